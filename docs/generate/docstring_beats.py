@@ -1,0 +1,34 @@
+"""A Griffe extension: the beats of a docstring (Source, Differs, Good values, ...) become paragraphs on a page.
+
+In the code they stand on consecutive lines, to be read at a glance. `split_beats` is also what the paper index reads.
+"""
+
+import re
+from typing import Any
+
+import griffe
+
+BEATS = ("Source", "Differs", "Shapes", "Good values", "Watch")
+START = re.compile(rf"(?:^|(?<=[.;)] )) *({'|'.join(BEATS)}): ", re.MULTILINE)
+
+
+class DocstringBeats(griffe.Extension):
+    """Rewrites every docstring that has beats."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Griffe calls this for every module, class, function and attribute."""
+        if obj.docstring is not None:
+            obj.docstring.value = paragraphs(obj.docstring.value)
+
+
+def paragraphs(docstring: str) -> str:
+    """The docstring with a blank line before each beat and its name in bold."""
+    return START.sub(lambda beat: f"\n\n**{beat[1]}.** ", docstring)
+
+
+def split_beats(docstring: str) -> dict[str, str]:
+    """The text of each beat, on one line. A beat ends at the next beat or at a blank line."""
+    found = list(START.finditer(docstring))
+    ends = [beat.start() for beat in found][1:] + [len(docstring)]
+    texts = [docstring[beat.end() : end] for beat, end in zip(found, ends, strict=False)]
+    return {beat[1]: " ".join(text.split("\n\n")[0].split()) for beat, text in zip(found, texts, strict=True)}

@@ -1,0 +1,116 @@
+"""Lessons for the site: runs each notebook and writes it as one Markdown page with its pictures beside it.
+
+A lesson is run again when it, or any file of pmdkit, has changed. A picture without alternative text stops the build.
+"""
+
+import hashlib
+import json
+import re
+import shutil
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbclient import NotebookClient
+
+ALT = re.compile(r"\A# alt: (.*(?:\n#   .*)*)\n")
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+SETUP = (
+    "%config InlineBackend.figure_formats = ['svg']\nimport matplotlib; matplotlib.rcParams['svg.hashsalt'] = 'pmdkit'"
+)
+
+
+def write_lessons(tutorials: Path, pages: Path, cache: Path, package: Path) -> list[str]:
+    """Write `pages`/101.md and so on.
+
+    Args:
+        tutorials: folder of the notebooks, as .py files in percent format.
+        pages: folder to write to; emptied first.
+        cache: folder of executed notebooks, by content hash.
+        package: folder of the sources whose change outdates the cache.
+
+    Returns:
+        One line per lesson for the console.
+    """
+    shutil.rmtree(pages, ignore_errors=True)
+    pages.mkdir(parents=True)
+    cache.mkdir(parents=True, exist_ok=True)
+    report, fresh = [], set()
+    for source in sorted(tutorials.glob("[0-9]*.py")):
+        executed = cache / f"{source.stem}-{digest(source, package)}.ipynb"
+        report.append(f"{source.name}: {'from the cache' if executed.exists() else 'executed'}")
+        if not executed.exists():
+            nbformat.write(execute(jupytext.read(source), tutorials), executed)
+        fresh.add(executed)
+        write_page(nbformat.read(executed, as_version=4), source, pages)
+    for old in set(cache.glob("*.ipynb")) - fresh:
+        old.unlink()
+    return report
+
+
+def digest(source: Path, package: Path) -> str:
+    """A hash of the lesson and of everything it may import from the package."""
+    sha = hashlib.sha256(SETUP.encode())
+    for path in [source, *sorted(package.rglob("*.py"))]:
+        sha.update(path.read_bytes())
+    return sha.hexdigest()[:16]
+
+
+def execute(notebook: nbformat.NotebookNode, folder: Path) -> nbformat.NotebookNode:
+    """Run all cells; an exception in one stops the build."""
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(SETUP))
+    NotebookClient(
+        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
+    ).execute()
+    del notebook.cells[0]
+    return notebook
+
+
+def write_page(notebook: nbformat.NotebookNode, source: Path, pages: Path) -> None:
+    """One Markdown page; pictures go to a folder of its name."""
+    name = source.stem.split("_")[0]
+    (pages / name).mkdir()
+    blocks = []
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            blocks.append(re.sub(r"<details>", '<details markdown="1">', cell.source))
+        elif cell.cell_type == "code":
+            alt, code = split_alt(cell.source)
+            blocks.append(f"```python\n{code}\n```")
+            blocks += [show(output, alt, name, pages, source) for output in cell.outputs]
+    title = json.dumps(notebook.cells[0].source.splitlines()[0].removeprefix("# "))
+    text = f"---\ntitle: {title}\n---\n\n" + "\n\n".join(blocks) + footer(source)
+    (pages / f"{name}.md").write_text(text, encoding="utf-8")
+
+
+def split_alt(code: str) -> tuple[str, str]:
+    """The text of the first comment of a cell (`# alt: ...`, continued by lines of `#   `), and the rest."""
+    found = ALT.match(code)
+    if found is None:
+        return "", code
+    return " ".join(found[1].replace("\n#", " ").split()), code[found.end() :]
+
+
+def show(output: nbformat.NotebookNode, alt: str, name: str, pages: Path, source: Path) -> str:
+    """What one output of a cell looks like on the page."""
+    if output.output_type == "stream":
+        text = output.text
+    elif "image/svg+xml" in output.get("data", {}):
+        if not alt:
+            raise SystemExit(
+                f"{source.name} has a figure without alternative text; begin its cell with a comment '# alt: ...'"
+            )
+        number = len(list((pages / name).iterdir())) + 1
+        (pages / name / f"{number}.svg").write_text(output.data["image/svg+xml"], encoding="utf-8")
+        return f"![{alt}]({name}/{number}.svg)"
+    else:
+        text = output.data["text/plain"]
+    return f'<div class="cell-output" markdown="1">\n\n```text\n{ANSI.sub("", text).rstrip()}\n```\n\n</div>'
+
+
+def footer(source: Path) -> str:
+    """How to run the lesson at home."""
+    return (
+        f"\n\n---\n\nRun it yourself: `jupyter lab tutorials/{source.stem}.ipynb`, or read "
+        f"`tutorials/{source.name}` as a plain file. Text: CC-BY-4.0. Code: Apache-2.0.\n"
+    )

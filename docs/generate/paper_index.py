@@ -1,0 +1,43 @@
+"""The paper index: where each objective and each function of the theory comes from, read from their docstrings."""
+
+import inspect
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from generate.docstring_beats import split_beats
+
+ARXIV = re.compile(r"arXiv:(\d{4}\.\d{4,5})")
+HEAD = """# Paper index
+
+What comes from where, and what differs there. Generated from the `Source:` and `Differs:` lines of the code.
+
+"""
+
+
+def write_paper_index(page: Path, objectives: dict[str, Any], theory: Iterable[Any]) -> int:
+    """Write the page; returns the number of rows. A member without a source stops the build."""
+    methods = [row(f"`{name}`", item, "../api/objectives.md") for name, item in objectives.items()]
+    results = [row(f"`theory.{item.__name__}`", item, "../api/theory.md") for item in theory]
+    text = HEAD + table("Objectives", methods) + table("Theory", results)
+    page.write_text(text.replace("../api/", "api/"), encoding="utf-8")
+    return len(methods) + len(results)
+
+
+def row(label: str, item: Any, page: str) -> str:
+    """One line of a table: name with a link, first sentence, source, difference."""
+    doc = inspect.getdoc(item) or ""
+    beats = split_beats(doc)
+    if "Source" not in beats:
+        raise SystemExit(f"{item.__module__}.{item.__name__} has no 'Source:' line in its docstring; add one")
+    link = f"[{label}]({page}#{item.__module__}.{item.__qualname__})"
+    first = " ".join(doc.split("\n\n")[0].split())
+    cells = [link, first, ARXIV.sub(r"[arXiv:\1](https://arxiv.org/abs/\1)", beats["Source"]), beats.get("Differs", "")]
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+
+def table(title: str, rows: list[str]) -> str:
+    """A Markdown table."""
+    head = ["| name | what it does | source | what differs here |", "|---|---|---|---|"]
+    return f"## {title}\n\n" + "\n".join(head + rows) + "\n\n"

@@ -1,0 +1,30 @@
+"""pmdkit: learn, check and use policy mirror descent, from a two-armed bandit to a cluster.
+
+Public names load on first use: `import pmdkit` costs no torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pmdkit.version import __version__
+
+if TYPE_CHECKING:
+    from pmdkit import envs, figures, objectives, testing, theory
+    from pmdkit.training import Run, train
+
+_FROM = {"train": "pmdkit.training", "Run": "pmdkit.training"}
+_ROOMS = ("envs", "figures", "objectives", "testing", "theory")
+
+__all__ = ["Run", "__version__", "envs", "figures", "objectives", "testing", "theory", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _FROM:
+        return getattr(import_module(_FROM[name]), name)
+    if name in _ROOMS:
+        return import_module(f"pmdkit.{name}")
+    raise AttributeError(f"module 'pmdkit' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

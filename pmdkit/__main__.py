@@ -1,0 +1,5 @@
+"""`python -m pmdkit` is `pmdkit`."""
+
+from pmdkit.cli import main
+
+main()

@@ -1,0 +1,110 @@
+"""What a bandit step did, exactly: every number is an expectation over all arms, not an estimate from the draws."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pmdkit.bandit import solution
+from pmdkit.bandit.learner import BanditLearner
+from pmdkit.envs.problem import Bandit
+from pmdkit.learner import Rollouts
+from pmdkit.objectives import Groups, Objective
+from pmdkit.objectives.vocabulary import Batch
+from pmdkit.observe import gauge
+from pmdkit.observe.metrics import null
+
+
+class Meter:
+    """Turns each finished step into a row of metrics. Holds the policy before the step."""
+
+    def __init__(self, problem: Bandit, objective: Objective, learner: BanditLearner) -> None:
+        self.problem = problem
+        self.objective = objective
+        self.before = learner.log_policy()
+        self.reward = torch.tensor(problem.reward)
+        self.success = None if problem.success is None else torch.tensor(problem.success)
+
+    def row(
+        self,
+        step: int,
+        learner: BanditLearner,
+        rollouts: Rollouts,
+        groups: Groups,
+        batch: Batch,
+        updates: list[dict[str, float]],
+    ) -> dict[str, Any]:
+        """One line of metrics.jsonl."""
+        contexts = rollouts.prompts
+        old, new = self.before[contexts], learner.log_policy()[contexts]
+        self.before = learner.log_policy()
+        arms = rollouts.responses.view(rollouts.mass.shape)
+        change = (new - old).gather(1, arms)
+        spread = groups.reward.max(1).values > groups.reward.min(1).values
+        theory = self.gauge(contexts, learner.reference[contexts], old, new, batch.tau.view(rollouts.mass.shape)[:, 0])
+        return {
+            "step": step,
+            "reward_mean": (groups.mass * groups.reward).sum(1).mean().item(),
+            "pass_rate": self.drawn_pass_rate(contexts, arms, groups.mass),
+            "loss": float(np.mean([u["loss"] for u in updates])),
+            "grad_norm": float(np.mean([u["grad_norm"] for u in updates])),
+            "log_ratio_min": change.min().item(),
+            "log_ratio_max": change.max().item(),
+            "kl": (new.exp() * (new - old)).sum(1).mean().item(),
+            "entropy": -(new.exp() * new).sum(1).mean().item(),
+            "tokens": int(rollouts.mask.sum()) if rollouts.sampled else 0,
+            "response_length": 1.0,
+            "zero_variance_groups": int((~spread).sum()),
+            "policy_version": rollouts.version,
+            **theory,
+            "seconds_rollout": rollouts.seconds,
+            "seconds_update": sum(u["seconds"] for u in updates),
+        }
+
+    def drawn_pass_rate(self, contexts: Tensor, arms: Tensor, mass: Tensor) -> float | None:
+        """Share of right arms among the step's rollouts; the verifier's noise is not in it."""
+        if self.success is None:
+            return None
+        return (mass * self.success[contexts].gather(1, arms)).sum(1).mean().item()
+
+    def gauge(self, contexts: Tensor, reference: Tensor, old: Tensor, new: Tensor, tau: Tensor) -> dict[str, Any]:
+        """Mean log-ratio of wrong and right arms, measured and as the exact update of this objective predicts it."""
+        keys = (*gauge.COLUMNS, "theory_lambda", "gauge")
+        if self.success is None:
+            return dict.fromkeys(keys)
+        right = (self.success[contexts] > 0.5).numpy()
+        pi = old.exp().numpy()
+        measured = (new - old).numpy()
+        predicted = np.full(measured.shape, np.nan)
+        lam = np.full(len(contexts), np.nan)
+        if solution.known(self.objective):
+            exact = solution.solve(self.objective, old, reference, self.reward[contexts], tau)
+            predicted, lam = exact.log_ratio, exact.lam
+        columns = {
+            "log_ratio_neg": class_mean(measured, pi, ~right),
+            "theory_log_ratio_neg": class_mean(predicted, pi, ~right),
+            "log_ratio_pos": class_mean(measured, pi, right),
+            "theory_log_ratio_pos": class_mean(predicted, pi, right),
+        }
+        row: dict[str, Any] = {name: gauge.mean(values) for name, values in columns.items()}
+        row["theory_lambda"] = null(float(np.mean(lam)))
+        return row | {"gauge": gauge.fill((pi * right).sum(1), columns)}
+
+
+def class_mean(values: np.ndarray, pi: np.ndarray, members: np.ndarray) -> np.ndarray:
+    """[P] mean of `values` under pi within a class of arms; NaN where the class has no mass."""
+    weight = np.where(members, pi, 0.0)
+    mass = weight.sum(1)
+    mean = np.where(members, weight * values, 0.0).sum(1) / np.where(mass > 0, mass, 1.0)
+    return np.where(mass > 0, mean, np.nan)
+
+
+def evaluate(problem: Bandit, learner: BanditLearner) -> dict[str, float | None]:
+    """Exact expected reward and pass rate of the policy, averaged over all contexts."""
+    pi = learner.log_policy().exp().numpy()
+    success = problem.success
+    return {
+        "pass_rate": None if success is None else float((pi * success).sum(1).mean()),
+        "reward": float((pi * problem.reward).sum(1).mean()),
+    }

@@ -1,0 +1,46 @@
+"""Which objectives have a known population solution, and what it is on the full support of a batch of contexts."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from pmdkit import theory
+from pmdkit.objectives import Objective
+from pmdkit.objectives.traits import traits
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Attributes: log_ratio [P, A] nats; lam [P], NaN where the solution has no multiplier."""
+
+    log_ratio: np.ndarray
+    lam: np.ndarray
+
+
+def known(objective: Objective) -> bool:
+    """Whether `solve` has the population minimiser of this objective: its trait `population` says so."""
+    return traits(objective).population is not None
+
+
+def solve(objective: Objective, logp_old: Tensor, logp_ref: Tensor, reward: Tensor, tau: Tensor) -> Solution:
+    """The minimiser over all policies of the expected loss. Arms are one token long, so every length rule agrees.
+
+    Args:
+        objective: one that is `known`.
+        logp_old: [P, A] the policy, full support.
+        logp_ref: [P, A] the reference policy, the anchor of objectives that use one.
+        reward: [P, A] expected rewards, or advantages: a shift per row changes nothing.
+        tau: [P] temperatures.
+
+    Returns:
+        log pi_new/pi_old and lambda.
+    """
+    facts = traits(objective)
+    anchor = logp_ref if facts.uses_reference else logp_old
+    log_pi, rewards, temperatures = (x.detach().double().numpy() for x in (anchor, reward, tau))
+    if facts.population == "pmd_mean":
+        mean = theory.pmd_mean(reward=rewards, tau=temperatures, log_pi=log_pi)
+        return Solution(mean.log_ratio, mean.lam)
+    part = theory.pmd_part(reward=rewards, tau=temperatures, log_pi=log_pi)
+    return Solution(part.log_ratio + (anchor - logp_old).detach().numpy(), np.full(len(rewards), np.nan))

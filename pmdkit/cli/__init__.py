@@ -1,0 +1,85 @@
+"""The command line: `pmdkit VERB`. One file per verb, imported when it is called; errors become one line and a code."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+
+from pmdkit.errors import PmdkitError
+from pmdkit.version import __version__
+
+VERBS = {
+    "tour": "Start here: one objective through the tiers, then a picture (about a minute).",
+    "bandit": "Tier 1: solve a contextual bandit exactly, by regression, or from draws.",
+    "theory": "What one exact update does to a prompt of a given pass rate.",
+    "objectives": "The objectives: names, equations, options.",
+    "envs": "The environments on the shelf.",
+    "figures": "The paper's figures, recomputed.",
+    "ledger": "Every claim of the paper and how it stands here.",
+    "doctor": "What this machine can run, and what is missing.",
+    "completion": "Print a shell's completion script.",
+}
+
+EPILOGUE = """\
+Data goes to stdout, progress to stderr; --json prints one JSON value; --debug shows the traceback of an error.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 something is missing here, 4 a check said no, \
+5 no loadable checkpoint or a resume refused, 6 not finite, 7 a component died, 75 stopped, resumable.
+"""
+
+
+def make_app() -> App:
+    """The whole command line; building it imports no verb."""
+    app = App(
+        name="pmdkit",
+        help="Learn, check and use policy mirror descent: one objective, one loop, from a bandit to a cluster.",
+        help_epilogue=EPILOGUE,
+        help_format="plaintext",
+        version=__version__,
+    )
+    for name, help_line in VERBS.items():
+        app.command(f"pmdkit.cli.{name}:{name}", name=name, help=help_line, sort_key=list(VERBS).index(name))
+    return app
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run a command and leave with its exit code."""
+    tokens = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in tokens
+    tokens = [token for token in tokens if token != "--debug"]
+    try:
+        make_app()(tokens, exit_on_error=False, print_error=False)
+    except BrokenPipeError:  # the reader of our output left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except KeyboardInterrupt:
+        fail("interrupted; a run with --out goes on with --resume", 75)
+    except Exception as problem:
+        if debug:
+            raise
+        fail(*explain(problem))
+
+
+def explain(problem: Exception) -> tuple[str, int]:
+    """What a person is told about an error, and the exit code."""
+    if isinstance(problem, CycloptsError):
+        return f"{usage_sentence(problem)}; see pmdkit --help", 2
+    if isinstance(problem, PmdkitError):
+        return str(problem), problem.exit_code
+    if isinstance(problem, ValueError):
+        return str(problem), 2
+    if isinstance(problem, OSError):
+        return f"{problem.strerror or problem}: {problem.filename or 'a file'}; free space or mend it, then --resume", 1
+    return f"{type(problem).__name__}: {problem}; a bug, most likely: run again with --debug and report the output", 1
+
+
+def usage_sentence(problem: CycloptsError) -> str:
+    """The parser's own words without their final stop."""
+    return str(problem).strip().rstrip(".")
+
+
+def fail(sentence: str, code: int) -> None:
+    """One line on stderr."""
+    print("pmdkit: error: " + " ".join(sentence.split()), file=sys.stderr)
+    sys.exit(code)

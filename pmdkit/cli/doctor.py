@@ -1,0 +1,99 @@
+"""`pmdkit doctor`: what this machine can run, and what is missing for the rest."""
+
+import json as to_json
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+TIERS = {
+    "bandit": ("torch", "numpy", "scipy", "gymnasium", "safetensors"),
+    "course": ("jupyterlab", "ipykernel", "jupytext"),
+    "docs": ("mkdocs", "mkdocs-material", "mkdocstrings"),
+}
+REMEDY = {
+    "bandit": "pip install -c constraints.txt -e .",
+    "course": "pip install -c constraints.txt -e '.[course]'",
+    "docs": "pip install -c constraints.txt -e '.[docs]'",
+}
+
+
+def doctor(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
+    """Check the installation: versions, threads, accelerator, and one exact solve against a known value.
+
+    Args:
+        json: print one JSON value.
+    """
+    from pmdkit.errors import CheckFailed
+
+    found = examine()
+    if json:
+        print(to_json.dumps(found))
+    else:
+        show(found)
+    if not found["exact"]["holds"]:
+        raise CheckFailed(
+            "the exact solver gave a wrong value on this machine; please report the output of doctor --json"
+        )
+
+
+def examine() -> dict[str, Any]:
+    """Everything doctor prints."""
+    import platform
+    from importlib import metadata
+
+    import numpy as np
+    import torch
+
+    from pmdkit import theory
+    from pmdkit.version import __version__
+
+    def version(name: str) -> str | None:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            return None
+
+    rooms = {room: {name: version(name) for name in names} for room, names in TIERS.items()}
+    step = theory.pmd_mean(np.full(100, 0.01), np.eye(100)[0], 0.05)
+    return {
+        "pmdkit": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "threads": torch.get_num_threads(),
+        "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "rooms": rooms,
+        "exact": {
+            "what": "needle, one exact PMD-mean step at tau 0.05: 0.01 to 0.37942",
+            "got": float(step.probs[0]),
+            "holds": bool(abs(step.probs[0] - 0.37942) < 1e-5),
+        },
+    }
+
+
+def show(found: dict[str, Any]) -> None:
+    """The same as a table."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    console.print(f"pmdkit {found['pmdkit']}, Python {found['python']}, {found['platform']}", soft_wrap=True)
+    console.print(f"{found['threads']} threads; accelerator: {found['accelerator'] or 'none (not needed here)'}")
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for title in ("part", "state", "versions, or what to do"):
+        table.add_column(title, overflow="fold")
+    for room, versions in found["rooms"].items():
+        missing = [name for name, version in versions.items() if version is None]
+        told = (
+            f"missing {', '.join(missing)}: {REMEDY[room]}"
+            if missing
+            else ", ".join(f"{n} {v}" for n, v in versions.items())
+        )
+        table.add_row(room, "[yellow]missing[/yellow]" if missing else "[green]ready[/green]", told)
+    exact = found["exact"]
+    table.add_row(
+        "exact solver",
+        "[green]holds[/green]" if exact["holds"] else "[red]wrong[/red]",
+        f"{exact['what']}; got {exact['got']:.6f}",
+    )
+    console.print(table)

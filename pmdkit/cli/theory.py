@@ -1,0 +1,71 @@
+"""`pmdkit theory`: what the exact updates do to a prompt of a given pass rate."""
+
+import json as to_json
+from typing import Annotated
+
+from cyclopts import Parameter
+
+
+def theory(
+    *,
+    p: float = 0.1,
+    tau: float = 0.05,
+    rewards: str = "0,1",
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """The exact PMD-mean and PMD-part updates of one prompt with binary rewards.
+
+    Args:
+        p: pass rate of the prompt, in (0, 1).
+        tau: temperature in the units of --rewards.
+        rewards: "0,1" or "-1,1".
+        json: print one JSON value.
+    """
+    from pmdkit import theory as room
+    from pmdkit.errors import UsageError
+
+    if rewards not in ("0,1", "-1,1"):
+        raise UsageError(f"rewards is '{rewards}'; expected 0,1 or -1,1")
+    if not 0 < p < 1:
+        raise UsageError(f"p is {p}; expected a pass rate strictly between 0 and 1")
+    span = 1.0 if rewards == "0,1" else 2.0
+    if not tau > 0:
+        raise UsageError(f"tau is {tau}; expected a finite number > 0 in reward units")
+    table: dict[str, dict[str, float | None]] = {}
+    for method in ("pmd-mean", "pmd-part"):
+        exact = room.binary(p, tau / span, method)
+        table[method] = {
+            "pass_rate_after": float(1 - (1 - p) * (1 - exact.eta)),
+            "log_ratio_pos": float(exact.log_ratio_pos),
+            "log_ratio_neg": float(exact.log_ratio_neg),
+            "eta": float(exact.eta),
+            "B": float(exact.B),
+            "B_plus": float(exact.B_plus),
+            "lambda": float(exact.lam) * span**2 if method == "pmd-mean" else None,
+        }
+    scales = {"tau_on_01": tau / span, "tau_on_pm1": 2 * tau / span}
+    if json:
+        print(to_json.dumps({"p": p, **scales, **table}))
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    console.print(f"pass rate {p:g}; tau {scales['tau_on_01']:g} on rewards {{0,1}}, {scales['tau_on_pm1']:g} on +-1")
+    names = {
+        "pass_rate_after": ("pass rate after one exact step", ""),
+        "log_ratio_pos": ("log-ratio of a right response", "nats"),
+        "log_ratio_neg": ("log-ratio of a wrong response", "nats"),
+        "eta": ("eta: share of the gap to 1 closed", ""),
+        "B": ("B: largest |log-ratio|", "nats"),
+        "B_plus": ("B+: largest log-ratio", "nats"),
+        "lambda": ("lambda: lambda/(2 tau) weighs chi2", "reward^2"),
+    }
+    grid = Table(box=box.SIMPLE, pad_edge=False)
+    for title in ("", "PMD-mean", "PMD-part", "unit"):
+        grid.add_column(title, justify="right" if title.startswith("PMD") else "left")
+    for key, (name, unit) in names.items():
+        cells = ["-" if (value := table[m][key]) is None else f"{value:.6g}" for m in table]
+        grid.add_row(name, *cells, unit)
+    console.print(grid)

@@ -1,0 +1,44 @@
+"""Room 3: prompts and rewards. Here: bandits with known pass rates, from a spec or a dictionary. No torch until a task.
+
+`import pmdkit.envs` registers the Gymnasium ids, of which `gymnasium.make` and `gymnasium.make_vec` know then.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from gymnasium.envs.registration import register
+
+from pmdkit.envs.kinds import KINDS
+from pmdkit.envs.make import make
+from pmdkit.envs.problem import Bandit
+
+if TYPE_CHECKING:
+    from pmdkit.envs.single import BanditEnv
+    from pmdkit.envs.task import BanditTask
+    from pmdkit.envs.vector import BanditVectorEnv
+    from pmdkit.spec import Spec
+
+LAZY = {"BanditTask": "task", "BanditEnv": "single", "BanditVectorEnv": "vector"}
+
+__all__ = ["KINDS", "Bandit", "BanditEnv", "BanditTask", "BanditVectorEnv", "load", "make"]
+
+register(
+    id="pmdkit/Bandit-v0",
+    entry_point="pmdkit.envs.single:BanditEnv",
+    vector_entry_point="pmdkit.envs.vector:BanditVectorEnv",
+)
+
+
+def load(name_or_path: str) -> "Spec":
+    """A bandit spec by its name on the shelf, or by the path of a .toml file. `make(spec.env)` builds its bandit."""
+    from pmdkit.spec import Spec
+
+    return Spec.read(name_or_path, "bandit")
+
+
+def __getattr__(name: str) -> Any:
+    """Load on first use what needs torch or the rest of Gymnasium."""
+    if name not in LAZY:
+        raise AttributeError(f"module 'pmdkit.envs' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(f"pmdkit.envs.{LAZY[name]}"), name)

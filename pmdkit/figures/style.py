@@ -1,0 +1,113 @@
+"""How figures look and are saved: one rc for all, one colour, dash and marker per method. Nothing is drawn here."""
+
+from contextlib import AbstractContextManager, ExitStack
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from cycler import cycler
+from matplotlib.figure import Figure
+
+from pmdkit.observe import files
+
+# Okabe and Ito's palette: its colours differ under every common kind of colour blindness.
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#666666"
+
+LOOKS: dict[str, tuple[str, Any, str]] = {  # colour, dash, marker: no two alike when the colours are gone
+    "pmd-mean": (BLUE, "-", "o"),
+    "pmd-part": (VERMILLION, (0, (5, 1.6)), "s"),
+    "rloo": (GREEN, (0, (1, 1.2)), "^"),
+    "grpo": (ORANGE, (0, (6, 1.5, 1, 1.5)), "D"),
+    "dr-grpo": (ORANGE, (0, (3, 1, 1, 1, 1, 1)), "d"),
+    "dapo": (ORANGE, (0, (8, 3)), "p"),
+    "gspo": (SKY, (0, (4, 1, 1, 1)), "v"),
+    "cispo": (SKY, (0, (2, 1)), "<"),
+    "chi2-po": (PURPLE, (0, (8, 1.5, 2, 1.5)), "P"),
+    "rebel": (PURPLE, (0, (3, 2)), "X"),
+    "tb": (BLACK, (0, (1, 2)), ">"),
+    "dro": (BLACK, (0, (5, 3)), "h"),
+}
+COLOURS = {method: colour for method, (colour, _, _) in LOOKS.items()}
+RIGHT, WRONG = GREEN, PURPLE
+
+TITLES = {"pmd-mean": "PMD-mean", "pmd-part": "PMD-part"}
+
+RC: dict[str, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "mathtext.fontset": "dejavusans",
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "legend.title_fontsize": 8,
+    "legend.frameon": True,
+    "legend.framealpha": 0.9,
+    "legend.edgecolor": "0.85",
+    "legend.handlelength": 2.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.prop_cycle": cycler(color=[look[0] for look in list(LOOKS.values())[:4]])
+    + cycler(linestyle=[look[1] for look in list(LOOKS.values())[:4]]),
+    "grid.color": "0.9",
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4,
+    "figure.figsize": (6.0, 3.6),
+    "figure.dpi": 110,
+    "figure.constrained_layout.use": True,
+    "savefig.dpi": 200,
+    "svg.hashsalt": "pmdkit",
+    "svg.fonttype": "path",
+}
+
+
+def style() -> AbstractContextManager[Any]:
+    """Set the look of figures: `style()` from here on, `with style():` for a block."""
+    params: Any = matplotlib.rcParams
+    before = {key: params[key] for key in RC}
+    params.update(RC)
+    undo = ExitStack()
+    undo.callback(params.update, before)
+    return undo
+
+
+def look(method: str, marker: bool = False) -> dict[str, Any]:
+    """Keywords for `plot` that draw a method as everywhere else; grey dots for one that is not ours."""
+    colour, dash, symbol = LOOKS.get(method, (GREY, (0, (1, 1.5)), "*"))
+    return {"color": colour, "linestyle": dash} | ({"marker": symbol} if marker else {})
+
+
+def shades(count: int) -> list[Any]:
+    """Colours from dark to light for a quantity that is swept; their order survives greyscale."""
+    return list(matplotlib.colormaps["viridis"](np.linspace(0.0, 0.82, count)))
+
+
+def save(figure: Figure, path: str | Path) -> list[Path]:
+    """Write a figure as `path`.png and `path`.svg, its label as the description in both.
+
+    The same figure gives the same bytes: no date, no random ids.
+    """
+    written = []
+    for kind in ("png", "svg"):
+        target = Path(path).with_name(f"{Path(path).name}.{kind}")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        files.replace(target, render(figure, kind))
+        written.append(target)
+    return written
+
+
+def render(figure: Figure, kind: str) -> bytes:
+    """The bytes of a picture."""
+    description = {"Description": str(figure.get_label())}
+    buffer = BytesIO()
+    with style():
+        figure.savefig(buffer, format=kind, metadata=description | ({"Date": None} if kind == "svg" else {}))
+    return buffer.getvalue()

@@ -1,0 +1,75 @@
+"""What a reward is compared with: the peers of a draw, or the expectation on the full support."""
+
+import torch
+from torch import Tensor
+
+from pmdkit.objectives.vocabulary import Groups, expect, log_expect_exp, one_if_zero
+
+
+def require_peers(groups: Groups) -> None:
+    """A group baseline needs two responses per prompt; a group of one has nothing to be compared with."""
+    if groups.sampled and groups.reward.shape[1] < 2:
+        raise ValueError(
+            "a group baseline got 1 response per prompt; expected at least 2: raise group, or use the full support"
+        )
+
+
+def mean_baseline(groups: Groups) -> Tensor:
+    """[P, G] mean reward of the whole group, the row's own reward included (Kimi K1.5)."""
+    require_peers(groups)
+    lowest = lowest_reward(groups)
+    return (lowest + expect(groups.reward - lowest, groups.mass)).expand_as(groups.reward)
+
+
+def peer_mean(groups: Groups) -> Tensor:
+    """[P, G] mean reward of the other draws; on the full support, E_{pi_old}[r]."""
+    if not groups.sampled:
+        return mean_baseline(groups)
+    require_peers(groups)
+    lowest = lowest_reward(groups)
+    weighted = torch.where(groups.present, groups.mass * (groups.reward - lowest), 0.0)
+    return lowest + (weighted.sum(1, keepdim=True) - weighted) / mass_of_others(groups)
+
+
+def peer_log_mean_exp(groups: Groups, tau: Tensor) -> Tensor:
+    """[P, G] log of the mean of exp(r / tau) over the other draws; on the full support, log Z.
+
+    The sum over the others is a log-sum-exp of what stands before and after a row. It is never a full sum minus the
+    own term: in floating point that difference vanishes for the best response of a group.
+
+    Args:
+        tau: [P] temperatures, reward units.
+    """
+    scaled = groups.reward / tau[:, None]
+    if not groups.sampled:
+        return log_expect_exp(scaled, groups.mass).expand_as(scaled)
+    require_peers(groups)
+    log_mass = torch.where(groups.present, groups.mass, 1.0).log()
+    terms = torch.where(groups.present, scaled + log_mass, -torch.inf)
+    nothing = terms.new_full((len(terms), 1), -torch.inf)
+    before = torch.cat([nothing, terms.logcumsumexp(1)[:, :-1]], 1)
+    after = torch.cat([terms.flip(1).logcumsumexp(1).flip(1)[:, 1:], nothing], 1)
+    log_mean = torch.logaddexp(before, after) - mass_of_others(groups).log()
+    return torch.where(groups.scored[:, None], log_mean, 0.0)
+
+
+def zero_absent(advantage: Tensor, groups: Groups) -> Tensor:
+    """The advantage with 0 for rows that are absent and for groups without a peer to compare with."""
+    return torch.where(groups.present & groups.scored[:, None], advantage, 0.0)
+
+
+def lowest_reward(groups: Groups) -> Tensor:
+    """[P, 1] lowest reward present. Means are taken above it: then equal rewards have advantage exactly 0."""
+    lowest = torch.where(groups.present, groups.reward, torch.inf).amin(1, keepdim=True)
+    return torch.where(torch.isfinite(lowest), lowest, 0.0)
+
+
+def highest_reward(groups: Groups) -> Tensor:
+    """[P, 1] highest reward present."""
+    highest = torch.where(groups.present, groups.reward, -torch.inf).amax(1, keepdim=True)
+    return torch.where(torch.isfinite(highest), highest, 0.0)
+
+
+def mass_of_others(groups: Groups) -> Tensor:
+    """[P, G] mass of the other rows of the group, 1 where there is none."""
+    return one_if_zero(groups.mass.sum(1, keepdim=True) - groups.mass)

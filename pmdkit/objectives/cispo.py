@@ -1,0 +1,58 @@
+"""CISPO: the policy gradient with a clipped importance weight that carries no gradient itself."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from pmdkit.objectives.clipping import log_bounds, standardised
+from pmdkit.objectives.options import check_choice, check_norm, check_range
+from pmdkit.objectives.vocabulary import Batch, Groups, Norm
+
+
+@dataclass(frozen=True)
+class CISPO:
+    r"""Weigh every token's policy gradient by its clipped ratio, so that no token falls silent.
+
+    $$ L = -E_{y\sim\pi_{old}}\sum_t \mathrm{sg}\big[\mathrm{clip}(\rho_t, 1-c_{low}, 1+c_{high})\big]\, A \log\pi(y_t),
+       \quad A = \tfrac{r - \mathrm{mean}}{\mathrm{std}} $$
+
+    Source: arXiv:2506.13585 (MiniMax-M1), which leaves the lower side open; arXiv:2510.13786 (ScaleRL).
+    Differs: sg holds the weight back from differentiation, as in the source, so the loss is not the integral of its
+    gradient and its value says little. The source gives no number for c_high.
+    Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N, T], nats.
+
+    Attributes:
+        norm: length rule, see `row_weight`.
+        clip_low: smallest weight is 1 - clip_low; 1 is no lower bound.
+        clip_high: largest weight is 1 + clip_high.
+        std: "population", "sample", or "none" for the plain difference to the mean.
+
+    Good values: clip_low = 1 (open), clip_high = 4, a largest weight of 5.
+    Watch: unlike GRPO, a token far outside the band keeps pushing in the same direction.
+    """
+
+    equal_groups: ClassVar[str] = "silent"
+    stop_gradient: ClassVar[bool] = True
+
+    norm: Norm = "tokens"
+    clip_low: float = 1.0
+    clip_high: float = 4.0
+    std: Literal["population", "sample", "none"] = "population"
+
+    def __post_init__(self) -> None:
+        check_norm(self.norm)
+        check_range("clip_low", self.clip_low, 0.0, 1.0)
+        check_range("clip_high", self.clip_high, 0.0)
+        check_choice("std", self.std, ("population", "sample", "none"))
+
+    def advantage(self, groups: Groups) -> Tensor:
+        """[P, G] standardised reward."""
+        return standardised(groups, self.std)
+
+    def loss(self, batch: Batch) -> Tensor:
+        """[N, T] minus weight times advantage times log-probability."""
+        low, high = log_bounds(self.clip_low, self.clip_high)
+        ratio = batch.log_ratio.detach().clamp(low, high).exp()
+        return torch.where(batch.mask, -ratio * batch.advantage[:, None] * batch.logp, 0.0)

@@ -1,0 +1,162 @@
+"""From groups of rewards to a batch of rows, and from a batch to one number: what the loop and trainers call."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from pmdkit.objectives.traits import traits
+from pmdkit.objectives.vocabulary import Batch, Groups, Objective, row_weight
+
+
+def temperature(objective: Objective, groups: Groups) -> Tensor:
+    """[P] the objective's tau for each prompt: a number, or a rule of the group's rewards. NaN where it has none."""
+    tau = getattr(objective, "tau", torch.nan)
+    if callable(tau):
+        tau = tau(groups)
+    values = torch.as_tensor(tau, dtype=groups.reward.dtype, device=groups.reward.device)
+    if values.shape not in ((), groups.reward.shape[:1]):
+        raise ValueError(
+            f"the tau rule returned shape {list(values.shape)}; expected [{len(groups.reward)}], one tau per prompt"
+        )
+    values = values.expand(len(groups.reward))
+    if hasattr(objective, "tau") and not bool((torch.isfinite(values) & (values > 0)).all()):
+        raise ValueError(f"tau is {values.tolist()[:4]}; expected finite values > 0, in reward units, one per prompt")
+    return values
+
+
+def credit(
+    objective: Objective,
+    groups: Groups,
+    logp_old: Tensor,
+    mask: Tensor,
+    logp_ref: Tensor | None = None,
+    width: int | None = None,
+) -> Batch:
+    """The batch at pi = pi_old: advantage, temperature and weight of every row.
+
+    Runs once on the whole batch of a step; `ministeps` and micro-batches then cut it.
+
+    Args:
+        objective: gives the advantage, the temperature and the length rule.
+        groups: rewards and masses, [P, G].
+        logp_old, mask, logp_ref: [P * G, T], prompt-major: the G responses of a prompt stand together. A gradient
+            that `logp_old` carries is kept for `logp` alone.
+        width: generation budget in tokens; needed by norm "max" only.
+
+    Returns:
+        Batch with logp = logp_old. Absent rows, and groups with no peer to compare with, have weight 0.
+    """
+    prompts, size = groups.reward.shape
+    if logp_old.ndim != 2 or logp_old.shape[0] != prompts * size or mask.shape != logp_old.shape:
+        raise ValueError(
+            f"logp_old has shape {list(logp_old.shape)} and mask {list(mask.shape)}; "
+            f"expected [{prompts * size}, T] for {prompts} prompts of {size} responses"
+        )
+    usable = groups.scored if traits(objective).needs_peers else groups.present.any(1)
+    present = (groups.present & usable[:, None]).flatten()
+    mask = mask & present[:, None]  # an absent row has no tokens: whatever it holds is never read
+    length = mask.sum(1)
+    if not bool((length[present] > 0).all()):
+        raise ValueError("a response has no token in its mask; give it mass 0, or keep its end-of-text token")
+    length = length.clamp_min(1)
+    with torch.no_grad():
+        mass = torch.where(usable[:, None], groups.mass, 0.0)
+        return Batch(
+            logp=logp_old,
+            logp_old=logp_old.detach(),  # a gradient in both would cancel
+            mask=mask,
+            length=length,
+            advantage=torch.where(present, objective.advantage(groups).flatten(), 0.0),
+            weight=row_weight(mass, length, objective.norm, width),
+            tau=temperature(objective, groups).repeat_interleave(size),
+            mass=mass.flatten(),
+            group=torch.arange(prompts, device=mask.device).repeat_interleave(size),
+            logp_ref=None if logp_ref is None else logp_ref.detach(),
+        )
+
+
+def total(objective: Objective, batch: Batch) -> Tensor:
+    """Sum of weight * loss, in float64. A plain sum: micro-batches, ranks and paddings add up to it exactly."""
+    loss = objective.loss(batch).double()
+    if loss.shape not in (batch.mask.shape, batch.mask.shape[:1]):
+        raise ValueError(
+            f"the loss has shape {list(loss.shape)}; expected {list(batch.mask.shape[:1])}, one number per response, "
+            f"or {list(batch.mask.shape)}, one per token: unreduced, `total` does the averaging"
+        )
+    weight = batch.weight.double()
+    counts = batch.mask.any(1)
+    if loss.ndim == 2:
+        weight, counts = weight[:, None], batch.mask
+    if batch.correction is not None:
+        if batch.correction.ndim > loss.ndim:
+            raise ValueError(
+                f"correction has shape {list(batch.correction.shape)} and the loss {list(loss.shape)}; "
+                "an objective with one loss per response takes one correction per response"
+            )
+        correction = batch.correction.double()
+        weight = weight * (correction[:, None] if correction.ndim < loss.ndim else correction)
+    # both factors are masked: a NaN correction off the mask would otherwise come back through the gradient
+    return (torch.where(counts, weight, 0.0) * torch.where(counts, loss, 0.0)).sum()
+
+
+def coefficient(objective: Objective, batch: Batch) -> Tensor | None:
+    """[N] d total / d log pi(y|x): all that a response-level objective asks of the network. None if it is per token.
+
+    A trainer that knows this number forms the gradient in the same visit that scores the response.
+    """
+    folded = batch.folded()
+    logp = folded.logp.detach().requires_grad_()
+    folded = replace(folded, logp=logp)
+    with torch.enable_grad():
+        if objective.loss(folded).ndim == 2:
+            return None
+        (gradient,) = torch.autograd.grad(total(objective, folded), logp)
+    return gradient[:, 0]
+
+
+def parts(prompts: int, count: int) -> Iterator[slice]:
+    """`count` runs of prompts, as equal as they come, in order."""
+    if not 1 <= count <= prompts:
+        raise ValueError(
+            f"ministeps is {count} for {prompts} prompts; expected 1 to {prompts}: each ministep needs its own prompt"
+        )
+    cuts = [prompts * k // count for k in range(count + 1)]
+    yield from (slice(a, b) for a, b in pairwise(cuts))
+
+
+def cut(batch: Batch, groups: slice, prompts: int, size: int) -> Batch:
+    """The rows of some prompts, weights rescaled so that the part averages over its own prompts, as in the paper.
+
+    Without the factor P / len(part) every ministep would be a k-th of the step. Under norm "tokens" the part keeps the
+    whole batch's tokens per prompt as its denominator, so its expectation is unchanged.
+    """
+    part = batch[groups.start * size : groups.stop * size]
+    return replace(part, weight=part.weight * (prompts / (groups.stop - groups.start)))
+
+
+def response_loss(
+    objective: Objective,
+    reward: Tensor,
+    logp: Tensor,
+    logp_old: Tensor,
+    mask: Tensor,
+    logp_ref: Tensor | None = None,
+    width: int | None = None,
+) -> Tensor:
+    """Credit, loss and reduction in one call, for draws.
+
+    Args:
+        objective: any of OBJECTIVES, or your own.
+        reward: [P, G].
+        logp, logp_old, mask, logp_ref: [P * G, T], prompt-major; only `logp` has a gradient.
+        width: generation budget for norm "max"; None takes the longest response of this batch.
+
+    Returns:
+        Scalar loss.
+    """
+    groups = Groups(reward, torch.ones_like(reward) / reward.shape[-1:].numel())
+    budget = int(mask.sum(-1).max()) if width is None else width
+    return total(objective, replace(credit(objective, groups, logp_old.detach(), mask, logp_ref, budget), logp=logp))

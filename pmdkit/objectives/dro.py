@@ -1,0 +1,90 @@
+"""DRO: the regression of PMD with a value in place of the log partition: a number, a group's mean, or learned."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from pmdkit.objectives.baselines import peer_mean
+from pmdkit.objectives.options import check_norm, check_tau
+from pmdkit.objectives.vocabulary import Batch, Groups, Norm, Tau
+
+
+@dataclass(frozen=True)
+class DRO:
+    r"""Regress the log ratio on the reward minus a value of the prompt.
+
+    $$ L = \tfrac{1}{2\tau}\, E_{y\sim\pi_{old}}\big[(r - V(x) - \tau\log\tfrac{\pi}{\pi_{old}})^2\big] $$
+
+    Source: arXiv:2405.19107 (DRO).
+    Differs: the source anchors at a fixed reference on offline data and fits V by the same loss; here the anchor is
+    pi_old, and V is given: it is fitted outside, on the mean of r - tau s, where V = tau log Z makes the regression
+    exact. `value="group"` takes the mean reward of the peers, and is PMD-mean without a length rule.
+    Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N], reward units.
+
+    Attributes:
+        tau: temperature in reward units, > 0, or a rule of the group's rewards.
+        value: "group", a number in reward units, or a function of the groups that returns [P] (a learned value).
+        norm: length rule, see `row_weight`.
+
+    Good values: tau as for PMD-mean; value = 0.5 is neutral for rewards {0, 1}, 0 for +-1.
+    Watch: with a value of its own a single response per prompt is enough, and a group of equal rewards still teaches.
+    A value below tau log Z pulls every ratio up against the normalisation; one that looks at the rewards of its own
+    group biases the step.
+    """
+
+    tau: Tau = 0.05
+    value: float | Literal["group"] | Callable[[Groups], Tensor] = "group"
+    norm: Norm = "none"
+
+    def __post_init__(self) -> None:
+        check_tau(self.tau)
+        check_norm(self.norm)
+        number = isinstance(self.value, (int, float)) and math.isfinite(self.value)
+        if not (number or callable(self.value) or self.value == "group"):
+            raise ValueError(f"value is {self.value!r}; expected 'group', a finite number, or a function of the groups")
+
+    @property
+    def needs_peers(self) -> bool:
+        """Only the group's mean needs a second draw."""
+        return self.value == "group"
+
+    @property
+    def unbiased(self) -> bool:
+        """A function may look at the own draw."""
+        return not callable(self.value)
+
+    @property
+    def equal_groups(self) -> str:
+        """With a value of its own, equal rewards are still better or worse than expected."""
+        return "anchor" if self.value == "group" else "learn"
+
+    @property
+    def population(self) -> str | None:
+        """With the mean reward this is PMD-mean."""
+        return "pmd_mean" if self.value == "group" else None
+
+    def advantage(self, groups: Groups) -> Tensor:
+        """[P, G] reward minus the value."""
+        usable = groups.present & (groups.scored[:, None] if self.needs_peers else True)
+        return torch.where(usable, groups.reward - self.baseline(groups), 0.0)
+
+    def baseline(self, groups: Groups) -> Tensor:
+        """[P, G] the value of each prompt, once per response."""
+        if isinstance(self.value, str):
+            return peer_mean(groups)
+        value = self.value(groups) if callable(self.value) else self.value
+        value = torch.as_tensor(value, dtype=groups.reward.dtype, device=groups.reward.device)
+        if value.shape not in ((), groups.reward.shape[:1]):
+            raise ValueError(
+                f"value returned shape {list(value.shape)}; expected [{len(groups.reward)}], one number per prompt"
+            )
+        return value.reshape(-1, 1).expand_as(groups.reward)
+
+    def loss(self, batch: Batch) -> Tensor:
+        """[N] squared residual of the regression."""
+        residual = batch.advantage - batch.tau * batch.seq_log_ratio
+        return residual**2 / (2 * batch.tau)

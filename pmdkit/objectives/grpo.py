@@ -1,0 +1,108 @@
+"""GRPO and its two relatives, Dr.GRPO and DAPO: the same clipped token ratio under other defaults."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from pmdkit.objectives.clipping import clipped_gain, standardised
+from pmdkit.objectives.options import check_choice, check_norm, check_range
+from pmdkit.objectives.vocabulary import Batch, Groups, Norm
+
+
+@dataclass(frozen=True)
+class GRPO:
+    r"""Follow the policy gradient with a standardised advantage, until a token's ratio leaves a band around 1.
+
+    $$ L = -E_{y\sim\pi_{old}}\sum_t \min\big(\rho_t A,\ \mathrm{clip}(\rho_t, 1-c_{low}, 1+c_{high}) A\big),
+       \quad \rho_t = \tfrac{\pi}{\pi_{old}}(y_t), \quad A = \tfrac{r - \mathrm{mean}}{\mathrm{std}} $$
+
+    Source: arXiv:2402.03300 (GRPO); the form without KL penalty is in the appendix of arXiv:2602.05933.
+    Differs: no KL penalty. The std is the population one, the only one with a limit on the full support; neither paper
+    says which (`std="sample"` divides by G - 1, as verl and TRL do, without their small constant).
+    Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N, T], a pure number (reward units with
+    `std="none"`).
+
+    Attributes:
+        norm: length rule, see `row_weight`.
+        clip_low: the ratio counts no further below 1 - clip_low where the advantage is negative.
+        clip_high: the ratio counts no further above 1 + clip_high where the advantage is positive.
+        std: "population", "sample", or "none" for the plain difference to the mean.
+
+    Good values: clip_low = clip_high = 0.2, 16 responses per prompt.
+    Watch: the std makes rare successes loud: 1 of 16 has advantage 3.9. A group of equal rewards has advantage exactly
+    0. A token once clipped has no gradient, so nothing pulls it back.
+    """
+
+    equal_groups: ClassVar[str] = "silent"
+
+    norm: Norm = "length"
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    std: Literal["population", "sample", "none"] = "population"
+
+    def __post_init__(self) -> None:
+        check_norm(self.norm)
+        check_range("clip_low", self.clip_low, 0.0, 1.0)
+        check_range("clip_high", self.clip_high, 0.0)
+        check_choice("std", self.std, ("population", "sample", "none"))
+
+    def advantage(self, groups: Groups) -> Tensor:
+        """[P, G] standardised reward."""
+        return standardised(groups, self.std)
+
+    def loss(self, batch: Batch) -> Tensor:
+        """[N, T] minus the clipped gain of every token."""
+        gain = clipped_gain(batch.log_ratio, batch.advantage[:, None], self.clip_low, self.clip_high)
+        return torch.where(batch.mask, -gain, 0.0)
+
+
+@dataclass(frozen=True)
+class DrGRPO(GRPO):
+    r"""GRPO without its two normalisers: no std, and one fixed length for every response.
+
+    $$ L = -\tfrac{1}{W}\, E_{y\sim\pi_{old}}\sum_t
+       \min\big(\rho_t A,\ \mathrm{clip}(\rho_t, 1-c_{low}, 1+c_{high}) A\big), \quad A = r - \mathrm{mean} $$
+
+    Source: arXiv:2503.20783 (Dr. GRPO).
+    Differs: nothing; W is the generation budget `width`, never the padded width of a batch.
+    Shapes: as GRPO; the loss is in reward units.
+
+    Attributes:
+        norm: length rule, see `row_weight`.
+        clip_low: see GRPO.
+        clip_high: see GRPO.
+        std: see GRPO.
+
+    Good values: as GRPO.
+    Watch: the mean holds the own reward, so the step is (G - 1) / G of RLOO's. A larger budget W is a smaller step.
+    """
+
+    norm: Norm = "max"
+    std: Literal["population", "sample", "none"] = "none"
+
+
+@dataclass(frozen=True)
+class DAPO(GRPO):
+    r"""GRPO with a wider upper clip, averaged over all tokens of the batch.
+
+    $$ L = -\tfrac{1}{\sum_i |y_i|}\sum_{i,t} \min\big(\rho_t A,\ \mathrm{clip}(\rho_t, 1-c_{low}, 1+c_{high}) A\big),
+       \quad A = \tfrac{r - \mathrm{mean}}{\mathrm{std}} $$
+
+    Source: arXiv:2503.14476 (DAPO), clip-higher and token-level loss.
+    Differs: the loss only. Dynamic sampling and the overlong penalty of the source belong to rollouts and rewards.
+    Shapes: as GRPO.
+
+    Attributes:
+        norm: length rule, see `row_weight`.
+        clip_low: see GRPO.
+        clip_high: see GRPO.
+        std: see GRPO.
+
+    Good values: clip_low = 0.2, clip_high = 0.28.
+    Watch: a long response weighs more than a short one, and so does the group that holds it.
+    """
+
+    norm: Norm = "tokens"
+    clip_high: float = 0.28

@@ -1,0 +1,61 @@
+"""GSPO: GRPO with one ratio per response, the geometric mean of its token ratios."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from torch import Tensor
+
+from pmdkit.objectives.clipping import clipped_gain, standardised
+from pmdkit.objectives.options import check_choice, check_norm, check_range
+from pmdkit.objectives.vocabulary import Batch, Groups, Norm
+
+
+@dataclass(frozen=True)
+class GSPO:
+    r"""Follow the policy gradient until the mean log ratio of a whole response leaves a narrow band around 0.
+
+    $$ L = -E_{y\sim\pi_{old}} \min\big(s A,\ \mathrm{clip}(s, 1-c_{low}, 1+c_{high}) A\big),
+       \quad s = \big(\tfrac{\pi}{\pi_{old}}(y|x)\big)^{1/|y|}, \quad A = \tfrac{r - \mathrm{mean}}{\mathrm{std}} $$
+
+    Source: arXiv:2507.18071 (GSPO); appendix of arXiv:2602.05933.
+    Differs: no KL penalty; the std is the population one unless `std="sample"`.
+    Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N], a pure number.
+
+    Attributes:
+        norm: length rule, see `row_weight`. The exponent 1/|y| already divides by the length, so "none" it is.
+        clip_low: the ratio counts no further below 1 - clip_low where the advantage is negative.
+        clip_high: the ratio counts no further above 1 + clip_high where the advantage is positive.
+        std: "population", "sample", or "none" for the plain difference to the mean.
+
+    Good values: clip_low = 3e-4, clip_high = 4e-4: the band is for a mean over some thousand tokens.
+    Watch: responses of one token (a bandit) leave so narrow a band at the first ministep; widen it to 0.2 there. With
+    `norm="none"` the first step is the policy gradient under norm "length".
+    """
+
+    equal_groups: ClassVar[str] = "silent"
+    first_step_norm: ClassVar[str] = "length"
+
+    norm: Norm = "none"
+    clip_low: float = 3e-4
+    clip_high: float = 4e-4
+    std: Literal["population", "sample", "none"] = "population"
+
+    def __post_init__(self) -> None:
+        check_norm(self.norm)
+        check_range("clip_low", self.clip_low, 0.0, 1.0)
+        check_range("clip_high", self.clip_high, 0.0)
+        check_choice("std", self.std, ("population", "sample", "none"))
+
+    @property
+    def first_step_is_policy_gradient(self) -> bool:
+        """Any other norm divides by the length twice."""
+        return self.norm == "none"
+
+    def advantage(self, groups: Groups) -> Tensor:
+        """[P, G] standardised reward."""
+        return standardised(groups, self.std)
+
+    def loss(self, batch: Batch) -> Tensor:
+        """[N] minus the clipped gain of every response."""
+        mean_log_ratio = batch.seq_log_ratio / batch.length
+        return -clipped_gain(mean_log_ratio, batch.advantage, self.clip_low, self.clip_high)

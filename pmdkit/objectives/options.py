@@ -1,0 +1,46 @@
+"""Checks of options that several objectives share; each says what it got, what it wanted and what to do."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from pmdkit.nearest import unknown
+from pmdkit.objectives.vocabulary import Tau
+
+
+def check_tau(tau: Tau) -> None:
+    """A temperature is a finite number > 0 or a rule (a callable)."""
+    if callable(tau):
+        return
+    if isinstance(tau, bool) or not isinstance(tau, (int, float)) or not (math.isfinite(tau) and tau > 0):
+        raise ValueError(
+            f"tau is {tau}; expected a finite number > 0 in reward units (0.05 on rewards {{0,1}} is 0.1 on +-1)"
+        )
+
+
+def check_norm(norm: str) -> None:
+    """A length rule of `row_weight`."""
+    check_choice("norm", norm, ("none", "length", "max", "tokens"))
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """One of a few words."""
+    if value not in choices:
+        raise ValueError(f"{name} is '{value}'; expected one of {', '.join(choices)}")
+
+
+def check_range(name: str, value: float, low: float, high: float = math.inf) -> None:
+    """A finite number between two bounds, both allowed."""
+    if not (math.isfinite(value) and low <= value <= high):
+        raise ValueError(f"{name} is {value}; expected a finite number from {low} to {high}")
+
+
+def check_options(name: str, factory: Any, options: Iterable[str]) -> None:
+    """Every option is a field of the dataclass `factory`; a misspelt one is answered with the nearest name."""
+    if not is_dataclass(factory):
+        raise ValueError(f"{name} is not a dataclass; expected a frozen dataclass, whose fields are its options")
+    known = [field.name for field in fields(factory) if field.init]
+    for option in options:
+        if option not in known:
+            raise ValueError(unknown(f"option of {name}", option, known))

@@ -1,0 +1,53 @@
+"""TB: trajectory balance with the group's own log partition (VarGrad), anchored at a reference policy."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from pmdkit.objectives.baselines import mean_baseline, zero_absent
+from pmdkit.objectives.options import check_norm, check_tau
+from pmdkit.objectives.vocabulary import Batch, Groups, Norm, Tau
+
+
+@dataclass(frozen=True)
+class TB:
+    r"""Regress the log ratio to a fixed reference on the reward, with the log partition that fits the group best.
+
+    $$ L = \tfrac{1}{2\tau}\, E_{y\sim\pi_{old}}\big[(d - E_{\pi_{old}}\,d)^2\big],
+       \quad d = r - \tau\log\tfrac{\pi}{\pi_{ref}} $$
+
+    Source: arXiv:2201.13259 (trajectory balance), arXiv:2010.10436 (VarGrad), arXiv:2503.18929 (TBA, on rewards).
+    Differs: the mean is differentiated through; at norm "none" the gradient equals the one with the mean held back.
+    Without `logp_ref` the anchor is pi_old, and the loss is REBEL's.
+    Shapes: reward [P, G] to advantage [P, G]; batch of N rows (whole groups) to loss [N], reward units.
+
+    Attributes:
+        tau: temperature in reward units, > 0, or a rule of the group's rewards.
+        norm: length rule, see `row_weight`. "length" weighs the rows of a group unequally, against the mean in d.
+
+    Good values: tau from 0.005 to 0.05 on rewards {0, 1}. With a reference tau is the price of leaving it for good.
+    Watch: with a reference the target pi_ref e^{r/tau} stays put over the whole run, so the policy stops there: this
+    is no mirror descent. The first step is then the gradient of reward minus tau KL(pi || pi_ref).
+    """
+
+    whole_groups: ClassVar[bool] = True
+    uses_reference: ClassVar[bool] = True
+    equal_groups: ClassVar[str] = "anchor"
+    population: ClassVar[str] = "pmd_part"
+
+    tau: Tau = 0.05
+    norm: Norm = "none"
+
+    def __post_init__(self) -> None:
+        check_tau(self.tau)
+        check_norm(self.norm)
+
+    def advantage(self, groups: Groups) -> Tensor:
+        """[P, G] reward minus the mean reward of the group."""
+        return zero_absent(groups.reward - mean_baseline(groups), groups)
+
+    def loss(self, batch: Batch) -> Tensor:
+        """[N] squared centred residual."""
+        residual = batch.advantage - batch.tau * batch.centred(batch.seq_log_ratio_ref)
+        return residual**2 / (2 * batch.tau)

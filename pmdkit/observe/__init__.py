@@ -1,0 +1,1 @@
+"""Room: what a run leaves behind and shows while it runs. The mathematics is elsewhere."""

@@ -1,0 +1,143 @@
+"""Who watches a run: a live table with a sparkline on a terminal, a few plain lines in a log, or nobody."""
+
+import sys
+from collections import deque
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from pmdkit.spec import Spec
+
+BARS = "▁▂▃▄▅▆▇█"
+SHOWN = (
+    ("pass_rate", "pass rate", ""),
+    ("reward_mean", "reward", ""),
+    ("log_ratio_neg", "log-ratio of wrong", "nats"),
+    ("theory_log_ratio_neg", "  theory", "nats"),
+    ("log_ratio_pos", "log-ratio of right", "nats"),
+    ("theory_log_ratio_pos", "  theory", "nats"),
+    ("kl", "KL from pi_old", "nats"),
+    ("entropy", "entropy", "nats"),
+    ("grad_norm", "gradient norm", ""),
+)
+
+
+class Silent:
+    """Nobody watches."""
+
+    def begin(self, spec: Spec, start: int) -> None:
+        """Nothing."""
+
+    def show(self, row: dict[str, Any]) -> None:
+        """Nothing."""
+
+    def warn(self, sentence: str) -> None:
+        """A warning still reaches a person."""
+        print(f"pmdkit: warning: {sentence}", file=sys.stderr)
+
+    def end(self) -> None:
+        """Nothing."""
+
+
+class Log(Silent):
+    """About ten plain lines on stderr: no animation where there is no terminal."""
+
+    def begin(self, spec: Spec, start: int) -> None:
+        """Say what runs, and where it goes on."""
+        self.last = spec.schedule.steps
+        self.every = max(1, self.last // 10)
+        going = f", from step {start + 1}" if start else ""
+        self.say(f"{title(spec)}{going}")
+
+    def show(self, row: dict[str, Any]) -> None:
+        """Every tenth of the run."""
+        if row["step"] % self.every == 0 or row["step"] in (1, self.last):
+            rate = "" if row["pass_rate"] is None else f"pass rate {row['pass_rate']:.4f}, "
+            self.say(f"step {row['step']}/{self.last}: {rate}reward {row['reward_mean']:.4f}")
+
+    def say(self, text: str) -> None:
+        """One line."""
+        print(f"pmdkit: {text}", file=sys.stderr, flush=True)
+
+
+class Screen(Silent):
+    """A live table on a terminal: the latest step, theory beside measurement, and the pass rate so far."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.live = Live(console=console, auto_refresh=False, transient=True)
+        self.curve: deque[float] = deque(maxlen=4096)
+
+    def begin(self, spec: Spec, start: int) -> None:
+        """Open the table."""
+        self.title = title(spec)
+        self.last = spec.schedule.steps
+        self.live.start()
+
+    def show(self, row: dict[str, Any]) -> None:
+        """Redraw; rich drops frames that come too fast for the eye only if asked, so a tenth of a second is kept here."""
+        import time
+
+        value = row["pass_rate"] if row["pass_rate"] is not None else row["reward_mean"]
+        self.curve.append(value)
+        now = time.monotonic()
+        if row["step"] < self.last and now - getattr(self, "drawn", 0.0) < 0.1:
+            return
+        self.drawn = now
+        self.live.update(self.picture(row), refresh=True)
+
+    def picture(self, row: dict[str, Any]) -> Group:
+        """The screen of one step."""
+        table = Table(box=None, padding=(0, 2), show_header=False)
+        table.add_column(style="dim")
+        table.add_column(justify="right")
+        table.add_column(style="dim")
+        for key, name, unit in SHOWN:
+            if row.get(key) is not None:
+                table.add_row(name, f"{row[key]:.4f}", unit)
+        head = Text.assemble((self.title, "bold"), f"   step {row['step']}/{self.last}")
+        width = max(10, min(60, self.console.width - 30))
+        what = "reward so far" if row["pass_rate"] is None else "pass rate so far"
+        spark = Text.assemble(("  " + what + "  ", "dim"), (sparkline(self.curve, width), "cyan"))
+        bar = ProgressBar(total=self.last, completed=row["step"], width=width + 20)
+        return Group(head, bar, table, spark)
+
+    def warn(self, sentence: str) -> None:
+        """Above the table."""
+        self.console.print(f"[yellow]pmdkit: warning:[/yellow] {sentence}")
+
+    def end(self) -> None:
+        """Close the table."""
+        self.live.stop()
+
+
+def title(spec: Spec) -> str:
+    """One line that names a run."""
+    tau = spec.objective.get("tau")
+    group = spec.schedule.group
+    how = f"{group} draws" if group else f"full support, {spec.schedule.update}"
+    return (
+        f"{spec.tier} {spec.name}: {spec.objective['name']}" + (f", tau {tau}" if tau is not None else "") + f", {how}"
+    )
+
+
+def sparkline(values: "deque[float] | list[float]", width: int) -> str:
+    """Values as a row of bars, the newest at the right, resampled to `width` characters."""
+    points = list(values)
+    if len(points) > width:
+        points = [points[round(k * (len(points) - 1) / (width - 1))] for k in range(width)]
+    low, high = min(points, default=0.0), max(points, default=0.0)
+    span = high - low or 1.0
+    return "".join(BARS[round((p - low) / span * (len(BARS) - 1))] for p in points)
+
+
+def watch(quiet: bool = False) -> Silent:
+    """The display that fits where stderr goes."""
+    if quiet:
+        return Silent()
+    console = Console(stderr=True)
+    return Screen(console) if console.is_terminal else Log()

@@ -1,0 +1,141 @@
+"""The run folder, the same in all tiers: who may write to it, what stands in it, and where a run goes on."""
+
+import json
+import platform
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit.observe import files
+
+PACKAGES = ("torch", "numpy", "scipy", "gymnasium", "safetensors")
+
+
+class RunFolder:
+    """config.json, env.json, metrics.jsonl, summary.json, checkpoints/, figures/."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.json"
+        self.metrics = path / "metrics.jsonl"
+        self.summary = path / "summary.json"
+        self.checkpoints = path / "checkpoints"
+        self.figures = path / "figures"
+
+    @property
+    def started(self) -> bool:
+        """A run has been set up here."""
+        return self.config.exists()
+
+    @property
+    def finished(self) -> bool:
+        """The run here wrote its summary."""
+        return self.summary.exists()
+
+    def read_config(self) -> dict[str, Any]:
+        """The resolved configuration of the run."""
+        return read_json(self.config)
+
+    def read_summary(self) -> dict[str, Any]:
+        """The summary of a finished run."""
+        return read_json(self.summary)
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """One dictionary per step; a torn last line does not count."""
+        return [json.loads(line) for line in whole_lines(self.metrics)]
+
+    def begin(self, config: dict[str, Any]) -> None:
+        """Write what the run is, before its first step."""
+        self.checkpoints.mkdir(exist_ok=True)
+        files.replace(self.path / "env.json", files.encode(describe_machine()))
+        files.replace(self.config, files.encode(config))
+
+    def rewind(self, step: int) -> None:
+        """Drop what was measured after a step: it is computed again."""
+        kept = [line for line in whole_lines(self.metrics) if json.loads(line)["step"] <= step]
+        if self.metrics.exists():
+            files.replace(self.metrics, b"".join(kept))
+
+
+def fresh(out: str | Path | None, name: str) -> RunFolder:
+    """A folder for a new run: `out`, which must be new or empty, or the next number under runs/."""
+    if out is None:
+        base = Path("runs")
+        numbers = [int(p.name.split("-")[0]) for p in base.glob("[0-9]*-*") if p.name.split("-")[0].isdigit()]
+        return RunFolder(make(base / f"{max(numbers, default=0) + 1:04d}-{name}"))
+    path = Path(out)
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"output {path} is a file; expected a new folder: give another --out")
+    if path.is_dir() and any(p.name != "run.lock" for p in path.iterdir()):
+        raise UsageError(f"output {path} exists and is not empty; nothing was changed: use --resume or another --out")
+    return RunFolder(make(path))
+
+
+def make(path: Path) -> Path:
+    """Create a folder and make sure that it can be written to."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / ".probe"
+        files.write(probe, b"")
+        probe.unlink()
+    except OSError as problem:
+        raise EnvironmentLacks(
+            f"output {path} cannot be written ({problem.strerror}); choose a folder that can, with --out"
+        ) from problem
+    return path
+
+
+@contextmanager
+def locked(folder: RunFolder) -> Iterator[None]:
+    """Hold the folder for one process. The kernel lets go when the process dies, so a stale lock never blocks."""
+    lock = FileLock(folder.path / "run.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as problem:
+        raise EnvironmentLacks(
+            f"output {folder.path} is in use by another run; wait for it, or give another --out"
+        ) from problem
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def whole_lines(path: Path) -> list[bytes]:
+    """Lines that end in a newline: the last one may be torn by a kill."""
+    if not path.exists():
+        return []
+    return [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file of the run."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        raise UsageError(f"{path} cannot be read as JSON ({problem}); this is not a run folder of pmdkit") from problem
+    if not isinstance(value, dict):
+        raise UsageError(f"{path} holds no JSON object; this is not a run folder of pmdkit")
+    return value
+
+
+def describe_machine() -> dict[str, Any]:
+    """Versions and command, for whoever reads the run later."""
+    versions = {}
+    for name in ("pmdkit", *PACKAGES):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = None
+    return {
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "versions": versions,
+    }

@@ -1,0 +1,18 @@
+"""The public contract suites: run them on your own class. Plain asserts; pytest is not needed."""
+
+from importlib import import_module
+from typing import Any
+
+# name -> module, imported on first use: a suite for one thing does not import what the others need
+SUITES = {
+    "check_objective": "pmdkit.testing.objectives",
+    "check_task": "pmdkit.testing.tasks",
+}
+
+__all__ = ["check_objective", "check_task"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in SUITES:
+        return getattr(import_module(SUITES[name]), name)
+    raise AttributeError(f"module 'pmdkit.testing' has no attribute '{name}'; it has {', '.join(SUITES)}")

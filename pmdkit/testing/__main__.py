@@ -1,0 +1,43 @@
+"""`python -m pmdkit.testing my.py:MyLoss tau=0.1`: the contract suite of an objective, one line per check."""
+
+import json
+import sys
+
+from pmdkit.errors import CheckFailed, UsageError
+from pmdkit.objectives import load_objective
+from pmdkit.testing import check_objective
+
+
+def main(arguments: list[str]) -> int:
+    """Print what each check says; 0 done, 2 wrong usage, 4 a check said no."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(f"usage: {__doc__}")
+        return 0 if arguments else UsageError.exit_code
+    try:
+        for check, verdict in check_objective(load_objective(arguments[0], **options(arguments[1:]))).items():
+            print(f"{check:16} {verdict}")
+    except ValueError as error:
+        print(f"pmdkit: error: {error}", file=sys.stderr)
+        return UsageError.exit_code
+    except AssertionError as error:
+        print(f"pmdkit: error: {error}", file=sys.stderr)
+        return CheckFailed.exit_code
+    return 0
+
+
+def options(words: list[str]) -> dict[str, object]:
+    """`tau=0.1 norm=none` as keyword arguments; values are JSON where they can be, words otherwise."""
+    found: dict[str, object] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise UsageError(f"'{word}' is no option; expected key=value, such as tau=0.1")
+        try:
+            found[key] = json.loads(value)
+        except json.JSONDecodeError:
+            found[key] = value
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

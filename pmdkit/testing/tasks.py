@@ -1,0 +1,156 @@
+"""The contract suite for a Task: what the loop relies on, checked on one of your own. Not for objectives."""
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pmdkit.envs.task import BanditTask
+from pmdkit.learner import Rollouts, Task
+from pmdkit.randomness import derive, generator
+
+Roll = Callable[[Tensor, int | None, int], Rollouts]
+
+
+def check_task(task: Task, rollout: Roll | None = None, *, group: int = 4, steps: int = 5, seed: int = 0) -> None:
+    """Raise an AssertionError with a sentence where a task breaks the contract of the loop.
+
+    The contract: `prompts(step)` is a [P] tensor of integers and `reward(rollouts)` a floating [P, G] tensor, finite
+    wherever mass > 0. Both depend on nothing but the task's seed, the step and the rollouts, so that a resumed run sees
+    what the first one saw; neither touches the global random generators nor what it was given. A reward without
+    randomness follows its rows: shuffled prompts and responses get the same rewards, shuffled.
+
+    Args:
+        task: yours.
+        rollout: answers (prompts, group, seed) as `learner.rollout` does; pass that of a learner for the task. For a
+            BanditTask uniformly drawn arms are the default.
+        group: responses per prompt, at least 2.
+        steps: how many to look at.
+        seed: of the rollouts.
+    """
+    if rollout is None:
+        assert isinstance(task, BanditTask), "give rollout, say learner.rollout: only a BanditTask has a default"
+        rollout = uniform_arms(task.bandit.arms)
+    with own_randomness("prompts(step)"):
+        check_prompts(task, steps)
+    for step in range(1, steps + 1):
+        where = f"at step {step}"
+        rollouts = rollout(task.prompts(step), group, derive(seed, "rollout", step))
+        with own_randomness("reward(rollouts)"):
+            check_reward(task, rollouts, where)
+            other = replace(rollouts, seed=derive(seed, "other", step))
+            if torch.equal(scored(task, rollouts), scored(task, other)):
+                check_order(task, rollouts, where)
+
+
+def check_prompts(task: Task, steps: int) -> None:
+    """Prompts are [P] integers, the same whenever and in whatever order a step is asked for."""
+    seen = {step: task.prompts(step) for step in range(1, steps + 1)}
+    for step, prompts in seen.items():
+        assert isinstance(prompts, Tensor), f"prompts({step}) is a {type(prompts).__name__}; expected a tensor [P]"
+        wanted = prompts.ndim == 1 and len(prompts) > 0
+        assert wanted, f"prompts({step}) has shape {list(prompts.shape)}; expected [P] with at least one prompt"
+        assert prompts.dtype == torch.int64, f"prompts({step}) has dtype {prompts.dtype}; expected torch.int64"
+    kept = {step: prompts.clone() for step, prompts in seen.items()}
+    for step in reversed(seen):
+        assert torch.equal(task.prompts(step), kept[step]), (
+            f"prompts({step}) differs when it is asked for again; it must depend on the seed and the step only"
+        )
+
+
+def check_reward(task: Task, rollouts: Rollouts, where: str) -> None:
+    """Rewards are [P, G], finite where scored, the same when asked again, and leave the rollouts alone."""
+    before = snapshot(rollouts)
+    reward = task.reward(rollouts)
+    shape = list(rollouts.mass.shape)
+    assert isinstance(reward, Tensor), f"reward is a {type(reward).__name__} {where}; expected a tensor {shape}"
+    assert list(reward.shape) == shape, (
+        f"reward has shape {list(reward.shape)} {where}; expected {shape}: a row per prompt, a column per response"
+    )
+    assert reward.is_floating_point(), f"reward has dtype {reward.dtype} {where}; expected floating point, say float64"
+    assert not reward.requires_grad, f"reward has a gradient {where}; it is data: compute it under torch.no_grad()"
+    kept = reward[rollouts.mass > 0].clone()
+    assert bool(torch.isfinite(kept).all()), f"reward has a NaN or infinite entry {where}; expected finite numbers"
+    assert torch.equal(scored(task, rollouts), kept), (
+        f"reward differs when the same rollouts are judged again {where}; derive its randomness from rollouts.seed"
+    )
+    after = snapshot(rollouts)
+    changed = [name for name, value in before.items() if not torch.equal(value, after[name])]
+    assert not changed, f"reward changed the rollouts' {', '.join(changed)} {where}; it must only read them"
+
+
+def check_order(task: Task, rollouts: Rollouts, where: str) -> None:
+    """Shuffled prompts and responses get the same rewards, shuffled. For rewards that do not depend on the seed."""
+    prompts, size = rollouts.mass.shape
+    rng = generator(rollouts.seed, "order")
+    outer = torch.from_numpy(rng.permutation(prompts))
+    inner = torch.from_numpy(rng.permuted(np.tile(np.arange(size), (prompts, 1)), axis=1))
+    rows = (outer[:, None] * size + inner).flatten()  # of the shuffled rollouts, where each stood before
+    names = [name for name in ("responses", "logp_old", "mask", "logp_ref") if getattr(rollouts, name) is not None]
+    shuffled = replace(
+        rollouts,
+        prompts=rollouts.prompts[outer],
+        mass=rollouts.mass.flatten()[rows].view(prompts, size),
+        **{name: getattr(rollouts, name)[rows] for name in names},
+    )
+    expected = task.reward(rollouts).flatten()[rows].view(prompts, size)
+    assert torch.equal(scored(task, shuffled), expected[shuffled.mass > 0]), (
+        f"the reward of a response changes when prompts and responses stand in another order {where}; "
+        "judge each row by its own prompt and response"
+    )
+
+
+def scored(task: Task, rollouts: Rollouts) -> Tensor:
+    """The rewards of the rows that count; whatever stands in the others is never read."""
+    return task.reward(rollouts)[rollouts.mass > 0]
+
+
+def uniform_arms(arms: int) -> Roll:
+    """A rollout of uniformly drawn arms, or of all of them where group is None."""
+
+    def rollout(prompts: Tensor, group: int | None, seed: int) -> Rollouts:
+        size = arms if group is None else group
+        drawn = generator(seed, "arms").integers(arms, size=(len(prompts), size))
+        rows = np.tile(np.arange(arms), (len(prompts), 1)) if group is None else drawn
+        responses = torch.from_numpy(rows).reshape(-1, 1)
+        logp = torch.full(responses.shape, -float(np.log(arms)), dtype=torch.float64)
+        return Rollouts(
+            prompts=prompts,
+            responses=responses,
+            logp_old=logp,
+            mask=torch.ones_like(responses, dtype=torch.bool),
+            mass=torch.full((len(prompts), size), 1 / size, dtype=torch.float64),
+            sampled=group is not None,
+            seed=seed,
+            version=0,
+            width=1,
+        )
+
+    return rollout
+
+
+def snapshot(rollouts: Rollouts) -> dict[str, Tensor]:
+    """Copies of the tensors in the rollouts."""
+    values: dict[str, Any] = {field.name: getattr(rollouts, field.name) for field in fields(rollouts)}
+    return {name: value.clone() for name, value in values.items() if isinstance(value, Tensor)}
+
+
+@contextmanager
+def own_randomness(what: str) -> Iterator[None]:
+    """Nothing inside moves the global generators of Python, NumPy or torch."""
+    before = global_state()
+    yield
+    assert global_state() == before, (
+        f"{what} used a global random generator; draw from pmdkit.randomness.generator(seed, ...) instead, "
+        "so that a resumed run repeats it"
+    )
+
+
+def global_state() -> tuple[bytes, str, str]:
+    """Where the global generators stand."""
+    return bytes(torch.get_rng_state().numpy()), repr(np.random.get_state(legacy=False)), repr(random.getstate())

@@ -1,0 +1,137 @@
+"""What every function of the room accepts, checked once at the edge; and two sums that keep their digits."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pmdkit.nearest import unknown
+
+Array = NDArray[np.float64]
+
+METHODS = ("pmd-mean", "pmd-part")
+
+SMALLEST = 1e-305  # probabilities below count as 0: their ratios, up to 1 / probability, would overflow
+
+
+def policy(pi: ArrayLike | None, log_pi: ArrayLike | None = None) -> Array:
+    """[..., A] probabilities that sum to 1 within 1e-8; the problem solved is that of pi / sum(pi)."""
+    if (pi is None) == (log_pi is None):
+        raise ValueError("pi and log_pi are both given or both missing; expected exactly one of them")
+    name = "pi" if log_pi is None else "exp(log_pi)"
+    probs = numbers("pi", pi) if log_pi is None else np.exp(np.minimum(numbers("log_pi", log_pi), 1.0))
+    if probs.ndim == 0 or probs.shape[-1] == 0:
+        raise ValueError(f"{name} has shape {list(probs.shape)}; expected [..., A] with at least one action")
+    low = probs.min(initial=1.0)
+    if not low >= 0:
+        raise ValueError(f"{name} has a negative or NaN entry; expected probabilities")
+    worst = np.abs(probs.sum(-1) - 1).max(initial=0.0)
+    if not worst <= 1e-8:
+        raise ValueError(f"{name} sums to 1 only within {worst:.2g}; expected 1 within 1e-8: divide by the sum first")
+    return probs if low >= SMALLEST else np.where(probs < SMALLEST, 0.0, probs)
+
+
+def rewards(reward: ArrayLike | None, actions: int | None = None) -> Array:
+    """[..., A] finite rewards, one per action."""
+    values = numbers("reward", reward)
+    if not np.isfinite(values).all():
+        raise ValueError("reward has a NaN or infinite entry; expected finite numbers, in reward units")
+    if values.ndim == 0 or (actions is not None and values.shape[-1] != actions):
+        raise ValueError(
+            f"reward has shape {list(values.shape)}; expected [..., {actions or 'A'}], one number per action"
+        )
+    return values
+
+
+def temperatures(tau: ArrayLike | None) -> Array:
+    """Scalar or [...] temperatures, finite and > 0."""
+    values = numbers("tau", tau)
+    if not (np.isfinite(values) & (values > 0)).all():
+        raise ValueError(
+            f"tau is {tau}; expected finite numbers > 0 in reward units (0.05 on rewards {{0,1}} is 0.1 on +-1)"
+        )
+    return values
+
+
+def problem(
+    pi: ArrayLike | None, reward: ArrayLike | None, tau: ArrayLike | None, log_pi: ArrayLike | None = None
+) -> tuple[Array, Array, Array]:
+    """Policy, rewards and temperatures that fit together; leading dimensions are left to broadcast."""
+    probs, temperature = policy(pi, log_pi), temperatures(tau)
+    values = rewards(reward, probs.shape[-1])
+    together(pi=probs[..., 0], reward=values[..., 0], tau=temperature)
+    return probs, values, temperature
+
+
+def pass_rates(p: ArrayLike | None) -> Array:
+    """Scalar or [...] pass rates, in [0, 1]."""
+    values = numbers("p", p)
+    if not ((values >= 0) & (values <= 1)).all():
+        raise ValueError(f"p is {p}; expected pass rates in [0, 1]")
+    return values
+
+
+def group_sizes(n: ArrayLike | None) -> NDArray[np.int64]:
+    """Scalar or [...] responses per prompt: whole numbers >= 2, for a draw needs a peer."""
+    values = numbers("n", n)
+    if not (np.isfinite(values) & (values >= 2) & (values == np.floor(values))).all():
+        raise ValueError(f"n is {n}; expected whole numbers >= 2: leaving one out of a group needs a second response")
+    return values.astype(np.int64)
+
+
+def confidences(delta: ArrayLike | None) -> Array:
+    """Scalar or [...] failure probabilities, in (0, 1)."""
+    values = numbers("delta", delta)
+    if not ((values > 0) & (values < 1)).all():
+        raise ValueError(f"delta is {delta}; expected a failure probability in (0, 1), such as 0.05")
+    return values
+
+
+def lengths(length: ArrayLike | None, shape: tuple[int, ...]) -> Array | None:
+    """[..., A] tokens per action, > 0; None where every action counts as one."""
+    if length is None:
+        return None
+    values = numbers("length", length)
+    if not (np.isfinite(values) & (values > 0)).all():
+        raise ValueError("length has an entry that is not a finite number > 0; expected tokens per action")
+    together(length=values, policy=np.empty(shape))
+    return np.broadcast_to(values, shape)
+
+
+def known_method(method: str) -> str:
+    """One of METHODS, or an error that says the nearest name."""
+    if method not in METHODS:
+        raise ValueError(unknown("method", str(method), METHODS))
+    return method
+
+
+def numbers(name: str, value: Any) -> Array:
+    """A float64 array, or an error that names the argument."""
+    if value is None:
+        raise ValueError(f"{name} is missing; expected numbers")
+    return np.asarray(value, dtype=np.float64)
+
+
+def together(**arrays: NDArray[Any]) -> tuple[int, ...]:
+    """The common shape, or an error that names what does not fit."""
+    try:
+        return np.broadcast_shapes(*(array.shape for array in arrays.values()))
+    except ValueError:
+        shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in arrays.items())
+        raise ValueError(f"leading shapes do not fit: {shapes}; expected shapes that broadcast") from None
+
+
+def centred(pi: Array, reward: Array) -> Array:
+    """[S, A] advantage r - E[r], counted from the most probable action: digits stay where pi is almost sure of it."""
+    most = pi.argmax(-1, keepdims=True)
+    advantage = reward - np.take_along_axis(reward, most, -1)
+    advantage -= np.einsum("...a,...a->...", pi, advantage)[..., None] / pi.sum(-1, keepdims=True)
+    return advantage
+
+
+def excess(x: Array) -> Array:
+    """e^x - 1 - x >= 0 without cancellation: a series near 0, the definition elsewhere."""
+    small = np.abs(x) < 0.02
+    t = np.where(small, x, 0.0)
+    series = t * t / 2 * (1 + t / 3 * (1 + t / 4 * (1 + t / 5 * (1 + t / 6 * (1 + t / 7)))))
+    return np.where(small, series, np.expm1(x) - x)

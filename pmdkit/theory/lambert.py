@@ -1,0 +1,163 @@
+"""Theorem 1: the exact population solution of PMD-mean, also for rows with lengths. Other updates have their own files."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pmdkit.theory.inputs import Array, centred, excess, lengths, problem, together
+
+BLOCK = 32_768  # entries solved at a time: six float64 arrays of this size stay in the cache of one core
+
+
+@dataclass(frozen=True)
+class MeanSolution:
+    """The PMD-mean update.
+
+    Attributes:
+        log_ratio: [..., A] log pi_new/pi, nats.
+        probs: [..., A] the new policy.
+        lam: [...] the multiplier lambda, reward units squared; lambda / (2 tau) weighs the chi2 term.
+    """
+
+    log_ratio: Array
+    probs: Array
+    lam: Array
+
+
+def pmd_mean(
+    pi: ArrayLike | None = None,
+    reward: ArrayLike | None = None,
+    tau: ArrayLike | None = None,
+    length: ArrayLike | None = None,
+    *,
+    log_pi: ArrayLike | None = None,
+) -> MeanSolution:
+    r"""The policy that minimises the PMD-mean population loss over the simplex.
+
+    $$ u = \tfrac{\Delta}{\tau} - W\big(x\,|y|\,e^{\Delta/\tau}\big), \quad E_\pi e^u = 1, \quad x = \lambda/\tau^2 $$
+
+    Source: arXiv:2602.05933, Theorem 1.
+    Differs: with `length` it is the solution of the implemented loss, which divides each row by its length |y|;
+    Theorem 1 is |y| = 1.
+
+    Args:
+        pi: [..., A] policy; must sum to 1 within 1e-8, and the problem solved is that of pi / sum(pi).
+        reward: [..., A] reward units. Required. Only differences matter.
+        tau: scalar or [...] temperature, reward units, > 0. Required.
+        length: [..., A] tokens per action, > 0.
+        log_pi: log-probabilities instead of `pi`.
+
+    Returns:
+        MeanSolution; leading dimensions broadcast. Where pi sees one reward only, nothing moves and lambda is 0.
+
+    Good values: relative error below 1e-10 for tau in [1e-4, 1e4], pass rates in [1e-12, 1 - 1e-12].
+    Watch: real rewards do not become greedy as tau goes to 0: the ratio tends to Delta_+ / E[Delta_+].
+    """
+    pi, reward, tau = problem(pi, reward, tau, log_pi)
+    if length is None and two_valued(reward):
+        return by_pass_rate(pi, reward, tau)
+    shape = (*together(pi=pi[..., 0], reward=reward[..., 0], tau=tau), pi.shape[-1])
+    rows = [np.broadcast_to(array, shape).reshape(-1, shape[-1]) for array in (pi, reward)]
+    if length is not None:
+        rows.append(lengths(length, shape).reshape(-1, shape[-1]))
+    row_tau = np.broadcast_to(tau, shape[:-1]).reshape(-1, 1)
+    log_ratio, probs, log_x = np.empty(rows[0].shape), np.empty(rows[0].shape), np.empty(len(row_tau))
+    step = max(1, BLOCK // shape[-1])
+    for first in range(0, len(log_x), step):
+        part = slice(first, first + step)
+        old, values, *size = (array[part] for array in rows)
+        log_ratio[part], log_x[part] = solve(old, centred(old, values) / row_tau[part], *size)
+        probs[part] = old * ratio(log_ratio[part])
+    lam = np.exp(log_x.reshape(shape[:-1]) + 2 * np.log(tau))
+    return MeanSolution(log_ratio.reshape(shape), probs.reshape(shape), lam)
+
+
+def ratio(log_ratio: Array) -> Array:
+    """e^u; only an action of probability 0 can pass e^709, and its product with pi stays 0."""
+    return np.exp(log_ratio if log_ratio.max(initial=0.0) <= 709 else np.minimum(log_ratio, 709.0))
+
+
+def two_valued(reward: Array) -> bool:
+    """Whether every row holds at most two rewards, as under any verifier; the first row settles most cases."""
+
+    def only_extremes(rows: Array) -> bool:
+        return bool(((rows == rows.max(-1, keepdims=True)) | (rows == rows.min(-1, keepdims=True))).all())
+
+    actions = reward.shape[-1]
+    return actions > 2 and only_extremes(reward.reshape(-1, actions)[:1]) and only_extremes(reward)
+
+
+def by_pass_rate(pi: Array, reward: Array, tau: Array) -> MeanSolution:
+    """Two rewards: the policy enters through its pass rate only, so a problem of two actions is solved and spread."""
+    high, low = reward.max(-1), reward.min(-1)
+    best = reward == high[..., None]
+    pair = np.stack([(pi * best).sum(-1), (pi * ~best).sum(-1)], -1)
+    two = pmd_mean(pair / pair.sum(-1, keepdims=True), np.stack([high, low], -1), tau)
+    log_ratio = np.where(best, two.log_ratio[..., :1], two.log_ratio[..., 1:])
+    probs = ratio(log_ratio)
+    probs *= pi
+    return MeanSolution(log_ratio, probs, two.lam)
+
+
+def solve(pi: Array, target: Array, length: Array | None = None) -> tuple[Array, Array]:
+    """Newton on u and log x together: u + x |y| e^u = target in every entry, sum pi (e^u - 1) = 0 in every row.
+
+    Written without exp(target), so that nothing overflows; one exponential per entry and sweep.
+
+    Args:
+        pi: [S, A] policies, up to a factor per row.
+        target: [S, A] Delta / tau, with mean 0 under pi.
+        length: [S, A] tokens, or None for 1.
+
+    Returns:
+        u [S, A] and log x = log(lambda / tau^2) [S]; where all targets under pi are 0, u = target and log x = -inf.
+    """
+    total = pi.sum(1)
+
+    def mean(*factors: Array) -> Array:
+        return np.einsum("sa" + ",sa" * len(factors) + "->s", pi, *factors) / total
+
+    size = 1.0 if length is None else length
+    longest = 1.0 if length is None else length.max(1)
+    gain = mean(np.maximum(target, 0.0))
+    still = gain == 0
+    goal = np.where(still[:, None], 0.0, target) if still.any() else target
+    log_x = np.log(np.where(still, 1.0, np.maximum(first_x(goal, gain, mean) / longest, 1e-320)))
+    u = goal - lambert_guess(goal + log_x[:, None] + np.log(size))
+    error = np.inf
+    for _ in range(100):
+        growth = np.exp(np.maximum(u, -600.0))  # below, denormal numbers would make every product ten times slower
+        w = size * np.exp(log_x)[:, None] * growth
+        exact = error < 0.01 or log_x.min() < -3  # expm1 does not cancel; the plain sum is cheaper on the way
+        gap = mean(np.expm1(u)) if exact else mean(growth) - 1
+        slope = 1 / (1 + w)
+        residual = u + w - goal
+        growth *= slope
+        fall = mean(growth, w)
+        step = (gap - mean(growth, residual)) / np.where(fall > 0, fall, 1)
+        step = np.where(still, 0, np.clip(step, -3, 3))  # the sum falls steadily in log x: short steps cannot miss
+        residual += w * step[:, None]
+        residual *= slope
+        u -= residual
+        log_x += step
+        error = max(np.abs(step).max(initial=0), np.abs(residual).max(initial=0))
+        if error < 1e-7 and exact:  # Newton: the error that is left is the square
+            break
+    else:
+        raise ArithmeticError("PMD-mean: Newton did not converge in 100 sweeps; please report pi, reward and tau")
+    if log_x.min() < -3:  # x E|y|e^u = E(e^u - 1 - u), a sum of positive terms, keeps the digits of a small x
+        log_x = np.log(np.maximum(mean(excess(u)) / mean(size * np.exp(u)), 1e-320))
+    return np.where(still[:, None], target, u), np.where(still, -np.inf, log_x)
+
+
+def first_x(target: Array, gain: Array, mean: Callable[..., Array]) -> Array:
+    """[S] an estimate of x: the smaller of E e^target - 1, good for small targets, and the law x^2 = gain (1 + gain)."""
+    return np.minimum(mean(np.expm1(np.minimum(target, 600.0))), np.sqrt(gain * (1 + gain)))
+
+
+def lambert_guess(z: Array) -> Array:
+    """W(e^z) to one per cent, from a = log(1 + e^z): a (1 - log(1 + a) / (2 + a)) (Winitzki's approximation)."""
+    a = np.maximum(z, np.log1p(np.exp(np.minimum(z, 700.0))))
+    return a * (1 - np.log1p(a) / (2 + a))

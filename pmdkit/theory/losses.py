@@ -1,0 +1,88 @@
+"""Population losses of PMD-mean and PMD-part as numbers, and the identity that ties them to the distance to the target."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pmdkit.theory.boltzmann import pmd_part
+from pmdkit.theory.inputs import Array, centred, lengths, numbers, policy, problem, together
+from pmdkit.theory.lambert import pmd_mean
+
+
+def target_loss(log_ratio: ArrayLike, target: ArrayLike, pi: ArrayLike, length: ArrayLike | None = None) -> Array:
+    r"""Half the mean squared distance of log ratios to targets, nats^2, each action divided by its length.
+
+    $$ L = \tfrac12\,E_{y\sim\pi}\Big[\frac{(u(y) - s(y))^2}{|y|}\Big] $$
+
+    Source: arXiv:2602.05933, eq. population-loss with s the ideal log ratio. Differs: lengths are optional.
+    Shapes: all [..., A], lengths in tokens, to [...].
+    """
+    probs, u, goal = policy(pi), numbers("log_ratio", log_ratio), numbers("target", target)
+    shape = together(log_ratio=u, target=goal, pi=probs)
+    size = lengths(length, shape)
+    weight = probs / probs.sum(-1, keepdims=True) / (1.0 if size is None else size)
+    return (weight * (u - goal) ** 2).sum(-1) / 2
+
+
+def mean_loss(
+    log_ratio: ArrayLike, pi: ArrayLike, reward: ArrayLike, tau: ArrayLike, length: ArrayLike | None = None
+) -> Array:
+    r"""PMD-mean's population loss at log ratios u, nats^2.
+
+    $$ L_{mean} = \tfrac12\,E_{y\sim\pi}\Big[\frac{(u(y) - \Delta(y)/\tau)^2}{|y|}\Big], \quad \Delta = r - E_\pi r $$
+
+    Source: arXiv:2602.05933, eq. L_mean; with lengths, the appendix loss. Differs: the objective multiplies it by tau.
+    Shapes: [..., A] to [...].
+    """
+    pi, reward, tau = problem(pi, reward, tau)
+    return target_loss(log_ratio, centred(pi, reward) / tau[..., None], pi, length)
+
+
+def part_loss(
+    log_ratio: ArrayLike, pi: ArrayLike, reward: ArrayLike, tau: ArrayLike, length: ArrayLike | None = None
+) -> Array:
+    r"""PMD-part's population loss at log ratios u, nats^2.
+
+    $$ L_{part} = \tfrac12\,E_{y\sim\pi}\Big[\frac{(u(y) - r(y)/\tau + \log Z)^2}{|y|}\Big], \quad Z = E_\pi e^{r/\tau} $$
+
+    Source: arXiv:2602.05933, eq. L_partition. Differs: the objective multiplies it by tau. Shapes: [..., A] to [...].
+    """
+    return target_loss(log_ratio, pmd_part(pi, reward, tau).log_ratio, pi, length)
+
+
+@dataclass(frozen=True)
+class QuadraticGrowth:
+    """The two sides of the identity gap = distance + pull, each [...], nats^2.
+
+    Attributes:
+        gap: how much more PMD-mean's loss is than at its minimum.
+        distance: half the mean squared distance to the ideal log ratio.
+        pull: lambda/tau^2 KL(ideal || policy), what the simplex adds.
+    """
+
+    gap: Array
+    distance: Array
+    pull: Array
+
+
+def quadratic_growth(
+    log_ratio: ArrayLike, pi: ArrayLike, reward: ArrayLike, tau: ArrayLike, length: ArrayLike | None = None
+) -> QuadraticGrowth:
+    r"""PMD-mean's excess loss is the distance to its solution plus a KL term, exactly.
+
+    $$ L_{mean}(u) - L_{mean}(u^\star) = \tfrac12\,E_\pi\Big[\frac{(u - u^\star)^2}{|y|}\Big]
+       + \frac{\lambda}{\tau^2}\,KL(\pi^\star\|\pi e^u) $$
+
+    Source: arXiv:2602.05933, Lemma pmdmean_quad_growth. Differs: holds with lengths too.
+    Shapes: log_ratio [..., A] of a policy, E_pi e^u = 1.
+    Watch: `gap` is taken from the losses, `pull` from the solution: they agree only if both are right.
+    """
+    pi, reward, tau = problem(pi, reward, tau)
+    u, best = numbers("log_ratio", log_ratio), pmd_mean(pi, reward, tau, length)
+    target = centred(pi, reward) / tau[..., None]
+    size = lengths(length, together(log_ratio=u, pi=pi, target=target))
+    weight = pi / pi.sum(-1, keepdims=True) / (1.0 if size is None else size)
+    gap = (weight * (u - best.log_ratio) * (u + best.log_ratio - 2 * target)).sum(-1) / 2
+    pull = best.lam / tau**2 * (best.probs * (best.log_ratio - u)).sum(-1) / pi.sum(-1)
+    return QuadraticGrowth(gap, target_loss(u, best.log_ratio, pi, length), pull)

@@ -1,0 +1,262 @@
+"""The front door: `train(...)` for notebooks and scripts, `launch` beneath it for the command line, and the Run they return."""
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from pmdkit.errors import ResumeRefused, UsageError
+from pmdkit.nearest import unknown
+from pmdkit.objectives import Objective
+from pmdkit.objectives.load import load_objective, objective_name
+from pmdkit.objectives.temperature import TAUS
+from pmdkit.observe.console import Silent
+from pmdkit.observe.folder import RunFolder, fresh, locked, make
+from pmdkit.session import Display, Row, Setup, execute
+from pmdkit.spec import Spec
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BACKENDS = {"bandit": "pmdkit.bandit"}
+OURS = {"run.lock", "env.json", "checkpoints", "figures"}
+
+
+class Run:
+    """A finished run.
+
+    Attributes:
+        path: its folder.
+        summary: the promised keys, see `summary.json`.
+        metrics: one dictionary per step.
+        policy: the trained policy; on the bandit [S, A] probabilities.
+    """
+
+    def __init__(self, path: str | Path, setup: Setup | None = None) -> None:
+        self.folder = RunFolder(Path(path))
+        self.path = self.folder.path
+        self._setup = setup
+
+    @cached_property
+    def summary(self) -> Row:
+        """What the run came to."""
+        return self.folder.read_summary()
+
+    @cached_property
+    def metrics(self) -> list[Row]:
+        """One dictionary per step."""
+        return self.folder.read_metrics()
+
+    @cached_property
+    def spec(self) -> Spec:
+        """The resolved configuration."""
+        return stored_spec(self.folder)
+
+    @property
+    def policy(self) -> Any:
+        """The trained policy, from the newest checkpoint where the run is not in memory."""
+        if self._setup is None:
+            from pmdkit.observe.checkpoint import load_newest
+
+            self._setup = build(self.spec)[1]
+            _, state, _ = load_newest(self.folder.checkpoints)
+            self._setup.learner.load_state_dict(state)
+        return self._setup.policy()
+
+    def figure(self) -> "Figure":
+        """Pass rate, log-ratios against theory, and the multiplier, over the steps."""
+        from pmdkit.figures.run import run_figure
+
+        return run_figure(self)
+
+    def __repr__(self) -> str:
+        s = self.summary
+        return f"Run({s['tier']} {s['env']}, {s['objective']}, {s['steps']} steps, {self.path})"
+
+
+def train(
+    objective: str | Objective = "pmd-mean",
+    backend: str = "bandit",
+    env: str = "needle",
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    options: Mapping[str, Any] | None = None,
+    display: Display | None = None,
+    **schedule: Any,
+) -> Run:
+    """Train a policy with an objective, on any backend; the same call from a bandit to a cluster.
+
+    Args:
+        objective: a name of OBJECTIVES, "my.py:MyLoss", or an objective.
+        backend: "bandit".
+        env: a spec on the shelf, or the path of a .toml file.
+        out: folder of the run, new or empty; by default the next number under runs/.
+        resume: go on where the run in `out` stopped.
+        options: other dotted keys of the spec, such as {"env.arms": 20, "objective.norm": "none"}.
+        display: who watches; nobody by default.
+        schedule: steps, prompts, group, ministeps, lr, seed and the other keys of [schedule] and [run].
+
+    Returns:
+        Run: .metrics .summary .policy .path .figure()
+    """
+    changes: dict[str, Any] = {}
+    if isinstance(objective, str):
+        changes["objective.name"] = objective
+    else:
+        changes = {f"objective.{key}": value for key, value in describe(objective).items()}
+    changes |= dict(options or {}) | {key: value for key, value in schedule.items() if value is not None}
+    given = None if isinstance(objective, str) else objective
+    return launch(backend, env, changes, out, resume, display or Silent(), given)
+
+
+def launch(
+    tier: str,
+    env: str,
+    changes: Mapping[str, Any],
+    out: str | Path | None,
+    resume: bool,
+    display: Display,
+    given: Objective | None = None,
+) -> Run:
+    """Resolve, open the folder, run. What the command line and `train` share."""
+    if resume:
+        if out is None:
+            raise UsageError("--resume got no run; give its folder with --out")
+        folder = RunFolder(Path(out))
+        if folder.started:
+            return go_on(folder, tier, env, changes, display, given)
+        strangers = [p.name for p in folder.path.glob("*") if p.name not in OURS and not p.name.startswith(".")]
+        if strangers:
+            raise UsageError(f"output {out} is no run folder (it holds {strangers[0]}); nothing was changed")
+    spec, objective = plan(tier, env, changes, given)
+    setup = build(spec, objective)[1]
+    folder = RunFolder(make(Path(str(out)))) if resume else fresh(out, f"{spec.name}-{spec.objective['name']}")
+    with locked(folder):
+        folder.begin(spec.model_dump())
+        execute(spec, objective, setup, folder, display)
+    return Run(folder.path, setup)
+
+
+def go_on(
+    folder: RunFolder,
+    tier: str,
+    env: str,
+    changes: Mapping[str, Any],
+    display: Display,
+    given: Objective | None,
+) -> Run:
+    """Continue the run of a folder; nothing but a larger number of steps may differ."""
+    stored = stored_spec(folder)
+    name = Path(env).stem if env.endswith(".toml") else env
+    if (stored.tier, stored.name) != (tier, name):
+        raise ResumeRefused(
+            f"{folder.path} holds a run of '{stored.tier} {stored.name}', not of '{tier} {name}'; give another --out"
+        )
+    spec = complete(adopt(stored, changes, given).override(dict(changes)), given)[0]
+    differences = {key: (a, b) for key, a, b in compare(stored.model_dump(), spec.model_dump())}
+    longer = differences.get("schedule.steps", (0, 0))
+    if longer[1] > longer[0]:
+        del differences["schedule.steps"]
+    if differences:
+        told = ", ".join(f"{key} was {a} and is now {b}" for key, (a, b) in sorted(differences.items()))
+        raise ResumeRefused(
+            f"{folder.path} was started with other options: {told}; leave them out, or give another --out"
+        )
+    with locked(folder):
+        if folder.finished and folder.read_summary()["steps"] >= spec.schedule.steps:
+            return Run(folder.path)
+        objective, setup = build(spec, given)
+        folder.begin(spec.model_dump())
+        execute(spec, objective, setup, folder, display)
+    return Run(folder.path, setup)
+
+
+def plan(tier: str, env: str, changes: Mapping[str, Any], given: Objective | None = None) -> tuple[Spec, Objective]:
+    """The resolved spec of a new run, every option explicit, and its objective."""
+    if tier not in BACKENDS:
+        raise UsageError(unknown("backend", tier, BACKENDS))
+    return complete(adopt(Spec.read(env, tier), changes, given).override(dict(changes)), given)
+
+
+def adopt(spec: Spec, changes: Mapping[str, Any], given: Objective | None = None) -> Spec:
+    """The spec with the objective of `changes`: another one keeps the environment's tau, and nothing else, if it has one."""
+    name = changes.get("objective.name", spec.objective["name"])
+    if name == spec.objective["name"]:
+        return spec
+    options = field_names(given or load_objective(name))
+    kept = {key: value for key, value in spec.objective.items() if key == "tau" and key in options}
+    return spec.model_copy(update={"objective": {"name": name, **kept}})
+
+
+def complete(spec: Spec, given: Objective | None = None) -> tuple[Spec, Objective]:
+    """The spec with the objective's defaults written out and the backend's choices made."""
+    objective = given or objective_of(spec)
+    table = describe(objective, spec.objective["name"])
+    spec = spec.model_copy(update={"objective": table})
+    resolved: Spec = import_module(BACKENDS[spec.tier]).resolve(spec, objective)
+    return resolved, objective
+
+
+def build(spec: Spec, given: Objective | None = None) -> tuple[Objective, Setup]:
+    """Objective and setup of a resolved spec."""
+    objective = given or objective_of(spec)
+    return objective, import_module(BACKENDS[spec.tier]).setup(spec, objective)
+
+
+def objective_of(spec: Spec) -> Objective:
+    """The objective of a spec; a misspelt option is answered with its dotted name."""
+    options = {key: value for key, value in spec.objective.items() if key != "name"}
+    known = field_names(load_objective(spec.objective["name"]))
+    for key in options:
+        if key not in known:
+            raise UsageError(unknown("option", f"objective.{key}", (f"objective.{name}" for name in known)))
+    return load_objective(spec.objective["name"], **options)
+
+
+def field_names(objective: Objective) -> list[str]:
+    """The options of an objective."""
+    return [field.name for field in fields(objective)]  # type: ignore[arg-type]
+
+
+def describe(objective: Objective, name: str | None = None) -> dict[str, Any]:
+    """An objective as a table: its name and every field, temperature rules as {"rule": name, ...}."""
+    table: dict[str, Any] = {"name": name or objective_name(objective)}
+    for field in fields(objective):  # type: ignore[arg-type]
+        value = getattr(objective, field.name)
+        if is_dataclass(value) and not isinstance(value, type):
+            rules = {factory: rule for rule, factory in TAUS.items()}
+            table[field.name] = {
+                "rule": rules.get(type(value), type(value).__name__),
+                **{f.name: plain(getattr(value, f.name)) for f in fields(value)},
+            }
+        else:
+            table[field.name] = plain(value)
+    return table
+
+
+def plain(value: Any) -> Any:
+    """A value that JSON can hold and give back; a function is recorded by its name."""
+    if isinstance(value, tuple):
+        return list(value)
+    return getattr(value, "__qualname__", repr(value)) if callable(value) else value
+
+
+def stored_spec(folder: RunFolder) -> Spec:
+    """The configuration that a run folder was started with."""
+    try:
+        return Spec(**folder.read_config())
+    except (ValidationError, TypeError) as problem:
+        raise UsageError(f"{folder.config} is not the configuration of a run; give another --out") from problem
+
+
+def compare(old: Any, new: Any, key: str = "") -> list[tuple[str, Any, Any]]:
+    """Dotted keys that differ, with both values."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = sorted(old.keys() | new.keys())
+        return [d for k in keys for d in compare(old.get(k), new.get(k), f"{key}.{k}" if key else k)]
+    return [] if old == new else [(key, old, new)]

@@ -1,0 +1,6 @@
+"""Makes the scripts of docs/ importable for their tests."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))

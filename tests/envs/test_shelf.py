@@ -1,0 +1,105 @@
+"""The shelf envs/: every spec loads and builds, every program on it runs, the README tells the truth about it."""
+
+import subprocess
+import sys
+from dataclasses import fields
+
+import numpy as np
+import pytest
+import torch
+
+from pmdkit import envs, shelf
+from pmdkit.bandit.learner import BanditLearner
+from pmdkit.loop import Schedule, run
+from pmdkit.objectives import load_objective
+
+NAMES = shelf.names("bandit")
+SHELF = shelf.root() / "envs"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_spec_says_what_it_shows_and_builds(name):
+    path = SHELF / "bandit" / f"{name}.toml"
+    assert path.read_text(encoding="utf-8").startswith("# ")
+    spec = envs.load(name)
+    assert (spec.tier, spec.name) == ("bandit", name)
+    assert envs.make(spec.env).arms >= 2
+    assert load_objective(**({"name_or_path": spec.objective.pop("name")} | spec.objective)).tau > 0
+    np.testing.assert_array_equal(envs.make(envs.load(str(path)).env).reward, envs.make(spec.env).reward)
+
+
+def test_the_promised_names_exist():
+    assert {"needle", "two-hills", "pass-rates"} <= set(NAMES)
+
+
+def exact(name, steps, **changes):
+    """Pass rates [steps + 1, S] and mean rewards of the spec's own exact run, by Newton on the full expectation."""
+    spec = envs.load(name)
+    bandit = envs.make(spec.env | changes)
+    features = None if bandit.features is None else torch.tensor(bandit.features)
+    learner = BanditLearner(torch.tensor(bandit.log_policy), features, "regression")
+    objective = load_objective("pmd-mean", tau=spec.objective["tau"])
+    policies = [learner.log_policy().numpy()]
+    run(
+        objective,
+        learner,
+        envs.BanditTask(bandit),
+        Schedule(steps),
+        [lambda *_: policies.append(learner.log_policy().numpy())],
+    )
+    pass_rates = None if bandit.success is None else np.stack([bandit.pass_rate(policy) for policy in policies])
+    return pass_rates, np.stack([bandit.mean_reward(policy) for policy in policies])
+
+
+def test_the_numbers_in_the_comments_are_measured():
+    """To the digits printed there."""
+    for name in ("needle", "plus-minus"):
+        np.testing.assert_allclose(exact(name, 2)[0][:, 0], [0.01, 0.379, 0.9997], atol=5e-4)
+    assert exact("two-hills", 20)[0][-1].min() > 0.999
+    rates, rewards = exact("noisy-verifier", 20)
+    np.testing.assert_allclose([rates[-1].mean(), rewards[-1].mean()], [1, 0.8], atol=5e-3)
+    rates, rewards = exact("noisy-verifier", 20, systematic=True)
+    np.testing.assert_allclose([rates[-1].mean(), rewards[-1].mean()], [0.69, 1], atol=5e-3)
+    np.testing.assert_allclose(exact("graded", 3)[1][:, 0], [0.5, 0.866, 0.983, 1], atol=5e-4)
+    rates, _ = exact("shared-features", 30)
+    np.testing.assert_allclose(rates[[0, -1], :12].mean(1), [0.18, 1], atol=5e-3)
+    np.testing.assert_allclose(rates[[0, -1], 12:].mean(1), [0.20, 0], atol=5e-3)
+    rates, _ = exact("pass-rates", 1)
+    np.testing.assert_allclose(rates[1][[0, 35]], [0.42, 0.998], atol=5e-3)
+
+
+def test_a_misspelt_name_and_a_missing_file_are_answered():
+    with pytest.raises(ValueError, match="did you mean 'needle'"):
+        envs.load("nedle")
+    with pytest.raises(ValueError, match=r"nowhere.toml does not exist"):
+        envs.load("nowhere.toml")
+
+
+def test_every_program_runs_and_prints(tmp_path):
+    programs = sorted(SHELF.glob("*.py"))
+    assert programs
+    for program in programs:
+        done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, cwd=tmp_path, check=False)
+        assert done.returncode == 0, done.stderr
+        assert len(done.stdout.splitlines()) > 3
+
+
+def test_the_own_bandit_has_the_exact_chances_of_dice():
+    bandit = envs.make({"kind": f"{SHELF / 'own_bandit.py'}:OwnBandit"})
+    # a total of 7 (context 4): 1/6 with two dice, 15/216 with three; one die cannot
+    np.testing.assert_allclose(bandit.success[4, :3], [0, 1 / 6, 15 / 216], atol=1e-15)
+
+
+def test_the_readme_names_every_file_kind_and_option():
+    text = (SHELF / "README.md").read_text(encoding="utf-8")
+    for name in NAMES:
+        assert f"| `bandit/{name}.toml` |" in text
+    for name, kind in envs.KINDS.items():
+        options = ", ".join(f"`{field.name}`" for field in fields(kind))
+        assert f"| `{name}` | {options} |" in text
+
+
+def test_importing_the_room_loads_no_torch():
+    code = "import sys, pmdkit.envs as e; e.make({'kind': 'pass-rates'}); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,180 @@
+"""The appendix of the paper again, in plain numpy loops that share nothing with the package."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from pmdkit.objectives import CISPO, DAPO, GRPO, GSPO, RLOO, DrGRPO, Groups, PMDMean, PMDPart, response_loss
+from pmdkit.objectives.credit import credit, cut, total
+
+
+def ragged(seed, prompts=3, size=4, tokens=7):
+    """Rewards +-1 and lists of token log-probabilities, one list per response."""
+    random = np.random.default_rng(seed)
+    reward = np.where(random.random((prompts, size)) < 0.4, 1.0, -1.0)
+    reward[0] = -1.0
+    reward[0, 0] = 1.0
+    lengths = random.integers(1, tokens + 1, (prompts, size))
+    old = [[-2 * random.random(n) for n in row] for row in lengths]
+    new = [[o + 0.5 * random.standard_normal(len(o)) for o in row] for row in old]
+    return reward, old, new
+
+
+def tensors(reward, old, new):
+    """The same numbers, padded and prompt-major."""
+    rows_old, rows_new = [o for row in old for o in row], [o for row in new for o in row]
+    width = max(map(len, rows_old))
+
+    def pad(rows):
+        return torch.tensor(np.array([np.pad(row, (0, width - len(row))) for row in rows]))
+
+    mask = torch.tensor([[t < len(row) for t in range(width)] for row in rows_old])
+    return torch.tensor(reward), pad(rows_new), pad(rows_old), mask
+
+
+def group_advantage(r, ddof=0):
+    std = np.std(r, ddof=ddof)
+    return (r - np.mean(r)) / std if max(r) > min(r) else np.zeros(len(r))
+
+
+def leave_one_out(r):
+    return [r[i] - sum(r[j] for j in range(len(r)) if j != i) / (len(r) - 1) for i in range(len(r))]
+
+
+def leave_one_out_part(r, tau):
+    out = []
+    for i in range(len(r)):
+        peers = [r[j] / tau for j in range(len(r)) if j != i]
+        top = max(peers)
+        out.append(r[i] - tau * (top + math.log(sum(math.exp(x - top) for x in peers) / len(peers))))
+    return out
+
+
+def clipped(ratio, advantage, low, high):
+    return min(ratio * advantage, min(max(ratio, 1 - low), 1 + high) * advantage)
+
+
+def pmd(reward, old, new, tau, advantage):
+    prompts, size = reward.shape
+    value = 0.0
+    for x in range(prompts):
+        a = advantage(reward[x])
+        for i in range(size):
+            s = sum(new[x][i]) - sum(old[x][i])
+            value += tau / len(old[x][i]) * (s - a[i] / tau) ** 2 / size / prompts
+    return value
+
+
+def rloo(reward, old, new):
+    prompts, size = reward.shape
+    value = 0.0
+    for x in range(prompts):
+        a = leave_one_out(reward[x])
+        for i in range(size):
+            value -= a[i] * sum(new[x][i]) / len(new[x][i]) / size / prompts
+    return value
+
+
+def grpo(reward, old, new, low, high, advantage, divide):
+    """`divide(x, i)` is the weight of a token."""
+    value = 0.0
+    for x in range(reward.shape[0]):
+        a = advantage(reward[x])
+        for i in range(reward.shape[1]):
+            for n, o in zip(new[x][i], old[x][i], strict=True):
+                value -= clipped(math.exp(n - o), a[i], low, high) * divide(x, i)
+    return value
+
+
+def gspo(reward, old, new, low, high):
+    prompts, size = reward.shape
+    value = 0.0
+    for x in range(prompts):
+        a = group_advantage(reward[x])
+        for i in range(size):
+            ratio = math.exp((sum(new[x][i]) - sum(old[x][i])) / len(old[x][i]))
+            value -= clipped(ratio, a[i], low, high) / size / prompts
+    return value
+
+
+def ours(objective, case, width=None):
+    reward, logp, logp_old, mask = tensors(*case)
+    return response_loss(objective, reward, logp, logp_old, mask, width=width).item()
+
+
+@pytest.mark.parametrize("seed", range(5))
+class TestAppendix:
+    """1e-12 relative: both sides sum some hundred float64 terms."""
+
+    @pytest.mark.parametrize("tau", [0.005, 0.1, 2.0])
+    def test_pmd_mean(self, seed, tau):
+        case = ragged(seed)
+        expected = pmd(*case, tau, leave_one_out)
+        assert ours(PMDMean(tau=tau, scale="paper"), case) == pytest.approx(expected, rel=1e-12)
+        assert ours(PMDMean(tau=tau), case) == pytest.approx(expected / 2, rel=1e-12)
+
+    @pytest.mark.parametrize("tau", [0.005, 0.1, 2.0])
+    def test_pmd_part(self, seed, tau):
+        case = ragged(seed)
+        expected = pmd(*case, tau, lambda r: leave_one_out_part(r, tau))
+        assert ours(PMDPart(tau=tau, scale="paper"), case) == pytest.approx(expected, rel=1e-12)
+        assert ours(PMDPart(tau=tau), case) == pytest.approx(expected / 2, rel=1e-12)
+
+    def test_rloo(self, seed):
+        case = ragged(seed)
+        assert ours(RLOO(), case) == pytest.approx(rloo(*case), rel=1e-12)
+
+    def test_grpo(self, seed):
+        reward, old, _ = case = ragged(seed)
+        rows = reward.size
+        by_length = lambda x, i: 1 / len(old[x][i]) / rows  # noqa: E731
+        expected = grpo(*case, 0.2, 0.2, group_advantage, by_length)
+        assert ours(GRPO(), case) == pytest.approx(expected, rel=1e-12)
+        expected = grpo(*case, 0.1, 0.3, lambda r: group_advantage(r, ddof=1), by_length)
+        assert ours(GRPO(clip_low=0.1, clip_high=0.3, std="sample"), case) == pytest.approx(expected, rel=1e-12)
+
+    def test_dr_grpo_and_dapo(self, seed):
+        reward, old, _ = case = ragged(seed)
+        rows, tokens = reward.size, sum(len(o) for row in old for o in row)
+        expected = grpo(*case, 0.2, 0.2, lambda r: r - np.mean(r), lambda x, i: 1 / 32 / rows)
+        assert ours(DrGRPO(), case, width=32) == pytest.approx(expected, rel=1e-12)
+        expected = grpo(*case, 0.2, 0.28, group_advantage, lambda x, i: 1 / tokens)
+        assert ours(DAPO(), case) == pytest.approx(expected, rel=1e-12)
+
+    def test_gspo(self, seed):
+        case = ragged(seed)
+        assert ours(GSPO(), case) == pytest.approx(gspo(*case, 3e-4, 4e-4), rel=1e-12)
+        assert ours(GSPO(clip_low=0.2, clip_high=0.2), case) == pytest.approx(gspo(*case, 0.2, 0.2), rel=1e-12)
+
+    def test_cispo_gradient(self, seed):
+        """Per token: -clip(ratio, 0, 5) A / tokens, whatever its log-probability is."""
+        reward, old, new = case = ragged(seed)
+        reward_t, logp, logp_old, mask = tensors(*case)
+        logp.requires_grad_()
+        response_loss(CISPO(), reward_t, logp, logp_old, mask).backward()
+        tokens = sum(len(o) for row in old for o in row)
+        rows = [(x, i) for x in range(reward.shape[0]) for i in range(reward.shape[1])]
+        for n, (x, i) in enumerate(rows):
+            advantage = group_advantage(reward[x])[i]
+            for t, (a, b) in enumerate(zip(new[x][i], old[x][i], strict=True)):
+                expected = -min(math.exp(a - b), 5.0) * advantage / tokens
+                assert logp.grad[n, t].item() == pytest.approx(expected, rel=1e-12, abs=1e-15)
+
+
+def test_ministeps_of_the_paper_average_over_their_own_prompts():
+    """A part of 2 prompts out of 6, cut from the batch, is the appendix loss of those 2 prompts."""
+    reward, old, new = case = ragged(3, prompts=6)
+    objective = PMDMean(tau=0.1, scale="paper")
+    reward_t, logp, logp_old, mask = tensors(*case)
+    groups = draws(reward_t)
+    batch = replace(credit(objective, groups, logp_old, mask), logp=logp)
+    part = cut(batch, slice(2, 4), 6, 4)
+    expected = pmd(reward[2:4], old[2:4], new[2:4], 0.1, leave_one_out)
+    assert total(objective, part).item() == pytest.approx(expected, rel=1e-12)
+
+
+def draws(reward):
+    return Groups(reward, torch.full_like(reward, 1 / reward.shape[1]))

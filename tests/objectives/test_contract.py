@@ -1,0 +1,81 @@
+"""The public contract suite over the whole dict, each objective under several settings of its options."""
+
+import pytest
+
+from pmdkit.objectives import OBJECTIVES, Contraction, PassRate
+from pmdkit.objectives.skeleton import MyLoss
+from pmdkit.objectives.vocabulary import expect
+from pmdkit.testing.objectives import CHECKS
+
+SETTINGS = {
+    "pmd-mean": [
+        {},
+        {"tau": 0.005},
+        {"tau": PassRate(), "norm": "tokens"},
+        {"tau": Contraction(eta=0.9), "norm": "none"},
+        {"baseline": "mean", "norm": "max"},
+        {"scale": "paper"},
+    ],
+    "pmd-part": [
+        {},
+        {"tau": 0.005, "norm": "none"},
+        {"tau": PassRate()},
+        {"target_cap": 18.42, "tau": 0.01},
+        {"scale": "paper", "norm": "max"},
+    ],
+    "rloo": [{}, {"norm": "none"}, {"norm": "max"}, {"norm": "tokens"}],
+    "grpo": [{}, {"std": "sample"}, {"std": "none", "norm": "none"}, {"clip_low": 1.0, "clip_high": 0.05}],
+    "dr-grpo": [{}, {"clip_high": 0.3}],
+    "dapo": [{}, {"norm": "length"}],
+    "gspo": [{}, {"clip_low": 0.2, "clip_high": 0.2, "std": "sample"}, {"norm": "length", "clip_high": 0.1}],
+    "cispo": [{}, {"clip_low": 0.1, "clip_high": 0.1}, {"norm": "length", "std": "none"}],
+    "chi2-po": [{}, {"kl_share": 1.0}, {"kl_share": 0.0, "tau": 1.5}, {"tau": PassRate(floor=0.2), "norm": "length"}],
+    "rebel": [{}, {"tau": 1.0, "norm": "max"}, {"tau": PassRate()}],
+    "tb": [{}, {"tau": 1.0, "norm": "max"}, {"tau": PassRate()}],
+    "dro": [
+        {},
+        {"value": 0.5},
+        {"value": lambda groups: expect(groups.reward, groups.mass)[:, 0]},
+        {"tau": PassRate(), "norm": "length"},
+    ],
+    "skeleton": [{}, {"tau": PassRate(), "norm": "tokens"}],
+}
+CASES = [
+    pytest.param((OBJECTIVES | {"skeleton": MyLoss})[name](**options), id=f"{name}-{number}")
+    for name, settings in SETTINGS.items()
+    for number, options in enumerate(settings)
+]
+
+
+def test_every_objective_is_in_the_contract():
+    assert set(OBJECTIVES) <= set(SETTINGS)
+
+
+@pytest.mark.parametrize("check", CHECKS.values(), ids=lambda check: check.__name__)
+@pytest.mark.parametrize("objective", CASES)
+def test_contract(objective, check):
+    for seed in (0, 1):
+        check(objective, seed)
+
+
+# Which checks do not apply is part of the contract: a trait must not switch off more than it should.
+SKIPPED = {
+    "pmd-mean": set(),
+    "pmd-part": set(),
+    "rloo": {"temperature", "population"},
+    "grpo": {"temperature", "token order", "coefficient", "unbiased", "population"},
+    "dr-grpo": {"temperature", "token order", "coefficient", "unbiased", "population"},
+    "dapo": {"temperature", "token order", "coefficient", "unbiased", "population"},
+    "gspo": {"temperature", "unbiased", "population"},
+    "cispo": {"temperature", "token order", "derivative", "coefficient", "unbiased", "population"},
+    "chi2-po": {"population"},
+    "rebel": {"unbiased"},
+    "tb": {"unbiased"},
+    "dro": set(),
+}
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_only_these_checks_are_skipped(name):
+    verdicts = {check: run(OBJECTIVES[name](), 0) for check, run in CHECKS.items()}
+    assert {check for check, verdict in verdicts.items() if verdict} == SKIPPED[name]

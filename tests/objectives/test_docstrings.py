@@ -1,0 +1,47 @@
+"""An objective without an equation, a source, good values or a warning is not done."""
+
+import re
+from dataclasses import fields
+
+import pytest
+
+from pmdkit.objectives import OBJECTIVES, TAUS
+from pmdkit.objectives.skeleton import MyLoss
+
+WANTED = {
+    "an equation ($$ ... $$)": r"\$\$.+\$\$",
+    "Source: with an arXiv id": r"Source: [^:]*arXiv:\d{4}\.\d{5}",
+    "Differs:": r"Differs: \w+",
+    "Good values:": r"Good values: \w+",
+    "Watch:": r"Watch: \w+",
+}
+
+
+def missing(cls) -> list[str]:
+    """What the class's own docstring lacks; an inherited one does not count."""
+    text = vars(cls).get("__doc__") or ""
+    found = [name for name, pattern in WANTED.items() if not re.search(pattern, text, re.DOTALL)]
+    found += [f"Attributes: {f.name}" for f in fields(cls) if not re.search(rf"\n\s+{f.name}: \S+", text)]
+    return found
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_every_objective_is_documented(name):
+    cls = OBJECTIVES[name]
+    assert not missing(cls)
+    assert "Shapes: " in cls.__doc__
+
+
+@pytest.mark.parametrize("name", TAUS)
+def test_every_tau_rule_is_documented(name):
+    assert not missing(TAUS[name])
+
+
+def test_a_missing_source_is_found():
+    """The check itself: the skeleton has no arXiv id, and an inherited docstring is none."""
+
+    class Inherits(MyLoss):
+        pass
+
+    assert missing(MyLoss) == ["Source: with an arXiv id"]
+    assert "an equation ($$ ... $$)" in missing(Inherits)

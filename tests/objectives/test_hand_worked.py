@@ -1,0 +1,137 @@
+"""Rows small enough to work out on paper; the arithmetic stands beside each number."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from pmdkit.objectives import CISPO, DAPO, DRO, GRPO, GSPO, REBEL, RLOO, TB, Chi2PO, DrGRPO, Groups, PMDMean, PMDPart
+from pmdkit.objectives.credit import credit, response_loss
+
+EXACT = {"atol": 1e-12, "rtol": 0}
+
+
+def draws(*rewards):
+    reward = torch.tensor(rewards, dtype=torch.float64)
+    return Groups(reward, torch.full_like(reward, 1 / reward.shape[1]))
+
+
+def row(*values):
+    return torch.tensor([values], dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("objective", "expected"),
+    [
+        # rewards 1, 0, 0. Peers of the first: (0 + 0) / 2 = 0; of the others: (1 + 0) / 2.
+        (PMDMean(), row(1.0, -0.5, -0.5)),
+        (RLOO(), row(1.0, -0.5, -0.5)),
+        (Chi2PO(), row(1.0, -0.5, -0.5)),
+        (DRO(), row(1.0, -0.5, -0.5)),
+        (DRO(value=0.25), row(0.75, -0.25, -0.25)),
+        # mean 1/3
+        (PMDMean(baseline="mean"), row(2 / 3, -1 / 3, -1 / 3)),
+        (REBEL(), row(2 / 3, -1 / 3, -1 / 3)),
+        (TB(), row(2 / 3, -1 / 3, -1 / 3)),
+        (DrGRPO(), row(2 / 3, -1 / 3, -1 / 3)),
+        # population variance 1/3 * 2/3 = 2/9, std sqrt(2)/3: 2/3 / (sqrt(2)/3) = sqrt(2)
+        (GRPO(), row(2**0.5, -(2**-0.5), -(2**-0.5))),
+        (DAPO(), row(2**0.5, -(2**-0.5), -(2**-0.5))),
+        (GSPO(), row(2**0.5, -(2**-0.5), -(2**-0.5))),
+        (CISPO(), row(2**0.5, -(2**-0.5), -(2**-0.5))),
+        # sample variance (4/9 + 1/9 + 1/9) / 2 = 1/3, std 1/sqrt(3)
+        (GRPO(std="sample"), row(2 / 3**0.5, -1 / 3**0.5, -1 / 3**0.5)),
+        # tau 1: log mean exp of the peers is log((1 + 1) / 2) = 0, and log((e + 1) / 2) for the others
+        (PMDPart(tau=1.0), row(1.0, -math.log((math.e + 1) / 2), -math.log((math.e + 1) / 2))),
+    ],
+    ids=lambda value: repr(value) if not isinstance(value, torch.Tensor) else "",
+)
+def test_advantages_of_one_success_in_three(objective, expected):
+    torch.testing.assert_close(objective.advantage(draws([1.0, 0.0, 0.0])), expected, **EXACT)
+
+
+def test_one_success_in_sixteen():
+    """Rewards +-1, tau 0.005. The other 15 are -1, so their log mean exp is -1 / tau and A = 1 + 1 = 2.
+
+    The cap holds log Z at 1 / tau - 18.42, so A = 18.42 tau = 0.0921. A failure has 14 failures and the success as
+    peers: log Z = 1 / tau - log 15 up to e^-400, and A = -2 + tau log 15.
+    """
+    groups = draws([1.0] + 15 * [-1.0])
+    exact, capped = PMDPart(tau=0.005), PMDPart(tau=0.005, target_cap=18.42)
+    failure = -2 + 0.005 * math.log(15)
+    torch.testing.assert_close(exact.advantage(groups), row(2.0, *15 * [failure]), **EXACT)
+    torch.testing.assert_close(capped.advantage(groups), row(0.0921, *15 * [failure]), **EXACT)
+    # 16 / 15 * (1 + 14/16) = 2 for PMD-mean, and sqrt(15) for GRPO, or sqrt(15 * 15 / 16) by the sample std
+    assert PMDMean().advantage(groups)[0, 0].item() == pytest.approx(2.0, abs=1e-12)
+    assert GRPO().advantage(groups)[0, 0].item() == pytest.approx(15**0.5, abs=1e-12)
+    assert GRPO(std="sample").advantage(groups)[0, 0].item() == pytest.approx(15 / 4, abs=1e-12)
+
+
+def two_rows(objective, log_ratios, reward=(1.0, 0.0)):
+    """Two responses of 1 and 2 tokens; loss values at given log ratios per token."""
+    mask = torch.tensor([[True, False], [True, True]])
+    logp_old = torch.tensor([[-1.0, 0.0], [-2.0, -0.5]], dtype=torch.float64)
+    batch = credit(objective, draws(list(reward)), logp_old, mask, width=4)
+    return replace(batch, logp=logp_old + torch.tensor(log_ratios, dtype=torch.float64))
+
+
+def test_pmd_mean_by_hand():
+    """tau 0.5, A = +-1, s = 0.4 and -0.2 + 0.5 = 0.3: (1 - 0.2)^2 / 1 = 0.64 and (-1 - 0.15)^2 / 1 = 1.3225.
+
+    Norm "length" halves the second row, two responses share the mean: (0.64 + 1.3225 / 2) / 2 = 0.650625.
+    """
+    objective = PMDMean(tau=0.5)
+    batch = two_rows(objective, [[0.4, 0.0], [-0.2, 0.5]])
+    torch.testing.assert_close(objective.loss(batch), torch.tensor([0.64, 1.3225], dtype=torch.float64), **EXACT)
+    value = response_loss(objective, row(1.0, 0.0), batch.logp, batch.logp_old, batch.mask)
+    assert value.item() == pytest.approx(0.650625, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("norm", "expected"),
+    [
+        ("none", (0.64 + 1.3225) / 2),
+        ("length", (0.64 + 1.3225 / 2) / 2),
+        ("max", (0.64 + 1.3225) / 2 / 4),  # a budget of 4 tokens
+        ("tokens", (0.64 + 1.3225) / 3),  # 3 tokens in all
+    ],
+)
+def test_norms_by_hand(norm, expected):
+    objective = PMDMean(tau=0.5, norm=norm)
+    batch = two_rows(objective, [[0.4, 0.0], [-0.2, 0.5]])
+    value = response_loss(objective, row(1.0, 0.0), batch.logp, batch.logp_old, batch.mask, width=4)
+    assert value.item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_clips_by_hand():
+    """A = +-1 (population std 1/2). Ratios 1.5 | 0.5, 1.5: the first is cut at 1.2; for A < 0 the second counts as 0.8.
+
+    The third, 1.5 at A < 0, is not cut: GRPO is silent where a step went far in the right direction only.
+    """
+    ratios = [[math.log(1.5), 0.0], [math.log(0.5), math.log(1.5)]]
+    expected = torch.tensor([[-1.2, 0.0], [0.8, 1.5]], dtype=torch.float64)
+    torch.testing.assert_close(GRPO().loss(two_rows(GRPO(), ratios)), expected, **EXACT)
+    # sequence ratio of the second row: sqrt(0.75) = 0.866, inside the band of 0.2
+    wide = GSPO(clip_low=0.2, clip_high=0.2)
+    expected = torch.tensor([-1.2, 0.75**0.5], dtype=torch.float64)
+    torch.testing.assert_close(wide.loss(two_rows(wide, ratios)), expected, **EXACT)
+    # CISPO: weight times A times logp, with logp = logp_old + log ratio; weights 1.2, 0.5 (open below), 1.2
+    cispo = CISPO(clip_high=0.2)
+    first, second, third = -1 + math.log(1.5), -2 + math.log(0.5), -0.5 + math.log(1.5)
+    expected = torch.tensor([[-1.2 * first, 0.0], [0.5 * second, 1.2 * third]], dtype=torch.float64)
+    torch.testing.assert_close(cispo.loss(two_rows(cispo, ratios)), expected, **EXACT)
+
+
+def test_chi2_by_hand():
+    """k 1/2, s = log 2: link (log 2 + 1) / 2; tau 1 and A = 1: (1 - 0.8466)^2 / 2."""
+    objective = Chi2PO(tau=1.0)
+    loss = objective.loss(two_rows(objective, [[math.log(2), 0.0], [0.0, 0.0]]))
+    assert loss[0].item() == pytest.approx((1 - (math.log(2) + 1) / 2) ** 2 / 2, abs=1e-12)
+
+
+def test_rebel_by_hand():
+    """s = 0.4 and 0.3 around their mean: +-0.05; A = +-1/2, tau 0.5: (0.5 - 0.025)^2 / 1 for both rows."""
+    objective = REBEL(tau=0.5)
+    loss = objective.loss(two_rows(objective, [[0.4, 0.0], [-0.2, 0.5]]))
+    torch.testing.assert_close(loss, torch.full((2,), 0.475**2, dtype=torch.float64), **EXACT)

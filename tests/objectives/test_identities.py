@@ -1,0 +1,230 @@
+"""Identities between objectives, and minimisers that can be written down without a solver."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from pmdkit.objectives import DRO, GRPO, OBJECTIVES, REBEL, RLOO, TB, Chi2PO, Groups, PassRate, PMDMean, PMDPart
+from pmdkit.objectives.credit import credit, total
+from pmdkit.objectives.skeleton import MyLoss
+from pmdkit.testing.objectives.cases import Case, bandit, case, same, value_and_gradient
+from pmdkit.testing.objectives.unbiased import exact_step, mean_step
+
+
+@pytest.fixture(params=range(3))
+def it(request):
+    return case(request.param)
+
+
+def full_support(objective, log_ratio, logits, reward, logp_ref=None):
+    """Gradient with respect to the logits at pi_old e^log_ratio, normalised."""
+    logp_old = logits.log_softmax(1)
+    groups = Groups(reward, logp_old.exp(), sampled=False)
+    mask = torch.ones(reward.numel(), 1, dtype=torch.bool)
+    batch = credit(objective, groups, logp_old.reshape(-1, 1), mask, logp_ref, width=1)
+    moved = (logp_old + log_ratio).requires_grad_()
+    value = total(objective, replace(batch, logp=moved.log_softmax(1).reshape(-1, 1)))
+    return torch.autograd.grad(value, moved)[0]
+
+
+def test_pmd_mean_on_policy_is_rloo(it):
+    """The first step of PMD-mean, at any tau, is RLOO's; the appendix's scale makes it twice that."""
+    _, rloo = value_and_gradient(RLOO(), it.on_policy(RLOO()))
+    for tau in (0.005, 0.1, 10.0):
+        _, half = value_and_gradient(PMDMean(tau=tau), it.on_policy(PMDMean(tau=tau)))
+        paper = PMDMean(tau=tau, scale="paper")
+        same(half, rloo, "PMD-mean on-policy is not RLOO")
+        same(value_and_gradient(paper, it.on_policy(paper))[1], 2 * rloo, "the paper's scale is not twice the step")
+
+
+@pytest.mark.parametrize("kind", [PMDMean, PMDPart])
+def test_the_paper_scale_is_twice_the_loss(kind, it):
+    half, paper = kind(tau=0.3), kind(tau=0.3, scale="paper")
+    value, gradient = value_and_gradient(half, it.batch(half))
+    twice, twice_gradient = value_and_gradient(paper, it.batch(paper))
+    same(twice, 2 * value, "value")
+    same(twice_gradient, 2 * gradient, "gradient")
+
+
+def test_the_own_reward_in_the_mean_shrinks_the_advantage(it):
+    """r - mean = (G - 1) / G (r - mean of the peers), so REBEL, Dr.GRPO and Kimi's baseline share that factor."""
+    size = it.groups.reward.shape[1]
+    peers = PMDMean().advantage(it.groups)
+    for objective in (PMDMean(baseline="mean"), REBEL(), TB(), GRPO(std="none")):
+        same(objective.advantage(it.groups), peers * (size - 1) / size, type(objective).__name__)
+
+
+def test_absent_rows_count_in_the_factor():
+    """Three of five scored: the factor is 2/3."""
+    reward = torch.tensor([[1.0, 0.0, 0.5, torch.nan, torch.nan]], dtype=torch.float64)
+    groups = Groups(reward, torch.tensor([[0.2, 0.2, 0.2, 0.0, 0.0]], dtype=torch.float64))
+    same(PMDMean(baseline="mean").advantage(groups), PMDMean().advantage(groups) * 2 / 3, "factor")
+
+
+def test_leave_one_out_advantages_sum_to_zero_but_not_those_of_pmd_part(it):
+    """The mean baseline is neutral. The log partition is above the mean (Jensen): PMD-part pushes down on balance."""
+    same(PMDMean().advantage(it.groups).sum(1), torch.zeros(4, dtype=torch.float64), "sum")
+    assert bool((PMDPart(tau=0.05).advantage(it.groups).sum(1) < -0.1).all())
+
+
+def test_a_tau_that_sees_the_own_draw_biases_pmd_part_but_not_pmd_mean():
+    """Averaged over all draws of four: PMD-mean's first step has no tau in it, PMD-part's baseline does."""
+    mean, part = PMDMean(tau=PassRate(scale=1.0)), PMDPart(tau=PassRate(scale=1.0))
+    same(mean_step(mean, 0, 4), exact_step(mean, 0), "PMD-mean")
+    bias = (mean_step(part, 0, 4) - exact_step(part, 0)).abs().max() / exact_step(part, 0).abs().max()
+    assert 1e-3 < bias < 0.5
+    fixed = PMDPart(tau=0.5)
+    same(mean_step(fixed, 0, 4), exact_step(fixed, 0), "PMD-part at a fixed tau")
+
+
+def test_float32_agrees_with_float64(it):
+    """As trainers use it: rewards and log-probabilities in float32; 1e-5 is their rounding over 30 tokens."""
+    for name, kind in OBJECTIVES.items():
+        value, gradient = value_and_gradient(kind(), it.batch(kind()))
+        groups = Groups(it.groups.reward.float(), it.groups.mass.float())
+        single = Case(groups, it.logp.float(), it.logp_old.float(), it.logp_ref.float(), it.mask)
+        value32, gradient32 = value_and_gradient(kind(), single.batch(kind()))
+        assert gradient32.dtype == torch.float32
+        torch.testing.assert_close(value32, value, atol=1e-5, rtol=1e-5, msg=name)
+        torch.testing.assert_close(gradient32.double(), gradient, atol=1e-5, rtol=1e-5, msg=name)
+
+
+def test_pmd_part_becomes_pmd_mean_at_large_tau(it):
+    """tau log E e^{r/tau} = mean + Var / (2 tau) + ...: the difference is at most 1 / (8 tau) for rewards in [0, 1]."""
+    for tau in (10.0, 1e3):
+        gap = PMDMean().advantage(it.groups) - PMDPart(tau=tau).advantage(it.groups)
+        assert 0 <= gap.min() < gap.max() <= 1 / (8 * tau)
+
+
+def test_pmd_part_takes_the_best_peer_at_small_tau(it):
+    """tau log mean e^{r/tau} -> max - tau log(G - 1)."""
+    tau = 1e-4
+    reward = it.groups.reward
+    size = reward.shape[1]
+    best = torch.stack([reward[:, [j for j in range(size) if j != i]].amax(1) for i in range(size)], 1)
+    distance = (reward - PMDPart(tau=tau).advantage(it.groups) - best).abs()
+    assert distance.max() <= tau * math.log(size - 1) + 1e-12
+
+
+def test_rebel_is_the_mean_over_all_ordered_pairs(it):
+    """E_{i,j} (d_i - d_j)^2 / (4 tau) over each group with d = r - tau s, in value and gradient."""
+    objective = REBEL(tau=0.3)
+    batch = it.batch(objective)
+    value, gradient = value_and_gradient(objective, batch)
+    logp = it.logp.clone().requires_grad_()
+    s = torch.where(it.mask, logp - it.logp_old, 0.0).sum(1).reshape(it.groups.reward.shape)
+    d = it.groups.reward - 0.3 * s
+    pairs = ((d[:, :, None] - d[:, None, :]) ** 2 / (4 * 0.3)).mean()
+    same(value, pairs.detach(), "value")
+    same(gradient, torch.autograd.grad(pairs, logp)[0], "gradient")
+
+
+def test_tb_without_a_reference_is_rebel_and_with_one_moves_the_anchor(it):
+    """The reference enters as a reward: r - tau log(pi_old / pi_ref), so TB is REBEL on that."""
+    tb = TB(tau=0.3)
+    same(tb.loss(it.on_policy(tb)), REBEL(tau=0.3).loss(it.on_policy(REBEL(tau=0.3))), "no reference")
+    drift = torch.where(it.mask, it.logp_old - it.logp_ref, 0.0).sum(1).reshape(it.groups.reward.shape)
+    shifted = replace(it, groups=Groups(it.groups.reward - 0.3 * drift, it.groups.mass))
+    rebel = REBEL(tau=0.3)
+    same(tb.loss(it.batch(tb)), rebel.loss(shifted.batch(rebel)), "with a reference")
+
+
+def test_tb_first_step_is_the_gradient_of_reward_minus_kl():
+    """On the full support, at pi_old: minus the gradient of E[r] - tau KL(pi || pi_ref)."""
+    logits, reward = bandit(0)
+    logp_ref = bandit(1)[0].log_softmax(1)
+    gradient = full_support(TB(tau=0.3), torch.zeros_like(reward), logits, reward, logp_ref.reshape(-1, 1))
+    theta = logits.clone().requires_grad_()
+    logp = theta.log_softmax(1)
+    gain = (logp.exp() * (reward - 0.3 * (logp - logp_ref))).sum(1).mean()
+    same(gradient, -torch.autograd.grad(gain, theta)[0], "TB with a reference")
+
+
+def test_tb_with_a_reference_stops_at_the_tilted_reference():
+    """The solution is pi_ref e^{r/tau} / Z wherever pi_old is: the target does not move with the policy."""
+    logits, reward = bandit(0)
+    logp_ref = bandit(1)[0].log_softmax(1)
+    target = (logp_ref + reward / 0.3).log_softmax(1)
+    log_ratio = target - logits.log_softmax(1)
+    gradient = full_support(TB(tau=0.3), log_ratio, logits, reward, logp_ref.reshape(-1, 1))
+    same(gradient, torch.zeros_like(gradient), "TB at its solution")
+
+
+def test_chi2_po_without_chi2_is_pmd_mean(it):
+    for tau in (0.01, 1.0):
+        chi2, mean = Chi2PO(tau=tau, kl_share=1.0), PMDMean(tau=tau, norm="none")
+        same(chi2.loss(it.batch(chi2)), mean.loss(it.batch(mean)), "k = 1")
+
+
+def test_chi2_po_without_kl_solves_the_chi2_problem_exactly():
+    """k = 0: the mean is the exact normaliser of e^s - 1, and pi = pi_old (1 + Delta / tau) leaves no residual."""
+    logits, reward = bandit(0)
+    tau = 1.5
+    policy = logits.softmax(1)
+    delta = reward - (policy * reward).sum(1, keepdim=True)
+    gradient = full_support(Chi2PO(tau=tau, kl_share=0.0), (1 + delta / tau).log(), logits, reward)
+    same(gradient, torch.zeros_like(gradient), "k = 0")
+
+
+def test_chi2_po_holds_large_ratios_back():
+    """One success of probability 0.01: at the KL solution, a ratio of 60, its loss asks for a lower one."""
+    reward = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    logits = torch.tensor([[0.01, 0.99]], dtype=torch.float64).log()
+    log_ratio = reward / 0.2 - (logits.softmax(1) * (reward / 0.2).exp()).sum(1, keepdim=True).log()
+    gradient = full_support(Chi2PO(tau=0.2), log_ratio, logits, reward)
+    assert log_ratio[0, 0].exp() > 50
+    assert gradient[0, 0] > 1e-3
+
+
+def test_dro_with_the_group_value_is_pmd_mean(it):
+    dro, mean = DRO(tau=0.1), PMDMean(tau=0.1, norm="none")
+    same(dro.loss(it.batch(dro)), mean.loss(it.batch(mean)), "DRO with the group's mean")
+
+
+def test_dro_with_the_soft_value_solves_the_kl_problem():
+    """V = tau log Z, handed in as a learned value would be, makes the regression exact at pi_old e^{r/tau} / Z."""
+    logits, reward = bandit(0)
+    tau = 0.3
+    log_z = (logits.softmax(1) * (reward / tau).exp()).sum(1).log()
+    objective = DRO(tau=tau, value=lambda groups: tau * log_z)
+    log_ratio = reward / tau - log_z[:, None]
+    gradient = full_support(objective, log_ratio, logits, reward)
+    same(gradient, torch.zeros_like(gradient), "DRO with tau log Z")
+
+
+def test_dro_learns_from_a_single_draw():
+    """Reward 1 against a value of 0.25: advantage 0.75, at a weight of one prompt."""
+    groups = Groups(torch.ones(1, 1, dtype=torch.float64), torch.ones(1, 1, dtype=torch.float64))
+    objective = DRO(value=0.25)
+    batch = credit(objective, groups, torch.tensor([[-1.0]], dtype=torch.float64), torch.ones(1, 1, dtype=torch.bool))
+    _, gradient = value_and_gradient(objective, batch)
+    assert gradient.item() == pytest.approx(-0.75, abs=1e-12)
+
+
+def test_the_skeleton_is_pmd_mean_with_the_square_written_out(it):
+    """-A s + tau s^2 / 2 = (A - tau s)^2 / (2 tau) - A^2 / (2 tau)."""
+    mine, mean = MyLoss(tau=0.3), PMDMean(tau=0.3)
+    batch = it.batch(mine)
+    same(mine.loss(batch), mean.loss(batch) - batch.advantage**2 / 0.6, "skeleton")
+
+
+def test_equal_rewards_have_advantage_exactly_zero():
+    """0.1 is no binary fraction: its mean over three rounds, and so does a std around that mean."""
+    for dtype in (torch.float32, torch.float64):
+        reward = torch.full((2, 3), 0.1, dtype=dtype)
+        groups = Groups(reward, torch.full_like(reward, 1 / 3))
+        for name, kind in OBJECTIVES.items():
+            if name != "pmd-part":  # there up to rounding: a log of a sum of exponentials
+                assert bool((kind().advantage(groups) == 0).all()), name
+
+
+def test_grpo_standardises_differences_of_any_size():
+    """Rewards that differ by 1e-200, or sit on an offset of 1e6 in float32, have the advantages of 1, 0, 0."""
+    plain = GRPO().advantage(Groups(torch.tensor([[1.0, 0.0, 0.0]]).double(), torch.full((1, 3), 1 / 3).double()))
+    tiny = torch.tensor([[1e-200, 0.0, 0.0]], dtype=torch.float64)
+    same(GRPO().advantage(Groups(tiny, torch.full_like(tiny, 1 / 3))), plain, "tiny")
+    offset = torch.tensor([[1e6 + 1, 1e6, 1e6]], dtype=torch.float32)
+    found = GRPO().advantage(Groups(offset, torch.full_like(offset, 1 / 3)))
+    torch.testing.assert_close(found.double(), plain, atol=1e-6, rtol=0)  # float32

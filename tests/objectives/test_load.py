@@ -1,0 +1,96 @@
+"""Objectives by name and by path: the skeleton is loaded as a user's copy would be."""
+
+from pathlib import Path
+
+import pytest
+
+import pmdkit.objectives
+from pmdkit.objectives import OBJECTIVES, PassRate, PMDMean, load_objective, objective_name
+from pmdkit.testing import check_objective
+
+SKELETON = Path(pmdkit.objectives.__file__).with_name("skeleton.py")
+
+
+def write(folder, text):
+    file = folder / "my.py"
+    file.write_text(text)
+    return file
+
+
+def test_every_name_gives_its_class_and_back():
+    for name, kind in OBJECTIVES.items():
+        objective = load_objective(name)
+        assert type(objective) is kind
+        assert objective_name(objective) == name
+
+
+def test_options_reach_the_fields():
+    assert load_objective("pmd-mean", tau=0.3, baseline="mean") == PMDMean(tau=0.3, baseline="mean")
+    assert load_objective("pmd-mean", tau={"rule": "pass-rate", "floor": 0.2}).tau == PassRate(floor=0.2)
+
+
+def test_a_copy_of_the_skeleton_passes_the_contract(tmp_path):
+    copy = write(tmp_path, SKELETON.read_text())
+    objective = load_objective(f"{copy}:MyLoss", tau=0.2)
+    assert objective_name(objective) == "MyLoss"
+    assert objective.tau == 0.2
+    assert "ok" in check_objective(objective).values()
+
+
+def test_an_edited_file_is_read_again(tmp_path):
+    file = write(tmp_path, SKELETON.read_text())
+    assert load_objective(f"{file}:MyLoss").tau == 0.05
+    write(tmp_path, SKELETON.read_text().replace("tau: Tau = 0.05", "tau: Tau = 0.125"))
+    assert load_objective(f"{file}:MyLoss").tau == 0.125
+
+
+def test_a_rule_from_a_file(tmp_path):
+    file = write(
+        tmp_path,
+        "from dataclasses import dataclass\n"
+        "@dataclass(frozen=True)\n"
+        "class Half:\n"
+        "    scale: float = 0.5\n"
+        "    def __call__(self, groups):\n"
+        "        return groups.reward.new_full((len(groups.reward),), self.scale)\n",
+    )
+    assert load_objective("pmd-mean", tau={"rule": f"{file}:Half", "scale": 0.25}).tau.scale == 0.25
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "sentence"),
+    [
+        ("pmd-meen", {}, "unknown objective 'pmd-meen'; did you mean 'pmd-mean'"),
+        ("pmd-mean", {"tua": 1.0}, "unknown option of pmd-mean 'tua'; did you mean 'tau'"),
+        ("pmd-mean", {"norm": "lenght"}, "norm is 'lenght'; expected one of none, length, max, tokens"),
+        ("pmd-mean", {"tau": 0.0}, "tau is 0.0; expected a finite number > 0"),
+        ("nowhere.py:MyLoss", {}, "nowhere.py is not a file"),
+        ("my.py", {}, "'my.py' names no class; expected a file and a class in it"),
+        ("{my}:MyLos", {}, "'MyLos'; did you mean 'MyLoss'"),
+        ("{my}:Groups2", {}, "unknown class of"),
+        ("{my}:MyLoss", {"taw": 1}, "'taw'; did you mean 'tau'"),
+    ],
+)
+def test_mistakes_are_one_sentence(tmp_path, name, options, sentence):
+    file = write(tmp_path, SKELETON.read_text())
+    with pytest.raises(ValueError) as error:
+        load_objective(name.replace("{my}", str(file)), **options)
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("import no_such_module_at_all", "cannot be imported: ModuleNotFoundError"),
+        ("class MyLoss:\n  norm = 'none'", "is not a dataclass"),
+        (
+            "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass MyLoss:\n  norm: str = 'none'",
+            "lacks advantage, loss; an objective has norm, advantage(groups) and loss(batch)",
+        ),
+    ],
+)
+def test_files_that_are_no_objective(tmp_path, text, sentence):
+    with pytest.raises(ValueError) as error:
+        load_objective(f"{write(tmp_path, text)}:MyLoss")
+    assert sentence in str(error.value)

@@ -1,0 +1,129 @@
+"""Adaptive temperatures: what they estimate, and that the contraction they promise is the one of the exact update."""
+
+import math
+
+import pytest
+import torch
+
+from pmdkit.objectives import Contraction, Groups, PassRate, PMDMean, make_tau, temperature
+from pmdkit.objectives.temperature import pass_rate
+
+CONSTANTS = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+
+
+def full(p):
+    """A prompt of pass rate p, on the full support of two responses."""
+    return Groups(CONSTANTS, torch.tensor([[p, 1 - p]], dtype=torch.float64), sampled=False)
+
+
+def draws(*rewards):
+    reward = torch.tensor(rewards, dtype=torch.float64)
+    return Groups(reward, torch.full_like(reward, 1 / reward.shape[1]))
+
+
+def test_pass_rates_by_hand():
+    """3 of 4: 3.5 / 5; none of 4: 0.5 / 5; the same on +-1; exact on the full support."""
+    found = pass_rate(draws([1, 1, 0, 1], [0, 0, 0, 0]), (0.0, 1.0))
+    assert found.tolist() == pytest.approx([0.7, 0.1], abs=1e-15)
+    found = pass_rate(draws([1, 1, -1, 1], [-1, -1, -1, -1]), (-1.0, 1.0))
+    assert found.tolist() == pytest.approx([0.7, 0.1], abs=1e-15)
+    assert pass_rate(full(0.03), (0.0, 1.0)).item() == pytest.approx(0.03, abs=1e-15)
+
+
+def test_absent_rows_are_not_draws():
+    """2 of 3 scored: 2.5 / 4."""
+    groups = Groups(torch.tensor([[1.0, torch.nan, 1.0, 0.0]]), torch.tensor([[0.25, 0.0, 0.25, 0.25]]))
+    assert pass_rate(groups, (0.0, 1.0)).item() == pytest.approx(0.625, abs=1e-7)
+
+
+@pytest.mark.parametrize("rule", [PassRate(), Contraction()])
+def test_a_reward_scale_of_two_doubles_tau(rule):
+    """The update depends on r / tau only, so +-1 needs twice the tau of {0, 1}."""
+    plus_minus = type(rule)(rewards=(-1.0, 1.0))
+    zero_one, doubled = draws([1, 0, 0, 1], [0, 0, 0, 0]), draws([1, -1, -1, 1], [-1, -1, -1, -1])
+    torch.testing.assert_close(plus_minus(doubled), 2 * rule(zero_one), atol=1e-15, rtol=0)
+
+
+def test_the_floor_of_pass_rate():
+    assert PassRate(scale=0.2, floor=0.1)(full(0.5)).item() == pytest.approx(0.1, abs=1e-15)
+    assert PassRate(scale=0.2, floor=0.1)(full(0.0)).item() == pytest.approx(0.02, abs=1e-15)
+
+
+@pytest.mark.parametrize("eta", [0.01, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("p", [1e-6, 1e-3, 0.01, 0.1, 0.5, 0.9, 1 - 1e-6])
+def test_contraction_solves_the_stationarity_conditions(p, eta):
+    """log rho - Delta / tau + x rho = 0 with the same x >= 0 for both rewards, at the ratios that eta prescribes.
+
+    These and E[rho] = 1 are what Theorem 1 solves, so the exact update from this tau closes eta of the gap.
+    """
+    tau = Contraction(eta=eta, floor=1e-12)(full(p)).item()
+    negative, positive = 1 - eta, 1 + eta * (1 - p) / p
+    assert p * positive + (1 - p) * negative == pytest.approx(1, abs=1e-12)
+    x_positive = ((1 - p) / tau - math.log(positive)) / positive
+    x_negative = (-p / tau - math.log(negative)) / negative
+    assert x_positive >= 0
+    # both are differences of terms of size 1 / tau
+    assert x_positive == pytest.approx(x_negative, rel=1e-9, abs=1e-12 / tau)
+
+
+def test_contraction_against_theory():
+    """theory.binary solves for eta given tau: the round trip gives back what was asked for."""
+    from pmdkit import theory
+
+    for p in (1e-3, 0.01, 0.1, 0.5, 0.9):
+        for eta in (0.1, 0.5, 0.9):
+            tau = Contraction(eta=eta)(full(p)).item()
+            assert float(theory.binary(p, tau, method="pmd-mean").eta) == pytest.approx(eta, rel=1e-9)
+
+
+@pytest.mark.parametrize("eta", [0.1, 0.5, 0.9])
+def test_rare_successes_need_tau_proportional_to_p(eta):
+    """tau / p -> 1 / (eta log(1 / (1 - eta))): PassRate's scale. The next term is of order p log p."""
+    law = 1 / (eta * math.log(1 / (1 - eta)))
+    for p in (1e-4, 1e-6, 1e-8):
+        exact = Contraction(eta=eta, floor=1e-12)(full(p)).item() / p
+        assert exact == pytest.approx(law, rel=2 * p * math.log(1 / p) / eta**2 + 1e-7)
+
+
+def test_the_law_is_off_where_successes_are_common():
+    """tau / p for eta 0.5 is 2.885 by the law. At p = 0.5 it is 2 / (0.5 log 1.5 + 1.5 log 2) = 1.610.
+
+    At p = 0.01 and 0.1 the ratios of the successes are 50.5 and 5.5: 100 / (0.5 log 50.5 + 50.5 log 2) = 2.705 and
+    10 / (0.5 log 5.5 + 5.5 log 2) = 2.144.
+    """
+    ratios = [Contraction(eta=0.5)(full(p)).item() / p for p in (0.01, 0.1, 0.5)]
+    assert ratios == pytest.approx([2.7053, 2.1438, 1.6097], abs=1e-4)
+
+
+def test_a_rule_gives_every_prompt_its_tau():
+    groups = draws([1, 1, 0, 1], [0, 0, 0, 0])
+    found = temperature(PMDMean(tau=PassRate(scale=1.0, floor=0.2)), groups)
+    assert found.tolist() == pytest.approx([0.7, 0.2], abs=1e-15)
+
+
+def test_make_tau():
+    assert make_tau(0.1) == 0.1
+    assert make_tau("contraction") == Contraction()
+    assert make_tau({"rule": "pass-rate", "scale": 0.3, "rewards": [-1, 1]}) == PassRate(0.3, rewards=(-1, 1))
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ({"rule": "pas-rate"}, "unknown tau rule 'pas-rate'; did you mean 'pass-rate'"),
+        ({"rule": "pass-rate", "flor": 1}, "unknown option of pass-rate 'flor'; did you mean 'floor'"),
+        ({"scale": 1}, "expected the name of a rule under the key 'rule'"),
+        ({"rule": "pass-rate", "scale": 0.0}, "scale is 0.0; expected"),
+        ({"rule": "pass-rate", "rewards": [1, 0]}, "expected (lowest, highest)"),
+        ({"rule": "contraction", "eta": 1.0}, "eta is 1.0; expected"),
+    ],
+)
+def test_bad_rules(spec, sentence):
+    with pytest.raises(ValueError) as error:
+        make_tau(spec)
+    assert sentence in str(error.value)
+
+
+def test_the_wrong_reward_scale_is_named():
+    with pytest.raises(ValueError, match=r"rewards go from -1 to 1; expected 0 to 1: set the rule's `rewards`"):
+        PassRate()(draws([1, -1]))

@@ -1,0 +1,91 @@
+"""A checkpoint is whole or it is not taken: damage of every file is seen, named, and the one before is used."""
+
+import json
+
+import pytest
+import torch
+
+from pmdkit.bandit.learner import BanditLearner
+from pmdkit.errors import ResumeRefused
+from pmdkit.observe import checkpoint
+
+FILES = ("model.safetensors", "optimizer.safetensors", "state.json", "manifest.json")
+
+
+def trained(steps=3):
+    """A learner with an optimizer that has moved."""
+    torch.manual_seed(0)
+    learner = BanditLearner(torch.randn(4, 5, dtype=torch.float64).log_softmax(1), update="gradient")
+    for step in range(steps):
+        learner.optimizer.zero_grad()
+        (learner.policy(torch.arange(4))[:, step] ** 2).sum().backward()
+        learner.optimizer.step()
+        learner.version = step + 1
+    return learner
+
+
+def test_round_trip_is_exact(tmp_path):
+    """The next step from a loaded checkpoint is the next step of the original, to the last bit."""
+    one, other = trained(), trained(0)
+    checkpoint.save_step(tmp_path, 3, {**one.state_dict(), "first": {"pass_rate": 0.1}}, keep=2)
+    step, state, warnings = checkpoint.load_newest(tmp_path)
+    assert (step, state.pop("first"), warnings) == (3, {"pass_rate": 0.1}, [])
+    other.load_state_dict(state)
+    for learner in (one, other):
+        learner.optimizer.zero_grad()
+        learner.policy(torch.arange(4)).exp()[:, 0].sum().backward()
+        learner.optimizer.step()
+    assert other.version == 3
+    assert torch.equal(one.log_policy(), other.log_policy())
+
+
+def test_old_ones_go_and_new_ones_stay(tmp_path):
+    for step in range(1, 6):
+        checkpoint.save_step(tmp_path, step, trained().state_dict(), keep=2)
+    assert checkpoint.steps(tmp_path) == [4, 5]
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "gone", "empty"])
+@pytest.mark.parametrize("name", FILES)
+def test_damage_is_seen_and_the_one_before_is_used(tmp_path, name, damage):
+    for step in (1, 2):
+        checkpoint.save_step(tmp_path, step, trained(step).state_dict(), keep=2)
+    file = tmp_path / "step-2" / name
+    data = bytearray(file.read_bytes())
+    if damage == "flip":
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+    elif damage == "cut":
+        file.write_bytes(data[: len(data) // 2])
+    elif damage == "empty":
+        file.write_bytes(b"")
+    else:
+        file.unlink()
+    step, state, warnings = checkpoint.load_newest(tmp_path)
+    assert (step, state["version"], len(warnings)) == (1, 1, 1)
+    assert (tmp_path / "step-2.corrupt").is_dir()
+    assert "step-2" in warnings[0]
+
+
+def test_a_checkpoint_of_another_step_is_refused(tmp_path):
+    checkpoint.save_step(tmp_path, 1, trained().state_dict(), keep=2)
+    (tmp_path / "step-1").rename(tmp_path / "step-7")
+    with pytest.raises(ResumeRefused, match="every one is damaged"):
+        checkpoint.load_newest(tmp_path)
+
+
+def test_a_newer_format_is_refused(tmp_path):
+    checkpoint.save_step(tmp_path, 1, trained().state_dict(), keep=2)
+    manifest = tmp_path / "step-1" / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99}))
+    with pytest.raises(ResumeRefused, match="format 99"):
+        checkpoint.load_newest(tmp_path)
+
+
+def test_half_written_folders_do_not_count(tmp_path):
+    checkpoint.save_step(tmp_path, 1, trained().state_dict(), keep=2)
+    (tmp_path / ".step-2.part").mkdir()
+    assert checkpoint.load_newest(tmp_path)[0] == 1
+    checkpoint.save_step(tmp_path, 2, trained().state_dict(), keep=2)
+    assert not (tmp_path / ".step-2.part").exists()
+    assert checkpoint.load_newest(tmp_path)[0] == 2

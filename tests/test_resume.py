@@ -1,0 +1,155 @@
+"""Killed at any moment and resumed, a run ends on the same bits; nothing that was acknowledged is computed again."""
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from pmdkit import train
+from pmdkit.errors import ResumeRefused, UsageError
+from pmdkit.observe.checkpoint import steps
+
+WALL_CLOCK = ("seconds_rollout", "seconds_update")
+RECIPE = {"env": "two-hills", "group": 8, "prompts": 16, "ministeps": 4, "seed": 5}
+COMMAND = ["bandit", "two-hills", "--group", "8", "--prompts", "16", "--ministeps", "4", "--seed", "5"]
+
+
+def weights(folder):
+    """Digest of the last checkpoint, manifest aside."""
+    last = folder / "checkpoints" / f"step-{steps(folder / 'checkpoints')[-1]}"
+    digest = hashlib.sha256()
+    for path in sorted(last.iterdir()):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def rows(folder):
+    """Metrics without wall-clock keys."""
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k not in WALL_CLOCK} for line in lines]
+
+
+def start(folder, count, *more):
+    command = [sys.executable, "-m", "pmdkit", *COMMAND, "--steps", str(count), "--out", str(folder), *more]
+    with open(folder.with_suffix(".log"), "w") as log:
+        return subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=log)
+
+
+def said(folder):
+    """What the last process wrote on stderr."""
+    return folder.with_suffix(".log").read_text()
+
+
+def test_kill_9_at_random_moments(tmp_path):
+    """Three kills at random moments, then the end: weights, optimizer and metrics are those of an undisturbed run."""
+    train(out=tmp_path / "whole", steps=150, **RECIPE)
+    rng = random.Random(20)
+    out = tmp_path / "killed"
+    kills = 0
+    for turn in range(3):
+        process = start(out, 150, *(["--resume"] if turn else []))
+        wanted = rng.randint(5, 30) + (steps(out / "checkpoints") or [0])[-1] if turn else rng.randint(5, 30)
+        deadline = time.monotonic() + 60
+        while (steps(out / "checkpoints") or [0])[-1] < min(wanted, 140) and time.monotonic() < deadline:
+            assert process.poll() is None, said(out)
+            time.sleep(0.002)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        kills += process.returncode == -signal.SIGKILL
+        acknowledged = steps(out / "checkpoints")[-1]
+        before = (out / "metrics.jsonl").read_text().splitlines()[:acknowledged]
+    assert kills == 3
+    last = start(out, 150, "--resume")
+    assert last.wait(timeout=120) == 0, said(out)
+    assert (out / "metrics.jsonl").read_text().splitlines()[:acknowledged] == before
+    assert weights(out) == weights(tmp_path / "whole")
+    assert rows(out) == rows(tmp_path / "whole")
+    summary, wanted_summary = (json.loads((p / "summary.json").read_text()) for p in (out, tmp_path / "whole"))
+    for key in summary.keys() - {"seconds", "out"}:
+        assert summary[key] == wanted_summary[key], key
+
+
+def test_sigterm_saves_and_says_so(tmp_path):
+    """Asked to stop, a run leaves with 75 and its last step on disk; --resume ends it."""
+    out = tmp_path / "run"
+    process = start(out, 100_000)
+    deadline = time.monotonic() + 60
+    while not steps(out / "checkpoints") and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 75
+    message = said(out).splitlines()[-1]
+    assert message.startswith("pmdkit: error: stopped on request after step")
+    assert len(rows(out)) == steps(out / "checkpoints")[-1]
+
+
+def test_damaged_newest_checkpoint_is_named_and_the_run_ends_the_same(tmp_path, capsys):
+    train(out=tmp_path / "whole", steps=20, **RECIPE)
+    train(out=tmp_path / "hurt", steps=12, **RECIPE)
+    file = tmp_path / "hurt" / "checkpoints" / "step-12" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    train(out=tmp_path / "hurt", steps=20, resume=True, **RECIPE)
+    assert "step-12 is damaged" in capsys.readouterr().err
+    assert weights(tmp_path / "hurt") == weights(tmp_path / "whole")
+    assert rows(tmp_path / "hurt") == rows(tmp_path / "whole")
+
+
+def test_a_finished_run_is_left_alone(tmp_path):
+    train(out=tmp_path / "run", steps=3, **RECIPE)
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "run").rglob("*") if p.name != "run.lock"}
+    run = train(out=tmp_path / "run", steps=3, resume=True, **RECIPE)
+    assert run.summary["steps"] == 3
+    assert before == {p: p.stat().st_mtime_ns for p in (tmp_path / "run").rglob("*") if p.name != "run.lock"}
+
+
+def test_resume_starts_what_never_started(tmp_path):
+    run = train(out=tmp_path / "new", steps=2, resume=True, **RECIPE)
+    assert run.summary["steps"] == 2
+    (tmp_path / "empty").mkdir()
+    assert train(out=tmp_path / "empty", steps=2, resume=True, **RECIPE).summary["steps"] == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"seed": 6}, "run.seed was 5 and is now 6"),
+        ({"group": 16}, "schedule.group was 8 and is now 16"),
+        ({"steps": 2}, "schedule.steps was 4 and is now 2"),
+        ({"objective": "rloo"}, "objective.name was pmd-mean and is now rloo"),
+        ({"env": "needle"}, "holds a run of 'bandit two-hills'"),
+    ],
+)
+def test_resume_of_another_run_is_refused(tmp_path, change, told):
+    train(out=tmp_path / "run", steps=4, **RECIPE)
+    before = weights(tmp_path / "run")
+    with pytest.raises(ResumeRefused, match=told):
+        train(out=tmp_path / "run", resume=True, **{**RECIPE, "steps": 4, **change})
+    assert weights(tmp_path / "run") == before
+
+
+def test_a_strange_folder_is_left_alone(tmp_path):
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "thesis.tex").write_text("dear")
+    for resume in (True, False):
+        with pytest.raises(UsageError, match="nothing was changed"):
+            train(out=tmp_path / "notes", steps=2, resume=resume)
+    assert (tmp_path / "notes" / "thesis.tex").read_text() == "dear"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.json").write_text("{}")
+    with pytest.raises(UsageError, match="not the configuration of a run"):
+        train(out=tmp_path / "other", steps=2, resume=True)
+
+
+def test_two_runs_cannot_share_a_folder(tmp_path):
+    from pmdkit.errors import EnvironmentLacks
+    from pmdkit.observe.folder import RunFolder, locked
+
+    train(out=tmp_path / "run", steps=2, **RECIPE)
+    with locked(RunFolder(tmp_path / "run")), pytest.raises(EnvironmentLacks, match="in use by another run"):
+        train(out=tmp_path / "run", steps=4, resume=True, **RECIPE)

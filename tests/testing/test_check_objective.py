@@ -1,0 +1,263 @@
+"""The contract suite must say no: each of these objectives is wrong in one way that has happened to someone."""
+
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import pytest
+import torch
+
+from pmdkit.objectives import CISPO, DRO, GRPO, OBJECTIVES, REBEL, PMDMean, PMDPart
+from pmdkit.objectives.baselines import mean_baseline, zero_absent
+from pmdkit.testing import check_objective
+from pmdkit.testing.objectives import CHECKS
+
+
+class DividesByPaddedWidth(PMDMean):
+    def loss(self, batch):
+        return super().loss(batch) / batch.mask.shape[1]
+
+
+class DividesByLength(PMDMean):
+    """The length rule is the weight's business; here it is applied twice."""
+
+    def loss(self, batch):
+        return super().loss(batch) / batch.length
+
+
+class SumMinusOwn(PMDMean):
+    """The sum over all draws minus the own reward, over G instead of G - 1."""
+
+    def advantage(self, groups):
+        total = groups.reward.nan_to_num().sum(1, keepdim=True)
+        return zero_absent(groups.reward - (total - groups.reward) / groups.reward.shape[1], groups)
+
+
+class ReadsItsOwnTau(PMDMean):
+    def loss(self, batch):
+        return (batch.advantage - self.tau * batch.seq_log_ratio) ** 2 / (2 * self.tau)
+
+
+class OneTauForAllPrompts(PMDPart):
+    """log Z at the mean temperature of the batch."""
+
+    def advantage(self, groups):
+        from pmdkit.objectives import temperature
+
+        return replace(self, tau=float(temperature(self, groups).mean())).advantage_of(groups)
+
+    def advantage_of(self, groups):
+        return PMDPart(tau=self.tau).advantage(groups)
+
+
+class MasksByProduct(PMDMean):
+    def loss(self, batch):
+        s = ((batch.logp - batch.logp_old) * batch.mask).double().sum(1)
+        return (batch.advantage - batch.tau * s) ** 2 / (2 * batch.tau)
+
+
+class ReducesItself(PMDMean):
+    """A mean over the rows it is given: micro-batches of another size give another gradient."""
+
+    def loss(self, batch):
+        return super().loss(batch) * 20 / len(batch.logp)
+
+
+class HidesWholeGroups(REBEL):
+    whole_groups: ClassVar[bool] = False
+
+
+class PairsNeighbours(REBEL):
+    """Centred over each block of rows, in whatever order they come."""
+
+    def loss(self, batch):
+        s = batch.seq_log_ratio.reshape(-1, 5)
+        residual = batch.advantage - batch.tau * (s - s.mean(1, keepdim=True)).flatten()
+        return residual**2 / (2 * batch.tau)
+
+
+class HalfTheStep(PMDMean):
+    def loss(self, batch):
+        return super().loss(batch) / 2
+
+
+class CountsAbsentRows(PMDMean):
+    """A mean over G columns, absent ones at reward 0."""
+
+    def advantage(self, groups):
+        return zero_absent(groups.reward - groups.reward.nan_to_num().mean(1, keepdim=True), groups)
+
+
+class PositionMatters(PMDMean):
+    """A discount along the tokens."""
+
+    def loss(self, batch):
+        discount = 0.9 ** torch.arange(batch.logp.shape[1], dtype=torch.float64)
+        s = (batch.log_ratio * discount).double().sum(1)
+        return -batch.advantage * batch.seq_log_ratio + batch.tau * s**2 / 2
+
+
+class NoGradientWhereItMatters(PMDMean):
+    """A detached residual: a gradient that belongs to another loss."""
+
+    def loss(self, batch):
+        residual = batch.advantage - batch.tau * batch.seq_log_ratio
+        return -residual.detach() * batch.seq_log_ratio
+
+
+class HidesStopGradient(CISPO):
+    stop_gradient: ClassVar[bool] = False
+
+
+class UnfoldedLength(PMDMean):
+    """Looks at the mask for a length that the folded batch carries in `length`."""
+
+    def loss(self, batch):
+        return -batch.advantage * batch.seq_log_ratio + batch.mask.sum(1) * batch.tau * batch.seq_log_ratio**2
+
+
+class ZeroOverZero(GRPO):
+    def advantage(self, groups):
+        deviation = groups.reward - mean_baseline(groups)
+        return deviation / (groups.mass * deviation**2).sum(1, keepdim=True).sqrt()
+
+
+class SmallStdForEquality(GRPO):
+    """Rewards of 0.1 leave a std of 1e-17, not 0, and the rounding becomes an advantage of order 1."""
+
+    def advantage(self, groups):
+        mean = (groups.mass * groups.reward).sum(1, keepdim=True)
+        std = (groups.mass * (groups.reward - mean) ** 2).sum(1, keepdim=True).sqrt()
+        return torch.where(std > 0, (groups.reward - mean) / std, 0.0)
+
+
+class ClaimsTooMuch(PMDPart):
+    """A cap looks at the own draw."""
+
+    unbiased: ClassVar[bool] = True  # type: ignore[assignment]
+
+
+class WrongTheory(PMDMean):
+    population: ClassVar[str] = "pmd_part"
+
+
+class SaysSilent(PMDMean):
+    equal_groups: ClassVar[str] = "silent"
+
+
+class SaysAnchor(GRPO):
+    equal_groups: ClassVar[str] = "anchor"
+
+
+class NotFrozen:
+    norm = "none"
+
+
+class Reduced(PMDMean):
+    def loss(self, batch):
+        return super().loss(batch).sum()
+
+
+class WrongShape(PMDMean):
+    def advantage(self, groups):
+        return super().advantage(groups).flatten()
+
+
+@dataclass
+class CanBeChanged:
+    tau: float = 0.1
+    norm: str = "none"
+
+
+BROKEN = [
+    (DividesByPaddedWidth(), "padding", "padding with 0.0 changes the loss"),
+    (DividesByLength(), "first step", "ragged responses is not the policy gradient at this norm"),
+    (SumMinusOwn(), "unbiased", "the average over all draws of 2 is not the exact step"),
+    (ReadsItsOwnTau(), "temperature", "read batch.tau, not self.tau"),
+    (OneTauForAllPrompts(), "temperature", "take temperature(self, groups)"),
+    (MasksByProduct(), "padding", "padding with nan changes the loss; mask by torch.where"),
+    (ReducesItself(), "micro-batches", "micro-batches do not add up to the loss"),
+    (ReducesItself(), "ministeps", "a ministep is not its share of the whole"),
+    (HidesWholeGroups(), "micro-batches", "or state whole_groups = True"),
+    (PairsNeighbours(), "row order", "find a row's group by batch.group"),
+    (HalfTheStep(), "first step", "the first step on a bandit is not the policy gradient"),
+    (CountsAbsentRows(), "absent rows", "an absent response changes the loss"),
+    (PositionMatters(), "token order", "changes with the order of its tokens"),
+    (NoGradientWhereItMatters(), "derivative", "needs stop_gradient = True"),
+    (HidesStopGradient(), "derivative", "needs stop_gradient = True"),
+    (UnfoldedLength(), "coefficient", "use batch.length"),
+    (ZeroOverZero(), "equal groups", "gives NaN or infinity"),
+    (SmallStdForEquality(), "equal groups", "has a gradient at pi_old"),
+    (ClaimsTooMuch(tau=0.05, target_cap=1.0), "unbiased", "is not the exact step"),
+    (WrongTheory(), "population", "does not vanish at the solution theory.pmd_part"),
+    (SaysSilent(), "equal groups", "is not silent"),
+    (SaysAnchor(), "equal groups", "does not pull back"),
+    (PMDMean, "kind", "it is a class; give an instance"),
+    (NotFrozen(), "kind", "not a dataclass"),
+    (CanBeChanged(), "kind", "it can be changed after it was made"),
+    (Reduced(), "kind", "unreduced"),
+    (WrongShape(), "kind", "advantage has shape [20]; expected [4, 5]"),
+]
+
+
+@pytest.mark.parametrize(("objective", "check", "sentence"), BROKEN, ids=lambda x: x if isinstance(x, str) else None)
+def test_the_check_meant_for_it_says_no(objective, check, sentence):
+    with pytest.raises(AssertionError) as error:
+        CHECKS[check](objective, 0)
+    assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize("objective", {id(o): o for o, _, _ in BROKEN}.values(), ids=lambda o: type(o).__name__)
+def test_the_whole_suite_says_no_whatever_the_seed(objective):
+    for seed in (0, 7):
+        with pytest.raises(AssertionError):
+            check_objective(objective, seed)
+
+
+def test_an_exception_in_the_objective_is_reported_as_a_failed_check():
+    class Raises(DRO):
+        def loss(self, batch):
+            raise RuntimeError("no such thing")
+
+    with pytest.raises(AssertionError, match="kind: the objective raised RuntimeError: no such thing"):
+        check_objective(Raises())
+
+
+def test_the_suite_says_what_it_skipped():
+    verdicts = check_objective(OBJECTIVES["rloo"]())
+    assert verdicts["temperature"] == "does not apply: it has no tau"
+    assert verdicts["first step"] == "ok"
+
+
+def run(*arguments):
+    command = [sys.executable, "-m", "pmdkit.testing", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_command_line():
+    """0 with one line per check; 4 where a check says no; 2 for a mistake in the call."""
+    good = run("rloo", "norm=none")
+    assert good.returncode == 0
+    assert len(good.stdout.splitlines()) == len(CHECKS)
+    wrong = run("pmd-mean", "tau=-1")
+    assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
+    assert "tau is -1; expected a finite number > 0" in wrong.stderr
+
+
+def test_command_line_says_no(tmp_path):
+    file = tmp_path / "my.py"
+    file.write_text(
+        "from pmdkit.objectives import PMDMean\n"
+        "class MyLoss(PMDMean):\n"
+        "    def loss(self, batch):\n"
+        "        return super().loss(batch) / 2\n"
+    )
+    no = run(f"{file}:MyLoss")
+    assert no.returncode == 4
+    assert "first step: the first step on a bandit is not the policy gradient" in no.stderr
+
+
+def test_pytest_is_not_needed():
+    code = "import sys; sys.modules['pytest'] = None; from pmdkit.testing import check_objective"
+    subprocess.run([sys.executable, "-c", code], check=True)

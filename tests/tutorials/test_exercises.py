@@ -1,0 +1,62 @@
+"""Exercises check themselves: untouched they say so, the folded solution is right, and likely slips are named."""
+
+import re
+from pathlib import Path
+
+import jupytext
+import matplotlib
+import numpy as np
+import pytest
+
+from pmdkit import theory
+
+TUTORIALS = Path(__file__).parents[2] / "tutorials"
+LESSONS = sorted(path.stem for path in TUTORIALS.glob("[0-9]*.py"))
+
+
+def exercise(lesson):
+    """The functions of an exercise, run without the rest of the lesson: (to fill, check, solution)."""
+    cells = jupytext.read(TUTORIALS / f"{lesson}.py").cells
+    imports = next(c.source for c in cells if c.cell_type == "code")
+    (task,) = [c.source for c in cells if "exercise" in c.metadata.get("tags", [])]
+    (check,) = [c.source for c in cells if "check" in c.metadata.get("tags", [])]
+    (folded,) = re.findall(r"<details>.*```python\n(.*?)\n```.*</details>", cells[-1].source, re.DOTALL)
+    name = re.search(r"def (\w+)", task)[1]
+    names = {}
+    with matplotlib.rc_context():  # a lesson sets the style of its figures
+        exec("\n".join([imports, task, check]), names)
+        untouched = names[name]
+        exec(folded, names)
+    return untouched, names["check"], names[name]
+
+
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_the_solution_is_right_and_the_untouched_cell_is_not(lesson):
+    untouched, check, solution = exercise(lesson)
+    assert check(untouched) == "Not filled in yet."
+    assert check(solution) == "Right."
+
+
+def steps(tau, method):
+    return int(np.argmax(theory.trajectory(0.001, tau, 200, method) > 0.9))
+
+
+SLIPS = [
+    ("101_simplex", lambda pi, reward: np.eye(len(pi))[np.argmax(reward)], "corner"),
+    ("101_simplex", lambda pi, reward: pi * np.maximum(reward - pi @ reward, 0), "sum to"),
+    ("101_simplex", lambda pi, reward: pi * (1 + reward - pi @ reward), "Which actions survive"),
+    ("101_simplex", lambda pi, reward: 0.5, "one per action"),
+    ("102_one_step", lambda: steps(0.1, "pmd-mean"), "scale of -1 and 1"),
+    ("102_one_step", lambda: steps(0.05, "pmd-part"), "PMD-part"),
+    ("102_one_step", lambda: steps(0.05, "pmd-mean") + 1, "One too many"),
+    ("102_one_step", lambda: 1000, "Not this many"),
+    ("103_hidden_regulariser", lambda p, eta: -p / np.log(1 - eta), "small-tau formula"),
+    ("103_hidden_regulariser", lambda p, eta: p, "Solve the law"),
+    ("103_hidden_regulariser", lambda p, eta: 0.05, "one positive tau per pass rate"),
+]
+
+
+@pytest.mark.parametrize(("lesson", "answer", "diagnosis"), SLIPS)
+def test_a_likely_slip_is_named(lesson, answer, diagnosis):
+    _, check, _ = exercise(lesson)
+    assert diagnosis in check(answer)

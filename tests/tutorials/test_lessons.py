@@ -1,0 +1,86 @@
+"""House rules of the lessons: pairs in sync, no outputs in git, words for every picture, nothing exotic imported."""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import jupytext
+import nbformat
+import pytest
+
+LESSONS = sorted((Path(__file__).parents[2] / "tutorials").glob("[0-9]*.py"))
+ALLOWED = {"pmdkit", "numpy", "scipy", "matplotlib", "torch", "gymnasium"} | sys.stdlib_module_names
+BEATS = ["Predict", "Run", "Look", "Explain", "Exercise"]
+
+each_lesson = pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+
+
+def code_cells(path):
+    """Index and source of every code cell."""
+    return [(i, cell.source) for i, cell in enumerate(jupytext.read(path).cells) if cell.cell_type == "code"]
+
+
+def test_there_are_lessons():
+    assert [path.stem.split("_")[0] for path in LESSONS][:3] == ["101", "102", "103"]
+
+
+@each_lesson
+def test_the_pair_is_in_sync(path):
+    """`jupytext --sync tutorials/*.py` mends a failure."""
+    plain, notebook = jupytext.read(path), nbformat.read(path.with_suffix(".ipynb"), as_version=4)
+    parts = [[(c.cell_type, c.source, c.metadata.get("tags")) for c in nb.cells] for nb in (plain, notebook)]
+    assert parts[0] == parts[1]
+
+
+@each_lesson
+def test_the_notebook_is_stored_without_outputs(path):
+    notebook = nbformat.read(path.with_suffix(".ipynb"), as_version=4)
+    ran = [c for c in notebook.cells if c.cell_type == "code" and (c.outputs or c.execution_count is not None)]
+    assert ran == []
+
+
+@each_lesson
+def test_the_title_is_a_question_with_the_number_of_the_file(path):
+    title = jupytext.read(path).cells[0].source.splitlines()[0]
+    assert re.fullmatch(rf"# {path.stem.split('_')[0]}: .*\?", title)
+
+
+@each_lesson
+def test_the_five_beats_come_in_order(path):
+    text = "\n".join(cell.source for cell in jupytext.read(path).cells if cell.cell_type == "markdown")
+    assert [name for name in re.findall(r"^## (.*)$", text, re.MULTILINE) if name in BEATS] == BEATS
+
+
+@each_lesson
+def test_every_picture_has_words_before_and_after(path):
+    """The comment is the alternative text; the sentence under the picture says what to see."""
+    cells = jupytext.read(path).cells
+    drawing = [(i, source) for i, source in code_cells(path) if "plt.show()" in source]
+    assert drawing
+    for i, source in drawing:
+        assert source.startswith("# alt: ")
+        assert cells[i + 1].source.startswith("**What to see.** ")
+        assert source.count("plt.show()") == 1
+    assert all("plt.show()" in source for _, source in code_cells(path) if "plt.subplots" in source)
+
+
+@each_lesson
+def test_only_pmdkit_and_its_dependencies_are_imported(path):
+    imported = set()
+    for _, source in code_cells(path):
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Import):
+                imported |= {name.name.split(".")[0] for name in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add(node.module.split(".")[0])
+    assert "pmdkit" in imported
+    assert imported <= ALLOWED
+
+
+@each_lesson
+def test_every_axis_has_a_label(path):
+    for _, source in code_cells(path):
+        if "plt.show()" in source and "simplex.triangle" not in source:
+            assert "xlabel=" in source
+            assert "ylabel=" in source

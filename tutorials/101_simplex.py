@@ -1,0 +1,252 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 101: Policies on a simplex: what does a policy update look like?
+#
+# * You learn: to see a policy as a point, an update as an arrow, and a loss as a
+#   landscape.
+# * You need: probabilities, logarithms, a little Python.
+# * Time: 15 minutes to read, 10 seconds to run, 10 minutes for the exercise.
+#
+# A policy over three actions is three numbers that sum to one: a point in a triangle,
+# the *simplex*. At a corner the policy always picks one action; in the middle it picks
+# all three alike. Policy mirror descent moves this point. It comes in two kinds that
+# differ by a single term, and this lesson shows what the term does.
+
+# %%
+from dataclasses import replace
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+
+from pmdkit import theory
+from pmdkit.figures import simplex, style
+from pmdkit.figures.style import look
+from pmdkit.objectives import Groups, PMDMean, credit, total
+
+style()
+pi = np.array([0.1, 0.3, 0.6])  # the policy before the update
+reward = np.array([1.0, 0.7, 0.0])  # reward units
+print("expected reward before:", pi @ reward)
+
+# %% [markdown]
+# ## Predict
+#
+# Both updates have a temperature `tau`, in reward units. It is the price of moving: a
+# large `tau` keeps the policy where it is. `tau` shrinks towards 0, so moving gets
+# cheap.
+#
+# * **PMD-part** reweights the policy by $e^{r/\tau}$ and normalises:
+#   $\pi_{new} \propto \pi\, e^{r/\tau}$.
+# * **PMD-mean** fits $\log(\pi_{new}/\pi)$ to $\Delta/\tau$, the reward minus its mean.
+#   This is what is used in practice, because a mean is easy to estimate and a
+#   normaliser is not.
+#
+# Action 1 has the highest reward. Do both paths end in its corner? Write your guess
+# down before you go on.
+#
+# ## Run
+#
+# `pmdkit.theory` knows both solutions exactly. Here is the whole path, from a huge
+# `tau` to a tiny one.
+
+# %%
+tau = np.geomspace(100, 1e-3, 200)
+part = theory.pmd_part(pi, reward, tau)
+mean = theory.pmd_mean(pi, reward, tau)
+
+print("   tau    PMD-part             PMD-mean")
+for i in range(0, 200, 33):
+    print(
+        f"{tau[i]:7.3f}   {np.round(part.probs[i], 3)}   {np.round(mean.probs[i], 3)}"
+    )
+
+# %%
+# alt: A triangle whose corners are the three actions. Both paths start at the policy
+#   (0.1, 0.3, 0.6) and first run together, away from action 3. The path of PMD-part
+#   then bends along the edge and ends in the corner of action 1. The path of PMD-mean
+#   goes straight on and stops on the edge between actions 1 and 2, at (0.37, 0.63, 0).
+actions = ["action 1\nreward 1", "action 2\nreward 0.7", "action 3\nreward 0"]
+
+fig, ax = plt.subplots(figsize=(5.5, 5))
+simplex.triangle(ax, actions)
+simplex.path(ax, part.probs, label="PMD-part", **look("pmd-part"))
+simplex.path(ax, mean.probs, label="PMD-mean", **look("pmd-mean"))
+ax.plot(*simplex.to_xy(pi), "ko", markersize=6, label="before the update")
+ax.plot(
+    *simplex.to_xy([part.probs[-1], mean.probs[-1]]).T,
+    "kx",
+    label="tau = 0.001",
+    zorder=3,
+)
+ax.legend(loc="upper left", title="tau from 100 to 0.001")
+plt.show()
+
+# %% [markdown]
+# **What to see.** The two paths leave in the same direction, then part. PMD-part goes
+# to the corner of the best action. PMD-mean stops on the edge between actions 1 and 2,
+# however small `tau` gets.
+#
+# ## Look
+#
+# The paths show where each update goes. The *log-ratio* $\log(\pi_{new}/\pi)$ of each
+# action shows how hard it is pushed.
+
+# %%
+# alt: Log-ratio of each action against its reward at tau 0.2. For PMD-part the three
+#   actions lie on a straight line of slope 5. For PMD-mean the line bends: it rises
+#   steeply from reward 0 to 0.7 and is nearly flat from 0.7 to 1. Its action with
+#   reward 0 is pushed down less, its action with reward 1 pushed up less than under
+#   PMD-part.
+tau_one = 0.2
+part_one = theory.pmd_part(pi, reward, tau_one)
+mean_one = theory.pmd_mean(pi, reward, tau_one)
+
+fig, ax = plt.subplots()
+ax.axhline(0, color="0.8", zorder=0)
+ax.plot(reward, part_one.log_ratio, label="PMD-part", **look("pmd-part", marker=True))
+ax.plot(reward, mean_one.log_ratio, label="PMD-mean", **look("pmd-mean", marker=True))
+ax.set(xlabel="reward of the action (reward units)", ylabel="log-ratio (nats)")
+ax.set(title=f"one update at tau = {tau_one}")
+ax.legend()
+plt.show()
+
+# %% [markdown]
+# **What to see.** PMD-part is a straight line of slope $1/\tau$: its normaliser shifts
+# all actions alike. PMD-mean bends: a good action is held back, and a bad one is pushed
+# down less hard.
+#
+# ## Explain
+#
+# PMD-mean is fitted by regression. Its loss is an average over the policy *before* the
+# update, of a squared residual:
+#
+# $$ L(\pi_{new}) = \frac{1}{2\tau} \sum_y \pi(y)\,
+#    \Big(\Delta(y) - \tau \log\frac{\pi_{new}(y)}{\pi(y)}\Big)^2 $$
+#
+# The weight $\pi(y)$ is called **mass** in pmdkit. With all actions at hand the mass is
+# the policy itself; with $G$ draws it is $1/G$ for each. Nothing else differs between
+# an exact bandit and a language model, so there is one loss for both. This is the only
+# place in the course where a loss is written by hand, to be compared.
+
+# %%
+old, new = torch.tensor(pi), torch.tensor([0.3, 0.4, 0.3], dtype=torch.float64)
+r = torch.tensor(reward)
+
+
+def by_hand(new):
+    """The loss of one new policy, or of many."""
+    delta = r - (old * r).sum()
+    return (old * (delta - tau_one * (new / old).log()) ** 2).sum(-1) / (2 * tau_one)
+
+
+objective = PMDMean(tau=tau_one)
+# one prompt, all three actions; an action is a response of one token
+groups = Groups(reward=r[None], mass=old[None], sampled=False)
+one_token = torch.ones(3, 1, dtype=torch.bool)
+batch = credit(objective, groups, logp_old=old.log()[:, None], mask=one_token)
+batch = replace(batch, logp=new.log()[:, None])
+
+torch.testing.assert_close(by_hand(new), total(objective, batch))
+print("by hand:", by_hand(new).item(), "  pmdkit:", total(objective, batch).item())
+
+# %% [markdown]
+# The loss is a number for every point of the triangle. So draw it as a landscape, and
+# put the exact solution on top.
+
+
+# %%
+# alt: The triangle shaded by the logarithm of the PMD-mean loss at tau 0.2. The loss
+#   grows towards every edge and corner and has one bright valley. The exact solution of
+#   PMD-mean lies at the bottom of the valley; the exact solution of PMD-part lies
+#   outside it, towards action 1.
+def height(policies):
+    """log10 of the loss of many policies, [K, 3] to [K]."""
+    return by_hand(torch.tensor(policies)).log10().numpy()
+
+
+fig, ax = plt.subplots(figsize=(6.5, 5))
+simplex.triangle(ax, actions)
+shades = {"filled": True, "cmap": "Greys", "extend": "both"}
+levels = simplex.contour(ax, height, np.linspace(-1.2, 0.8, 21), **shades)
+fig.colorbar(levels, label="log10 of the PMD-mean loss (reward units)")
+ax.plot(*simplex.to_xy(pi), "ko", markersize=6, label="before the update")
+for method, exact in (("pmd-part", part_one), ("pmd-mean", mean_one)):
+    mark = look(method, marker=True) | {"linestyle": "none", "markersize": 8}
+    ax.plot(*simplex.to_xy(exact.probs), **mark, label=f"exact {method}")
+ax.legend(loc="upper left")
+plt.show()
+print("loss at the exact solution:", by_hand(torch.tensor(mean_one.probs)).item())
+print("lowest of a fine grid:     ", by_hand(torch.tensor(simplex.grid())).min().item())
+
+# %% [markdown]
+# **What to see.** The landscape has one valley, and the exact solution of PMD-mean is
+# its lowest point. No point of the grid lies lower. The solution of PMD-part lies
+# higher: it is the answer to another question.
+#
+# Why is PMD-mean cautious? Its target $\Delta/\tau$ is not the log-ratio of any policy:
+# ratios $e^{\Delta/\tau}$ average to more than one. The regression must stay in the
+# triangle, so it gives something up, and a high target is where giving up is cheapest:
+# little mass, much probability. Lesson 102 measures how much, lesson 103 says exactly
+# what is solved instead.
+#
+# ## Exercise
+#
+# Difficulty 3 of 5, about 10 minutes. Where does the PMD-mean path end as `tau` goes to
+# 0? Compare the last row of the table above with the advantages $\Delta$. Then write
+# the end point as a formula in `pi` and `reward`, with NumPy.
+
+
+# %% tags=["exercise"]
+def end_point(pi, reward):
+    """The policy to which one exact PMD-mean update tends as tau goes to 0."""
+    return ...
+
+
+# %% tags=["check"]
+def check(end_point):
+    """Compare with the exact solution at a tiny tau, for another policy."""
+    pi, reward = np.array([0.2, 0.2, 0.1, 0.5]), np.array([1.0, 0.8, 0.1, 0.3])
+    answer = end_point(pi, reward)
+    if answer is ...:
+        return "Not filled in yet."
+    answer = np.asarray(answer)
+    if np.allclose(answer, theory.pmd_mean(pi, reward, 1e-6).probs, atol=1e-3):
+        return "Right."
+    if answer.shape != pi.shape:
+        return (
+            f"The answer has shape {answer.shape}; expected {pi.shape}, one per action."
+        )
+    if np.isclose(answer.max(), 1):
+        return "A corner is where PMD-part goes. Look at the last row of the table."
+    if not np.isclose(answer.sum(), 1):
+        return f"They sum to {answer.sum():.3f}; which factor makes them sum to 1?"
+    if answer.min() < 0:
+        return "A negative probability. What happens to actions below the mean?"
+    return "A policy, but not the end point. Which actions survive, and by how much?"
+
+
+print(check(end_point))
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# ```python
+# def end_point(pi, reward):
+#     gain = np.maximum(reward - pi @ reward, 0)
+#     return pi * gain / (pi @ gain)
+# ```
+#
+# Actions below the mean get nothing. Actions above it are reweighted by how far above
+# they are, not by an exponential. With rewards of 0 and 1 there is one value above the
+# mean, and the two updates end at the same point.
+#
+# </details>

@@ -1,0 +1,261 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 103: What does PMD-mean really solve?
+#
+# * You learn: the exact solution of PMD-mean, the problem it answers, and where the
+#   small-`tau` formula fails.
+# * You need: lessons 101 and 102.
+# * Time: 20 minutes to read, 10 seconds to run, 10 minutes for the exercise.
+#
+# PMD-part maximises the reward minus `tau` times a KL divergence. PMD-mean came as a
+# shortcut to the same: put the mean reward where the normaliser stands. It ends
+# elsewhere (101) and moves less (102). So it must answer another question. Which?
+
+# %%
+import matplotlib.pyplot as plt
+import numpy as np
+from scipy.optimize import brentq, minimize
+
+from pmdkit import theory
+from pmdkit.figures import style
+from pmdkit.figures.style import look, shades
+
+style()
+np.set_printoptions(precision=5, suppress=True)
+rng = np.random.default_rng(3)
+
+# %% [markdown]
+# ## Predict
+#
+# The regression wants every log-ratio to be $\Delta/\tau$. But the ratios of a policy
+# must average to one, and $E_\pi\, e^{\Delta/\tau} > 1$. A regression that must respect
+# this sum pays a price $\lambda$ for it. Before you go on: does the price rise or fall
+# as `tau` gets small? And is it the same for a prompt that is nearly always solved and
+# one that is nearly never?
+#
+# ## Run
+#
+# With the price, the optimum satisfies $u + \frac{\lambda}{\tau^2} e^{u} = \Delta/\tau$
+# for the log-ratio $u$ of every action. That is the equation of the Lambert-W function:
+#
+# $$ \log\frac{\pi_{new}}{\pi} = \frac{\Delta}{\tau}
+#    - W\!\Big(\frac{\lambda}{\tau^2}\, e^{\Delta/\tau}\Big) $$
+#
+# Let us check that on random numbers: the equation, and the sum.
+
+# %%
+pi, reward, tau = rng.dirichlet(np.ones(6)), rng.uniform(size=6), 0.05
+solution = theory.pmd_mean(pi, reward, tau)
+delta = reward - pi @ reward
+
+u = solution.log_ratio
+print("lambda:", solution.lam)
+print(
+    "largest residual of the equation:",
+    np.abs(u + solution.lam / tau**2 * np.exp(u) - delta / tau).max(),
+)
+print("sum of the new policy:", solution.probs.sum())
+
+# %% [markdown]
+# ## Look
+#
+# The price as a function of `tau`, for the two-valued reward of a verifier. The paper
+# gives bounds for it.
+
+# %%
+# alt: Lambda against tau from 0.001 to 100 on logarithmic axes, for pass rates 0.01 and
+#   0.3, each inside a shaded band between the lower and the upper bound of the paper.
+#   At small tau lambda falls in proportion to tau; at large tau it levels off at p
+#   times 1 minus p over 2. The band closes above tau 1 and is several orders of
+#   magnitude wide below 0.1.
+taus = np.geomspace(1e-3, 100, 300)
+fig, ax = plt.subplots()
+for color, p in zip(shades(2), (0.01, 0.3), strict=True):
+    two = np.array([p, 1 - p])
+    lower, upper = theory.lambda_bounds(two, [1.0, 0.0], taus)
+    ax.fill_between(taus, lower, upper, color=color, alpha=0.2, linewidth=0)
+    ax.plot(
+        taus,
+        theory.pmd_mean(two, [1.0, 0.0], taus).lam,
+        "-",
+        color=color,
+        label=f"p = {p:g}",
+    )
+    ax.axhline(p * (1 - p) / 2, color=color, linestyle=":")
+ax.set(
+    xscale="log",
+    yscale="log",
+    ylim=(1e-6, 1),
+    xlabel="tau (reward units)",
+    ylabel="lambda (reward units squared)",
+)
+ax.legend(title="line: exact, band: bounds\ndots: p (1 - p) / 2")
+plt.show()
+
+# %% [markdown]
+# **What to see.** At small `tau` the price falls with `tau`; at large `tau` it is half
+# the variance of the reward, the dotted line. It is higher for the prompt that is
+# solved more often. The bounds always hold. They are tight for large `tau` and far
+# apart at the values that are used in practice.
+#
+# ## Explain
+#
+# Multiply the equation by `tau` and read it as the optimum of a maximisation over
+# policies. A term linear in $u$ comes from a KL divergence. A term in
+# $e^u = \pi_{new}/\pi$ comes from a $\chi^2$ divergence. So PMD-mean maximises
+#
+# $$ E_{\pi_{new}}[r] - \tau\, \mathrm{KL}(\pi_{new} \,\|\, \pi)
+#    - \frac{\lambda}{2\tau}\, \chi^2(\pi_{new} \,\|\, \pi),
+#    \qquad \chi^2(q\,\|\,\pi) = E_\pi\Big[\big(\tfrac{q}{\pi} - 1\big)^2\Big] $$
+#
+# Do not take it on trust. `theory.mixed` solves this problem with no Lambert-W in it,
+# and an optimiser that knows nothing about either climbs the objective from the old
+# policy.
+
+
+# %%
+def mixed_objective(logits):
+    """The mixed objective of a policy given by logits, to be maximised."""
+    new = np.exp(logits - logits.max())
+    new /= new.sum()
+    kl = new @ np.log(new / pi)
+    chi2 = pi @ (new / pi - 1) ** 2
+    return new @ reward - tau * kl - solution.lam / (2 * tau) * chi2
+
+
+start = np.log(pi)
+climbed = minimize(lambda x: -mixed_objective(x), start, options={"gtol": 1e-10}).x
+climbed = np.exp(climbed) / np.exp(climbed).sum()
+
+mixed = theory.mixed(pi, reward, tau, solution.lam).probs
+print("PMD-mean, Lambert-W  ", solution.probs)
+print("theory.mixed         ", mixed)
+print("climbed numerically  ", climbed)
+print("PMD-part, only KL    ", theory.pmd_part(pi, reward, tau).probs)
+np.testing.assert_allclose(mixed, solution.probs, rtol=1e-8)
+np.testing.assert_allclose(climbed, solution.probs, atol=1e-5)
+
+# %% [markdown]
+# Three roads, one policy. Nobody asked for a $\chi^2$ term: it came with the mean
+# baseline. And nobody sets its weight $\lambda/(2\tau)$: it follows from the prompt.
+
+# %%
+# alt: Two panels against the pass rate from 0.001 to 1, for tau 0.5, 0.05 and 0.005.
+#   Left: the weight of the chi-squared term peaks near pass rate 0.5, at 0.07 to 0.12,
+#   and falls to 0 on both sides. Right: how many times more a right response gains
+#   under PMD-part than under PMD-mean. At pass rate 0.001 it is 8 for tau 0.05 and 2.5
+#   for tau 0.005, and falls to 1 as the pass rate rises; for tau 0.5 it stays below
+#   1.4.
+p = np.geomspace(1e-3, 0.999, 200)
+fig, axes = plt.subplots(1, 2, figsize=(9, 4))
+for color, each in zip(shades(3), (0.5, 0.05, 0.005), strict=True):
+    mean, part = theory.binary(p, each, "pmd-mean"), theory.binary(p, each, "pmd-part")
+    axes[0].plot(p, mean.lam / (2 * each), "-", color=color, label=f"tau = {each:g}")
+    axes[1].plot(p, np.exp(part.log_ratio_pos - mean.log_ratio_pos), "-", color=color)
+axes[0].set(xscale="log", xlabel="pass rate", title="weight of the chi2 term")
+axes[0].set(ylabel="lambda / (2 tau) (reward units)")
+axes[1].set(xscale="log", xlabel="pass rate", title="effect on a right response")
+axes[1].set(ylabel="ratio of PMD-part / ratio of PMD-mean")
+axes[0].legend()
+plt.show()
+
+# %% [markdown]
+# **What to see.** At small `tau` the *effect* of the $\chi^2$ term grows as prompts get
+# harder: with a pass rate of 0.001 and `tau = 0.05`, a right response gains 8 times
+# less than under KL alone. Its *weight* does the opposite and vanishes with the pass
+# rate. Both are true, since $\chi^2$ itself is huge when a rare action is raised. "More
+# regularised when the reward is low" is about the effect. At `tau = 0.5` there is
+# little to hold back, because $e^{1/\tau}$ is only 7.
+#
+# ## Where the small-tau formula is off
+#
+# For `tau` towards 0 at fixed $p$ the paper has $\eta = 1 - e^{-p/\tau}$. That is right
+# in the limit. Is it right where it matters, at hard prompts with `tau` comparable to
+# $p$ or larger? Let both go to zero with $p/\tau = s$ fixed. Then a cleaner law comes
+# out of the equation above: $\eta = 1 - e^{-y}$ with $y\,(1 - e^{-y}) = s$.
+
+# %%
+# alt: Contraction eta against p over tau from 0.01 to 10. The exact values for pass
+#   rates 0.001 and 0.01 lie on the curve of the law for most of the range, while the
+#   formula 1 minus exp of minus p over tau lies far below them for p over tau below 1:
+#   at 0.1 it says 0.1 where the exact value is about 0.3. All agree above 5.
+s = np.geomspace(0.01, 10, 60)
+y = [
+    brentq(lambda y, target=target: -y * np.expm1(-y) - target, 1e-9, 50)
+    for target in s
+]
+y = np.array(y)
+
+fig, ax = plt.subplots()
+ax.plot(s, 1 - np.exp(-y), **look("pmd-mean"), label="law: y (1 - exp(-y)) = p/tau")
+ax.plot(s, 1 - np.exp(-s), ":", color="0.4", label="small-tau formula: 1 - exp(-p/tau)")
+for p, marker in ((1e-3, "o"), (1e-2, "s")):
+    exact = theory.binary(p, p / s[::4], "pmd-mean").eta
+    ax.plot(s[::4], exact, "k" + marker, fillstyle="none", label=f"exact, p = {p:g}")
+ax.set(xscale="log", yscale="log", title="PMD-mean, one exact step")
+ax.set(xlabel="p / tau", ylabel="share of the gap closed, eta")
+ax.legend()
+plt.show()
+
+# %% [markdown]
+# **What to see.** The formula and the law meet where $p/\tau$ is large. Below one the
+# formula is several times too low: a hard prompt moves like $\sqrt{p/\tau}$, much
+# farther than $p/\tau$. The law needs a small `tau` too: the points leave it on the
+# left, where `tau` is 0.1 for $p = 0.001$ and 1 for $p = 0.01$.
+#
+# ## Exercise
+#
+# Difficulty 3 of 5, about 10 minutes. The step of PMD-mean depends on the pass rate.
+# Suppose you want the *same* contraction `eta` on every hard prompt. Use the law to
+# write the `tau` that does it, for a small pass rate `p`.
+
+
+# %% tags=["exercise"]
+def tau_for(p, eta):
+    """The tau at which one exact PMD-mean step closes the share eta of the gap."""
+    return ...
+
+
+# %% tags=["check"]
+def check(tau_for):
+    """Put the answer into the exact solution."""
+    p = np.array([1e-5, 1e-4, 1e-3])
+    for eta in (0.3, 0.5, 0.9):
+        answer = tau_for(p, eta)
+        if answer is ...:
+            return "Not filled in yet."
+        if np.allclose(answer, p / -np.log(1 - eta)):
+            return "That inverts the small-tau formula. The law has a second factor."
+        if np.ndim(answer) and np.shape(answer) == p.shape and np.all(answer > 0):
+            reached = theory.binary(p, answer, "pmd-mean").eta
+        else:
+            return f"Expected one positive tau per pass rate, got {answer!r}."
+        if not np.allclose(reached, eta, rtol=0.05):
+            return f"For eta = {eta} the steps reach {reached}. Solve the law for tau."
+    return "Right."
+
+
+print(check(tau_for))
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# ```python
+# def tau_for(p, eta):
+#     y = -np.log(1 - eta)
+#     return p / (y * eta)
+# ```
+#
+# From $\eta = 1 - e^{-y}$ follows $y = -\log(1 - \eta)$, and the law says
+# $p/\tau = y\,\eta$. So `tau` is proportional to the pass rate. In pmdkit the exact
+# form of this rule is `Contraction`, one of the adaptive temperatures.
+#
+# </details>
