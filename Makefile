@@ -29,7 +29,8 @@ tutorials: .venv/installed-dev
 
 docs: .venv/installed-dev
 	$(BIN)/python docs/build.py
-	$(BIN)/mkdocs build --strict -q
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -q
+	$(BIN)/python docs/check.py site
 
 wheel: .venv/installed-dev
 	sh tests/wheel.sh $(BIN)/python

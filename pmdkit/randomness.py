@@ -1,4 +1,4 @@
-"""Counter-based randomness: every draw is seeded by hash(run seed, stream, step, item), so there is no state to restore."""
+"""Counter-based randomness: a draw is seeded by hash(run seed, stream, step, item); there is no state to restore."""
 
 import hashlib
 

@@ -6,7 +6,7 @@ What the keys of [env] and [objective] may be is the business of `envs.make` and
 import math
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -19,6 +19,9 @@ class Strict(BaseModel):
     """A table of a spec: its fields are the keys it may have."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+Table = TypeVar("Table", bound=Strict)
 
 
 class ScheduleTable(Strict):
@@ -37,7 +40,7 @@ class ScheduleTable(Strict):
     optimizer: Literal["adam", "sgd"] = "adam"
     "Optimizer of gradient updates."
     update: Literal["auto", "exact", "regression", "gradient"] = "auto"
-    "exact: the population solution in closed form. regression: minimise the full expectation by Newton. gradient: optimizer steps."
+    "exact: the population solution in closed form. regression: Newton on the full expectation. gradient: optimizer."
     passes: int = 1
     "Optimizer steps on each ministep; many passes on the full support show where gradient descent fails."
 
@@ -91,8 +94,14 @@ class Spec(Strict):
         for section in ("env", "objective"):
             if section not in tables:
                 raise UsageError(f"{origin} has no [{section}] table; expected one")
-        checked = {s: check_table(s, model, tables.get(s, {})) for s, model in SECTIONS.items() if model is not None}
-        return cls(tier=tier, name=name, env=tables["env"], objective=tables["objective"], **checked)
+        return cls(
+            tier=tier,
+            name=name,
+            env=tables["env"],
+            objective=tables["objective"],
+            schedule=check_table("schedule", ScheduleTable, tables.get("schedule", {})),
+            run=check_table("run", RunTable, tables.get("run", {})),
+        )
 
     def override(self, changes: dict[str, Any]) -> "Spec":
         """The spec with dotted keys replaced, say {"objective.tau": 0.1}. Values given as text are read as TOML."""
@@ -120,7 +129,7 @@ def locate(key: str, tables: dict[str, Any]) -> tuple[str, str]:
     return homes[0], key
 
 
-def check_table(section: str, model: type[Strict], table: dict[str, Any]) -> Strict:
+def check_table(section: str, model: type[Table], table: dict[str, Any]) -> Table:
     """A table of the right keys and types, with positive counts."""
     for key in table:
         if key not in model.model_fields:

@@ -1,4 +1,4 @@
-"""The front door: `train(...)` for notebooks and scripts, `launch` beneath it for the command line, and the Run they return."""
+"""The front door: `train` for notebooks and scripts, `launch` beneath it for the command line, the Run they return."""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -184,7 +184,7 @@ def plan(tier: str, env: str, changes: Mapping[str, Any], given: Objective | Non
 
 
 def adopt(spec: Spec, changes: Mapping[str, Any], given: Objective | None = None) -> Spec:
-    """The spec with the objective of `changes`: another one keeps the environment's tau, and nothing else, if it has one."""
+    """The spec with the objective of `changes`: another objective keeps the environment's tau, if it has one."""
     name = changes.get("objective.name", spec.objective["name"])
     if name == spec.objective["name"]:
         return spec
@@ -229,7 +229,7 @@ def describe(objective: Objective, name: str | None = None) -> dict[str, Any]:
     for field in fields(objective):  # type: ignore[arg-type]
         value = getattr(objective, field.name)
         if is_dataclass(value) and not isinstance(value, type):
-            rules = {factory: rule for rule, factory in TAUS.items()}
+            rules: dict[Any, str] = {factory: rule for rule, factory in TAUS.items()}
             table[field.name] = {
                 "rule": rules.get(type(value), type(value).__name__),
                 **{f.name: plain(getattr(value, f.name)) for f in fields(value)},

@@ -5,6 +5,11 @@ import sys
 
 import pytest
 
+HELP = """
+import contextlib, io, pmdkit.cli
+with contextlib.redirect_stdout(io.StringIO()):
+    pmdkit.cli.make_app()({}, exit_on_error=False, result_action="return_value")
+"""
 HEAVY = {"torch", "transformers", "vllm", "accelerate", "matplotlib"}
 
 
@@ -20,8 +25,8 @@ def modules_after(code: str) -> set[str]:
     [
         "import pmdkit",
         "import pmdkit.cli; pmdkit.cli.make_app()",
-        "import io, contextlib, pmdkit.cli\nwith contextlib.redirect_stdout(io.StringIO()):\n    pmdkit.cli.make_app()(['--help'], exit_on_error=False, result_action='return_value')",
-        "import io, contextlib, pmdkit.cli\nwith contextlib.redirect_stdout(io.StringIO()):\n    pmdkit.cli.make_app()(['bandit', '--help'], exit_on_error=False, result_action='return_value')",
+        HELP.format("['--help']"),
+        HELP.format("['bandit', '--help']"),
         "import numpy as n; from pmdkit import theory; theory.pmd_mean(n.ones(4) / 4, n.eye(4)[0], 0.1)",
         "import pmdkit.envs as e; e.make({'kind': 'needle'})",
     ],

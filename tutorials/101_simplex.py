@@ -80,12 +80,8 @@ simplex.triangle(ax, actions)
 simplex.path(ax, part.probs, label="PMD-part", **look("pmd-part"))
 simplex.path(ax, mean.probs, label="PMD-mean", **look("pmd-mean"))
 ax.plot(*simplex.to_xy(pi), "ko", markersize=6, label="before the update")
-ax.plot(
-    *simplex.to_xy([part.probs[-1], mean.probs[-1]]).T,
-    "kx",
-    label="tau = 0.001",
-    zorder=3,
-)
+ends = simplex.to_xy([part.probs[-1], mean.probs[-1]])
+ax.plot(*ends.T, "kx", label="tau = 0.001", zorder=3)
 ax.legend(loc="upper left", title="tau from 100 to 0.001")
 plt.show()
 
@@ -175,7 +171,7 @@ def height(policies):
 fig, ax = plt.subplots(figsize=(6.5, 5))
 simplex.triangle(ax, actions)
 shades = {"filled": True, "cmap": "Greys", "extend": "both"}
-levels = simplex.contour(ax, height, np.linspace(-1.2, 0.8, 21), **shades)
+levels = simplex.contour(ax, height, np.linspace(-1.2, 0.8, 11), **shades)
 fig.colorbar(levels, label="log10 of the PMD-mean loss (reward units)")
 ax.plot(*simplex.to_xy(pi), "ko", markersize=6, label="before the update")
 for method, exact in (("pmd-part", part_one), ("pmd-mean", mean_one)):
@@ -193,9 +189,9 @@ print("lowest of a fine grid:     ", by_hand(torch.tensor(simplex.grid())).min()
 #
 # Why is PMD-mean cautious? Its target $\Delta/\tau$ is not the log-ratio of any policy:
 # ratios $e^{\Delta/\tau}$ average to more than one. The regression must stay in the
-# triangle, so it gives something up, and a high target is where giving up is cheapest:
-# little mass, much probability. Lesson 102 measures how much, lesson 103 says exactly
-# what is solved instead.
+# triangle, so it gives something up, most of all at the highest targets: there a few
+# nats free much probability. Lesson 102 measures how much, lesson 103 says exactly what
+# is solved instead.
 #
 # ## Exercise
 #

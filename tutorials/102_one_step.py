@@ -101,18 +101,14 @@ plt.show()
 #   from near 0 to 1; at small tau it passes one half where the pass rate is about a
 #   third of tau. At tau 0.5 the two methods lie close together.
 p = np.geomspace(1e-4, 0.99, 200)
-fig, ax = plt.subplots()
+fig, ax = plt.subplots(figsize=(8, 3.6))
 for color, each in zip(shades(3), (0.5, 0.05, 0.005), strict=True):
     for method in ("pmd-part", "pmd-mean"):
         line = look(method) | {"color": color, "label": f"tau = {each:g}, {method}"}
         ax.plot(p, theory.binary(p, each, method).eta, **line)
-ax.set(
-    xscale="log",
-    xlabel="pass rate before the step",
-    ylabel="share of the gap closed, eta",
-    title="one exact step",
-)
-ax.legend(fontsize="small")
+ax.set(xscale="log", title="one exact step")
+ax.set(xlabel="pass rate before the step", ylabel="share of the gap closed, eta")
+fig.legend(loc="outside right center")
 plt.show()
 
 # %% [markdown]
@@ -173,7 +169,7 @@ print(zero_one.probs, plus_minus.probs)
 # ## Exercise
 #
 # Difficulty 2 of 5, about 10 minutes. From $p_0 = 0.001$, with rewards of **−1 and 1**
-# and `tau = 0.1` on that scale: how many exact PMD-mean steps until the pass rate is
+# and `tau = 0.4` on that scale: how many exact PMD-mean steps until the pass rate is
 # above 0.9? Guess first. `theory.trajectory` counts in rewards 0 and 1.
 
 
@@ -194,15 +190,15 @@ def check(steps_needed):
     answer = steps_needed()
     if answer is ...:
         return "Not filled in yet."
-    if answer == count(0.05, "pmd-mean"):
+    if answer == count(0.2, "pmd-mean"):
         return "Right."
-    if answer == count(0.1, "pmd-mean"):
+    if answer == count(0.4, "pmd-mean"):
         return (
-            "That is tau = 0.1 for rewards 0 and 1. What is it on a scale of -1 and 1?"
+            "That is tau = 0.4 for rewards 0 and 1. What is it on a scale of -1 and 1?"
         )
-    if answer == count(0.05, "pmd-part"):
+    if answer == count(0.2, "pmd-part"):
         return "That is PMD-part."
-    if answer == count(0.05, "pmd-mean") + 1:
+    if answer == count(0.2, "pmd-mean") + 1:
         return "One too many: the trajectory starts before the first step."
     return "Not this many. Where does theory.trajectory first exceed 0.9?"
 
@@ -215,7 +211,7 @@ print(check(steps_needed))
 #
 # ```python
 # def steps_needed():
-#     path = theory.trajectory(0.001, 0.05, 100, "pmd-mean")
+#     path = theory.trajectory(0.001, 0.2, 100, "pmd-mean")
 #     return int(np.argmax(path > 0.9))
 # ```
 #

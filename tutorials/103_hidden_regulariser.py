@@ -21,7 +21,7 @@
 # %%
 import matplotlib.pyplot as plt
 import numpy as np
-from scipy.optimize import brentq, minimize
+from scipy.optimize import minimize
 
 from pmdkit import theory
 from pmdkit.figures import style
@@ -57,10 +57,8 @@ delta = reward - pi @ reward
 
 u = solution.log_ratio
 print("lambda:", solution.lam)
-print(
-    "largest residual of the equation:",
-    np.abs(u + solution.lam / tau**2 * np.exp(u) - delta / tau).max(),
-)
+residual = u + solution.lam / tau**2 * np.exp(u) - delta / tau
+print("largest residual of the equation:", np.abs(residual).max())
 print("sum of the new policy:", solution.probs.sum())
 
 # %% [markdown]
@@ -81,21 +79,11 @@ for color, p in zip(shades(2), (0.01, 0.3), strict=True):
     two = np.array([p, 1 - p])
     lower, upper = theory.lambda_bounds(two, [1.0, 0.0], taus)
     ax.fill_between(taus, lower, upper, color=color, alpha=0.2, linewidth=0)
-    ax.plot(
-        taus,
-        theory.pmd_mean(two, [1.0, 0.0], taus).lam,
-        "-",
-        color=color,
-        label=f"p = {p:g}",
-    )
+    exact = theory.pmd_mean(two, [1.0, 0.0], taus).lam
+    ax.plot(taus, exact, "-", color=color, label=f"p = {p:g}")
     ax.axhline(p * (1 - p) / 2, color=color, linestyle=":")
-ax.set(
-    xscale="log",
-    yscale="log",
-    ylim=(1e-6, 1),
-    xlabel="tau (reward units)",
-    ylabel="lambda (reward units squared)",
-)
+ax.set(xscale="log", yscale="log", ylim=(1e-6, 1))
+ax.set(xlabel="tau (reward units)", ylabel="lambda (reward units squared)")
 ax.legend(title="line: exact, band: bounds\ndots: p (1 - p) / 2")
 plt.show()
 
@@ -178,8 +166,14 @@ plt.show()
 #
 # For `tau` towards 0 at fixed $p$ the paper has $\eta = 1 - e^{-p/\tau}$. That is right
 # in the limit. Is it right where it matters, at hard prompts with `tau` comparable to
-# $p$ or larger? Let both go to zero with $p/\tau = s$ fixed. Then a cleaner law comes
-# out of the equation above: $\eta = 1 - e^{-y}$ with $y\,(1 - e^{-y}) = s$.
+# $p$ or larger?
+#
+# Let both go to zero with $p/\tau = s$ fixed, and write $x = \lambda/\tau^2$. For a
+# wrong response the equation above says $-u = s + x e^u$. A right response has
+# $x e^u \approx 1/\tau$, so the sum over all ratios, times $x$, says $x = s + x e^u$
+# with the $u$ of the wrong ones. Hence $-u = x$. Call it $y$:
+#
+# $$ \eta = 1 - e^{-y}, \qquad y\,(1 - e^{-y}) = \frac{p}{\tau} $$
 
 # %%
 # alt: Contraction eta against p over tau from 0.01 to 10. The exact values for pass
@@ -187,14 +181,10 @@ plt.show()
 #   formula 1 minus exp of minus p over tau lies far below them for p over tau below 1:
 #   at 0.1 it says 0.1 where the exact value is about 0.3. All agree above 5.
 s = np.geomspace(0.01, 10, 60)
-y = [
-    brentq(lambda y, target=target: -y * np.expm1(-y) - target, 1e-9, 50)
-    for target in s
-]
-y = np.array(y)
+law = theory.hard_prompt(1e-3, 1e-3 / s)  # only p/tau matters
 
 fig, ax = plt.subplots()
-ax.plot(s, 1 - np.exp(-y), **look("pmd-mean"), label="law: y (1 - exp(-y)) = p/tau")
+ax.plot(s, law.eta, **look("pmd-mean"), label="law: y (1 - exp(-y)) = p/tau")
 ax.plot(s, 1 - np.exp(-s), ":", color="0.4", label="small-tau formula: 1 - exp(-p/tau)")
 for p, marker in ((1e-3, "o"), (1e-2, "s")):
     exact = theory.binary(p, p / s[::4], "pmd-mean").eta
@@ -255,7 +245,8 @@ print(check(tau_for))
 # ```
 #
 # From $\eta = 1 - e^{-y}$ follows $y = -\log(1 - \eta)$, and the law says
-# $p/\tau = y\,\eta$. So `tau` is proportional to the pass rate. In pmdkit the exact
-# form of this rule is `Contraction`, one of the adaptive temperatures.
+# $p/\tau = y\,\eta$. So `tau` is proportional to the pass rate. `theory.tau_for_eta` is
+# the exact form, for any pass rate, and `pmdkit.objectives.Contraction` turns it
+# into an adaptive temperature.
 #
 # </details>

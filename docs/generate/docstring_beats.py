@@ -4,6 +4,7 @@ In the code they stand on consecutive lines, to be read at a glance. `split_beat
 """
 
 import re
+from itertools import zip_longest
 from typing import Any
 
 import griffe
@@ -23,12 +24,14 @@ class DocstringBeats(griffe.Extension):
 
 def paragraphs(docstring: str) -> str:
     """The docstring with a blank line before each beat and its name in bold."""
-    return START.sub(lambda beat: f"\n\n**{beat[1]}.** ", docstring)
+    return START.sub(lambda beat: f"\n\n**{beat[1]}:** ", docstring)
 
 
 def split_beats(docstring: str) -> dict[str, str]:
     """The text of each beat, on one line. A beat ends at the next beat or at a blank line."""
     found = list(START.finditer(docstring))
-    ends = [beat.start() for beat in found][1:] + [len(docstring)]
-    texts = [docstring[beat.end() : end] for beat, end in zip(found, ends, strict=False)]
-    return {beat[1]: " ".join(text.split("\n\n")[0].split()) for beat, text in zip(found, texts, strict=True)}
+    texts = {}
+    for beat, after in zip_longest(found, found[1:]):
+        text = docstring[beat.end() : after.start() if after else None]
+        texts[beat[1]] = " ".join(text.split("\n\n")[0].split())
+    return texts

@@ -1,12 +1,19 @@
 """The claim ledger as a page: one row per claim of the paper, with its verdict, its code and its test."""
 
+import html
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pmdkit.ledger import VERDICTS
 
-HEAD = """# Claim ledger
+HEAD = """---
+hide:
+  - toc
+---
+
+# Claim ledger
 
 Every claim of arXiv:2602.05933 that the code touches, and how it stands here. Each row names the code
 and a test that fails if the verdict is wrong. `pmdkit ledger` prints the same rows, `pmdkit ledger --json` as data.
@@ -31,7 +38,7 @@ def write_ledger(page: Path, claims: Sequence[Mapping[str, str]]) -> int:
     text += "".join(f"| **{name}** | {meaning} | {counts[name]} |\n" for name, meaning in VERDICTS.items())
     kinds = list(dict.fromkeys(claim["kind"] for claim in claims))
     for kind in kinds:
-        text += f"\n## {kind.capitalize()}\n\n| id | claim | verdict | note | code and test |\n|---|---|---|---|---|\n"
+        text += f"\n## {kind.capitalize()}\n\n| claim | verdict | note | code and test |\n|---|---|---|---|\n"
         text += "".join(row(claim) for claim in claims if claim["kind"] == kind)
     page.write_text(text, encoding="utf-8")
     return len(claims)
@@ -39,6 +46,11 @@ def write_ledger(page: Path, claims: Sequence[Mapping[str, str]]) -> int:
 
 def row(claim: Mapping[str, str]) -> str:
     """One line of the table."""
-    places = "<br>".join(f"`{claim[key]}`" for key in ("code", "test") if claim[key])
-    cells = [f"`{claim['id']}`", claim["title"], f"**{claim['verdict']}**", claim["note"], places]
+    places = "<br>".join(breakable(claim[key]) for key in ("code", "test") if claim[key])
+    cells = [f"{claim['title']} (`{claim['id']}`)", f"**{claim['verdict']}**", claim["note"], places]
     return "| " + " | ".join(" ".join(cell.replace("|", r"\|").split()) for cell in cells) + " |\n"
+
+
+def breakable(place: str) -> str:
+    """A path and a name as code that may break after a slash or a colon, not inside a word."""
+    return "<code>" + re.sub(r"(/|:+)", r"\1<wbr>", html.escape(place)) + "</code>"

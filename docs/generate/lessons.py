@@ -59,9 +59,10 @@ def digest(source: Path, package: Path) -> str:
 def execute(notebook: nbformat.NotebookNode, folder: Path) -> nbformat.NotebookNode:
     """Run all cells; an exception in one stops the build."""
     notebook.cells.insert(0, nbformat.v4.new_code_cell(SETUP))
-    NotebookClient(
-        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
-    ).execute()
+    place = {"metadata": {"path": str(folder)}}
+    client = NotebookClient(notebook, timeout=120, kernel_name="python3", resources=place)
+    client.extra_arguments = ["--log-level=40"]  # errors only: the kernel warns of its local port at every start
+    client.execute()
     del notebook.cells[0]
     return notebook
 

@@ -18,22 +18,27 @@ What comes from where, and what differs there. Generated from the `Source:` and 
 
 def write_paper_index(page: Path, objectives: dict[str, Any], theory: Iterable[Any]) -> int:
     """Write the page; returns the number of rows. A member without a source stops the build."""
-    methods = [row(f"`{name}`", item, "../api/objectives.md") for name, item in objectives.items()]
-    results = [row(f"`theory.{item.__name__}`", item, "../api/theory.md") for item in theory]
-    text = HEAD + table("Objectives", methods) + table("Theory", results)
-    page.write_text(text.replace("../api/", "api/"), encoding="utf-8")
+    methods = [
+        row(name, item, f"api/objectives.md#{item.__module__}.{item.__qualname__}") for name, item in objectives.items()
+    ]
+    results = [row(f"theory.{item.__name__}", item, f"api/theory.md#pmdkit.theory.{item.__name__}") for item in theory]
+    page.write_text(HEAD + table("Objectives", methods) + table("Theory", results), encoding="utf-8")
     return len(methods) + len(results)
 
 
-def row(label: str, item: Any, page: str) -> str:
+def row(label: str, item: Any, target: str) -> str:
     """One line of a table: name with a link, first sentence, source, difference."""
     doc = inspect.getdoc(item) or ""
     beats = split_beats(doc)
     if "Source" not in beats:
         raise SystemExit(f"{item.__module__}.{item.__name__} has no 'Source:' line in its docstring; add one")
-    link = f"[{label}]({page}#{item.__module__}.{item.__qualname__})"
     first = " ".join(doc.split("\n\n")[0].split())
-    cells = [link, first, ARXIV.sub(r"[arXiv:\1](https://arxiv.org/abs/\1)", beats["Source"]), beats.get("Differs", "")]
+    cells = [
+        f"[`{label}`]({target})",
+        first,
+        ARXIV.sub(r"[arXiv:\1](https://arxiv.org/abs/\1)", beats["Source"]),
+        beats.get("Differs", ""),
+    ]
     return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
 
 

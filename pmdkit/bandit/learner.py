@@ -104,7 +104,7 @@ class BanditLearner:
         pi, pull = logp.detach().exp().view(shape), pull.view(shape)
         report = {"loss": loss.item(), "grad_norm": (pull - pull.sum(1, keepdim=True) * pi).norm().item()}
         if self.mode == "regression":
-            *_, sweeps = newton.regress(self.policy, rollouts.prompts, objective, batch)
+            sweeps = newton.regress(self.policy, rollouts.prompts, objective, batch)
             return report | {"sweeps": float(sweeps)}
         assert isinstance(self.policy, TablePolicy)
         tau = batch.tau.view(shape)[:, 0]

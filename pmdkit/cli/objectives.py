@@ -14,20 +14,20 @@ def objectives(name: str | None = None, *, json: Annotated[bool, Parameter(negat
         json: print one JSON value.
     """
     import inspect
-    from dataclasses import fields
+    from typing import Any
 
     from pmdkit.errors import UsageError
     from pmdkit.nearest import unknown
     from pmdkit.objectives import OBJECTIVES
+    from pmdkit.training import describe
 
     if name is not None and name not in OBJECTIVES:
         raise UsageError(unknown("objective", name, OBJECTIVES))
     chosen = OBJECTIVES if name is None else {name: OBJECTIVES[name]}
-    entries = []
+    entries: list[dict[str, Any]] = []
     for key, factory in chosen.items():
         text = inspect.getdoc(factory) or ""
-        options = {f.name: getattr(factory(), f.name) for f in fields(factory)}  # type: ignore[arg-type]
-        entries.append({"name": key, "summary": text.split("\n")[0], "options": options, "text": text})
+        entries.append({"name": key, "summary": text.split("\n")[0], "options": describe(factory()), "text": text})
     if json:
         print(to_json.dumps(entries, default=str))
         return
@@ -37,13 +37,13 @@ def objectives(name: str | None = None, *, json: Annotated[bool, Parameter(negat
 
     console = Console()
     if name is not None:
-        console.print(f"[bold]{name}[/bold]\n\n{entries[0]['text']}", highlight=False, markup=True)
+        console.print(f"{name}: {entries[0]['text']}", highlight=False, markup=False)
         return
     table = Table(box=box.SIMPLE, pad_edge=False)
     for title in ("name", "what it does", "options and defaults"):
         table.add_column(title, overflow="fold")
     for entry in entries:
-        shown = ", ".join(f"{k}={v}" for k, v in entry["options"].items())  # type: ignore[union-attr]
-        table.add_row(f"[bold]{entry['name']}[/bold]", str(entry["summary"]), shown)
+        shown = ", ".join(f"{key}={value}" for key, value in entry["options"].items() if key != "name")
+        table.add_row(f"[bold]{entry['name']}[/bold]", entry["summary"], shown)
     console.print(table)
     console.print("pmdkit objectives NAME shows the equation, its source, good values and what to watch.")

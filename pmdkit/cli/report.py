@@ -6,7 +6,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from pmdkit.envs import make
 from pmdkit.observe import gauge
+from pmdkit.observe.units import say_tau
 from pmdkit.training import Run
 
 
@@ -16,7 +18,7 @@ def report(run: Run, picture: str) -> None:
     summary = run.summary
     console.print()
     console.print(f"[bold]{summary['tier']} {summary['env']}[/bold], {summary['objective']}, {summary['steps']} steps")
-    console.print(f"tau: {both_scales(summary['tau'], run.spec.env)}")
+    console.print(say_tau(summary["tau"], make(run.spec.env).scale))
     table = Table(box=box.SIMPLE, pad_edge=False)
     for name in ("", "before", "after"):
         table.add_column(name, justify="left" if not name else "right")
@@ -62,14 +64,3 @@ def share(measured: float | None, predicted: float | None) -> str:
     if measured is None or predicted is None or abs(predicted) < 1e-12:
         return "-"
     return f"{measured / predicted:.0%}"
-
-
-def both_scales(tau: Any, env: dict[str, Any]) -> str:
-    """A temperature in the units of both reward scales."""
-    if tau is None:
-        return "none (this objective has no temperature)"
-    if not isinstance(tau, (int, float)):
-        return f"{tau}, a rule of the group's rewards"
-    if env.get("rewards") == "plus-minus":
-        return f"{tau:g} on rewards +-1, the same as {tau / 2:g} on {{0,1}}"
-    return f"{tau:g} on rewards {{0,1}}, the same as {2 * tau:g} on +-1"

@@ -32,6 +32,7 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
     from pmdkit.figures.tour import draw
     from pmdkit.observe.console import sparkline, watch
     from pmdkit.observe.folder import fresh
+    from pmdkit.observe.units import say_tau
     from pmdkit.training import plan, train
 
     if objective not in ("pmd-mean", "pmd-part"):
@@ -42,7 +43,7 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
     plan("bandit", ENV, {"objective.name": objective, **options, "run.seed": seed})
     console = Console()
     folder = fresh(out, "tour")
-    console.print(f"[bold]{objective}[/bold], tau {tau:g} on rewards {{0,1}}, the same as {2 * tau:g} on +-1")
+    console.print(f"[bold]{objective}[/bold], {say_tau(tau)}")
     console.print(f"environment: {ENV}, real pass rates of 64 problems\n")
     runs: dict[str, Run] = {}
     for name, how in WAYS.items():
@@ -51,10 +52,9 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
             objective, "bandit", ENV, out=place, options=options, display=watch(), seed=seed, **how
         )
         picture = save(run.figure(), run.folder.figures / "run")[0]
-        rates = [row["pass_rate"] for row in run.metrics]
-        console.print(
-            f"[bold]{name}[/bold]: {len(rates)} batches, pass rate {rates[0]:.3f} {sparkline(rates, 30)} {run.summary['pass_rate_last']:.3f}"
-        )
+        rates = [*(row["pass_rate"] for row in run.metrics), run.summary["pass_rate_last"]]
+        curve = f"{rates[0]:.3f} {sparkline(rates, 30)} {rates[-1]:.3f}"
+        console.print(f"[bold]{name}[/bold]: {len(run.metrics)} batches, pass rate {curve}")
         console.print(f"  picture: {picture}", soft_wrap=True)
     drawing = draw(runs, objective, tau)
     picture = drawing.save(folder.path / "tour")[0]
@@ -88,8 +88,8 @@ def summary(runs: "dict[str, Run]") -> list[str]:
     )
     share = drawn.metrics[0]["log_ratio_pos"] / exact.metrics[0]["log_ratio_pos"]
     return [
-        f"1. Exactly, {took} take the pass rate from {exact.summary['pass_rate_first']:.2f} above 0.99. A step is gentle "
-        f"where problems are hard: wrong answers lose {-hard['log_ratio_neg']:.1f} nats at pass rate "
+        f"1. Exactly, {took} take the pass rate from {exact.summary['pass_rate_first']:.2f} above 0.99. A step is "
+        f"gentle where problems are hard: wrong answers lose {-hard['log_ratio_neg']:.1f} nats at pass rate "
         f"{hard['pass_rate']:.2f}, {-easy['log_ratio_neg']:.1f} at {easy['pass_rate']:.2f}.",
         f"2. Minimising the loss itself over all answers gives the same step, to {agree:.0e} nats: the formula is what "
         "the regression solves.",

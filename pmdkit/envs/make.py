@@ -39,7 +39,7 @@ def kind_of(kind: str) -> Any:
         if kind not in KINDS:
             raise ValueError(unknown("env.kind", kind, KINDS) + ", or your own as file.py:Class")
         return KINDS[kind]
-    from pmdkit.objectives.from_path import class_from_path  # here: it imports torch, which the other kinds do without
+    from pmdkit.from_path import class_from_path
 
     factory = class_from_path(kind)
     if not is_dataclass(factory):

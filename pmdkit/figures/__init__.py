@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from pmdkit.errors import UsageError
 from pmdkit.figures.drawing import Drawing
-from pmdkit.figures.style import save, style
+from pmdkit.figures.style import COLOURS, look, save, style
 from pmdkit.nearest import unknown
 
-__all__ = ["FIGURES", "Drawing", "Entry", "draw", "save", "style"]
+__all__ = ["COLOURS", "FIGURES", "Drawing", "Entry", "draw", "look", "save", "style"]
 
 
 class Entry(NamedTuple):

@@ -1,14 +1,16 @@
 """The picture of a run: which panels it gets, its title and its alt text. How a panel is drawn: run_panels.py."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from pmdkit.envs import make
 from pmdkit.figures import run_panels
 from pmdkit.figures.style import style
 from pmdkit.observe import gauge
+from pmdkit.observe.units import say_tau
 
 if TYPE_CHECKING:
     from pmdkit.training import Run
@@ -52,18 +54,9 @@ def run_figure(run: "Run") -> Figure:
 def title(run: "Run") -> str:
     """Environment, objective and temperature, the temperature on both reward scales."""
     spec = run.spec
-    return f"{spec.tier} {spec.name}, {spec.objective['name']}, {temperature(spec.objective.get('tau'), spec.env)}"
-
-
-def temperature(tau: Any, env: dict[str, Any]) -> str:
-    """A tau on both reward scales, or the rule that sets it."""
-    if tau is None:
-        return "no temperature"
-    if not isinstance(tau, (int, float)):
-        return f"tau by rule: {tau['rule'] if isinstance(tau, dict) else tau}"
-    if env.get("plus_minus"):
-        return f"tau {tau:g} on rewards ±1 ({tau / 2:g} on {{0,1}})"
-    return f"tau {tau:g} on rewards {{0,1}} ({2 * tau:g} on ±1)"
+    return (
+        f"{spec.tier} {spec.name}, {spec.objective['name']}, {say_tau(spec.objective.get('tau'), make(spec.env).scale)}"
+    )
 
 
 def describe(run: "Run", rows: run_panels.Rows) -> str:

@@ -23,6 +23,7 @@ EXACT: dict[str, Any] = {
     "mfc": "none",
     "ms": 9,
 }
+EVALUATED: dict[str, Any] = {"color": ORANGE, "markersize": 6, "markeredgecolor": "white", "zorder": 3}
 
 
 def progress(ax: Axes, rows: Rows, summary: dict[str, Any] | None) -> None:
@@ -31,38 +32,30 @@ def progress(ax: Axes, rows: Rows, summary: dict[str, Any] | None) -> None:
     line(ax, rows, "pass_rate" if rated else "reward_mean", color=BLACK, marker="o", label="this step's rollouts")
     if summary is not None:
         kind = "pass_rate" if rated else "reward"
-        ends = [summary[f"{kind}_first"], summary[f"{kind}_last"]]
-        ax.plot(
-            (0, summary["steps"]),
-            ends,
-            "D",
-            color=ORANGE,
-            markersize=6,
-            markeredgecolor="white",
-            label="evaluation",
-            zorder=3,
-        )
+        ends = [numbers([summary], f"{kind}_{end}")[0] for end in ("first", "last")]
+        ax.plot((0, summary["steps"]), ends, "D", label="evaluation", **EVALUATED)
     ax.set(title="progress", ylabel="pass rate" if rated else "reward (reward units)")
     if rated:
         ax.set_ylim(-0.03, 1.03)
     steps_axis(ax)
-    ax.legend()
+    ax.legend(handlelength=1.6)
 
 
 def log_ratios(ax: Axes, rows: Rows) -> None:
     """Mean log-ratio of right and wrong responses in each step, beside the exact update of the objective."""
-    shares = []
+    shares, apart = [], any(known(rows, f"log_ratio_{key}") for key, *_ in SIDES)
     for key, name, colour, marker in SIDES:
         line(ax, rows, f"log_ratio_{key}", color=colour, marker=marker)
         line(ax, rows, f"theory_log_ratio_{key}", marker=marker if len(rows) == 1 else "", **EXACT)
         shares += reached(rows, key, name)
-    if not any(known(rows, f"log_ratio_{key}") for key, *_ in SIDES):
+    if not apart:
         line(ax, rows, "log_ratio_max", color=RIGHT, marker="^", label="largest")
         line(ax, rows, "log_ratio_min", color=WRONG, marker="v", label="smallest")
         ax.legend()
     nats_axis(ax)
+    title = "mean log-ratio of one step" if apart else "log-ratio of one step"
+    ax.set_title(title + (f"\nmeasured / exact: {', '.join(shares)}" if shares else ""))
     ax.set_ylabel(r"$\log\,\pi_{new}/\pi_{old}$ (nats)")
-    ax.set_title("mean log-ratio of one step" + (f"\nmeasured / exact: {', '.join(shares)}" if shares else ""))
     steps_axis(ax)
 
 
@@ -146,7 +139,7 @@ def nats_axis(ax: Axes) -> None:
     values = [y[~np.isnan(y)] for y in drawn]
     sizes = [size for y in values if (size := float(np.abs(y).max(initial=0.0))) > 1e-6]
     if sizes and max(sizes) > 10 * min(sizes):
-        linear = 10.0 ** max(np.floor(np.log10(min(sizes))), np.log10(max(sizes)) - 4)
+        linear = 10.0 ** max(np.floor(np.log10(min(sizes))), np.floor(np.log10(max(sizes))) - 4)
         ax.set_yscale("symlog", linthresh=linear, linscale=0.7)
         ax.yaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=linear))
         ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}".replace("-", "\N{MINUS SIGN}"))

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from pmdkit import theory
 from pmdkit.figures.drawing import Drawing
 from pmdkit.figures.style import BLUE, GREY, ORANGE, RIGHT, VERMILLION, WRONG, style
+from pmdkit.observe.units import say_tau
 
 if TYPE_CHECKING:
     from pmdkit.training import Run
@@ -53,13 +54,12 @@ def draw(runs: Mapping[str, "Run"], method: str, tau: float) -> Drawing:
                 size = {"exactly": 4, "full expectation": 8, "from draws": 5}[name]
                 label = f"first step {name}" if key == "log_ratio_pos" else None
                 right.plot(rate, values, marker, color=colour, markerfacecolor=face, markersize=size, label=label)
-        right.set_yscale("symlog", linthresh=1.0)
-        right.set(xlabel="pass rate of the problem before the step", ylabel="log pi_new / pi_old, nats")
-        right.set_title(f"One step, tau = {tau:g} on rewards {{0,1}} ({2 * tau:g} on ±1)")
+        right.set(xlabel="pass rate of the problem before the step", ylabel=r"$\log\ \pi_{new}/\pi_{old}$, nats")
+        right.set_title(f"One step, {say_tau(tau)}")
         right.legend(loc="lower left", fontsize=7)
     sentence = (
-        "Left: the exact update needs a few batches, draws need many. Right: a step pushes wrong answers down hard only "
-        "where the pass rate is high; one small step from draws covers little of that way."
+        "Left: the exact update needs a few batches, draws need many. Right: a step pushes wrong answers down hard "
+        "only where the pass rate is high; one small step from draws covers little of that way."
     )
     alt = (
         "Left, mean pass rate against rollout batch for the exact update, Newton on the full expectation and draws. "

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from pmdkit.from_path import class_from_path, is_path
 from pmdkit.nearest import unknown
-from pmdkit.objectives.from_path import class_from_path, is_path
 from pmdkit.objectives.options import check_options
 from pmdkit.objectives.temperature import make_tau
 from pmdkit.objectives.vocabulary import Objective

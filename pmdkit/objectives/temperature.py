@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
+from pmdkit.from_path import class_from_path, is_path
 from pmdkit.nearest import unknown
-from pmdkit.objectives.from_path import class_from_path, is_path
 from pmdkit.objectives.options import check_options, check_range
 from pmdkit.objectives.vocabulary import Groups, Tau, expect
 

@@ -1,6 +1,7 @@
 """Who watches a run: a live table with a sparkline on a terminal, a few plain lines in a log, or nobody."""
 
 import sys
+import time
 from collections import deque
 from typing import Any
 
@@ -71,6 +72,7 @@ class Screen(Silent):
         self.console = console
         self.live = Live(console=console, auto_refresh=False, transient=True)
         self.curve: deque[float] = deque(maxlen=4096)
+        self.drawn = 0.0
 
     def begin(self, spec: Spec, start: int) -> None:
         """Open the table."""
@@ -79,15 +81,12 @@ class Screen(Silent):
         self.live.start()
 
     def show(self, row: dict[str, Any]) -> None:
-        """Redraw; rich drops frames that come too fast for the eye only if asked, so a tenth of a second is kept here."""
-        import time
-
+        """Redraw, ten times a second at most and at the last step."""
         value = row["pass_rate"] if row["pass_rate"] is not None else row["reward_mean"]
         self.curve.append(value)
-        now = time.monotonic()
-        if row["step"] < self.last and now - getattr(self, "drawn", 0.0) < 0.1:
+        if row["step"] < self.last and time.monotonic() - self.drawn < 0.1:
             return
-        self.drawn = now
+        self.drawn = time.monotonic()
         self.live.update(self.picture(row), refresh=True)
 
     def picture(self, row: dict[str, Any]) -> Group:

@@ -127,7 +127,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def describe_machine() -> dict[str, Any]:
     """Versions and command, for whoever reads the run later."""
-    versions = {}
+    versions: dict[str, str | None] = {}
     for name in ("pmdkit", *PACKAGES):
         try:
             versions[name] = metadata.version(name)

@@ -1,19 +1,18 @@
-"""Bounds and limits of lambda and of the ratios, in the paper and beside it, to be compared with the exact values."""
-
-from dataclasses import dataclass
+"""The paper's bounds and limits of lambda and of the ratios, to be compared with the exact values."""
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from pmdkit.theory.binary_rewards import BinarySolution
 from pmdkit.theory.boltzmann import log_mean_exp
-from pmdkit.theory.inputs import Array, centred, known_method, numbers, pass_rates, problem, temperatures
+from pmdkit.theory.inputs import Array, centred, expect, known_method, pass_rates, problem, temperatures, weights
 
 
 def lambda_bounds(pi: ArrayLike, reward: ArrayLike, tau: ArrayLike) -> tuple[Array, Array]:
     r"""Lower and upper bound on PMD-mean's lambda, reward units squared.
 
-    $$ \tau^2\,\frac{A(A-1)}{B} \le \lambda \le \tau^2\log A, \qquad A = E_\pi e^{\Delta/\tau},\; B = E_\pi e^{2\Delta/\tau} $$
+    $$ \tau^2\,\frac{A(A-1)}{B} \le \lambda \le \tau^2\log A, \qquad
+       A = E_\pi e^{\Delta/\tau},\; B = E_\pi e^{2\Delta/\tau} $$
 
     Source: arXiv:2602.05933, eq. lambda_bounds. Shapes: [..., A] to a pair of [...].
     Watch: tight for tau above the reward gap (0.2 % at ten times the gap), off by factors of ten or more below a tenth.
@@ -38,77 +37,46 @@ def lambda_large_tau(pi: ArrayLike, reward: ArrayLike, tau: ArrayLike, order: in
     return second / 2 + (third / (6 * tau) if order == 2 else 0 * tau)
 
 
-def lambda_small_tau(pi: ArrayLike, reward: ArrayLike, tau: ArrayLike) -> Array:
+def lambda_small_tau(pi: ArrayLike, reward: ArrayLike, tau: ArrayLike, order: int = 1) -> Array:
     r"""PMD-mean's lambda as tau goes to 0.
 
-    $$ \lambda \approx \tau\,E_\pi[\Delta_+] $$
+    $$ \lambda = \tau\,g - \tau^2\,E_\pi\Big[1_{\Delta>0}\log\frac{\Delta}{g}\Big] + O(\tau^3), \quad g = E_\pi\Delta_+ $$
 
-    Source: arXiv:2602.05933, eq. lambda_asymptotics, for rewards {0, 1}: tau p (1-p). Differs: any rewards.
-    Watch: within 1 % only for tau below 0.003 (p = 0.01) to 0.007 (p = 0.5); it ignores log(1/p) tau against 1.
+    Source: arXiv:2602.05933, eq. lambda_asymptotics, which has the first term for rewards {0, 1}: tau p (1-p).
+    Differs: any rewards; `order=2` adds the second term, not in the paper (tau^2 p log p for rewards {0, 1}).
+    Watch: within 1 % only for tau below 0.003 (p = 0.01) to 0.007 (p = 0.5).
     """
     pi, reward, tau = problem(pi, reward, tau)
-    return tau * (pi * np.maximum(centred(pi, reward), 0.0)).sum(-1) / pi.sum(-1)
+    advantage, weight = centred(pi, reward), pi / pi.sum(-1, keepdims=True)
+    gain = (weight * np.maximum(advantage, 0.0)).sum(-1)
+    if order == 1:
+        return tau * gain
+    better = advantage > 0
+    logs = np.log(np.where(better, advantage / np.where(gain > 0, gain, 1.0)[..., None], 1.0))
+    return tau * gain - tau**2 * (weight * logs).sum(-1)
 
 
 def binary_small_tau(p: ArrayLike, tau: ArrayLike, method: str = "pmd-mean") -> BinarySolution:
     r"""The paper's small-tau expansions of everything in `binary`, without their o(1) terms.
 
-    $$ \text{PMD-mean: } \rho_- = e^{-p/\tau},\; \rho_+ = \tfrac1p - \tfrac{1-p}{p}e^{-p/\tau},\; \eta = 1 - e^{-p/\tau},\;
-       B = \tfrac{p}{\tau},\; \lambda = \tau p(1-p) $$
+    $$ \text{PMD-mean: } \rho_- = e^{-p/\tau},\; \rho_+ = \tfrac1p - \tfrac{1-p}{p}e^{-p/\tau},\;
+       \eta = 1 - e^{-p/\tau},\; B = \tfrac{p}{\tau},\; \lambda = \tau p(1-p) $$
     $$ \text{PMD-part: } \rho_- = \tfrac1p e^{-1/\tau},\; \rho_+ = \tfrac1p - \tfrac{1-p}{p^2}e^{-1/\tau},\;
        B = \tfrac1\tau - \log\tfrac1p $$
 
     Source: arXiv:2602.05933, Propositions binary_ratios, eta_mean_asymp, BB_mean_asymp, BB_part_exact.
     Watch: PMD-mean's need tau far below p: eta is off by 1 % at tau = 0.0037 (p = 0.01) or 0.038 (p = 0.1), and by a
-    factor of 2 at tau = 0.05, p = 0.01. PMD-part's rho_+ is negative, and the result NaN, above tau = 1 / log(1/p).
+    factor of 2 at tau = 0.05, p = 0.01. PMD-part's rho_+ is negative, and the result NaN, above tau = 1 / log((1-p)/p).
     """
     p, tau = np.broadcast_arrays(pass_rates(p), temperatures(tau))
-    if not ((p > 0) & (p < 1)).all():
-        raise ValueError(f"p is {p}; expected pass rates inside (0, 1), the expansions are singular at the ends")
+    expect((p > 0) & (p < 1), p, "p is {}; expected pass rates inside (0, 1): the expansions are singular at the ends")
     if known_method(method) == "pmd-mean":
         negative, lam, bound = -p / tau, tau * p * (1 - p), p / tau
-        growth = (1 - (1 - p) * np.exp(negative)) / p
     else:
         negative, lam, bound = -1 / tau - np.log(p), np.full(p.shape, np.nan)[()], 1 / tau + np.log(p)
-        growth = (1 - (1 - p) * np.exp(negative)) / p
+    growth = (1 - (1 - p) * np.exp(np.minimum(negative, 700.0))) / p
     positive = np.log(np.where(growth > 0, growth, np.nan))
     return BinarySolution(positive, negative, lam, -np.expm1(negative), bound, positive)
-
-
-@dataclass(frozen=True)
-class HardPrompt:
-    """PMD-mean in the limit of a small pass rate and a small temperature with p/tau held fixed.
-
-    Attributes:
-        y: the solution of y (1 - e^-y) = p/tau; -log rho_-, nats.
-        eta: 1 - e^-y.
-        lam: tau^2 y, reward units squared.
-    """
-
-    y: Array
-    eta: Array
-    lam: Array
-
-
-def hard_prompt(p: ArrayLike, tau: ArrayLike) -> HardPrompt:
-    r"""The law of PMD-mean on hard prompts, rewards {0, 1}: one equation in p/tau.
-
-    $$ y\,(1 - e^{-y}) = \frac{p}{\tau}, \qquad \rho_- = e^{-y}, \quad \eta = 1 - e^{-y}, \quad \lambda = \tau^2 y $$
-
-    Source: not in the paper. Theorem 1 at reward 0 is x = log(1/rho_-)/rho_- ... summed with the normalisation
-    x = p w_+ + (1-p) w_-, where w_+ = 1/tau up to logarithms and w_- = x rho_-; so x (1 - rho_-) = p/tau and
-    x = -log rho_- as p, tau -> 0. At large p/tau it is the paper's e^(-p/tau); at small p/tau
-    eta = sqrt(p/tau) (1 + O(sqrt(p/tau))), far above the paper's p/tau.
-    Good values: eta within 1 % for p <= 1e-4 and p/tau >= 0.1.
-    Watch: it needs e^(-1/tau) far below p; at p = 0.01, tau = 0.5 it is off by a factor of 2.7.
-    """
-    s = numbers("p", pass_rates(p)) / temperatures(tau)
-    y = np.sqrt(s) + s  # above the root, where Newton falls towards it
-    for _ in range(60):
-        excess = -y * np.expm1(-y) - s
-        slope = -np.expm1(-y) + y * np.exp(-y)
-        y = y - excess / np.where(slope > 0, slope, 1)
-    return HardPrompt(y, -np.expm1(-y), temperatures(tau) ** 2 * y)
 
 
 def log_ratio_range(gap: ArrayLike, tau: ArrayLike, lam: ArrayLike = 0.0) -> tuple[Array, Array]:
@@ -125,8 +93,6 @@ def log_ratio_range(gap: ArrayLike, tau: ArrayLike, lam: ArrayLike = 0.0) -> tup
         tau: temperature, reward units.
         lam: 0 is the KL problem.
     """
-    gap, tau, lam = numbers("gap", gap), temperatures(tau), numbers("lam", lam)
-    if not ((gap >= 0) & np.isfinite(gap)).all() or not ((lam >= 0) & np.isfinite(lam)).all():
-        raise ValueError(f"gap is {gap} and lam is {lam}; expected finite numbers >= 0")
+    gap, tau, lam = weights("gap", gap), temperatures(tau), weights("lam", lam)
     chi2 = np.log1p(gap * tau / np.where(lam > 0, lam, 1.0))
     return -gap / tau, np.where(lam > 0, np.minimum(gap / tau, chi2), gap / tau)[()]

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pmdkit.theory.boltzmann import pmd_part
-from pmdkit.theory.inputs import Array, known_method, numbers, pass_rates, temperatures, together
+from pmdkit.theory.inputs import Array, expect, known_method, numbers, pass_rates, temperatures, together
 from pmdkit.theory.lambert import pmd_mean
 
 
@@ -63,7 +63,7 @@ def from_masses(p: Array, q: Array, tau: Array, method: str) -> BinarySolution:
     else:
         log_ratio = pmd_part(pair, [1.0, 0.0], tau).log_ratio
         lam = np.full(log_ratio.shape[:-1], np.nan)[()]
-    positive, negative = log_ratio[..., 0], log_ratio[..., 1]
+    positive, negative = log_ratio[..., 0][()], log_ratio[..., 1][()]
     return BinarySolution(
         positive, negative, lam, -np.expm1(negative), np.maximum(np.abs(positive), np.abs(negative)), positive
     )
@@ -85,8 +85,8 @@ def tau_for_eta(p: ArrayLike, eta: ArrayLike) -> Array:
     Watch: a constant eta needs a tau almost proportional to p, the paper's question about adaptive temperatures.
     """
     p, eta = pass_rates(p), numbers("eta", eta)
-    if not ((eta > 0) & (eta < 1)).all() or not (p > 0).all():
-        raise ValueError(f"p is {p} and eta is {eta}; expected p in (0, 1] and eta in (0, 1)")
+    expect(p > 0, p, "p is {}; expected pass rates in (0, 1]: a prompt that is never solved does not contract")
+    expect((eta > 0) & (eta < 1), eta, "eta is {}; expected contractions in (0, 1)")
     v = -np.log1p(-eta)
     return 1 / (eta * v / p + (1 - eta) * (v + np.log1p((1 - p) * eta / p)))
 

@@ -60,7 +60,7 @@ def pmd_part(
 
 
 def log_mean_exp(pi: Array, target: Array) -> Array:
-    """[...] log E_pi e^target >= 0 for targets of mean 0: E(e^t - 1 - t) has no cancellation, and no digits are lost."""
+    """[...] log E_pi e^target >= 0 for targets of mean 0; E(e^t - 1 - t) sums positive terms and keeps its digits."""
     total = pi.sum(-1)
     top = target.max(-1, keepdims=True, where=np.broadcast_to(pi > 0, target.shape), initial=0.0)
     near = np.log1p((pi * excess(np.minimum(target, 600.0))).sum(-1) / total)

@@ -1,4 +1,4 @@
-"""KL, chi-square and total variation between two policies, with the conventions of the paper. Nats; no reward enters."""
+"""KL, chi-square and total variation between two policies, with the conventions of the paper; no reward enters."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,8 +28,8 @@ def chi2(new: ArrayLike, old: ArrayLike) -> Array:
 
     $$ \chi^2(\pi\|\pi_{old}) = E_{\pi_{old}}\Big[\Big(\frac{\pi}{\pi_{old}} - 1\Big)^2\Big] $$
 
-    Source: arXiv:2602.05933, section mixed_div. It bounds KL from above. Shapes: [..., A] twice to [...]; infinite where
-    `new` has mass that `old` lacks.
+    Source: arXiv:2602.05933, section mixed_div. It bounds KL from above. Shapes: [..., A] twice to [...]; infinite
+    where `new` has mass that `old` lacks.
     """
     new, old = pair(new, old)
     safe = np.where(old > 0, old, 1.0)
@@ -48,7 +48,7 @@ def tv(new: ArrayLike, old: ArrayLike) -> Array:
 
 
 def kl_of_ratio(pi: Array, log_ratio: Array) -> Array:
-    """[...] KL(pi e^u || pi) from log ratios u: E_pi[u e^u - (e^u - 1)], for policies whose probabilities round away."""
+    """[...] KL(pi e^u || pi) from log ratios u: E_pi[u e^u - (e^u - 1)]; nothing rounds away."""
     u = np.minimum(log_ratio, 700.0)
     close = np.abs(u) < 0.02
     terms = np.where(close, np.exp(u) * excess(np.where(close, -u, 0.0)), u * np.exp(u) - np.expm1(u))

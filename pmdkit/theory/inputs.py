@@ -46,10 +46,11 @@ def rewards(reward: ArrayLike | None, actions: int | None = None) -> Array:
 def temperatures(tau: ArrayLike | None) -> Array:
     """Scalar or [...] temperatures, finite and > 0."""
     values = numbers("tau", tau)
-    if not (np.isfinite(values) & (values > 0)).all():
-        raise ValueError(
-            f"tau is {tau}; expected finite numbers > 0 in reward units (0.05 on rewards {{0,1}} is 0.1 on +-1)"
-        )
+    expect(
+        np.isfinite(values) & (values > 0),
+        values,
+        "tau is {}; expected finite numbers > 0 in reward units (0.05 on rewards {{0, 1}} is 0.1 on +-1)",
+    )
     return values
 
 
@@ -66,24 +67,25 @@ def problem(
 def pass_rates(p: ArrayLike | None) -> Array:
     """Scalar or [...] pass rates, in [0, 1]."""
     values = numbers("p", p)
-    if not ((values >= 0) & (values <= 1)).all():
-        raise ValueError(f"p is {p}; expected pass rates in [0, 1]")
+    expect((values >= 0) & (values <= 1), values, "p is {}; expected pass rates in [0, 1]")
     return values
 
 
 def group_sizes(n: ArrayLike | None) -> NDArray[np.int64]:
     """Scalar or [...] responses per prompt: whole numbers >= 2, for a draw needs a peer."""
     values = numbers("n", n)
-    if not (np.isfinite(values) & (values >= 2) & (values == np.floor(values))).all():
-        raise ValueError(f"n is {n}; expected whole numbers >= 2: leaving one out of a group needs a second response")
+    expect(
+        np.isfinite(values) & (values >= 2) & (values == np.floor(values)),
+        values,
+        "n is {}; expected whole numbers >= 2: leaving one out of a group needs a second response",
+    )
     return values.astype(np.int64)
 
 
 def confidences(delta: ArrayLike | None) -> Array:
     """Scalar or [...] failure probabilities, in (0, 1)."""
     values = numbers("delta", delta)
-    if not ((values > 0) & (values < 1)).all():
-        raise ValueError(f"delta is {delta}; expected a failure probability in (0, 1), such as 0.05")
+    expect((values > 0) & (values < 1), values, "delta is {}; expected failure probabilities in (0, 1), such as 0.05")
     return values
 
 
@@ -112,6 +114,19 @@ def numbers(name: str, value: Any) -> Array:
     return np.asarray(value, dtype=np.float64)
 
 
+def weights(name: str, value: ArrayLike) -> Array:
+    """Finite numbers >= 0."""
+    values = numbers(name, value)
+    expect(np.isfinite(values) & (values >= 0), values, name + " is {}; expected finite numbers >= 0")
+    return values
+
+
+def expect(good: NDArray[np.bool_], values: Array, sentence: str) -> None:
+    """Raise the sentence about the first value that is not good."""
+    if not good.all():
+        raise ValueError(sentence.format(f"{values[~good].flat[0]:g}"))
+
+
 def together(**arrays: NDArray[Any]) -> tuple[int, ...]:
     """The common shape, or an error that names what does not fit."""
     try:
@@ -122,7 +137,8 @@ def together(**arrays: NDArray[Any]) -> tuple[int, ...]:
 
 
 def centred(pi: Array, reward: Array) -> Array:
-    """[S, A] advantage r - E[r], counted from the most probable action: digits stay where pi is almost sure of it."""
+    """[..., A] advantage r - E[r], counted from the most probable action: digits stay where pi is almost sure of it."""
+    pi, reward = np.broadcast_arrays(pi, reward)
     most = pi.argmax(-1, keepdims=True)
     advantage = reward - np.take_along_axis(reward, most, -1)
     advantage -= np.einsum("...a,...a->...", pi, advantage)[..., None] / pi.sum(-1, keepdims=True)

@@ -1,8 +1,7 @@
-"""Population losses of PMD-mean and PMD-part as numbers, and the identity that ties them to the distance to the target."""
+"""Population losses of PMD-mean and PMD-part as numbers, and the identity that ties them to the ideal update."""
 
 from dataclasses import dataclass
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from pmdkit.theory.boltzmann import pmd_part
@@ -44,7 +43,8 @@ def part_loss(
 ) -> Array:
     r"""PMD-part's population loss at log ratios u, nats^2.
 
-    $$ L_{part} = \tfrac12\,E_{y\sim\pi}\Big[\frac{(u(y) - r(y)/\tau + \log Z)^2}{|y|}\Big], \quad Z = E_\pi e^{r/\tau} $$
+    $$ L_{part} = \tfrac12\,E_{y\sim\pi}\Big[\frac{(u(y) - r(y)/\tau + \log Z)^2}{|y|}\Big], \quad
+       Z = E_\pi e^{r/\tau} $$
 
     Source: arXiv:2602.05933, eq. L_partition. Differs: the objective multiplies it by tau. Shapes: [..., A] to [...].
     """

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from pmdkit.theory.boltzmann import log_mean_exp
 from pmdkit.theory.divergences import kl_of_ratio
-from pmdkit.theory.inputs import Array, centred, numbers, problem, together
+from pmdkit.theory.inputs import Array, centred, numbers, problem, together, weights
 from pmdkit.theory.lambert import ratio
 
 
@@ -43,9 +43,7 @@ def mixed(pi: ArrayLike, reward: ArrayLike, tau: ArrayLike, lam: ArrayLike) -> M
     every context: a reference, a hundred times slower than `pmd_mean`.
     """
     pi, reward, tau = problem(pi, reward, tau)
-    lam = numbers("lam", lam)
-    if not (np.isfinite(lam) & (lam >= 0)).all():
-        raise ValueError(f"lam is {lam}; expected finite numbers >= 0, reward units squared")
+    lam = weights("lam", lam)
     shape = (*together(pi=pi[..., 0], reward=reward[..., 0], tau=tau, lam=lam), pi.shape[-1])
     pi, target = np.broadcast_to(pi, shape), np.broadcast_to(centred(pi, reward) / tau[..., None], shape)
     k = np.broadcast_to(lam / tau**2, shape[:-1])[..., None]
@@ -98,4 +96,4 @@ def regularised_objective(
     pi, reward, tau = problem(pi, reward, tau)
     u, weight = numbers("log_ratio", log_ratio), pi / pi.sum(-1, keepdims=True)
     chi2 = (weight * np.expm1(np.minimum(u, 700.0)) ** 2).sum(-1)
-    return (weight * ratio(u) * reward).sum(-1) - tau * kl_of_ratio(pi, u) - numbers("lam", lam) / (2 * tau) * chi2
+    return (weight * ratio(u) * reward).sum(-1) - tau * kl_of_ratio(pi, u) - weights("lam", lam) / (2 * tau) * chi2

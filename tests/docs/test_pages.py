@@ -54,7 +54,7 @@ def test_the_ledger_shows_every_claim_once(tmp_path):
     page = tmp_path / "ledger.md"
     assert write_ledger(page, claims()) == len(claims())
     text = page.read_text()
-    assert [text.count(f"| `{claim['id']}` |") for claim in claims()] == [1] * len(claims())
+    assert [text.count(f"(`{claim['id']}`) |") for claim in claims()] == [1] * len(claims())
 
 
 def test_the_ledger_refuses_a_verdict_it_does_not_know(tmp_path):

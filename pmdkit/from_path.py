@@ -1,4 +1,4 @@
-"""A user's own class, taken from a file that is no part of a package: `my.py:MyLoss`."""
+"""A user's own class, taken from a file that is no part of a package: `my.py:MyClass`."""
 
 import hashlib
 import importlib.util
@@ -19,7 +19,7 @@ def class_from_path(path: str) -> Any:
     """The class that `file.py:Class` names."""
     file, _, name = path.rpartition(":")
     if not file or not name.isidentifier():
-        raise ValueError(f"'{path}' names no class; expected a file and a class in it, such as my.py:MyLoss")
+        raise ValueError(f"'{path}' names no class; expected a file and a class in it, such as my.py:MyClass")
     module = module_from_file(Path(file))
     module_name = module.__name__
     found = getattr(module, name, None)

@@ -1,0 +1,62 @@
+"""`pmdkit figures`: files, sentences, JSON, exit codes."""
+
+import json
+import os
+
+import pytest
+
+from pmdkit.cli import main
+from pmdkit.figures import FIGURES
+
+
+def call(*arguments: str) -> int:
+    """Exit code of a command."""
+    with pytest.raises(SystemExit) as left:
+        main(["figures", *arguments])
+    return int(left.value.code or 0)
+
+
+def test_all_figures_are_drawn_and_explained(tmp_path, capfd) -> None:
+    assert call("--json") == 0
+    out, err = capfd.readouterr()
+    drawn = json.loads(out)
+    assert [entry["name"] for entry in drawn] == list(FIGURES)
+    for entry in drawn:
+        assert all((tmp_path / path).stat().st_size > 1000 for path in entry["files"])
+        assert entry["see"]
+        assert entry["alt"]
+    assert len(list((tmp_path / "figures-out").iterdir())) == 2 * len(FIGURES)
+    assert "drawing fig2 (3 of 5)" in err
+
+
+def test_one_figure_by_name_says_what_to_see(tmp_path, capfd) -> None:
+    assert call("fig1-left", "--out", str(tmp_path / "here" / "deep")) == 0
+    out, _ = capfd.readouterr()
+    assert "log-partition is far above the mean reward" in " ".join(out.split())
+    assert str(tmp_path / "here" / "deep" / "fig1-left.svg") in out
+    assert len(list((tmp_path / "here" / "deep").iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("fig1-lft",), 2, "did you mean 'fig1-left'"),
+        (("fig2", "nonsense"), 2, "unknown figure 'nonsense'"),
+        (("fig2", "--out", "file"), 2, "file is a file; expected a folder"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_draw_nothing(arguments, code, words, tmp_path, capfd) -> None:
+    (tmp_path / "file").write_text("mine")
+    assert call(*arguments) == code
+    out, err = capfd.readouterr()
+    assert not out
+    assert words in err
+    assert err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="needs a folder that nobody can write to")
+def test_a_folder_that_cannot_be_written_is_the_machines_lack(capfd) -> None:
+    """/proc refuses new folders to everyone, root included."""
+    assert call("fig2", "--out", "/proc/figures") == 3
+    assert "cannot be written" in capfd.readouterr().err

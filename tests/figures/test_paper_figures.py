@@ -1,0 +1,171 @@
+"""The numbers behind the paper's figures: lines are the theory, points are draws of it, descents end where it says."""
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+from scipy.stats import binom
+
+from pmdkit import figures, theory
+from pmdkit.figures import ratio, target_error, two_solutions
+from pmdkit.figures.drawing import Drawing
+
+METHODS = ("pmd-mean", "pmd-part")
+MENTIONED = {
+    "fig1-left": ("tau log Z", "mean reward", "0.05"),
+    "fig1-right": ("PMD-mean", "PMD-part", "expected reward", "tau"),
+    "fig2": ("PMD-mean", "PMD-part", "log-ratio", "tau = 0.05", "right", "wrong"),
+    "target-error": ("PMD-mean", "PMD-part", "nats squared", "1024", "0.01 to 0.2", "B+"),
+    "target-error-split": ("PMD-mean", "PMD-part", "nats squared", "1024", "right", "wrong"),
+}
+
+
+@pytest.fixture(scope="module")
+def drawings() -> dict[str, Drawing]:
+    return {name: figures.draw(name) for name in figures.FIGURES}
+
+
+def test_every_figure_says_what_it_shows_and_what_to_see(drawings: dict[str, Drawing]) -> None:
+    assert set(MENTIONED) == set(figures.FIGURES)
+    for name, words in MENTIONED.items():
+        alt = drawings[name].alt
+        assert all(word in alt for word in words), (name, alt)
+        assert drawings[name].sentence.endswith((".", ")"))
+        assert drawings[name].figure.get_label() == alt
+
+
+def test_every_axis_names_its_unit(drawings: dict[str, Drawing]) -> None:
+    units = ("reward units", "nats", "pass rate", "responses per prompt")
+    for name, drawing in drawings.items():
+        for ax in drawing.figure.axes:
+            shown = [ax.get_xlabel()] + ([ax.get_ylabel()] if ax.get_subplotspec().is_first_col() else [])
+            assert not ax.axison or all(any(unit in text for unit in units) for text in shown), (name, shown)
+
+
+def test_the_log_partition_is_that_of_two_rewards(drawings: dict[str, Drawing]) -> None:
+    """tau log(1 - p + p e^(1/tau)), by logsumexp; at p = 0 and 1 it is the mean reward itself."""
+    data = drawings["fig1-left"].data
+    p, tau = data["p"][1:-1], data["tau"][:, None]
+    by_hand = tau * logsumexp([np.log1p(-p) + 0 * tau, np.log(p) + 1 / tau], axis=0)
+    np.testing.assert_allclose(data["scaled_log_partition"][:, 1:-1], by_hand, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(data["scaled_log_partition"][:, [0, -1]], [[0, 1]] * len(tau), atol=1e-12)
+
+
+def test_each_descent_ends_in_the_solution_of_its_own_problem(drawings: dict[str, Drawing]) -> None:
+    """Tolerance: the integrator's own, 1e-10 per step, over some hundred steps."""
+    data = drawings["fig1-right"].data
+    problem = (two_solutions.PI, two_solutions.REWARD, two_solutions.TAU)
+    for method, solve in (("pmd-mean", theory.pmd_mean), ("pmd-part", theory.pmd_part)):
+        np.testing.assert_allclose(data[f"flow {method}"][0], two_solutions.PI, atol=1e-12)
+        np.testing.assert_allclose(data[f"flow {method}"][-1], solve(*problem).probs, atol=1e-7)
+    assert np.abs(data["flow pmd-mean"][-1] - data["flow pmd-part"][-1]).max() > 0.1
+
+
+def test_the_descents_leave_in_the_same_direction(drawings: dict[str, Drawing]) -> None:
+    """A constant in the target has no gradient at pi_t: mean baseline and log-partition differ by one."""
+    data = drawings["fig1-right"].data
+    first = [data[f"flow {method}"][1] - two_solutions.PI for method in METHODS]
+    np.testing.assert_allclose(first[0] / np.linalg.norm(first[0]), first[1] / np.linalg.norm(first[1]), atol=1e-2)
+
+
+def test_without_temperature_part_is_greedy_and_mean_weighs_by_advantage(drawings: dict[str, Drawing]) -> None:
+    """As tau goes to 0: PMD-part takes the best action, PMD-mean's ratio tends to Delta_+ / E Delta_+."""
+    data = drawings["fig1-right"].data
+    advantage = np.maximum(two_solutions.REWARD - two_solutions.PI @ two_solutions.REWARD, 0)
+    limit = two_solutions.PI * advantage / (two_solutions.PI @ advantage)
+    np.testing.assert_allclose(data["sweep pmd-part"][-1], [0, 0, 1], atol=1e-12)
+    np.testing.assert_allclose(data["sweep pmd-mean"][-1], limit, atol=0.02)
+
+
+def test_ratios_are_the_theory_and_keep_the_policy_normalised(drawings: dict[str, Drawing]) -> None:
+    data = drawings["fig2"].data
+    for name, p, tau in (("p", data["p"], ratio.TAU), ("tau", ratio.P, data["tau"])):
+        for method in METHODS:
+            right, wrong = (data[f"exact {method} {side} {name}"] for side in ("right", "wrong"))
+            exact = theory.binary(p, tau, method)
+            np.testing.assert_allclose(right, exact.log_ratio_pos, rtol=1e-12)
+            np.testing.assert_allclose(wrong, exact.log_ratio_neg, rtol=1e-12)
+            np.testing.assert_allclose(p * np.exp(right) + (1 - p) * np.exp(wrong), 1, rtol=1e-12)
+
+
+def test_formulas_are_those_of_the_paper(drawings: dict[str, Drawing]) -> None:
+    """Written out from the paper's four equations; NaN where the expression is no positive number."""
+    data = drawings["fig2"].data
+    for name, p, tau in (("p", data["p"], ratio.TAU), ("tau", ratio.P, data["tau"])):
+        far = np.exp(-1 / tau) / p**2
+        with np.errstate(invalid="ignore"):
+            by_hand = {
+                "pmd-mean right": np.log(1 / p - (1 - p) / p * np.exp(-p / tau)),
+                "pmd-mean wrong": -p / tau + 0 * p,
+                "pmd-part right": np.log(1 / p - (1 - p) * far),
+                "pmd-part wrong": np.log(1 / p) - 1 / tau,
+            }
+        for key, values in by_hand.items():
+            np.testing.assert_allclose(data[f"formula {key} {name}"], values, rtol=1e-9, err_msg=key)
+
+
+@pytest.mark.parametrize("tau", [0.01, 0.03, 0.05, 0.1])
+def test_the_sentence_on_the_formulas_is_true(tau: float) -> None:
+    """From p = 3 tau on, eta and the ratio of right responses are within 1 % of the paper's formulas; at tau not."""
+    p = np.linspace(3 * tau, 0.95, 40)
+    exact, rough = theory.binary(p, tau), theory.binary_small_tau(p, tau)
+    assert np.abs(rough.eta / exact.eta - 1).max() < 0.01
+    assert np.abs(np.expm1(rough.log_ratio_pos - exact.log_ratio_pos)).max() < 0.01
+    assert theory.binary_small_tau(tau, tau).eta / theory.binary(tau, tau).eta < 0.9
+
+
+def by_enumeration(p: float, n: int, method: str) -> dict[str, tuple[float, float]]:
+    """Mean and variance over groups of the error sums, from each group with k successes written out."""
+    exact = theory.binary(p, target_error.TAU, method)
+    ideal = np.array([exact.log_ratio_neg, exact.log_ratio_pos])
+    k = np.arange(n + 1)
+    weight = binom.pmf(k, n, p)
+    groups = (np.arange(n) < k[:, None]).astype(int)
+    squared = (theory.leave_one_out_targets(groups, target_error.TAU, method) - ideal[groups]) ** 2
+    values = {
+        "": squared.mean(1),
+        "right ": (squared * groups).sum(1)
+        / (n * p),  # E of the numerator over E of the denominator of the pooled mean
+        "wrong ": (squared * (1 - groups)).sum(1) / (n * (1 - p)),
+    }
+    return {key: (weight @ v, weight @ v**2 - (weight @ v) ** 2) for key, v in values.items()}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_lines_are_exact_and_points_are_draws_of_them(drawings: dict[str, Drawing], method: str) -> None:
+    """Lines to 1e-9 against enumeration of all groups, points within 4 standard errors, known from it too."""
+    together, split = drawings["target-error"].data, drawings["target-error-split"].data
+    for i, p in enumerate(target_error.PS):
+        for j, n in enumerate(target_error.NS[:6]):
+            at = list(together["n line"]).index(n)
+            moments = by_enumeration(p, int(n), method)
+            for key, (mean, _) in moments.items():
+                data = split if key else together
+                np.testing.assert_allclose(data[f"{key}exact {method}"][i, at], mean, rtol=1e-9)
+            mean, variance = moments[""]
+            point = together[f"mean {method}"][i, j]
+            assert abs(point - mean) < 4 * np.sqrt(variance / target_error.SEEDS), (p, n)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_split_adds_up_to_the_whole(drawings: dict[str, Drawing], method: str) -> None:
+    together, split = drawings["target-error"].data, drawings["target-error-split"].data
+    p = together["p"][:, None]
+    sides = p * split[f"right exact {method}"] + (1 - p) * split[f"wrong exact {method}"]
+    np.testing.assert_allclose(sides, together[f"exact {method}"], rtol=1e-12)
+    if method == "pmd-part":  # the peers of a response do not know its reward
+        np.testing.assert_array_equal(split[f"right exact {method}"], split[f"wrong exact {method}"])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_right_panel_is_the_left_one_times_the_prefactor(drawings: dict[str, Drawing], method: str) -> None:
+    data = drawings["target-error"].data
+    prefactor = np.exp(theory.binary(data["p"], target_error.TAU, method).B_plus)[:, None]
+    for name in ("exact", "mean", "low", "high"):
+        np.testing.assert_allclose(data[f"scaled {name} {method}"], data[f"{name} {method}"] * prefactor, rtol=1e-12)
+        assert (data[f"low {method}"] <= data[f"mean {method}"]).all()
+        assert (data[f"mean {method}"] <= data[f"high {method}"]).all()
+
+
+def test_an_unknown_figure_is_answered_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match="unknown figure 'target-eror'; did you mean 'target-error'"):
+        figures.draw("target-eror")

@@ -1,0 +1,77 @@
+"""The look of figures: undone where it is asked to be, told apart without colour, and saved to the same bytes."""
+
+import io
+import xml.etree.ElementTree as xml
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from PIL import Image
+
+from pmdkit import figures
+from pmdkit.figures.style import LOOKS, RC, look, shades
+from pmdkit.objectives import OBJECTIVES
+
+
+def test_style_holds_for_a_block_and_then_is_undone() -> None:
+    before = matplotlib.rcParams["lines.linewidth"]
+    with figures.style():
+        assert matplotlib.rcParams["lines.linewidth"] == RC["lines.linewidth"] != before
+    assert matplotlib.rcParams["lines.linewidth"] == before
+
+
+def test_style_called_alone_stays() -> None:
+    with matplotlib.rc_context():
+        figures.style()
+        (line,) = Figure().subplots().plot([0, 1])
+    assert line.get_linewidth() == RC["lines.linewidth"]
+    assert line.get_color() == figures.COLOURS["pmd-mean"]
+
+
+def test_every_objective_has_a_look_and_none_needs_its_colour() -> None:
+    """Dash and marker alone tell all methods apart: a greyscale print loses nothing."""
+    assert set(LOOKS) == set(OBJECTIVES)
+    assert len({str(dash) for _, dash, _ in LOOKS.values()}) == len(LOOKS)
+    assert len({marker for _, _, marker in LOOKS.values()}) == len(LOOKS)
+    assert look("my.py:MyLoss")["color"] not in {colour for colour, _, _ in LOOKS.values()}
+
+
+def test_shades_get_lighter() -> None:
+    luminance = [np.dot([0.2126, 0.7152, 0.0722], colour[:3]) for colour in shades(6)]
+    assert (np.diff(luminance) > 0.03).all(), [to_hex(colour) for colour in shades(6)]
+
+
+@pytest.mark.parametrize("name", list(figures.FIGURES))
+def test_the_same_figure_gives_the_same_bytes(name, tmp_path) -> None:
+    """Drawn and saved twice, as two runs of the command would: no date, no random ids, no state from the first."""
+    first, second = (figures.draw(name).save(tmp_path / take / name) for take in ("a", "b"))
+    assert [path.name for path in first] == [f"{name}.png", f"{name}.svg"]
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_alt_text_travels_in_both_files(tmp_path) -> None:
+    drawing = figures.draw("fig1-left")
+    png, svg = drawing.save(tmp_path / "fig1.left")
+    assert (png.name, svg.name) == ("fig1.left.png", "fig1.left.svg")
+    with Image.open(png) as picture:
+        assert picture.text["Description"] == drawing.alt
+        assert picture.info["dpi"][0] >= 150 - 1
+    described = xml.parse(svg).getroot().iter("{http://purl.org/dc/elements/1.1/}description")
+    assert [element.text for element in described] == [drawing.alt]
+
+
+def test_a_notebook_gets_a_picture_without_pyplot() -> None:
+    picture = Image.open(io.BytesIO(figures.draw("fig1-left")._repr_png_()))
+    assert picture.size[0] >= 3.3 * 150
+
+
+def test_saving_replaces_and_leaves_nothing_beside(tmp_path) -> None:
+    figure = Figure()
+    figures.save(figure, tmp_path / "x")
+    figure.set_label("another")
+    figures.save(figure, tmp_path / "x")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.png", "x.svg"]
+    assert b"another" in (tmp_path / "x.svg").read_bytes()

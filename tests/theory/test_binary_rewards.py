@@ -1,0 +1,113 @@
+"""Rewards {0, 1}: accuracy at every pass rate, agreement with the general solver, and the inverse tau(eta)."""
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+from pmdkit import theory
+
+RATES = (1e-12, 1e-9, 1e-6, 1e-4, 1e-3, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 0.999, 1 - 1e-6, 1 - 1e-9, 1 - 1e-12)
+
+
+@pytest.mark.parametrize("tau", 10.0 ** np.arange(-4, 4.1, 0.5))
+def test_pmd_mean_has_ten_digits_at_every_pass_rate(reference, tau):
+    """Ratios, lambda, eta, 1 - eta, B and B_+, against a closed form that knows no Lambert-W."""
+    got = theory.binary(np.array(RATES), tau)
+    expected = [reference.binary(p, tau) for p in RATES]
+    assert reference.worst(got.log_ratio_pos, [e.positive for e in expected]) < 1e-10
+    assert reference.worst(got.log_ratio_neg, [e.negative for e in expected]) < 1e-10
+    assert reference.worst(got.lam, [e.lam for e in expected]) < 1e-10
+    assert reference.worst(got.eta, [e.eta for e in expected]) < 1e-10
+    assert reference.worst(got.B, [max(e.positive, -e.negative) for e in expected]) < 1e-10
+    np.testing.assert_array_equal(got.B_plus, got.log_ratio_pos)
+
+
+@pytest.mark.parametrize("tau", 10.0 ** np.arange(-4, 4.1, 0.5))
+def test_pmd_part_has_ten_digits_at_every_pass_rate(reference, tau):
+    """Proposition binary_ratios and eq. eta_part_exact, evaluated at 100 digits."""
+    got = theory.binary(np.array(RATES), tau, "pmd-part")
+    with mp.workdps(100):
+        fail = mp.exp(-1 / mp.mpf(float(tau)))
+        mass = [mp.mpf(p) + (1 - mp.mpf(p)) * fail for p in RATES]
+        positive = [-mp.log(m) for m in mass]
+        negative = [mp.log(fail) - mp.log(m) for m in mass]
+        eta = [1 - fail / m for m in mass]
+    assert reference.worst(got.log_ratio_pos, positive) < 1e-10
+    assert reference.worst(got.log_ratio_neg, negative) < 1e-10
+    assert reference.worst(got.eta, eta) < 1e-10
+    assert np.isnan(got.lam).all()
+
+
+@pytest.mark.parametrize("method", theory.METHODS)
+def test_binary_equals_the_general_solver(method):
+    """Five successes and fifteen failures of unequal probability: only the pass rate matters."""
+    rng = np.random.default_rng(30)
+    pi, reward = rng.dirichlet(np.ones(20)), np.repeat([1.0, 0.0], [5, 15])
+    solver = theory.pmd_mean if method == "pmd-mean" else theory.pmd_part
+    for tau in (1e-3, 0.05, 1.0, 100.0):
+        short, general = theory.binary(pi[:5].sum(), tau, method), solver(pi, reward, tau)
+        np.testing.assert_allclose(general.log_ratio[:5], short.log_ratio_pos, rtol=1e-11)
+        np.testing.assert_allclose(general.log_ratio[5:], short.log_ratio_neg, rtol=1e-11)
+        np.testing.assert_allclose(
+            1 - general.probs[:5].sum(), (1 - short.eta) * (1 - pi[:5].sum()), rtol=1e-9, atol=1e-12
+        )
+
+
+@pytest.mark.parametrize("p", RATES)
+def test_tau_for_eta_inverts_eta(p):
+    """tau -> eta -> tau; eta rounds to 1 at small tau, so the trip starts where 1 - eta has six digits."""
+    for eta in (1e-6, 0.01, 0.5, 0.9, 1 - 1e-9):
+        tau = theory.tau_for_eta(p, eta)
+        np.testing.assert_allclose(-theory.binary(p, tau).log_ratio_neg, -np.log1p(-eta), rtol=1e-10)
+
+
+def test_a_constant_contraction_needs_tau_almost_proportional_to_p():
+    """tau / p between 2.9 and 1.6 for eta = 1/2 from p = 0.001 to 0.5, and within 7 % for eta = 0.9."""
+    rates = np.array([0.001, 0.01, 0.1, 0.5])
+    np.testing.assert_allclose(theory.tau_for_eta(rates, 0.5) / rates, [2.86, 2.71, 2.14, 1.61], atol=0.01)
+    np.testing.assert_allclose(theory.tau_for_eta(rates, 0.9) / rates, [0.482, 0.481, 0.472, 0.451], atol=0.001)
+
+
+def test_broadcasting():
+    grid = theory.binary(np.array([0.1, 0.5])[:, None], np.array([0.01, 0.1, 1.0]))
+    assert grid.eta.shape == grid.lam.shape == grid.B.shape == (2, 3)
+    for i, p in enumerate((0.1, 0.5)):
+        for j, tau in enumerate((0.01, 0.1, 1.0)):
+            np.testing.assert_allclose(grid.lam[i, j], theory.binary(p, tau).lam, rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", theory.METHODS)
+def test_never_and_always_solved_are_limits(method):
+    """At p = 0 nothing contracts; at p = 1 nothing is left to gain; both are continued from inside."""
+    ends = theory.binary([0.0, 1.0], 0.5, method)
+    near = theory.binary([1e-14, 1 - 1e-14], 0.5, method)
+    np.testing.assert_allclose(ends.log_ratio_neg, near.log_ratio_neg, atol=1e-6)
+    np.testing.assert_allclose(ends.log_ratio_pos, near.log_ratio_pos, atol=1e-6)
+    assert ends.eta[0] == 0
+
+
+def test_the_reward_scale_is_a_factor_of_tau():
+    """Rewards of +-1 at tau are rewards {0, 1} at tau / 2; lambda is four times as large."""
+    tau = theory.rescale_tau(0.01, gap=2, new_gap=1)
+    assert tau == 0.005
+    signs, bits = theory.pmd_mean([0.1, 0.9], [1.0, -1.0], 0.01), theory.binary(0.1, tau)
+    np.testing.assert_allclose(signs.log_ratio, [bits.log_ratio_pos, bits.log_ratio_neg], rtol=1e-12)
+    np.testing.assert_allclose(signs.lam, 4 * bits.lam, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: theory.binary(1.1, 0.05), r"p is 1.1; expected pass rates in \[0, 1\]"),
+        (lambda: theory.binary(float("nan"), 0.05), "p is nan"),
+        (lambda: theory.binary(0.1, 0.0), "tau is 0"),
+        (lambda: theory.binary(0.1, 0.05, "pmd-meen"), "unknown method 'pmd-meen'; did you mean 'pmd-mean'"),
+        (lambda: theory.binary([0.1, 0.2], [0.1, 0.2, 0.3]), r"do not fit: p \[2\], tau \[3\]"),
+        (lambda: theory.tau_for_eta(0.1, 1.0), "eta is 1; expected contractions"),
+        (lambda: theory.tau_for_eta(0.0, 0.5), "p is 0; expected pass rates in"),
+        (lambda: theory.rescale_tau(0.1, 0, 1), "the gaps are 0 and 1"),
+    ],
+)
+def test_bad_input_is_one_sentence(call, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        call()

@@ -1,0 +1,68 @@
+"""The mixed KL-chi2 subproblem: its own optimality, and equality with PMD-mean and PMD-part at their lambdas."""
+
+import numpy as np
+import pytest
+
+from pmdkit import theory
+
+
+def problems(reference, count, seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        yield reference.problem(rng, int(rng.integers(2, 14)))
+
+
+def test_at_its_lambda_pmd_mean_solves_it(reference):
+    """Proposition mixed_subproblem, by two solvers that share nothing but the rewards; 1e-9 of the largest log ratio."""
+    for case in problems(reference, 300, 20):
+        best = theory.pmd_mean(case.pi, case.reward, case.tau)
+        other = theory.mixed(case.pi, case.reward, case.tau, best.lam)
+        scale = np.abs(best.log_ratio).max()
+        np.testing.assert_allclose(other.log_ratio, best.log_ratio, rtol=1e-9, atol=1e-13 * scale)
+
+
+def test_without_chi2_pmd_part_solves_it(reference):
+    for case in problems(reference, 300, 21):
+        best = theory.pmd_part(case.pi, case.reward, case.tau)
+        other = theory.mixed(case.pi, case.reward, case.tau, 0.0)
+        scale = np.abs(best.log_ratio).max()
+        np.testing.assert_allclose(other.log_ratio, best.log_ratio, rtol=1e-9, atol=1e-13 * scale)
+
+
+@pytest.mark.parametrize("lam", [0.0, 1e-6, 0.01, 1.0, 1e4])
+@pytest.mark.parametrize("tau", [1e-3, 0.1, 10.0])
+def test_optimality_conditions_and_no_better_neighbour(tau, lam):
+    """r - tau u - (lambda/tau) e^u is constant over actions; feasible perturbations are worth less."""
+    rng = np.random.default_rng(22)
+    pi, reward = rng.dirichlet(np.ones(6)), rng.random(6)
+    best = theory.mixed(pi, reward, tau, lam)
+    assert abs(best.probs.sum() - 1) < 1e-11
+    level = reward - tau * best.log_ratio - lam / tau * np.exp(best.log_ratio)
+    assert np.ptp(level) < 1e-10 * max(1, lam / tau)
+    value = theory.regularised_objective(best.log_ratio, pi, reward, tau, lam)
+    for _ in range(30):
+        moved = best.log_ratio + 0.3 * rng.normal(size=6)
+        moved -= np.log(pi @ np.exp(moved))
+        assert theory.regularised_objective(moved, pi, reward, tau, lam) <= value + 1e-13 * max(1, lam / tau)
+
+
+def test_only_its_own_lambda_gives_pmd_mean():
+    pi, reward, tau = [0.1, 0.9], [1.0, 0.0], 0.05
+    best = theory.pmd_mean(pi, reward, tau)
+    for factor in (0.5, 2.0):
+        other = theory.mixed(pi, reward, tau, factor * best.lam)
+        assert np.abs(other.log_ratio - best.log_ratio).max() > 0.1
+
+
+def test_many_contexts_at_once_and_a_large_chi2_weight_stays_put():
+    pi = np.array([[0.1, 0.9], [0.5, 0.5]])
+    both = theory.mixed(pi, [1.0, 0.0], 0.1, np.array([0.01, 1e12]))
+    np.testing.assert_allclose(both.log_ratio[0], theory.mixed(pi[0], [1.0, 0.0], 0.1, 0.01).log_ratio, rtol=1e-12)
+    # to first order u = tau Delta / lambda
+    np.testing.assert_allclose(both.log_ratio[1], 0.1 * np.array([0.5, -0.5]) / 1e12, rtol=1e-9)
+
+
+def test_constant_rewards_and_bad_lambda():
+    np.testing.assert_array_equal(theory.mixed([0.3, 0.7], [1.0, 1.0], 0.1, 0.5).log_ratio, [0, 0])
+    with pytest.raises(ValueError, match="lam is -1; expected finite numbers >= 0"):
+        theory.mixed([0.3, 0.7], [1.0, 0.0], 0.1, -1.0)
