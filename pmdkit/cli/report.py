@@ -63,4 +63,4 @@ def share(measured: float | None, predicted: float | None) -> str:
     """Fraction of the target reached."""
     if measured is None or predicted is None or abs(predicted) < 1e-12:
         return "-"
-    return f"{measured / predicted:.0%}"
+    return f"{100 * measured / predicted:.2g}%"

@@ -157,6 +157,8 @@ def response_loss(
     Returns:
         Scalar loss.
     """
-    groups = Groups(reward, torch.ones_like(reward) / reward.shape[-1:].numel())
+    if not reward.is_floating_point():
+        reward = reward.to(logp.dtype)
+    groups = Groups(reward, torch.ones_like(reward) / reward.shape[-1])
     budget = int(mask.sum(-1).max()) if width is None else width
     return total(objective, replace(credit(objective, groups, logp_old.detach(), mask, logp_ref, budget), logp=logp))

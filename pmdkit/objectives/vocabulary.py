@@ -35,11 +35,10 @@ class Groups:
                 f"reward has shape {list(self.reward.shape)} and mass {list(self.mass.shape)}; "
                 "expected both [P, G]: one row per prompt, one column per response"
             )
-        if not (self.reward.is_floating_point() and self.mass.is_floating_point()):
-            raise ValueError(
-                f"reward has dtype {self.reward.dtype} and mass {self.mass.dtype}; expected floating point: "
-                "use reward.double(), since integers would round tau to 0"
-            )
+        if not self.mass.is_floating_point():
+            raise ValueError(f"mass has dtype {self.mass.dtype}; expected floating point, such as 1 / G for draws")
+        if not self.reward.is_floating_point():  # counts and verdicts: exact in any float, while integers round tau to 0
+            object.__setattr__(self, "reward", self.reward.to(self.mass.dtype))
         if self.reward.numel() == 0:
             raise ValueError(f"reward has shape {list(self.reward.shape)}; expected a prompt and a response at least")
         if not bool((torch.isfinite(self.mass) & (self.mass >= 0)).all()):

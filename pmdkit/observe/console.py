@@ -102,7 +102,8 @@ class Screen(Silent):
         width = max(10, min(60, self.console.width - 30))
         what = "reward so far" if row["pass_rate"] is None else "pass rate so far"
         spark = Text.assemble(("  " + what + "  ", "dim"), (sparkline(self.curve, width), "cyan"))
-        bar = ProgressBar(total=self.last, completed=row["step"], width=width + 20)
+        bar = Table.grid()
+        bar.add_row(ProgressBar(total=self.last, completed=row["step"], width=width + 20))
         return Group(head, bar, table, spark)
 
     def warn(self, sentence: str) -> None:

@@ -40,7 +40,8 @@ def lambda_large_tau(pi: ArrayLike, reward: ArrayLike, tau: ArrayLike, order: in
 def lambda_small_tau(pi: ArrayLike, reward: ArrayLike, tau: ArrayLike, order: int = 1) -> Array:
     r"""PMD-mean's lambda as tau goes to 0.
 
-    $$ \lambda = \tau\,g - \tau^2\,E_\pi\Big[1_{\Delta>0}\log\frac{\Delta}{g}\Big] + O(\tau^3), \quad g = E_\pi\Delta_+ $$
+    $$ \lambda = \tau\,g - \tau^2\,E_\pi\Big[1_{\Delta>0}\log\frac{\Delta}{g}\Big] + O(\tau^3), \quad
+       g = E_\pi\Delta_+ $$
 
     Source: arXiv:2602.05933, eq. lambda_asymptotics, which has the first term for rewards {0, 1}: tau p (1-p).
     Differs: any rewards; `order=2` adds the second term, not in the paper (tau^2 p log p for rewards {0, 1}).

@@ -49,7 +49,6 @@ def test_rewards():
     refuses("expected both [P, G]", Groups, REWARD, HALF[:, :1])
     refuses("give unscored responses mass 0 instead", Groups, torch.tensor([[1.0, torch.nan]]), HALF)
     refuses("give unscored responses mass 0 instead", Groups, torch.tensor([[1.0, -torch.inf]]), HALF)
-    refuses("use reward.double()", Groups, torch.tensor([[1, 0]]), HALF)
     refuses("expected a prompt and a response at least", Groups, REWARD[:, :0], HALF[:, :0])
 
 
@@ -71,7 +70,6 @@ def test_shapes_of_a_batch():
 
 def test_response_loss():
     objective = PMDMean()
-    refuses("use reward.double()", response_loss, objective, torch.tensor([[1, 0]]), LOGP, LOGP, MASK)
     refuses("expected both [P, G]", response_loss, objective, REWARD[0], LOGP, LOGP, MASK)
     refuses("the shape of logp", response_loss, objective, REWARD, LOGP[:, :2], LOGP, MASK)
 
@@ -95,3 +93,12 @@ def test_options():
     refuses("value is 'mean'; expected 'group', a finite number, or a function", DRO, value="mean")
     refuses("value is nan; expected 'group'", DRO, value=math.nan)
     refuses("value returned shape [1, 2]", DRO(value=lambda g: g.reward).advantage, Groups(REWARD, HALF))
+
+
+def test_verdicts_and_counts_are_rewards():
+    """Integers and booleans are what verifiers return: the loss is that of the same numbers as floats, to the bit."""
+    objective = OBJECTIVES["pmd-part"](tau=0.05)
+    wanted = response_loss(objective, torch.tensor([[1.0, 0.0]], dtype=LOGP.dtype), LOGP, LOGP, MASK)
+    for reward in (torch.tensor([[1, 0]]), torch.tensor([[True, False]])):
+        assert response_loss(objective, reward, LOGP, LOGP, MASK) == wanted
+        assert Groups(reward, HALF).reward.dtype == HALF.dtype
