@@ -37,7 +37,9 @@ class Groups:
             )
         if not self.mass.is_floating_point():
             raise ValueError(f"mass has dtype {self.mass.dtype}; expected floating point, such as 1 / G for draws")
-        if not self.reward.is_floating_point():  # counts and verdicts: exact in any float, while integers round tau to 0
+        if (
+            not self.reward.is_floating_point()
+        ):  # counts and verdicts: exact in any float, while integers round tau to 0
             object.__setattr__(self, "reward", self.reward.to(self.mass.dtype))
         if self.reward.numel() == 0:
             raise ValueError(f"reward has shape {list(self.reward.shape)}; expected a prompt and a response at least")

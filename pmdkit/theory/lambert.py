@@ -126,6 +126,7 @@ def solve(pi: Array, target: Array, length: Array | None = None) -> tuple[Array,
     goal = np.where(still[:, None], 0.0, target) if still.any() else target
     log_x = np.log(np.where(still, 1.0, np.maximum(first_x(goal, gain, mean) / longest, 1e-320)))
     u = goal - lambert_guess(goal + log_x[:, None] + np.log(size))
+    last = False
     for _ in range(100):
         rise = np.expm1(u)  # e^u - 1 keeps the digits of a small u, and the sum below does not cancel
         growth = rise + 1 if length is None else np.exp(u)  # lengths magnify the last digit of a small ratio
@@ -136,15 +137,19 @@ def solve(pi: Array, target: Array, length: Array | None = None) -> tuple[Array,
         growth *= pi
         fall = np.vecdot(growth, w)
         step = (np.vecdot(pi, rise) - np.vecdot(growth, residual)) / np.where(fall > 0, fall, 1)
-        linear = (step < 0) & (log_x < -7)  # where x is small the sum is a straight line in x itself
-        step = np.where(linear, np.log1p(np.maximum(step, 1e-10 - 1)), np.clip(step, -3, 3))  # else in log x, carefully
-        step = np.where(still, 0, step)
+        short = np.clip(step, -3, 3)  # the sum falls steadily in log x: short steps cannot miss
+        if log_x.min() < -7:  # where x is small the sum is a straight line in x itself: one step down is enough
+            down = (step < 0) & (log_x < -7)
+            short = np.where(down, np.log1p(np.maximum(step, 1e-10 - 1)), short)
+        step = np.where(still, 0, short)
         residual += w * step[:, None]
         residual *= slope
         u -= residual
         log_x += step
-        if max(np.abs(step).max(), residual.max(), -residual.min()) < 1e-7:  # Newton: what is left is the square
-            break
+        if max(np.abs(step).max(), residual.max(), -residual.min()) < 1e-7:  # Newton: what is left is the square,
+            if last or log_x.min() >= -7:
+                break
+            last = True  # over x: one sweep more where x is small
     else:
         raise ArithmeticError("PMD-mean: Newton did not converge in 100 sweeps; please report pi, reward and tau")
     if log_x.min() < -7:  # x E|y|e^u = E(e^u - 1 - u), a sum of positive terms, keeps the digits of a small x

@@ -16,9 +16,10 @@ def test_two_point_closed_forms():
 
 def test_small_distances_keep_their_digits():
     """KL = chi2 / 2 to first order; the naive sum of p log(p/q) would be rounding noise at 1e-16."""
-    old, h = np.array([0.5, 0.5]), 1e-8
-    np.testing.assert_allclose(theory.kl(old + [h, -h], old), 2 * h**2, rtol=1e-7)
-    np.testing.assert_allclose(theory.chi2(old + [h, -h], old), 4 * h**2, rtol=1e-7)
+    h = 1e-8
+    old, step = np.array([0.5, 0.5]), np.array([h, -h])
+    np.testing.assert_allclose(theory.kl(old + step, old), 2 * h**2, rtol=1e-7)
+    np.testing.assert_allclose(theory.chi2(old + step, old), 4 * h**2, rtol=1e-7)
 
 
 def test_kl_at_most_chi2_and_pinsker():

@@ -27,7 +27,7 @@ def test_the_law_solves_its_equation_and_has_the_two_ends():
 
 
 def test_it_is_far_closer_than_the_paper_limit():
-    """eta at p = 0.01, tau = 0.05: exact 0.373, law 0.396, paper 0.181; at p = 1e-4, p/tau = 0.1 the law is within 0.3 %."""
+    """eta at p = 0.01, tau = 0.05: exact 0.373, law 0.396, paper 0.181; within 0.3 % at p = 1e-4, p/tau = 0.1."""
     exact, law = theory.binary(0.01, 0.05).eta, theory.hard_prompt(0.01, 0.05).eta
     np.testing.assert_allclose([exact, law, theory.binary_small_tau(0.01, 0.05).eta], [0.373, 0.396, 0.181], atol=0.001)
     np.testing.assert_allclose(theory.binary(1e-4, 1e-3).eta, theory.hard_prompt(1e-4, 1e-3).eta, rtol=0.003)

@@ -1,4 +1,4 @@
-"""Theorem 1: accuracy over the promised box, the stationarity conditions, and what may not change the answer."""
+"""Theorem 1: the stationarity conditions, what may not change the answer, and its limits. Accuracy is elsewhere."""
 
 import numpy as np
 import pytest
@@ -16,47 +16,6 @@ temperature = st.floats(-4, 4).map(lambda power: 10.0**power)
 def softmax(logits):
     weights = np.exp(logits - logits.max(-1, keepdims=True))
     return weights / weights.sum(-1, keepdims=True)
-
-
-def check_box(reference, seed, problems, actions):
-    rng = np.random.default_rng(seed)
-    for _ in range(problems):
-        case = reference.problem(rng, int(rng.integers(*actions)))
-        got = theory.pmd_mean(case.pi, case.reward, case.tau, case.length)
-        expected = reference.mean(case.pi, case.reward, case.tau, case.length)
-        errors = reference.worst(got.log_ratio, expected.log_ratio), reference.worst(got.lam, expected.lam)
-        assert max(errors) < 1e-10, (errors, case)
-
-
-def test_random_problems_of_the_box_have_ten_digits(reference):
-    """Relative error 1e-10 on every log ratio and on lambda, against mpmath's Lambert-W at 50 digits."""
-    check_box(reference, seed=0, problems=150, actions=(2, 14))
-
-
-def test_a_thousand_actions_have_ten_digits(reference):
-    check_box(reference, seed=2, problems=3, actions=(700, 1001))
-
-
-@pytest.mark.slow
-def test_many_random_problems_of_the_box_have_ten_digits(reference):
-    check_box(reference, seed=7, problems=4000, actions=(2, 14))
-
-
-@pytest.mark.parametrize("tau", TAUS)
-def test_hard_corners_have_ten_digits(reference, tau):
-    """Almost sure policies, equal rewards split over actions of other lengths, rewards that differ by one part in 1e6."""
-    corners = [
-        ([1 - 1e-12, 1e-12 - 1e-300, 1e-300], [0.5, 0.0, 1.0], None),
-        ([0.5, 0.5 - 1e-14, 1e-14, 1e-58], [0.649, 0.649, 0.87, 0.2], (33433.0, 37.0, 12.0, 5.0)),
-        ([0.25, 0.25, 0.25, 0.25], [1.0, 1.0, -1.0, -1.0], None),
-        ([0.3, 0.3, 0.4], [1.0, 1.0 + 1e-6, 1.0 - 1e-6], None),
-        ([1e-300, 1 - 1e-12, 1e-12], [3.0, -1.0, 0.25], (1.0, 1e5, 10.0)),
-    ]
-    for pi, reward, length in corners:
-        got = theory.pmd_mean(pi, reward, tau, length)
-        expected = reference.mean(pi, reward, tau, length)
-        assert reference.worst(got.log_ratio, expected.log_ratio) < 1e-10
-        assert reference.worst(got.lam, expected.lam) < 1e-10
 
 
 @settings(max_examples=60, deadline=None)

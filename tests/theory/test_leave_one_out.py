@@ -37,7 +37,7 @@ def test_the_smallest_group():
 
 
 def test_targets_of_pmd_mean_add_up_to_zero_and_those_of_pmd_part_do_not():
-    """PMD-part's baseline is close to the best peer: two right of sixteen at tau = 0.005 leave almost pure push down."""
+    """PMD-part's baseline is nearly the best peer: two right of sixteen at tau = 0.005 are almost pure push down."""
     reward = np.array([1.0] * 2 + [0.0] * 14)
     mean, part = (0.005 * theory.leave_one_out_targets(reward, 0.005, method) for method in theory.METHODS)
     assert abs(mean.sum()) < 1e-13

@@ -36,7 +36,7 @@ def test_the_solvers_minimise_them_over_the_simplex(with_length):
 
 @pytest.mark.parametrize("with_length", [False, True])
 def test_quadratic_growth_is_an_identity(with_length):
-    """Lemma pmdmean_quad_growth: gap = distance + pull to 1e-12 of the largest term, so the gap is at least the distance."""
+    """Lemma pmdmean_quad_growth: gap = distance + pull >= distance, to 1e-12 of the largest term."""
     rng = np.random.default_rng(51)
     pi, reward = rng.dirichlet(np.ones(9), 200), rng.normal(size=(200, 9))
     tau = 10 ** rng.uniform(-2, 2, 200)

@@ -13,7 +13,7 @@ def problems(reference, count, seed):
 
 
 def test_at_its_lambda_pmd_mean_solves_it(reference):
-    """Proposition mixed_subproblem, by two solvers that share nothing but the rewards; 1e-9 of the largest log ratio."""
+    """Proposition mixed_subproblem, by two solvers that share nothing but the rewards."""
     for case in problems(reference, 300, 20):
         best = theory.pmd_mean(case.pi, case.reward, case.tau)
         other = theory.mixed(case.pi, case.reward, case.tau, best.lam)

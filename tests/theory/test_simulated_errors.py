@@ -45,7 +45,7 @@ def test_a_group_is_scored_by_its_own_targets():
 
 
 def test_averaging_over_positives_has_several_readings():
-    """p = 0.05, n = 64, PMD-part: pooled 11.7; a mean over the groups that have positives weighs groups, not responses."""
+    """p = 0.05, n = 64, PMD-part: pooled 11.7; the mean over groups that have positives is more than twice that."""
     drawn = theory.simulate_target_error(0.05, 64, 0.05, "pmd-part", 100_000, rng=9)
     np.testing.assert_allclose(drawn.positive, 11.7, rtol=0.03)
     np.testing.assert_allclose(drawn.negative, drawn.positive, rtol=0.05)

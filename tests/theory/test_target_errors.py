@@ -67,7 +67,7 @@ def test_the_irreducible_part_is_below_the_paper_order():
 
 
 def test_pmd_part_errs_alike_on_both_labels_and_pmd_mean_on_the_positives():
-    """The figure's split: for PMD-part the error does not depend on the own reward; PMD-mean's sits on the positives."""
+    """For PMD-part the error does not depend on the own reward; PMD-mean's sits on the positives."""
     part, mean = (theory.target_error(0.05, 16, 0.05, method) for method in theory.METHODS[::-1])
     assert part.positive == part.negative == pytest.approx(part.mean)
     assert mean.positive > 50 * mean.negative

@@ -1,5 +1,7 @@
 """Exact pass rates over many updates."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from pmdkit import theory
 def test_each_step_is_the_exact_update(method):
     path = theory.trajectory(0.01, 0.05, 6, method)
     assert path[0] == 0.01
-    for before, after in zip(path[:-1], path[1:], strict=True):
+    for before, after in pairwise(path):
         eta = theory.binary(before, 0.05, method).eta
         np.testing.assert_allclose(after, 1 - (1 - eta) * (1 - before), rtol=1e-12)
 

@@ -1,0 +1,21 @@
+"""Runs every benchmark of this folder, one after the other, on one thread; numbers go to README.md by hand."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPTS = ("solver.py", "cold_start.py", "vector_env.py")
+
+
+def main() -> None:
+    """Fails when one of them fails."""
+    here = Path(__file__).parent
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    for script in SCRIPTS:
+        print(f"== {script}", flush=True)
+        subprocess.run([sys.executable, str(here / script)], check=True, env=environment)
+
+
+if __name__ == "__main__":
+    main()
