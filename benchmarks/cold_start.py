@@ -1,4 +1,4 @@
-"""Cold start: a fresh interpreter imports pmdkit and solves one 1,000 x 1,000 problem; beside it, bare NumPy and torch."""
+"""Cold start: a fresh interpreter imports pmdkit and solves one 1,000 x 1,000 problem; NumPy and torch beside it."""
 
 import json
 import statistics

@@ -25,18 +25,16 @@ def ledger(*, verdict: str | None = None, json: Annotated[bool, Parameter(negati
     if json:
         print(to_json.dumps(rows))
         return
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
+    from rich.padding import Padding
+    from rich.text import Text
 
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for title in ("claim", "what it says", "verdict", "what we found"):
-        table.add_column(title, overflow="fold")
-    for row in rows:
-        style = STYLES.get(row["verdict"], "cyan")
-        table.add_row(row["id"], row["title"], f"[{style}]{row['verdict']}[/{style}]", row["note"])
     console = Console()
-    console.print(table)
+    for row in rows:
+        verdict_style = STYLES.get(row["verdict"], "cyan")
+        console.print(Text.assemble((row["id"], "bold"), "  ", (row["verdict"], verdict_style)))
+        console.print(Padding(Text(row["title"]), (0, 0, 0, 2)))
+        console.print(Padding(Text(row["note"], style="dim"), (0, 0, 1, 2)))
     counts = {name: sum(row["verdict"] == name for row in rows) for name in VERDICTS}
     console.print(
         ", ".join(f"{count} {name}" for name, count in counts.items() if count) + "; --json gives code and test"

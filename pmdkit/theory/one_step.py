@@ -77,7 +77,8 @@ def one_step_bound(p: ArrayLike, eta: ArrayLike, bound_plus: ArrayLike, distance
         bound_plus: B_+, nats.
         distance: L_t of the fit, nats^2, for example `erm_bound`.
 
-    Watch: for a group of 16 it is above 1, and says nothing, at every p and tau of the paper's figures.
+    Watch: with `erm_bound` as the distance and a group of 16 it is above 10, and says nothing, at every pass rate of
+    the paper's figures (tau = 0.05).
     """
     ideal = (1 - numbers("eta", eta)) * (1 - pass_rates(p))
     return ideal + np.exp(numbers("bound_plus", bound_plus) / 2) * np.sqrt(2 * numbers("distance", distance))

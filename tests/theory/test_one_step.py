@@ -43,7 +43,7 @@ CASES = [(p, n, method) for p in (0.01, 0.05, 0.2) for n in (4, 16, 256, 65_536)
 
 @pytest.mark.parametrize(("p", "n", "method"), CASES)
 def test_erm_lemma_holds(p, n, method):
-    """300 groups each: none violates a bound that may fail in one of ten; it is loose by more than a factor of 4."""
+    """300 groups each: none violates a bound that may fail in one of ten; it is loose by more than a factor of 8."""
     fit = fitted(p, n, 0.05, method)
     bound = theory.erm_bound(fit.error, fit.bound, fit.bound_plus, n, 0.1, fit.policies)
     assert (fit.distance <= bound).all()
