@@ -10,7 +10,7 @@ from pmdkit.errors import PmdkitError
 from pmdkit.version import __version__
 
 VERBS = {
-    "tour": "Start here: one objective through the tiers, then a picture (about a minute).",
+    "tour": "Start here: one objective through the tiers, then a picture (seconds).",
     "bandit": "Tier 1: solve a contextual bandit exactly, by regression, or from draws.",
     "theory": "What one exact update does to a prompt of a given pass rate.",
     "objectives": "The objectives: names, equations, options.",
