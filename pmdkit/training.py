@@ -22,7 +22,8 @@ from pmdkit.spec import Spec
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BACKENDS = {"bandit": "pmdkit.bandit"}
+BACKENDS = {"bandit": "pmdkit.bandit", "toy": "pmdkit.toy"}
+OPTIONAL = ("model", "warm_start")
 OURS = {"run.lock", "env.json", "checkpoints", "figures"}
 
 
@@ -93,7 +94,7 @@ def train(
 
     Args:
         objective: a name of OBJECTIVES, "my.py:MyLoss", or an objective.
-        backend: "bandit".
+        backend: "bandit" or "toy".
         env: a spec on the shelf, or the path of a .toml file.
         out: folder of the run, new or empty; by default the next number under runs/.
         resume: go on where the run in `out` stopped.
@@ -137,7 +138,7 @@ def launch(
     setup = build(spec, objective)[1]
     folder = RunFolder(make(Path(str(out)))) if resume else fresh(out, f"{spec.name}-{spec.objective['name']}")
     with locked(folder):
-        folder.begin(spec.model_dump())
+        folder.begin(spec.model_dump(exclude={name for name in OPTIONAL if getattr(spec, name) is None}))
         execute(spec, objective, setup, folder, display)
     return Run(folder.path, setup)
 
@@ -171,7 +172,7 @@ def go_on(
         if folder.finished and folder.read_summary()["steps"] >= spec.schedule.steps:
             return Run(folder.path)
         objective, setup = build(spec, given)
-        folder.begin(spec.model_dump())
+        folder.begin(spec.model_dump(exclude={name for name in OPTIONAL if getattr(spec, name) is None}))
         execute(spec, objective, setup, folder, display)
     return Run(folder.path, setup)
 

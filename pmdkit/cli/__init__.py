@@ -12,6 +12,7 @@ from pmdkit.version import __version__
 VERBS = {
     "tour": "Start here: one objective through the tiers, then a picture (seconds).",
     "bandit": "Tier 1: solve a contextual bandit exactly, by regression, or from draws.",
+    "toy": "Tier 2: train a small transformer on a token task.",
     "theory": "What one exact update does to a prompt of a given pass rate.",
     "objectives": "The objectives: names, equations, options.",
     "envs": "The environments on the shelf.",

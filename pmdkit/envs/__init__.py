@@ -1,4 +1,4 @@
-"""Room 3: prompts and rewards. Here: bandits with known pass rates, from a spec or a dictionary. No torch until a task.
+"""Room 3: prompts and rewards. Here: bandits with known pass rates, and token tasks. No torch until a Task is made.
 
 `import pmdkit.envs` registers the Gymnasium ids, of which `gymnasium.make` and `gymnasium.make_vec` know then.
 """
@@ -10,21 +10,48 @@ from gymnasium.envs.registration import register
 from pmdkit.envs.kinds import KINDS
 from pmdkit.envs.make import make
 from pmdkit.envs.problem import Bandit
+from pmdkit.envs.tokens import TokenProblem, make_tokens
 
 if TYPE_CHECKING:
     from pmdkit.envs.single import BanditEnv
     from pmdkit.envs.task import BanditTask
+    from pmdkit.envs.tokens import TokenEnv, TokenTask, TokenVectorEnv
     from pmdkit.envs.vector import BanditVectorEnv
     from pmdkit.spec import Spec
 
-LAZY = {"BanditTask": "task", "BanditEnv": "single", "BanditVectorEnv": "vector"}
+LAZY = {
+    "BanditTask": "task",
+    "BanditEnv": "single",
+    "BanditVectorEnv": "vector",
+    "TokenTask": "tokens",
+    "TokenEnv": "tokens",
+    "TokenVectorEnv": "tokens",
+}
 
-__all__ = ["KINDS", "Bandit", "BanditEnv", "BanditTask", "BanditVectorEnv", "load", "make"]
+__all__ = [
+    "KINDS",
+    "Bandit",
+    "BanditEnv",
+    "BanditTask",
+    "BanditVectorEnv",
+    "TokenEnv",
+    "TokenProblem",
+    "TokenTask",
+    "TokenVectorEnv",
+    "load",
+    "make",
+    "make_tokens",
+]
 
 register(
     id="pmdkit/Bandit-v0",
     entry_point="pmdkit.envs.single:BanditEnv",
     vector_entry_point="pmdkit.envs.vector:BanditVectorEnv",
+)
+register(
+    id="pmdkit/TokenTask-v0",
+    entry_point="pmdkit.envs.tokens.single:TokenEnv",
+    vector_entry_point="pmdkit.envs.tokens.vector:TokenVectorEnv",
 )
 
 

@@ -1,0 +1,56 @@
+"""The fixed evaluation of a toy run: exact where responses can be enumerated, else fixed draws on held-out problems."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pmdkit.envs.tokens.problem import TokenProblem
+from pmdkit.toy.learner import ToyLearner
+from pmdkit.toy.sampling import generate
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Called with a learner, gives its pass rate.
+
+    Attributes:
+        problem: grades.
+        prompts: [P, L] held out, or all of them where the problem has few.
+        draws: per prompt, where responses are not enumerated.
+        seed: of the draws, the same at every call.
+    """
+
+    problem: TokenProblem
+    prompts: Tensor
+    draws: int
+    seed: int
+
+    def __call__(self, learner: ToyLearner) -> dict[str, float | None]:
+        """`pass_rate` and `reward`, the same number: rewards are 0 and 1."""
+        if learner.space is not None:
+            rollouts = learner.enumerate(self.prompts, self.seed)
+            right = self.grade(rollouts.responses, rollouts.mask)
+            rate = float((rollouts.mass.numpy() * right).sum(1).mean())
+        else:
+            responses, _, mask = generate(
+                learner.model, self.prompts, self.draws, learner.width, learner.eos, self.seed
+            )
+            rate = float(self.grade(responses, mask).mean())
+        return {"pass_rate": rate, "reward": rate}
+
+    def grade(self, responses: Tensor, mask: Tensor) -> np.ndarray:
+        """[P, G] 1 for a right response."""
+        return self.problem.grade(*(x.cpu().numpy() for x in (self.prompts, responses, mask)))
+
+
+def draw_responses(learner: ToyLearner, prompts: Tensor, draws: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Responses [N, T] and mask of `draws` per prompt, in parts that fit the memory of a laptop."""
+    parts = []
+    size = max(1, 4096 // draws)
+    for start in range(0, len(prompts), size):
+        some = prompts[start : start + size]
+        responses, _, mask = generate(learner.model, some, draws, learner.width, learner.eos, seed + start)
+        parts.append((responses, mask))
+    return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
