@@ -106,7 +106,8 @@ def main() -> None:
                 row = measure(model, drawn, group, problem.width, eos)
                 rows.append({"task": task, "state": state, "prompts": prompts, "group": group, **row})
                 print(
-                    f"{task:11s} {state:13s} {prompts:3d} x {group}: {row['length']:4.1f} of {problem.width:2d} tokens, "
+                    f"{task:11s} {state:13s} {prompts:3d} x {group}: "
+                    f"{row['length']:4.1f} of {problem.width:2d} tokens, "
                     f"{row['nats_per_token']:4.2f} nats each; ours {row['ours_ms']:6.1f} ms, "
                     f"generate {row['generate_ms']:6.1f} ms = {row['ratio']:4.1f}x",
                     flush=True,

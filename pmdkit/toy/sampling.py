@@ -6,6 +6,7 @@ Shapes: P prompts of L tokens, G responses each, N = P * G rows of at most T tok
 import torch
 from torch import Tensor
 
+from pmdkit.errors import Diverged
 from pmdkit.randomness import generator
 from pmdkit.toy.model import Transformer
 
@@ -39,7 +40,7 @@ def generate(
         width: T, generation budget, tokens.
         eos: the token that ends a response and belongs to it.
         seed: of this step; `uniforms(seed, N, T)` are the draws.
-        uniform: [N, T] in [0, 1), instead of those.
+        uniform: [N, T] in [0, 1), instead of those: with the rows of some prompts, these are drawn again as they were.
         greedy: take the most likely token instead; the draws are not used.
 
     Returns:
@@ -104,7 +105,7 @@ def score(model: Transformer, prompts: Tensor, responses: Tensor, mask: Tensor) 
     check(model, prompts, responses.shape[1])
     if len(responses) % len(prompts):
         raise ValueError(f"responses has {len(responses)} rows for {len(prompts)} prompts; expected a multiple")
-    longest = int(mask.sum(1).max())
+    longest = max(1, int(mask.sum(1).max()))
     logits, cache = model.prefill(prompts, room=prompts.shape[1] + longest - 1)
     owner = torch.arange(len(responses), device=prompts.device) // (len(responses) // len(prompts))  # [N]
     first = logits.log_softmax(-1)[owner, responses[:, 0]]  # [N]
@@ -113,13 +114,13 @@ def score(model: Transformer, prompts: Tensor, responses: Tensor, mask: Tensor) 
     if longest > 1:
         leaf = owner
         for t in range(longest - 1):
-            leaf = descend(leaf, responses[:, t], logits.shape[1])[2]
+            _, _, leaf = descend(leaf, responses[:, t], logits.shape[1])
         one = owner.new_empty(int(leaf.max()) + 1)  # [leaves] a row that ends there
         one[leaf] = torch.arange(len(leaf), device=leaf.device)
         hidden = model.hidden(responses[one, : longest - 1], cache.rows(owner[one]))  # [leaves, longest - 1, d]
-        row, t = mask[:, 1:].nonzero(as_tuple=True)  # the response tokens after the first
-        later = model.head(hidden[leaf[row], t]).log_softmax(-1)
-        logp[row, t + 1] = later.gather(1, responses[row, t + 1, None])[:, 0]
+        row, before = mask[:, 1:].nonzero(as_tuple=True)  # the response tokens after the first
+        later = model.head(hidden[leaf[row], before]).log_softmax(-1)
+        logp[row, before + 1] = later.gather(1, responses[row, before + 1, None])[:, 0]
     return logp
 
 
@@ -137,6 +138,8 @@ def uniforms(seed: int, rows: int, width: int) -> Tensor:
 def inverse_cdf(log_policy: Tensor, node: Tensor, uniform: Tensor) -> Tensor:
     """[n] the first token whose cumulated probability exceeds the uniform number; never one of probability 0."""
     ladder = log_policy.double().exp().cumsum(-1)  # float64: a float32 sum would shift rare tokens by 1e-7
+    if not ladder[:, -1].isfinite().all():
+        raise Diverged("the model's probabilities are not numbers: an update diverged; lower lr, or raise tau")
     return torch.searchsorted((ladder / ladder[:, -1:])[node], uniform[:, None], right=True)[:, 0]
 
 

@@ -49,6 +49,7 @@ def test_transformers_loads_model_and_tokenizer(tmp_path, tied):
     assert not any(report.values())
     assert type(theirs).__name__ == "LlamaForCausalLM"
     assert theirs.dtype == torch.float32
+    assert theirs.get_input_embeddings().padding_idx is None  # or <eos> would never learn again
     read = torch.randint(6, (4, 24), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         logp, expected = made(read).log_softmax(-1), theirs(read).logits.log_softmax(-1)

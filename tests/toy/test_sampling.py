@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 
+from pmdkit.errors import Diverged
 from pmdkit.toy import sampling
 from pmdkit.toy.llama import to_llama
 from pmdkit.toy.model import ModelConfig, Transformer
@@ -183,6 +184,19 @@ def test_a_token_of_probability_zero_is_never_drawn():
     below_one = torch.nextafter(torch.tensor(1.0, dtype=torch.float64), torch.tensor(0.0, dtype=torch.float64)).item()
     chance = torch.tensor([0.0, 0.49, 0.5, below_one, 0.0, below_one], dtype=torch.float64)
     assert inverse_cdf(policy, torch.tensor([0, 0, 0, 0, 1, 1]), chance).tolist() == [1, 1, 3, 3, 2, 2]
+
+
+def test_a_model_that_diverged_is_a_sentence():
+    model = uneven()
+    with torch.no_grad():
+        model.head.weight.fill_(float("nan"))
+    with pytest.raises(Diverged, match="probabilities are not numbers"):
+        generate(model, PROMPTS, 2, 3, EOS, seed=0)
+
+
+def test_rows_without_a_token_score_zero():
+    nothing = torch.zeros(8, 3, dtype=torch.bool)
+    assert torch.equal(score(uneven(), PROMPTS, nothing.long(), nothing), torch.zeros(8, 3))
 
 
 def test_bad_input_is_a_sentence():
