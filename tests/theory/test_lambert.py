@@ -18,7 +18,7 @@ def softmax(logits):
     return weights / weights.sum(-1, keepdims=True)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=80, deadline=None, derandomize=True)
 @given(simplex, temperature, st.integers(0, 2**32 - 1))
 def test_stationarity_and_normalisation(pi, tau, seed):
     """u + x |y| e^u = Delta / tau and E e^u = 1: the KKT conditions, evaluated from the answer alone."""
@@ -29,12 +29,12 @@ def test_stationarity_and_normalisation(pi, tau, seed):
         best = theory.pmd_mean(pi, reward, tau, size)
         assert best.lam >= 0
         pull = best.lam / tau**2 * (1 if size is None else size) * np.exp(best.log_ratio)
-        scale = 1 + np.abs(advantage / tau)
-        np.testing.assert_array_less(np.abs(best.log_ratio + pull - advantage / tau), 1e-12 * scale)
+        rounding = 1e-13 * (1 + np.abs(reward).max() / tau)  # e^u magnifies the last digit of u up to 100 times
+        assert np.abs(best.log_ratio + pull - advantage / tau).max() < rounding
         assert abs(best.probs.sum() - 1) < 1e-11  # an exponential turns 1e-16 of Delta/tau <= 1e5 into 1e-11
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=80, deadline=None, derandomize=True)
 @given(simplex, temperature, st.integers(0, 2**32 - 1))
 def test_order_duplicates_shift_and_scale_change_nothing(pi, tau, seed):
     rng = np.random.default_rng(seed)
