@@ -1,4 +1,4 @@
-"""Which objectives have a known population solution, and what it is for a batch of groups: all tiers predict with it."""
+"""Which objectives have a known population solution, and what it is for a batch of groups, in every tier."""
 
 from dataclasses import dataclass
 

@@ -13,6 +13,7 @@ VERBS = {
     "tour": "Start here: one objective through the tiers, then a picture (seconds).",
     "bandit": "Tier 1: solve a contextual bandit exactly, by regression, or from draws.",
     "toy": "Tier 2: train a small transformer on a token task.",
+    "eval": "How good a trained policy is: avg@k, pass@k and maj@k with intervals.",
     "theory": "What one exact update does to a prompt of a given pass rate.",
     "objectives": "The objectives: names, equations, options.",
     "envs": "The environments on the shelf.",

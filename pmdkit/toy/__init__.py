@@ -3,6 +3,8 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pmdkit.objectives import Objective
     from pmdkit.session import Setup
     from pmdkit.spec import Spec
@@ -45,8 +47,8 @@ def setup(spec: "Spec", objective: "Objective") -> "Setup":
     )
     evaluation = Evaluation(problem, task.held_out(EVALUATION), DRAWS, derive(seed, "evaluation"))
 
-    def prepare(note):  # type: ignore[no-untyped-def]
-        warm_start(learner.model, problem, warm, seed, lambda: evaluation(learner)["pass_rate"], note)
+    def prepare(note: "Callable[[str], None]") -> None:
+        warm_start(learner.model, problem, warm, seed, lambda: evaluation.pass_rate(learner), note)
         if learner.reference is not None:
             learner.reference.load_state_dict(learner.model.state_dict())
 

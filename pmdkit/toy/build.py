@@ -31,7 +31,8 @@ def build_model(table: ModelTable, problem: TokenProblem, seed: int) -> Transfor
     if tuple(vocabulary) != problem.vocabulary:
         raise UsageError(
             f"model.path {table.path} speaks {len(vocabulary)} tokens ({' '.join(vocabulary[:6])} ...), the task "
-            f"{len(problem.vocabulary)} ({' '.join(problem.vocabulary[:6])} ...); expected the same: give a model of this task"
+            f"{len(problem.vocabulary)} ({' '.join(problem.vocabulary[:6])} ...); expected the same vocabulary: "
+            "give a model of this task"
         )
     if model.config.context < context:
         raise UsageError(

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from pmdkit.envs.tokens.problem import TokenProblem
@@ -29,28 +28,18 @@ class Evaluation:
 
     def __call__(self, learner: ToyLearner) -> dict[str, float | None]:
         """`pass_rate` and `reward`, the same number: rewards are 0 and 1."""
+        rate = self.pass_rate(learner)
+        return {"pass_rate": rate, "reward": rate}
+
+    def pass_rate(self, learner: ToyLearner) -> float:
+        """Share of right responses, averaged over the prompts."""
         if learner.space is not None:
             rollouts = learner.enumerate(self.prompts, self.seed)
             right = self.grade(rollouts.responses, rollouts.mask)
-            rate = float((rollouts.mass.numpy() * right).sum(1).mean())
-        else:
-            responses, _, mask = generate(
-                learner.model, self.prompts, self.draws, learner.width, learner.eos, self.seed
-            )
-            rate = float(self.grade(responses, mask).mean())
-        return {"pass_rate": rate, "reward": rate}
+            return float((rollouts.mass.numpy() * right).sum(1).mean())
+        responses, _, mask = generate(learner.model, self.prompts, self.draws, learner.width, learner.eos, self.seed)
+        return float(self.grade(responses, mask).mean())
 
     def grade(self, responses: Tensor, mask: Tensor) -> np.ndarray:
         """[P, G] 1 for a right response."""
         return self.problem.grade(*(x.cpu().numpy() for x in (self.prompts, responses, mask)))
-
-
-def draw_responses(learner: ToyLearner, prompts: Tensor, draws: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Responses [N, T] and mask of `draws` per prompt, in parts that fit the memory of a laptop."""
-    parts = []
-    size = max(1, 4096 // draws)
-    for start in range(0, len(prompts), size):
-        some = prompts[start : start + size]
-        responses, _, mask = generate(learner.model, some, draws, learner.width, learner.eos, seed + start)
-        parts.append((responses, mask))
-    return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])

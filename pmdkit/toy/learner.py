@@ -1,4 +1,4 @@
-"""The toy learner: a small transformer that draws responses, or enumerates them, and follows the gradient of the loss."""
+"""The toy learner: a small transformer that draws or enumerates responses and follows the gradient of the loss."""
 
 from copy import deepcopy
 from dataclasses import replace
