@@ -46,15 +46,15 @@ def draw(runs: Mapping[str, "Run"], method: str, tau: float) -> Drawing:
         right.set(xlabel="rollout batch", ylabel="pass rate")
         right.set_title(f"Tier 2: a small transformer, {runs[TRANSFORMER].spec.name}")
     sentence = (
-        "Left: the exact update needs a few batches, draws need many. Middle: a step pushes wrong answers down hard only "
-        "where the pass rate is high; one small step from draws covers little of that way. Right: the same objective "
+        "Left: the exact update needs a few batches, draws need many. Middle: a step pushes wrong answers down hard "
+        "only where the pass rate is high; one small step from draws covers little of that way. Right: the same objective "
         "object teaches a transformer from rewards alone."
     )
     alt = (
         "Left, mean pass rate against rollout batch for the exact update, Newton on the full expectation and draws. "
-        "Middle, log-ratio of right and wrong responses after the first step against the pass rate before it: points of "
-        "the exact update and of Newton lie on the theory's curves, points from draws are near zero. Right, pass rate of "
-        "a small transformer against rollout batch."
+        "Middle, log-ratio of right and wrong responses after the first step against the pass rate before it: points "
+        "of the exact update and of Newton lie on the theory's curves, points from draws are near zero. Right, pass "
+        "rate of a small transformer against rollout batch."
     )
     return Drawing(figure, alt, sentence, data)
 
@@ -84,14 +84,5 @@ def first_steps(ax: Axes, runs: Mapping[str, "Run"], method: str, tau: float, da
             data[f"{name} {key}"] = values
             face = "none" if name == "full expectation" else colour
             label = f"first step {name}" if key == "log_ratio_pos" else None
-            ax.plot(
-                rates,
-                values,
-                marker,
-                color=colour,
-                markerfacecolor=face,
-                markersize=size,
-                linestyle="none",
-                label=label,
-            )
+            ax.plot(rates, values, marker, color=colour, markerfacecolor=face, markersize=size, label=label)
     ax.set(xlabel="pass rate of the problem before the step", ylabel=r"$\log\ \pi_{new}/\pi_{old}$, nats")
