@@ -179,6 +179,8 @@ def locate(key: str, tables: dict[str, Any]) -> tuple[str, str]:
         return section, field
     known = {s: set(SECTIONS[s].model_fields if SECTIONS[s] else tables[s]) for s in tables}  # type: ignore[union-attr]
     homes = [s for s, fields in known.items() if key in fields]
+    if "schedule" in homes:  # lr is a key of the warm start too; without a section it means the run's
+        return "schedule", key
     if len(homes) != 1:
         raise UsageError(unknown("option", key, (f"{s}.{name}" for s, fields in known.items() for name in fields)))
     return homes[0], key

@@ -72,7 +72,7 @@ def bandit_draws(problem: Bandit, setup: Setup, k: int, problems: int | None, se
     if problem.success is None:
         raise UsageError(f"{problem.name} has real rewards and nothing that passes or fails; read reward_last instead")
     contexts = np.arange(problem.contexts)[:problems]
-    given = k * -(-BLOCKS // len(contexts))
+    given = k * blocks(len(contexts))
     arms = setup.learner.rollout(torch.from_numpy(contexts), given, derive(seed, "eval")).responses
     answer = arms.numpy().reshape(len(contexts), given)
     chance = generator(seed, "eval", "luck").random(answer.shape)
@@ -83,7 +83,7 @@ def bandit_draws(problem: Bandit, setup: Setup, k: int, problems: int | None, se
 def token_draws(problem: TokenProblem, setup: Setup, k: int, problems: int, seed: int) -> Draws:
     """Responses to held-out prompts, or to all of them where none are held out."""
     prompts = setup.task.held_out(problems)  # type: ignore[attr-defined]
-    given = k * -(-BLOCKS // len(prompts))
+    given = k * blocks(len(prompts))
     right, answer = [], []
     for number, some in enumerate(prompts.split(max(1, ROWS // given))):
         rollouts = setup.learner.rollout(some, given, derive(seed, "eval", number))
@@ -94,6 +94,11 @@ def token_draws(problem: TokenProblem, setup: Setup, k: int, problems: int, seed
     return Draws(
         np.concatenate(right), np.concatenate(answer), exhaustive=grid is not None and len(prompts) == len(grid)
     )
+
+
+def blocks(problems: int) -> int:
+    """m, of k draws on each problem: at least 2, to see how far they differ."""
+    return max(2, -(-BLOCKS // problems))
 
 
 def said(problem: TokenProblem, responses: NDArray[np.int64], mask: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -49,11 +49,11 @@ def evaluate(draws: Draws, k: int, rng: np.random.Generator) -> dict[str, Estima
     Source: arXiv:2107.03374 (pass@k, unbiased for every n >= k).
     Differs: maj@k is the mean over the m blocks, which is unbiased too.
 
-    The interval is a percentile bootstrap. Where problems are a sample, whole problems are drawn again, each with its
-    draws: the spread between problems holds the noise of the draws on them already, and drawing those again would
-    count it twice. Where the problems are all there are, blocks are drawn again within each problem. Where every value
-    is 0 or every value is 1 a bootstrap sees no spread; the interval is then the exact one of u equal outcomes,
-    u problems or blocks: from 0.025^(1/u) to 1.
+    Where problems are a sample, the interval is a percentile bootstrap over problems, each with its draws: the spread
+    between problems holds the noise of the draws on them already, and drawing those again would count it twice. Where
+    the problems are all there are, only the draws vary: the interval is 1.96 standard errors on either side, from the
+    spread of the m blocks within each problem. Where every block is 0 or every block is 1 neither sees a spread; the
+    interval is then the exact one of u equal outcomes, u problems or blocks: from 0.025^(1/u) to 1.
 
     Args:
         draws: [P, n], n a multiple of k.
@@ -63,20 +63,23 @@ def evaluate(draws: Draws, k: int, rng: np.random.Generator) -> dict[str, Estima
     problems, given = draws.right.shape
     if k < 1:
         raise ValueError(f"k is {k}; expected an integer >= 1, the draws of one attempt")
-    if given % k or not given:
-        raise ValueError(f"there are {given} draws on each problem; expected a multiple of k = {k}")
-    blocks = draws.right.reshape(problems, -1, k)
+    least = 2 * k if draws.exhaustive else k
+    if given % k or given < least:
+        raise ValueError(f"there are {given} draws on each problem; expected a multiple of k = {k}, at least {least}")
+    right = draws.right.reshape(problems, -1, k)
+    count = right.sum((1, 2))
     votes = majority(draws.right.reshape(-1, k), draws.answer.reshape(-1, k)).reshape(problems, -1)
     tables = {
-        "avg_at_k": (draws.right.mean(1), blocks.mean(2)),
-        "pass_at_k": (pass_at_k(given, draws.right.sum(1), k), blocks.max(2)),
+        "avg_at_k": (count / given, right.mean(2)),
+        "pass_at_k": (pass_at_k(given, count, k), right.max(2)),
         "maj_at_k": (votes.mean(1), votes),
     }
-    return {name: interval(*table, draws.exhaustive, rng) for name, table in tables.items()}
+    times = rng.multinomial(problems, np.full(problems, 1 / problems), RESAMPLES) / problems
+    return {name: interval(*table, None if draws.exhaustive else times) for name, table in tables.items()}
 
 
 def pass_at_k(draws: int, right: Array, k: int) -> Array:
-    """[P] chance that k of the draws, taken without replacement, hold a right one; `right` [P] of them are right."""
+    """Chance that k of the draws, taken without replacement, hold a right one; `right` [...] of them are right."""
     wrong = draws - right
     none = np.exp(choose(np.maximum(wrong, k), k) - choose(np.asarray(float(draws)), k))
     return np.where(wrong < k, 1.0, 1.0 - none)
@@ -95,24 +98,25 @@ def majority(right: Array, answer: NDArray[np.int64]) -> Array:
     return share
 
 
-def interval(value: Array, blocks: Array, exhaustive: bool, rng: np.random.Generator) -> Estimate:
-    """The mean of `value` [P], and its interval; `blocks` [P, m] is a value of the same mean for every block."""
-    centre = float(value.mean())
+def interval(values: Array, blocks: Array, times: Array | None) -> Estimate:
+    """The mean of `values` [P] with its interval.
+
+    Args:
+        values: of each problem.
+        blocks: [P, m] the same of each block of k.
+        times: [R, P] how often each resample holds each problem, over P; None where no problem is drawn again.
+    """
+    value = float(values.mean())
     problems, count = blocks.shape
-    if blocks.min() == blocks.max() and centre in (0.0, 1.0):
-        units = problems * (count if exhaustive else 1)
-        edge = TAIL ** (1 / units)
-        return Estimate(centre, edge, 1.0) if centre else Estimate(centre, 0.0, 1 - edge)
-    if exhaustive:
-        means = np.zeros(RESAMPLES)
-        for row in blocks:
-            means += rng.choice(row, size=(RESAMPLES, count)).mean(1) / problems
-        means += centre - blocks.mean()
+    if blocks.min() == blocks.max() and blocks.min() in (0, 1):
+        edge = TAIL ** (1 / (problems if times is not None else blocks.size))
+        return Estimate(value, edge, 1.0) if blocks.min() else Estimate(value, 0.0, 1 - edge)
+    if times is not None:
+        low, high = np.quantile(times @ values, (TAIL, 1 - TAIL))
     else:
-        times = rng.multinomial(problems, np.full(problems, 1 / problems), RESAMPLES)
-        means = times @ value / problems
-    low, high = np.clip(np.quantile(means, (TAIL, 1 - TAIL)), 0.0, 1.0)
-    return Estimate(centre, float(low), float(high))
+        half = 1.96 * np.sqrt((blocks.var(1, ddof=1) / count).sum()) / problems
+        low, high = np.clip((value - half, value + half), 0.0, 1.0)
+    return Estimate(value, float(low), float(high))
 
 
 def choose(n: Array, k: int) -> Array:

@@ -47,8 +47,8 @@ def draw(runs: Mapping[str, "Run"], method: str, tau: float) -> Drawing:
         right.set_title(f"Tier 2: a small transformer, {runs[TRANSFORMER].spec.name}")
     sentence = (
         "Left: the exact update needs a few batches, draws need many. Middle: a step pushes wrong answers down hard "
-        "only where the pass rate is high; one small step from draws covers little of that way. Right: the same objective "
-        "object teaches a transformer from rewards alone."
+        "only where the pass rate is high; one small step from draws covers little of that way. Right: the same "
+        "objective object teaches a transformer from rewards alone."
     )
     alt = (
         "Left, mean pass rate against rollout batch for the exact update, Newton on the full expectation and draws. "

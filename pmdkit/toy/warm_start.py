@@ -34,13 +34,15 @@ def warm_start(
         note: told how far it is.
     """
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
-    reached = pass_rate()
-    for step in range(options.max_steps):
-        if reached >= options.pass_rate:
-            note(f"warm start: pass rate {reached:.3f} after {step} supervised steps")
-            return
-        for turn in range(LOOK):
-            rng = generator(seed, "warm start", step * LOOK + turn)
+    reached, step = pass_rate(), 0
+    while reached < options.pass_rate:
+        if step >= options.max_steps:
+            raise PmdkitError(
+                f"the warm start ended at pass rate {reached:.3f}, below {options.pass_rate}, after {step} supervised "
+                "steps; raise warm_start.max_steps or warm_start.lr, or ask for less with warm_start.pass_rate"
+            )
+        for turn in range(step, min(step + LOOK, options.max_steps)):
+            rng = generator(seed, "warm start", turn)
             prompts = draw(problem, rng, options.batch)
             answers, mask = problem.answers(prompts, rng)
             tokens = torch.from_numpy(mask)
@@ -49,10 +51,8 @@ def warm_start(
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
+        step = turn + 1
         reached = pass_rate()
-        if step % 10 == 9:
-            note(f"warm start: pass rate {reached:.3f} after {(step + 1) * LOOK} supervised steps")
-    raise PmdkitError(
-        f"the warm start ended at pass rate {reached:.3f}, below {options.pass_rate}; raise warm_start.max_steps or "
-        "warm_start.lr, or ask for less with warm_start.pass_rate"
-    )
+        if step % (10 * LOOK) == 0 and reached < options.pass_rate:
+            note(f"warm start: pass rate {reached:.3f} after {step} supervised steps")
+    note(f"warm start: pass rate {reached:.3f} after {step} supervised steps")
