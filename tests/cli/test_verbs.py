@@ -14,7 +14,9 @@ def call(capsys):
     """Run a command; returns what it printed on stdout."""
 
     def run(*arguments):
-        main([str(a) for a in arguments])  # an error would leave with SystemExit
+        with pytest.raises(SystemExit) as leave:
+            main([str(a) for a in arguments])
+        assert leave.value.code == 0
         return capsys.readouterr().out
 
     return run
