@@ -63,4 +63,5 @@ def share(measured: float | None, predicted: float | None) -> str:
     """Fraction of the target reached."""
     if measured is None or predicted is None or abs(predicted) < 1e-12:
         return "-"
-    return f"{100 * measured / predicted:.2g}%"
+    percent = 100 * measured / predicted
+    return f"{percent:.0f}%" if abs(percent) >= 10 else f"{percent:.2g}%"

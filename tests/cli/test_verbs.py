@@ -1,0 +1,95 @@
+"""What the verbs print: one JSON value where asked, numbers that are the theory's, the tour from end to end."""
+
+import json
+
+import numpy as np
+import pytest
+
+from pmdkit import theory
+from pmdkit.cli import main
+
+
+@pytest.fixture
+def call(capsys):
+    """Run a command; returns what it printed on stdout."""
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as leave:
+            main([str(a) for a in arguments])
+        assert leave.value.code == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_theory_prints_both_updates_and_both_scales(call):
+    told = json.loads(call("theory", "--p", 0.01, "--tau", 0.05, "--json"))
+    assert (told["tau_on_01"], told["tau_on_pm1"]) == (0.05, 0.1)
+    for method in ("pmd-mean", "pmd-part"):
+        exact = theory.binary(0.01, 0.05, method)
+        np.testing.assert_allclose(told[method]["log_ratio_neg"], exact.log_ratio_neg, rtol=1e-12)
+        np.testing.assert_allclose(told[method]["pass_rate_after"], 0.01 * np.exp(exact.log_ratio_pos), rtol=1e-9)
+
+
+def test_theory_on_the_other_reward_scale_is_the_same_update(call):
+    zero_one = json.loads(call("theory", "--tau", 0.05, "--json"))
+    plus_minus = json.loads(call("theory", "--tau", 0.1, "--rewards=-1,1", "--json"))
+    assert plus_minus["pmd-mean"].pop("lambda") == pytest.approx(4 * zero_one["pmd-mean"].pop("lambda"))
+    assert plus_minus == zero_one
+
+
+def test_lists_are_complete(call):
+    from pmdkit import shelf
+    from pmdkit.ledger import claims
+    from pmdkit.objectives import OBJECTIVES
+
+    assert [row["name"] for row in json.loads(call("objectives", "--json"))] == list(OBJECTIVES)
+    shown = {(row["tier"], row["name"]) for row in json.loads(call("envs", "--json"))}
+    assert shown == {(tier, name) for tier in shelf.SHELVES for name in shelf.names(tier)}
+    assert len(json.loads(call("ledger", "--json"))) == len(claims())
+    assert json.loads(call("ledger", "--verdict", "disagrees", "--json"))
+
+
+def test_every_objective_and_environment_is_told_to_a_person(call):
+    from pmdkit.objectives import OBJECTIVES
+
+    for name in OBJECTIVES:
+        text = call("objectives", name)
+        assert "Good values" in text
+        assert "Source:" in text
+    assert "reward [P, G] to advantage [P, G]" in call("objectives", "pmd-mean")  # brackets are no markup
+    assert "needle" in call("envs")
+
+
+def test_doctor_finds_this_installation_and_checks_the_solver(call):
+    found = json.loads(call("doctor", "--json"))
+    assert found["exact"]["holds"]
+    assert found["rooms"]["bandit"]["torch"]
+    assert "ready" in call("doctor")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_printed(call, shell):
+    assert "pmdkit" in call("completion", shell)
+
+
+def test_a_run_ends_with_theory_beside_measurement(call, tmp_path):
+    """The exact update reaches all of what the theory predicts for that pass rate."""
+    text = call("bandit", "needle", "--steps", 1, "--out", tmp_path / "run")
+    assert "0.01" in text
+    assert "0.379419" in text
+    assert "-0.467" in text
+    assert text.count("100%") == 2
+    assert "(0.1 on ±1)" in text
+    for kind in ("png", "svg"):
+        assert (tmp_path / "run" / "figures" / f"run.{kind}").stat().st_size > 1000
+
+
+def test_the_tour_goes_through_and_draws(call, tmp_path):
+    text = call("tour", "--out", tmp_path / "tour")
+    assert text.index("exactly") < text.index("full expectation") < text.index("from draws")
+    for line in ("1. Exactly, 2 updates", "2. Minimising the loss", "3. From 16 draws", "Next: "):
+        assert line in text
+    assert (tmp_path / "tour" / "tour.png").exists()
+    summary = json.loads((tmp_path / "tour" / "from-draws" / "summary.json").read_text())
+    assert summary["pass_rate_last"] > 0.9

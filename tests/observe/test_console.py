@@ -1,0 +1,31 @@
+"""Who watches: plain lines in a log, a table on a terminal, and a sparkline that shows the shape."""
+
+import io
+
+from rich.console import Console
+
+from pmdkit import train
+from pmdkit.observe.console import Log, Screen, sparkline
+
+
+def test_a_log_has_about_ten_lines_and_the_last_step(tmp_path, capsys):
+    train(env="needle", steps=95, out=tmp_path / "run", display=Log())
+    lines = capsys.readouterr().err.splitlines()
+    assert 8 <= len(lines) <= 14
+    assert lines[0] == "pmdkit: bandit needle: pmd-mean, tau 0.05, full support, exact"
+    assert lines[-1].startswith("pmdkit: step 95/95: pass rate 1.0000")
+
+
+def test_a_screen_shows_theory_beside_measurement(tmp_path):
+    console = Console(file=io.StringIO(), force_terminal=True, width=100)
+    run = train(env="needle", steps=1, out=tmp_path / "run", display=Screen(console))
+    text = console.file.getvalue()
+    assert "log-ratio of wrong" in text
+    assert text.count(f"{run.metrics[0]['log_ratio_neg']:.4f}") >= 2
+
+
+def test_sparkline():
+    assert sparkline([0, 1, 2, 3], 10) == "▁▃▆█"
+    assert sparkline([5.0] * 3, 10) == "▁▁▁"
+    assert sparkline(list(range(1000)), 8) == "▁▂▃▄▅▆▇█"
+    assert sparkline([], 8) == ""

@@ -1,0 +1,86 @@
+"""The front door: what train accepts, what a Run holds, and what its folder says."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from pmdkit import Run, train
+from pmdkit.errors import UsageError
+from pmdkit.objectives import DRO, Groups, PMDMean
+from pmdkit.objectives.temperature import PassRate
+from pmdkit.observe.metrics import KEYS
+
+
+def test_an_objective_a_name_and_a_table_are_the_same_run(tmp_path):
+    one = train(PMDMean(tau=0.1), env="two-hills", group=8, steps=5, out=tmp_path / "a")
+    other = train("pmd-mean", env="two-hills", group=8, steps=5, out=tmp_path / "b", options={"objective.tau": 0.1})
+    np.testing.assert_array_equal(one.policy, other.policy)
+    assert one.spec.model_dump() == other.spec.model_dump()
+
+
+def test_a_run_read_from_disk_is_the_run(tmp_path):
+    run = train(env="pass-rates", steps=2, out=tmp_path / "run")
+    again = Run(tmp_path / "run")
+    np.testing.assert_array_equal(again.policy, run.policy)
+    assert again.summary == run.summary
+    assert again.metrics == run.metrics
+
+
+def test_every_line_has_every_key_and_the_summary_its_own(tmp_path):
+    run = train(env="graded", steps=2, group=4, out=tmp_path / "run")
+    for row in run.metrics:
+        assert set(row) == set(KEYS)
+        assert row["pass_rate"] is None
+    wanted = (
+        "tier env objective tau steps seed pass_rate_first pass_rate_last reward_first reward_last tokens seconds out"
+    )
+    assert set(wanted.split()) <= set(run.summary)
+    assert run.summary["tokens"] == sum(row["tokens"] for row in run.metrics) > 0
+
+
+def test_the_folder_says_what_ran(tmp_path):
+    train(PMDMean(tau=PassRate(scale=0.2)), env="pass-rates", steps=1, out=tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["objective"]["tau"] == {"rule": "pass-rate", "scale": 0.2, "floor": 0.1, "rewards": [0.0, 1.0]}
+    assert config["schedule"]["update"] == "exact"
+    assert json.loads((tmp_path / "run" / "env.json").read_text())["versions"]["torch"] == torch.__version__
+    again = train("pmd-mean", env="pass-rates", steps=1, out=tmp_path / "b", options={"objective.tau": "pass-rate"})
+    assert again.spec.objective["tau"]["rule"] == "pass-rate"
+
+
+def test_another_objective_keeps_the_temperature_of_the_environment_if_it_has_one(tmp_path):
+    kept = train("pmd-part", env="graded", steps=1, out=tmp_path / "a")
+    assert kept.spec.objective["tau"] == 0.001
+    assert "tau" not in train("grpo", env="graded", steps=1, out=tmp_path / "b").spec.objective
+
+
+def test_runs_without_a_name_are_numbered(tmp_path):
+    first, second = (train(env="needle", steps=1) for _ in range(2))
+    assert [run.path.name for run in (first, second)] == ["0001-needle-pmd-mean", "0002-needle-pmd-mean"]
+
+
+def test_prompts_go_round_in_epochs_and_draws_differ_between_seeds(tmp_path):
+    one = train(env="two-hills", prompts=8, group=4, steps=3, seed=1, out=tmp_path / "a")
+    other = train(env="two-hills", prompts=8, group=4, steps=3, seed=2, out=tmp_path / "b")
+    assert one.metrics[0]["reward_mean"] != other.metrics[0]["reward_mean"]
+
+
+def test_a_users_own_class_in_memory_runs(tmp_path):
+    run = train(DRO(tau=0.1, value=lambda groups: torch.zeros(len(groups.reward))), steps=1, out=tmp_path / "run")
+    assert run.summary["objective"] == "dro"
+    assert isinstance(Groups, type)
+
+
+def test_tb_stops_at_the_tilted_initial_policy(tmp_path):
+    """Anchored at the initial policy, the exact update of every step is the same one: pi_0 e^{r/tau} / Z."""
+    run = train("tb", env="needle", steps=3, out=tmp_path / "run", options={"objective.tau": 0.5})
+    tilted = np.exp(np.eye(100)[0] / 0.5) / 100
+    np.testing.assert_allclose(np.sort(run.policy[0])[::-1], np.sort(tilted / tilted.sum())[::-1], rtol=1e-9)
+    assert run.metrics[1]["log_ratio_max"] == pytest.approx(0, abs=1e-12)
+
+
+def test_an_unknown_backend_is_answered_with_the_nearest():
+    with pytest.raises(UsageError, match="did you mean 'bandit'"):
+        train(backend="bandits")
