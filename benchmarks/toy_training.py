@@ -51,7 +51,9 @@ def learn(folder: Path) -> list[dict[str, Any]]:
     train("pmd-mean", "toy", "modular-sum", steps=2, out=folder / "warm-up")
     for seed in range(1, 6):
         watch = Stopwatch()
-        run = train("pmd-mean", "toy", "modular-sum", steps=LEARN_STEPS, seed=seed, out=folder / str(seed), display=watch)
+        run = train(
+            "pmd-mean", "toy", "modular-sum", steps=LEARN_STEPS, seed=seed, out=folder / str(seed), display=watch
+        )
         summary = run.summary
         first, last = summary["pass_rate_first"], summary["pass_rate_last"]
         told = "never"
@@ -61,7 +63,9 @@ def learn(folder: Path) -> list[dict[str, Any]]:
             row["steps"] = next(r["step"] for r in run.metrics if r["pass_rate"] >= TARGET)
             told = f"{row['seconds']:.2f} s ({row['cpu_seconds']:.2f} s of a core), {row['steps']} steps"
         rows.append(row)
-        print(f"modular-sum seed {seed}: {first:.3f} to {TARGET} in {told}; at step {LEARN_STEPS} {last:.3f}", flush=True)
+        print(
+            f"modular-sum seed {seed}: {first:.3f} to {TARGET} in {told}; at step {LEARN_STEPS} {last:.3f}", flush=True
+        )
     return rows
 
 

@@ -105,6 +105,9 @@ POSITIVE = (
     "checkpoint_every",
     "max_steps",
     "batch",
+    "dimension",
+    "layers",
+    "heads",
 )
 
 

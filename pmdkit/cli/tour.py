@@ -35,7 +35,8 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
     from pmdkit.observe.console import sparkline, watch
     from pmdkit.observe.folder import fresh
     from pmdkit.observe.units import say_tau
-    from pmdkit.training import plan, train
+    from pmdkit.planning import plan
+    from pmdkit.training import train
 
     if objective not in ("pmd-mean", "pmd-part"):
         raise UsageError(

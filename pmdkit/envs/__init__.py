@@ -55,11 +55,27 @@ register(
 )
 
 
-def load(name_or_path: str) -> "Spec":
-    """A bandit spec by its name on the shelf, or by the path of a .toml file. `make(spec.env)` builds its bandit."""
+def load(name_or_path: str, tier: str | None = None) -> "Spec":
+    """A spec by its name on the shelf, or by the path of a .toml file.
+
+    `make(spec.env)` builds a bandit, `tokens.make_tokens(spec.env)` a token task.
+
+    Args:
+        name_or_path: such as "needle" or "my.toml".
+        tier: "bandit" or "toy"; by default the shelf that has the name, and for a file "toy" if it has a [model].
+    """
+    from pmdkit import shelf
+    from pmdkit.nearest import unknown
     from pmdkit.spec import Spec
 
-    return Spec.read(name_or_path, "bandit")
+    tiers = ("bandit", "toy")
+    if tier is None and name_or_path.endswith(".toml"):
+        tier = "toy" if "model" in shelf.read(shelf.find(name_or_path, "bandit")) else "bandit"
+    if tier is None:
+        tier = next((tier for tier in tiers if name_or_path in shelf.names(tier)), None)
+    if tier is None:
+        raise ValueError(unknown("environment", name_or_path, (name for tier in tiers for name in shelf.names(tier))))
+    return Spec.read(name_or_path, tier)
 
 
 def __getattr__(name: str) -> Any:

@@ -20,8 +20,9 @@ Array = NDArray[np.float64]
 
 ENV = "copy"  # rows of 3 symbols: 31 responses of 1 to 4 tokens, every expectation exact, from chance, p = 1/81
 DRAWS = 64  # per prompt: 0.8 right ones on average
-OPTIONS: dict[str, Any] = {"env.length": 3, "schedule.prompts": 8, "schedule.group": DRAWS}
-PASSES = tuple(2**k for k in range(11))
+PROMPTS = 3
+OPTIONS: dict[str, Any] = {"env.length": 3, "schedule.group": DRAWS, "model.dimension": 32}
+PASSES = tuple(2**k for k in range(12))
 ABOUT = "Passes over one frozen batch: when the fitted policy obeys Theorem 1, the length-weighted law, or neither."
 TAU = 0.05
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -95,9 +96,9 @@ def fit(setup: Setup, setting: dict[str, Any], passes: Sequence[int], seed: int,
 
 
 def countable(setup: Setup) -> torch.Tensor:
-    """[P, L] every prompt but the rows of one symbol: without absolute positions a transformer cannot count those."""
-    prompts: torch.Tensor = setup.task.held_out(OPTIONS["schedule.prompts"])  # type: ignore[attr-defined]
-    return prompts[(prompts != prompts[:, :1]).any(1)]
+    """[P, L] prompts that are not one symbol repeated: without absolute positions a transformer cannot count those."""
+    prompts: torch.Tensor = setup.task.held_out(8)  # type: ignore[attr-defined]
+    return prompts[(prompts != prompts[:, :1]).any(1)][:PROMPTS]
 
 
 def solutions(support: Rollouts, name: str, reward: Array, pi: Array) -> dict[str, Array]:

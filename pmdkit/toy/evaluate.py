@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from pmdkit.envs.tokens.contract import graded
 from pmdkit.envs.tokens.problem import TokenProblem
 from pmdkit.toy.learner import ToyLearner
 from pmdkit.toy.sampling import generate
@@ -42,4 +43,4 @@ class Evaluation:
 
     def grade(self, responses: Tensor, mask: Tensor) -> np.ndarray:
         """[P, G] 1 for a right response."""
-        return self.problem.grade(*(x.cpu().numpy() for x in (self.prompts, responses, mask)))
+        return graded(self.problem, *(x.cpu().numpy() for x in (self.prompts, responses, mask)))

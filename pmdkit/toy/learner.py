@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from pmdkit.errors import ResumeRefused
 from pmdkit.learner import Rollouts
 from pmdkit.objectives import Objective, total
 from pmdkit.objectives.vocabulary import Batch
@@ -117,10 +118,18 @@ class ToyLearner:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        weights = {k: v for k, v in state["model"].items() if not k.startswith("reference.")}
+        found, wanted = state["model"], self.state_dict()["model"]
+        for name in sorted(found.keys() | wanted.keys()):
+            a, b = (list(x[name].shape) if name in x else "absent" for x in (found, wanted))
+            if a != b:
+                raise ResumeRefused(
+                    f"the checkpoint is of another model: {name} is {a}; expected {b} by the configuration of this run: "
+                    "put its own checkpoints back, or start again with another --out"
+                )
+        weights = {k: v for k, v in found.items() if not k.startswith("reference.")}
         self.model.load_state_dict(weights)
         if self.reference is not None:
-            self.reference.load_state_dict({k: state["model"][f"reference.{k}"] for k in weights})
+            self.reference.load_state_dict({k: found[f"reference.{k}"] for k in weights})
         self.optimizer.load_state_dict(state["optimizer"])
         self.version = state["version"]
 

@@ -123,13 +123,15 @@ def test_equal_outcomes_have_the_exact_binomial_interval(exhaustive, units):
     sure = evaluate(Draws(ones, ones.astype(int), exhaustive), 4, rng())
     never = evaluate(Draws(0 * ones, ones.astype(int), exhaustive), 4, rng())
     for name in sure:
-        assert sure[name].low**units == pytest.approx(TAIL, abs=1e-12)
+        assert sure[name].low ** units == pytest.approx(TAIL, abs=1e-12)
         assert (sure[name].value, sure[name].high) == (1.0, 1.0)
         assert (1 - never[name].high) ** units == pytest.approx(TAIL, abs=1e-12)
         assert (never[name].value, never[name].low) == (0.0, 0.0)
 
 
-@pytest.mark.parametrize(("k", "told"), [(0, "k is 0"), (5, "12 draws on each problem; expected a multiple of k = 5"), (24, "at least 24")])
+@pytest.mark.parametrize(
+    ("k", "told"), [(0, "k is 0"), (5, "12 draws on each problem; expected a multiple of k = 5"), (24, "at least 24")]
+)
 def test_impossible_k(k, told):
     ones = np.ones((2, 12))
     with pytest.raises(ValueError, match=told):

@@ -3,8 +3,9 @@
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pmdkit.envs.problem import Indices
+from pmdkit.envs.problem import Array, Indices
 from pmdkit.randomness import generator
 
 if TYPE_CHECKING:
@@ -66,5 +67,19 @@ def check_teacher(problem: "TokenProblem", prompt: Indices, answer: list[int]) -
     if problem.needs_eos and (not answer or answer[-1] != problem.eos):
         raise ValueError(f"{said} without '<eos>'; expected '<eos>' as its last token")
     row = np.array([answer], dtype=np.int64)
-    if problem.grade(prompt[None], row, np.ones_like(row, dtype=np.bool_))[0, 0] != 1:
+    if graded(problem, prompt[None], row, np.ones_like(row, dtype=np.bool_))[0, 0] != 1:
         raise ValueError(f"{said}, and check says that is wrong; expected the teacher to be right")
+
+
+def graded(problem: "TokenProblem", prompts: Indices, responses: Indices, mask: NDArray[np.bool_]) -> Array:
+    """What `grade` gives, [P, G] float64, once it is numbers: a judge of one's own may return anything."""
+    rewards = problem.grade(prompts, responses, mask)
+    wanted, number = [len(prompts), len(responses) // len(prompts)], isinstance(rewards, np.ndarray)
+    if not number or rewards.dtype.kind not in "bif" or list(rewards.shape) != wanted:
+        given = f"{list(rewards.shape)} {rewards.dtype}" if number else type(rewards).__name__
+        raise ValueError(f"grade of {problem.name} gave {given}; expected {wanted} numbers, a reward per response")
+    if not np.isfinite(rewards).all():
+        raise ValueError(
+            f"grade of {problem.name} gave a reward that is NaN or infinite; expected 0 for a wrong response"
+        )
+    return rewards.astype(np.float64)

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from pmdkit.envs.tokens import split
+from pmdkit.envs.tokens.contract import graded
 from pmdkit.envs.tokens.problem import TokenProblem
 from pmdkit.learner import Rollouts
 from pmdkit.randomness import generator
@@ -39,7 +40,7 @@ class TokenTask:
         prompts, responses, mask = (
             tensor.cpu().numpy() for tensor in (rollouts.prompts, rollouts.responses, rollouts.mask)
         )
-        return torch.from_numpy(self.problem.grade(prompts, responses, mask)).to(rollouts.mass.device)
+        return torch.from_numpy(graded(self.problem, prompts, responses, mask)).to(rollouts.mass.device)
 
     def held_out(self, count: int) -> Tensor:
         """[at most count, L] different prompts that no step asks, fewer where there are no more.
