@@ -72,7 +72,8 @@ def explain(problem: Exception) -> tuple[str, int]:
     if isinstance(problem, ValueError):
         return str(problem), 2
     if isinstance(problem, OSError):
-        return f"{problem.strerror or problem}: {problem.filename or 'a file'}; free space or mend it, then --resume", 1
+        where = f" ({problem.filename})" if problem.filename else ""
+        return f"{problem.strerror or problem}{where}; what was saved is intact: mend it, then go on with --resume", 1
     return f"{type(problem).__name__}: {problem}; a bug, most likely: run again with --debug and report the output", 1
 
 
