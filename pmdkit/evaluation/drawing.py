@@ -13,13 +13,15 @@ from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.evaluation.statistics import Draws
 from pmdkit.observe import checkpoint
 from pmdkit.observe.folder import RunFolder
+from pmdkit.planning import build, stored_spec
 from pmdkit.randomness import derive, generator
 from pmdkit.session import Setup
 from pmdkit.spec import Spec
-from pmdkit.training import build, stored_spec
 
 PROBLEMS = 256  # by default; a standard error of 0.03 at a pass rate of one half
 BLOCKS = 1024  # of k draws over all problems, so that few problems are looked at as closely as many
+MOST_DRAWS = 32_768  # on one problem, unless two blocks are more
+MOST_K = 4096
 ROWS = 8192  # drawn at a time, to fit the memory of a laptop
 
 
@@ -62,6 +64,8 @@ def draw(spec: Spec, setup: Setup, k: int, problems: int | None, seed: int) -> D
     for name, value in (("k", k), ("problems", problems)):
         if value is not None and value < 1:
             raise UsageError(f"{name} is {value}; expected an integer >= 1")
+    if k > MOST_K:
+        raise UsageError(f"k is {k}; expected at most {MOST_K}, draws of one attempt")
     if spec.tier == "bandit":
         return bandit_draws(setup.task.bandit, setup, k, problems, seed)  # type: ignore[attr-defined]
     return token_draws(setup.task.problem, setup, k, problems or PROBLEMS, seed)  # type: ignore[attr-defined]
@@ -72,7 +76,7 @@ def bandit_draws(problem: Bandit, setup: Setup, k: int, problems: int | None, se
     if problem.success is None:
         raise UsageError(f"{problem.name} has real rewards and nothing that passes or fails; read reward_last instead")
     contexts = np.arange(problem.contexts)[:problems]
-    given = k * blocks(len(contexts))
+    given = k * blocks(len(contexts), k)
     arms = setup.learner.rollout(torch.from_numpy(contexts), given, derive(seed, "eval")).responses
     answer = arms.numpy().reshape(len(contexts), given)
     chance = generator(seed, "eval", "luck").random(answer.shape)
@@ -83,7 +87,7 @@ def bandit_draws(problem: Bandit, setup: Setup, k: int, problems: int | None, se
 def token_draws(problem: TokenProblem, setup: Setup, k: int, problems: int, seed: int) -> Draws:
     """Responses to held-out prompts, or to all of them where none are held out."""
     prompts = setup.task.held_out(problems)  # type: ignore[attr-defined]
-    given = k * blocks(len(prompts))
+    given = k * blocks(len(prompts), k)
     right, answer = [], []
     for number, some in enumerate(prompts.split(max(1, ROWS // given))):
         rollouts = setup.learner.rollout(some, given, derive(seed, "eval", number))
@@ -96,9 +100,9 @@ def token_draws(problem: TokenProblem, setup: Setup, k: int, problems: int, seed
     )
 
 
-def blocks(problems: int) -> int:
+def blocks(problems: int, k: int) -> int:
     """m, of k draws on each problem: at least 2, to see how far they differ."""
-    return max(2, -(-BLOCKS // problems))
+    return max(2, min(-(-BLOCKS // problems), MOST_DRAWS // k))
 
 
 def said(problem: TokenProblem, responses: NDArray[np.int64], mask: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -28,9 +28,7 @@ class Child:
     began: float
 
 
-def run_all(
-    points: Sequence[Point], folder: Path, jobs: int, say: Callable[[str], None], done: Callable[[], None]
-) -> dict[str, str]:
+def run_all(points: Sequence[Point], folder: Path, jobs: int, say: Callable[[str], None]) -> dict[str, str]:
     """Bring every run to its end; whatever ends this call early stops the children first.
 
     Args:
@@ -38,7 +36,6 @@ def run_all(
         folder: of the sweep.
         jobs: children at a time.
         say: told about each run that ends.
-        done: called after each run that ends, to write down what there is.
 
     Returns:
         Name of each run that failed, and the last line it said.
@@ -63,7 +60,6 @@ def run_all(
                 ended = total - len(waiting) - len(running)
                 left = (time.monotonic() - began) / ended * (total - ended)
                 say(f"{ended}/{total} {told(child, folder, failed)}; about {left:.0f} s left")
-                done()
     finally:
         stop(running)
     return failed

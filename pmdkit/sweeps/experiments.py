@@ -1,4 +1,4 @@
-"""The paper's experiments in miniature, by name: which runs each needs. The budgets were fixed before any was run."""
+"""The paper's experiments in miniature, by name: which runs each needs. Schedules were set for time, not for a ranking."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +36,10 @@ class Experiment:
     def points(self) -> list[Point]:
         """Its runs. Runs that two experiments share have one name, and are run once in one folder."""
         return variants("toy", self.env, list(self.settings.values()), SEEDS, self.fixed)
+
+    def record(self) -> dict[str, Any]:
+        """What its record says about it."""
+        return {"about": self.about, "env": self.env, "settings": self.settings}
 
 
 def schedule(updates: int, stale: int, group: int = 16, batch: int = BATCH) -> Options:

@@ -59,7 +59,7 @@ class Point:
 def expand(
     tier: str, env: str, over: Mapping[str, Sequence[Any]], seeds: Iterable[int], fixed: Mapping[str, Any]
 ) -> list[Point]:
-    """Every combination of the values in `over`, the last key fastest, each with every seed.
+    """Every combination of the values in `over`, the last key fastest, for every seed.
 
     Args:
         tier, env: of all runs.
@@ -75,9 +75,9 @@ def expand(
 def variants(
     tier: str, env: str, settings: Sequence[Options], seeds: Iterable[int], fixed: Mapping[str, Any]
 ) -> list[Point]:
-    """Each setting on top of what is fixed, with every seed."""
-    chosen = list(seeds)
-    return [Point(tier, env, {**fixed, **setting, SEED: seed}) for setting in settings for seed in chosen]
+    """Each setting on top of what is fixed, with every seed. All settings of a seed run before the next seed, so that
+    whatever slows the machine down slows all of them, and an early look is a fair one."""
+    return [Point(tier, env, {**fixed, **setting, SEED: seed}) for seed in seeds for setting in settings]
 
 
 def settle(over: Mapping[str, Sequence[Any]], values: Sequence[Any]) -> Options:
@@ -97,7 +97,8 @@ def parse_over(pairs: Iterable[str]) -> dict[str, list[Any]]:
         if not separator or not key or not text:
             raise UsageError(f"--over got '{pair}'; expected key=v1,v2, such as tau=0.05,0.5")
         keys = [SHORT.get(name, name) for name in key.split("+")]
-        repeated = [name for name in keys if name in "+".join(over).split("+")]
+        taken = "+".join(over).split("+")
+        repeated = [name for i, name in enumerate(keys) if name in taken or name in keys[:i]]
         if repeated or SEED in keys:
             word = repeated[0] if repeated else SEED
             raise UsageError(f"--over names {word} twice; expected each option once, and seeds with --seeds")

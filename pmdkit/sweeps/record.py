@@ -1,17 +1,23 @@
-"""What a sweep keeps: one small JSON with the options, summary and thinned curve of every run."""
+"""What a sweep keeps: one small JSON with the options, summary, thinned curve and gauge of every run.
+
+The summary gains `pass_rate_mean` (over the rollouts of all steps), `log_ratio_min` (over all steps) and
+`ms_per_token_rollout` and `ms_per_token_update`.
+"""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pmdkit.errors import UsageError
 from pmdkit.observe import files, gauge
 from pmdkit.observe.folder import RunFolder, read_json
 from pmdkit.sweeps.grid import Point
 
-CURVE = ("step", "pass_rate", "reward_mean", "log_ratio_min", "response_length", "entropy", "kl")
+CURVE = ("step", "pass_rate", "log_ratio_min", "response_length")
 POINTS = 40  # of a curve: a figure shows no more
-DIGITS = 6
+DIGITS = 6  # of a summary
+CURVE_DIGITS = 4
 
 Entry = dict[str, Any]
 
@@ -35,28 +41,48 @@ def write(path: Path, points: Sequence[Point], folder: Path, failed: Mapping[str
         else:
             reason = failed.get(point.name)
             entries.append({**head, "state": "failed" if reason else "waiting", "reason": reason})
-    sweep = {"format": 1, **about, "runs": entries}
+    sweep = {"format": 1, **about, "config": common(entries), "runs": entries}
+    for entry in entries:
+        if "config" in entry:
+            entry["config"] = {k: v for k, v in entry["config"].items() if k not in sweep["config"]}
     files.replace(path, (json.dumps(sweep, separators=(",", ":"), allow_nan=False) + "\n").encode())
     return sweep
 
 
+def common(entries: Sequence[Entry]) -> Entry:
+    """The resolved options that all finished runs share: they stand once in the record."""
+    configs = [entry["config"] for entry in entries if "config" in entry]
+    first = configs[0] if configs else {}
+    return {k: v for k, v in first.items() if all(k in other and other[k] == v for other in configs)}
+
+
 def digest(run: RunFolder) -> Entry:
-    """Summary, thinned curve, merged gauge and milliseconds per token of a finished run."""
+    """Resolved options, summary, thinned curve and merged gauge of a finished run."""
     rows = run.read_metrics()
     summary = {key: value for key, value in run.read_summary().items() if key != "out"}
     rates = [row["pass_rate"] for row in rows]
-    summary["pass_rate_mean"] = None if None in rates else sum(rates) / len(rates)
     low = [row["log_ratio_min"] for row in rows if row["log_ratio_min"] is not None]
+    summary["pass_rate_mean"] = None if None in rates else sum(rates) / len(rates)
     summary["log_ratio_min"] = min(low) if low else None
+    for phase in ("rollout", "update"):
+        seconds = sum(row[f"seconds_{phase}"] for row in rows)
+        summary[f"ms_per_token_{phase}"] = 1e3 * seconds / summary["tokens"] if summary["tokens"] else None
     kept = thin(len(rows))
-    tokens = summary["tokens"]
-    seconds = {phase: sum(row[f"seconds_{phase}"] for row in rows) for phase in ("rollout", "update")}
     return {
+        "config": dict(flat(run.read_config())),
         "summary": rounded(summary),
-        "curve": {key: [rounded(rows[i][key]) for i in kept] for key in CURVE},
-        "gauge": rounded(gauge.merge(row["gauge"] for row in rows if row["gauge"])),
-        "ms_per_token": {phase: rounded(1e3 * s / tokens) if tokens else None for phase, s in seconds.items()},
+        "curve": {key: [rounded(rows[i][key], CURVE_DIGITS) for i in kept] for key in CURVE},
+        "gauge": rounded(gauge.merge(row["gauge"] for row in rows if row["gauge"]), CURVE_DIGITS),
     }
+
+
+def flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values of nested tables."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
 
 
 def thin(count: int) -> list[int]:
@@ -66,20 +92,20 @@ def thin(count: int) -> list[int]:
     return sorted({round(i * (count - 1) / (POINTS - 1)) for i in range(POINTS)})
 
 
-def rounded(value: Any) -> Any:
-    """Six significant digits, all the way down: more than any interval here can resolve."""
+def rounded(value: Any, digits: int = DIGITS) -> Any:
+    """Significant digits, all the way down: more than any interval here can resolve."""
     if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}")
+        return float(f"{value:.{digits}g}")
     if isinstance(value, dict):
-        return {key: rounded(entry) for key, entry in value.items()}
-    return [rounded(entry) for entry in value] if isinstance(value, list) else value
+        return {key: rounded(entry, digits) for key, entry in value.items()}
+    return [rounded(entry, digits) for entry in value] if isinstance(value, list) else value
 
 
 def read(path: Path) -> Entry:
-    """A sweep that was written down."""
-    from pmdkit.errors import UsageError
-
+    """A sweep that was written down, each finished run with its whole `config`."""
     sweep = read_json(path)
-    if "runs" not in sweep or sweep.get("format") != 1:
+    runs = sweep.get("runs")
+    if sweep.get("format") != 1 or not isinstance(runs, list) or "config" not in sweep:
         raise UsageError(f"{path} is not the record of a sweep; expected a file that pmdkit sweep wrote")
-    return sweep
+    whole = [{**run, "config": {**sweep["config"], **run["config"]}} if "config" in run else run for run in runs]
+    return {**sweep, "runs": whole}

@@ -12,9 +12,10 @@ from pmdkit import theory
 from pmdkit.learner import Rollouts
 from pmdkit.objectives import Groups
 from pmdkit.objectives.credit import credit
+from pmdkit.planning import build, plan
 from pmdkit.session import Setup
 from pmdkit.sweeps.experiments import SEEDS
-from pmdkit.training import build, plan
+from pmdkit.sweeps.record import rounded
 
 Array = NDArray[np.float64]
 
@@ -37,7 +38,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def regimes(seeds: Sequence[int] = SEEDS, passes: Sequence[int] = PASSES, say: Callable[[str], None] = print) -> Any:
+def regimes(
+    seeds: Sequence[int] = SEEDS, passes: Sequence[int] = PASSES, say: Callable[[str], None] = print
+) -> dict[str, Any]:
     r"""Distance of the fitted policy to each law, by passes.
 
     $$ d = \Big(\frac{E_{\pi_{old}}(u - u^\star)^2}{E_{\pi_{old}}\, u^{\star 2}}\Big)^{1/2}, \quad
@@ -52,7 +55,7 @@ def regimes(seeds: Sequence[int] = SEEDS, passes: Sequence[int] = PASSES, say: C
         passes: optimizer steps on the batch, increasing.
         say: told about progress.
     """
-    runs = []
+    runs: list[dict[str, Any]] = []
     for seed in seeds:
         spec, objective = plan("toy", ENV, {**OPTIONS, "run.seed": seed})
         setup = build(spec, objective)[1]
@@ -61,7 +64,7 @@ def regimes(seeds: Sequence[int] = SEEDS, passes: Sequence[int] = PASSES, say: C
             setup.learner.model.load_state_dict(start)  # type: ignore[attr-defined]
             runs.append({"seed": seed, "setting": label, **fit(setup, setting, passes, seed, spec.schedule.lr)})
             say(f"regimes: seed {seed}, {label}, distance {runs[-1]['exact update'][-1]:.3f}")
-    return {"format": 1, "experiment": "regimes", "about": ABOUT, "env": ENV, "passes": list(passes), "runs": runs}
+    return {"format": 1, "about": ABOUT, "env": ENV, "passes": list(passes), "runs": rounded(runs)}
 
 
 def fit(setup: Setup, setting: dict[str, Any], passes: Sequence[int], seed: int, lr: float) -> dict[str, list[float]]:

@@ -123,8 +123,8 @@ class ToyLearner:
             a, b = (list(x[name].shape) if name in x else "absent" for x in (found, wanted))
             if a != b:
                 raise ResumeRefused(
-                    f"the checkpoint is of another model: {name} is {a}; expected {b} by the configuration of this run: "
-                    "put its own checkpoints back, or start again with another --out"
+                    f"the checkpoint is of another model: {name} is {a}; expected {b} by the configuration of this "
+                    "run: put its own checkpoints back, or start again with another --out"
                 )
         weights = {k: v for k, v in found.items() if not k.startswith("reference.")}
         self.model.load_state_dict(weights)

@@ -33,7 +33,7 @@ def fingerprint(folder):
 
 
 def test_modular_sum_against_the_enumerated_probabilities(tmp_path, capsys):
-    """avg@k and pass@k of all 100 prompts are known from the policy: both lie in their intervals. Nothing is written."""
+    """avg@k and pass@k of all 100 prompts are known from the policy: both lie in their intervals. No file changes."""
     run = train("pmd-mean", "toy", "modular-sum", out=tmp_path / "run", **SMALL | {"steps": 8, "prompts": 64})
     _, setup, step, _ = load(run.path)
     prompts = setup.task.held_out(100)
@@ -112,6 +112,7 @@ def test_mistakes_are_one_line(tmp_path, capsys):
         ([tmp_path / "nowhere"], "is no folder"),
         ([tmp_path / "empty"], "holds no config.json"),
         ([tmp_path / "run", "--k", 0], "k is 0; expected an integer >= 1"),
+        ([tmp_path / "run", "--k", 5000], "k is 5000; expected at most 4096"),
         ([tmp_path / "run", "--problems", 0], "problems is 0; expected an integer >= 1"),
         ([tmp_path / "run", "--data", "held-uot"], "did you mean 'held-out'"),
         ([tmp_path / "graded"], "nothing that passes or fails"),
@@ -138,7 +139,7 @@ def test_what_counts_as_the_same_answer():
     rows = [[0, 2, 1, eos], [1, 2, 1, eos], [0, 2, 0, eos], [1, eos, 0, 0], [2, 1, eos, 0], [1, 1, 1, 1]]
     length = torch.tensor([4, 4, 4, 2, 3, 4])
     mask = (torch.arange(5) < length[:, None]).numpy()
-    responses = np.array([row + [eos] for row in rows])
+    responses = np.array([[*row, eos] for row in rows])
     parity = said(make_tokens({"kind": "parity", "length": 2}), responses, mask)
     groups = np.unique(parity, axis=0, return_inverse=True)[1].ravel()
     assert groups[0] == groups[1] == groups[4]

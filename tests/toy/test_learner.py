@@ -1,4 +1,4 @@
-"""The toy learner: exact enumeration, frozen pi_old and pi_ref, the update by hand, and a state that comes back whole."""
+"""The toy learner: exact enumeration, frozen pi_old and pi_ref, the update by hand, a state that comes back whole."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -43,7 +43,7 @@ def gradient(objective, learner, task, rollouts):
 
 @pytest.mark.parametrize("table", [SUM, COPY])
 def test_enumerated_masses_are_the_policy(table):
-    """They sum to one without help (the responses are all there are), and each is the product of its tokens' chances."""
+    """They sum to one unaided (the responses are all there are), and each is the product of its tokens' chances."""
     learner, task = make(table)
     rollouts = learner.rollout(task.prompts(1), None, seed=0)
     raw = rollouts.logp_old.sum(1).exp().view(4, -1)
@@ -99,11 +99,10 @@ def test_ministeps_keep_pi_old():
     assert [len(batch.logp_old) for _, batch, _ in seen] == [16, 16]
     assert (seen[1][2] - seen[1][1].logp_old).abs().max() > 1e-4
     learner.model.load_state_dict(before)
-    for rollouts, batch, now in seen:
+    for rollouts, batch, _ in seen:
         torch.testing.assert_close(learner.logp(rollouts), batch.logp_old, atol=1e-12, rtol=0)
         assert batch.weight.sum().item() == pytest.approx(1, abs=1e-12)  # each averages over its own prompts
     torch.testing.assert_close(seen[0][2], seen[0][1].logp_old, atol=1e-12, rtol=0)
-    assert now.requires_grad is False
 
 
 def test_the_reference_is_the_first_policy_for_ever():
