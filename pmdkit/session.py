@@ -76,7 +76,8 @@ def execute(spec: Spec, objective: Objective, setup: Setup, folder: RunFolder, d
         setup.learner.load_state_dict(state)
     else:
         if setup.prepare is not None:
-            setup.prepare(display.note)
+            with stop_at_once("stopped before the first step, nothing was lost; run again with --resume"):
+                setup.prepare(display.note)
         first = setup.evaluate()
         if setup.prepare is not None:
             checkpoint.save_step(folder.checkpoints, 0, {**setup.learner.state_dict(), "first": first}, spec.run.keep)
@@ -134,21 +135,39 @@ def summarise(spec: Spec, folder: RunFolder, first: Row, last: Row) -> Row:
 
 
 @contextmanager
+def stop_at_once(sentence: str) -> Iterator[None]:
+    """SIGTERM and SIGINT end the block where it stands; phase 0 is computed again on resume."""
+
+    def leave(number: int, frame: Any) -> None:
+        raise Stopped(sentence)
+
+    with handling(leave):
+        yield
+
+
+@contextmanager
 def stop_requests() -> Iterator[threading.Event]:
     """SIGTERM and the first SIGINT ask the run to stop after this step; a second one interrupts at once."""
     stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
 
     def ask(number: int, frame: Any) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with handling(ask):
         yield stop
+
+
+@contextmanager
+def handling(handler: Callable[[int, Any], None]) -> Iterator[None]:
+    """Answer SIGTERM and SIGINT with `handler` for a while; only the main thread of a process can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, old in before.items():
+            signal.signal(number, old)

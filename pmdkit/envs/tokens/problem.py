@@ -35,7 +35,7 @@ class TokenProblem(ABC):
     @property
     @abstractmethod
     def vocabulary(self) -> tuple[str, ...]:
-        """[V] the texts of the tokens, all different, one of them "<eos>"."""
+        """[V] the texts of the tokens, all different, one of them `<eos>`."""
 
     @property
     @abstractmethod
