@@ -65,8 +65,8 @@ class ModelTable(Strict):
     "Width of the residual stream."
     layers: int = 2
     "Blocks."
-    heads: int = 4
-    "Attention heads; the dimension is a multiple of twice their number."
+    heads: int = 2
+    "Attention heads. The dimension is a multiple of twice their number; vLLM wants 32 or more for each."
     path: str | None = None
     "Start from the model in this folder instead of from random weights."
 

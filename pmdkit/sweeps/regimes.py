@@ -14,7 +14,7 @@ from pmdkit.objectives import Groups
 from pmdkit.objectives.credit import credit
 from pmdkit.planning import build, plan
 from pmdkit.session import Setup
-from pmdkit.sweeps.experiments import SEEDS
+from pmdkit.sweeps.experiments import MODEL, SEEDS
 from pmdkit.sweeps.record import rounded
 
 Array = NDArray[np.float64]
@@ -57,7 +57,7 @@ def regimes(
     """
     runs: list[dict[str, Any]] = []
     for seed in seeds:
-        spec, objective = plan("toy", ENV, {**OPTIONS, "run.seed": seed})
+        spec, objective = plan("toy", ENV, {**OPTIONS, **MODEL, "schedule.lr": 1e-3, "run.seed": seed})
         setup = build(spec, objective)[1]
         start = deepcopy(setup.learner.model.state_dict())  # type: ignore[attr-defined]
         for label, setting in SETTINGS.items():

@@ -9,7 +9,7 @@ from pmdkit.objectives import Groups
 from pmdkit.objectives.credit import credit
 from pmdkit.planning import build, plan
 from pmdkit.randomness import derive
-from pmdkit.sweeps.experiments import SEEDS
+from pmdkit.sweeps.experiments import MODEL, SEEDS
 from pmdkit.sweeps.record import rounded
 
 ABOUT = "Milliseconds of CPU time per token, generation and update apart, with 1 to 64 updates per rollout batch."
@@ -54,7 +54,7 @@ def measure(env: str, seed: int, level: int, turns: int) -> dict[str, float]:
         "warm_start.pass_rate": 0.0,
         "run.seed": seed,
     }
-    spec, objective = plan("toy", env, options)
+    spec, objective = plan("toy", env, options | MODEL | {"schedule.lr": 1e-3})
     learner, task = (setup := build(spec, objective)[1]).learner, setup.task
     spent = {"rollout": 0.0, "update": 0.0}
     tokens = 0

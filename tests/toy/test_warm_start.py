@@ -17,7 +17,7 @@ from pmdkit.observe.checkpoint import read, steps
 from pmdkit.observe.console import Silent
 from pmdkit.spec import WarmStartTable
 from pmdkit.toy.model import ModelConfig, Transformer
-from pmdkit.toy.warm_start import warm_start
+from pmdkit.toy.warm_start import LOOK, warm_start
 
 COPY = {"kind": "copy", "length": 2, "symbols": 3}
 STEPS = 80
@@ -42,7 +42,7 @@ def equal(a, b):
 
 def test_it_is_a_function_of_the_seed_and_stops_when_the_target_is_measured():
     first, said = taught()
-    assert said == ["warm start: pass rate 0.500 after 40 supervised steps"]
+    assert said == [f"warm start: pass rate 0.500 after {2 * LOOK} supervised steps"]
     assert equal(first, taught()[0])
     assert not equal(first, taught(seed=2)[0])
     assert not equal(first, taught(rates=(0.0, 0.5))[0])
@@ -58,16 +58,17 @@ def test_a_model_that_is_good_enough_is_left_alone():
 
 
 def test_a_target_out_of_reach_is_an_error():
-    """After max_steps supervised steps, not more: 50 steps are two whole looks and half of a third."""
-    looks = iter([0.0] * 4)
-    with pytest.raises(PmdkitError, match=r"pass rate 0.000, below 0.4, after 50 supervised steps; raise warm_start"):
-        taught(rates=looks, max_steps=50)
+    """After max_steps supervised steps, not more: here two whole looks and a part of a third."""
+    looks, most = iter([0.0] * 4), 2 * LOOK + LOOK // 2
+    with pytest.raises(PmdkitError, match=rf"pass rate 0.000, below 0.4, after {most} supervised steps; raise warm_st"):
+        taught(rates=looks, max_steps=most)
     assert not list(looks)
-    assert taught(rates=(0.0, 0.0, 0.4), max_steps=40)[1] == ["warm start: pass rate 0.400 after 40 supervised steps"]
+    said = taught(rates=(0.0, 0.0, 0.4), max_steps=2 * LOOK)[1]
+    assert said == [f"warm start: pass rate 0.400 after {2 * LOOK} supervised steps"]
 
 
 def test_it_learns_up_to_the_target_and_the_run_goes_on_from_there(tmp_path):
-    """Held-out rows: from chance (4^-4) to 0.4 and at most what 20 more steps add; the summary begins there."""
+    """Held-out rows: from chance (4^-4) to 0.4 and at most what a few more steps add; the summary begins there."""
     run = train("pmd-mean", out=tmp_path / "run", steps=1, **RECIPE)
     assert 0.4 <= run.summary["pass_rate_first"] <= 0.7
     stored = read(tmp_path / "run" / "checkpoints" / "step-0")
