@@ -39,7 +39,7 @@ def one_line(captured, told):
         (["modular-sum", "--group", "1"], "schedule.group is 1 with a baseline that leaves the own response out"),
         (["modular-sum", "--group", "1", "--objective", "rloo"], "raise --group"),
         (["modular-sum", "--ministeps", "129"], "ministeps is 129 for 128 prompts"),
-        (["modular-sum", "--set", "model.dimension=30"], "model.dimension is 30 with 4 heads"),
+        (["modular-sum", "--set", "model.dimension=30"], "model.dimension is 30 with 2 heads"),
         (["modular-sum", "--set", "model.layers=0"], "layers is 0"),
         (["modular-sum", "--set", "model.heads=0"], "heads is 0"),
         (["modular-sum", "--set", "model.dimention=32"], "did you mean 'model.dimension'"),

@@ -166,3 +166,25 @@ def test_kill_9_at_random_moments(tmp_path):
     assert outcome(out) == outcome(whole.path)
     for key in whole.summary.keys() - {"seconds", "out"}:
         assert killed.summary[key] == whole.summary[key], key
+
+
+def test_sigterm_in_the_warm_start_leaves_with_75_and_resumes(tmp_path):
+    """Phase 0 is not checkpointed half way: it is left at once, nothing is lost, and --resume begins it again."""
+    import signal
+    import subprocess
+    import sys
+    import time
+
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "pmdkit", "toy", "addition", "--steps", "1", "--out", str(out)]
+    with open(tmp_path / "log", "w") as log:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
+    deadline = time.monotonic() + 60
+    while not (out / "config.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.5)  # into the warm start, which takes seconds
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 75
+    last = (tmp_path / "log").read_text().splitlines()[-1]
+    assert last == "pmdkit: error: stopped before the first step, nothing was lost; run again with --resume"
+    assert not list((out / "checkpoints").iterdir())
