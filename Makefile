@@ -1,4 +1,5 @@
 # make demo   sets up .venv and runs the tour        make test    sets up what the tests need and runs all of them
+# make fast   the fast tests, minutes                make slow    the others
 # make check  ruff, mypy, import rules               make docs    the site, strict            make tutorials  the lessons
 # PYTHON picks the interpreter that makes .venv; PIP_FLAGS passes options to pip.
 
@@ -8,12 +9,12 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 SOURCES := pyproject.toml constraints.txt
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check fast tutorials docs wheel notebooks bench clean
+.PHONY: demo test check fast slow tutorials docs wheel notebooks bench clean
 
 demo: .venv/installed
 	$(BIN)/pmdkit tour
 
-test: check fast tutorials docs wheel
+test: check fast slow tutorials docs wheel
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .
@@ -22,7 +23,10 @@ check: .venv/installed-dev
 	$(BIN)/lint-imports
 
 fast: .venv/installed-dev
-	$(BIN)/pytest -n 2 -m "not gpu and not vllm"
+	$(BIN)/pytest -n 2 -m "not slow and not gpu and not vllm"
+
+slow: .venv/installed-dev
+	$(BIN)/pytest -n 2 -m slow
 
 tutorials: .venv/installed-dev
 	$(BIN)/pytest -q --nbmake --nbmake-timeout=240 -n 2 tutorials

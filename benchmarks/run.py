@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPTS = ("solver.py", "cold_start.py", "vector_env.py")
+SCRIPTS = ("solver.py", "cold_start.py", "vector_env.py", "toy_sampling.py", "toy_threads.py")
 
 
 def main() -> None:

@@ -29,7 +29,8 @@ class Setup:
         learner, task, schedule: for the loop.
         meter: called once the learner is restored; gives the function that turns a finished step into a row of metrics.
         evaluate: `pass_rate` and `reward` of the current policy on a fixed set of problems.
-        policy: the policy in the tier's own form (bandit: [S, A] probabilities).
+        policy: the policy in the tier's own form (bandit: [S, A] probabilities; toy: the model).
+        prepare: phase 0, before the first evaluation: a supervised warm start. Checkpointed as step 0.
     """
 
     learner: Learner
@@ -38,6 +39,7 @@ class Setup:
     meter: Callable[[], Callable[..., Row]]
     evaluate: Callable[[], dict[str, float | None]]
     policy: Callable[[], Any]
+    prepare: Callable[[Callable[[str], None]], None] | None = None
 
 
 class Display(Protocol):
@@ -51,6 +53,9 @@ class Display(Protocol):
 
     def warn(self, sentence: str) -> None:
         """Something a person should know."""
+
+    def note(self, sentence: str) -> None:
+        """What goes on before the first step."""
 
     def end(self) -> None:
         """After the last step, or when the run ends early."""
@@ -66,11 +71,16 @@ def execute(spec: Spec, objective: Objective, setup: Setup, folder: RunFolder, d
     start, state, warnings = checkpoint.load_newest(folder.checkpoints)
     for warning in warnings:
         display.warn(warning)
-    if start:
+    if state:
         first = state.pop("first")
         setup.learner.load_state_dict(state)
     else:
+        if setup.prepare is not None:
+            with stop_at_once("stopped before the first step, nothing was lost; run again with --resume"):
+                setup.prepare(display.note)
         first = setup.evaluate()
+        if setup.prepare is not None:
+            checkpoint.save_step(folder.checkpoints, 0, {**setup.learner.state_dict(), "first": first}, spec.run.keep)
     folder.rewind(start)
     row_of = setup.meter()
     last = setup.schedule.steps
@@ -125,21 +135,39 @@ def summarise(spec: Spec, folder: RunFolder, first: Row, last: Row) -> Row:
 
 
 @contextmanager
+def stop_at_once(sentence: str) -> Iterator[None]:
+    """SIGTERM and SIGINT end the block where it stands; phase 0 is computed again on resume."""
+
+    def leave(number: int, frame: Any) -> None:
+        raise Stopped(sentence)
+
+    with handling(leave):
+        yield
+
+
+@contextmanager
 def stop_requests() -> Iterator[threading.Event]:
     """SIGTERM and the first SIGINT ask the run to stop after this step; a second one interrupts at once."""
     stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
 
     def ask(number: int, frame: Any) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with handling(ask):
         yield stop
+
+
+@contextmanager
+def handling(handler: Callable[[int, Any], None]) -> Iterator[None]:
+    """Answer SIGTERM and SIGINT with `handler` for a while; only the main thread of a process can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, old in before.items():
+            signal.signal(number, old)

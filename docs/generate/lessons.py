@@ -60,7 +60,7 @@ def execute(notebook: nbformat.NotebookNode, folder: Path) -> nbformat.NotebookN
     """Run all cells; an exception in one stops the build."""
     notebook.cells.insert(0, nbformat.v4.new_code_cell(SETUP))
     place = {"metadata": {"path": str(folder)}}
-    client = NotebookClient(notebook, timeout=120, kernel_name="python3", resources=place)
+    client = NotebookClient(notebook, timeout=300, kernel_name="python3", resources=place)
     client.extra_arguments = ["--log-level=40"]  # errors only: the kernel warns of its local port at every start
     client.execute()
     del notebook.cells[0]

@@ -41,10 +41,10 @@ def setup(spec: "Spec", objective: "Objective") -> "Setup":
 
 def resolve(spec: "Spec", objective: "Objective") -> "Spec":
     """The spec with `update` decided and impossible combinations refused."""
-    from pmdkit.bandit.solution import known
     from pmdkit.envs import make
     from pmdkit.errors import UsageError
     from pmdkit.objectives.traits import traits
+    from pmdkit.population import known
 
     schedule = spec.schedule
     problem = make(spec.env)

@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from pmdkit.bandit import newton, solution
+from pmdkit import population
+from pmdkit.bandit import newton
 from pmdkit.bandit.policy import LinearPolicy, Policy, TablePolicy
 from pmdkit.learner import Rollouts
 from pmdkit.objectives import Objective, total
@@ -36,7 +37,7 @@ class BanditLearner:
         features: Tensor | None = None,
         update: Update = "exact",
         lr: float = 0.05,
-        optimizer: Literal["adam", "sgd"] = "adam",
+        optimizer: Literal["adam", "adamw", "sgd"] = "adam",
         passes: int = 1,
     ) -> None:
         self.version = 0
@@ -44,7 +45,7 @@ class BanditLearner:
         self.policy: Policy = TablePolicy(log_policy) if features is None else LinearPolicy(log_policy, features)
         self.mode = update
         self.passes = passes
-        kinds = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+        kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
         self.optimizer = kinds[optimizer](self.policy.parameters(), lr=lr)
 
     @torch.no_grad()
@@ -110,7 +111,7 @@ class BanditLearner:
         tau = batch.tau.view(shape)[:, 0]
         logp_old = rollouts.logp_old.view(shape)
         logp_ref = self.reference[rollouts.prompts]
-        change = solution.solve(objective, logp_old, logp_ref, batch.advantage.view(shape), tau).log_ratio
+        change = population.solve(objective, logp_old, logp_ref, batch.advantage.view(shape), tau).log_ratio
         self.policy.assign(rollouts.prompts, logp_old + torch.from_numpy(np.ascontiguousarray(change)))
         return report
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pmdkit.bandit import solution
+from pmdkit import population
 from pmdkit.bandit.learner import BanditLearner
 from pmdkit.envs.problem import Bandit
 from pmdkit.learner import Rollouts
@@ -78,26 +78,18 @@ class Meter:
         measured = (new - old).numpy()
         predicted = np.full(measured.shape, np.nan)
         lam = np.full(len(contexts), np.nan)
-        if solution.known(self.objective):
-            exact = solution.solve(self.objective, old, reference, self.reward[contexts], tau)
+        if population.known(self.objective):
+            exact = population.solve(self.objective, old, reference, self.reward[contexts], tau)
             predicted, lam = exact.log_ratio, exact.lam
         columns = {
-            "log_ratio_neg": class_mean(measured, pi, ~right),
-            "theory_log_ratio_neg": class_mean(predicted, pi, ~right),
-            "log_ratio_pos": class_mean(measured, pi, right),
-            "theory_log_ratio_pos": class_mean(predicted, pi, right),
+            "log_ratio_neg": gauge.class_mean(measured, pi, ~right),
+            "theory_log_ratio_neg": gauge.class_mean(predicted, pi, ~right),
+            "log_ratio_pos": gauge.class_mean(measured, pi, right),
+            "theory_log_ratio_pos": gauge.class_mean(predicted, pi, right),
         }
         row: dict[str, Any] = {name: gauge.mean(values) for name, values in columns.items()}
         row["theory_lambda"] = null(float(np.mean(lam)))
         return row | {"gauge": gauge.fill((pi * right).sum(1), columns)}
-
-
-def class_mean(values: np.ndarray, pi: np.ndarray, members: np.ndarray) -> np.ndarray:
-    """[P] mean of `values` under pi within a class of arms; NaN where the class has no mass."""
-    weight = np.where(members, pi, 0.0)
-    mass = weight.sum(1)
-    mean = np.where(members, weight * values, 0.0).sum(1) / np.where(mass > 0, mass, 1.0)
-    return np.where(mass > 0, mean, np.nan)
 
 
 def evaluate(problem: Bandit, learner: BanditLearner) -> dict[str, float | None]:

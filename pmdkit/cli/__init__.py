@@ -12,6 +12,10 @@ from pmdkit.version import __version__
 VERBS = {
     "tour": "Start here: one objective through the tiers, then a picture (seconds).",
     "bandit": "Tier 1: solve a contextual bandit exactly, by regression, or from draws.",
+    "toy": "Tier 2: train a small transformer on a token task.",
+    "eval": "How good a trained policy is: avg@k, pass@k and maj@k with intervals.",
+    "sweep": "A grid of runs over any option, or an experiment of the paper in miniature.",
+    "compare": "Runs side by side: paired by seed, with intervals, as table, CSV or LaTeX.",
     "theory": "What one exact update does to a prompt of a given pass rate.",
     "objectives": "The objectives: names, equations, options.",
     "envs": "The environments on the shelf.",

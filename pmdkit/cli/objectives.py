@@ -19,7 +19,7 @@ def objectives(name: str | None = None, *, json: Annotated[bool, Parameter(negat
     from pmdkit.errors import UsageError
     from pmdkit.nearest import unknown
     from pmdkit.objectives import OBJECTIVES
-    from pmdkit.training import describe
+    from pmdkit.planning import describe
 
     if name is not None and name not in OBJECTIVES:
         raise UsageError(unknown("objective", name, OBJECTIVES))

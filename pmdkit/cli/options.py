@@ -65,6 +65,9 @@ def assignments(pairs: list[str]) -> dict[str, Any]:
         key, separator, text = pair.partition("=")
         if not separator or not key:
             raise UsageError(f"--set got '{pair}'; expected key=value, such as objective.norm=none")
+        if text.strip() == "null":  # what TOML has no word for: --set group=null asks for the full support
+            changes[key.strip()] = None
+            continue
         try:
             changes[key.strip()] = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:

@@ -6,7 +6,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from pmdkit.envs import make
+from pmdkit.envs.scale import reward_scale
 from pmdkit.observe import gauge
 from pmdkit.observe.units import say_tau
 from pmdkit.training import Run
@@ -18,11 +18,11 @@ def report(run: Run, picture: str) -> None:
     summary = run.summary
     console.print()
     console.print(f"[bold]{summary['tier']} {summary['env']}[/bold], {summary['objective']}, {summary['steps']} steps")
-    console.print(say_tau(summary["tau"], make(run.spec.env).scale))
+    console.print(say_tau(summary["tau"], reward_scale(summary["tier"], run.spec.env)))
     table = Table(box=box.SIMPLE, pad_edge=False)
     for name in ("", "before", "after"):
         table.add_column(name, justify="left" if not name else "right")
-    for key, name in (("pass_rate", "pass rate (exact)"), ("reward", "expected reward")):
+    for key, name in (("pass_rate", "pass rate, evaluated"), ("reward", "reward, evaluated")):
         if summary[f"{key}_first"] is not None:
             table.add_row(name, f"{summary[f'{key}_first']:.6g}", f"{summary[f'{key}_last']:.6g}")
     console.print(table)

@@ -10,7 +10,8 @@ def start(tier: str, env: str, options: RunOptions) -> None:
     """Run a spec of a tier, or print what would run."""
     from pmdkit.cli.report import report
     from pmdkit.observe.console import watch
-    from pmdkit.training import launch, plan
+    from pmdkit.planning import plan
+    from pmdkit.training import launch
 
     if options.dry_run:
         spec, _ = plan(tier, env, options.changes())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pmdkit.envs import make
+from pmdkit.envs.scale import reward_scale
 from pmdkit.figures import run_panels
 from pmdkit.figures.style import style
 from pmdkit.observe import gauge
@@ -54,9 +54,8 @@ def run_figure(run: "Run") -> Figure:
 def title(run: "Run") -> str:
     """Environment, objective and temperature, the temperature on both reward scales."""
     spec = run.spec
-    return (
-        f"{spec.tier} {spec.name}, {spec.objective['name']}, {say_tau(spec.objective.get('tau'), make(spec.env).scale)}"
-    )
+    tau = say_tau(spec.objective.get("tau"), reward_scale(spec.tier, spec.env))
+    return f"{spec.tier} {spec.name}, {spec.objective['name']}, {tau}"
 
 
 def describe(run: "Run", rows: run_panels.Rows) -> str:

@@ -1,9 +1,10 @@
-"""The tour's last picture: one objective three ways, and each step's log-ratios beside the theory."""
+"""The tour's last picture: one objective through the tiers, and each first step beside the theory."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pmdkit import theory
@@ -14,56 +15,74 @@ from pmdkit.observe.units import say_tau
 if TYPE_CHECKING:
     from pmdkit.training import Run
 
-LOOKS = {"exactly": (BLUE, "-", "o"), "full expectation": (ORANGE, "--", "s"), "from draws": (VERMILLION, "-.", "^")}
+LOOKS = {
+    "exactly": (BLUE, "-", "o", 4),
+    "full expectation": (ORANGE, "--", "s", 8),
+    "from draws": (VERMILLION, "-.", "^", 5),
+}
+TRANSFORMER = "small transformer"
 
 
 def draw(runs: Mapping[str, "Run"], method: str, tau: float) -> Drawing:
-    """Pass rate over rollout batches, and first-step log-ratios by pass rate, for the runs of a tour.
+    """Pass rates of tier 1, first-step log-ratios beside the theory, and the pass rate of tier 2.
 
     Args:
-        runs: keys of LOOKS to finished bandit runs of the same environment.
+        runs: keys of LOOKS to bandit runs of one environment, TRANSFORMER to a toy run.
         method: "pmd-mean" or "pmd-part", whose curve is the prediction.
         tau: temperature on rewards {0, 1}.
     """
-    data = {}
+    data: dict[str, np.ndarray] = {}
     with style():
-        figure = Figure(figsize=(9.0, 3.8))
-        left, right = figure.subplots(1, 2)
-        for name, run in runs.items():
-            colour, dash, _ = LOOKS[name]
-            rates = np.array([row["pass_rate"] for row in run.metrics] + [run.summary["pass_rate_last"]])
-            data[name] = rates
-            left.plot(np.arange(1, len(rates) + 1), rates, dash, color=colour, label=name)
-        left.set(xscale="log", ylim=(0, 1.03), xlabel="rollout batch", ylabel="pass rate, mean over problems")
-        left.set_title("The same objective, three ways")
+        figure = Figure(figsize=(12.0, 3.8))
+        left, middle, right = figure.subplots(1, 3)
+        curves(left, {name: runs[name] for name in LOOKS}, data)
+        left.set(xscale="log", xlabel="rollout batch", ylabel="pass rate, mean over problems")
+        left.set_title("Tier 1: a table, three ways")
         left.legend(loc="lower right")
-
-        p = np.linspace(0.004, 0.996, 400)
-        exact = theory.binary(p, tau, method)
-        right.axhline(0, color=GREY, linewidth=0.8)
-        right.plot(p, exact.log_ratio_pos, color=RIGHT, label="right, theory")
-        right.plot(p, exact.log_ratio_neg, color=WRONG, linestyle="--", label="wrong, theory")
-        for name, run in runs.items():
-            _, _, marker = LOOKS[name]
-            buckets = run.metrics[0]["gauge"]
-            rate = [b["pass_rate"] for b in buckets]
-            for key, colour in (("log_ratio_pos", RIGHT), ("log_ratio_neg", WRONG)):
-                values = [np.nan if b[key] is None else b[key] for b in buckets]
-                data[f"{name} {key}"] = np.array(values)
-                face = "none" if name == "full expectation" else colour
-                size = {"exactly": 4, "full expectation": 8, "from draws": 5}[name]
-                label = f"first step {name}" if key == "log_ratio_pos" else None
-                right.plot(rate, values, marker, color=colour, markerfacecolor=face, markersize=size, label=label)
-        right.set(xlabel="pass rate of the problem before the step", ylabel=r"$\log\ \pi_{new}/\pi_{old}$, nats")
-        right.set_title(f"One step, {say_tau(tau)}")
-        right.legend(loc="lower left", fontsize=7)
+        first_steps(middle, {name: runs[name] for name in LOOKS}, method, tau, data)
+        middle.set_title(f"One step, {say_tau(tau)}")
+        middle.legend(loc="lower left", fontsize=7)
+        curves(right, {TRANSFORMER: runs[TRANSFORMER]}, data)
+        right.set(xlabel="rollout batch", ylabel="pass rate")
+        right.set_title(f"Tier 2: a small transformer, {runs[TRANSFORMER].spec.name}")
     sentence = (
-        "Left: the exact update needs a few batches, draws need many. Right: a step pushes wrong answers down hard "
-        "only where the pass rate is high; one small step from draws covers little of that way."
+        "Left: the exact update needs a few batches, draws need many. Middle: a step pushes wrong answers down hard "
+        "only where the pass rate is high; one small step from draws covers little of that way. Right: the same "
+        "objective object teaches a transformer from rewards alone."
     )
     alt = (
         "Left, mean pass rate against rollout batch for the exact update, Newton on the full expectation and draws. "
-        "Right, log-ratio of right and wrong responses after the first step against the pass rate before it: points of "
-        "the exact update and of Newton lie on the theory's curves, points from draws are near zero."
+        "Middle, log-ratio of right and wrong responses after the first step against the pass rate before it: points "
+        "of the exact update and of Newton lie on the theory's curves, points from draws are near zero. Right, pass "
+        "rate of a small transformer against rollout batch."
     )
     return Drawing(figure, alt, sentence, data)
+
+
+def curves(ax: Axes, runs: Mapping[str, "Run"], data: dict[str, np.ndarray]) -> None:
+    """Pass rate of every step's rollouts, then the evaluation after the last."""
+    for name, run in runs.items():
+        colour, dash, *_ = LOOKS.get(name, (BLUE, "-"))
+        data[name] = np.array([*(row["pass_rate"] for row in run.metrics), run.summary["pass_rate_last"]])
+        ax.plot(np.arange(1, len(data[name]) + 1), data[name], linestyle=dash, color=colour, label=name)
+    ax.set(ylim=(0, 1.03))
+
+
+def first_steps(ax: Axes, runs: Mapping[str, "Run"], method: str, tau: float, data: dict[str, np.ndarray]) -> None:
+    """Log-ratios of the first step by pass rate, on the theory's curves."""
+    p = np.linspace(0.004, 0.996, 400)
+    exact = theory.binary(p, tau, method)
+    ax.axhline(0, color=GREY, linewidth=0.8)
+    ax.plot(p, exact.log_ratio_pos, color=RIGHT, linestyle="-", label="right, theory")
+    ax.plot(p, exact.log_ratio_neg, color=WRONG, linestyle="--", label="wrong, theory")
+    for name, run in runs.items():
+        _, _, marker, size = LOOKS[name]
+        buckets = run.metrics[0]["gauge"]
+        rates = [bucket["pass_rate"] for bucket in buckets]
+        for key, colour in (("log_ratio_pos", RIGHT), ("log_ratio_neg", WRONG)):
+            values = np.array([np.nan if bucket[key] is None else bucket[key] for bucket in buckets])
+            data[f"{name} {key}"] = values
+            face = "none" if name == "full expectation" else colour
+            label = f"first step {name}" if key == "log_ratio_pos" else None
+            ax.plot(rates, values, marker, color=colour, markerfacecolor=face, markersize=size, label=label)
+    ax.set(xlabel="pass rate of the problem before the step", ylabel=r"$\log\ \pi_{new}/\pi_{old}$, nats")

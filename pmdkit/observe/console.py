@@ -40,6 +40,9 @@ class Silent:
         """A warning still reaches a person."""
         print(f"pmdkit: warning: {sentence}", file=sys.stderr)
 
+    def note(self, sentence: str) -> None:
+        """Nothing."""
+
     def end(self) -> None:
         """Nothing."""
 
@@ -59,6 +62,10 @@ class Log(Silent):
         if row["step"] % self.every == 0 or row["step"] in (1, self.last):
             rate = "" if row["pass_rate"] is None else f"pass rate {row['pass_rate']:.4f}, "
             self.say(f"step {row['step']}/{self.last}: {rate}reward {row['reward_mean']:.4f}")
+
+    def note(self, sentence: str) -> None:
+        """One line."""
+        self.say(sentence)
 
     def say(self, text: str) -> None:
         """One line."""
@@ -109,6 +116,10 @@ class Screen(Silent):
     def warn(self, sentence: str) -> None:
         """Above the table."""
         self.console.print(f"[yellow]pmdkit: warning:[/yellow] {sentence}")
+
+    def note(self, sentence: str) -> None:
+        """A line that stays."""
+        self.console.print(f"[dim]{sentence}[/dim]")
 
     def end(self) -> None:
         """Close the table."""

@@ -50,6 +50,14 @@ def merge(gauges: Iterable[list[Bucket]]) -> list[Bucket]:
     return merged
 
 
+def class_mean(values: Values, pi: Values, members: NDArray[np.bool_]) -> Values:
+    """[P] mean of `values` under pi within a class of arms; NaN where the class has no mass."""
+    weight = np.where(members, pi, 0.0)
+    mass = weight.sum(1)
+    mean = np.where(members, weight * values, 0.0).sum(1) / np.where(mass > 0, mass, 1.0)
+    return np.where(mass > 0, mean, np.nan)
+
+
 def mean(values: Values) -> float | None:
     """Mean of the values that exist, or None."""
     known = values[~np.isnan(values)]

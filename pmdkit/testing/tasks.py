@@ -20,10 +20,10 @@ Roll = Callable[[Tensor, int | None, int], Rollouts]
 def check_task(task: Task, rollout: Roll | None = None, *, group: int = 4, steps: int = 5, seed: int = 0) -> None:
     """Raise an AssertionError with a sentence where a task breaks the contract of the loop.
 
-    The contract: `prompts(step)` is a [P] tensor of integers and `reward(rollouts)` a floating [P, G] tensor, finite
-    wherever mass > 0. Both depend on nothing but the task's seed, the step and the rollouts, so that a resumed run sees
-    what the first one saw; neither touches the global random generators nor what it was given. A reward without
-    randomness follows its rows: shuffled prompts and responses get the same rewards, shuffled.
+    The contract: `prompts(step)` is a [P] tensor of integers, or [P, L] of token ids, and `reward(rollouts)` a floating
+    [P, G] tensor, finite wherever mass > 0. Both depend on nothing but the task's seed, the step and the rollouts, so
+    that a resumed run sees what the first one saw; neither touches the global random generators nor what it was given.
+    A reward without randomness follows its rows: shuffled prompts and responses get the same rewards, shuffled.
 
     Args:
         task: yours.
@@ -49,12 +49,12 @@ def check_task(task: Task, rollout: Roll | None = None, *, group: int = 4, steps
 
 
 def check_prompts(task: Task, steps: int) -> None:
-    """Prompts are [P] integers, the same whenever and in whatever order a step is asked for."""
+    """Prompts are [P] integers or [P, L] token ids, the same whenever and in whatever order a step is asked for."""
     seen = {step: task.prompts(step) for step in range(1, steps + 1)}
     for step, prompts in seen.items():
         assert isinstance(prompts, Tensor), f"prompts({step}) is a {type(prompts).__name__}; expected a tensor [P]"
-        wanted = prompts.ndim == 1 and len(prompts) > 0
-        assert wanted, f"prompts({step}) has shape {list(prompts.shape)}; expected [P] with at least one prompt"
+        wanted = prompts.ndim in (1, 2) and prompts.numel() > 0
+        assert wanted, f"prompts({step}) has shape {list(prompts.shape)}; expected [P] or [P, L], at least one prompt"
         assert prompts.dtype == torch.int64, f"prompts({step}) has dtype {prompts.dtype}; expected torch.int64"
     kept = {step: prompts.clone() for step, prompts in seen.items()}
     for step in reversed(seen):

@@ -80,8 +80,9 @@ def first_only(self, rollouts):
     [
         ({"prompts": lambda self, step: [1, 2]}, "prompts.1. is a list; expected a tensor"),
         ({"prompts": lambda self, step: torch.ones(3)}, "dtype torch.float32; expected torch.int64"),
-        ({"prompts": lambda self, step: torch.ones(3, 1, dtype=torch.long)}, "expected .P. with at least one"),
+        ({"prompts": lambda self, step: torch.ones(3, 1, 1, dtype=torch.long)}, "expected .P. or .P, L., at least"),
         ({"prompts": lambda self, step: torch.arange(0)}, "at least one prompt"),
+        ({"prompts": lambda self, step: torch.ones(3, 0, dtype=torch.long)}, "at least one prompt"),
         ({"prompts": drifting}, "differs when it is asked for again"),
         ({"prompts": lambda self, step: torch.randint(3, (2,))}, "differs when|global random"),
         ({"reward": lambda self, r: Good.reward(self, r).flatten()}, r"reward has shape \[12\] at step 1; expected"),

@@ -41,6 +41,10 @@ def steps(tau, method):
     return int(np.argmax(theory.trajectory(0.001, tau, 200, method) > 0.9))
 
 
+def product(one, other):
+    return sum((a * b).sum().item() for a, b in zip(one, other, strict=True))
+
+
 SLIPS = [
     ("101_simplex", lambda pi, reward: np.eye(len(pi))[np.argmax(reward)], "corner"),
     ("101_simplex", lambda pi, reward: pi * np.maximum(reward - pi @ reward, 0), "sum to"),
@@ -53,6 +57,22 @@ SLIPS = [
     ("103_hidden_regulariser", lambda p, eta: -p / np.log(1 - eta), "small-tau formula"),
     ("103_hidden_regulariser", lambda p, eta: p, "Solve the law"),
     ("103_hidden_regulariser", lambda p, eta: 0.05, "one positive tau per pass rate"),
+    ("201_table_to_sequence", lambda f, g, lr: lr * product(f, g), "the sign is not"),
+    ("201_table_to_sequence", lambda f, g, lr: -product(f, g), "How long is the step"),
+    ("201_table_to_sequence", lambda f, g, lr: -lr * (product(f, f) * product(g, g)) ** 0.5, "product of norms"),
+    ("201_table_to_sequence", lambda f, g, lr: [0.0, 0.0], "Expected one number"),
+    ("201_table_to_sequence", lambda f, g, lr: 0.0, "The step moved it by"),
+    ("202_learning_to_reason", lambda p, group: (1 - p**group - (1 - p) ** group).mean(), "something to say"),
+    ("202_learning_to_reason", lambda p, group: 0.0, "Counted"),
+    ("202_learning_to_reason", lambda p, group: p**group + (1 - p) ** group, "average over prompts"),
+    ("202_learning_to_reason", lambda p, group: p.mean() ** group + (1 - p.mean()) ** group, "average difficulty"),
+    ("202_learning_to_reason", lambda p, group: ((1 - p) ** group).mean(), "all wrong"),
+    ("202_learning_to_reason", lambda p, group: (p**group).mean(), "all right"),
+    ("203_staleness", lambda f, e, u, m: (f / m + e + u) / (f + e + u), "Upside down"),
+    ("203_staleness", lambda f, e, u, m: (f + e) / (f / m + e), "generation alone"),
+    ("203_staleness", lambda f, e, u, m: (f + e + u) / (f + m * (e + u)), "times per batch"),
+    ("203_staleness", lambda f, e, u, m: m, "paid once per batch"),
+    ("203_staleness", lambda f, e, u, m: 1.0, "Added up"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Which objectives have a known population solution, and what it is on the full support of a batch of contexts."""
+"""Which objectives have a known population solution, and what it is for a batch of groups, in every tier."""
 
 from dataclasses import dataclass
 
@@ -23,8 +23,15 @@ def known(objective: Objective) -> bool:
     return traits(objective).population is not None
 
 
-def solve(objective: Objective, logp_old: Tensor, logp_ref: Tensor, reward: Tensor, tau: Tensor) -> Solution:
-    """The minimiser over all policies of the expected loss. Arms are one token long, so every length rule agrees.
+def solve(
+    objective: Objective,
+    logp_old: Tensor,
+    logp_ref: Tensor,
+    reward: Tensor,
+    tau: Tensor,
+    length: Tensor | None = None,
+) -> Solution:
+    """The minimiser over all policies of the expected loss.
 
     Args:
         objective: one that is `known`.
@@ -32,6 +39,7 @@ def solve(objective: Objective, logp_old: Tensor, logp_ref: Tensor, reward: Tens
         logp_ref: [P, A] the reference policy, the anchor of objectives that use one.
         reward: [P, A] expected rewards, or advantages: a shift per row changes nothing.
         tau: [P] temperatures.
+        length: [P, A] tokens, where responses differ in length; norm "length" then has a solution of its own.
 
     Returns:
         log pi_new/pi_old and lambda.
@@ -40,7 +48,9 @@ def solve(objective: Objective, logp_old: Tensor, logp_ref: Tensor, reward: Tens
     anchor = logp_ref if facts.uses_reference else logp_old
     log_pi, rewards, temperatures = (x.detach().double().numpy() for x in (anchor, reward, tau))
     if facts.population == "pmd_mean":
-        mean = theory.pmd_mean(reward=rewards, tau=temperatures, log_pi=log_pi)
+        weigh = length is not None and objective.norm == "length"
+        size = length.detach().double().numpy() if weigh and length is not None else None
+        mean = theory.pmd_mean(reward=rewards, tau=temperatures, log_pi=log_pi, length=size)
         return Solution(mean.log_ratio, mean.lam)
     part = theory.pmd_part(reward=rewards, tau=temperatures, log_pi=log_pi)
     return Solution(part.log_ratio + (anchor - logp_old).detach().numpy(), np.full(len(rewards), np.nan))

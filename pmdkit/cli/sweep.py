@@ -1,0 +1,158 @@
+"""`pmdkit sweep TIER ENV`: a grid over any option, or a named experiment of the paper."""
+
+import json as to_json
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from pmdkit.sweeps.grid import Point
+
+ALONE = ("regimes", "speed")  # experiments that are no grid of runs
+Texts = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
+
+
+def sweep(
+    tier: str | None = None,
+    env: str | None = None,
+    /,
+    *,
+    over: Texts = None,
+    seeds: int = 5,
+    set: Texts = None,
+    experiment: str | None = None,
+    out: Path | None = None,
+    jobs: int = 1,
+    resume: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(negative="")] = False,
+    dry_run: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Run every combination of options with every seed, each in a process of its own with one thread.
+
+    What comes out is kept in OUT/sweep.json (OUT/EXPERIMENT.json of an experiment); pmdkit compare OUT reads it. Ctrl-C
+    stops the runs; the same command with --resume goes on: finished runs are skipped, started ones resumed.
+
+    Args:
+        tier: bandit or toy.
+        env: a spec on the shelf, or a .toml file.
+        over: options and their values: --over objective=pmd-mean,grpo tau=0.05,0.5. Joined options move together:
+            --over prompts+ministeps=32+1,512+16.
+        seeds: how many: 0 to SEEDS - 1.
+        set: options that all runs share: --set steps=20 objective.norm=none.
+        experiment: one by name instead of TIER and ENV; any unknown name lists them.
+        out: folder of the sweep; by default the next number under runs/.
+        jobs: runs at a time.
+        resume: go on with the sweep in --out.
+        json: print the record as one JSON value.
+        dry_run: print the runs; start nothing.
+    """
+    from pmdkit.errors import PmdkitError
+    from pmdkit.observe.folder import fresh
+    from pmdkit.sweeps import sweep as room
+
+    if experiment in ALONE:
+        alone(experiment, out, json)
+        return
+    if experiment is not None:
+        name, points, about = named(experiment, tier, over, set)
+    else:
+        name, points, about = grid(tier, env, over, seeds, set)
+    if dry_run:
+        print(to_json.dumps([{"name": point.name, "options": point.options} for point in points], indent=2))
+        return
+    room.check(points, jobs)
+    place = fresh(None, f"{name}-sweep").path if out is None else out
+    result = room.sweep(points, place, name, about, jobs=jobs, resume=resume, say=tell)
+    failed = [run for run in result["runs"] if run["state"] == "failed"]
+    if json:
+        print(to_json.dumps(result))
+    else:
+        present(name, place, drawn=experiment is not None and not failed)
+    if failed:
+        told = f"{len(failed)} of {len(result['runs'])} runs failed, the first with: {failed[0]['reason']}"
+        raise PmdkitError(f"{told}; mend it and run again with --resume, which tries only those again")
+
+
+def present(name: str, place: Path, drawn: bool) -> None:
+    """What came out, and where it is."""
+    from pmdkit.cli.compare import show
+    from pmdkit.sweeps.collect import collect
+    from pmdkit.sweeps.compare import compare
+
+    entries, _ = collect([place / f"{name}.json"])
+    show(compare(entries), "pass_rate_last")
+    print(f"sweep: {place / f'{name}.json'}" + (f"   picture: {picture(name, place)}" if drawn else ""))
+
+
+def grid(
+    tier: str | None, env: str | None, over: list[str] | None, seeds: int, set: list[str] | None
+) -> "tuple[str, list[Point], dict[str, Any]]":
+    """The sweep of the command line."""
+    from pmdkit.cli.options import assignments
+    from pmdkit.errors import UsageError
+    from pmdkit.sweeps.grid import SHORT, expand, parse_over
+
+    if tier is None or env is None:
+        raise UsageError(
+            "sweep got no TIER and ENV; expected both, such as: pmdkit sweep toy modular-sum --over tau=1,2"
+        )
+    if seeds < 1:
+        raise UsageError(f"--seeds is {seeds}; expected an integer >= 1")
+    varied = parse_over(over or [])
+    fixed = {SHORT.get(key, key): value for key, value in assignments(set or []).items()}
+    for key in fixed:
+        if key in "+".join(varied).split("+"):
+            raise UsageError(f"{key} is both in --over and in --set; expected it in one of them")
+    points = expand(tier, env, varied, range(seeds), fixed)
+    return "sweep", points, {"over": list(varied), "set": fixed}
+
+
+def named(
+    experiment: str, tier: str | None, over: list[str] | None, set: list[str] | None
+) -> "tuple[str, list[Point], dict[str, Any]]":
+    """An experiment by its name."""
+    from pmdkit.errors import UsageError
+    from pmdkit.nearest import unknown
+    from pmdkit.sweeps.experiments import EXPERIMENTS
+
+    if experiment not in EXPERIMENTS:
+        raise UsageError(unknown("experiment", experiment, [*EXPERIMENTS, *ALONE]))
+    if tier is not None or over or set:
+        raise UsageError(
+            "--experiment has its own tier, environment and options; leave TIER, ENV, --over and --set out"
+        )
+    chosen = EXPERIMENTS[experiment]
+    return experiment, chosen.points(), chosen.record()
+
+
+def alone(name: str, out: Path | None, json: bool) -> None:
+    """An experiment that is no grid of runs: computed here in minutes, in one process, and not resumed."""
+    import torch
+
+    from pmdkit.errors import UsageError
+    from pmdkit.observe import files
+    from pmdkit.observe.folder import fresh, make
+
+    place = fresh(None, f"{name}-sweep").path if out is None else make(out)
+    path = place / f"{name}.json"
+    if path.exists():
+        raise UsageError(f"output {path} exists; nothing was changed: give another --out")
+    torch.set_num_threads(1)
+    result = getattr(import_module(f"pmdkit.sweeps.{name}"), name)(say=tell)
+    files.replace(path, to_json.dumps(result, separators=(",", ":")).encode() + b"\n")
+    print(to_json.dumps(result) if json else f"sweep: {path}   picture: {picture(name, place)}")
+
+
+def picture(name: str, folder: Path) -> str:
+    """Draw the picture of a finished experiment; returns the path of the PNG."""
+    from pmdkit.sweeps.pictures import draw
+
+    return str(draw(name, folder).save(folder / "figures" / name)[0])
+
+
+def tell(sentence: str) -> None:
+    """Progress, on stderr."""
+    print(f"pmdkit: {sentence}", file=sys.stderr, flush=True)

@@ -1,0 +1,139 @@
+"""The paper's experiments in miniature, by name: which runs each needs. Budgets were set for time, not for ranks."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pmdkit.sweeps.grid import Options, Point, variants
+
+SEEDS = range(5)
+BATCH = 32  # prompts per update, as in the paper: with 16 responses each, 512 sequences
+STALE = 16  # updates per rollout batch, as in the paper
+METHODS: dict[str, Options] = {
+    "pmd-mean": {"objective.name": "pmd-mean", "objective.tau": 0.05},
+    "pmd-part": {"objective.name": "pmd-part", "objective.tau": 0.05},
+    "grpo": {"objective.name": "grpo"},
+    "gspo": {"objective.name": "gspo"},
+}
+# pinned, so that the stored results stay those of these names when a recipe on the shelf changes
+MODEL: Options = {"model.dimension": 64, "model.heads": 4}
+QUIET: Options = {"run.keep": 1, "run.checkpoint_every": 50, "schedule.lr": 1e-3, **MODEL}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A sweep with a name.
+
+    Attributes:
+        about: the claim of the paper that it looks at.
+        env: of tier 2.
+        settings: what differs between its curves, by label.
+        fixed: what all runs share.
+    """
+
+    about: str
+    env: str
+    settings: dict[str, Options]
+    fixed: Options
+
+    def points(self) -> list[Point]:
+        """Its runs. Runs that two experiments share have one name, and are run once in one folder."""
+        return variants("toy", self.env, list(self.settings.values()), SEEDS, self.fixed)
+
+    def record(self) -> dict[str, Any]:
+        """What its record says about it."""
+        return {"about": self.about, "env": self.env, "settings": self.settings}
+
+
+def schedule(updates: int, stale: int, group: int = 16, batch: int = BATCH) -> Options:
+    """`updates` updates of `batch` prompts, `stale` of them on each rollout batch."""
+    return {
+        "schedule.steps": updates // stale,
+        "schedule.prompts": batch * stale,
+        "schedule.ministeps": stale,
+        "schedule.group": group,
+    }
+
+
+def methods(updates: int, stale: int, batch: int) -> dict[str, Options]:
+    """Every method with the same prompts, draws and updates; RLOO rolls out anew for each update."""
+    common = {name: {**method, **schedule(updates, stale, batch=batch)} for name, method in METHODS.items()}
+    return common | {"rloo": {"objective.name": "rloo", **schedule(updates, 1, batch=batch)}}
+
+
+def over(method: str, key: str, values: tuple[Any, ...]) -> dict[str, Options]:
+    """One method with one option swept, at the standard schedule."""
+    short = key.rpartition(".")[2]
+    return {f"{method} {short}={v}": {**METHODS[method], key: v, **schedule(UPDATES, STALE)} for v in values}
+
+
+UPDATES = 320
+TAUS = (0.005, 0.05, 0.5, 2.0)
+
+EXPERIMENTS = {
+    "training-curves": Experiment(
+        "PMD-mean against PMD-part, GRPO, GSPO and on-policy RLOO at the same prompts, draws and updates.",
+        "modular-sum",
+        methods(UPDATES, STALE, BATCH),
+        QUIET,
+    ),
+    "tau": Experiment(
+        "PMD-mean and PMD-part over four decades of temperature.",
+        "modular-sum",
+        over("pmd-mean", "objective.tau", TAUS) | over("pmd-part", "objective.tau", TAUS),
+        QUIET,
+    ),
+    "staleness": Experiment(
+        "PMD-mean with 1, 4, 16, 64 updates per rollout batch, GRPO with 16, 64, at the same number of updates.",
+        "modular-sum",
+        {
+            f"{method} {stale}": {**METHODS[method], **schedule(UPDATES, stale)}
+            for method, levels in (("pmd-mean", (1, 4, 16, 64)), ("grpo", (16, 64)))
+            for stale in levels
+        },
+        QUIET,
+    ),
+    "sequence": Experiment(
+        "The methods of training-curves on a task with a chain of thought of up to 15 tokens.",
+        "parity",
+        methods(120, 4, 16),
+        QUIET,
+    ),
+    "group-size": Experiment(
+        "PMD-mean and PMD-part with 4, 16 and 64 draws per prompt, the number of draws per update held fixed.",
+        "modular-sum",
+        {
+            f"{m} {g}": {**METHODS[m], **schedule(UPDATES, STALE, g, BATCH * 16 // g)}
+            for m in ("pmd-mean", "pmd-part")
+            for g in (4, 16, 64)
+        },
+        QUIET,
+    ),
+    "clamp": Experiment(
+        "PMD-part with the exact leave-one-out partition, and with the floor of the authors' code.",
+        "modular-sum",
+        over("pmd-part", "objective.tau", (0.005,))
+        | {
+            "pmd-part target_cap=18.42": {
+                "objective.name": "pmd-part",
+                "objective.tau": 0.005,
+                "objective.target_cap": 18.42,
+                **schedule(UPDATES, STALE),
+            }
+        },
+        QUIET,
+    ),
+    "half": Experiment(
+        "PMD-mean with and without its factor 1/2.",
+        "modular-sum",
+        {"pmd-mean half": {**METHODS["pmd-mean"], **schedule(UPDATES, STALE)}}
+        | over("pmd-mean", "objective.scale", ("paper",)),
+        QUIET,
+    ),
+    "baseline": Experiment(
+        "PMD-mean with the own reward left out of the baseline, and kept in (Kimi K1.5).",
+        "modular-sum",
+        {"loo": {**METHODS["pmd-mean"], **schedule(UPDATES, STALE)}}
+        | over("pmd-mean", "objective.baseline", ("mean",)),
+        QUIET,
+    ),
+}

@@ -1,0 +1,120 @@
+"""Which runs a sweep has: every combination of the swept options, times the seeds. Running them is children.py."""
+
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from pmdkit.errors import UsageError
+
+SHORT = {
+    "objective": "objective.name",
+    "tau": "objective.tau",
+    "norm": "objective.norm",
+    "steps": "schedule.steps",
+    "prompts": "schedule.prompts",
+    "group": "schedule.group",
+    "ministeps": "schedule.ministeps",
+    "passes": "schedule.passes",
+    "lr": "schedule.lr",
+    "seed": "run.seed",
+}
+SEED = "run.seed"
+NAME_LENGTH = 120  # characters of the options in a folder's name; file systems take 255 bytes
+
+Options = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a sweep.
+
+    Attributes:
+        tier, env: as on the command line.
+        options: dotted keys to values, the seed among them.
+    """
+
+    tier: str
+    env: str
+    options: Options
+
+    @property
+    def seed(self) -> int:
+        """Of the run."""
+        return int(self.options[SEED])
+
+    @property
+    def name(self) -> str:
+        """Of its folder: readable, and the same for the same options in any sweep."""
+        whole = json.dumps([self.tier, self.env, self.options], sort_keys=True)
+        short = "-".join(f"{key.rpartition('.')[2]}_{value}" for key, value in sorted(self.options.items()))
+        readable = re.sub(r"[^A-Za-z0-9._-]", "", short.removeprefix("name_"))[:NAME_LENGTH]
+        return f"{readable}-{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
+
+
+def expand(
+    tier: str, env: str, over: Mapping[str, Sequence[Any]], seeds: Iterable[int], fixed: Mapping[str, Any]
+) -> list[Point]:
+    """Every combination of the values in `over`, the last key fastest, for every seed.
+
+    Args:
+        tier, env: of all runs.
+        over: dotted key to its values. Keys joined by + move together: {"schedule.prompts+schedule.ministeps":
+            [(32, 1), (512, 16)]} is two settings, not four.
+        seeds: of the runs.
+        fixed: options that all runs share.
+    """
+    settings = [settle(over, values) for values in product(*over.values())]
+    return variants(tier, env, settings, seeds, fixed)
+
+
+def variants(
+    tier: str, env: str, settings: Sequence[Options], seeds: Iterable[int], fixed: Mapping[str, Any]
+) -> list[Point]:
+    """Each setting on top of what is fixed, with every seed. All settings of a seed run before the next seed, so that
+    whatever slows the machine down slows all of them, and an early look is a fair one."""
+    return [Point(tier, env, {**fixed, **setting, SEED: seed}) for seed in seeds for setting in settings]
+
+
+def settle(over: Mapping[str, Sequence[Any]], values: Sequence[Any]) -> Options:
+    """The options of one combination, joined keys taken apart."""
+    options: Options = {}
+    for key, value in zip(over, values, strict=True):
+        keys = key.split("+")
+        options |= dict(zip(keys, value if len(keys) > 1 else [value], strict=True))
+    return options
+
+
+def parse_over(pairs: Iterable[str]) -> dict[str, list[Any]]:
+    """`key=v1,v2` texts of the command line; short names become dotted keys, values are read as TOML."""
+    over: dict[str, list[Any]] = {}
+    for pair in pairs:
+        key, separator, text = pair.partition("=")
+        if not separator or not key or not text:
+            raise UsageError(f"--over got '{pair}'; expected key=v1,v2, such as tau=0.05,0.5")
+        keys = [SHORT.get(name, name) for name in key.split("+")]
+        taken = "+".join(over).split("+")
+        repeated = [name for i, name in enumerate(keys) if name in taken or name in keys[:i]]
+        if repeated or SEED in keys:
+            word = repeated[0] if repeated else SEED
+            raise UsageError(f"--over names {word} twice; expected each option once, and seeds with --seeds")
+        rows = []
+        for item in text.split(","):
+            parts = [value(part) for part in (item.split("+") if len(keys) > 1 else [item])]
+            if len(parts) != len(keys):
+                raise UsageError(f"--over got '{item}' for {key}; expected {len(keys)} values joined by +")
+            rows.append(tuple(parts) if len(keys) > 1 else parts[0])
+        over["+".join(keys)] = rows
+    return over
+
+
+def value(text: str) -> Any:
+    """A TOML value, or plain text where it is none."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

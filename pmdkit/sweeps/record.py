@@ -1,0 +1,111 @@
+"""What a sweep keeps: one small JSON with the options, summary, thinned curve and gauge of every run.
+
+The summary gains `pass_rate_mean` (over the rollouts of all steps), `log_ratio_min` (over all steps) and
+`ms_per_token_rollout` and `ms_per_token_update`.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pmdkit.errors import UsageError
+from pmdkit.observe import files, gauge
+from pmdkit.observe.folder import RunFolder, read_json
+from pmdkit.sweeps.grid import Point
+
+CURVE = ("step", "pass_rate", "log_ratio_min", "response_length")
+POINTS = 40  # of a curve: a figure shows no more
+DIGITS = 6  # of a summary
+CURVE_DIGITS = 4
+
+Entry = dict[str, Any]
+
+
+def write(path: Path, points: Sequence[Point], folder: Path, failed: Mapping[str, str], about: Entry) -> Entry:
+    """Write down every run of a sweep as far as it got, and return it.
+
+    Args:
+        path: of the JSON file.
+        points: the runs of the sweep.
+        folder: where its runs/ are.
+        failed: name to sentence.
+        about: what else the file says of the sweep as a whole.
+    """
+    entries = []
+    for point in {point.name: point for point in points}.values():
+        run = RunFolder(folder / "runs" / point.name)
+        head = {"name": point.name, "tier": point.tier, "env": point.env, "seed": point.seed, "options": point.options}
+        if run.finished:
+            entries.append({**head, "state": "finished", **digest(run)})
+        else:
+            reason = failed.get(point.name)
+            entries.append({**head, "state": "failed" if reason else "waiting", "reason": reason})
+    sweep = {"format": 1, **about, "config": common(entries), "runs": entries}
+    for entry in entries:
+        if "config" in entry:
+            entry["config"] = {k: v for k, v in entry["config"].items() if k not in sweep["config"]}
+    files.replace(path, (json.dumps(sweep, separators=(",", ":"), allow_nan=False) + "\n").encode())
+    return sweep
+
+
+def common(entries: Sequence[Entry]) -> Entry:
+    """The resolved options that all finished runs share: they stand once in the record."""
+    configs = [entry["config"] for entry in entries if "config" in entry]
+    first = configs[0] if configs else {}
+    return {k: v for k, v in first.items() if all(k in other and other[k] == v for other in configs)}
+
+
+def digest(run: RunFolder) -> Entry:
+    """Resolved options, summary, thinned curve and merged gauge of a finished run."""
+    rows = run.read_metrics()
+    summary = {key: value for key, value in run.read_summary().items() if key != "out"}
+    rates = [row["pass_rate"] for row in rows]
+    low = [row["log_ratio_min"] for row in rows if row["log_ratio_min"] is not None]
+    summary["pass_rate_mean"] = None if None in rates else sum(rates) / len(rates)
+    summary["log_ratio_min"] = min(low) if low else None
+    for phase in ("rollout", "update"):
+        seconds = sum(row[f"seconds_{phase}"] for row in rows)
+        summary[f"ms_per_token_{phase}"] = 1e3 * seconds / summary["tokens"] if summary["tokens"] else None
+    kept = thin(len(rows))
+    return {
+        "config": dict(flat(run.read_config())),
+        "summary": rounded(summary),
+        "curve": {key: [rounded(rows[i][key], CURVE_DIGITS) for i in kept] for key in CURVE},
+        "gauge": rounded(gauge.merge(row["gauge"] for row in rows if row["gauge"]), CURVE_DIGITS),
+    }
+
+
+def flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values of nested tables."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
+def thin(count: int) -> list[int]:
+    """Evenly spaced indices, first and last among them."""
+    if count <= POINTS:
+        return list(range(count))
+    return sorted({round(i * (count - 1) / (POINTS - 1)) for i in range(POINTS)})
+
+
+def rounded(value: Any, digits: int = DIGITS) -> Any:
+    """Significant digits, all the way down: more than any interval here can resolve."""
+    if isinstance(value, float):
+        return float(f"{value:.{digits}g}")
+    if isinstance(value, dict):
+        return {key: rounded(entry, digits) for key, entry in value.items()}
+    return [rounded(entry, digits) for entry in value] if isinstance(value, list) else value
+
+
+def read(path: Path) -> Entry:
+    """A sweep that was written down, each finished run with its whole `config`."""
+    sweep = read_json(path)
+    runs = sweep.get("runs")
+    if sweep.get("format") != 1 or not isinstance(runs, list) or "config" not in sweep:
+        raise UsageError(f"{path} is not the record of a sweep; expected a file that pmdkit sweep wrote")
+    whole = [{**run, "config": {**sweep["config"], **run["config"]}} if "config" in run else run for run in runs]
+    return {**sweep, "runs": whole}

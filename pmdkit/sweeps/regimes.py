@@ -1,0 +1,123 @@
+"""The regime map: one frozen batch fitted for ever more passes, and which law the fitted policy then obeys."""
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pmdkit import theory
+from pmdkit.learner import Rollouts
+from pmdkit.objectives import Groups
+from pmdkit.objectives.credit import credit
+from pmdkit.planning import build, plan
+from pmdkit.session import Setup
+from pmdkit.sweeps.experiments import MODEL, SEEDS
+from pmdkit.sweeps.record import rounded
+
+Array = NDArray[np.float64]
+
+ENV = "copy"  # rows of 3 symbols: 31 responses of 1 to 4 tokens, every expectation exact, from chance, p = 1/81
+DRAWS = 64  # per prompt: 0.8 right ones on average
+PROMPTS = 3
+OPTIONS: dict[str, Any] = {"env.length": 3, "schedule.group": DRAWS, "model.dimension": 32}
+PASSES = tuple(2**k for k in range(12))
+ABOUT = "Passes over one frozen batch: when the fitted policy obeys Theorem 1, the length-weighted law, or neither."
+TAU = 0.05
+SETTINGS: dict[str, dict[str, Any]] = {
+    f"{source}, {name} {norm}": {"source": source, "name": name, "norm": norm}
+    for source, name, norm in (
+        ("full support", "pmd-mean", "none"),
+        ("full support", "pmd-mean", "length"),
+        ("full support", "pmd-part", "length"),
+        ("draws", "pmd-mean", "length"),
+        ("draws", "pmd-part", "length"),
+    )
+}
+
+
+def regimes(
+    seeds: Sequence[int] = SEEDS, passes: Sequence[int] = PASSES, say: Callable[[str], None] = print
+) -> dict[str, Any]:
+    r"""Distance of the fitted policy to each law, by passes.
+
+    $$ d = \Big(\frac{E_{\pi_{old}}(u - u^\star)^2}{E_{\pi_{old}}\, u^{\star 2}}\Big)^{1/2}, \quad
+       u = \log\tfrac{\pi}{\pi_{old}} $$
+
+    u* is the exact update (Theorem 1, PMD-part: Boltzmann) or Theorem 1's length-weighted form. 0 is the law itself, 1
+    is pi_old. `pass_rate` is that of the fitted policy on the prompts of the batch; `right` and `wrong` are the mean
+    log-ratios of such responses over those of the exact update, the share of the way that was gone.
+
+    Args:
+        seeds: of the model, the prompts and the draws.
+        passes: optimizer steps on the batch, increasing.
+        say: told about progress.
+    """
+    runs: list[dict[str, Any]] = []
+    for seed in seeds:
+        spec, objective = plan("toy", ENV, {**OPTIONS, **MODEL, "schedule.lr": 1e-3, "run.seed": seed})
+        setup = build(spec, objective)[1]
+        start = deepcopy(setup.learner.model.state_dict())  # type: ignore[attr-defined]
+        for label, setting in SETTINGS.items():
+            setup.learner.model.load_state_dict(start)  # type: ignore[attr-defined]
+            runs.append({"seed": seed, "setting": label, **fit(setup, setting, passes, seed, spec.schedule.lr)})
+            say(f"regimes: seed {seed}, {label}, distance {runs[-1]['exact update'][-1]:.3f}")
+    return {"format": 1, "about": ABOUT, "env": ENV, "passes": list(passes), "runs": rounded(runs)}
+
+
+def fit(setup: Setup, setting: dict[str, Any], passes: Sequence[int], seed: int, lr: float) -> dict[str, list[float]]:
+    """Fit one frozen batch; measure after each number of passes."""
+    from pmdkit.objectives.load import load_objective
+
+    learner: Any = setup.learner
+    learner.optimizer = type(learner.optimizer)(learner.model.parameters(), lr=lr)
+    objective = load_objective(setting["name"], tau=TAU, norm=setting["norm"])
+    prompts = countable(setup)
+    support = learner.rollout(prompts, None, seed)
+    batch_rows = support if setting["source"] == "full support" else learner.rollout(prompts, DRAWS, seed)
+    groups = Groups(setup.task.reward(batch_rows), batch_rows.mass, batch_rows.sampled)
+    batch = credit(objective, groups, batch_rows.logp_old, batch_rows.mask, None, batch_rows.width)
+    reward, pi = setup.task.reward(support).double().numpy(), support.mass.double().numpy()
+    laws = solutions(support, setting["name"], reward, pi)
+    curves: dict[str, list[float]] = {name: [] for name in (*laws, "pass_rate", "right", "wrong")}
+    done = 0
+    for count in passes:
+        for _ in range(count - done):
+            learner.update(objective, batch_rows, batch)
+        done = count
+        u = change(learner, support)
+        for name, law in laws.items():
+            curves[name].append(float(np.sqrt((pi * (u - law) ** 2).sum() / (pi * law**2).sum())))
+        first = next(iter(laws.values()))
+        for name, members in (("right", reward > 0.5), ("wrong", reward < 0.5)):
+            weight = np.where(members, pi, 0.0)
+            curves[name].append(float((weight * u).sum() / (weight * first).sum()))
+        curves["pass_rate"].append(float((pi * np.exp(u) * reward).sum(1).mean()))
+    return curves
+
+
+def countable(setup: Setup) -> torch.Tensor:
+    """[P, L] prompts that are not one symbol repeated: without absolute positions a transformer cannot count those."""
+    prompts: torch.Tensor = setup.task.held_out(8)  # type: ignore[attr-defined]
+    return prompts[(prompts != prompts[:, :1]).any(1)][:PROMPTS]
+
+
+def solutions(support: Rollouts, name: str, reward: Array, pi: Array) -> dict[str, Array]:
+    """[P, A] log-ratios by law; the exact update of the objective without lengths comes first."""
+    if name == "pmd-part":
+        return {"exact update": theory.pmd_part(pi, reward, TAU).log_ratio}
+    length = support.mask.sum(1).view(support.mass.shape).double().numpy()
+    return {
+        "exact update": theory.pmd_mean(pi, reward, TAU).log_ratio,
+        "length law": theory.pmd_mean(pi, reward, TAU, length=length).log_ratio,
+    }
+
+
+def change(learner: Any, support: Rollouts) -> Array:
+    """[P, A] log pi/pi_old of every response."""
+    with torch.no_grad():
+        logp = learner.logp(support)
+    change = torch.where(support.mask, logp - support.logp_old, 0.0).double().sum(1)
+    return np.asarray(change.view(support.mass.shape).numpy())

@@ -1,0 +1,140 @@
+"""The toy learner: a small transformer that draws or enumerates responses and follows the gradient of the loss."""
+
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from pmdkit.errors import ResumeRefused
+from pmdkit.learner import Rollouts
+from pmdkit.objectives import Objective, total
+from pmdkit.objectives.vocabulary import Batch
+from pmdkit.toy.model import Transformer
+from pmdkit.toy.sampling import generate, score
+
+OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+CLIP = 1.0  # norm of the gradient, as in the paper's runs
+
+
+class ToyLearner:
+    """A Learner whose policy is a transformer.
+
+    Args:
+        model: trained in place.
+        vocabulary: texts of the tokens, for `save_pretrained`.
+        eos: the token that ends a response.
+        width: generation budget, tokens.
+        space: [A, T] every response and its mask, where they can be enumerated: the full support of `group=None`.
+        lr, optimizer, passes: of the updates; `passes` optimizer steps on every ministep.
+        reference: keep a copy of the model as the reference policy.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        vocabulary: tuple[str, ...],
+        eos: int,
+        width: int,
+        space: tuple[Tensor, Tensor] | None = None,
+        lr: float = 1e-3,
+        optimizer: Literal["adam", "adamw", "sgd"] = "adamw",
+        passes: int = 1,
+        reference: bool = False,
+    ) -> None:
+        self.version = 0
+        self.model = model
+        self.vocabulary = vocabulary
+        self.eos = eos
+        self.width = width
+        self.space = space
+        self.passes = passes
+        self.optimizer = OPTIMIZERS[optimizer](model.parameters(), lr=lr)
+        self.reference = deepcopy(model).requires_grad_(False) if reference else None
+
+    def rollout(self, prompts: Tensor, group: int | None, seed: int) -> Rollouts:
+        """Draw `group` responses per prompt, or enumerate all of them with mass pi_old."""
+        if group is None:
+            return self.enumerate(prompts, seed)
+        responses, logp, mask = generate(self.model, prompts, group, self.width, self.eos, seed)
+        mass = torch.full((len(prompts), group), 1.0 / group, dtype=torch.float64)
+        return self.pack(prompts, responses, logp, mask, mass, seed, sampled=True)
+
+    def enumerate(self, prompts: Tensor, seed: int) -> Rollouts:
+        """Every response to every prompt; its mass is its probability."""
+        if self.space is None:
+            raise ValueError("the responses are too many to enumerate; give --group, the number to draw per prompt")
+        responses, mask = (x.repeat(len(prompts), 1) for x in self.space)
+        with torch.no_grad():
+            logp = score(self.model, prompts, responses, mask)
+        mass = logp.double().sum(1).exp().view(len(prompts), -1)
+        return self.pack(prompts, responses, logp, mask, mass / mass.sum(1, keepdim=True), seed, sampled=False)
+
+    def pack(
+        self, prompts: Tensor, responses: Tensor, logp: Tensor, mask: Tensor, mass: Tensor, seed: int, sampled: bool
+    ) -> Rollouts:
+        """Rollouts, scored by the reference policy where there is one."""
+        logp_ref = None
+        if self.reference is not None:
+            with torch.no_grad():
+                logp_ref = score(self.reference, prompts, responses, mask)
+        return Rollouts(
+            prompts=prompts,
+            responses=responses,
+            logp_old=logp,
+            mask=mask,
+            mass=mass,
+            sampled=sampled,
+            seed=seed,
+            version=self.version,
+            width=self.width,
+            logp_ref=logp_ref,
+        )
+
+    def logp(self, rollouts: Rollouts) -> Tensor:
+        """[N, T] log-probabilities under the current policy, with gradient."""
+        return score(self.model, rollouts.prompts, rollouts.responses, rollouts.mask)
+
+    def update(self, objective: Objective, rollouts: Rollouts, batch: Batch) -> dict[str, float]:
+        """One ministep. `loss` and `grad_norm` (before clipping) are those of the first pass."""
+        report: dict[str, float] = {}
+        for _ in range(self.passes):
+            loss = total(objective, replace(batch, logp=self.logp(rollouts)))
+            self.optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
+            report = report or {"loss": loss.item(), "grad_norm": norm.item()}
+            self.optimizer.step()
+        return report
+
+    def state_dict(self) -> dict[str, Any]:
+        """Weights, the optimizer's state, the version, and the reference policy where there is one."""
+        tensors = dict(self.model.state_dict())
+        if self.reference is not None:
+            tensors |= {f"reference.{name}": value for name, value in self.reference.state_dict().items()}
+        return {"model": tensors, "optimizer": self.optimizer.state_dict(), "version": self.version}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        found, wanted = state["model"], self.state_dict()["model"]
+        for name in sorted(found.keys() | wanted.keys()):
+            a, b = (list(x[name].shape) if name in x else "absent" for x in (found, wanted))
+            if a != b:
+                raise ResumeRefused(
+                    f"the checkpoint is of another model: {name} is {a}; expected {b} by the configuration of this "
+                    "run: put its own checkpoints back, or start again with another --out"
+                )
+        weights = {k: v for k, v in found.items() if not k.startswith("reference.")}
+        self.model.load_state_dict(weights)
+        if self.reference is not None:
+            self.reference.load_state_dict({k: found[f"reference.{k}"] for k in weights})
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.version = state["version"]
+
+    def save_pretrained(self, path: str | Path) -> None:
+        """Write a folder that transformers and vLLM load."""
+        from pmdkit.toy.convert import save_pretrained
+
+        save_pretrained(self.model, self.vocabulary, path)

@@ -1,0 +1,164 @@
+"""Draw responses from a transformer, and score given ones. What several responses have in common is read once.
+
+Shapes: P prompts of L tokens, G responses each, N = P * G rows of at most T tokens, V vocabulary.
+"""
+
+import torch
+from torch import Tensor
+
+from pmdkit.errors import Diverged
+from pmdkit.randomness import generator
+from pmdkit.toy.model import Transformer
+
+Draws = tuple[Tensor, Tensor, Tensor]
+ROWS = 1024  # at a time on a CPU: what they compute at dimension 64 still fits the cache of a core
+
+
+def generate(
+    model: Transformer,
+    prompts: Tensor,
+    group: int,
+    width: int,
+    eos: int,
+    seed: int,
+    *,
+    uniform: Tensor | None = None,
+    greedy: bool = False,
+) -> Draws:
+    """Draw `group` responses per prompt, token by token, until `eos` or `width` tokens.
+
+    A row is a function of its prompt and of its own row of uniform numbers; which other prompts are in the batch
+    moves its log-probabilities by rounding only. The same call gives the same bits on the same machine and threads.
+    Rows with a common beginning share its forward passes: the prompt is read once per group, and so is the first token
+    that several of its responses have in common, and so on. A row that ended costs nothing from then on, and a response
+    of one token nothing but the prompt.
+
+    Args:
+        model: of which log-probabilities are taken at temperature 1.
+        prompts: [P, L].
+        group: G.
+        width: T, generation budget, tokens.
+        eos: the token that ends a response and belongs to it.
+        seed: of this step; `uniforms(seed, N, T)` are the draws.
+        uniform: [N, T] in [0, 1), instead of those: with the rows of some prompts, these are drawn again as they were.
+        greedy: take the most likely token instead; the draws are not used.
+
+    Returns:
+        responses [N, T], `eos` after the end; logp [N, T] nats, 0 after the end; mask [N, T], True up to the end.
+    """
+    check(model, prompts, width)
+    if group < 1:
+        raise ValueError(f"group is {group}; expected at least 1 response per prompt")
+    if not 0 <= eos < model.config.vocabulary:
+        raise ValueError(f"eos is token {eos}; expected one of the model's {model.config.vocabulary}, from 0")
+    rows = len(prompts) * group
+    chance = uniforms(seed, rows, width) if uniform is None else uniform
+    if chance.shape != (rows, width):
+        raise ValueError(f"uniform has shape {list(chance.shape)}; expected [{rows}, {width}], one number per token")
+    block = max(1, ROWS // group) if prompts.device.type == "cpu" else len(prompts)
+    with torch.inference_mode():
+        parts = [
+            draw(model, some, chance[start * group : (start + len(some)) * group].to(prompts.device), eos, greedy)
+            for start, some in zip(range(0, len(prompts), block), prompts.split(block), strict=True)
+        ]
+    responses, logp, mask = (torch.cat(part) for part in zip(*parts, strict=True))
+    return responses, logp, mask
+
+
+def draw(model: Transformer, prompts: Tensor, chance: Tensor, eos: int, greedy: bool) -> Draws:
+    """The responses of some prompts, given their uniform numbers [N, T]: a walk down the tree of their beginnings."""
+    rows, width = chance.shape
+    responses = torch.full_like(chance, eos, dtype=torch.long)
+    mask = torch.zeros_like(responses, dtype=torch.bool)
+    logits, cache = model.prefill(prompts, room=prompts.shape[1] + width - 1)  # [nodes, V]; at first P nodes
+    logp = logits.new_zeros((rows, width))
+    alive = torch.arange(rows, device=prompts.device)  # rows that still write
+    node = alive // (rows // len(prompts))  # where in the tree each of them is: its row of the logits and of the cache
+    for t in range(width):
+        log_policy = logits.log_softmax(-1)
+        token = log_policy.argmax(-1)[node] if greedy else inverse_cdf(log_policy, node, chance[alive, t])
+        responses[alive, t] = token
+        logp[alive, t] = log_policy[node, token]
+        mask[alive, t] = True
+        goes_on = token != eos
+        if t + 1 == width or not goes_on.any():
+            break
+        alive = alive[goes_on]
+        parent, read, node = descend(node[goes_on], token[goes_on], logits.shape[1])
+        cache = cache.rows(parent)
+        logits = model.step(read, cache)
+    return responses, logp, mask
+
+
+def score(model: Transformer, prompts: Tensor, responses: Tensor, mask: Tensor) -> Tensor:
+    """Log-probability of each response token, [N, T] nats, with gradient; 0 where the mask is False.
+
+    Responses that read the same are read once, and the last token of a response is never read: responses of one token
+    cost P forward passes and not N. The head is applied to response tokens only.
+
+    Args:
+        model: current policy.
+        prompts: [P, L].
+        responses: [N, T], prompt-major.
+        mask: [N, T], True from the first token to the end.
+    """
+    check(model, prompts, responses.shape[1])
+    if len(responses) % len(prompts):
+        raise ValueError(f"responses has {len(responses)} rows for {len(prompts)} prompts; expected a multiple")
+    longest = max(1, int(mask.sum(1).max()))
+    logits, cache = model.prefill(prompts, room=prompts.shape[1] + longest - 1)
+    owner = torch.arange(len(responses), device=prompts.device) // (len(responses) // len(prompts))  # [N]
+    first = logits.log_softmax(-1)[owner, responses[:, 0]]  # [N]
+    logp = first.new_zeros(responses.shape)
+    logp[:, 0] = torch.where(mask[:, 0], first, 0.0)
+    if longest > 1:
+        leaf = owner
+        for t in range(longest - 1):
+            _, _, leaf = descend(leaf, responses[:, t], logits.shape[1])
+        one = owner.new_empty(int(leaf.max()) + 1)  # [leaves] a row that ends there
+        one[leaf] = torch.arange(len(leaf), device=leaf.device)
+        hidden = model.hidden(responses[one, : longest - 1], cache.rows(owner[one]))  # [leaves, longest - 1, d]
+        row, before = mask[:, 1:].nonzero(as_tuple=True)  # the response tokens after the first
+        later = model.head(hidden[leaf[row], before]).log_softmax(-1)
+        logp[row, before + 1] = later.gather(1, responses[row, before + 1, None])[:, 0]
+    return logp
+
+
+def descend(node: Tensor, token: Tensor, vocabulary: int) -> tuple[Tensor, Tensor, Tensor]:
+    """One level down the tree: parent and token of each new node, and the new node of each row."""
+    edge, node = torch.unique(node * vocabulary + token, return_inverse=True)
+    return edge // vocabulary, edge % vocabulary, node
+
+
+def uniforms(seed: int, rows: int, width: int) -> Tensor:
+    """[N, T] numbers in [0, 1) for one step; the first rows do not depend on how many follow."""
+    return torch.from_numpy(generator(seed, "tokens").random((rows, width)))
+
+
+def inverse_cdf(log_policy: Tensor, node: Tensor, uniform: Tensor) -> Tensor:
+    """[n] the first token whose cumulated probability exceeds the uniform number; never one of probability 0."""
+    ladder = log_policy.double().exp().cumsum(-1)  # float64: a float32 sum would shift rare tokens by 1e-7
+    if not ladder[:, -1].isfinite().all():
+        raise Diverged("the model's probabilities are not numbers: an update diverged; lower lr, or raise tau")
+    return torch.searchsorted((ladder / ladder[:, -1:])[node], uniform[:, None], right=True)[:, 0]
+
+
+def check(model: Transformer, prompts: Tensor, width: int) -> None:
+    """Refuse prompts that the model cannot read, and responses that do not fit behind them."""
+    context, vocabulary = model.config.context, model.config.vocabulary
+    if prompts.ndim != 2 or 0 in prompts.shape:
+        raise ValueError(f"prompts has shape {list(prompts.shape)}; expected [P, L], at least one prompt of one token")
+    if width < 1:
+        raise ValueError(f"width is {width}; expected at least 1 token per response")
+    if prompts.shape[1] + width > context:
+        raise ValueError(
+            f"a prompt of {prompts.shape[1]} tokens and a response of up to {width} need a context of "
+            f"{prompts.shape[1] + width}; the model has {context}: shorten the response, or raise model.context"
+        )
+    low, high = (int(x) for x in prompts.aminmax())
+    if low < 0 or high >= vocabulary:
+        wrong = low if low < 0 else high
+        raise ValueError(
+            f"a prompt holds token {wrong}; the model knows 0 to {vocabulary - 1}: it was built for another task, "
+            "use a model whose vocabulary is the task's"
+        )

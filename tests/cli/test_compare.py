@@ -1,0 +1,72 @@
+"""`pmdkit compare`: run folders in, a table out; wrong usage is one line and exit 2."""
+
+import json
+
+import pytest
+
+from pmdkit import train
+from pmdkit.cli import main
+
+
+def call(*arguments):
+    """Exit code of a command run in this process."""
+    try:
+        main([str(a) for a in arguments])
+    except SystemExit as leave:
+        return leave.code or 0
+    return 0
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Two temperatures on two seeds, from draws."""
+    for tau in (0.1, 1.0):
+        for seed in (0, 1):
+            options = {"objective.tau": tau}
+            place = tmp_path / "runs" / f"{tau}-{seed}"
+            train("pmd-mean", "bandit", "two-hills", steps=2, group=4, seed=seed, options=options, out=place)
+    return tmp_path / "runs"
+
+
+def test_run_folders_are_compared_pair_by_pair(runs, capsys):
+    assert call("compare", *sorted(runs.iterdir()), "--metric", "pass_rate_mean", "--by", "tau", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    rows = {
+        path.name: [json.loads(line)["pass_rate"] for line in (path / "metrics.jsonl").read_text().splitlines()]
+        for path in runs.iterdir()
+    }
+    mean = {name: sum(rates) / len(rates) for name, rates in rows.items()}
+    first, second = result["arms"]
+    assert first["arm"] == "tau 0.1"
+    assert second["difference"] == pytest.approx((mean["1.0-0"] - mean["0.1-0"] + mean["1.0-1"] - mean["0.1-1"]) / 2)
+    assert second["wins"] == sum(mean[f"1.0-{seed}"] > mean[f"0.1-{seed}"] for seed in (0, 1))
+
+
+def test_a_folder_of_runs_gives_the_same_and_files_are_written(runs, tmp_path, capsys):
+    table, latex = tmp_path / "table.csv", tmp_path / "table.tex"
+    assert call("compare", runs, "--csv", table, "--latex", latex) == 0
+    shown = capsys.readouterr().out
+    assert "tau 0.1" in shown
+    assert "Student's t" in shown
+    assert len(table.read_text().splitlines()) == 3
+    assert r"\toprule" in latex.read_text()
+    assert call("compare", runs, "--csv", table) == 2
+    assert "exists; nothing was changed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "compare got no runs"),
+        (["nowhere"], "does not exist"),
+        (["."], "nothing to compare"),
+        (["nowhere.json"], "cannot be read as JSON"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_2(arguments, told, capsys):
+    assert call("compare", *arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("pmdkit: error: ")
+    assert captured.err.count("\n") == 1
+    assert told in captured.err

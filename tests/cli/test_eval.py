@@ -1,0 +1,154 @@
+"""`pmdkit eval`: exact where the policy is known, the run folder untouched, one line for every mistake."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from pmdkit import train
+from pmdkit.cli import main
+from pmdkit.envs.tokens import make_tokens
+from pmdkit.evaluation.drawing import draw, load, said
+
+SMALL = {"prompts": 8, "group": 4, "steps": 2, "seed": 3}
+
+
+def call(*arguments):
+    """Exit code of a command run in this process."""
+    try:
+        main([str(a) for a in arguments])
+    except SystemExit as leave:
+        return leave.code or 0
+    return 0
+
+
+def fingerprint(folder):
+    """Names, contents and times of everything in a folder."""
+    return {
+        p: (p.stat().st_mtime_ns, hashlib.sha256(p.read_bytes()).hexdigest() if p.is_file() else "")
+        for p in sorted(folder.rglob("*"))
+    }
+
+
+def test_modular_sum_against_the_enumerated_probabilities(tmp_path, capsys):
+    """avg@k and pass@k of all 100 prompts are known from the policy: both lie in their intervals. No file changes."""
+    run = train("pmd-mean", "toy", "modular-sum", out=tmp_path / "run", **SMALL | {"steps": 8, "prompts": 64})
+    _, setup, step, _ = load(run.path)
+    prompts = setup.task.held_out(100)
+    rollouts = setup.learner.rollout(prompts, None, 0)
+    p = (rollouts.mass * setup.task.reward(rollouts)).sum(1).numpy()
+    before = fingerprint(run.path)
+    assert call("eval", run.path, "--k", 8, "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert fingerprint(run.path) == before
+    assert (result["problems"], result["k"], result["interval_over"], result["step"]) == (100, 8, "draws", step)
+    for name, wanted in (("avg_at_k", p.mean()), ("pass_at_k", (1 - (1 - p) ** 8).mean())):
+        assert result[name]["low"] <= wanted <= result[name]["high"], name
+        assert result[name]["high"] - result[name]["low"] < 0.06, name
+
+
+def test_needle_against_the_closed_form(tmp_path, capsys):
+    """One exact step from 0.01 gives 0.37942 on one arm of 100: with 32 draws the vote is right and none misses it."""
+    train("pmd-mean", "bandit", "needle", steps=1, out=tmp_path / "run")
+    assert call("eval", tmp_path / "run", "--k", 2, "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    p, rest = 0.37942, (1 - 0.37942) / 99
+    ties = 2 * p * (1 - p) / 2  # the needle and another arm: half a vote
+    for name, wanted in (("avg_at_k", p), ("pass_at_k", 1 - (1 - p) ** 2), ("maj_at_k", p * p + ties)):
+        low, high = result[name]["low"], result[name]["high"]
+        # 2,048 draws: the standard error is about 0.011, and 95 % of intervals hold the truth
+        assert low - 0.01 <= wanted <= high + 0.01, name
+        assert low < result[name]["value"] < high
+    assert rest < p
+
+
+def test_the_same_seed_draws_the_same_and_another_does_not(tmp_path, capsys):
+    train("pmd-mean", "bandit", "two-hills", steps=1, out=tmp_path / "run")
+    said_by = {}
+    for name, seed in (("one", 0), ("again", 0), ("other", 1)):
+        assert call("eval", tmp_path / "run", "--seed", seed, "--json") == 0
+        said_by[name] = capsys.readouterr().out
+    assert said_by["one"] == said_by["again"] != said_by["other"]
+
+
+def test_draws_beyond_one_batch_stay_with_their_problem(tmp_path, monkeypatch):
+    """Drawn a few problems at a time, or many: each problem's pass rate stays what the policy gives it."""
+    run = train("pmd-mean", "toy", "modular-sum", out=tmp_path / "run", **SMALL)
+    spec, setup, _, _ = load(run.path)
+    monkeypatch.setattr("pmdkit.evaluation.drawing.ROWS", 3000)
+    monkeypatch.setattr("pmdkit.evaluation.drawing.BLOCKS", 20_000)
+    draws = draw(spec, setup, 5, 30, seed=0)
+    rollouts = setup.learner.rollout(setup.task.held_out(30), None, 0)
+    p = (rollouts.mass * setup.task.reward(rollouts)).sum(1).numpy()
+    count = draws.right.shape[1]
+    assert (np.abs(draws.right.mean(1) - p) <= 4 * np.sqrt(p * (1 - p) / count)).all()
+    assert not draws.exhaustive
+
+
+def test_a_damaged_checkpoint_is_named_and_left_where_it_is(tmp_path, capsys):
+    run = train("pmd-mean", "toy", "modular-sum", out=tmp_path / "run", **SMALL)
+    for step in (2, 1):
+        file = run.path / "checkpoints" / f"step-{step}" / "model.safetensors"
+        file.write_bytes(file.read_bytes()[:-1])
+        before = fingerprint(run.path)
+        code = call("eval", run.path, "--k", 2, "--json")
+        captured = capsys.readouterr()
+        assert "step-2 is damaged" in captured.err
+        assert fingerprint(run.path) == before
+        if step == 2:
+            assert code == 0
+            assert json.loads(captured.out)["step"] == 1
+    assert code == 5
+    assert captured.err.count("pmdkit: error: no loadable checkpoint") == 1
+
+
+def test_mistakes_are_one_line(tmp_path, capsys):
+    train("pmd-mean", "bandit", "needle", steps=1, out=tmp_path / "run")
+    train("pmd-mean", "bandit", "graded", steps=1, out=tmp_path / "graded")
+    (tmp_path / "empty").mkdir()
+    for arguments, told in (
+        ([tmp_path / "nowhere"], "is no folder"),
+        ([tmp_path / "empty"], "holds no config.json"),
+        ([tmp_path / "run", "--k", 0], "k is 0; expected an integer >= 1"),
+        ([tmp_path / "run", "--k", 5000], "k is 5000; expected at most 4096"),
+        ([tmp_path / "run", "--problems", 0], "problems is 0; expected an integer >= 1"),
+        ([tmp_path / "run", "--data", "held-uot"], "did you mean 'held-out'"),
+        ([tmp_path / "graded"], "nothing that passes or fails"),
+    ):
+        assert call("eval", *arguments) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err.startswith("pmdkit: error: ")
+        assert captured.err.count("\n") == 1
+        assert told in captured.err
+
+
+def test_the_table_for_people(tmp_path, capsys):
+    train("pmd-mean", "bandit", "needle", steps=1, out=tmp_path / "run")
+    assert call("eval", tmp_path / "run", "--k", 4) == 0
+    output = capsys.readouterr().out
+    for words in ("avg@4", "pass@4", "maj@4", "at least one of 4 draws is right", "bandit needle, pmd-mean, step 1"):
+        assert words in output
+
+
+def test_what_counts_as_the_same_answer():
+    """Parity: two thoughts that end in the same bit are one answer, a bit without "=" is another. Copy: the text."""
+    eos = 3
+    rows = [[0, 2, 1, eos], [1, 2, 1, eos], [0, 2, 0, eos], [1, eos, 0, 0], [2, 1, eos, 0], [1, 1, 1, 1]]
+    length = torch.tensor([4, 4, 4, 2, 3, 4])
+    mask = (torch.arange(5) < length[:, None]).numpy()
+    responses = np.array([[*row, eos] for row in rows])
+    parity = said(make_tokens({"kind": "parity", "length": 2}), responses, mask)
+    groups = np.unique(parity, axis=0, return_inverse=True)[1].ravel()
+    assert groups[0] == groups[1] == groups[4]
+    assert len({groups[0], groups[2], groups[3], groups[5]}) == 4
+    copy = said(make_tokens({"kind": "copy", "length": 4, "symbols": 3}), responses, mask)
+    assert len(np.unique(copy, axis=0)) == 6
+
+
+@pytest.mark.parametrize("option", ["--k", "--problems", "--seed"])
+def test_options_that_are_no_numbers(option, tmp_path, capsys):
+    assert call("eval", tmp_path, option, "many") == 2
+    assert "many" in capsys.readouterr().err

@@ -1,0 +1,149 @@
+"""What every token problem does: which responses count, and the whole response space by enumeration."""
+
+import numpy as np
+import pytest
+
+from pmdkit.envs import make_tokens
+from pmdkit.envs.tokens import KINDS
+
+SMALL = {
+    "modular-sum": ({"modulus": 10}, 1 / 11),
+    "copy": ({"symbols": 2, "length": 3}, 3**-4),
+    "reverse": ({"symbols": 3, "length": 2}, 4**-3),
+    "sort": ({"symbols": 4, "length": 3}, 5**-4),
+    "parity": ({"length": 3}, (1 - 0.75**4) / 16),  # T = 6
+    "addition": ({"digits": 1, "base": 5}, 8**-3),
+    "countdown": ({"numbers": 2, "largest": 2, "highest": 4, "operators": "+"}, None),
+    "maze": ({"size": 2, "walls": 0, "moves": 2}, None),
+}
+
+
+def uniform(problem):
+    """[S] exact pass rates of the policy that is uniform over the tokens, by grading every response to every prompt."""
+    responses, mask = problem.responses()
+    size = len(problem.grid)
+    right = problem.grade(problem.grid, np.tile(responses, (size, 1)), np.tile(mask, (size, 1)))
+    return right @ float(len(problem.vocabulary)) ** -mask.sum(axis=1)
+
+
+@pytest.mark.parametrize("kind", [kind for kind, (_, p0) in SMALL.items() if p0])
+def test_the_pass_rate_of_a_uniform_policy_is_what_the_docstring_says(kind):
+    options, p0 = SMALL[kind]
+    np.testing.assert_allclose(uniform(make_tokens({"kind": kind, **options})), p0, rtol=1e-13)
+
+
+def test_modular_sum_passes_with_one_tenth_for_whoever_answers_with_numbers_and_ignores_the_prompt():
+    problem = make_tokens({"kind": "modular-sum"})
+    responses, mask = problem.responses()
+    right = problem.grade(problem.grid, np.tile(responses, (100, 1)), np.tile(mask, (100, 1)))
+    assert sorted(right.mean(axis=0)) == [0.0] + [0.1] * 10  # <eos>, and each number, over all prompts
+    assert (right.sum(axis=1) == 1).all()
+
+
+def test_countdown_and_maze_by_counting_on_paper():
+    countdown = make_tokens({"kind": "countdown", **SMALL["countdown"][0]})
+    # 1+1=2, 1+2=3, 2+2=4; a number may be said twice only if it was given twice, so 1+2 has two orders, the others one
+    assert [countdown.text(prompt) for prompt in countdown.grid] == ["1 1 2", "1 2 3", "2 2 4"]
+    np.testing.assert_allclose(uniform(countdown), np.array([1, 2, 1]) * 6.0**-4, rtol=1e-13)
+    maze = make_tokens({"kind": "maze", **SMALL["maze"][0]})
+    prompts = maze.sample(np.random.default_rng(0), 200)
+    responses, mask = maze.responses()
+    right = maze.grade(prompts, np.tile(responses, (200, 1)), np.tile(mask, (200, 1)))
+    chance = right @ 9.0 ** -mask.sum(axis=1)
+    # on two by two cells two of the four moves stand still, one goes to each neighbour
+    beside, across, place = 0.0, 0.0, np.array([1.0, 0.0, 0.0])  # at the start, on either side of it, across
+    step = np.array([[2, 1, 0], [2, 2, 2], [0, 1, 2]])
+    for moves in range(3):
+        beside += place[1] / 2 / 9.0 ** (moves + 1)
+        across += place[2] / 9.0 ** (moves + 1)
+        place = step @ place
+    diagonal = (prompts == 2).argmax(axis=1) + (prompts == 3).argmax(axis=1) == 3  # cells 0 and 3, or 1 and 2
+    np.testing.assert_allclose(chance, np.where(diagonal, across, beside), rtol=1e-13)
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_the_responses_are_all_there_is(kind):
+    """Under any policy their probabilities add up to 1; here one that differs from place to place."""
+    problem = make_tokens({"kind": kind, **SMALL[kind][0]})
+    responses, mask = problem.responses()
+    policy = np.random.default_rng(0).dirichlet(np.ones(len(problem.vocabulary)), size=problem.width)
+    said = policy[np.arange(problem.width), responses]
+    assert np.where(mask, said, 1.0).prod(axis=1).sum() == pytest.approx(1, abs=1e-12)
+    assert len({tuple(row[: m.sum()]) for row, m in zip(responses, mask, strict=True)}) == len(responses)
+
+
+def test_a_space_of_more_than_4096_responses_is_not_enumerated():
+    assert len(make_tokens({"kind": "modular-sum", "modulus": 1000}).responses()[0]) == 1001
+    assert make_tokens({"kind": "addition"}).responses() is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_teacher_is_always_right_and_row_by_row_as_in_a_batch(kind):
+    problem = make_tokens({"kind": kind})
+    prompts = problem.sample(np.random.default_rng(1), 200)
+    responses, mask = problem.answers(prompts, np.random.default_rng(2))
+    assert (problem.grade(prompts, responses, mask) == 1).all()
+    for prompt in prompts[:50]:
+        answer = np.array([problem.answer(prompt, np.random.default_rng(3))])
+        assert problem.grade(prompt[None], answer, np.ones_like(answer, bool)) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_judging_one_row_and_all_at_once_agree(kind):
+    """check against right, on the teacher's answers with one token changed, dropped or added."""
+    problem = make_tokens({"kind": kind})
+    rng = np.random.default_rng(5)
+    seen = set()
+    for prompt in problem.sample(rng, 60):
+        said = [token for token in problem.answer(prompt, rng) if token != problem.eos]
+        other = [token for token in range(len(problem.vocabulary)) if token != problem.eos]
+        changed = said.copy()
+        changed[rng.integers(len(said))] = int(rng.choice(other))
+        for response in (said, changed, said[:-1], [*said, int(rng.choice(other))][: problem.width - 1]):
+            if not response:
+                continue
+            row = np.array([response + [problem.eos] * problem.needs_eos])
+            reward = problem.grade(prompt[None], row, np.ones_like(row, bool))[0, 0]
+            assert reward == problem.check(prompt, response)
+            seen.add(reward)
+    assert seen == {0.0, 1.0}
+
+
+def graded(problem, prompt, *rows):
+    """Rewards of token rows to one prompt, padded with a token that would be right somewhere."""
+    mask = np.arange(problem.width) < np.array([[len(row)] for row in rows])
+    padded = np.array([list(row) + [0] * (problem.width - len(row)) for row in rows])
+    return problem.grade(np.array([prompt]), padded, mask)[0].tolist()
+
+
+def test_a_response_counts_from_its_first_token_to_its_only_eos():
+    copy = make_tokens({"kind": "copy", "symbols": 3, "length": 2})
+    eos = copy.eos
+    assert graded(copy, [1, 0], [1, 0, eos]) == [1]
+    # cut at the width, ended early, no end, an end in the middle, nothing at all
+    assert graded(copy, [1, 0], [1, 0, 0], [1, eos], [1, 0], [1, eos, 0], [eos], []) == [0] * 6
+    # what stands in the padding would be right, and is not read
+    assert graded(copy, [0, 0], [0, eos]) == [0]
+    total = make_tokens({"kind": "modular-sum"})
+    assert graded(total, [3, 4], [7], [6], [total.eos], []) == [1, 0, 0, 0]
+
+
+def test_rewards_stand_prompt_by_prompt():
+    problem = make_tokens({"kind": "modular-sum"})
+    answers = np.array([[1], [0], [1], [5], [6], [5]])
+    rewards = problem.grade(np.array([[0, 1], [2, 3]]), answers, np.ones_like(answers, bool))
+    np.testing.assert_array_equal(rewards, [[1, 0, 1], [1, 0, 1]])
+
+
+def test_responses_that_do_not_fit_are_refused():
+    problem = make_tokens({"kind": "copy"})
+    wide = np.zeros((2, 6), dtype=np.int64)
+    with pytest.raises(ValueError, match="responses have 6 tokens; expected at most 5, the width of copy"):
+        problem.grade(wide[:, :4], wide, wide == 0)
+    with pytest.raises(ValueError, match="3 responses to 2 prompts; expected as many for each"):
+        problem.grade(wide[:, :4], wide[[0, 0, 0], :5], wide[[0, 0, 0], :5] == 0)
+
+
+def test_text_leaves_out_what_is_no_word_of_an_answer():
+    problem = make_tokens({"kind": "addition"})
+    assert problem.text([4, 7, 10, 3, 8, 11, problem.eos, 13, 13]) == "4 7 + 3 8 ="

@@ -1,0 +1,70 @@
+"""The tasks with one right answer, each against plain Python on the numbers that the tokens stand for."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pmdkit.envs import make_tokens
+
+RULES = {
+    "copy": lambda row: row,
+    "reverse": lambda row: row[::-1],
+    "sort": sorted,
+    "modular-sum": lambda row: [sum(row) % 7],
+}
+
+
+@pytest.mark.parametrize("kind", RULES)
+def test_targets_are_those_of_plain_python(kind):
+    options = {"modulus": 7} if kind == "modular-sum" else {"length": 9, "symbols": 5}
+    problem = make_tokens({"kind": kind, **options})
+    prompts = problem.sample(np.random.default_rng(0), 300)
+    assert problem.target(prompts).tolist() == [RULES[kind](row) for row in prompts.tolist()]
+
+
+@given(st.integers(1, 20), st.integers(2, 40), st.booleans(), st.integers(0, 2**32))
+def test_addition_is_that_of_python_integers(digits, base, units_first, seed):
+    problem = make_tokens({"kind": "addition", "digits": digits, "base": base, "units_first": units_first})
+    prompts = problem.sample(np.random.default_rng(seed), 20)
+
+    def number(places):
+        return sum(int(d) * base**i for i, d in enumerate(reversed(places)))
+
+    for prompt, target in zip(prompts, problem.target(prompts), strict=True):
+        written = target[::-1] if units_first else target
+        assert number(written) == number(prompt[:digits]) + number(prompt[digits + 1 : -1])
+        assert [problem.vocabulary[i] for i in prompt[[digits, -1]]] == ["+", "="]
+
+
+def test_every_carry_runs_through():
+    problem = make_tokens({"kind": "addition", "digits": 4})
+    prompt = np.array([[9, 9, 9, 9, 10, 0, 0, 0, 1, 11]])
+    assert problem.target(prompt).tolist() == [[0, 0, 0, 0, 1]]
+
+
+@pytest.mark.parametrize("thoughts", [True, False])
+def test_parity_is_judged_by_its_answer_and_taught_with_its_thought(thoughts):
+    problem = make_tokens({"kind": "parity", "length": 5, "thoughts": thoughts})
+    one, equals = 1, 2
+    prompt = np.array([1, 0, 1, 1, 0])
+    thought = [1, 1, 0, 1, 1] if thoughts else []
+    assert problem.answer(prompt, np.random.default_rng(0)) == [*thought, equals, one, problem.eos]
+    assert len(thought) + 3 == problem.width
+    # no thought, a wrong one, nonsense: only the end counts
+    for before in ([], [0, 0], [equals], [one, equals, 0]):
+        assert problem.check(prompt, [*before, equals, one])
+        assert not problem.check(prompt, [*before, equals, 0])
+    assert not problem.check(prompt, [one])
+    assert not problem.check(prompt, [equals])
+
+
+@pytest.mark.parametrize("kind", ["modular-sum", "copy", "reverse", "parity", "sort", "addition"])
+def test_prompts_are_uniform_over_all_of_them(kind):
+    small = {"modular-sum": {"modulus": 4}, "parity": {"length": 4}, "addition": {"digits": 1, "base": 4}}
+    problem = make_tokens({"kind": kind, **small.get(kind, {"length": 2, "symbols": 4})})
+    drawn = problem.sample(np.random.default_rng(0), 16_000)
+    rows, counts = np.unique(drawn, axis=0, return_counts=True)
+    np.testing.assert_array_equal(rows, np.unique(problem.grid, axis=0))
+    assert len(problem.grid) == 16
+    assert (np.abs(counts - 1000) < 4.5 * np.sqrt(16_000 / 16 * 15 / 16)).all()  # 16 cells

@@ -1,0 +1,68 @@
+"""The shelf envs/toy: every spec says what it shows and builds, its numbers are right, the README names everything."""
+
+import subprocess
+import sys
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+from pmdkit import shelf
+from pmdkit.envs import make_tokens
+from pmdkit.envs.tokens import KINDS
+from pmdkit.objectives import load_objective
+from pmdkit.spec import Spec
+
+NAMES = shelf.names("toy")
+SHELF = shelf.root() / "envs"
+
+
+def tables(name):
+    return shelf.read(shelf.find(name, "toy"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_spec_says_what_it_shows_and_builds(name):
+    assert (SHELF / "toy" / f"{name}.toml").read_text(encoding="utf-8").startswith("# ")
+    spec = Spec.read(name, "toy")
+    make_tokens(spec.env)
+    assert load_objective(spec.objective.pop("name"), **spec.objective).tau == 0.05
+    assert spec.model.dimension % (2 * spec.model.heads) == 0
+    assert 0 <= spec.warm_start.pass_rate < 1
+
+
+def test_there_is_a_spec_for_every_kind():
+    assert set(KINDS) <= set(NAMES)
+    assert {tables(name)["env"]["kind"] for name in NAMES} == set(KINDS)
+
+
+def test_the_default_options_in_the_comments_are_those_of_the_spec():
+    """p0 = V^-T as printed; 63 responses of copy; 15 tokens of parity."""
+    for name, words, width in (("copy", 3, 5), ("reverse", 9, 7), ("sort", 11, 7)):
+        problem = make_tokens(tables(name)["env"])
+        assert (len(problem.vocabulary), problem.width) == (words, width)
+        assert f"{words}^-{width}" in (SHELF / "toy" / f"{name}.toml").read_text(encoding="utf-8")
+    assert len(make_tokens(tables("copy")["env"]).responses()[0]) == 63
+    assert make_tokens(tables("parity")["env"]).width == 15
+
+
+def test_the_readme_names_every_spec_kind_and_option():
+    text = (SHELF / "README.md").read_text(encoding="utf-8")
+    for name in NAMES:
+        assert f"| `toy/{name}.toml` |" in text
+    for name, kind in KINDS.items():
+        options = ", ".join(f"`{field.name}`" for field in fields(kind))
+        assert f"| `{name}` | {options} |" in text
+
+
+def test_the_own_task_has_as_many_answers_as_ways_to_split():
+    task = make_tokens({"kind": f"{SHELF / 'own_task.py'}:OwnTask", "highest": 6})
+    responses, mask = task.responses()
+    right = task.grade(task.grid, np.tile(responses, (7, 1)), np.tile(mask, (7, 1)))
+    np.testing.assert_array_equal(right.sum(axis=1), np.arange(7) + 1)
+
+
+def test_importing_the_room_loads_no_torch():
+    code = "import sys, pmdkit.envs as e; e.make_tokens({'kind': 'maze'}); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,190 @@
+"""The toy learner: exact enumeration, frozen pi_old and pi_ref, the update by hand, a state that comes back whole."""
+
+from copy import deepcopy
+from dataclasses import replace
+
+import pytest
+import torch
+
+from pmdkit.envs.tokens import TokenTask, make_tokens
+from pmdkit.loop import Schedule, run
+from pmdkit.objectives import OBJECTIVES, Groups, credit, total
+from pmdkit.toy.learner import ToyLearner
+from pmdkit.toy.model import ModelConfig, Transformer
+from pmdkit.toy.sampling import score
+
+SUM = {"kind": "modular-sum", "modulus": 4}
+COPY = {"kind": "copy", "length": 2, "symbols": 2}
+
+
+def make(table, seed=0, **options):
+    """A small float64 learner with a policy away from uniform, and its task."""
+    problem = make_tokens(table)
+    context = problem.prompt_length + problem.width
+    model = Transformer(ModelConfig(len(problem.vocabulary), context, dimension=16, layers=1, heads=2, inner=32), seed)
+    model = model.double()
+    with torch.no_grad():
+        model.head.weight.mul_(15)
+    space = tuple(torch.from_numpy(x) for x in problem.responses())
+    learner = ToyLearner(model, problem.vocabulary, problem.eos, problem.width, space, **options)
+    return learner, TokenTask(problem, 4, seed=1)
+
+
+def credited(objective, task, rollouts):
+    groups = Groups(task.reward(rollouts), rollouts.mass, rollouts.sampled)
+    return credit(objective, groups, rollouts.logp_old, rollouts.mask, rollouts.logp_ref, rollouts.width)
+
+
+def gradient(objective, learner, task, rollouts):
+    """d total / d weights at pi = pi_old, one long row."""
+    loss = total(objective, replace(credited(objective, task, rollouts), logp=learner.logp(rollouts)))
+    return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(learner.model.parameters()))])
+
+
+@pytest.mark.parametrize("table", [SUM, COPY])
+def test_enumerated_masses_are_the_policy(table):
+    """They sum to one unaided (the responses are all there are), and each is the product of its tokens' chances."""
+    learner, task = make(table)
+    rollouts = learner.rollout(task.prompts(1), None, seed=0)
+    raw = rollouts.logp_old.sum(1).exp().view(4, -1)
+    torch.testing.assert_close(raw.sum(1), torch.ones(4, dtype=torch.float64), atol=1e-12, rtol=0)
+    torch.testing.assert_close(rollouts.mass, raw, atol=1e-12, rtol=0)
+    row = 2 * raw.shape[1] - 1  # the last response to the second prompt, token by token
+    read, expected = rollouts.prompts[1].tolist(), 0.0
+    for token in rollouts.responses[row][rollouts.mask[row]].tolist():
+        logits = learner.model(torch.tensor([read]))[0, -1]
+        expected += logits.log_softmax(0)[token].item()
+        read.append(token)
+    assert rollouts.logp_old[row].sum().item() == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(("table", "name"), [(SUM, "pmd-mean"), (COPY, "rloo")])
+def test_the_gradient_of_draws_averages_to_the_enumerated_one(table, name):
+    """Along itself and two random directions, over 300 independent groups of 8 per prompt: within 4 standard errors."""
+    learner, task = make(table)
+    objective = OBJECTIVES[name]()
+    prompts = task.prompts(1)
+    exact = gradient(objective, learner, task, learner.rollout(prompts, None, seed=0))
+    direction = torch.randn(len(exact), 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    direction[:, 0] = exact / exact.norm()
+    drawn = torch.stack(
+        [gradient(objective, learner, task, learner.rollout(prompts, 8, seed)) @ direction for seed in range(300)]
+    )
+    error = drawn.std(0) / 300**0.5
+    assert ((drawn.mean(0) - exact @ direction).abs() <= 4 * error).all()
+    assert exact.norm() > 5 * error[0]  # a gradient of zero would not pass
+
+
+def test_enumeration_needs_a_small_space():
+    learner, task = make(SUM)
+    learner.space = None
+    with pytest.raises(ValueError, match="too many to enumerate; give --group"):
+        learner.rollout(task.prompts(1), None, seed=0)
+
+
+def test_ministeps_keep_pi_old():
+    """The second ministep sees a policy that moved, and log-probabilities of the one that answered."""
+    learner, task = make(SUM, lr=0.01)
+    before = {k: v.clone() for k, v in learner.model.state_dict().items()}
+    seen = []
+    update = learner.update
+
+    def watched(objective, rollouts, batch):
+        with torch.no_grad():
+            seen.append((rollouts, batch, learner.logp(rollouts)))
+        return update(objective, rollouts, batch)
+
+    learner.update = watched
+    run(OBJECTIVES["pmd-mean"](), learner, task, Schedule(steps=1, group=8, ministeps=2))
+    assert [len(batch.logp_old) for _, batch, _ in seen] == [16, 16]
+    assert (seen[1][2] - seen[1][1].logp_old).abs().max() > 1e-4
+    learner.model.load_state_dict(before)
+    for rollouts, batch, _ in seen:
+        torch.testing.assert_close(learner.logp(rollouts), batch.logp_old, atol=1e-12, rtol=0)
+        assert batch.weight.sum().item() == pytest.approx(1, abs=1e-12)  # each averages over its own prompts
+    torch.testing.assert_close(seen[0][2], seen[0][1].logp_old, atol=1e-12, rtol=0)
+
+
+def test_the_reference_is_the_first_policy_for_ever():
+    """TB's anchor: the log-probabilities of the initial weights, after ten steps and after a restart."""
+    learner, task = make(COPY, lr=0.01, reference=True)
+    first, _ = make(COPY)
+    run(OBJECTIVES["tb"](), learner, task, Schedule(steps=10, group=8))
+    other, _ = make(COPY, seed=5, reference=True)
+    other.load_state_dict(learner.state_dict())
+    for one in (learner, other):
+        rollouts = one.rollout(task.prompts(11), 8, seed=3)
+        with torch.no_grad():
+            wanted = score(first.model, rollouts.prompts, rollouts.responses, rollouts.mask)
+        torch.testing.assert_close(rollouts.logp_ref, wanted, atol=1e-12, rtol=0)
+        assert (rollouts.logp_ref - rollouts.logp_old).abs().max() > 0.01
+    assert make(COPY)[0].rollout(task.prompts(1), 8, seed=3).logp_ref is None
+
+
+def test_the_update_by_hand():
+    """SGD: weights move by -lr times the gradient, its norm clipped to one; loss and norm are those before the move."""
+    learner, task = make(SUM, lr=0.1, optimizer="sgd")
+    objective = OBJECTIVES["pmd-mean"](tau=0.05)
+    rollouts = learner.rollout(task.prompts(1), 8, seed=0)
+    batch = credited(objective, task, rollouts)
+    scaled = replace(batch, weight=batch.weight * 1000)  # far above the clip
+    for given in (batch, scaled):
+        loss = total(objective, replace(given, logp=learner.logp(rollouts)))
+        wanted = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(learner.model.parameters()))])
+        before = torch.nn.utils.parameters_to_vector(learner.model.parameters()).detach().clone()
+        report = learner.update(objective, rollouts, given)
+        moved = torch.nn.utils.parameters_to_vector(learner.model.parameters()).detach() - before
+        norm = wanted.norm().item()
+        assert report == {"loss": pytest.approx(loss.item(), abs=1e-12), "grad_norm": pytest.approx(norm, rel=1e-12)}
+        # the clip divides by norm + 1e-6
+        torch.testing.assert_close(moved, -0.1 * wanted * min(1, 1 / norm), atol=1e-6, rtol=0)
+    assert norm > 1
+
+
+def test_passes_are_repeated_updates():
+    """Three passes on a ministep are three updates with the same batch."""
+    objective = OBJECTIVES["pmd-mean"]()
+    learner, task = make(SUM, lr=0.01, passes=3)
+    single, _ = make(SUM, lr=0.01)
+    rollouts = learner.rollout(task.prompts(1), 8, seed=0)
+    batch = credited(objective, task, rollouts)
+    report = learner.update(objective, rollouts, batch)
+    assert report == single.update(objective, rollouts, batch)
+    for _ in range(2):
+        single.update(objective, rollouts, batch)
+    for a, b in zip(learner.model.parameters(), single.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("name", ["pmd-mean", "tb"])
+def test_the_state_comes_back_whole(name):
+    """Saved after three steps and put into another learner: three more steps end on the same bits."""
+    objective = OBJECTIVES[name]()
+    learner, task = make(COPY, lr=0.01, reference=name == "tb")
+    run(objective, learner, task, Schedule(steps=3, group=8, ministeps=2))
+    copy, _ = make(COPY, seed=9, lr=0.01, reference=name == "tb")
+    copy.load_state_dict(deepcopy(learner.state_dict()))  # a checkpoint is a copy too
+    assert copy.version == 3
+    for one in (learner, copy):
+        run(objective, one, task, Schedule(steps=6, group=8, ministeps=2), start=3)
+    for a, b in zip(learner.model.parameters(), copy.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_the_saved_folder_has_the_policy_that_was_trained(tmp_path):
+    """AutoModelForCausalLM gives the log-probabilities of the learner, within the rounding of float32."""
+    transformers = pytest.importorskip("transformers")
+    learner, task = make(COPY, lr=0.01)
+    learner.model.float()
+    run(OBJECTIVES["pmd-mean"](), learner, task, Schedule(steps=3, group=8))
+    learner.save_pretrained(tmp_path / "model")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    rollouts = learner.rollout(task.prompts(4), 8, seed=0)
+    prompts = rollouts.prompts.repeat_interleave(8, 0)
+    with torch.no_grad():
+        logits = theirs(torch.cat([prompts, rollouts.responses], 1)).logits
+    start = prompts.shape[1] - 1
+    logp = logits[:, start:-1].log_softmax(-1).gather(2, rollouts.responses[:, :, None])[:, :, 0]
+    torch.testing.assert_close(
+        torch.where(rollouts.mask, logp, 0.0), learner.logp(rollouts).detach(), atol=1e-5, rtol=0
+    )

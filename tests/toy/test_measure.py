@@ -1,0 +1,196 @@
+"""The row of metrics and its gauge against loops written out by hand, and the prediction against its own equation."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from pmdkit import theory
+from pmdkit.envs.tokens import TokenTask, make_tokens
+from pmdkit.loop import Schedule, run
+from pmdkit.objectives import OBJECTIVES
+from pmdkit.observe import gauge
+from pmdkit.observe.metrics import KEYS
+from pmdkit.toy.learner import ToyLearner
+from pmdkit.toy.measure import Meter
+from pmdkit.toy.model import ModelConfig, Transformer
+
+SUM = {"kind": "modular-sum", "modulus": 3}
+COPY = {"kind": "copy", "length": 2, "symbols": 2}
+
+
+def record(objective, group, ministeps=1, steps=1, table=COPY, prompts=6):
+    """Learner, and for the last step what the meter saw and what it wrote."""
+    problem = make_tokens(table)
+    context = problem.prompt_length + problem.width
+    model = Transformer(ModelConfig(len(problem.vocabulary), context, dimension=16, layers=1, heads=2, inner=32), 2)
+    model = model.double()
+    with torch.no_grad():
+        model.head.weight.mul_(15)
+    space = tuple(torch.from_numpy(x) for x in problem.responses())
+    options = {"lr": 0.02, "reference": objective.__class__.__name__ == "TB"}
+    learner = ToyLearner(model, problem.vocabulary, problem.eos, problem.width, space, **options)
+    seen = {}
+
+    def keep(step, learner, rollouts, groups, batch, updates):
+        seen.update(rollouts=rollouts, groups=groups, batch=batch)
+        seen["row"] = Meter(objective).row(step, learner, rollouts, groups, batch, updates)
+
+    run(objective, learner, TokenTask(problem, prompts, 1), Schedule(steps, group, ministeps, seed=3), [keep])
+    return learner, seen["rollouts"], seen["groups"], seen["row"]
+
+
+def changes(learner, rollouts):
+    """[P][G] measured log-ratio of every response, row by row and token by token, after the update."""
+    prompts, size = rollouts.mass.shape
+    rows = []
+    for row in range(prompts * size):
+        read = rollouts.prompts[row // size].tolist()
+        change = 0.0
+        for t in range(int(rollouts.mask[row].sum())):
+            with torch.no_grad():
+                logp = learner.model(torch.tensor([read]))[0, -1].log_softmax(0)
+            token = int(rollouts.responses[row, t])
+            change += logp[token].item() - rollouts.logp_old[row, t].item()
+            read.append(token)
+        rows.append(change)
+    return np.array(rows).reshape(prompts, size)
+
+
+def mean(values):
+    return sum(values) / len(values) if values else None
+
+
+@pytest.mark.parametrize("group", [8, None])
+def test_the_row_by_hand(group):
+    """Every key, from loops over prompts and responses; with draws 1/G each, with the full support pi_old."""
+    objective = OBJECTIVES["pmd-mean"](tau=0.05)
+    learner, rollouts, groups, row = record(objective, group, ministeps=2)
+    assert set(row) == set(KEYS)
+    change, mass, reward = changes(learner, rollouts), rollouts.mass.numpy(), groups.reward.numpy()
+    prompts, size = mass.shape
+    length = rollouts.mask.sum(1).view(prompts, size).numpy()
+    logp_old = rollouts.logp_old.sum(1).view(prompts, size).numpy()
+
+    def average(values):
+        return sum(mass[p][g] * values[p][g] for p in range(prompts) for g in range(size)) / prompts
+
+    assert row["pass_rate"] == pytest.approx(average(reward), abs=1e-12) == row["reward_mean"]
+    assert row["response_length"] == pytest.approx(average(length), abs=1e-12)
+    assert row["entropy"] == pytest.approx(-average(logp_old), abs=1e-10)
+    assert row["kl"] == pytest.approx(average(np.exp(change) * change - np.exp(change) + 1), abs=1e-10)
+    assert row["log_ratio_min"] == pytest.approx(change.min(), abs=1e-10)
+    assert row["log_ratio_max"] == pytest.approx(change.max(), abs=1e-10)
+    assert row["tokens"] == (length.sum() if group else 0)
+    assert row["zero_variance_groups"] == sum(len(set(r)) == 1 for r in reward.tolist())
+    for name, right in (("log_ratio_neg", 0.0), ("log_ratio_pos", 1.0)):
+        per_prompt = []
+        for p in range(prompts):
+            members = [g for g in range(size) if reward[p][g] == right]
+            if members:
+                weight = sum(mass[p][g] for g in members)
+                per_prompt.append(sum(mass[p][g] * change[p][g] for g in members) / weight)
+        assert row[name] == pytest.approx(mean(per_prompt), abs=1e-10)
+
+
+def test_kl_of_the_full_support_is_the_divergence():
+    """Over all responses the estimator is KL(pi || pi_old): its correction sums to zero there."""
+    learner, rollouts, _, row = record(OBJECTIVES["pmd-mean"](tau=0.05), None)
+    change = changes(learner, rollouts)
+    assert row["kl"] == pytest.approx((rollouts.mass.numpy() * np.exp(change) * change).sum(1).mean(), abs=1e-9)
+    assert row["kl"] > 1e-4
+
+
+@pytest.mark.parametrize("name", ["pmd-mean", "pmd-part"])
+def test_without_lengths_the_prediction_is_that_of_the_pass_rate(name):
+    """A group of draws is a policy that is right with its share of right draws: Theorem 1 with binary rewards."""
+    objective = OBJECTIVES[name](tau=0.1, norm="none")
+    _, _, groups, row = record(objective, 8, table=SUM)
+    rates = groups.reward.mean(1).numpy()
+    exact = theory.binary(rates[(rates > 0) & (rates < 1)], 0.1, method=name)
+    wrong = [0.0] * int((rates == 0).sum()) + list(exact.log_ratio_neg)
+    right = [0.0] * int((rates == 1).sum()) + list(exact.log_ratio_pos)
+    assert len(exact.log_ratio_neg) >= 3  # groups that hold both
+    assert row["theory_log_ratio_neg"] == pytest.approx(mean(wrong), abs=1e-9)
+    assert row["theory_log_ratio_pos"] == pytest.approx(mean(right), abs=1e-9)
+    if name == "pmd-part":
+        assert row["theory_lambda"] is None
+
+
+def test_with_lengths_the_prediction_is_stationary():
+    r"""The length-normalised loss has the condition (r - b - tau u) / |y| = lambda e^u with sum pi e^u = 1.
+
+    One prompt with one right and one wrong response of another length: the two class means are all there is, and
+    (r_i - b - tau u_i) / (|y_i| e^{u_i}) is one number. Without the lengths in the solution the two differ.
+    """
+    tau = 0.3
+    for seed in range(200):
+        objective = OBJECTIVES["pmd-mean"](tau=tau, norm="length")
+        found = pair(objective, seed)
+        if found is not None:
+            break
+    row, length = found
+    u = np.array([row["theory_log_ratio_neg"], row["theory_log_ratio_pos"]])
+    assert length[0] != length[1]
+    assert 0.5 * np.exp(u).sum() == pytest.approx(1, abs=1e-9)
+    residual = (np.array([0.0, 1.0]) - 0.5 - tau * u) / (length * np.exp(u))
+    assert residual[0] == pytest.approx(residual[1], abs=1e-9)
+    plain = theory.pmd_mean(np.array([0.5, 0.5]), np.array([0.0, 1.0]), tau).log_ratio
+    assert np.abs(u - plain).max() > 0.01
+
+
+def pair(objective, seed):
+    """The row of a single group of two, one wrong and one right of different lengths; None where the draws are not."""
+    problem = make_tokens({"kind": "parity", "length": 1})
+    model = Transformer(ModelConfig(4, 8, dimension=16, layers=1, heads=2, inner=32), seed).double()
+    learner = ToyLearner(model, problem.vocabulary, problem.eos, problem.width)
+    task, result = TokenTask(problem, 1, seed), []
+
+    def keep(step, learner, rollouts, groups, batch, updates):
+        reward, length = groups.reward[0], rollouts.mask.sum(1)
+        if reward.sum() == 1 and length[0] != length[1]:
+            order = reward.argsort()
+            result.append(
+                (Meter(objective).row(step, learner, rollouts, groups, batch, updates), length[order].numpy())
+            )
+
+    run(objective, learner, task, Schedule(1, 2, 1, seed), [keep])
+    return result[0] if result else None
+
+
+def test_a_reference_moves_the_prediction():
+    r"""TB solves for pi proportional to pi_ref e^{r/tau}: the log-ratio to pi_old is d - log E_group e^d,
+    d = log pi_ref/pi_old + r/tau."""
+    objective = OBJECTIVES["tb"](tau=0.2)
+    _, rollouts, groups, row = record(objective, 8, steps=4)
+    drift = (rollouts.logp_ref - rollouts.logp_old).sum(1).view(rollouts.mass.shape).numpy()
+    assert np.abs(drift).max() > 0.01
+    reward = groups.reward.numpy()
+    wrong = []
+    for p in range(len(drift)):
+        d = [drift[p][g] + reward[p][g] / 0.2 for g in range(8)]
+        log_z = math.log(sum(math.exp(x) for x in d) / 8)
+        members = [d[g] - log_z for g in range(8) if reward[p][g] == 0]
+        wrong += [sum(members) / len(members)] if members else []
+    assert row["theory_log_ratio_neg"] == pytest.approx(mean(wrong), abs=1e-9)
+
+
+def test_an_objective_without_a_solution_has_no_prediction():
+    _, _, _, row = record(OBJECTIVES["grpo"](), 8)
+    for key in ("theory_log_ratio_neg", "theory_log_ratio_pos", "theory_lambda"):
+        assert row[key] is None
+    assert row["log_ratio_neg"] is not None
+
+
+def test_buckets_hold_every_prompt_once():
+    """By the share of right draws; the mean over the buckets is the mean over the prompts."""
+    _, _, groups, row = record(OBJECTIVES["pmd-mean"](tau=0.05), 8, table=SUM, prompts=40)
+    rates = groups.reward.mean(1).numpy()
+    assert len(row["gauge"]) >= 3
+    assert sum(entry["prompts"] for entry in row["gauge"]) == len(rates)
+    for entry in row["gauge"]:
+        low, high = gauge.EDGES[entry["bucket"]], gauge.EDGES[entry["bucket"] + 1]
+        members = [r for r in rates if low <= r < high or (r == high == 1.0)]
+        assert entry["prompts"] == len(members)
+        assert entry["pass_rate"] == pytest.approx(mean(members), abs=1e-12)

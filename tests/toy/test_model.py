@@ -1,0 +1,147 @@
+"""The transformer against Hugging Face's Llama and Qwen2, and against itself with and without a cache."""
+
+import math
+
+import pytest
+import torch
+
+from pmdkit.toy.llama import from_llama, to_llama
+from pmdkit.toy.model import ModelConfig, Transformer, rotation
+
+SMALL = ModelConfig(vocabulary=13, context=40, dimension=48, layers=3, heads=3, inner=40)
+
+
+def lively(config: ModelConfig, seed: int = 1) -> Transformer:
+    """A model whose logits differ by nats and whose norms are not one, so that nothing cancels by chance."""
+    model = Transformer(config, seed)
+    chance = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        model.head.weight.mul_(15)
+        for weight in model.parameters():
+            if weight.ndim == 1:
+                weight.add_(0.3 * torch.randn(weight.shape, generator=chance))
+    return model
+
+
+def tokens(rows: int, count: int, config: ModelConfig = SMALL) -> torch.Tensor:
+    return torch.randint(config.vocabulary, (rows, count), generator=torch.Generator().manual_seed(0))
+
+
+def peer(name: str, config: ModelConfig) -> torch.nn.Module:
+    """A model of the transformers library, made from its own configuration class."""
+    transformers = pytest.importorskip("transformers")
+    sizes = transformers.AutoConfig.for_model(
+        name,
+        vocab_size=config.vocabulary,
+        max_position_embeddings=config.context,
+        hidden_size=config.dimension,
+        num_hidden_layers=config.layers,
+        num_attention_heads=config.heads,
+        num_key_value_heads=config.heads,
+        intermediate_size=config.inner,
+        tie_word_embeddings=config.tied,
+        rms_norm_eps=config.floor,
+    )
+    return transformers.AutoModelForCausalLM.from_config(sizes).eval()
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("name", ["llama", "qwen2"])
+def test_logp_equals_that_of_transformers_with_the_same_weights(name, tied):
+    """1e-5 nats: float32 through three blocks. Qwen2 is the same function once its biases on q, k and v are zero."""
+    config = ModelConfig(13, context=40, dimension=48, layers=3, heads=3, inner=40, tied=tied)
+    ours, theirs = lively(config), peer(name, config)
+    missing, unexpected = theirs.load_state_dict(to_llama(ours.state_dict(), config), strict=False)
+    assert not unexpected
+    for key in missing:
+        assert key.endswith(("q_proj.bias", "k_proj.bias", "v_proj.bias")) or (tied and key == "lm_head.weight")
+        if key.endswith("bias"):
+            torch.nn.init.zeros_(theirs.get_parameter(key))
+    read = tokens(4, 40)
+    with torch.no_grad():
+        logp, expected = ours(read).log_softmax(-1), theirs(read).logits.log_softmax(-1)
+    assert expected.std() > 1
+    torch.testing.assert_close(logp, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_renaming_to_llama_and_back_changes_no_bit(tied):
+    config = ModelConfig(13, context=40, dimension=48, layers=2, heads=3, inner=40, tied=tied)
+    weights = lively(config).state_dict()
+    back = from_llama(to_llama(weights, config), config)
+    assert back.keys() == weights.keys()
+    assert all(torch.equal(back[name], weights[name]) for name in weights)
+
+
+def test_no_token_sees_a_later_one():
+    model, read = lively(SMALL).double(), tokens(2, 12)
+    other = read.clone()
+    other[:, 7:] = (other[:, 7:] + 1) % SMALL.vocabulary
+    a, b = model(read), model(other)
+    torch.testing.assert_close(a[:, :7], b[:, :7], atol=1e-12, rtol=0)
+    assert (a[:, 7:] - b[:, 7:]).abs().max() > 0.1
+
+
+def test_attention_depends_on_distance_only():
+    """<turn_i q, turn_j k> is the same for all i - j. 1e-5: the angles are float32, up to 39 radians."""
+    turn = rotation(SMALL)[:, 0, 0]  # [context, D / 2]
+    chance = torch.Generator().manual_seed(0)
+    q, k = (torch.view_as_complex(torch.randn(8, 2, generator=chance)) for _ in range(2))
+    product = torch.einsum("ic,jc->ij", turn * q, (turn * k).conj()).real  # [i, j]
+    for distance in (0, 1, 5):
+        line = product.diagonal(-distance)
+        torch.testing.assert_close(line, line[:1].expand_as(line), atol=1e-5, rtol=0)
+    assert product.std() > 0.1
+
+
+@pytest.mark.parametrize("chunks", [[1] * 12, [4, 8], [3, 1, 5, 3]])
+def test_reading_in_parts_with_a_cache_equals_reading_at_once(chunks):
+    model, read = lively(SMALL).double(), tokens(3, 12)
+    prompt, *rest = read.split(chunks, dim=1)
+    with torch.no_grad():
+        whole = model(read)
+        last, cache = model.prefill(prompt, room=12)
+        at = prompt.shape[1]
+        torch.testing.assert_close(last, whole[:, at - 1], atol=1e-12, rtol=0)
+        for part in rest:
+            part_logits = model.head(model.hidden(part, cache))
+            torch.testing.assert_close(part_logits, whole[:, at : at + part.shape[1]], atol=1e-12, rtol=0)
+            at += part.shape[1]
+
+
+def test_converting_to_float64_keeps_the_positions():
+    """1e-5: float32 against float64. A complex buffer would lose its imaginary part here."""
+    model, read = lively(SMALL), tokens(2, 12)
+    single = model(read)
+    torch.testing.assert_close(model.to(torch.float64)(read).float(), single, atol=1e-5, rtol=0)
+
+
+def test_copied_rows_of_a_cache_go_on_as_their_own():
+    model, read = lively(SMALL).double(), tokens(3, 6)
+    pick, then = torch.tensor([2, 0, 2, 1]), torch.tensor([4, 5, 6, 7])
+    with torch.no_grad():
+        _, cache = model.prefill(read, room=7)
+        logits = model.step(then, cache.rows(pick))
+        expected = model(torch.cat((read[pick], then[:, None]), 1))[:, -1]
+    torch.testing.assert_close(logits, expected, atol=1e-12, rtol=0)
+
+
+def test_first_weights_depend_on_the_seed_alone_and_the_first_policy_is_nearly_uniform():
+    torch.manual_seed(1)
+    one = Transformer(SMALL, seed=5)
+    torch.manual_seed(2)
+    two, three = Transformer(SMALL, seed=5), Transformer(SMALL, seed=6)
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+    assert not torch.equal(one.head.weight, three.head.weight)
+    policy = one(tokens(20, 10)).softmax(-1)
+    entropy = -(policy * policy.log()).sum(-1)
+    assert entropy.min() > 0.95 * math.log(SMALL.vocabulary)
+
+
+def test_bad_sizes_are_sentences():
+    with pytest.raises(ValueError, match=r"model\.layers is 0; expected at least 1"):
+        ModelConfig(13, layers=0)
+    with pytest.raises(ValueError, match="dimension is 48 with 5 heads; expected a multiple of 10"):
+        ModelConfig(13, dimension=48, heads=5)
+    with pytest.raises(ValueError, match="a row has 41 tokens; the model has a context of 40"):
+        Transformer(SMALL)(tokens(1, 41))

@@ -1,0 +1,190 @@
+"""Whole runs of the toy tier: they learn, they enumerate, they go on from a model, and a kill -9 leaves no trace."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from pmdkit import population, train
+from pmdkit.evaluation.drawing import load
+from pmdkit.objectives import OBJECTIVES
+from pmdkit.observe.checkpoint import steps
+from pmdkit.observe.metrics import KEYS
+from pmdkit.toy.convert import load_pretrained
+from pmdkit.training import Run
+
+FAST = {"backend": "toy", "env": "modular-sum", "seed": 5, "prompts": 16, "group": 8, "ministeps": 2}
+COMMAND = ["toy", "modular-sum", "--seed", "5", "--prompts", "16", "--group", "8", "--ministeps", "2"]
+TINY = {"model.dimension": 16, "model.layers": 1, "model.heads": 2}
+
+
+def outcome(folder):
+    """Weights, optimizer and metrics of a run, wall-clock keys apart."""
+    last = folder / "checkpoints" / f"step-{steps(folder / 'checkpoints')[-1]}"
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for row in rows:
+        del row["seconds_rollout"], row["seconds_update"]
+    return {p.name: p.read_bytes() for p in last.iterdir()}, rows
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_modular_sum_is_learned(tmp_path, seed):
+    """The default recipe, a sixth of its steps: from chance, 1/11, to 0.8 of all 100 prompts, evaluated exactly."""
+    run = train("pmd-mean", "toy", "modular-sum", seed=seed, steps=50, out=tmp_path / "run")
+    assert run.summary["pass_rate_first"] == pytest.approx(1 / 11, abs=0.01)
+    assert run.summary["pass_rate_last"] >= 0.8
+    assert all(set(row) == set(KEYS) for row in run.metrics)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_modular_sum_with_all_its_steps(tmp_path, seed):
+    run = train("pmd-mean", "toy", "modular-sum", seed=seed, out=tmp_path / "run")
+    assert run.summary["pass_rate_last"] >= 0.8
+
+
+def test_enumeration_learns(tmp_path):
+    """No --group: every expectation is over all 11 answers, and no token is drawn."""
+    options = {"schedule.group": None}
+    run = train("pmd-mean", "toy", "modular-sum", steps=40, out=tmp_path / "run", options=options)
+    assert run.summary["pass_rate_last"] >= 0.8
+    assert run.summary["tokens"] == 0
+    assert run.spec.schedule.group is None
+
+
+def test_the_gauge_of_an_enumerated_run_is_the_population_solution(tmp_path):
+    """Wrong answers of the first step, from the policies before and after it; float32 leaves 1e-6 nats."""
+    options = {"schedule.group": None}
+    one = train("pmd-mean", "toy", "modular-sum", steps=1, out=tmp_path / "one", options=options)
+    still = options | {"schedule.lr": 1e-30}
+    before = train("pmd-mean", "toy", "modular-sum", steps=1, out=tmp_path / "before", options=still)
+    learners = [load(run.path)[1].learner for run in (before, one)]
+    task = load(one.path)[1].task
+    prompts = task.prompts(1)
+    old, new = (learner.rollout(prompts, None, 0) for learner in learners)
+    right, mass = task.reward(old), old.mass
+    tau = torch.full((len(prompts),), 0.05, dtype=torch.float64)
+    exact = population.solve(OBJECTIVES["pmd-mean"](tau=0.05), mass.log(), mass.log(), right, tau)
+
+    def of_the_wrong(values):
+        weight = mass * (1 - right)
+        return ((weight * values).sum(1) / weight.sum(1)).mean().item()
+
+    row = one.metrics[0]
+    change = (new.logp_old - old.logp_old).double().view(mass.shape)
+    assert row["pass_rate"] == pytest.approx((mass * right).sum(1).mean().item(), abs=1e-6)
+    assert row["theory_log_ratio_neg"] == pytest.approx(of_the_wrong(torch.from_numpy(exact.log_ratio)), abs=1e-5)
+    assert row["log_ratio_neg"] == pytest.approx(of_the_wrong(change), abs=1e-5)
+    assert abs(row["log_ratio_neg"]) > 1e-3
+
+
+def test_a_model_folder_continues_where_it_was_saved(tmp_path):
+    """A run that starts from the saved policy of another is evaluated first as that one was last."""
+    first = train("pmd-mean", steps=6, out=tmp_path / "first", options=TINY, **FAST)
+    setup = load(first.path)[1]
+    setup.learner.save_pretrained(tmp_path / "model")
+    second = train("rloo", steps=1, out=tmp_path / "second", options={"model.path": str(tmp_path / "model")}, **FAST)
+    assert second.summary["pass_rate_first"] == first.summary["pass_rate_last"]
+    assert first.summary["pass_rate_last"] != first.summary["pass_rate_first"]
+    saved, words = load_pretrained(tmp_path / "model")
+    assert saved.config.dimension == 16  # the folder's size, not the recipe's 64
+    assert words == setup.task.problem.vocabulary
+
+
+def test_the_policy_of_a_run_on_disk_is_the_trained_one(tmp_path):
+    run = train("pmd-mean", steps=3, out=tmp_path / "run", options=TINY, **FAST)
+    again = Run(run.path)
+    for a, b in zip(run.policy.parameters(), again.policy.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_the_seed_is_all_the_randomness_there_is(tmp_path):
+    """The same seed gives the same bits whatever else was drawn; another seed does not."""
+    outcomes = []
+    for name, seed, noise in (("one", 5, 0), ("again", 5, 1), ("other", 6, 0)):
+        torch.manual_seed(noise)
+        np.random.seed(noise)
+        train("pmd-mean", steps=3, out=tmp_path / name, options=TINY, **FAST | {"seed": seed})
+        outcomes.append(outcome(tmp_path / name))
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0][1] != outcomes[2][1]
+
+
+def test_a_longer_run_begins_with_the_shorter_one(tmp_path):
+    """Resumed with more steps: the bits of one run of as many steps from the start."""
+    train("pmd-mean", steps=6, out=tmp_path / "whole", options=TINY, **FAST)
+    train("pmd-mean", steps=3, out=tmp_path / "parts", options=TINY, **FAST)
+    train("pmd-mean", steps=6, out=tmp_path / "parts", options=TINY, resume=True, **FAST)
+    assert outcome(tmp_path / "parts") == outcome(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("name", sorted(OBJECTIVES))
+def test_every_objective_runs_through_the_same_loop(tmp_path, name):
+    """Two steps of two ministeps: finite, of the promised keys, and the policy moves."""
+    options = {**TINY, "env.modulus": 3}
+    run = train(name, steps=2, out=tmp_path / "run", options=options, **FAST)
+    for row in run.metrics:
+        assert set(row) == set(KEYS)
+        assert np.isfinite([row["loss"], row["kl"], row["entropy"]]).all()
+        assert row["log_ratio_max"] > 1e-4
+
+
+def start(folder, count, *more):
+    command = [sys.executable, "-m", "pmdkit", *COMMAND, "--steps", str(count), "--out", str(folder), *more]
+    with open(folder.with_suffix(".log"), "w") as log:
+        return subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=log)
+
+
+def test_kill_9_at_random_moments(tmp_path):
+    """Two kills, then the end: weights, optimizer, metrics and summary are those of an undisturbed run."""
+    last = 120
+    whole = train("pmd-mean", steps=last, out=tmp_path / "whole", **FAST)
+    rng, out = random.Random(3), tmp_path / "killed"
+    for turn in range(2):
+        done = (steps(out / "checkpoints") or [0])[-1]
+        wanted = done + rng.randint(3, 20)
+        process = start(out, last, *(["--resume"] if turn else []))
+        deadline = time.monotonic() + 60
+        while (steps(out / "checkpoints") or [0])[-1] < wanted and time.monotonic() < deadline:
+            assert process.poll() is None, out.with_suffix(".log").read_text()
+            time.sleep(0.001)
+        time.sleep(rng.random() * 0.02)
+        os.killpg(process.pid, signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        acknowledged = steps(out / "checkpoints")[-1]
+        before = (out / "metrics.jsonl").read_text().splitlines()[:acknowledged]
+        assert wanted <= acknowledged < last
+    killed = train("pmd-mean", steps=last, out=out, resume=True, **FAST)
+    assert (out / "metrics.jsonl").read_text().splitlines()[:acknowledged] == before
+    assert outcome(out) == outcome(whole.path)
+    for key in whole.summary.keys() - {"seconds", "out"}:
+        assert killed.summary[key] == whole.summary[key], key
+
+
+def test_sigterm_in_the_warm_start_leaves_with_75_and_resumes(tmp_path):
+    """Phase 0 is not checkpointed half way: it is left at once, nothing is lost, and --resume begins it again."""
+    import signal
+    import subprocess
+    import sys
+    import time
+
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "pmdkit", "toy", "addition", "--steps", "1", "--out", str(out)]
+    with open(tmp_path / "log", "w") as log:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
+    deadline = time.monotonic() + 60
+    while not (out / "config.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.5)  # into the warm start, which takes seconds
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 75
+    last = (tmp_path / "log").read_text().splitlines()[-1]
+    assert last == "pmdkit: error: stopped before the first step, nothing was lost; run again with --resume"
+    assert not list((out / "checkpoints").iterdir())

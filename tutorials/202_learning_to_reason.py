@@ -1,0 +1,262 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 202: Can a small transformer learn to reason from rewards alone?
+#
+# * You learn: what rewards can teach and what they can only sharpen, and how to read a
+#   run by its pass rate, its lengths, its silent groups and its responses.
+# * You need: lesson 201.
+# * Time: 20 minutes to read, 40 seconds to run, 10 minutes for the exercise.
+#
+# Post-training starts from a model that can already do something. Then it draws
+# responses, looks at nothing but right or wrong, and learns. Here is the whole of it on
+# a task that is small enough to read every response.
+
+# %%
+import tempfile
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from pmdkit import train
+from pmdkit.envs.tokens import TokenTask, make_tokens
+from pmdkit.figures.style import shades, style
+from pmdkit.observe import checkpoint
+from pmdkit.toy.model import Transformer
+from pmdkit.toy.sampling import generate
+
+style()
+folder = tempfile.mkdtemp()  # where the runs are kept
+
+# %% [markdown]
+# ## Predict
+#
+# Two tasks. In **modular sum** the answer is one token out of 11, and a blind guess is
+# right once in 11 times. In **parity** the prompt has 12 bits, and the model says
+# whether the number of ones is odd: `= 1` or `= 0`. Before the `=` there is room for a
+# thought that nobody grades. The teacher of the warm start uses it to say the running
+# parity bit by bit. A response is right if it *ends* right.
+#
+# Models train with PMD-mean on rewards 0 and 1. What will each of them learn?
+#
+# * modular sum, from random weights;
+# * parity, from random weights;
+# * parity, after a warm start that stops as soon as 60% of the answers are right.
+#
+# The last one runs with three seeds, and once more with a larger learning rate.
+#
+# ## Run
+#
+# One call each. The warm start is phase 0 of the run and is kept as checkpoint 0.
+
+# %%
+common = {"objective": "pmd-mean", "backend": "toy", "tau": 0.05, "group": 16}
+options = {"run.checkpoint_every": 1000, "run.keep": 1000}  # checkpoints 0 and last
+
+
+def parity(name, seed, lr, steps=30, **more):
+    """A run of 64 prompts per step."""
+    changes = options | {"schedule.lr": lr} | more
+    place = {"env": "parity", "steps": steps, "seed": seed, "out": f"{folder}/{name}"}
+    return train(**common, **place, options=changes)
+
+
+place = {"env": "modular-sum", "steps": 60, "out": f"{folder}/sum"}
+runs = {"sum, from random weights": train(**common, **place, options=options)}
+cold = {"warm_start.pass_rate": 0}
+runs["parity, from random weights"] = parity("cold", 0, 1e-3, 20, **cold)
+for seed in (0, 1, 2):
+    name = f"parity, warm start, seed {seed}"
+    runs[name] = parity(f"warm-{seed}", seed, 3e-4)
+runs["parity, seed 1, lr = 0.001"] = parity("large", 1, 1e-3)
+
+for name, run in runs.items():
+    first, last = (run.summary[f"pass_rate_{end}"] for end in ("first", "last"))
+    print(f"{name:28} {first:.2f} to {last:.2f}")
+
+# %% [markdown]
+# The sum is learned from nothing. Parity from random weights ends at 0.5: the model has
+# learned the *form* of an answer, and then it guesses. From the warm start it goes from
+# 0.67 to 0.94, give or take 0.02 over the seeds; with the larger learning rate it comes
+# down to where the guesses are. The parities are measured on prompts that no step
+# asked.
+#
+# ## Look
+#
+# First at three curves of each run.
+
+# %%
+# alt: Three panels over 30 steps. Pass rate: the three seeds from the warm start rise
+#   from 0.65 to about 0.93; the run from random weights rises to 0.5 and stays; the run
+#   with learning rate 0.001 drops from 0.64 to 0.15 in one step and comes back to 0.5.
+#   Response length: 14 to 15 tokens for the three seeds, about 5 from random weights;
+#   the run with the larger learning rate shrinks from 14 to 6 and ends at 7. Groups of
+#   equal rewards: from 0 to between 15 and 30 out of 64 for the three seeds, none from
+#   random weights after step 5, 56 for the larger learning rate.
+kept = {name: run for name, run in runs.items() if name.startswith("parity")}
+colors = ["0.5", *shades(3), "C1"]
+marks = ["-", "-", "-", "-", "--"]
+panels = {
+    "pass_rate": ("pass rate of the draws", "pass rate"),
+    "response_length": ("response length", "tokens"),
+    "zero_variance_groups": ("groups of equal rewards", "groups out of 64"),
+}
+fig, axes = plt.subplots(1, 3, figsize=(10, 3.6))
+for ax, (key, (title, unit)) in zip(axes, panels.items(), strict=True):
+    for color, dash, name in zip(colors, marks, kept, strict=True):
+        values = [row[key] for row in kept[name].metrics]
+        steps = range(1, len(values) + 1)
+        ax.plot(steps, values, dash, color=color, label=name)
+    ax.set(title=title, xlabel="step", ylabel=unit)
+axes[0].axhline(0.5, color="0.8", linestyle=":", zorder=0)
+fig.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+plt.show()
+
+# %% [markdown]
+# **What to see.** From the warm start the responses keep their length: thinking pays,
+# so it stays. From random weights they are short. The run with the larger learning rate
+# unlearns to think in a few steps: its second step took the thought apart, and a
+# guess with no thought was then the better bet. The right panel shows why it never
+# comes back: in nearly all groups all 16 responses get the *same* reward. Its pass rate
+# is near 0.5 because it answers half of the prompts always right and half of them
+# always wrong. Such a group has no advantage to learn from, and is silent.
+#
+# A rising number of silent groups can mean success or the end of learning. Read it
+# beside the pass rate, and read the responses.
+
+# %%
+run = runs["parity, warm start, seed 1"]
+problem = make_tokens(run.spec.env)
+prompts = TokenTask(problem, prompts=1).held_out(256)
+thoughts = np.repeat(prompts.numpy().cumsum(1) % 2, 4, axis=0)  # the teacher's
+
+
+def before(run):
+    """The model after the warm start."""
+    model = Transformer(run.policy.config)
+    model.load_state_dict(checkpoint.read(run.path / "checkpoints/step-0")["model"])
+    return model
+
+
+def answers(model):
+    """Four responses to each of 256 held-out prompts, and which are right."""
+    limits = problem.width, problem.eos
+    responses, _, mask = generate(model, prompts, 4, *limits, seed=0)
+    graded = problem.grade(prompts.numpy(), responses.numpy(), mask.numpy())
+    return responses.numpy(), graded.ravel() == 1
+
+
+for title, model in (("before", before(run)), ("after", run.policy)):
+    responses, right = answers(model)
+    print(title)
+    for row in range(0, 32, 4):
+        verdict = "right" if right[row] else "wrong"
+        asked, said = (problem.text(x) for x in (prompts[row // 4], responses[row]))
+        print(f"  {asked.replace(' ', '')} -> {said.replace(' ', ''):14} {verdict}")
+
+# %%
+lines = [f"{'':16} right   teacher's thought: share, right   other: share, right"]
+for seed in (0, 1, 2):
+    run = runs[f"parity, warm start, seed {seed}"]
+    for title, model in (("before", before(run)), ("after", run.policy)):
+        responses, right = answers(model)
+        same = (responses[:, :12] == thoughts).all(1) & (responses[:, 12] == 2)
+        shares = right.mean(), same.mean(), right[same].mean(), right[~same].mean()
+        line = "{:9.2f} {:25.2f} {:6.2f}".format(*shares[:3])
+        line += f" {1 - shares[1]:14.2f} {shares[3]:6.2f}"
+        lines.append(f"seed {seed} {title:6}{line}")
+print("\n".join(lines))
+
+# %% [markdown]
+# Most responses were already well formed before training, and the slips were where a
+# thought lost its way or forgot its end. Afterwards nearly all answers are right. But
+# look at the thoughts. With seed 0 the model says what the teacher said, 93 times in
+# 100. With seeds 1 and 2 a third or more of the responses think *otherwise*, and most
+# of those are right all the same; before training one in six was. Some leave a bit out,
+# some run through other parities. The reward looks at the answer alone, so the
+# thought is free to become whatever serves it. Do not read a chain of thought as a
+# report of what was computed.
+#
+# ## Explain
+#
+# **Rewards reweight what is drawn.** The update multiplies the probability of a
+# response; what never occurs is never raised. An untrained model says the teacher's 15
+# tokens with probability $4^{-15} \approx 10^{-9}$, so no group ever holds one. A short
+# answer such as `=1` has probability $4^{-3}$, with its end, and is right half of the
+# time. That is found, raised, and kept. The modular sum is learned from random weights
+# because its answer is one token: among 16 draws of one in 11, the right one is there
+# in four groups of five.
+#
+# **Pass rate 0.5 is a trap.** From there, thinking pays only if the whole thought is
+# right: one slip in it and the answer is a guess again. So a half-learned thought earns
+# no more than none, and costs 12 tokens of risk.
+#
+# **Silent groups.** With a pass rate $p$, all $G$ draws are right with probability
+# $p^G$ and all wrong with $(1-p)^G$. PMD-mean then has advantage 0 in the group. That
+# is not quite nothing: if the policy has moved since the draws, the squared log-ratio
+# still pulls it back to where it was. Policy gradients do nothing at all.
+#
+# ## Exercise
+#
+# Difficulty 2 of 5, about 10 minutes. Given the pass rates of many prompts, which share
+# of groups do you expect to be silent?
+
+
+# %% tags=["exercise"]
+def silent(pass_rates, group):
+    """Expected share of groups whose rewards are all equal; pass_rates is [P]."""
+    return ...
+
+
+# %% tags=["check"]
+def check(silent):
+    """Draw groups and count; then look for the likely slips."""
+    p, group = np.array([0.02, 0.1, 0.3, 0.5, 0.9]), 8
+    answer = silent(p, group)
+    if answer is ...:
+        return "Not filled in yet."
+    if np.shape(answer) != ():
+        return (
+            f"Expected one number, got shape {np.shape(answer)}: average over prompts."
+        )
+    right = np.random.default_rng(0).random((40_000, len(p), group)) < p[:, None]
+    counted = (right.all(2) | ~right.any(2)).mean()
+    if np.isclose(answer, counted, atol=0.01):
+        return "Right."
+    if np.isclose(answer, 1 - counted, atol=0.01):
+        return "Those are the groups that have something to say."
+    mean = p.mean()
+    if np.isclose(answer, mean**group + (1 - mean) ** group):
+        return (
+            "That is one prompt of average difficulty. Easy and hard ones are silent."
+        )
+    if np.isclose(answer, ((1 - p) ** group).mean()):
+        return "Those are the groups that are all wrong. Which others are silent?"
+    if np.isclose(answer, (p**group).mean()):
+        return "Those are the groups that are all right. Which others are silent?"
+    return f"Counted {counted:.2f}, the answer says {answer:.2f}."
+
+
+print(check(silent))
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# ```python
+# def silent(pass_rates, group):
+#     p = np.asarray(pass_rates)
+#     return float((p**group + (1 - p) ** group).mean())
+# ```
+#
+# Average the share, not the pass rate: a set of very easy and very hard prompts has an
+# average of 0.5 and is nearly all silent. This is what happened to the run with the
+# larger learning rate.
+#
+# </details>
