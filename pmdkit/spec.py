@@ -78,6 +78,8 @@ class WarmStartTable(Strict):
     "Target p0, measured on the evaluation problems; 0 for no warm start."
     max_steps: int = 2000
     "Supervised steps at most; not reaching the target is an error."
+    look: int = 20
+    "Supervised steps between two measurements; fewer stop nearer to the target and measure more often."
     batch: int = 128
     "Problems per supervised step."
     lr: float = 2e-3
@@ -108,6 +110,7 @@ POSITIVE = (
     "dimension",
     "layers",
     "heads",
+    "look",
 )
 
 

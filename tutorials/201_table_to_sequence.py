@@ -57,7 +57,7 @@ objective = PMDMean(tau=0.05)  # rewards are 0 and 1
 # all responses are enumerated.
 
 # %%
-exact = {"schedule.group": None, "run.checkpoint_every": 1000}
+exact = {"schedule.group": None, "run.checkpoint_every": 1000, "model.heads": 4}
 shape = {"env.arms": 11, "env.contexts": 100}
 table = train(objective, "bandit", "needle", steps=1, options=shape, out=f"{folder}/0")
 passes, reached = [1, 3, 10, 30, 100], {}

@@ -57,7 +57,7 @@ folder = tempfile.mkdtemp()  # where the runs are kept
 
 # %%
 common = {"objective": "pmd-mean", "backend": "toy", "tau": 0.05, "group": 16}
-options = {"run.checkpoint_every": 1000, "run.keep": 1000}  # checkpoints 0 and last
+options = {"run.checkpoint_every": 1000, "run.keep": 1000, "model.heads": 4}
 
 
 def parity(name, seed, lr, steps=30, **more):

@@ -32,7 +32,7 @@ from pmdkit.objectives import Groups, PMDMean, PMDPart
 
 style()
 folder = tempfile.mkdtemp()  # where the runs are kept
-no_checkpoints = {"run.checkpoint_every": 1000}  # but the last
+no_checkpoints = {"run.checkpoint_every": 1000, "model.heads": 4}  # but the last
 
 # %% [markdown]
 # ## Predict

@@ -12,8 +12,6 @@ from pmdkit.spec import WarmStartTable
 from pmdkit.toy.model import Transformer
 from pmdkit.toy.sampling import score
 
-LOOK = 5  # supervised steps between two measurements: a small task learns within a few dozen
-
 
 def warm_start(
     model: Transformer,
@@ -41,7 +39,7 @@ def warm_start(
                 f"the warm start ended at pass rate {reached:.3f}, below {options.pass_rate}, after {step} supervised "
                 "steps; raise warm_start.max_steps or warm_start.lr, or ask for less with warm_start.pass_rate"
             )
-        for turn in range(step, min(step + LOOK, options.max_steps)):
+        for turn in range(step, min(step + options.look, options.max_steps)):
             rng = generator(seed, "warm start", turn)
             prompts = draw(problem, rng, options.batch)
             answers, mask = problem.answers(prompts, rng)
@@ -53,6 +51,6 @@ def warm_start(
             optimizer.step()
         step = turn + 1
         reached = pass_rate()
-        if step % (40 * LOOK) == 0 and reached < options.pass_rate:
+        if step % (10 * options.look) == 0 and reached < options.pass_rate:
             note(f"warm start: pass rate {reached:.3f} after {step} supervised steps")
     note(f"warm start: pass rate {reached:.3f} after {step} supervised steps")

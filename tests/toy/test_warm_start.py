@@ -17,11 +17,12 @@ from pmdkit.observe.checkpoint import read, steps
 from pmdkit.observe.console import Silent
 from pmdkit.spec import WarmStartTable
 from pmdkit.toy.model import ModelConfig, Transformer
-from pmdkit.toy.warm_start import LOOK, warm_start
+from pmdkit.toy.warm_start import warm_start
 
 COPY = {"kind": "copy", "length": 2, "symbols": 3}
 STEPS = 80
 SIZE = {"model.dimension": 32, "model.layers": 1, "model.heads": 2}
+LOOK = WarmStartTable().look
 OPTIONS = {"env.length": 3, "env.symbols": 3, "warm_start.pass_rate": 0.4, **SIZE}
 RECIPE = {"backend": "toy", "env": "reverse", "prompts": 8, "group": 4, "ministeps": 2, "seed": 5, "options": OPTIONS}
 
