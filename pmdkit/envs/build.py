@@ -1,0 +1,55 @@
+"""From an [env] table to a problem: the kind by its name in a dict of kinds, or from a user's own file. All tiers."""
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeVar
+
+from pmdkit.from_path import class_from_path, is_path
+from pmdkit.nearest import unknown
+
+Problem = TypeVar("Problem")
+
+
+def build(table: dict[str, Any], kinds: Mapping[str, Any], wanted: type[Problem]) -> Problem:
+    """The problem that an [env] table describes.
+
+    Args:
+        table: `kind`, a key of `kinds` or a file and a class in it such as "my.py:MyKind", and the kind's options.
+        kinds: name to dataclass; its fields are the options, its build() makes the problem.
+        wanted: what build() must return.
+    """
+    if "kind" not in table:
+        raise ValueError(
+            f"the [env] table has no kind; expected one of {', '.join(kinds)}, or your own as file.py:Class"
+        )
+    kind = table["kind"]
+    factory = kind_of(kind, kinds, wanted)
+    options = {name: value for name, value in table.items() if name != "kind"}
+    known = [f"env.{field.name}" for field in fields(factory) if field.init]
+    for name in options:
+        if f"env.{name}" not in known:
+            raise ValueError(unknown(f"option of {kind}", f"env.{name}", known))
+    problem = factory(**options).build()
+    if not isinstance(problem, wanted):
+        name = wanted.__name__
+        raise ValueError(f"build() of {kind} returned a {type(problem).__name__}; expected a pmdkit.envs.{name}")
+    return problem
+
+
+def kind_of(kind: Any, kinds: Mapping[str, Any], wanted: type) -> Any:
+    """The dataclass behind the name of a kind."""
+    if not isinstance(kind, str):
+        raise ValueError(f"env.kind is {kind!r}; expected a name such as '{next(iter(kinds))}', or 'my.py:MyKind'")
+    if not is_path(kind):
+        if kind not in kinds:
+            raise ValueError(unknown("env.kind", kind, kinds) + ", or your own as file.py:Class")
+        return kinds[kind]
+    factory = class_from_path(kind)
+    if not is_dataclass(factory):
+        raise ValueError(f"{kind} is not a dataclass; expected a frozen dataclass, whose fields are its options")
+    if not callable(getattr(factory, "build", None)):
+        raise ValueError(f"{kind} has no build(); expected a method that returns a pmdkit.envs.{wanted.__name__}")
+    missing = sorted(getattr(factory, "__abstractmethods__", ()))
+    if missing:
+        raise ValueError(f"{kind} lacks {', '.join(missing)}; a pmdkit.envs.{wanted.__name__} needs them")
+    return factory
