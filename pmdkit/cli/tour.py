@@ -98,7 +98,7 @@ def summary(runs: "dict[str, Run]") -> list[str]:
         "way, and a group without a right answer has nothing to learn from.",
         f"4. The same object teaches a transformer of {parameters(taught):,} weights to add modulo 10: pass rate "
         f"{taught.summary['pass_rate_first']:.2f} to {taught.summary['pass_rate_last']:.2f} in "
-        f"{taught.summary['seconds']:.0f} seconds, from {taught.summary['tokens']:,} drawn tokens.",
+        f"{taught.summary['seconds']:.1f} seconds, from {taught.summary['tokens']:,} drawn tokens.",
     ]
 
 
