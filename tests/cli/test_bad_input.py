@@ -5,17 +5,6 @@ import os
 
 import pytest
 
-from pmdkit.cli import main
-
-
-def call(*arguments):
-    """Exit code of a command run in this process."""
-    try:
-        main([str(a) for a in arguments])
-    except SystemExit as leave:
-        return leave.code or 0
-    return 0
-
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
@@ -59,7 +48,7 @@ def call(*arguments):
         (["ledger", "--verdict", "hold"], "did you mean 'holds'"),
     ],
 )
-def test_wrong_usage_is_one_line_and_exit_2(arguments, told, capsys, tmp_path):
+def test_wrong_usage_is_one_line_and_exit_2(call, arguments, told, capsys, tmp_path):
     more = ["--out", tmp_path / "run"] if arguments[0] == "bandit" and "--resume" not in arguments else []
     assert call(*arguments, *more) == 2
     captured = capsys.readouterr()
@@ -70,7 +59,7 @@ def test_wrong_usage_is_one_line_and_exit_2(arguments, told, capsys, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_an_output_that_exists_is_not_touched(tmp_path, capsys):
+def test_an_output_that_exists_is_not_touched(call, tmp_path, capsys):
     (tmp_path / "file").write_text("keep")
     assert call("bandit", "needle", "--steps", 2, "--out", tmp_path / "file") == 2
     assert (tmp_path / "file").read_text() == "keep"
@@ -81,19 +70,19 @@ def test_an_output_that_exists_is_not_touched(tmp_path, capsys):
     assert "use --resume or another --out" in capsys.readouterr().err
 
 
-def test_an_output_that_cannot_be_made_is_exit_3(tmp_path, capsys):
+def test_an_output_that_cannot_be_made_is_exit_3(call, tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert call("bandit", "needle", "--steps", 2, "--out", tmp_path / "file" / "run") == 3
     assert "cannot be written" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(os.geteuid() == 0 if hasattr(os, "geteuid") else True, reason="root may write anywhere")
-def test_a_read_only_place_is_exit_3(tmp_path):
+def test_a_read_only_place_is_exit_3(call, tmp_path):
     (tmp_path / "locked").mkdir(mode=0o500)
     assert call("bandit", "needle", "--out", tmp_path / "locked" / "run") == 3
 
 
-def test_damaged_checkpoints_are_exit_5(tmp_path, capsys):
+def test_damaged_checkpoints_are_exit_5(call, tmp_path, capsys):
     out = tmp_path / "run"
     assert call("bandit", "needle", "--steps", 2, "--out", out) == 0
     for path in (out / "checkpoints").glob("step-*/model.safetensors"):
@@ -103,7 +92,7 @@ def test_damaged_checkpoints_are_exit_5(tmp_path, capsys):
     assert "every one is damaged" in capsys.readouterr().err
 
 
-def test_a_run_that_diverges_is_exit_6(tmp_path, capsys):
+def test_a_run_that_diverges_is_exit_6(call, tmp_path, capsys):
     out = tmp_path / "run"
     twice = ["--prompts", "2", "--ministeps", "2"]  # the second ministep squares the log-ratio of the first
     arguments = ["bandit", "needle", *twice, "--set", "update=gradient", "optimizer=sgd", "--lr", "1e200", "--out", out]
@@ -111,14 +100,14 @@ def test_a_run_that_diverges_is_exit_6(tmp_path, capsys):
     assert "the last checkpoint is intact" in capsys.readouterr().err
 
 
-def test_json_is_one_value_and_progress_is_elsewhere(tmp_path, capsys):
+def test_json_is_one_value_and_progress_is_elsewhere(call, tmp_path, capsys):
     assert call("bandit", "needle", "--steps", 1, "--json", "--out", tmp_path / "run") == 0
     summary = json.loads(capsys.readouterr().out)
     assert abs(summary["pass_rate_first"] - 0.01) < 1e-12
     assert abs(summary["pass_rate_last"] - 0.37942) < 1e-5
 
 
-def test_dry_run_starts_nothing(tmp_path, capsys):
+def test_dry_run_starts_nothing(call, tmp_path, capsys):
     assert call("bandit", "needle", "--group", 8, "--dry-run", "--out", tmp_path / "run") == 0
     assert json.loads(capsys.readouterr().out)["schedule"]["update"] == "gradient"
     assert not (tmp_path / "run").exists()

@@ -5,16 +5,6 @@ import json
 import pytest
 
 from pmdkit import train
-from pmdkit.cli import main
-
-
-def call(*arguments):
-    """Exit code of a command run in this process."""
-    try:
-        main([str(a) for a in arguments])
-    except SystemExit as leave:
-        return leave.code or 0
-    return 0
 
 
 @pytest.fixture
@@ -28,7 +18,7 @@ def runs(tmp_path):
     return tmp_path / "runs"
 
 
-def test_run_folders_are_compared_pair_by_pair(runs, capsys):
+def test_run_folders_are_compared_pair_by_pair(call, runs, capsys):
     assert call("compare", *sorted(runs.iterdir()), "--metric", "pass_rate_mean", "--by", "tau", "--json") == 0
     result = json.loads(capsys.readouterr().out)
     rows = {
@@ -42,7 +32,7 @@ def test_run_folders_are_compared_pair_by_pair(runs, capsys):
     assert second["wins"] == sum(mean[f"1.0-{seed}"] > mean[f"0.1-{seed}"] for seed in (0, 1))
 
 
-def test_a_folder_of_runs_gives_the_same_and_files_are_written(runs, tmp_path, capsys):
+def test_a_folder_of_runs_gives_the_same_and_files_are_written(call, runs, tmp_path, capsys):
     table, latex = tmp_path / "table.csv", tmp_path / "table.tex"
     assert call("compare", runs, "--csv", table, "--latex", latex) == 0
     shown = capsys.readouterr().out
@@ -63,7 +53,7 @@ def test_a_folder_of_runs_gives_the_same_and_files_are_written(runs, tmp_path, c
         (["nowhere.json"], "cannot be read as JSON"),
     ],
 )
-def test_wrong_usage_is_one_line_and_exit_2(arguments, told, capsys):
+def test_wrong_usage_is_one_line_and_exit_2(call, arguments, told, capsys):
     assert call("compare", *arguments) == 2
     captured = capsys.readouterr()
     assert captured.out == ""

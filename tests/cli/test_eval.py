@@ -8,20 +8,10 @@ import pytest
 import torch
 
 from pmdkit import train
-from pmdkit.cli import main
 from pmdkit.envs.tokens import make_tokens
 from pmdkit.evaluation.drawing import draw, load, said
 
 SMALL = {"prompts": 8, "group": 4, "steps": 2, "seed": 3}
-
-
-def call(*arguments):
-    """Exit code of a command run in this process."""
-    try:
-        main([str(a) for a in arguments])
-    except SystemExit as leave:
-        return leave.code or 0
-    return 0
 
 
 def fingerprint(folder):
@@ -32,7 +22,7 @@ def fingerprint(folder):
     }
 
 
-def test_modular_sum_against_the_enumerated_probabilities(tmp_path, capsys):
+def test_modular_sum_against_the_enumerated_probabilities(call, tmp_path, capsys):
     """avg@k and pass@k of all 100 prompts are known from the policy: both lie in their intervals. No file changes."""
     run = train("pmd-mean", "toy", "modular-sum", out=tmp_path / "run", **SMALL | {"steps": 8, "prompts": 64})
     _, setup, step, _ = load(run.path)
@@ -49,7 +39,7 @@ def test_modular_sum_against_the_enumerated_probabilities(tmp_path, capsys):
         assert result[name]["high"] - result[name]["low"] < 0.06, name
 
 
-def test_needle_against_the_closed_form(tmp_path, capsys):
+def test_needle_against_the_closed_form(call, tmp_path, capsys):
     """One exact step from 0.01 gives 0.37942 on one arm of 100: with 32 draws the vote is right and none misses it."""
     train("pmd-mean", "bandit", "needle", steps=1, out=tmp_path / "run")
     assert call("eval", tmp_path / "run", "--k", 2, "--json") == 0
@@ -64,7 +54,7 @@ def test_needle_against_the_closed_form(tmp_path, capsys):
     assert rest < p
 
 
-def test_the_same_seed_draws_the_same_and_another_does_not(tmp_path, capsys):
+def test_the_same_seed_draws_the_same_and_another_does_not(call, tmp_path, capsys):
     train("pmd-mean", "bandit", "two-hills", steps=1, out=tmp_path / "run")
     said_by = {}
     for name, seed in (("one", 0), ("again", 0), ("other", 1)):
@@ -87,7 +77,7 @@ def test_draws_beyond_one_batch_stay_with_their_problem(tmp_path, monkeypatch):
     assert not draws.exhaustive
 
 
-def test_a_damaged_checkpoint_is_named_and_left_where_it_is(tmp_path, capsys):
+def test_a_damaged_checkpoint_is_named_and_left_where_it_is(call, tmp_path, capsys):
     run = train("pmd-mean", "toy", "modular-sum", out=tmp_path / "run", **SMALL)
     for step in (2, 1):
         file = run.path / "checkpoints" / f"step-{step}" / "model.safetensors"
@@ -104,7 +94,7 @@ def test_a_damaged_checkpoint_is_named_and_left_where_it_is(tmp_path, capsys):
     assert captured.err.count("pmdkit: error: no loadable checkpoint") == 1
 
 
-def test_mistakes_are_one_line(tmp_path, capsys):
+def test_mistakes_are_one_line(call, tmp_path, capsys):
     train("pmd-mean", "bandit", "needle", steps=1, out=tmp_path / "run")
     train("pmd-mean", "bandit", "graded", steps=1, out=tmp_path / "graded")
     (tmp_path / "empty").mkdir()
@@ -125,7 +115,7 @@ def test_mistakes_are_one_line(tmp_path, capsys):
         assert told in captured.err
 
 
-def test_the_table_for_people(tmp_path, capsys):
+def test_the_table_for_people(call, tmp_path, capsys):
     train("pmd-mean", "bandit", "needle", steps=1, out=tmp_path / "run")
     assert call("eval", tmp_path / "run", "--k", 4) == 0
     output = capsys.readouterr().out
@@ -149,6 +139,6 @@ def test_what_counts_as_the_same_answer():
 
 
 @pytest.mark.parametrize("option", ["--k", "--problems", "--seed"])
-def test_options_that_are_no_numbers(option, tmp_path, capsys):
+def test_options_that_are_no_numbers(call, option, tmp_path, capsys):
     assert call("eval", tmp_path, option, "many") == 2
     assert "many" in capsys.readouterr().err

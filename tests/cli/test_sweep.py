@@ -4,17 +4,6 @@ import json
 
 import pytest
 
-from pmdkit.cli import main
-
-
-def call(*arguments):
-    """Exit code of a command run in this process."""
-    try:
-        main([str(a) for a in arguments])
-    except SystemExit as leave:
-        return leave.code or 0
-    return 0
-
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
@@ -32,7 +21,7 @@ def call(*arguments):
         (["toy", "copy", "--experiment", "tau"], "leave TIER"),
     ],
 )
-def test_wrong_usage_is_one_line_and_exit_2(arguments, told, capsys, tmp_path):
+def test_wrong_usage_is_one_line_and_exit_2(call, arguments, told, capsys, tmp_path):
     assert call("sweep", *arguments, "--out", tmp_path / "sweep") == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -42,14 +31,14 @@ def test_wrong_usage_is_one_line_and_exit_2(arguments, told, capsys, tmp_path):
     assert not (tmp_path / "sweep").exists()
 
 
-def test_an_output_that_exists_is_not_touched(tmp_path, capsys):
+def test_an_output_that_exists_is_not_touched(call, tmp_path, capsys):
     (tmp_path / "file").write_text("keep")
     assert call("sweep", "bandit", "needle", "--out", tmp_path / "file") == 2
     assert (tmp_path / "file").read_text() == "keep"
     assert "is a file" in capsys.readouterr().err
 
 
-def test_dry_run_names_the_runs_and_starts_nothing(tmp_path, capsys):
+def test_dry_run_names_the_runs_and_starts_nothing(call, tmp_path, capsys):
     arguments = ["--over", "tau=0.1,0.5", "--seeds", "2", "--set", "steps=3", "--dry-run", "--out", tmp_path / "sweep"]
     assert call("sweep", "bandit", "needle", *arguments) == 0
     runs = json.loads(capsys.readouterr().out)
@@ -59,7 +48,7 @@ def test_dry_run_names_the_runs_and_starts_nothing(tmp_path, capsys):
     assert not (tmp_path / "sweep").exists()
 
 
-def test_a_sweep_ends_in_one_json_value(tmp_path, capsys):
+def test_a_sweep_ends_in_one_json_value(call, tmp_path, capsys):
     """An exact update of the needle; the pass rate is that of the theory."""
     from pmdkit import theory
 
