@@ -1,0 +1,1 @@
+"""Mathematical problems with checkable answers: read from files, or generated. No torch here."""

@@ -1,0 +1,1 @@
+"""Backend 3: transformers causal language models, trained on problems with checkable answers."""

@@ -1,0 +1,1 @@
+"""Engines write responses. One protocol, one file per engine."""
