@@ -40,6 +40,12 @@ class Diverged(PmdkitError):
     exit_code = 6
 
 
+class ComponentDied(PmdkitError):
+    """A part of the run (a verifier, an engine, a rank) died, and retries are used up."""
+
+    exit_code = 7
+
+
 class Stopped(PmdkitError):
     """Stopped on request; the state is saved and `--resume` goes on."""
 

@@ -91,4 +91,4 @@ class Task(Protocol):
         """[P] the prompts of a step, counted from 1."""
 
     def reward(self, rollouts: Rollouts) -> Tensor:
-        """[P, G] reward units."""
+        """[P, G] reward units; NaN for a response without a verdict, which then counts for nothing."""

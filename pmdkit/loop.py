@@ -4,6 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 
+import torch
+from torch import Tensor
+
 from pmdkit.learner import Learner, Rollouts, Task
 from pmdkit.objectives import Groups, Objective
 from pmdkit.objectives.credit import credit, cut, parts
@@ -23,12 +26,15 @@ class Schedule:
         group: responses per prompt, or None for the full support.
         ministeps: updates per rollout batch; the last one is `ministeps - 1` updates stale.
         seed: of the run.
+        drop_equal_groups: give no weight to groups whose rewards are all equal. Under PMD they pull back to pi_old, so
+            this changes the objective.
     """
 
     steps: int
     group: int | None = None
     ministeps: int = 1
     seed: int = 0
+    drop_equal_groups: bool = False
 
 
 def inline(learner: Learner, task: Task, schedule: Schedule, start: int) -> Iterator[tuple[int, Rollouts]]:
@@ -54,12 +60,34 @@ def run(
     the run. Whatever is not checkpointed can be computed again from the seed, bit by bit.
     """
     for step, rollouts in stream(learner, task, schedule, start):  # pi_old is frozen here
-        groups = Groups(task.reward(rollouts), rollouts.mass, rollouts.sampled)
+        groups = graded(task.reward(rollouts), rollouts)
         batch = credit(objective, groups, rollouts.logp_old, rollouts.mask, rollouts.logp_ref, rollouts.width)
+        if schedule.drop_equal_groups:
+            batch = without_equal_groups(batch, groups)
         updates = [update(learner, objective, *part) for part in ministeps(rollouts, batch, schedule.ministeps)]
         learner.version = step
         for observe in observers:
             observe(step, learner, rollouts, groups, batch, updates)
+
+
+def graded(reward: Tensor, rollouts: Rollouts) -> Groups:
+    """The step's groups. NaN marks a response without a verdict: it has mass 0, and the rest of its group shares."""
+    unscored = torch.isnan(reward)
+    mass = rollouts.mass
+    if bool(unscored.any()):
+        mass = torch.where(unscored, 0.0, mass)
+        whole = mass.sum(1, keepdim=True)
+        mass = mass / torch.where(whole > 0, whole, 1.0)
+        reward = torch.where(unscored, 0.0, reward)
+    return Groups(reward, mass, rollouts.sampled)
+
+
+def without_equal_groups(batch: Batch, groups: Groups) -> Batch:
+    """The batch with weight 0 on every group whose rewards are all equal; the others keep theirs."""
+    top = torch.where(groups.present, groups.reward, -torch.inf).max(1).values
+    low = torch.where(groups.present, groups.reward, torch.inf).min(1).values
+    kept = (top > low).repeat_interleave(groups.reward.shape[1])
+    return replace(batch, weight=torch.where(kept, batch.weight, 0.0))
 
 
 def ministeps(rollouts: Rollouts, batch: Batch, count: int) -> Iterator[tuple[Rollouts, Batch]]:

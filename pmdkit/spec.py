@@ -1,117 +1,30 @@
 """A run = a spec from the shelf + overrides. Hand-written TOML in, one resolved dictionary out; unknown keys stop here.
 
-What the keys of [env] and [objective] may be is the business of `envs.make` and `load_objective`.
+What the tables are and which keys they have: `pmdkit.tables`.
 """
 
-import math
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, Literal, TypeVar
-
-from pydantic import BaseModel, ConfigDict, ValidationError
+from typing import Any
 
 from pmdkit import shelf
 from pmdkit.errors import UsageError
 from pmdkit.nearest import unknown
-
-
-class Strict(BaseModel):
-    """A table of a spec: its fields are the keys it may have."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-Table = TypeVar("Table", bound=Strict)
-
-
-class ScheduleTable(Strict):
-    """[schedule]: how long, how many, how stale, and how the policy is fitted."""
-
-    steps: int = 50
-    "Rollout batches in the whole run."
-    prompts: int | None = None
-    "Prompts per step; by default every context of the environment."
-    group: int | None = None
-    "Responses per prompt; without it the full support is enumerated and the update is exact."
-    ministeps: int = 1
-    "Updates per rollout batch."
-    lr: float = 0.05
-    "Learning rate of gradient updates."
-    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
-    "Optimizer of gradient updates."
-    update: Literal["auto", "exact", "regression", "gradient"] = "auto"
-    "exact: the population solution in closed form. regression: Newton on the full expectation. gradient: optimizer."
-    passes: int = 1
-    "Optimizer steps on each ministep; many passes on the full support show where gradient descent fails."
-
-
-class RunTable(Strict):
-    """[run]: what does not change the mathematics."""
-
-    seed: int = 0
-    "Every draw is derived from it."
-    threads: int = 1
-    "CPU threads, fixed so that a resumed run ends on the same bits."
-    keep: int = 2
-    "Checkpoints kept."
-    checkpoint_every: int = 1
-    "Steps between checkpoints; the last step always writes one."
-
-
-class ModelTable(Strict):
-    """[model] of a toy run: the size of the transformer."""
-
-    dimension: int = 64
-    "Width of the residual stream."
-    layers: int = 2
-    "Blocks."
-    heads: int = 2
-    "Attention heads. The dimension is a multiple of twice their number; vLLM wants 32 or more for each."
-    path: str | None = None
-    "Start from the model in this folder instead of from random weights."
-
-
-class WarmStartTable(Strict):
-    """[warm_start] of a toy run: phase 0, supervised on right answers up to a chosen pass rate."""
-
-    pass_rate: float = 0.0
-    "Target p0, measured on the evaluation problems; 0 for no warm start."
-    max_steps: int = 2000
-    "Supervised steps at most; not reaching the target is an error."
-    look: int = 20
-    "Supervised steps between two measurements; fewer stop nearer to the target and measure more often."
-    batch: int = 128
-    "Problems per supervised step."
-    lr: float = 2e-3
-    "Learning rate."
-
-
-SECTIONS: dict[str, type[Strict] | None] = {
-    "env": None,
-    "objective": None,
-    "schedule": ScheduleTable,
-    "run": RunTable,
-    "model": ModelTable,
-    "warm_start": WarmStartTable,
-}
-ALWAYS = ("env", "objective", "schedule", "run")
-TABLES = {"bandit": ALWAYS, "toy": (*ALWAYS, "model", "warm_start")}
-POSITIVE = (
-    "steps",
-    "prompts",
-    "group",
-    "ministeps",
-    "passes",
-    "threads",
-    "keep",
-    "checkpoint_every",
-    "max_steps",
-    "batch",
-    "dimension",
-    "layers",
-    "heads",
-    "look",
+from pmdkit.tables import (
+    TABLES,
+    EvaluationTable,
+    LanguageModelTable,
+    ModelTable,
+    RewardTable,
+    RolloutTable,
+    RunTable,
+    ScheduleTable,
+    Strict,
+    Tables,
+    UpdateTable,
+    WarmStartTable,
 )
+from pmdkit.tables.check import check_table
 
 
 class Spec(Strict):
@@ -120,8 +33,8 @@ class Spec(Strict):
     Attributes:
         tier: "bandit", "toy" or "llm".
         name: of the spec on the shelf, or the stem of its file.
-        env, objective: tables for `envs.make` and `load_objective`.
-        schedule, run, model, warm_start: see ScheduleTable and the others; the last two of a toy run only.
+        env, objective: tables for `envs` and `load_objective`.
+        schedule, run and the rest: see `pmdkit.tables`; None where the tier has no such table.
     """
 
     tier: str
@@ -130,8 +43,12 @@ class Spec(Strict):
     objective: dict[str, Any]
     schedule: ScheduleTable = ScheduleTable()
     run: RunTable = RunTable()
-    model: ModelTable | None = None
+    model: ModelTable | LanguageModelTable | None = None
     warm_start: WarmStartTable | None = None
+    rollout: RolloutTable | None = None
+    reward: RewardTable | None = None
+    update: UpdateTable | None = None
+    evaluation: EvaluationTable | None = None
 
     @classmethod
     def read(cls, name: str, tier: str) -> "Spec":
@@ -149,70 +66,43 @@ class Spec(Strict):
         for section in ("env", "objective"):
             if section not in tables:
                 raise UsageError(f"{origin} has no [{section}] table; expected one")
-        return cls(
-            tier=tier,
-            name=name,
-            env=tables["env"],
-            objective=tables["objective"],
-            schedule=check_table("schedule", ScheduleTable, tables.get("schedule", {})),
-            run=check_table("run", RunTable, tables.get("run", {})),
-            model=check_table("model", ModelTable, tables.get("model", {})) if "model" in known else None,
-            warm_start=(
-                check_table("warm_start", WarmStartTable, tables.get("warm_start", {}))
-                if "warm_start" in known
-                else None
-            ),
-        )
+        checked = {
+            section: tables[section] if model is None else check_table(section, model, tables.get(section, {}))
+            for section, model in known.items()
+        }
+        return cls(tier=tier, name=name, **checked)
+
+    def tables(self) -> dict[str, Any]:
+        """The tables of the tier as plain values."""
+        return self.model_dump(include=set(TABLES[self.tier]))
+
+    def record(self) -> dict[str, Any]:
+        """What config.json holds."""
+        return {"tier": self.tier, "name": self.name, **self.tables()}
 
     def override(self, changes: dict[str, Any]) -> "Spec":
         """The spec with dotted keys replaced, say {"objective.tau": 0.1}. Values given as text are read as TOML."""
-        tables = deepcopy(self.model_dump(include=set(TABLES[self.tier])))
+        tables = deepcopy(self.tables())
         for key, value in changes.items():
-            section, field = locate(key, tables)
+            section, field = locate(key, tables, TABLES[self.tier])
             tables[section][field] = value
         return Spec.build(tables, self.tier, self.name)
 
 
-def locate(key: str, tables: dict[str, Any]) -> tuple[str, str]:
+def locate(key: str, tables: dict[str, Any], known: Tables) -> tuple[str, str]:
     """Section and field of a dotted key; a bare key is looked up in every section."""
     section, _, field = key.partition(".")
     if field and section not in tables:
         raise UsageError(unknown("section", section, tables) + f", in option '{key}'")
     if field:
-        model = SECTIONS[section]
+        model = known[section]
         if model is not None and field not in model.model_fields:
             raise UsageError(unknown("option", key, (f"{section}.{name}" for name in model.model_fields)))
         return section, field
-    known = {s: set(SECTIONS[s].model_fields if SECTIONS[s] else tables[s]) for s in tables}  # type: ignore[union-attr]
-    homes = [s for s, fields in known.items() if key in fields]
+    fields = {s: set(model.model_fields if model else tables[s]) for s, model in known.items()}
+    homes = [s for s, names in fields.items() if key in names]
     if "schedule" in homes:  # lr is a key of the warm start too; without a section it means the run's
         return "schedule", key
     if len(homes) != 1:
-        raise UsageError(unknown("option", key, (f"{s}.{name}" for s, fields in known.items() for name in fields)))
+        raise UsageError(unknown("option", key, (f"{s}.{name}" for s, names in fields.items() for name in names)))
     return homes[0], key
-
-
-def check_table(section: str, model: type[Table], table: dict[str, Any]) -> Table:
-    """A table of the right keys and types, with positive counts."""
-    for key in table:
-        if key not in model.model_fields:
-            raise UsageError(
-                unknown("option", f"{section}.{key}", (f"{section}.{name}" for name in model.model_fields))
-            )
-    try:
-        values = model(**table)
-    except ValidationError as problem:
-        first = problem.errors()[0]
-        key = ".".join([section, *map(str, first["loc"])])
-        raise UsageError(f"{key} is {first['input']!r}; {first['msg'][0].lower() + first['msg'][1:]}") from None
-    for name in POSITIVE:
-        value = getattr(values, name, None)
-        if value is not None and value < 1:
-            raise UsageError(f"{section}.{name} is {value}; expected an integer >= 1")
-    lr = getattr(values, "lr", 1.0)
-    if not (math.isfinite(lr) and lr > 0):
-        raise UsageError(f"{section}.lr is {lr}; expected a finite number > 0")
-    rate = getattr(values, "pass_rate", 0.0)
-    if not 0 <= rate < 1:
-        raise UsageError(f"{section}.pass_rate is {rate}; expected a number from 0 (no warm start) to below 1")
-    return values

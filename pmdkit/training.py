@@ -16,7 +16,6 @@ from pmdkit.spec import Spec
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-OPTIONAL = ("model", "warm_start")
 OURS = {"run.lock", "env.json", "checkpoints", "figures"}
 
 
@@ -131,7 +130,7 @@ def launch(
     setup = build(spec, objective)[1]
     folder = RunFolder(make(Path(str(out)))) if resume else fresh(out, f"{spec.name}-{spec.objective['name']}")
     with locked(folder):
-        folder.begin(spec.model_dump(exclude={name for name in OPTIONAL if getattr(spec, name) is None}))
+        folder.begin(spec.record())
         execute(spec, objective, setup, folder, display)
     return Run(folder.path, setup)
 
@@ -152,7 +151,7 @@ def go_on(
             f"{folder.path} holds a run of '{stored.tier} {stored.name}', not of '{tier} {name}'; give another --out"
         )
     spec = complete(adopt(stored, changes, given).override(dict(changes)), given)[0]
-    differences = {key: (a, b) for key, a, b in compare(stored.model_dump(), spec.model_dump())}
+    differences = {key: (a, b) for key, a, b in compare(stored.record(), spec.record())}
     longer = differences.get("schedule.steps", (0, 0))
     if longer[1] > longer[0]:
         del differences["schedule.steps"]
@@ -165,6 +164,6 @@ def go_on(
         if folder.finished and folder.read_summary()["steps"] >= spec.schedule.steps:
             return Run(folder.path)
         objective, setup = build(spec, given)
-        folder.begin(spec.model_dump(exclude={name for name in OPTIONAL if getattr(spec, name) is None}))
+        folder.begin(spec.record())
         execute(spec, objective, setup, folder, display)
     return Run(folder.path, setup)

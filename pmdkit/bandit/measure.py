@@ -52,6 +52,7 @@ class Meter:
             "log_ratio_min": change.min().item(),
             "log_ratio_max": change.max().item(),
             "kl": (new.exp() * (new - old)).sum(1).mean().item(),
+            "ess": (-(2 * new - old).logsumexp(1)).exp().mean().item(),  # 1 / (1 + chi2)
             "entropy": -(new.exp() * new).sum(1).mean().item(),
             "tokens": int(rollouts.mask.sum()) if rollouts.sampled else 0,
             "response_length": 1.0,

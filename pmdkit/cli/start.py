@@ -15,7 +15,7 @@ def start(tier: str, env: str, options: RunOptions) -> None:
 
     if options.dry_run:
         spec, _ = plan(tier, env, options.changes())
-        print(json.dumps(spec.model_dump(), indent=2))
+        print(json.dumps(spec.record(), indent=2))
         return
     run = launch(tier, env, options.changes(), options.out, options.resume, watch(quiet=options.json))
     picture = draw(run)

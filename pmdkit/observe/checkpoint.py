@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +18,36 @@ from pmdkit.errors import ResumeRefused
 from pmdkit.observe import files
 
 FORMAT = 1
+WEIGHTS = ("model", "reference")
 
 
-def save_step(folder: Path, step: int, state: dict[str, Any], keep: int) -> None:
+def save_step(
+    folder: Path, step: int, state: dict[str, Any], keep: int, beside: Mapping[str, bytes] | None = None
+) -> None:
     """Write checkpoints/step-N and drop the oldest beyond `keep`. Until the rename, the previous one is the newest.
 
     Args:
         folder: checkpoints/ of a run.
         step: completed steps.
-        state: of the learner: `model` (tensors), `optimizer` (a torch state dict), and plain values.
+        state: of the learner: `model` (tensors), `optimizer` (a torch state dict), perhaps `reference` (tensors), and
+            plain values.
         keep: checkpoints to keep.
+        beside: further files by name, such as what makes the folder one that transformers loads.
     """
     aside = folder / f".step-{step}.part"
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir()
     tensors, plain = split(state["optimizer"])
-    rest = {k: v for k, v in state.items() if k not in ("model", "optimizer")}
+    rest = {k: v for k, v in state.items() if k not in (*WEIGHTS, "optimizer")}
+    about = {"format": "pt"}  # transformers asks for it; a second key would be written in random order
     contents = {
-        "model.safetensors": save({k: v.contiguous() for k, v in state["model"].items()}),
-        "optimizer.safetensors": save(tensors),
+        **(beside or {}),
+        **{
+            f"{name}.safetensors": save({k: v.contiguous() for k, v in state[name].items()}, about)
+            for name in WEIGHTS
+            if name in state
+        },
+        "optimizer.safetensors": save(tensors, about),
         "state.json": files.encode({"optimizer": plain, **rest}),
     }
     for name, data in contents.items():
@@ -100,9 +112,13 @@ def damage(path: Path, step: int) -> str | None:
 def read(path: Path) -> dict[str, Any]:
     """The state in a checkpoint folder."""
     rest = json.loads((path / "state.json").read_bytes())
-    model = load((path / "model.safetensors").read_bytes())
+    weights = {
+        name: load((path / f"{name}.safetensors").read_bytes())
+        for name in WEIGHTS
+        if name == "model" or (path / f"{name}.safetensors").exists()
+    }
     optimizer = join(load((path / "optimizer.safetensors").read_bytes()), rest.pop("optimizer"))
-    return {"model": model, "optimizer": optimizer, **rest}
+    return {**weights, "optimizer": optimizer, **rest}
 
 
 def split(optimizer: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -25,7 +25,7 @@ def setup(spec: "Spec", objective: "Objective") -> "Setup":
     from pmdkit.toy.build import build_model
     from pmdkit.toy.evaluate import Evaluation
     from pmdkit.toy.learner import ToyLearner
-    from pmdkit.toy.measure import Meter
+    from pmdkit.observe.meter import Meter
     from pmdkit.toy.warm_start import warm_start
 
     schedule, seed, warm = spec.schedule, spec.run.seed, spec.warm_start

@@ -2,7 +2,7 @@
 
 from pmdkit.envs.tokens.problem import TokenProblem
 from pmdkit.errors import UsageError
-from pmdkit.spec import ModelTable
+from pmdkit.tables import ModelTable
 from pmdkit.toy.model import ModelConfig, Transformer
 
 

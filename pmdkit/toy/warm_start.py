@@ -8,7 +8,7 @@ from pmdkit.envs.tokens.problem import TokenProblem
 from pmdkit.envs.tokens.split import draw
 from pmdkit.errors import PmdkitError
 from pmdkit.randomness import generator
-from pmdkit.spec import WarmStartTable
+from pmdkit.tables import WarmStartTable
 from pmdkit.toy.model import Transformer
 from pmdkit.toy.sampling import score
 

@@ -15,7 +15,7 @@ from pmdkit.envs.tokens import make_tokens
 from pmdkit.errors import PmdkitError
 from pmdkit.observe.checkpoint import read, steps
 from pmdkit.observe.console import Silent
-from pmdkit.spec import WarmStartTable
+from pmdkit.tables import WarmStartTable
 from pmdkit.toy.model import ModelConfig, Transformer
 from pmdkit.toy.warm_start import warm_start
 

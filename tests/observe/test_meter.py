@@ -13,7 +13,7 @@ from pmdkit.objectives import OBJECTIVES
 from pmdkit.observe import gauge
 from pmdkit.observe.metrics import KEYS
 from pmdkit.toy.learner import ToyLearner
-from pmdkit.toy.measure import Meter
+from pmdkit.observe.meter import Meter
 from pmdkit.toy.model import ModelConfig, Transformer
 
 SUM = {"kind": "modular-sum", "modulus": 3}
@@ -80,6 +80,8 @@ def test_the_row_by_hand(group):
     assert row["response_length"] == pytest.approx(average(length), abs=1e-12)
     assert row["entropy"] == pytest.approx(-average(logp_old), abs=1e-10)
     assert row["kl"] == pytest.approx(average(np.exp(change) * change - np.exp(change) + 1), abs=1e-10)
+    ratio = np.exp(change)
+    assert row["ess"] == pytest.approx(((mass * ratio).sum(1) ** 2 / (mass * ratio**2).sum(1)).mean(), abs=1e-10)
     assert row["log_ratio_min"] == pytest.approx(change.min(), abs=1e-10)
     assert row["log_ratio_max"] == pytest.approx(change.max(), abs=1e-10)
     assert row["tokens"] == (length.sum() if group else 0)

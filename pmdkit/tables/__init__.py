@@ -1,0 +1,25 @@
+"""The tables of a spec, tier by tier: a dictionary from section to the class whose fields are its keys.
+
+What the keys of [env] and [objective] may be is the business of `envs` and `load_objective`: None here.
+"""
+
+from pmdkit.tables.common import RunTable, ScheduleTable, Strict
+from pmdkit.tables.llm import EvaluationTable, LanguageModelTable, RewardTable, RolloutTable, UpdateTable
+from pmdkit.tables.toy import ModelTable, WarmStartTable
+
+Tables = dict[str, type[Strict] | None]
+
+COMMON: Tables = {"env": None, "objective": None, "schedule": ScheduleTable, "run": RunTable}
+TABLES: dict[str, Tables] = {
+    "bandit": COMMON,
+    "toy": COMMON | {"model": ModelTable, "warm_start": WarmStartTable},
+    "llm": COMMON
+    | {
+        "model": LanguageModelTable,
+        "warm_start": WarmStartTable,
+        "rollout": RolloutTable,
+        "reward": RewardTable,
+        "update": UpdateTable,
+        "evaluation": EvaluationTable,
+    },
+}

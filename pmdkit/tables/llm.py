@@ -1,0 +1,90 @@
+"""The tables of a run on a language model."""
+
+from typing import Literal
+
+from pmdkit.tables.common import Strict
+
+
+class LanguageModelTable(Strict):
+    """[model] of an LLM run: a folder in Hugging Face layout, or a starter model that phase 0 builds and teaches."""
+
+    path: str | None = None
+    "Folder or hub name of a causal language model with its tokenizer; safetensors only."
+    build: Literal["starter", "starter-moe", "starter-100m"] | None = None
+    "Build this model from nothing instead; [warm_start] then teaches it."
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    "What forward passes compute in. Weights and optimizer stay float32: steps of 1e-6 vanish in bfloat16."
+    device: str = "auto"
+    "auto takes the first accelerator, else the CPU; cpu or cuda:1 names one."
+    checkpointing: bool = False
+    "Recompute activations in the backward pass: less memory, a third more time."
+
+
+class RolloutTable(Strict):
+    """[rollout]: who writes the responses, and how long they may be."""
+
+    engine: Literal["transformers"] = "transformers"
+    "transformers: in the trainer's process, needs nothing else."
+    width: int = 1024
+    "Tokens that a response may have; one that has not ended by then is cut off, and wrong."
+    max_prompt: int = 2048
+    "Longer prompts are dropped and counted before the first step."
+    temperature: float = 1.0
+    "Of the draws. Other values than 1 train another policy than the one that is scored."
+    cache_tokens: int = 262_144
+    "Tokens whose keys and values are held at once; fewer need less memory and more turns."
+    record_every: int = 0
+    "Write every k-th step's responses to rollouts/; 0 for never."
+
+
+class RewardTable(Strict):
+    """[reward]: who grades, and on which scale."""
+
+    grade: str = "math"
+    "math: the verifier. Or your own function as my.py:grade, run in the same pool of processes."
+    scale: Literal["zero-one", "plus-minus-one"] = "zero-one"
+    "Rewards of wrong and right. tau is in these units: 0.05 on zero-one is 0.1 on plus-minus-one."
+    boxed: bool = False
+    "Read the last \\boxed{} instead of the last 'Answer:' line."
+    workers: int = 1
+    "Processes that grade what strict integers do not decide."
+    seconds: float = 2.0
+    "Deadline of one answer; over it the response is unscored, which is not wrong."
+    memory_mb: int = 1024
+    "Memory limit of a worker, MiB."
+    most_unscored: float = 0.01
+    "Share of unscored responses in a step above which the run stops (exit 7); one response never stops it."
+
+
+class UpdateTable(Strict):
+    """[update]: how a ministep becomes an optimizer step."""
+
+    token_budget: int = 16_384
+    "Tokens of prompts and responses in one forward pass; fewer need less memory, the update is the same."
+    clip: float = 1.0
+    "Largest norm of the gradient; larger ones are scaled down to it."
+    weight_decay: float = 0.01
+    "Of AdamW."
+    betas: tuple[float, float] = (0.9, 0.999)
+    "Of Adam and AdamW."
+    drop_equal_groups: bool = False
+    "Leave out groups whose rewards are all equal. They pull back to pi_old under PMD, so this changes the objective."
+
+
+class EvaluationTable(Strict):
+    """[evaluation]: how good the policy is, before, during and after."""
+
+    data: str = "held-out"
+    "held-out problems of the run's own, aime24, aime25, or a file."
+    every: int = 0
+    "Steps between evaluations during training; 0 evaluates before the first and after the last update only."
+    problems: int = 256
+    "At most."
+    k: int = 1
+    "Responses to each problem."
+    temperature: float = 1.0
+    "Of the draws."
+    top_p: float = 1.0
+    "0.7 in the paper's evaluations."
+    width: int | None = None
+    "Tokens that a response may have; by default as in [rollout]."
