@@ -3,6 +3,7 @@
 import hashlib
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 def derive(seed: int, *address: int | str) -> int:
@@ -14,3 +15,22 @@ def derive(seed: int, *address: int | str) -> int:
 def generator(seed: int, *address: int | str) -> np.random.Generator:
     """A NumPy generator for one address. Draws of other addresses, and their order, do not touch it."""
     return np.random.Generator(np.random.Philox(derive(seed, *address)))
+
+
+def uniforms(seeds: NDArray[np.uint64], position: int | NDArray[np.integer]) -> NDArray[np.float64]:
+    """[N] numbers in [0, 1), one per row seed, for one position or one each: hash(seed, position), no state.
+
+    Source: the finaliser of SplitMix64 (Steele, Lea and Flood 2014), on the seed and again with the position, so that
+    neighbouring seeds at neighbouring positions have nothing in common.
+    """
+    place = np.asarray(position).astype(np.uint64)
+    with np.errstate(over="ignore"):  # arithmetic modulo 2^64 is meant
+        hashed = mixed(mixed(seeds.astype(np.uint64)) + (place + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15))
+    return (hashed >> np.uint64(11)) * 2.0**-53
+
+
+def mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finaliser of SplitMix64: a bijection of 64 bits in which every bit of a word moves every bit of its image."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))

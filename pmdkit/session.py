@@ -1,9 +1,10 @@
 """One run in one folder: restore, train, measure, checkpoint, summarise. The same for all backends."""
 
+import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,7 +12,7 @@ import torch
 
 from pmdkit.errors import Stopped
 from pmdkit.learner import Learner, Rollouts, Task
-from pmdkit.loop import Schedule, run
+from pmdkit.loop import Observer, Schedule, run
 from pmdkit.objectives import Groups, Objective
 from pmdkit.objectives.vocabulary import Batch
 from pmdkit.observe import checkpoint, files, metrics
@@ -19,27 +20,7 @@ from pmdkit.observe.folder import RunFolder
 from pmdkit.spec import Spec
 
 Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What a backend builds from a spec.
-
-    Attributes:
-        learner, task, schedule: for the loop.
-        meter: called once the learner is restored; gives the function that turns a finished step into a row of metrics.
-        evaluate: `pass_rate` and `reward` of the current policy on a fixed set of problems.
-        policy: the policy in the tier's own form (bandit: [S, A] probabilities; toy: the model).
-        prepare: phase 0, before the first evaluation: a supervised warm start. Checkpointed as step 0.
-    """
-
-    learner: Learner
-    task: Task
-    schedule: Schedule
-    meter: Callable[[], Callable[..., Row]]
-    evaluate: Callable[[], dict[str, float | None]]
-    policy: Callable[[], Any]
-    prepare: Callable[[Callable[[str], None]], None] | None = None
+GRACE = 15.0  # seconds that a step may still take after a request to stop; schedulers commonly kill after 30
 
 
 class Display(Protocol):
@@ -57,8 +38,38 @@ class Display(Protocol):
     def note(self, sentence: str) -> None:
         """What goes on before the first step."""
 
+    def work(self, what: str, done: float, total: float, detail: str = "") -> None:
+        """Progress of a phase that takes long, called often."""
+
     def end(self) -> None:
         """After the last step, or when the run ends early."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a backend builds from a spec.
+
+    Attributes:
+        learner, task, schedule: for the loop.
+        meter: called once the learner is restored; gives the function that turns a finished step into a row of metrics.
+        evaluate: `pass_rate` and `reward` of the current policy on a fixed set of problems.
+        policy: the policy in the tier's own form (bandit: [S, A] probabilities; toy and llm: the model).
+        prepare: phase 0, before the first evaluation: a supervised warm start. Checkpointed as step 0.
+        observers: see each finished step after its metrics are written and before it is checkpointed.
+        beside: files that stand beside the weights in a checkpoint.
+        workplace: entered with the run's folder and display for the whole run; what lives as long as it is closed there.
+    """
+
+    learner: Learner
+    task: Task
+    schedule: Schedule
+    meter: Callable[[], Callable[..., Row]]
+    evaluate: Callable[[], dict[str, float | None]]
+    policy: Callable[[], Any]
+    prepare: Callable[[Callable[[str], None]], None] | None = None
+    observers: Sequence[Observer] = ()
+    beside: Callable[[], Mapping[str, bytes]] | None = None
+    workplace: Callable[[RunFolder, Display], AbstractContextManager[None]] = lambda folder, display: nullcontext()
 
 
 def execute(spec: Spec, objective: Objective, setup: Setup, folder: RunFolder, display: Display) -> Row:
@@ -71,17 +82,37 @@ def execute(spec: Spec, objective: Objective, setup: Setup, folder: RunFolder, d
     start, state, warnings = checkpoint.load_newest(folder.checkpoints)
     for warning in warnings:
         display.warn(warning)
-    if state:
-        first = state.pop("first")
-        setup.learner.load_state_dict(state)
-    else:
-        if setup.prepare is not None:
+    with setup.workplace(folder, display):
+        if state:
+            first = state.pop("first")
+            setup.learner.load_state_dict(state)
+        else:
             with stop_at_once("stopped before the first step, nothing was lost; run again with --resume"):
-                setup.prepare(display.note)
-        first = setup.evaluate()
-        if setup.prepare is not None:
-            checkpoint.save_step(folder.checkpoints, 0, {**setup.learner.state_dict(), "first": first}, spec.run.keep)
-    folder.rewind(start)
+                first = begin(spec, setup, folder, display)
+        folder.rewind(start)
+        train(spec, objective, setup, folder, display, start, first)
+        with stop_at_once("stopped while evaluating after the last step; run again with --resume"):
+            last = setup.evaluate()
+    summary = summarise(spec, folder, first, last)
+    files.replace(folder.summary, files.encode(summary))
+    return summary
+
+
+def begin(spec: Spec, setup: Setup, folder: RunFolder, display: Display) -> Row:
+    """Phase 0 where there is one, and the evaluation before the first update."""
+    if setup.prepare is not None:
+        setup.prepare(display.note)
+    first = setup.evaluate()
+    if setup.prepare is not None:
+        save(spec, setup, folder, 0, first)
+        shutil.rmtree(folder.phase_0, ignore_errors=True)  # what phase 0 kept for its own resume
+    return first
+
+
+def train(
+    spec: Spec, objective: Objective, setup: Setup, folder: RunFolder, display: Display, start: int, first: Row
+) -> None:
+    """The loop from after step `start`, each step measured, observed and checkpointed."""
     row_of = setup.meter()
     last = setup.schedule.steps
 
@@ -98,9 +129,10 @@ def execute(spec: Spec, objective: Objective, setup: Setup, folder: RunFolder, d
             row = row_of(step, learner, rollouts, groups, batch, updates)
             metrics.append(folder.metrics, row)
             display.show(row)
+            for observe in setup.observers:
+                observe(step, learner, rollouts, groups, batch, updates)
             if step % spec.run.checkpoint_every == 0 or step == last or stop.is_set():
-                whole = {**learner.state_dict(), "first": first}
-                checkpoint.save_step(folder.checkpoints, step, whole, spec.run.keep)
+                save(spec, setup, folder, step, first)
             if stop.is_set() and step < last:
                 raise Stopped(f"stopped on request after step {step} of {last}; run again with --resume to go on")
 
@@ -109,9 +141,14 @@ def execute(spec: Spec, objective: Objective, setup: Setup, folder: RunFolder, d
             run(objective, setup.learner, setup.task, setup.schedule, [finish], start=start)
         finally:
             display.end()
-    summary = summarise(spec, folder, first, setup.evaluate())
-    files.replace(folder.summary, files.encode(summary))
-    return summary
+
+
+def save(spec: Spec, setup: Setup, folder: RunFolder, step: int, first: Row) -> None:
+    """Checkpoint a finished step."""
+    beside = setup.beside() if setup.beside is not None else None
+    checkpoint.save_step(
+        folder.checkpoints, step, {**setup.learner.state_dict(), "first": first}, spec.run.keep, beside
+    )
 
 
 def summarise(spec: Spec, folder: RunFolder, first: Row, last: Row) -> Row:
@@ -147,25 +184,39 @@ def stop_at_once(sentence: str) -> Iterator[None]:
 
 @contextmanager
 def stop_requests() -> Iterator[threading.Event]:
-    """SIGTERM and the first SIGINT ask the run to stop after this step; a second one interrupts at once."""
+    """SIGTERM and the first SIGINT ask the run to stop after this step; a second one interrupts at once.
+
+    A step that takes longer than the grace is abandoned where it stands: the last checkpoint is what goes on.
+    """
     stop = threading.Event()
 
     def ask(number: int, frame: Any) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
+        if hasattr(signal, "setitimer"):  # not on Windows, where a long step is waited for
+            signal.setitimer(signal.ITIMER_REAL, GRACE)
 
-    with handling(ask):
-        yield stop
+    def abandon(number: int, frame: Any) -> None:
+        raise Stopped("stopped on request, the unfinished step is abandoned; run again with --resume to go on")
+
+    with handling(ask), handling(abandon, [signal.SIGALRM] if hasattr(signal, "SIGALRM") else []):
+        try:
+            yield stop
+        finally:
+            if hasattr(signal, "setitimer"):
+                signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 @contextmanager
-def handling(handler: Callable[[int, Any], None]) -> Iterator[None]:
-    """Answer SIGTERM and SIGINT with `handler` for a while; only the main thread of a process can."""
+def handling(
+    handler: Callable[[int, Any], None], numbers: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM)
+) -> Iterator[None]:
+    """Answer signals with `handler` for a while; only the main thread of a process can."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:

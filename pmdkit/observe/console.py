@@ -5,7 +5,7 @@ import time
 from collections import deque
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -43,12 +43,18 @@ class Silent:
     def note(self, sentence: str) -> None:
         """Nothing."""
 
+    def work(self, what: str, done: float, total: float, detail: str = "") -> None:
+        """Nothing."""
+
     def end(self) -> None:
         """Nothing."""
 
 
 class Log(Silent):
     """About ten plain lines on stderr: no animation where there is no terminal."""
+
+    working = ""
+    told = 0.0
 
     def begin(self, spec: Spec, start: int) -> None:
         """Say what runs, and where it goes on."""
@@ -67,6 +73,15 @@ class Log(Silent):
         """One line."""
         self.say(sentence)
 
+    def work(self, what: str, done: float, total: float, detail: str = "") -> None:
+        """A line every half minute, and none for what is over sooner."""
+        now = time.monotonic()
+        if what != self.working:
+            self.working, self.told = what, now
+        elif now - self.told > 30:
+            self.told = now
+            self.say(f"{what}: {done:.0f} of {total:.0f}" + (f", {detail}" if detail else ""))
+
     def say(self, text: str) -> None:
         """One line."""
         print(f"pmdkit: {text}", file=sys.stderr, flush=True)
@@ -80,11 +95,14 @@ class Screen(Silent):
         self.live = Live(console=console, auto_refresh=False, transient=True)
         self.curve: deque[float] = deque(maxlen=4096)
         self.drawn = 0.0
+        self.below: RenderableType = Text("")
+        self.table: RenderableType = Text("")
 
     def begin(self, spec: Spec, start: int) -> None:
         """Open the table."""
         self.title = title(spec)
         self.last = spec.schedule.steps
+        self.table = Text(self.title, "bold")
         self.live.start()
 
     def show(self, row: dict[str, Any]) -> None:
@@ -94,7 +112,20 @@ class Screen(Silent):
         if row["step"] < self.last and time.monotonic() - self.drawn < 0.1:
             return
         self.drawn = time.monotonic()
-        self.live.update(self.picture(row), refresh=True)
+        self.table = self.picture(row)
+        self.live.update(Group(self.table, self.below), refresh=True)
+
+    def work(self, what: str, done: float, total: float, detail: str = "") -> None:
+        """A bar under the table, redrawn four times a second at most."""
+        if time.monotonic() - self.drawn < 0.25 and done < total:
+            return
+        self.drawn = time.monotonic()
+        bar = Table.grid(padding=(0, 1))
+        bar.add_row(Text(f"  {what}", "dim"), ProgressBar(total=total, completed=done, width=24), Text(detail, "dim"))
+        self.below = bar
+        if not self.live.is_started:
+            self.live.start()
+        self.live.update(Group(self.table, self.below), refresh=True)
 
     def picture(self, row: dict[str, Any]) -> Group:
         """The screen of one step."""

@@ -14,11 +14,11 @@ from filelock import FileLock, Timeout
 from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit.observe import files
 
-PACKAGES = ("torch", "numpy", "scipy", "gymnasium", "safetensors")
+PACKAGES = ("torch", "numpy", "scipy", "gymnasium", "safetensors", "transformers", "math-verify")
 
 
 class RunFolder:
-    """config.json, env.json, metrics.jsonl, summary.json, checkpoints/, figures/."""
+    """config.json, env.json, metrics.jsonl, summary.json, checkpoints/, figures/; evaluations/ and rollouts/ of texts."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -27,6 +27,9 @@ class RunFolder:
         self.summary = path / "summary.json"
         self.checkpoints = path / "checkpoints"
         self.figures = path / "figures"
+        self.phase_0 = path / "phase-0"
+        self.evaluations = path / "evaluations"
+        self.rollouts = path / "rollouts"
 
     @property
     def started(self) -> bool:

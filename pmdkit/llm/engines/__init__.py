@@ -1,1 +1,4 @@
-"""Engines write responses. One protocol, one file per engine."""
+"""Engines write responses. One protocol, one file per engine, imported when it is asked for."""
+
+# name -> "module:class"
+ENGINES = {"transformers": "pmdkit.llm.engines.embedded:EmbeddedEngine"}
