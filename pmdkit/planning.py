@@ -16,7 +16,7 @@ from pmdkit.observe.folder import RunFolder
 from pmdkit.session import Setup
 from pmdkit.spec import Spec
 
-BACKENDS = {"bandit": "pmdkit.bandit", "toy": "pmdkit.toy"}
+BACKENDS = {"bandit": "pmdkit.bandit", "toy": "pmdkit.toy", "llm": "pmdkit.llm"}
 
 
 def plan(tier: str, env: str, changes: Mapping[str, Any], given: Objective | None = None) -> tuple[Spec, Objective]:

@@ -8,6 +8,7 @@ from pmdkit.errors import UsageError
 from pmdkit.nearest import unknown
 
 SHELVES = {"bandit": "envs/bandit", "toy": "envs/toy", "llm": "llm/recipes"}
+WORDS = {"bandit": "bandit environment", "toy": "toy environment", "llm": "recipe"}
 
 
 def root() -> Path:
@@ -30,7 +31,7 @@ def find(name: str, tier: str) -> Path:
             raise UsageError(f"spec file {path} does not exist; give a name ({', '.join(names(tier))}) or a .toml file")
         return path
     if name not in names(tier):
-        raise UsageError(unknown(f"{tier} environment", name, names(tier)) + ". Or give the path of a .toml file")
+        raise UsageError(unknown(WORDS[tier], name, names(tier)) + ". Or give the path of a .toml file")
     return root() / SHELVES[tier] / f"{name}.toml"
 
 

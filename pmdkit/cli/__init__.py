@@ -13,6 +13,8 @@ VERBS = {
     "tour": "Start here: one objective through the tiers, then a picture (seconds).",
     "bandit": "Tier 1: solve a contextual bandit exactly, by regression, or from draws.",
     "toy": "Tier 2: train a small transformer on a token task.",
+    "llm": "Tier 3: train a language model on problems with checkable answers.",
+    "llm-starter": "Build the starter model of tier 3 on its own.",
     "eval": "How good a trained policy is: avg@k, pass@k and maj@k with intervals.",
     "sweep": "A grid of runs over any option, or an experiment of the paper in miniature.",
     "compare": "Runs side by side: paired by seed, with intervals, as table, CSV or LaTeX.",
@@ -43,7 +45,8 @@ def make_app() -> App:
         version=__version__,
     )
     for name, help_line in VERBS.items():
-        app.command(f"pmdkit.cli.{name}:{name}", name=name, help=help_line, sort_key=list(VERBS).index(name))
+        module = name.replace("-", "_")
+        app.command(f"pmdkit.cli.{module}:{module}", name=name, help=help_line, sort_key=list(VERBS).index(name))
     return app
 
 

@@ -18,7 +18,7 @@ def report(run: Run, picture: str) -> None:
     summary = run.summary
     console.print()
     console.print(f"[bold]{summary['tier']} {summary['env']}[/bold], {summary['objective']}, {summary['steps']} steps")
-    console.print(say_tau(summary["tau"], reward_scale(summary["tier"], run.spec.env)))
+    console.print(say_tau(summary["tau"], reward_scale(run.spec)))
     table = Table(box=box.SIMPLE, pad_edge=False)
     for name in ("", "before", "after"):
         table.add_column(name, justify="left" if not name else "right")

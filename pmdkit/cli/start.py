@@ -2,22 +2,25 @@
 
 import json
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 from pmdkit.cli.options import RunOptions
 
 
-def start(tier: str, env: str, options: RunOptions) -> None:
-    """Run a spec of a tier, or print what would run."""
+def start(tier: str, env: str, options: RunOptions, more: Mapping[str, Any] | None = None) -> None:
+    """Run a spec of a tier, or print what would run. `more` are changes that no option stands for."""
     from pmdkit.cli.report import report
     from pmdkit.observe.console import watch
     from pmdkit.planning import plan
     from pmdkit.training import launch
 
+    changes = options.changes() | dict(more or {})
     if options.dry_run:
-        spec, _ = plan(tier, env, options.changes())
+        spec, _ = plan(tier, env, changes)
         print(json.dumps(spec.record(), indent=2))
         return
-    run = launch(tier, env, options.changes(), options.out, options.resume, watch(quiet=options.json))
+    run = launch(tier, env, changes, options.out, options.resume, watch(quiet=options.json))
     picture = draw(run)
     if options.json:
         print(json.dumps(run.summary))

@@ -1,12 +1,19 @@
-"""The reward scale of an environment, which a temperature is meaningless without."""
+"""The reward scale of a run, which a temperature is meaningless without."""
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pmdkit.spec import Spec
+
+NAMED = {"zero-one": "{0, 1}", "plus-minus-one": "{-1, 1}"}
 
 
-def reward_scale(tier: str, table: dict[str, Any]) -> str:
-    """`{0, 1}`, `{-1, 1}` or `real`, for the [env] table of a tier. Token tasks are graded 0 or 1."""
-    if tier != "bandit":
+def reward_scale(spec: "Spec") -> str:
+    """`{0, 1}`, `{-1, 1}` or `real`: a bandit knows its own, token tasks are graded 0 or 1, [reward] says it for LLMs."""
+    if spec.reward is not None:
+        return NAMED[spec.reward.scale]
+    if spec.tier != "bandit":
         return "{0, 1}"
     from pmdkit.envs.make import make
 
-    return make(table).scale
+    return make(spec.env).scale

@@ -54,7 +54,7 @@ def run_figure(run: "Run") -> Figure:
 def title(run: "Run") -> str:
     """Environment, objective and temperature, the temperature on both reward scales."""
     spec = run.spec
-    tau = say_tau(spec.objective.get("tau"), reward_scale(spec.tier, spec.env))
+    tau = say_tau(spec.objective.get("tau"), reward_scale(spec))
     return f"{spec.tier} {spec.name}, {spec.objective['name']}, {tau}"
 
 

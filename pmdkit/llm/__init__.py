@@ -1,1 +1,25 @@
 """Backend 3: transformers causal language models, trained on problems with checkable answers."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pmdkit.objectives import Objective
+    from pmdkit.session import Setup
+    from pmdkit.spec import Spec
+
+
+def setup(spec: "Spec", objective: "Objective") -> "Setup":
+    """Model, engine, learner, task and measurements of a run on a language model."""
+    from pmdkit.llm.room import check_room
+
+    check_room()
+    from pmdkit.llm.build import build
+
+    return build(spec, objective)
+
+
+def resolve(spec: "Spec", objective: "Objective") -> "Spec":
+    """The spec with its defaults written out and impossible combinations refused."""
+    from pmdkit.llm.resolve import resolve as decide
+
+    return decide(spec, objective)

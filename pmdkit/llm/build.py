@@ -1,0 +1,180 @@
+"""From a resolved recipe to a run that can start: problems, model, engine, verifier, learner, task, evaluation."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from functools import lru_cache
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from pmdkit.envs.math import make_math
+from pmdkit.envs.math.problem import MathProblems, Problem
+from pmdkit.envs.math_answers import Grader
+from pmdkit.errors import UsageError
+from pmdkit.llm.card import Beside
+from pmdkit.llm.engines import make_engine
+from pmdkit.llm.engines.protocol import Engine, Sampling, Tokens
+from pmdkit.llm.evaluate import Evaluation
+from pmdkit.llm.learner import CausalLearner
+from pmdkit.llm.load import end_tokens, load, pick_device, reader, ready
+from pmdkit.llm.prompts import Encoder, limit_prompts
+from pmdkit.llm.stages import Stages, more_columns
+from pmdkit.llm.task import MathTask
+from pmdkit.loop import Schedule
+from pmdkit.objectives import Objective
+from pmdkit.objectives.traits import traits
+from pmdkit.observe.meter import Meter
+from pmdkit.randomness import derive, generator
+from pmdkit.session import Setup
+from pmdkit.spec import Spec
+from pmdkit.tables import EvaluationTable, LanguageModelTable, RewardTable, RolloutTable, UpdateTable, WarmStartTable
+
+GAUGED = 128  # responses of each step that are scored again after it, at least two groups
+
+
+def build(spec: Spec, objective: Objective) -> Setup:
+    """Learner, task, schedule and measurements of a resolved recipe."""
+    assert isinstance(spec.model, LanguageModelTable)
+    assert isinstance(spec.rollout, RolloutTable)
+    assert isinstance(spec.reward, RewardTable)
+    assert isinstance(spec.update, UpdateTable)
+    assert isinstance(spec.evaluation, EvaluationTable)
+    assert isinstance(spec.warm_start, WarmStartTable)
+    schedule, seed = spec.schedule, spec.run.seed
+    assert schedule.group is not None
+    assert schedule.prompts is not None
+    problems = make_math(spec.env)
+    model, tokenizer = make_model(spec.model, spec.env, seed)
+    encoder = Encoder(tokenizer)
+    problems, _ = limit_prompts(problems, encoder, spec.rollout.max_prompt)
+    ends = end_tokens(model, tokenizer)
+    sampling = Sampling(spec.rollout.width, spec.rollout.temperature)
+    learner = CausalLearner(
+        model,
+        tokenizer,
+        encode_numbers(problems, encoder),
+        make_engine(spec.rollout.engine, engine_model(model, spec.model), ends, cache_tokens=spec.rollout.cache_tokens),
+        sampling,
+        schedule,
+        spec.update,
+        bfloat16=spec.model.dtype == "bfloat16",
+        reference=traits(objective).uses_reference,
+    )
+    grader = make_grader(spec.reward)
+
+    def read(tokens: Tokens) -> str:
+        return reader(tokenizer, tokens)
+
+    task = MathTask(
+        problems, schedule.prompts, seed, grader, read, ends, spec.reward.scale, spec.reward.most_unscored
+    )
+    evaluation = make_evaluation(spec.evaluation, problems, encoder, read, grader, spec.rollout.width, seed)
+    stages = Stages(
+        learner, task, evaluation, schedule.steps, spec.evaluation.every, spec.rollout.record_every
+    )
+    sample = max(2, GAUGED // schedule.group)
+    passed = (task.low + task.high) / 2
+    beside = Beside(spec, model, tokenizer, stages)
+    return Setup(
+        learner=learner,
+        task=task,
+        schedule=Schedule(
+            schedule.steps, schedule.group, schedule.ministeps, seed, drop_equal_groups=spec.update.drop_equal_groups
+        ),
+        meter=lambda: Meter(objective, passed, sample, lambda *step: more_columns(task, *step)).row,
+        evaluate=stages.evaluate,
+        policy=lambda: model,
+        prepare=phase_0(spec, learner, encoder, problems, stages) if spec.warm_start.pass_rate > 0 else None,
+        observers=(stages.observe,),
+        beside=beside,
+        workplace=stages.workplace,
+    )
+
+
+def make_model(
+    table: LanguageModelTable, env: dict[str, Any], seed: int
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The model of a folder, or a starter with random weights; on its device, switched to packed attention."""
+    device = pick_device(table.device)
+    if table.path is not None:
+        model, tokenizer = load(table.path)
+    else:
+        from pmdkit.llm.starter import make_starter
+
+        assert table.build is not None
+        model, tokenizer = make_starter(table.build, env, derive(seed, "model"))
+    return ready(model, device, table.checkpointing), tokenizer
+
+
+def engine_model(model: PreTrainedModel, table: LanguageModelTable) -> PreTrainedModel:
+    """What the embedded engine runs: the trainer's own weights in float32, a copy in bfloat16."""
+    if table.dtype == "float32":
+        return model
+    return deepcopy(model).to(torch.bfloat16).requires_grad_(False)
+
+
+def make_grader(table: RewardTable) -> Grader:
+    """The verifier pool of [reward]."""
+    return Grader(
+        table.grade, boxed=table.boxed, workers=table.workers, seconds=table.seconds, memory_mb=table.memory_mb
+    )
+
+
+def encode_numbers(problems: MathProblems, encoder: Encoder) -> Callable[[int], Tokens]:
+    """Prompt tokens by the number of a problem; the same object each time, which tells who shares a prompt."""
+
+    @lru_cache(maxsize=65_536)
+    def encode(number: int) -> Tokens:
+        return encoder.encode(problems.problem(number).problem)
+
+    return encode
+
+
+def make_evaluation(
+    table: EvaluationTable,
+    problems: MathProblems,
+    encoder: Encoder,
+    read: Callable[[Tokens], str],
+    grader: Grader,
+    width: int,
+    seed: int,
+) -> Evaluation:
+    """The fixed evaluation of a run."""
+    name, asked = evaluation_problems(table.data, problems, table.problems, seed)
+    return Evaluation(
+        name=name,
+        problems=asked,
+        encode=encoder.encode,
+        read=read,
+        grader=grader,
+        k=table.k,
+        sampling=Sampling(table.width or width, table.temperature, table.top_p),
+        seed=derive(seed, "evaluation"),
+    )
+
+
+def evaluation_problems(data: str, problems: MathProblems, most: int, seed: int) -> tuple[str, list[Problem]]:
+    """Name and problems: held out of the run's own, a shipped set by name, or a file."""
+    if data == "held-out":
+        numbers = problems.held_out
+        if not len(numbers):
+            raise UsageError(
+                f"evaluation.data is 'held-out' and {problems.name} holds none out; "
+                "set env.held_out, or evaluation.data to aime24, aime25 or a file"
+            )
+        chosen = generator(seed, "held-out").permutation(len(numbers))[:most]
+        return data, [problems.problem(int(numbers[i])) for i in sorted(chosen)]
+    table = {"kind": data} if data in ("aime24", "aime25") else {"kind": "file", "path": data}
+    other = make_math(table)
+    numbers = other.held_out if len(other.held_out) else other.train
+    return other.name, [other.problem(int(number)) for number in numbers[:most]]
+
+
+def phase_0(
+    spec: Spec, learner: CausalLearner, encoder: Encoder, problems: MathProblems, stages: Stages
+) -> Callable[[Callable[[str], None]], None]:
+    """Teach the starter until it passes the target share of the evaluation's problems."""
+    from pmdkit.llm.starter import teach
+
+    return lambda note: teach(spec, learner, encoder, problems, stages, note)

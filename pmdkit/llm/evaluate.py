@@ -1,0 +1,165 @@
+"""Evaluation of a language model: k responses to each problem, graded, every one of them kept. Intervals are elsewhere."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pmdkit.envs.math.problem import Problem
+from pmdkit.envs.math_answers import Grader, Item, Verdict
+from pmdkit.evaluation.statistics import Draws
+from pmdkit.llm.engines.protocol import Engine, Sampling, Tokens
+from pmdkit.llm.task import Reader
+from pmdkit.observe import files
+from pmdkit.randomness import derive
+
+CHUNK = 2048  # responses between two writes
+
+
+@dataclass(frozen=True)
+class Answered:
+    """One response to one problem, as a line of the record."""
+
+    id: str
+    k: int
+    response: str
+    ended: bool
+    tokens: int
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A fixed set of problems and how it is asked.
+
+    Attributes:
+        name: of the data, for people and file names.
+        problems: [P], the same at every call.
+        encode: problem text to prompt tokens.
+        read: response tokens to text.
+        grader: judges.
+        k: responses to each.
+        sampling: width, temperature, top_p.
+        seed: of the draws, the same at every call.
+    """
+
+    name: str
+    problems: Sequence[Problem]
+    encode: Callable[[str], Tokens]
+    read: Reader
+    grader: Grader
+    k: int
+    sampling: Sampling
+    seed: int
+
+    def __call__(
+        self, engine: Engine, record: Path | None = None, progress: Callable[[int, int, int], None] | None = None
+    ) -> list[Answered]:
+        """Every response, problem by problem.
+
+        Args:
+            engine: with the weights to evaluate.
+            record: JSONL file that holds what is done and is continued: a line per response, a problem's k together.
+            progress: told responses done, responses in all, and tokens so far.
+        """
+        done = read_record(record, self.k) if record is not None else {}
+        left = [problem for problem in self.problems if problem.id not in done]
+        per_turn = max(1, CHUNK // self.k)
+        tokens = 0
+        for start in range(0, len(left), per_turn):
+            some = left[start : start + per_turn]
+            before = (len(self.problems) - len(left) + start) * self.k
+
+            def tell(written: int, ended: int, before: int = before) -> None:
+                if progress is not None:
+                    progress(before + ended, len(self.problems) * self.k, tokens + written)
+
+            answers = self.ask(engine, some, tell)
+            tokens += sum(answer.tokens for answer in answers)
+            if record is not None:
+                append(record, answers)
+            for answer in answers:
+                done.setdefault(answer.id, []).append(answer)
+        return [answer for problem in self.problems for answer in done[problem.id]]
+
+    def ask(self, engine: Engine, problems: Sequence[Problem], tell: Callable[[int, int], None]) -> list[Answered]:
+        """k responses to each of some problems."""
+        seeds = [derive(self.seed, problem.id, k) for problem in problems for k in range(self.k)]
+        drawn = engine.generate(
+            [self.encode(problem.problem) for problem in problems],
+            self.k,
+            np.array(seeds, dtype=np.uint64),
+            self.sampling,
+            tell,
+        )
+        lengths = drawn.mask.sum(1).tolist()
+        texts = [self.read(row[:n]) for row, n in zip(drawn.tokens.tolist(), lengths, strict=True)]
+        ended = drawn.ended.tolist()
+        asked = [problem for problem in problems for _ in range(self.k)]
+        verdicts = self.grader.grade(
+            [Item(text, problem.answer, not end) for text, problem, end in zip(texts, asked, ended, strict=True)]
+        )
+        return [
+            Answered(problem.id, n % self.k, texts[n], ended[n], lengths[n], verdicts[n])
+            for n, problem in enumerate(asked)
+        ]
+
+
+def draws_of(answers: Sequence[Answered], k: int) -> Draws:
+    """[P, k] right and said, for the statistics. A response without a verdict is not right."""
+    right = np.array([float(answer.verdict.correct is True) for answer in answers]).reshape(-1, k)
+    return Draws(right, said(answers, k))
+
+
+def said(answers: Sequence[Answered], k: int) -> NDArray[np.int64]:
+    """[P, k] integers, equal where two responses to a problem give the same answer; none at all is an answer too."""
+    table = []
+    for start in range(0, len(answers), k):
+        texts = [answer_text(answer.verdict.extracted) for answer in answers[start : start + k]]
+        table.append([texts.index(text) for text in texts])
+    return np.array(table, dtype=np.int64)
+
+
+def answer_text(extracted: str | None) -> str:
+    """An answer as majority votes compare it: integers by value, other text without spaces."""
+    from pmdkit.envs.math_answers.integer import number
+
+    if extracted is None:
+        return ""
+    value = number(extracted)
+    return "".join(extracted.split()) if value is None else str(value)
+
+
+def append(record: Path, answers: Sequence[Answered]) -> None:
+    """Add lines and flush them."""
+    record.parent.mkdir(parents=True, exist_ok=True)
+    with open(record, "ab") as file:
+        for answer in answers:
+            file.write(json.dumps(line(answer)).encode() + b"\n")
+        file.flush()
+    files.sync(record)
+
+
+def line(answer: Answered) -> dict[str, Any]:
+    """One response as JSON has it."""
+    return asdict(answer)
+
+
+def read_record(record: Path, k: int) -> dict[str, list[Answered]]:
+    """What a record holds of problems that are whole; the rest of it is cut off."""
+    from pmdkit.observe.folder import whole_lines
+
+    done: dict[str, list[Answered]] = {}
+    for text in whole_lines(record):
+        row = json.loads(text)
+        answer = Answered(**{**row, "verdict": Verdict(**row["verdict"])})
+        done.setdefault(answer.id, []).append(answer)
+    whole = {name: answers for name, answers in done.items() if [a.k for a in answers] == list(range(k))}
+    if record.exists():
+        kept = [json.dumps(line(a)).encode() + b"\n" for answers in whole.values() for a in answers]
+        files.replace(record, b"".join(kept))
+    return whole

@@ -1,0 +1,87 @@
+"""Measure how many tokens a forward and backward pass may hold on this machine, by trying."""
+
+import resource
+import sys
+
+import torch
+
+from pmdkit.errors import EnvironmentLacks
+from pmdkit.llm.build import make_model
+from pmdkit.llm.scoring import response_logp
+from pmdkit.objectives import Objective
+from pmdkit.spec import Spec
+from pmdkit.tables import LanguageModelTable, RolloutTable
+
+GIB = 2**30
+SHARE = 0.8  # of the memory that the update may take: the allocator fragments, and steps differ
+FIRST = 1024  # tokens
+MOST = 262_144
+
+
+def fit(spec: Spec, objective: Objective) -> tuple[int, list[tuple[int, float]]]:
+    """The largest token budget, a power of two, whose update fits beside weights, gradients and optimizer.
+
+    Memory grows by the same amount for each token, so the growth between two trials tells the rest; what is predicted
+    to fit is tried before it is believed.
+
+    Returns:
+        Tokens, and the trials: tokens and GiB at their peak.
+    """
+    assert isinstance(spec.model, LanguageModelTable)
+    assert isinstance(spec.rollout, RolloutTable)
+    model, _ = make_model(spec.model, spec.env, spec.run.seed)
+    weights = sum(weight.numel() for weight in model.parameters())
+    room = SHARE * capacity(model.device) - 8 * weights  # the moments of Adam come with the first step
+    trials: list[tuple[int, float]] = []
+    tokens = FIRST
+    while tokens <= MOST:
+        peak = trial(model, tokens, spec)
+        if peak is None or peak > room:
+            break
+        trials.append((tokens, peak / GIB))
+        if len(trials) > 1:
+            growth = (trials[-1][1] - trials[-2][1]) * GIB
+            if peak + 2 * growth > room:
+                break
+        tokens *= 2
+    if not trials:
+        raise EnvironmentLacks(
+            f"{FIRST} tokens at once do not fit beside {weights:,} weights; set model.checkpointing, "
+            "model.dtype to bfloat16, or take a smaller model"
+        )
+    return trials[-1][0], trials
+
+
+def trial(model: torch.nn.Module, tokens: int, spec: Spec) -> int | None:
+    """Bytes at the peak of one pass over that many tokens; None where they do not fit."""
+    assert spec.rollout is not None
+    length = min(tokens, spec.rollout.width + 64)
+    rows = max(1, tokens // length)
+    vocabulary = int(model.get_input_embeddings().weight.shape[0])  # type: ignore[operator]
+    chance = torch.Generator().manual_seed(0)
+    text = torch.randint(vocabulary, (rows, length), generator=chance).tolist()
+    cuda = next(model.parameters()).device.type == "cuda"
+    if cuda:
+        torch.cuda.reset_peak_memory_stats()
+    half = getattr(spec.model, "dtype", "float32") == "bfloat16"
+    try:
+        with torch.autocast("cuda" if cuda else "cpu", torch.bfloat16, enabled=half):
+            scores = response_logp(model, [row[:32] for row in text], [row[32:] for row in text])  # type: ignore[arg-type]
+            scores.logp.sum().backward()
+    except (torch.OutOfMemoryError, MemoryError):
+        return None
+    finally:
+        model.zero_grad(set_to_none=True)
+    if cuda:
+        return int(torch.cuda.max_memory_allocated())
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def capacity(device: torch.device) -> int:
+    """Bytes that the device has for this process."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(free) + int(torch.cuda.memory_reserved(device))
+    import os
+
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,161 @@
+"""What a recipe comes to before anything starts: batch arithmetic, staleness, memory by phase, files. No weights are made."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
+
+from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit.llm.scoring import HEAD_TOKENS
+from pmdkit.spec import Spec
+
+GIB = 2**30
+FLOAT32 = 4  # bytes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A recipe in units with names.
+
+    Attributes:
+        batch: what a step asks, draws and updates.
+        memory: GiB by phase, from shapes; the allocator and the libraries come on top.
+        model: its size.
+        files: what the run folder will hold.
+    """
+
+    batch: dict[str, float]
+    memory: dict[str, float]
+    model: dict[str, Any]
+    files: dict[str, str]
+
+
+def plan(spec: Spec) -> Plan:
+    """The plan of a resolved recipe."""
+    config = shape_of(spec)
+    weights, active = count(config)
+    return Plan(batch(spec), memory(spec, config, weights), about(spec, config, weights, active), files(spec, weights))
+
+
+def batch(spec: Spec) -> dict[str, float]:
+    """Prompts, responses, updates and staleness."""
+    schedule, rollout = spec.schedule, spec.rollout
+    assert rollout is not None
+    assert schedule.prompts is not None
+    assert schedule.group is not None
+    responses = schedule.prompts * schedule.group
+    return {
+        "steps": schedule.steps,
+        "prompts per step": schedule.prompts,
+        "responses per prompt": schedule.group,
+        "responses per step": responses,
+        "tokens per response, at most": rollout.width,
+        "tokens per step, at most": responses * rollout.width,
+        "ministeps per step": schedule.ministeps,
+        "prompts per ministep": schedule.prompts / schedule.ministeps,
+        "responses per ministep": responses / schedule.ministeps,
+        "optimizer steps": schedule.steps * schedule.ministeps * schedule.passes,
+        "staleness of the last ministep, updates": schedule.ministeps * schedule.passes - 1,
+    }
+
+
+def memory(spec: Spec, config: PretrainedConfig, weights: int) -> dict[str, float]:
+    """GiB of what each phase holds at most."""
+    assert spec.update is not None
+    assert spec.rollout is not None
+    model = spec.model
+    half = getattr(model, "dtype", "float32") == "bfloat16"
+    width = 2 if half else FLOAT32
+    always = 3 * FLOAT32 * weights  # weights and the two moments of Adam
+    engine = 2 * weights if half else 0  # the engine's copy; in float32 it reads the trainer's
+    cache = spec.rollout.cache_tokens * cache_bytes(config, width)
+    head = 2 * FLOAT32 * HEAD_TOKENS * config.vocab_size
+    kept = activations(config, width, bool(getattr(model, "checkpointing", False))) * spec.update.token_budget
+    parts = {
+        "weights and optimizer": always,
+        "rollout": always + engine + cache,
+        "update": always + engine + FLOAT32 * weights + kept + head,
+        "checkpoint on disk": always,
+    }
+    return {name: size / GIB for name, size in parts.items()}
+
+
+def cache_bytes(config: PretrainedConfig, width: int) -> int:
+    """Bytes of keys and values of one token."""
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return int(2 * config.num_hidden_layers * heads * size * width)
+
+
+def activations(config: PretrainedConfig, width: int, checkpointing: bool) -> int:
+    """Bytes that the backward pass needs of one token: what each block's matrix products and norms keep."""
+    d, layers = config.hidden_size, config.num_hidden_layers
+    inner = getattr(config, "moe_intermediate_size", None)
+    inner = config.intermediate_size if inner is None else inner * config.num_experts_per_tok
+    block = 10 * d + 4 * inner  # inputs of norms, of q k v o and their results; gate, up, their product, silu
+    return int(width * (layers * d + block if checkpointing else layers * block))
+
+
+def about(spec: Spec, config: PretrainedConfig, weights: int, active: int) -> dict[str, Any]:
+    """The model's size in words."""
+    model = spec.model
+    return {
+        "from": getattr(model, "path", None) or f"{getattr(model, 'build', None)}, built here",
+        "architecture": config.model_type,
+        "weights": weights,
+        "weights per token": active,
+        "layers": config.num_hidden_layers,
+        "dimension": config.hidden_size,
+        "vocabulary": config.vocab_size,
+        "computes in": getattr(model, "dtype", "float32"),
+    }
+
+
+def files(spec: Spec, weights: int) -> dict[str, str]:
+    """What the run folder will hold, and how large."""
+    assert spec.rollout is not None
+    assert spec.evaluation is not None
+    checkpoint = 3 * FLOAT32 * weights / GIB
+    table = {
+        "config.json, env.json": "before the first step",
+        "metrics.jsonl": f"a line per step, {spec.schedule.steps} in all",
+        "checkpoints/step-N/": f"{checkpoint:.2f} GiB each, {spec.run.keep} kept, every {spec.run.checkpoint_every} steps",
+        "evaluations/": "every response before the first and after the last update"
+        + (f", and every {spec.evaluation.every} steps" if spec.evaluation.every else ""),
+        "verdicts.jsonl": "verdicts that took a worker",
+        "summary.json": "at the end",
+    }
+    if spec.rollout.record_every:
+        table["rollouts/step-N.jsonl"] = f"responses as text, every {spec.rollout.record_every} steps"
+    return table
+
+
+def shape_of(spec: Spec) -> PretrainedConfig:
+    """The configuration of the model that the run would train."""
+    path = getattr(spec.model, "path", None)
+    if path is None:
+        from pmdkit.llm.starter import recipe_tokenizer
+        from pmdkit.llm.starter.model import configuration
+
+        return configuration(getattr(spec.model, "build", ""), recipe_tokenizer(spec.env))
+    try:
+        return AutoConfig.from_pretrained(path, trust_remote_code=False)
+    except OSError as problem:
+        raise EnvironmentLacks(
+            f"model.path {path} is no folder here and the hub did not give it; download it first, then name its folder"
+        ) from problem
+    except ValueError as problem:
+        raise UsageError(f"model.path {path}: {str(problem).splitlines()[0]}") from problem
+
+
+def count(config: PretrainedConfig) -> tuple[int, int]:
+    """All weights, and those that one token meets, from an empty model."""
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    total = sum(weight.numel() for weight in model.parameters())
+    experts = getattr(config, "num_experts", None)
+    if not experts:
+        return total, total
+    inside = sum(w.numel() for name, w in model.named_parameters() if ".experts." in name)
+    return total, total - inside + inside * config.num_experts_per_tok // experts

@@ -1,0 +1,144 @@
+"""From the text of a problem to the token ids of a prompt. Data never become control tokens. Reading is elsewhere."""
+
+import re
+import unicodedata
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pmdkit.envs.math.problem import MathProblems
+from pmdkit.envs.math.wording import AFTER, BEFORE
+from pmdkit.errors import UsageError
+
+PLACE = "{problem_statement}"
+TEMPLATE = BEFORE + PLACE + AFTER
+
+
+class Encoder:
+    """The template around a problem, and the tokenizer's chat format around that.
+
+    Template and chat format are trusted text: their control tokens count. The problem is encoded apart from them, and
+    cut where it spells an added token such as <|im_end|> or <think>, so that it stays text. The boundaries of the three
+    pieces, and such cuts, are token boundaries; encoding all at once may merge across them. With DAPO's template the
+    pieces meet at blank lines, where the tokenizers of Qwen cut as well, unless the problem begins with white space.
+
+    Source: arXiv:2602.05933, appendix "Prompt Template". Differs: the problem is encoded apart, for safety.
+
+    Args:
+        tokenizer: of transformers.
+        template: with {problem_statement} in it, once; filled by putting pieces in a row, never by format or Jinja.
+        chat: format as a chat message. By default if the tokenizer has a chat template, base models of Qwen included.
+
+    Raises:
+        ValueError: a template without the place, or chat without a chat template.
+    """
+
+    def __init__(self, tokenizer: Any, template: str = TEMPLATE, chat: bool | None = None) -> None:
+        if template.count(PLACE) != 1:
+            raise ValueError(f"the template has {PLACE} {template.count(PLACE)} times; expected it once")
+        has_format = bool(getattr(tokenizer, "chat_template", None))
+        if chat and not has_format:
+            raise ValueError(
+                "chat is true, but the tokenizer has no chat template; leave chat out, or set the template"
+            )
+        self.tokenizer = tokenizer
+        self.chat = has_format if chat is None else chat
+        # Runs of white space are added tokens of some tokenizers; they control nothing.
+        added = {id: str(token) for id, token in tokenizer.added_tokens_decoder.items() if str(token).strip()}
+        self.added = frozenset(added)
+        words = sorted(added.values(), key=len, reverse=True)
+        self.spelt = re.compile("|".join(map(re.escape, words)) or r"(?!)")
+        before, after = self.trusted(template)
+        self.before = self.start() + self.ids(before, split=False)
+        self.after = self.ids(after, split=False)
+
+    def trusted(self, template: str) -> tuple[str, str]:
+        """The text before and after the problem."""
+        text = template
+        if self.chat:
+            message = [{"role": "user", "content": template}]
+            text = self.tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+        if text.count(PLACE) != 1:
+            raise ValueError(f"the chat template shows the user's message {text.count(PLACE)} times; expected once")
+        before, after = text.split(PLACE)
+        return before, after
+
+    def start(self) -> list[int]:
+        """The token that begins every text of this tokenizer, if it has one; a chat template writes its own."""
+        alone = [] if self.chat else self.tokenizer.encode("", add_special_tokens=True)
+        return [id for id in alone[:1] if id == self.tokenizer.bos_token_id]
+
+    def ids(self, text: str, split: bool) -> list[int]:
+        """Ids of a text without anything put around it; with `split`, special tokens are read as text."""
+        return list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=split)) if text else []
+
+    def encode(self, problem_text: str) -> list[int]:
+        """Ids of the whole prompt.
+
+        Raises:
+            UsageError: a control token would come out of the problem, or the tokenizer cannot carry its text.
+        """
+        return [*self.before, *self.data(problem_text), *self.after]
+
+    def data(self, text: str) -> list[int]:
+        """Ids of the problem alone, none of them that of an added token."""
+        if any("\ud800" <= sign <= "\udfff" for sign in text):
+            raise UsageError("the text holds half a surrogate pair, which is no character; drop the problem")
+        ids = [id for piece in self.pieces(text) for id in self.ids(piece, split=True)]
+        if control := sorted(self.added.intersection(ids)):
+            names = ", ".join(self.tokenizer.convert_ids_to_tokens(control))
+            raise UsageError(f"the text becomes the control token {names} in this tokenizer; drop the problem")
+        if comparable(text) not in comparable(self.tokenizer.decode(ids)):
+            raise UsageError(
+                f"this tokenizer does not carry the text {text[:60]!r}; drop the problem, or take another model"
+            )
+        return ids
+
+    def pieces(self, text: str) -> list[str]:
+        """The text, cut behind the first character of every added token that it spells.
+
+        split_special_tokens alone leaves tokens such as <think> that are added but not special.
+        """
+        cuts, place = [0], 0
+        while match := self.spelt.search(text, place):
+            place = match.start() + 1
+            cuts.append(place)
+        return [text[begin:end] for begin, end in zip(cuts, [*cuts[1:], len(text)], strict=True)]
+
+
+def comparable(text: str) -> str:
+    """Text without what tokenizers change harmlessly: the form of Unicode, and white space."""
+    return "".join(unicodedata.normalize("NFKC", text).split())
+
+
+def limit_prompts(problems: MathProblems, encoder: Encoder, limit: int) -> tuple[MathProblems, int]:
+    """The problems whose prompts have at most `limit` tokens, and how many were left out; nothing is truncated.
+
+    Raises:
+        ValueError: a limit below 1.
+        UsageError: no problem is left, or one cannot be encoded; the message has its id.
+    """
+    if limit < 1:
+        raise ValueError(f"the limit of prompts is {limit} tokens; expected 1 or more")
+
+    def fits(number: int) -> bool:
+        problem = problems.problem(number)
+        try:
+            return len(encoder.encode(problem.problem)) <= limit
+        except UsageError as reason:
+            raise UsageError(f"problem '{problem.id}': {reason}") from reason
+
+    train, held_out = (
+        numbers[np.fromiter((fits(int(number)) for number in numbers), dtype=bool, count=len(numbers))]
+        for numbers in (problems.train, problems.held_out)
+    )
+    dropped = len(problems.train) + len(problems.held_out) - len(train) - len(held_out)
+    lost_all = (len(problems.train) and not len(train)) or (len(problems.held_out) and not len(held_out))
+    if lost_all:
+        raise UsageError(f"no prompt of {problems.name} has {limit} tokens or fewer; raise the limit of prompts")
+    counts = Counter(problems.counts)
+    if dropped:
+        counts[f"dropped: prompt over {limit} tokens"] += dropped
+    return replace(problems, train=train, held_out=held_out, counts=dict(counts)), dropped

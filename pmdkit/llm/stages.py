@@ -1,0 +1,209 @@
+"""What a run on a language model does besides its steps: evaluations with a done-marker, and records of responses."""
+
+import json
+import time
+from collections.abc import Mapping
+from contextlib import contextmanager
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save
+
+from pmdkit.errors import Diverged
+from pmdkit.learner import Learner, Rollouts
+from pmdkit.llm.evaluate import Answered, Evaluation
+from pmdkit.llm.learner import CausalLearner
+from pmdkit.llm.task import MathTask
+from pmdkit.objectives import Groups
+from pmdkit.objectives.vocabulary import Batch
+from pmdkit.observe import files
+from pmdkit.observe.folder import RunFolder
+from pmdkit.session import Display
+
+
+class Stages:
+    """Lives as long as a run.
+
+    Args:
+        learner, task: of the run.
+        evaluation: the fixed evaluation.
+        last: step of the run; its evaluation is done before its checkpoint, whose card tells it.
+        every: steps between evaluations, 0 for first and last only.
+        record_every: steps between records of responses, 0 for none.
+    """
+
+    def __init__(
+        self,
+        learner: CausalLearner,
+        task: MathTask,
+        evaluation: Evaluation,
+        last: int,
+        every: int = 0,
+        record_every: int = 0,
+    ) -> None:
+        self.learner = learner
+        self.task = task
+        self.evaluation = evaluation
+        self.last = last
+        self.every = every
+        self.record_every = record_every
+        self.folder: RunFolder | None = None
+        self.display: Display | None = None
+
+    @contextmanager
+    def workplace(self, folder: RunFolder, display: Display) -> Iterator[None]:
+        """For the whole run: where records go and who is told; the verifier's processes end with it."""
+        self.folder, self.display = folder, display
+        self.task.grader.use_journal(folder.path / "verdicts.jsonl")
+        clock = Clock(display)
+        self.learner.report = clock.work
+        try:
+            yield
+        except Diverged:
+            self.save_last(folder.path / "diverged.safetensors")
+            raise
+        finally:
+            self.task.grader.close()
+            self.learner.engine.close()
+
+    def evaluate(self) -> dict[str, float | None]:
+        """`pass_rate` and `reward` of the present policy. One that is done already is read, not drawn again."""
+        step = self.learner.version
+        marker = None if self.folder is None else self.folder.evaluations / f"{self.evaluation.name}-step-{step}.json"
+        if marker is not None and marker.exists():
+            found: dict[str, float | None] = json.loads(marker.read_text())["scores"]
+            return found
+        answers = self.draw(None if marker is None else marker.with_suffix(".jsonl"))
+        scores = self.scores(answers)
+        if marker is not None:
+            files.replace(marker, files.encode({"step": step, "scores": scores, "counts": counts(answers)}))
+        return scores
+
+    def finished(self) -> list[tuple[int, float]]:
+        """Step and pass rate of the evaluations on disk, oldest first."""
+        if self.folder is None:
+            return []
+        found = [json.loads(path.read_text()) for path in self.folder.evaluations.glob(f"{self.evaluation.name}-*.json")]
+        done = [(entry["step"], entry["scores"]["pass_rate"]) for entry in found]
+        return sorted((step, rate) for step, rate in done if step <= self.learner.version and rate is not None)
+
+    def draw(self, record: Path | None) -> list[Answered]:
+        """All responses of the evaluation, with progress."""
+        self.learner.publish()
+        self.learner.engine.enter("rollout")
+        clock = Clock(self.display)
+        return self.evaluation(
+            self.learner.engine,
+            record,
+            lambda done, total, tokens: clock.work("evaluation", done, total, f"{tokens:,} tokens"),
+        )
+
+    def scores(self, answers: list[Answered]) -> dict[str, float | None]:
+        """Pass rate and mean reward; a response without a verdict is in neither."""
+        verdicts = [answer.verdict for answer in answers if answer.verdict.scored]
+        if not verdicts:
+            return {"pass_rate": None, "reward": None}
+        values = [verdict.value for verdict in verdicts if verdict.value is not None]
+        low, high = self.task.low, self.task.high
+        return {
+            "pass_rate": sum(verdict.correct is True for verdict in verdicts) / len(verdicts),
+            "reward": low + (high - low) * sum(values) / len(values),
+        }
+
+    def observe(
+        self,
+        step: int,
+        learner: Learner,
+        rollouts: Rollouts,
+        groups: Groups,
+        batch: Batch,
+        updates: list[dict[str, float]],
+    ) -> None:
+        """After a finished step, before its checkpoint."""
+        assert self.folder is not None
+        if self.record_every and step % self.record_every == 0:
+            self.record(self.folder.rollouts / f"step-{step}.jsonl", rollouts, groups)
+        if step == self.last or (self.every and step % self.every == 0):
+            self.evaluate()
+
+    def record(self, path: Path, rollouts: Rollouts, groups: Groups) -> None:
+        """Every response of a step as text, with its verdict and reward."""
+        assert self.task.last is not None
+        size = rollouts.mass.shape[1]
+        numbers, lengths = rollouts.prompts.tolist(), rollouts.mask.sum(1).tolist()
+        rewards = groups.reward.flatten().tolist()
+        lines = []
+        for n, (item, verdict) in enumerate(zip(self.task.last.items, self.task.last.verdicts, strict=True)):
+            problem = self.task.problems.problem(numbers[n // size])
+            lines.append(
+                {
+                    "id": problem.id,
+                    "k": n % size,
+                    "problem": problem.problem,
+                    "answer": problem.answer,
+                    "response": item.response,
+                    "tokens": lengths[n],
+                    "reward": rewards[n] if verdict.scored else None,
+                    "extracted": verdict.extracted,
+                    "path": verdict.path,
+                    "reason": verdict.reason,
+                }
+            )
+        path.parent.mkdir(exist_ok=True)
+        files.replace(path, b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+
+    def save_last(self, path: Path) -> None:
+        """The batch that the last update saw, to look at afterwards."""
+        if self.learner.last is None:
+            return
+        rollouts, batch = self.learner.last
+        tensors = {"prompts": rollouts.prompts, "responses": rollouts.responses, "logp_old": rollouts.logp_old}
+        tensors |= {name: getattr(batch, name) for name in ("mask", "advantage", "weight", "tau", "mass", "group")}
+        files.replace(path, save({name: tensor.contiguous() for name, tensor in tensors.items()}))
+
+
+def more_columns(task: MathTask, rollouts: Rollouts, groups: Groups) -> Mapping[str, Any]:
+    """Columns of metrics.jsonl that only this tier has."""
+    assert task.last is not None
+    tokens = int(rollouts.mask.sum())
+    logp_old = rollouts.logp_old[rollouts.mask].double().sum().item()
+    return {
+        "token_entropy": -logp_old / tokens,
+        "unscored": sum(not verdict.scored for verdict in task.last.verdicts),
+        "unanswered": sum(verdict.path == "none" for verdict in task.last.verdicts),
+        "cut_off": sum(item.truncated for item in task.last.items),
+        "skipped_groups": int((~groups.scored).sum()),
+    }
+
+
+def counts(answers: list[Answered]) -> dict[str, int]:
+    """What kinds of outcomes an evaluation had."""
+    return {
+        "responses": len(answers),
+        "right": sum(answer.verdict.correct is True for answer in answers),
+        "unscored": sum(not answer.verdict.scored for answer in answers),
+        "cut_off": sum(not answer.ended for answer in answers),
+        "tokens": sum(answer.tokens for answer in answers),
+    }
+
+
+class Clock:
+    """Adds the time left to what a display is told."""
+
+    def __init__(self, display: Display | None) -> None:
+        self.display = display
+        self.what = ""
+        self.began = 0.0
+
+    def work(self, what: str, done: float, total: float, detail: str) -> None:
+        """As Display.work, the seconds left appended."""
+        if self.display is None:
+            return
+        now = time.monotonic()
+        if what != self.what or done == 0:
+            self.what, self.began = what, now
+        if 0 < done < total:
+            left = (now - self.began) * (total - done) / done
+            detail = ", ".join([detail] * bool(detail) + [f"{left:.0f} s left"])
+        self.display.work(what, done, total, detail)
