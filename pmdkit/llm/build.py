@@ -1,8 +1,9 @@
 """From a resolved recipe to a run that can start: problems, model, engine, verifier, learner, task, evaluation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.envs.math_answers import Grader
 from pmdkit.errors import UsageError
 from pmdkit.llm.card import Beside
-from pmdkit.llm.engines import make_engine
+from pmdkit.llm.engines import ENGINES
 from pmdkit.llm.engines.protocol import Engine, Sampling, Tokens
 from pmdkit.llm.evaluate import Evaluation
 from pmdkit.llm.learner import CausalLearner
@@ -54,7 +55,7 @@ def build(spec: Spec, objective: Objective) -> Setup:
         model,
         tokenizer,
         encode_numbers(problems, encoder),
-        make_engine(spec.rollout.engine, engine_model(model, spec.model), ends, cache_tokens=spec.rollout.cache_tokens),
+        make_engine(spec.rollout, engine_model(model, spec.model), ends),
         sampling,
         schedule,
         spec.update,
@@ -66,13 +67,9 @@ def build(spec: Spec, objective: Objective) -> Setup:
     def read(tokens: Tokens) -> str:
         return reader(tokenizer, tokens)
 
-    task = MathTask(
-        problems, schedule.prompts, seed, grader, read, ends, spec.reward.scale, spec.reward.most_unscored
-    )
+    task = MathTask(problems, schedule.prompts, seed, grader, read, ends, spec.reward.scale, spec.reward.most_unscored)
     evaluation = make_evaluation(spec.evaluation, problems, encoder, read, grader, spec.rollout.width, seed)
-    stages = Stages(
-        learner, task, evaluation, schedule.steps, spec.evaluation.every, spec.rollout.record_every
-    )
+    stages = Stages(learner, task, evaluation, schedule.steps, spec.evaluation.every, spec.rollout.record_every)
     sample = max(2, GAUGED // schedule.group)
     passed = (task.low + task.high) / 2
     beside = Beside(spec, model, tokenizer, stages)
@@ -100,10 +97,12 @@ def make_model(
     if table.path is not None:
         model, tokenizer = load(table.path)
     else:
-        from pmdkit.llm.starter import make_starter
+        from pmdkit.llm.starter.model import build as build_starter
+        from pmdkit.llm.starter.tokenizer import train_tokenizer
 
         assert table.build is not None
-        model, tokenizer = make_starter(table.build, env, derive(seed, "model"))
+        starter = train_tokenizer(make_math(env))
+        model, tokenizer = build_starter(table.build, starter, seed), starter
     return ready(model, device, table.checkpointing), tokenizer
 
 
@@ -112,6 +111,13 @@ def engine_model(model: PreTrainedModel, table: LanguageModelTable) -> PreTraine
     if table.dtype == "float32":
         return model
     return deepcopy(model).to(torch.bfloat16).requires_grad_(False)
+
+
+def make_engine(table: RolloutTable, model: PreTrainedModel, ends: Sequence[int]) -> Engine:
+    """The engine of [rollout]."""
+    module, _, name = ENGINES[table.engine].partition(":")
+    engine: Engine = getattr(import_module(module), name)(model, ends, cache_tokens=table.cache_tokens)
+    return engine
 
 
 def make_grader(table: RewardTable) -> Grader:
@@ -175,6 +181,28 @@ def phase_0(
     spec: Spec, learner: CausalLearner, encoder: Encoder, problems: MathProblems, stages: Stages
 ) -> Callable[[Callable[[str], None]], None]:
     """Teach the starter until it passes the target share of the evaluation's problems."""
-    from pmdkit.llm.starter import teach
+    from pmdkit.llm.starter.warm_start import warm_start
 
-    return lambda note: teach(spec, learner, encoder, problems, stages, note)
+    def rate() -> float:
+        learner.stale = True  # the warm start moves the weights behind the learner's back
+        learner.model.eval()
+        found = stages.scores(stages.draw(None))["pass_rate"]
+        return 0.0 if found is None else found
+
+    def teach(note: Callable[[str], None]) -> None:
+        folder = None if stages.folder is None else stages.folder.phase_0
+        assert spec.warm_start is not None
+        warm_start(
+            learner.model,
+            learner.tokenizer,
+            problems,
+            encoder.encode,
+            spec.warm_start,
+            spec.run.seed,
+            rate,
+            note,
+            folder,
+        )
+        learner.after_phase_0()
+
+    return teach

@@ -119,6 +119,12 @@ class CausalLearner:
             self.engine.publish(weights.named(self.model), self.version)
             self.stale = False
 
+    def after_phase_0(self) -> None:
+        """The weights were moved by others: the engine needs them anew, and the reference policy is what they are now."""
+        self.stale = True
+        if self.reference is not None:
+            weights.load(self.reference, weights.named(self.model))
+
     def logp(self, rollouts: Rollouts) -> Tensor:
         """[N, T] log-probabilities under the current policy, with gradient unless it is switched off."""
         return self.score(self.model, rollouts)

@@ -30,7 +30,9 @@ def load(path: str, device: torch.device | str = "cpu") -> tuple[PreTrainedModel
     if folder.exists():
         check_folder(folder)
     elif path.startswith((".", "/", "~")) or path.count("/") != 1:
-        raise UsageError(f"model.path {path} does not exist; give a folder in Hugging Face layout, or a name on the hub")
+        raise UsageError(
+            f"model.path {path} does not exist; give a folder in Hugging Face layout, or a name on the hub"
+        )
     try:
         with quietly():
             tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)

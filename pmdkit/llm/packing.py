@@ -176,7 +176,9 @@ def attention(
         )
     wrong = [name for name in ("softcap", "s_aux", "position_bias") if others.get(name) is not None]
     if wrong or dropout:
-        raise UsageError(f"the model's attention has {wrong or 'dropout'}; packed attention has not: take another model")
+        raise UsageError(
+            f"the model's attention has {wrong or 'dropout'}; packed attention has not: take another model"
+        )
     assert attention_mask is None, "transformers made a mask although the layout says who attends to whom"
     layer = module.layer_idx
     assert isinstance(layer, int)

@@ -135,10 +135,13 @@ def shape_of(spec: Spec) -> PretrainedConfig:
     """The configuration of the model that the run would train."""
     path = getattr(spec.model, "path", None)
     if path is None:
-        from pmdkit.llm.starter import recipe_tokenizer
-        from pmdkit.llm.starter.model import configuration
+        from pmdkit.envs.math import make_math
+        from pmdkit.llm.starter.model import build
+        from pmdkit.llm.starter.tokenizer import train_tokenizer
 
-        return configuration(getattr(spec.model, "build", ""), recipe_tokenizer(spec.env))
+        tokenizer = train_tokenizer(make_math(spec.env))
+        with torch.device("meta"):
+            return build(getattr(spec.model, "build", ""), tokenizer, 0).config
     try:
         return AutoConfig.from_pretrained(path, trust_remote_code=False)
     except OSError as problem:

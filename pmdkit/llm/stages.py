@@ -2,14 +2,14 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save
 
+from pmdkit.envs.math_answers.journal import Journal
 from pmdkit.errors import Diverged
 from pmdkit.learner import Learner, Rollouts
 from pmdkit.llm.evaluate import Answered, Evaluation
@@ -55,7 +55,7 @@ class Stages:
     def workplace(self, folder: RunFolder, display: Display) -> Iterator[None]:
         """For the whole run: where records go and who is told; the verifier's processes end with it."""
         self.folder, self.display = folder, display
-        self.task.grader.use_journal(folder.path / "verdicts.jsonl")
+        self.task.grader.journal = Journal(folder.path / "verdicts.jsonl")
         clock = Clock(display)
         self.learner.report = clock.work
         try:
@@ -84,7 +84,9 @@ class Stages:
         """Step and pass rate of the evaluations on disk, oldest first."""
         if self.folder is None:
             return []
-        found = [json.loads(path.read_text()) for path in self.folder.evaluations.glob(f"{self.evaluation.name}-*.json")]
+        found = [
+            json.loads(path.read_text()) for path in self.folder.evaluations.glob(f"{self.evaluation.name}-*.json")
+        ]
         done = [(entry["step"], entry["scores"]["pass_rate"]) for entry in found]
         return sorted((step, rate) for step, rate in done if step <= self.learner.version and rate is not None)
 

@@ -1,0 +1,262 @@
+"""Graders: many responses judged, in order, the costly ones in worker processes that may be killed at any time."""
+
+import contextlib
+import hashlib
+import os
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+from pmdkit.envs.math_answers.decide import Pending, decide, wrong
+from pmdkit.envs.math_answers.journal import Journal, key_of
+from pmdkit.envs.math_answers.process import Process, WorkerFailed
+from pmdkit.envs.math_answers.verdict import Verdict
+from pmdkit.errors import UsageError
+from pmdkit.version import __version__
+
+CALLS = 1000
+"Answers after which a worker is replaced: sympy caches grow, and a grader may leak."
+
+
+@dataclass(frozen=True)
+class Item:
+    """A response to judge against a gold answer; `truncated`: the length limit cut it off."""
+
+    response: str
+    gold: str
+    truncated: bool = False
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker is asked, and what the verdict will say was extracted."""
+
+    request: dict[str, Any]
+    extracted: str | None
+
+
+class Grader:
+    """Judges responses; safe to call from any thread, one batch at a time.
+
+    Args:
+        grade: "math" for `verify`'s rules, or a function of your own such as "my.py:grade", called as
+            grade(response, gold) and returning a number from 0 to 1.
+        boxed: take the answer from the last \\boxed{} instead of the last Answer: line ("math" only).
+        workers: processes at most; they start when first needed.
+        seconds: wall-clock limit per answer. An answer that runs over is tried once more, alone, before it is unscored.
+        memory_mb: MiB that an answer may make a worker allocate.
+        journal: a JSONL file that makes verdicts of workers permanent.
+
+    Raises:
+        UsageError: the file of an own grader cannot be loaded (tried in a worker), or a number makes no sense.
+    """
+
+    def __init__(
+        self,
+        grade: str = "math",
+        *,
+        boxed: bool = False,
+        workers: int = 1,
+        seconds: float = 2.0,
+        memory_mb: int = 1024,
+        journal: str | Path | None = None,
+    ) -> None:
+        if workers < 1 or seconds <= 0 or memory_mb < 1:
+            raise UsageError(
+                f"workers = {workers}, seconds = {seconds}, memory_mb = {memory_mb}; expected at least 1, above 0, at least 1"
+            )
+        self.own = grade != "math"
+        self.grade_path, self.identity = identify(grade, boxed)
+        self.boxed, self.workers, self.seconds, self.memory_mb = boxed, workers, seconds, memory_mb
+        self.journal = None if journal is None else Journal(journal)
+        self.processes: list[Process] = []
+        self.owner = os.getpid()
+        self.outage = "no worker"  # why none could start, when last tried
+        self.lock = threading.RLock()
+        if self.own:
+            try:
+                self.ensure(1)
+            except WorkerFailed as error:
+                self.close()
+                raise UsageError(f"the grader {grade} cannot be used: {error}") from error
+
+    def grade(self, items: Sequence[Item]) -> list[Verdict]:
+        """One verdict per item, in their order. Nothing an item holds raises, or changes another item's verdict."""
+        with self.lock:
+            verdicts: list[Verdict | None] = []
+            tasks: dict[str, Task] = {}  # equal items are judged once
+            places: dict[str, list[int]] = {}
+            for place, item in enumerate(items):
+                said = self.settle(item)
+                if isinstance(said, Task):
+                    key = key_of(self.identity, item.gold, item.response)
+                    before = self.journal.get(key) if self.journal else None
+                    if before is None:
+                        tasks[key] = said
+                        places.setdefault(key, []).append(place)
+                    verdicts.append(before)
+                else:
+                    verdicts.append(said)
+            for key, verdict in self.run(tasks).items():
+                for place in places[key]:
+                    verdicts[place] = verdict
+            return [verdict for verdict in verdicts if verdict is not None]
+
+    def probe(self) -> Verdict:
+        """Ask a worker whether 34 is 34: correct is True if the pool works, None with the reason if it does not."""
+        request = {"response": "Answer: 34", "gold": "34"} if self.own else {"span": "34", "gold": "34"}
+        with self.lock:
+            verdict = self.collect({"probe": Task(request, "34")})[0]["probe"]
+        return (
+            verdict
+            if verdict.correct or verdict.correct is None or self.own
+            else unscored("34", "34 is not 34: broken")
+        )
+
+    def close(self) -> None:
+        """End all workers, at once."""
+        with self.lock:
+            if os.getpid() == self.owner:
+                for process in self.processes:
+                    process.kill()
+            self.processes = []
+            if self.journal is not None:
+                self.journal.close()
+                self.journal = None
+
+    def __enter__(self) -> "Grader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def settle(self, item: Item) -> Verdict | Task:
+        """What needs no worker."""
+        if self.own:
+            if item.truncated:
+                return wrong(None, "rejected", "cut off by the length limit")
+            return Task({"response": item.response, "gold": item.gold}, None)
+        said = decide(item.response, item.gold, boxed=self.boxed, truncated=item.truncated)
+        return Task({"span": said.span, "gold": said.gold}, said.extracted) if isinstance(said, Pending) else said
+
+    def run(self, tasks: dict[str, Task]) -> dict[str, Verdict]:
+        """Judge, and write down before anybody sees it. A pool that cannot start is not a verdict to remember."""
+        if not tasks:
+            return {}
+        verdicts, from_workers = self.collect(tasks)
+        if self.journal is not None:
+            self.journal.append({key: verdicts[key] for key in from_workers})
+        return verdicts
+
+    def collect(self, tasks: dict[str, Task]) -> tuple[dict[str, Verdict], set[str]]:
+        """(verdicts, keys of those that came from a worker). Failed ones get a second chance, alone."""
+        verdicts: dict[str, Verdict] = {}
+        failed = self.spread(tasks, verdicts, self.workers)
+        for key in failed:
+            again = self.spread({key: tasks[key]}, verdicts, 1)
+            for reason in again.values():
+                verdicts[key] = unscored(tasks[key].extracted, f"{reason}, twice")
+        from_workers = set(verdicts)
+        for key in tasks.keys() - verdicts.keys():
+            verdicts[key] = unscored(tasks[key].extracted, self.outage)
+        return verdicts, from_workers
+
+    def spread(self, tasks: dict[str, Task], verdicts: dict[str, Verdict], workers: int) -> dict[str, str]:
+        """Fill `verdicts` from up to `workers` processes; returns why others failed. Stops short if none can start."""
+        waiting, failed = deque(tasks), dict[str, str]()
+        running: dict[int, tuple[Process, str, float]] = {}
+        try:
+            while waiting or running:
+                if waiting:
+                    self.ensure(min(workers, len(waiting) + len(running)), running)
+                for process in self.processes[:workers]:
+                    if waiting and process.replies not in running:
+                        key = waiting.popleft()
+                        deadline = time.monotonic() + self.seconds
+                        running[process.replies] = process, key, deadline
+                        try:
+                            process.send(tasks[key].request, deadline)
+                        except WorkerFailed as error:
+                            failed[key] = self.drop(running, process, str(error))
+                nearest = min((deadline for *_, deadline in running.values()), default=0.0)
+                readable = (
+                    select.select(list(running), [], [], max(nearest - time.monotonic(), 0))[0] if running else []
+                )
+                for process, key, deadline in list(running.values()):
+                    try:
+                        message = process.receive() if process.replies in readable else None
+                        if message is not None and "fatal" in message:
+                            raise WorkerFailed(message["fatal"])
+                        if message is not None:
+                            del running[process.replies]
+                            verdicts[key] = self.verdict(tasks[key], message)
+                        elif time.monotonic() >= deadline:
+                            raise WorkerFailed(f"no answer within {self.seconds:g} s")
+                    except WorkerFailed as error:
+                        failed[key] = self.drop(running, process, str(error))
+        except WorkerFailed as error:  # of `ensure`: no worker can start
+            self.outage = f"the verifier cannot start: {error}"
+        finally:
+            for process, key, _ in list(running.values()):  # an interrupt: the reply of a worker left behind is stale
+                failed[key] = self.drop(running, process, "interrupted")
+        return failed
+
+    def drop(self, running: dict[int, tuple[Process, str, float]], process: Process, reason: str) -> str:
+        """Kill a worker; its place is filled when it is needed."""
+        running.pop(process.replies, None)
+        self.processes.remove(process)
+        process.kill()
+        return reason
+
+    def ensure(self, count: int, running: Container[int] = ()) -> None:
+        """At least `count` workers alive and ready, the worn ones among them replaced."""
+        if os.getpid() != self.owner:  # a fork: its workers belong to the parent
+            self.processes, self.owner = [], os.getpid()
+        for process in list(self.processes):
+            if process.replies not in running and (process.calls >= CALLS or not process.alive):
+                self.processes.remove(process)
+                process.kill()
+        while len(self.processes) < count:
+            self.processes.append(Process(self.grade_path, self.seconds, self.memory_mb))
+        for process in list(self.processes):
+            try:
+                process.await_ready()
+            except WorkerFailed:
+                self.processes.remove(process)
+                process.kill()
+                raise
+
+    def verdict(self, task: Task, message: dict[str, Any]) -> Verdict:
+        """What a reply says."""
+        if "error" in message:
+            return unscored(task.extracted, message["error"], "own" if self.own else "timeout")
+        if self.own:
+            return Verdict(message["value"] >= 0.5, None, "own", f"graded {message['value']:g}", message["value"])
+        return Verdict(message["correct"], task.extracted, "symbolic", message["reason"], float(message["correct"]))
+
+
+def identify(grade: str, boxed: bool) -> tuple[str, str]:
+    """(what a worker loads, who judges: another file or version is another judge)."""
+    if grade == "math":
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions = [f"{name} {metadata.version(name)}" for name in ("math-verify", "sympy")]
+            return grade, f"math {__version__} boxed={boxed} {versions}"
+        return grade, f"math {__version__} boxed={boxed}"
+    file, _, name = grade.rpartition(":")
+    path = Path(file).resolve()
+    if not file or not name.isidentifier():
+        raise UsageError(f"'{grade}' names no grader; expected \"math\", or a file and a function such as my.py:grade")
+    if not path.is_file():
+        raise UsageError(f"{file} is not a file; expected a Python file such as my.py, relative to {Path.cwd()}")
+    return f"{path}:{name}", f"own {name} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
+def unscored(extracted: str | None, reason: str, path: Literal["own", "timeout"] = "timeout") -> Verdict:
+    """No verdict, and why."""
+    return Verdict(None, extracted, path, reason, None)

@@ -1,0 +1,63 @@
+"""From logits to a token and its log-probability, one uniform number per row. Not the numbers, not the model."""
+
+import torch
+from torch import Tensor
+
+from pmdkit.errors import Diverged
+
+BLOCK = 512  # tokens per block: sums of blocks are searched first, then one block, about the square root of a vocabulary
+
+
+def draw(logits: Tensor, uniform: Tensor, *, temperature: float, top_p: float, greedy: bool) -> tuple[Tensor, Tensor]:
+    """[n] tokens and [n] their log-probabilities under the distribution that is sampled, nats, from logits [n, V].
+
+    By inverse CDF: a token is a function of its row's logits and its row's uniform number; one of probability 0 is
+    never drawn. Greedy takes the most likely token; its log-probability is that of the same distribution.
+
+    Raises:
+        Diverged: where a logit is NaN, or all are -inf, or one is +inf.
+    """
+    if temperature != 1:
+        logits = logits / temperature
+    peak = logits.amax(-1, keepdim=True)
+    mass = (logits - peak).exp_()  # [n, V], in the precision of the logits; sums are in float64
+    if top_p < 1:
+        mass = nucleus(mass, top_p)
+    rows, size = mass.shape
+    rest = -size % BLOCK
+    padded = torch.nn.functional.pad(mass, (0, rest)) if rest else mass
+    blocks = padded.view(rows, -1, BLOCK)
+    ladder = blocks.sum(-1, dtype=torch.float64).cumsum(-1)  # [n, blocks]
+    total = ladder[:, -1:]
+    if not bool(torch.isfinite(total).all()):
+        raise Diverged("the model's probabilities are not numbers: an update diverged; lower lr, or raise tau")
+    if greedy:
+        token = mass.argmax(-1)
+    else:
+        token = inverse_cdf(blocks, ladder, uniform)
+    logp = mass_log(logits, peak, token) - total[:, 0].log()
+    return token, logp
+
+
+def mass_log(logits: Tensor, peak: Tensor, token: Tensor) -> Tensor:
+    """[n] float64, log of the mass of a token: from the logits, since the exponential has lost digits."""
+    return (logits.gather(1, token[:, None]).double() - peak.double())[:, 0]
+
+
+def inverse_cdf(blocks: Tensor, ladder: Tensor, uniform: Tensor) -> Tensor:
+    """[n] the first token whose cumulated mass exceeds the uniform number's share of all mass."""
+    wanted = uniform[:, None] * ladder[:, -1:]  # below the total: a uniform number is at most 1 - 2^-53
+    block = torch.searchsorted(ladder, wanted, right=True)  # its sum is positive: the ladder rises there
+    below = torch.where(block > 0, ladder.gather(1, (block - 1).clamp_min(0)), 0.0)
+    inside = blocks[torch.arange(len(blocks), device=blocks.device), block[:, 0]].double().cumsum(-1)
+    # the same sum in another order may fall short of the ladder by a rounding: stay below it
+    share = torch.minimum(wanted - below, torch.nextafter(inside[:, -1:], inside.new_zeros(())))
+    return block[:, 0] * blocks.shape[-1] + torch.searchsorted(inside, share, right=True)[:, 0]
+
+
+def nucleus(mass: Tensor, top_p: float) -> Tensor:
+    """The same masses, 0 outside of the smallest set of tokens that holds `top_p` of all; at least one stays."""
+    sorted_mass, order = mass.sort(-1, descending=True, stable=True)
+    before = sorted_mass.double().cumsum(-1) - sorted_mass
+    kept = before < top_p * sorted_mass.sum(-1, keepdim=True, dtype=torch.float64)
+    return mass * torch.zeros_like(kept).scatter(1, order, kept)

@@ -1,0 +1,277 @@
+"""The engine that needs nothing else: responses from a transformers model in this process, often the trainer's own.
+
+A prompt is read once for its whole group, a row that ends costs nothing from then on, and prompts that wait join as soon
+as there is room. Attention is in packing.py and cache.py, draws are in drawing.py.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from pmdkit.errors import UsageError
+from pmdkit.llm.engines.cache import Cache
+from pmdkit.llm.engines.drawing import draw
+from pmdkit.llm.engines.protocol import Phase, Progress, Responses, Sampling, Tokens
+from pmdkit.llm.packing import Packed, check_packing, head, hidden
+from pmdkit.llm.scoring import logits, ready, response_logp
+from pmdkit.randomness import uniforms
+
+CACHE_TOKENS = 2**18  # 15 GB of keys and values for a model of 7B with 4 key heads; the tiny ones need megabytes
+READ_TOKENS = 2**14  # prompt tokens read at a time, and tokens scored at a time
+
+
+@dataclass
+class Waiting:
+    """Rows of one prompt that have not begun."""
+
+    prompt: list[int]
+    rows: list[int]
+
+
+class EmbeddedEngine:
+    """Writes and scores responses with a transformers model.
+
+    Args:
+        model: switched to packed attention here, for good, and checked. It may be the one that is trained.
+        eos: tokens that end a response and belong to it; the first also fills up rows.
+        cache_tokens: rows that are written at a time, times the longest prompt and the width, stay within it.
+        version: of the weights that the model has now.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        eos: int | Sequence[int],
+        *,
+        cache_tokens: int = CACHE_TOKENS,
+        version: int = 0,
+    ) -> None:
+        self.model = model
+        self.eos = [eos] if isinstance(eos, int) else list(eos)
+        self.vocabulary = head(model).shape[0]
+        if not self.eos or not all(0 <= token < self.vocabulary for token in self.eos):
+            raise UsageError(f"eos is {eos}; expected tokens from 0 to {self.vocabulary - 1}, at least one")
+        self.cache_tokens = cache_tokens
+        self.version = version
+        check_packing(model)
+
+    def generate(
+        self,
+        prompts: Sequence[Tokens],
+        group: int,
+        seeds: NDArray[np.uint64],
+        sampling: Sampling,
+        progress: Progress | None = None,
+    ) -> Responses:
+        """`group` responses to each of P prompts; a row depends on its prompt and its own entry of seeds [P * group].
+
+        Which other rows are in the batch moves its log-probabilities by rounding only, whatever the order and the
+        budget. The same call gives the same bits on the same machine and threads.
+        """
+        waiting = self.line_up(prompts, group, seeds, sampling)
+        with self.reading():
+            batch = Batch(self, seeds, sampling, len(prompts) * group)
+            while waiting or batch.rows:
+                some = take(waiting, batch, self.cache_tokens, sampling.width)
+                states = batch.read(some) if some else batch.step()
+                batch.write(states)
+                if progress is not None:
+                    progress(batch.written, batch.finished)
+        return batch.responses(self.version)
+
+    def line_up(
+        self, prompts: Sequence[Tokens], group: int, seeds: NDArray[np.uint64], sampling: Sampling
+    ) -> deque[Waiting]:
+        """Prompts with their rows, longest first, so that rows written at the same time are of similar length."""
+        check(prompts, group, seeds, sampling, self.vocabulary)
+        longest = max(len(prompt) for prompt in prompts) + sampling.width
+        context = getattr(self.model.config, "max_position_embeddings", None)
+        if context is not None and longest > context:
+            raise UsageError(
+                f"the longest prompt and a response of up to {sampling.width} tokens need a context of {longest}; the "
+                f"model has {context}: shorten the responses, or leave out long prompts"
+            )
+        if longest > self.cache_tokens:
+            raise UsageError(
+                f"the longest prompt and a response of up to {sampling.width} tokens need {longest} tokens of cache; "
+                f"cache_tokens is {self.cache_tokens}: raise it"
+            )
+        waiting: deque[Waiting] = deque()
+        for p in sorted(range(len(prompts)), key=lambda p: -len(prompts[p])):
+            rows = list(range(p * group, (p + 1) * group))
+            most = self.cache_tokens // (len(prompts[p]) + sampling.width)
+            waiting.extend(Waiting(list(prompts[p]), rows[i : i + most]) for i in range(0, group, most))
+        return waiting
+
+    def score(self, prompts: Sequence[Tokens], responses: Sequence[Tokens]) -> list[Tensor]:
+        """[T_n] float32 log-probabilities of the tokens of N responses, each to its own prompt, at temperature 1."""
+        scores: list[Tensor] = []
+        with self.reading():
+            begin, tokens = 0, 0
+            for row, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
+                size = len(prompt) + len(response)
+                if row > begin and tokens + size > READ_TOKENS:
+                    scores += response_logp(self.model, prompts[begin:row], responses[begin:row]).rows()
+                    begin, tokens = row, 0
+                tokens += size
+            if len(prompts):
+                scores += response_logp(self.model, prompts[begin:], responses[begin:]).rows()
+        return [score.float() for score in scores]
+
+    def publish(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Take over weights named as in `model.state_dict()`, and their version.
+
+        A tensor in the memory of the engine's own (the trainer trains this very model) is there already; any other is
+        copied. Tied weights may be given under one of their names. Nothing is changed when something is refused.
+        """
+        if version < self.version:
+            raise UsageError(f"version {version} after version {self.version}; weights must not go back")
+        own = self.model.state_dict()
+        unknown = sorted(set(weights) - set(own))
+        given = {own[name].data_ptr() for name in weights if name in own}
+        missing = sorted(name for name, value in own.items() if name not in weights and value.data_ptr() not in given)
+        if unknown or missing:
+            raise UsageError(
+                f"published weights lack {missing[:3]} and have unknown {unknown[:3]}; expected the names of "
+                f"model.state_dict(), {len(own)} of them"
+            )
+        for name, value in weights.items():
+            if value.shape != own[name].shape:
+                raise UsageError(f"{name} has shape {list(value.shape)}; expected {list(own[name].shape)}")
+        with torch.no_grad():
+            for name, value in weights.items():
+                if value.data_ptr() != own[name].data_ptr():
+                    own[name].copy_(value)
+        self.version = version
+
+    def enter(self, phase: Phase) -> None:
+        """Outside of rollouts nothing is held: a cache lives in one call of `generate`, its memory is given back here."""
+        if phase != "rollout" and self.model.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def close(self) -> None:
+        """Let the model go."""
+        del self.model
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """The model as it reads: no gradients, no dropout; as it was before when done."""
+        training = self.model.training
+        self.model.eval()
+        with torch.inference_mode():
+            yield
+        self.model.train(training)
+
+
+class Batch:
+    """The rows that are being written, and what has been written."""
+
+    def __init__(self, engine: EmbeddedEngine, seeds: NDArray[np.uint64], sampling: Sampling, rows: int) -> None:
+        self.model, self.sampling, self.seeds = engine.model, sampling, seeds
+        self.device = engine.model.device
+        self.head = ready(head(engine.model))
+        self.eos = torch.tensor(engine.eos, device=self.device)
+        self.cache = Cache(self.device)
+        self.rows: list[int] = []  # which response stands in each slot
+        self.at = np.zeros(rows, dtype=np.int64)  # tokens that each response has
+        self.last = self.eos[:0]  # [n] the token that each slot reads next
+        self.tokens = np.full((rows, sampling.width), engine.eos[0])
+        self.logp = np.zeros((rows, sampling.width), dtype=np.float32)
+        self.ended = np.zeros(rows, dtype=bool)
+        self.written = self.finished = 0
+
+    def read(self, some: list[Waiting]) -> Tensor:
+        """Prompts join. [n of them, d] what the head reads for their first tokens."""
+        lengths = [len(one.prompt) for one in some]
+        copies = [len(one.rows) for one in some]
+        kept: dict[int, tuple[Tensor, Tensor]] = {}
+        layout = Packed(tuple(lengths), kept=kept)
+        ids = torch.tensor([token for one in some for token in one.prompt], device=self.device)
+        states = hidden(self.model, ids, layout.positions(self.device), layout)
+        self.cache.join(kept, lengths, copies)
+        self.fresh = len(self.rows)
+        self.rows += [row for one in some for row in one.rows]
+        ends = torch.tensor(lengths).cumsum(0) - 1
+        return states[ends.repeat_interleave(torch.tensor(copies)).to(self.device)]
+
+    def step(self) -> Tensor:
+        """Every row reads its last token. [n, d]."""
+        place = self.cache.advance()
+        self.fresh = 0
+        return hidden(self.model, self.last, place, self.cache)
+
+    def write(self, states: Tensor) -> None:
+        """One token for each of the slots from `fresh` on; rows that end leave."""
+        rows = np.array(self.rows[self.fresh :])
+        at = self.at[rows]
+        uniform = torch.from_numpy(uniforms(self.seeds[rows], at)).to(self.device)
+        how = self.sampling
+        token, logp = draw(
+            logits(states, self.head), uniform, temperature=how.temperature, top_p=how.top_p, greedy=how.greedy
+        )
+        ended = torch.isin(token, self.eos).cpu().numpy()
+        self.tokens[rows, at] = token.cpu().numpy()
+        self.logp[rows, at] = logp.cpu().numpy()
+        self.at[rows] += 1
+        self.ended[rows] = ended
+        self.written += len(rows)
+        self.last = torch.cat((self.last[: self.fresh], token))
+        gone = np.flatnonzero(ended | (self.at[rows] == how.width)) + self.fresh
+        if len(gone):
+            self.finished += len(gone)
+            order = self.cache.leave(gone.tolist())
+            self.rows = [self.rows[slot] for slot in order]
+            self.last = self.last[torch.tensor(order, dtype=torch.long, device=self.device)]
+
+    def responses(self, version: int) -> Responses:
+        """All of them, as wide as the longest, at most the width."""
+        longest = int(self.at.max())
+        return Responses(
+            tokens=torch.from_numpy(self.tokens[:, :longest]),
+            logp=torch.from_numpy(self.logp[:, :longest]),
+            mask=torch.arange(longest) < torch.from_numpy(self.at)[:, None],
+            ended=torch.from_numpy(self.ended),
+            version=version,
+        )
+
+
+def take(waiting: deque[Waiting], batch: Batch, budget: int, width: int) -> list[Waiting]:
+    """The first prompts that there is room for, whatever the lengths that their responses and others get to."""
+    some: list[Waiting] = []
+    rows, tokens = len(batch.rows), 0
+    longest = max([0, *(length + width for length in batch.cache.host)])
+    while waiting:
+        one = waiting[0]
+        need = max(longest, len(one.prompt) + width, batch.cache.room)
+        if (rows + len(one.rows)) * need > budget and (rows or some):
+            break
+        if some and tokens + len(one.prompt) > READ_TOKENS:
+            break
+        some.append(waiting.popleft())
+        rows, tokens, longest = rows + len(one.rows), tokens + len(one.prompt), need
+    return some
+
+
+def check(
+    prompts: Sequence[Tokens], group: int, seeds: NDArray[np.uint64], sampling: Sampling, vocabulary: int
+) -> None:
+    """Refuse what makes no sense before anything is computed."""
+    if not len(prompts) or not all(len(prompt) for prompt in prompts):
+        raise UsageError("no prompts, or one without tokens; expected at least one prompt, each of at least one token")
+    if group < 1 or seeds.shape != (len(prompts) * group,) or seeds.dtype != np.uint64:
+        raise UsageError(
+            f"seeds has shape {list(seeds.shape)} and dtype {seeds.dtype}; expected [{len(prompts) * group}] uint64, "
+            f"one per response: {len(prompts)} prompts times group {group}, at least 1"
+        )
+    if sampling.width < 1 or sampling.temperature <= 0 or not 0 < sampling.top_p <= 1:
+        raise UsageError(f"{sampling}; expected width >= 1, temperature > 0 and top_p in (0, 1]")
+    low, high = min(min(prompt) for prompt in prompts), max(max(prompt) for prompt in prompts)
+    if low < 0 or high >= vocabulary:
+        raise UsageError(f"a prompt holds token {low if low < 0 else high}; the model knows 0 to {vocabulary - 1}")

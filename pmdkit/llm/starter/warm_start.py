@@ -1,0 +1,139 @@
+"""Phase 0 of a run with a starter model: supervised on a sloppy teacher until it passes a chosen share of the problems.
+
+Where the problems, the tokens and the measured pass rate come from is not decided here.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from pmdkit.envs.math.problem import MathProblems
+from pmdkit.errors import Diverged, PmdkitError
+from pmdkit.llm.packing import use_packing
+from pmdkit.llm.scoring import response_logp
+from pmdkit.llm.starter.teacher import Teacher, operands
+from pmdkit.observe.checkpoint import load_newest, save_step
+from pmdkit.randomness import generator
+
+RAMP = 20  # steps up to the full learning rate: Adam's first steps are signs, too large for random weights
+BETAS = (0.9, 0.98)  # a short memory for squares, since the gradients shrink tenfold within 100 steps
+SAVE = 200  # supervised steps between two checkpoints, some ten seconds on one core
+
+
+class Options(Protocol):
+    """What the [warm_start] table of a recipe has."""
+
+    @property
+    def pass_rate(self) -> float:
+        """Target, 0 for no warm start."""
+
+    @property
+    def max_steps(self) -> int:
+        """Supervised steps at most; the learning rate falls to 0 over as many."""
+
+    @property
+    def look(self) -> int:
+        """Supervised steps between two measurements."""
+
+    @property
+    def batch(self) -> int:
+        """Problems per supervised step."""
+
+    @property
+    def lr(self) -> float:
+        """Largest learning rate."""
+
+
+def warm_start(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    problems: MathProblems,
+    encode: Callable[[str], list[int]],
+    options: Options,
+    seed: int,
+    pass_rate: Callable[[], float],
+    note: Callable[[str], None],
+    folder: Path | None = None,
+) -> float:
+    """Raise the model's pass rate to the target, in place.
+
+    Interrupted, and called again with a fresh model and the same arguments, it goes on from its last checkpoint and ends
+    on the same bits.
+
+    Args:
+        model: trained with AdamW on the likelihood of the teacher's responses; switched to packed attention.
+        tokenizer: turns responses into tokens; its end token ends them.
+        problems: only their training half is asked.
+        encode: from the text of a problem to the tokens of its prompt.
+        options: target, limit, batch and learning rate.
+        seed: of the problems asked and of the teacher's responses.
+        pass_rate: measures the model on held-out problems.
+        note: told how far it is.
+        folder: of the checkpoints; without it nothing is saved.
+
+    Returns:
+        The pass rate that was measured last, at least the target.
+
+    Raises:
+        PmdkitError: the target was not reached in max_steps.
+    """
+    if options.pass_rate <= 0:
+        return pass_rate()
+    use_packing(model)
+    teacher = Teacher.for_pupil(options.pass_rate, len(operands(problems.problem(int(problems.train[0])).problem)))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, betas=BETAS, weight_decay=0.0)
+    step = take_up(folder, model, optimizer, note)
+    reached = 0.0 if step else pass_rate()  # a checkpoint is only written below the target
+    model.train()
+    while reached < options.pass_rate:
+        if step >= options.max_steps:
+            raise PmdkitError(
+                f"the warm start ended at pass rate {reached:.3f}, below {options.pass_rate}, after {step} supervised "
+                "steps; raise warm_start.max_steps, or ask for less with warm_start.pass_rate"
+            )
+        for turn in range(step, min(step + options.look, options.max_steps)):
+            rng = generator(seed, "warm start", turn)
+            texts = [problems.problem(int(n)).problem for n in rng.choice(problems.train, options.batch)]
+            responses = [[*tokenizer(teacher.respond(t, rng)).input_ids, tokenizer.eos_token_id] for t in texts]
+            loss = -response_logp(model, [encode(text) for text in texts], responses).logp.mean()
+            if not torch.isfinite(loss):
+                raise Diverged(f"the warm start's loss is {loss.item()} at step {turn + 1}; lower warm_start.lr")
+            optimizer.param_groups[0]["lr"] = options.lr * min((turn + 1) / RAMP, 1 - turn / options.max_steps)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+        before, step = step, turn + 1
+        reached = pass_rate()
+        note(f"warm start: pass rate {reached:.3f} after {step} supervised steps")
+        if folder is not None and reached < options.pass_rate and step // SAVE > before // SAVE:
+            save_step(folder, step, {"model": weights(model), "optimizer": optimizer.state_dict()}, keep=1)
+    return reached
+
+
+def take_up(
+    folder: Path | None, model: PreTrainedModel, optimizer: torch.optim.Optimizer, note: Callable[[str], None]
+) -> int:
+    """Restore the newest checkpoint, if there is one. Returns its step."""
+    if folder is None:
+        return 0
+    folder.mkdir(parents=True, exist_ok=True)
+    step, state, warnings = load_newest(folder)
+    for warning in warnings:
+        note(warning)
+    if step:
+        own: dict[str, Any] = weights(model)
+        with torch.no_grad():
+            for name, value in state["model"].items():
+                own[name].copy_(value)
+        optimizer.load_state_dict(state["optimizer"])
+        note(f"warm start: going on after {step} supervised steps")
+    return step
+
+
+def weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
+    """The parameters, tied ones once: two names of one tensor cannot be written."""
+    return {name: value.detach() for name, value in model.named_parameters()}
