@@ -57,7 +57,7 @@ class Setup:
         prepare: phase 0, before the first evaluation: a supervised warm start. Checkpointed as step 0.
         observers: see each finished step after its metrics are written and before it is checkpointed.
         beside: files that stand beside the weights in a checkpoint.
-        workplace: entered with the run's folder and display for the whole run; what lives as long as it is closed there.
+        workplace: entered with the run's folder and display for the whole run; what it opens is closed with it.
     """
 
     learner: Learner

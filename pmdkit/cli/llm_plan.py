@@ -39,7 +39,9 @@ def show_plan(recipe: str, options: RunOptions) -> None:
         for row in rows.items():
             table.add_row(*row)
         console.print(table)
-    console.print("Memory counts tensors by their shapes; libraries and the allocator come on top. Nothing was started.")
+    console.print(
+        "Memory counts tensors by their shapes; libraries and the allocator come on top. Nothing was started."
+    )
 
 
 def measured(recipe: str, options: RunOptions) -> dict[str, Any]:

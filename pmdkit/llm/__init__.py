@@ -20,6 +20,6 @@ def setup(spec: "Spec", objective: "Objective") -> "Setup":
 
 def resolve(spec: "Spec", objective: "Objective") -> "Spec":
     """The spec with its defaults written out and impossible combinations refused."""
-    from pmdkit.llm.resolve import resolve as decide
+    from pmdkit.llm.settle import settle
 
-    return decide(spec, objective)
+    return settle(spec, objective)

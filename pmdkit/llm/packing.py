@@ -217,19 +217,22 @@ def check_packing(model: PreTrainedModel, *, lengths: Sequence[int] = (5, 1, 12,
         lengths: of a few sequences of tokens spread over the vocabulary.
         tolerance: largest error relative to the largest log-probability; wider by itself in half precision.
     """
-    device, size = model.device, model.get_input_embeddings().weight.shape[0]
+    device, size = model.device, head(model).shape[0]
     layout = Packed(tuple(lengths))
     ids = (torch.arange(sum(lengths), device=device) * 7919 + 11) % size
     use_packing(model)
     training = model.training
     model.eval()
-    with torch.no_grad():
-        packed = F.linear(hidden(model, ids, layout.positions(device), layout), head(model)).double().log_softmax(-1)
-        model.set_attn_implementation("eager")
-        stock = torch.cat([model(row[None], use_cache=False).logits[0].double() for row in ids.split(list(lengths))])
-    model.set_attn_implementation(NAME)
-    model.train(training)
-    stock = stock.log_softmax(-1)
+    try:
+        with torch.no_grad():
+            packed = F.linear(hidden(model, ids, layout.positions(device), layout), head(model)).double()
+            model.set_attn_implementation("eager")
+            rows = ids.split(list(lengths))
+            stock = torch.cat([model(row[None], use_cache=False).logits[0].double() for row in rows])
+    finally:
+        model.set_attn_implementation(NAME)
+        model.train(training)
+    packed, stock = packed.log_softmax(-1), stock.log_softmax(-1)
     error = float((packed - stock).abs().max() / stock.abs().max())
     allowed = max(tolerance, 4 * torch.finfo(model.dtype).eps)
     if not error <= allowed:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pmdkit.envs.math.columns import HALF_PAIR
 from pmdkit.envs.math.problem import MathProblems
 from pmdkit.envs.math.wording import AFTER, BEFORE
 from pmdkit.errors import UsageError
@@ -84,16 +85,16 @@ class Encoder:
 
     def data(self, text: str) -> list[int]:
         """Ids of the problem alone, none of them that of an added token."""
-        if any("\ud800" <= sign <= "\udfff" for sign in text):
+        if HALF_PAIR.search(text):
             raise UsageError("the text holds half a surrogate pair, which is no character; drop the problem")
         ids = [id for piece in self.pieces(text) for id in self.ids(piece, split=True)]
-        if control := sorted(self.added.intersection(ids)):
-            names = ", ".join(self.tokenizer.convert_ids_to_tokens(control))
-            raise UsageError(f"the text becomes the control token {names} in this tokenizer; drop the problem")
         if comparable(text) not in comparable(self.tokenizer.decode(ids)):
             raise UsageError(
                 f"this tokenizer does not carry the text {text[:60]!r}; drop the problem, or take another model"
             )
+        if control := sorted(self.added.intersection(ids)):
+            names = ", ".join(self.tokenizer.convert_ids_to_tokens(control))
+            raise UsageError(f"the text becomes the control token {names} in this tokenizer; drop the problem")
         return ids
 
     def pieces(self, text: str) -> list[str]:

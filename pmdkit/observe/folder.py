@@ -18,7 +18,7 @@ PACKAGES = ("torch", "numpy", "scipy", "gymnasium", "safetensors", "transformers
 
 
 class RunFolder:
-    """config.json, env.json, metrics.jsonl, summary.json, checkpoints/, figures/; evaluations/ and rollouts/ of texts."""
+    """config.json, env.json, metrics.jsonl, summary.json, checkpoints/, figures/, evaluations/, rollouts/."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -7,6 +7,21 @@ from pmdkit.tables.common import RunTable, ScheduleTable, Strict
 from pmdkit.tables.llm import EvaluationTable, LanguageModelTable, RewardTable, RolloutTable, UpdateTable
 from pmdkit.tables.toy import ModelTable, WarmStartTable
 
+__all__ = [
+    "TABLES",
+    "EvaluationTable",
+    "LanguageModelTable",
+    "ModelTable",
+    "RewardTable",
+    "RolloutTable",
+    "RunTable",
+    "ScheduleTable",
+    "Strict",
+    "Tables",
+    "UpdateTable",
+    "WarmStartTable",
+]
+
 Tables = dict[str, type[Strict] | None]
 
 COMMON: Tables = {"env": None, "objective": None, "schedule": ScheduleTable, "run": RunTable}

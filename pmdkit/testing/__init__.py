@@ -5,11 +5,12 @@ from typing import Any
 
 # name -> module, imported on first use: a suite for one thing does not import what the others need
 SUITES = {
+    "check_engine": "pmdkit.testing.engines",
     "check_objective": "pmdkit.testing.objectives",
     "check_task": "pmdkit.testing.tasks",
 }
 
-__all__ = ["check_objective", "check_task"]
+__all__ = ["check_engine", "check_objective", "check_task"]
 
 
 def __getattr__(name: str) -> Any:

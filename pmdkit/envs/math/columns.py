@@ -1,6 +1,7 @@
 """Which columns hold the problem, the answer and the id, and what of a row is usable. Files are opened in rows.py."""
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from pmdkit.errors import UsageError
 PROBLEM = ("problem", "question", "prompt")
 ANSWER = ("answer", "final_answer", "expected_answer", "reward_model.ground_truth", "ground_truth", "solution")
 ID = ("id", "extra_info.index", "unique_id", "index")
+HALF_PAIR = re.compile("[\ud800-\udfff]")
 LONGEST = 100_000  # characters of one field: more is no question, and a tokenizer takes seconds over it
 
 
@@ -136,7 +138,7 @@ def checked(value: Any, what: str) -> str:
         raise ValueError(f"the {what} is a {type(value).__name__}; expected text")
     if "\0" in value:
         raise ValueError(f"the {what} holds a NUL character")
-    if any("\ud800" <= sign <= "\udfff" for sign in value):
+    if HALF_PAIR.search(value):
         raise ValueError(f"the {what} holds half a surrogate pair, which is no character")
     if len(value) > LONGEST:
         raise ValueError(f"the {what} is longer than {LONGEST} characters")

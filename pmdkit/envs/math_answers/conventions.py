@@ -69,6 +69,10 @@ TABLE = (
     Row("or", "34", "34 or 35", False, "rejected", "several answers for one"),
     Row("list", "34", "34, 35", False, "rejected", "as above"),
     Row("plus or minus", "34", r"\pm 34", False, "rejected", "two values"),
+    Row("digits apart", "34", "3 4", False, "symbolic", "a blank joins groups of three only"),
+    Row("number in another base", "34", "34_8", False, "rejected", "guard: the parser drops the base"),
+    Row("number in words", "34", r"34\textbf{5}", False, "rejected", "guard: the parser drops the words"),
+    Row("ratio or time", "25", "25:1", False, "rejected", "two numbers"),
     Row("list for a list", "(1,2)", "(1, 2)", True, "symbolic", "the gold has several values too"),
     Row("set in another order", r"\{1,2\}", r"\{2,1\}", True, "symbolic", "a set has no order"),
     Row("tuple in another order", "(1,2)", "(2,1)", False, "symbolic", "a tuple has one"),
@@ -95,7 +99,7 @@ TABLE = (
 CHAIN = re.compile(r"=|≈|≡|⇒|→|\\(?:approx|equiv|implies|iff|to|simeq|sim|leadsto|(?:long)?[rR]ightarrow)(?![A-Za-z])")
 NAME = re.compile(r"[|\\]*[A-Za-z][A-Za-z' \\|+_{}*-]*(?:_\{?[A-Za-z0-9]+\}?)?(?:\([A-Za-z0-9, ]*\))?'{0,2}[|\s]*")
 PERCENT = re.compile(r"%|(?<![A-Za-z])(?:percent|percentage|pct)(?![A-Za-z])", re.IGNORECASE)
-SEVERAL = re.compile(r"[,;±]|\\pm(?![A-Za-z])|\\mp(?![A-Za-z])|(?<![A-Za-z])(?:or|and)(?![A-Za-z])")
+SEVERAL = re.compile(r"[,;±]|[0-9] ?: ?[0-9]|\\pm(?![A-Za-z])|\\mp(?![A-Za-z])|(?<![A-Za-z])(?:or|and)(?![A-Za-z])")
 THOUSANDS = re.compile(r"(?<![0-9])[0-9]{1,3}(?:(?:,|\{,\})[0-9]{3})+(?![0-9])")
 DEGREES = re.compile(r"\^ ?\{? ?\\circ ?\}?|\\degree|\\circ|°")
 TEXT = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mathit|operatorname|mbox|rm)\s*\{([^{}]*)\}")
@@ -116,7 +120,8 @@ CHANGING = frozenset(
         "triple", "squared", "cubed", "factorial", "not", "no", "never", "minus", "negative", "plus", "times",
         "over", "under", "about", "approximately", "approx", "around", "roughly", "almost", "nearly", "least",
         "most", "less", "fewer", "greater", "above", "below", "between", "until", "exceed", "exceeds",
-        "choose", "mod", "modulo", "base",
+        "choose", "mod", "modulo", "base", "wrong", "incorrect", "false",
+        "maybe", "perhaps", "possibly", "probably",
     }
 )
 "Words that change the number beside them, or take it back."
@@ -159,7 +164,7 @@ def among_words(text: str) -> tuple[str | None, str | None]:
     numbers = list(NUMBER.finditer(text))
     around = NUMBER.sub(" ", text)
     words = re.findall(r"[A-Za-z]+", around)
-    if not numbers or not WORDS.fullmatch(around) or FUNCTIONS & set(words):
+    if not numbers or not WORDS.fullmatch(around) or FUNCTIONS & set(words) or re.search("[A-Za-z][(]", text):
         return None, None
     if any(m.end() < len(text) and text[m.end()].isalpha() for m in numbers) or len(words) == 1 == len(words[0]):
         glued = [m for m in numbers if m.end() < len(text) and text[m.end()].isalpha()]

@@ -1,4 +1,4 @@
-r"""The parent's half of a verdict: extract, strict integers, refusals, guard. What it cannot settle is left to a worker.
+r"""The parent's half of a verdict: extract, strict integers, refusals, guard. The rest is left to a worker.
 
 Nothing here parses mathematics or starts a process; every step is linear in the length of the response.
 """
@@ -83,14 +83,20 @@ def decide(response: str, gold: str, *, boxed: bool = False, truncated: bool = F
     if span is None:
         return wrong(None, "none", "no \\boxed{} with an answer" if boxed else "no Answer: line with an answer")
     wanted = read_gold(gold)
-    if wanted.integer is not None and PLAIN.fullmatch(span):
-        return judged(canonical(span) == wanted.integer, span, "integer", "integers compared")
+    if wanted.integer is not None and len(span) <= LONGEST and PLAIN.fullmatch(span):
+        return plain_integers(span, wanted.integer)
     if not wanted.text:
         return wrong(span, "rejected", "the gold answer is empty")
     limit = max(LONGEST, 4 * len(gold))
     if len(span) > limit:
         return wrong(span, "rejected", f"{len(span)} characters, more than any answer needs")
     return compare_spans(span, strip(span), wanted)
+
+
+@lru_cache(maxsize=4096)
+def plain_integers(span: str, gold: str) -> Verdict:
+    """The usual case; the answers of a group repeat."""
+    return judged(canonical(span) == gold, span, "integer", "integers compared")
 
 
 def compare_spans(extracted: str, span: str, wanted: Gold) -> Verdict | Pending:
@@ -121,8 +127,8 @@ def compare_spans(extracted: str, span: str, wanted: Gold) -> Verdict | Pending:
 
 
 def squeezed(text: str) -> str:
-    r"""Text without blanks, full stop and \text{}, for answers that are words. Case counts: x and X are two variables."""
-    return "".join(conventions.TEXT.sub(r"\1", text).split()).rstrip(".")
+    r"""Text without blanks, full stop and \text{}, for answers that are words. Case counts: x is not X."""
+    return re.sub(r"(?<![0-9]) +| +(?![0-9])", "", conventions.TEXT.sub(r"\1", text)).rstrip(".")
 
 
 def judged(correct: bool, extracted: str, path: Path, reason: str) -> Verdict:

@@ -1,4 +1,4 @@
-r"""Where in a response the answer stands: after the last `Answer:`, or in the last `\boxed{}`. What it means is elsewhere.
+r"""Where the answer of a response stands: after the last `Answer:`, or in the last `\boxed{}`. Not what it means.
 
 Source of the marker: the prompt and reward of DAPO (arXiv:2503.14476), `Answer\s*:` in any case, last one wins.
 """
@@ -7,7 +7,7 @@ import re
 
 MARKER = re.compile(r"(?<![A-Za-z])answer[ \t]*[*_}`]{0,4}[ \t]*:[ \t]*[*_}`]{0,4}", re.ASCII | re.IGNORECASE)
 "The word in any case, markdown or the end of \\text{} around the colon, also inside a line (Final Answer: 34)."
-TAIL = 400
+TAILS = (64, 400)
 "Characters searched first; nearly every answer stands there, and a long response costs no more than a short one."
 OPENERS = {"\\[": "\\]", "$$": "$$", "\\(": "\\)"}
 BOXES = ("\\boxed", "\\fbox")
@@ -16,14 +16,14 @@ BOXES = ("\\boxed", "\\fbox")
 def answer_line(response: str) -> str | None:
     """What follows the last marker, to the end of its line; None without a marker or with nothing behind it.
 
-    An empty rest of the line passes on to the next line with text. Mathematics that opens there (`\\[`, `$$`) is taken to
-    where it closes. Lines after the answer are ignored, whatever they say, unless they hold a marker themselves.
+    An empty rest of the line passes on to the next line with text. Mathematics that opens there (`\\[`, `$$`) is taken
+    to where it closes. Lines after the answer are ignored, whatever they say, unless they hold a marker themselves.
     """
     last = None
-    for start in (max(len(response) - TAIL, 0), 0):
-        for last in MARKER.finditer(response, start):
-            pass
-        if last is not None or start == 0:
+    for start in (*(len(response) - tail for tail in TAILS if tail < len(response)), 0):
+        for found in MARKER.finditer(response, start):
+            last = found
+        if last is not None:
             break
     if last is None:
         return None

@@ -1,4 +1,4 @@
-r"""What is never parsed: spans that cost more than an answer is worth. Cheap scans only; refusing is a decision, see TABLE.
+r"""What is never parsed: spans that cost more than an answer is worth. Cheap scans; a decision, see conventions.TABLE.
 
 A rule counts only where the gold itself passes it, so that no gold is out of reach.
 """
@@ -22,6 +22,8 @@ OPERATORS = re.compile(
 )
 CHEAP_BINOMIAL = re.compile(r"\\[td]?binom ?\{ ?[0-9]{1,3} ?\} ?\{ ?[0-9]{1,3} ?\}")
 FACTORIAL = re.compile(r"(?<![0-9])([0-9]{1,3})!(?![!0-9])")
+DROPPED = re.compile(r"[0-9.] ?\\(?:overline|bar|dot)|[0-9] ?_|\\[lcd]?dots|\\(?:text|mathrm|mbox)[a-z]*\{[^{}]*[0-9]")
+"Repeating decimals, the base of a number, dots, a number inside text: math-verify reads the rest as if it were all."
 POWER = re.compile(r"\*\*|\^")
 
 
@@ -74,7 +76,9 @@ def round_closing(text: str) -> int | None:
 
 
 def nested_power(span: str) -> bool:
-    """A power in an exponent, or a power of a power."""
+    """A power in an exponent, or a power of a power of numbers; (x^2+1)^2 is none."""
+    if re.search(r"(?:\^|\*\*)[^A-Za-z]*[)}] ?(?:\^|\*\*)", span):
+        return True
     return any(POWER.search(inside) or "!" in inside or POWER.match(after) for _, inside, after in powers(span))
 
 
@@ -126,5 +130,6 @@ RULES: dict[str, Callable[[str], bool]] = {
     "more than 8 powers": many_powers,
     "a factorial that is not of a small number": factorial,
     "a sum, product, integral, limit or large binomial": operator,
+    "a part that the parser drops": lambda span: DROPPED.search(span) is not None,
     f"more than {COUNT} commands and operators": crowded,
 }

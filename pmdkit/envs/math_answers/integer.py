@@ -30,7 +30,7 @@ def canonical(digits: str) -> str:
 
 
 def strip(span: str) -> str:
-    r"""Take off what says nothing: $ and \( \), \boxed{} and \text{}, markdown, quotes, a full stop or comma at the end."""
+    r"""Take off what says nothing: $ and \( \), \boxed{} and \text{}, markdown, quotes, a full stop at the end."""
     span = span.translate(MINUS)
     for _ in range(12):  # more layers than anybody writes; deeper ones are left to the guard
         before = span
@@ -66,13 +66,13 @@ def number(span: str) -> str | Fraction | None:
     """A stripped span as an integer (canonical text) or another rational; None if it is no plain number."""
     if PLAIN.fullmatch(span):
         return canonical(span)
-    found = RATIO.fullmatch(span) or FRAC.fullmatch(span)
-    if found:
-        *sign, top, bottom = found.groups()
+    ratio = RATIO.fullmatch(span) or FRAC.fullmatch(span)
+    if ratio:
+        top, bottom = ratio.groups()[-2:]
         if len(top) > 100 or len(bottom) > 100 or not int(bottom):
             return None
         value = Fraction(int(top), int(bottom))
-        return whole(-value if sign == ["-"] else value)
+        return whole(-value if ratio.re is FRAC and ratio[1] == "-" else value)
     sign, rest = "", span
     if rest[:1] in ("+", "-"):
         sign, rest = rest[0], rest[1:].lstrip()

@@ -39,7 +39,7 @@ class Journal:
             if whole < len(data):
                 os.truncate(self.path, whole)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.file = open(self.path, "ab")  # noqa: SIM115
+        self.path.touch()
 
     def get(self, key: str) -> Verdict | None:
         """What was said before."""
@@ -47,12 +47,11 @@ class Journal:
 
     def append(self, verdicts: dict[str, Verdict]) -> None:
         """Write and flush to the disk; only then may they be used."""
-        for key, verdict in verdicts.items():
-            self.verdicts[key] = verdict
-            self.file.write((json.dumps({"key": key, **asdict(verdict)}, allow_nan=False) + "\n").encode())
-        self.file.flush()
-        os.fsync(self.file.fileno())
-
-    def close(self) -> None:
-        """No more verdicts."""
-        self.file.close()
+        lines = [
+            json.dumps({"key": key, **asdict(verdict)}, allow_nan=False) + "\n" for key, verdict in verdicts.items()
+        ]
+        with open(self.path, "ab") as file:
+            file.write("".join(lines).encode())
+            file.flush()
+            os.fsync(file.fileno())
+        self.verdicts.update(verdicts)

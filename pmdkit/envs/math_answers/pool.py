@@ -69,7 +69,8 @@ class Grader:
     ) -> None:
         if workers < 1 or seconds <= 0 or memory_mb < 1:
             raise UsageError(
-                f"workers = {workers}, seconds = {seconds}, memory_mb = {memory_mb}; expected at least 1, above 0, at least 1"
+                f"workers = {workers}, seconds = {seconds}, memory_mb = {memory_mb}; "
+                "expected at least 1, above 0, at least 1"
             )
         self.own = grade != "math"
         self.grade_path, self.identity = identify(grade, boxed)
@@ -120,15 +121,12 @@ class Grader:
         )
 
     def close(self) -> None:
-        """End all workers, at once."""
+        """End all workers, at once; a later call starts new ones."""
         with self.lock:
             if os.getpid() == self.owner:
                 for process in self.processes:
                     process.kill()
             self.processes = []
-            if self.journal is not None:
-                self.journal.close()
-                self.journal = None
 
     def __enter__(self) -> "Grader":
         return self

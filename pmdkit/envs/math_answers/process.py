@@ -1,4 +1,4 @@
-"""A worker process as its parent holds it: started, spoken to with deadlines, killed. Who gets which item is in pool.py."""
+"""A worker process as its parent holds it: started, spoken to with deadlines, killed. pool.py says who gets what."""
 
 import contextlib
 import json

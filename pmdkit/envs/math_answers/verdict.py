@@ -1,4 +1,4 @@
-"""What the verifier says of one response. Right, wrong, or no verdict at all: the third is never taken for the second."""
+"""What the verifier says of one response. Right, wrong, or no verdict: the third is never the second."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,8 +14,9 @@ class Verdict:
         correct: True, False, or None where there is no verdict: the response is unscored.
         extracted: the span taken for the answer, None where there is none.
         path: how it was decided. "integer": strict comparison of integers; "symbolic": math-verify on the extracted
-            span; "own": a user's grader; "none": no answer was found; "rejected": decided by a rule without parsing (cut
-            off, a chain, several answers, too large to parse); "timeout": the worker ran over its time or memory or died.
+            span; "own": a user's grader; "none": no answer was found; "rejected": decided by a rule without parsing
+            (cut off, a chain, several answers, too large to parse); "timeout": the worker ran over its time or memory
+            or died.
         reason: one short sentence for a person.
         value: 1 right, 0 wrong, between for a user's grader that gives partial credit; None where unscored.
     """

@@ -1,7 +1,7 @@
-"""A process that compares answers, or runs a user's grader, under limits. `python -m ...worker '{"grade": "math", ...}'`.
+"""A process that compares answers, or runs a user's grader, under limits. The pool starts it, with options as JSON.
 
-It may hang, grow or die: whoever started it holds the deadline. It imports no torch, and sees no environment variables but
-a few. Not a sandbox: a user's grader can read files and open sockets; model output is only ever data here.
+It may hang, grow or die: whoever started it holds the deadline. It imports no torch and sees few environment
+variables. Not a sandbox: a user's grader can read files and open sockets; model output is only ever data here.
 """
 
 import ctypes

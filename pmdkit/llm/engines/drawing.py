@@ -5,7 +5,9 @@ from torch import Tensor
 
 from pmdkit.errors import Diverged
 
-BLOCK = 512  # tokens per block: sums of blocks are searched first, then one block, about the square root of a vocabulary
+BLOCK = (
+    512  # tokens per block: sums of blocks are searched first, then one block, about the square root of a vocabulary
+)
 
 
 def draw(logits: Tensor, uniform: Tensor, *, temperature: float, top_p: float, greedy: bool) -> tuple[Tensor, Tensor]:
@@ -57,7 +59,7 @@ def inverse_cdf(blocks: Tensor, ladder: Tensor, uniform: Tensor) -> Tensor:
 
 def nucleus(mass: Tensor, top_p: float) -> Tensor:
     """The same masses, 0 outside of the smallest set of tokens that holds `top_p` of all; at least one stays."""
-    sorted_mass, order = mass.sort(-1, descending=True, stable=True)
+    sorted_mass, order = mass.sort(dim=-1, descending=True, stable=True)
     before = sorted_mass.double().cumsum(-1) - sorted_mass
     kept = before < top_p * sorted_mass.sum(-1, keepdim=True, dtype=torch.float64)
     return mass * torch.zeros_like(kept).scatter(1, order, kept)

@@ -1,7 +1,7 @@
 """The engine that needs nothing else: responses from a transformers model in this process, often the trainer's own.
 
-A prompt is read once for its whole group, a row that ends costs nothing from then on, and prompts that wait join as soon
-as there is room. Attention is in packing.py and cache.py, draws are in drawing.py.
+A prompt is read once for its whole group, a row that ends costs nothing from then on, and prompts that wait join as
+soon as there is room. Attention is in packing.py and cache.py, draws are in drawing.py.
 """
 
 from collections import deque
@@ -152,7 +152,7 @@ class EmbeddedEngine:
         self.version = version
 
     def enter(self, phase: Phase) -> None:
-        """Outside of rollouts nothing is held: a cache lives in one call of `generate`, its memory is given back here."""
+        """Outside of rollouts nothing is held: a cache lives in one call of `generate`, its memory goes back here."""
         if phase != "rollout" and self.model.device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -165,9 +165,11 @@ class EmbeddedEngine:
         """The model as it reads: no gradients, no dropout; as it was before when done."""
         training = self.model.training
         self.model.eval()
-        with torch.inference_mode():
-            yield
-        self.model.train(training)
+        try:
+            with torch.inference_mode():
+                yield
+        finally:  # progress may stop a rollout
+            self.model.train(training)
 
 
 class Batch:

@@ -1,5 +1,6 @@
-"""The starter model from its size's name: real Qwen2 and Qwen3-MoE classes with small numbers in them, random weights."""
+"""Starter models by the name of their size: real Qwen2 and Qwen3-MoE classes with small numbers, random weights."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from pmdkit.nearest import unknown
 from pmdkit.randomness import derive
 
 # Heads of 32 numbers or more: vLLM's attention kernels know no smaller ones.
-SIZES: dict[str, tuple[type[PretrainedConfig], dict[str, Any]]] = {
+SIZES: dict[str, tuple[Callable[..., PretrainedConfig], dict[str, Any]]] = {
     "starter": (
         Qwen2Config,
         {
@@ -64,8 +65,7 @@ def build(size: str, tokenizer: PreTrainedTokenizerFast, seed: int) -> PreTraine
     Returns:
         A float32 model on the CPU, in training mode.
     """
-    if size not in SIZES:
-        raise UsageError(unknown("size", size, SIZES))
+    check_size(size)
     kind, numbers = SIZES[size]
     config = kind(
         vocab_size=-len(tokenizer) // 64 * -64,  # rounded up, as matrix kernels like it
@@ -80,3 +80,9 @@ def build(size: str, tokenizer: PreTrainedTokenizerFast, seed: int) -> PreTraine
         torch.manual_seed(derive(seed, "starter", size))
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     return model.train()
+
+
+def check_size(size: str) -> None:
+    """Refuse a name that is not in SIZES."""
+    if size not in SIZES:
+        raise UsageError(unknown("size", size, SIZES))

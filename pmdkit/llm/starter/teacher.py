@@ -7,9 +7,9 @@ import numpy as np
 
 from pmdkit.errors import UsageError
 
-MARGIN = 1.25  # the teacher is right this much more often than its pupil should be, so that the pupil gets there
+MARGIN = 1.3  # the teacher is right this much more often than its pupil should be, so that the pupil gets there
 STEPS = 0.7  # a pupil that never reasons, or always does, would have nothing to discover
-LOWEST, HIGHEST = 0.2, 0.6  # what this teacher can aim at; a pupil that should do worse stops earlier
+LOWEST, HIGHEST = 0.2, 0.5  # what this teacher can aim at; a pupil that should do worse stops earlier
 GUESSED = 0.2  # seldom enough that reinforcing right answers reinforces reasoning
 
 
@@ -17,8 +17,8 @@ GUESSED = 0.2  # seldom enough that reinforcing right answers reinforces reasoni
 class Teacher:
     """Answers a sum in the format of the verifier, with mistakes.
 
-    A share `steps` of its responses adds number by number, and every addition is wrong with probability `slip`; the rest
-    guesses at once and is right with probability `guessed`. A wrong number is a few off.
+    A share `steps` of its responses adds number by number, and every addition is wrong with probability `slip`; the
+    rest guesses at once and is right with probability `guessed`. A wrong number is 1 to 3 too large.
 
     Attributes:
         slip: of one addition.
@@ -33,11 +33,7 @@ class Teacher:
     @classmethod
     def for_pupil(cls, pass_rate: float, numbers: int) -> "Teacher":
         """The teacher of a pupil that should pass a given share of sums of so many numbers; one of LOWEST or more."""
-        if not 0 < pass_rate <= HIGHEST:
-            raise UsageError(
-                f"warm_start.pass_rate is {pass_rate}; expected a number above 0 and up to {HIGHEST}: the starter's "
-                "teacher makes mistakes, so that something is left to learn"
-            )
+        check_pass_rate(pass_rate)
         reasoned = (MARGIN * max(pass_rate, LOWEST) - (1 - STEPS) * GUESSED) / STEPS
         return cls(slip=1 - reasoned ** (1 / (numbers - 1)))
 
@@ -59,8 +55,8 @@ class Teacher:
 
 
 def off(rng: np.random.Generator) -> int:
-    """A mistake: 1 or 2 too many, or 1 too few. Sums of positive numbers stay positive."""
-    return int(rng.choice((-1, 1, 2)))
+    """A mistake: 1, 2 or 3 too many. Never too few: two mistakes would cancel, and wrong steps be rewarded."""
+    return int(rng.integers(1, 4))
 
 
 def operands(problem: str) -> list[int]:
@@ -72,3 +68,12 @@ def operands(problem: str) -> list[int]:
             'take env.kind = "arithmetic"'
         )
     return found
+
+
+def check_pass_rate(pass_rate: float) -> None:
+    """Refuse a target that no teacher leads to."""
+    if not 0 < pass_rate <= HIGHEST:
+        raise UsageError(
+            f"pass_rate of the warm start is {pass_rate}; expected a number above 0 and up to {HIGHEST}: the starter's "
+            "teacher makes mistakes, so that something is left to learn"
+        )

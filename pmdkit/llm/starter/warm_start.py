@@ -21,6 +21,7 @@ from pmdkit.randomness import generator
 RAMP = 20  # steps up to the full learning rate: Adam's first steps are signs, too large for random weights
 BETAS = (0.9, 0.98)  # a short memory for squares, since the gradients shrink tenfold within 100 steps
 SAVE = 200  # supervised steps between two checkpoints, some ten seconds on one core
+NOTED = 4  # measurements between two notes
 
 
 class Options(Protocol):
@@ -60,8 +61,8 @@ def warm_start(
 ) -> float:
     """Raise the model's pass rate to the target, in place.
 
-    Interrupted, and called again with a fresh model and the same arguments, it goes on from its last checkpoint and ends
-    on the same bits.
+    Interrupted, and called again with a fresh model and the same arguments, it goes on from its last checkpoint and
+    ends on the same bits.
 
     Args:
         model: trained with AdamW on the likelihood of the teacher's responses; switched to packed attention.
@@ -87,7 +88,6 @@ def warm_start(
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, betas=BETAS, weight_decay=0.0)
     step = take_up(folder, model, optimizer, note)
     reached = 0.0 if step else pass_rate()  # a checkpoint is only written below the target
-    model.train()
     while reached < options.pass_rate:
         if step >= options.max_steps:
             raise PmdkitError(
@@ -108,7 +108,8 @@ def warm_start(
             optimizer.step()
         before, step = step, turn + 1
         reached = pass_rate()
-        note(f"warm start: pass rate {reached:.3f} after {step} supervised steps")
+        if step % (NOTED * options.look) == 0 or reached >= options.pass_rate:
+            note(f"warm start: pass rate {reached:.3f} after {step} supervised steps")
         if folder is not None and reached < options.pass_rate and step // SAVE > before // SAVE:
             save_step(folder, step, {"model": weights(model), "optimizer": optimizer.state_dict()}, keep=1)
     return reached

@@ -8,7 +8,7 @@ from pmdkit.spec import Spec
 PROMPTS = 64  # per step, where a recipe does not say
 
 
-def resolve(spec: Spec, objective: Objective) -> Spec:
+def settle(spec: Spec, objective: Objective) -> Spec:
     """The spec with its defaults written out."""
     schedule, model, warm = spec.schedule, spec.model, spec.warm_start
     assert model is not None

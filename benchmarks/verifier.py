@@ -1,0 +1,137 @@
+"""The answer verifier against labelled answers, and its speed: `python benchmarks/verifier.py [cases.jsonl] [--all]`.
+
+Agreement by kind and tag over rows labelled true or false, then every disagreement with its rule. By default
+the subset shipped with the tests.
+"""
+
+import json
+import re
+import sys
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from pmdkit.envs.math_answers import Grader, Item, Verdict, verify
+from pmdkit.envs.math_answers.extract import BOXES, MARKER, last_box
+
+CASES = Path(__file__).parents[1] / "tests" / "data" / "verifier_cases.jsonl"
+TAG = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.DOTALL)
+JSON_ANSWER = re.compile(r'"answer"\s*:\s*("(?:[^"\\]|\\.)*"|[^,}\n]+)')
+A_LINE = re.compile(r"(?:^|\n)A: *(.*)\s*\Z")
+SHORT = 200
+"Characters of a pair's prediction that is a bare answer; a longer one is a response and needs its own marker."
+
+
+def asked(row: dict) -> tuple[Item | None, bool]:
+    """(what the verifier is asked, boxed); None where the response has no marker of any kind.
+
+    Only the place of the answer is translated, never the answer: each source asked its models for a marker of its own.
+    """
+    gold, kind = row["gold"], row["kind"]
+    if kind == "model_pair":
+        return Item("Answer: " + row["prediction"], gold), False
+    text = row["response"] if kind == "response" else row["prediction"]
+    if kind == "pair":
+        if any(name in text for name in BOXES) and text.count("\\boxed") < 2:
+            return Item(text, gold), True
+        if not MARKER.search(text) and "<answer>" not in text:
+            return (Item("Answer: " + text, gold), False) if len(text) <= SHORT else (None, False)
+    tag = TAG.findall(text)
+    if tag:
+        return Item("Answer: " + " ".join((last_box(tag[-1]) or tag[-1]).split()), gold), False
+    if any(name in text for name in BOXES):
+        return Item(text, gold), True
+    if "json-answer" in row["tags"] and (found := JSON_ANSWER.findall(text)):
+        return Item("Answer: " + unquoted(found[-1]), gold), False
+    if MARKER.search(text):
+        return Item(text, gold), False
+    if found := A_LINE.search(text):
+        return Item("Answer: " + found[1], gold), False
+    return None, False
+
+
+def unquoted(text: str) -> str:
+    """A JSON string as text; what is no JSON stays as it is."""
+    try:
+        return str(json.loads(text, strict=False)).replace("\n", " ")
+    except ValueError:
+        return text.strip('" ')
+
+
+def judge(rows: list[dict], workers: int = 1) -> list[tuple[dict, Verdict | None]]:
+    """Every labelled row with its verdict; None where there is no marker."""
+    result: list[tuple[dict, Verdict | None]] = [(row, None) for row in rows]
+    for boxed in (False, True):
+        places, items = [], []
+        for place, row in enumerate(rows):
+            item, in_box = asked(row)
+            if item is not None and in_box == boxed:
+                places.append(place)
+                items.append(item)
+        with Grader(boxed=boxed, workers=workers) as grader:
+            for place, verdict in zip(places, grader.grade(items), strict=True):
+                result[place] = rows[place], verdict
+    return result
+
+
+def labelled(path: Path) -> list[dict]:
+    """Rows with a label, true or false; `extract` rows and contested ones have none."""
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [row for row in rows if row.get("expected") is not None]
+
+
+def reason_class(row: dict, verdict: Verdict) -> str:
+    """Which rule a disagreement comes from."""
+    if verdict.correct is None:
+        return "unscored"
+    reason = re.sub(r"'[^']*'|\d+", "_", verdict.reason)
+    return f"{'accepted' if verdict.correct else 'refused'}, {verdict.path}: {reason}"
+
+
+def report(path: Path, show_all: bool) -> None:
+    """Print agreement and disagreements."""
+    judged = judge(labelled(path))
+    with_marker = [(row, verdict) for row, verdict in judged if verdict is not None]
+    without = Counter(row["expected"] for row, verdict in judged if verdict is None)
+    agree: dict[tuple[str, str], list[bool]] = defaultdict(list)
+    classes: dict[str, list[tuple[dict, Verdict]]] = defaultdict(list)
+    for row, verdict in with_marker:
+        same = verdict.correct is row["expected"]
+        for name in [("all", ""), (row["kind"], ""), *((row["kind"], tag) for tag in row["tags"])]:
+            agree[name].append(same)
+        if not same:
+            classes[reason_class(row, verdict)].append((row, verdict))
+    for (kind, tag), marks in sorted(agree.items()):
+        if len(marks) >= 10:
+            print(f"{kind:12s} {tag:32s} {sum(marks) / len(marks):.4f} of {len(marks)}")
+    print(f"no marker (wrong here): {without[False]} labelled false, {without[True]} labelled true")
+    print("paths:", dict(Counter(verdict.path for _, verdict in with_marker)))
+    for name, found in sorted(classes.items(), key=lambda pair: -len(pair[1])):
+        print(f"-- {len(found)} disagreements: {name}")
+        for row, verdict in found if show_all else found[:8]:
+            print(f"   {row['kind']} {row['source']} gold {row['gold'][:60]!a} said {str(verdict.extracted)[:80]!a}")
+
+
+def speed() -> None:
+    """Answers a second, in one process and through one worker."""
+    text = "Let me think about it once more. " * 100 + "\nAnswer: {}"
+    for name, count, answer in (("integer path", 200_000, "34"), ("integer path, unit", 20_000, "34 cm")):
+        responses = [text.format(answer)] * count
+        start = time.perf_counter()
+        for response in responses:
+            verify(response, "34")
+        print(f"{name}: {count / (time.perf_counter() - start):,.0f} answers/s, responses of {len(text)} characters")
+    with Grader() as grader:
+        start = time.perf_counter()
+        grader.probe()
+        print(f"a worker starts in {time.perf_counter() - start:.2f} s")
+        items = [Item(text.format(f"2^5+{i}"), "34") for i in range(1000)]
+        start = time.perf_counter()
+        grader.grade(items)
+        print(f"symbolic path: {len(items) / (time.perf_counter() - start):,.0f} answers/s through one worker")
+
+
+if __name__ == "__main__":
+    arguments = [argument for argument in sys.argv[1:] if argument != "--all"]
+    report(Path(arguments[0]) if arguments else CASES, "--all" in sys.argv)
+    speed()

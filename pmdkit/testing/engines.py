@@ -1,0 +1,237 @@
+"""The contract suite for an Engine: what the trainer relies on, checked on one of your own. Not for tasks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pmdkit.randomness import derive, generator
+
+if TYPE_CHECKING:
+    from pmdkit.llm.engines.protocol import Engine, Responses, Sampling
+
+Tokens = Sequence[int]
+PROMPTS = ((3, 4, 5), (6,), (7, 8, 9, 10, 11, 3, 4), (5, 5))
+
+
+def check_engine(
+    engine: "Engine",
+    weights: Mapping[str, Tensor],
+    eos: int | Sequence[int],
+    *,
+    prompts: Sequence[Tokens] = PROMPTS,
+    group: int = 4,
+    width: int = 12,
+    exact: bool = True,
+    tolerance: float = 1e-4,
+    seed: int = 0,
+) -> None:
+    """Raise an AssertionError with a sentence where an engine breaks the contract of the trainer.
+
+    The contract: responses have the promised shapes and types, end at an end token or at the width, and carry the
+    log-probabilities that `score` gives them; a row is a function of its prompt, its seed and the published weights;
+    and from `publish` on nothing stems from older weights. The engine has the given weights again when the suite is done,
+    under a version that is higher by 3.
+
+    Args:
+        engine: yours.
+        weights: those that it has now, named as `publish` takes them.
+        eos: its end tokens.
+        prompts: tokens that its model knows; at least two different ones.
+        group: responses per prompt, at least 2.
+        width: of the responses; some should be able to end before.
+        exact: the same call gives the same bits and rows do not depend on the batch; False for engines that do not
+            promise it.
+        tolerance: between log-probabilities of the same tokens, nats; wider where engine and score differ in precision.
+        seed: of the draws.
+    """
+    from pmdkit.llm.engines.protocol import Sampling
+
+    start = {name: value.detach().clone() for name, value in weights.items()}
+    sampling = Sampling(width)
+    seeds = generator(seed, "engine").integers(0, 2**63, len(prompts) * group).astype(np.uint64)
+    ends = {eos} if isinstance(eos, int) else set(eos)
+    engine.enter("rollout")
+    first = written(engine, prompts, group, seeds, sampling, ends)
+    check_scores(engine, prompts, group, first, tolerance, "with the first weights")
+    check_draws(engine, prompts, group, seeds, sampling, first)
+    if exact:
+        check_rows(engine, prompts, group, seeds, sampling, first, tolerance)
+    check_width(engine, prompts, group, seeds, sampling, ends)
+    check_publish(engine, start, prompts, group, seeds, sampling, ends, first, tolerance, exact)
+
+
+def written(
+    engine: "Engine",
+    prompts: Sequence[Tokens],
+    group: int,
+    seeds: NDArray[np.uint64],
+    sampling: "Sampling",
+    ends: set[int],
+) -> "Responses":
+    """Responses that have the promised form."""
+    calls: list[tuple[int, int]] = []
+    version = engine.version
+    drawn = engine.generate(prompts, group, seeds, sampling, lambda tokens, rows: calls.append((tokens, rows)))
+    rows, longest = len(prompts) * group, drawn.tokens.shape[-1]
+    assert drawn.tokens.ndim == 2, f"tokens has shape {list(drawn.tokens.shape)}; expected [{rows}, T]"
+    assert longest <= sampling.width, f"responses are {longest} tokens wide; the budget is {sampling.width}"
+    kinds = {"tokens": torch.int64, "logp": torch.float32, "mask": torch.bool, "ended": torch.bool}
+    for name, dtype in kinds.items():
+        value, shape = getattr(drawn, name), [rows] if name == "ended" else [rows, longest]
+        assert list(value.shape) == shape, f"{name} has shape {list(value.shape)}; expected {shape}"
+        assert value.dtype == dtype, f"{name} has dtype {value.dtype}; expected {dtype}"
+    lengths = drawn.mask.sum(1)
+    on = torch.arange(longest) < lengths[:, None]
+    assert torch.equal(drawn.mask, on), "mask has gaps; expected True from the first token of a response to its end"
+    assert int(lengths.min()) >= 1, (
+        "a response has no token; an immediate end is a response of one token, the end token"
+    )
+    assert not drawn.logp[~drawn.mask].any(), "logp is not 0 behind the end of a response"
+    assert bool((drawn.logp <= 0).all()), (
+        "logp holds a positive or undefined number; expected log-probabilities in nats"
+    )
+    for row, (tokens, length) in enumerate(zip(drawn.tokens.tolist(), lengths.tolist(), strict=True)):
+        inside, last, ended = set(tokens[: length - 1]), tokens[length - 1], bool(drawn.ended[row])
+        assert not inside & ends, f"row {row} goes on behind an end token; expected it to end there"
+        assert ended == (last in ends), (
+            f"row {row} has ended={ended} and its last token is {last}; end tokens are {ends}"
+        )
+        assert ended or length == sampling.width, f"row {row} stops after {length} tokens without an end token"
+        assert set(tokens[length:]) <= ends, f"row {row} is not filled up with the end token"
+    assert drawn.version == version, f"responses are of version {drawn.version}; the engine's is {version}"
+    assert calls, "progress was not called; expected at least once while responses are written"
+    assert calls == sorted(calls), "progress went backwards; expected tokens and rows that ended so far"
+    return drawn
+
+
+def check_scores(
+    engine: "Engine", prompts: Sequence[Tokens], group: int, drawn: "Responses", tolerance: float, where: str
+) -> None:
+    """Sampled and scored log-probabilities are the same, at temperature 1."""
+    each = [prompt for prompt in prompts for _ in range(group)]
+    scores = engine.score(each, [tokens[on].tolist() for tokens, on in zip(drawn.tokens, drawn.mask, strict=True)])
+    lengths = [len(score) for score in scores]
+    assert lengths == drawn.mask.sum(1).tolist(), f"score gives {lengths} numbers; expected one per response token"
+    error = float((torch.cat(scores).double() - drawn.logp[drawn.mask].double()).abs().max())
+    assert error <= tolerance, (
+        f"log-probabilities from sampling and from score differ by {error:.1e} nats {where}; expected at most "
+        f"{tolerance:.0e}: one of them is shifted, of older weights, or of another distribution"
+    )
+
+
+def check_draws(
+    engine: "Engine",
+    prompts: Sequence[Tokens],
+    group: int,
+    seeds: NDArray[np.uint64],
+    sampling: "Sampling",
+    first: "Responses",
+) -> None:
+    """The responses of a group differ, and other seeds give others."""
+    for p, rows in enumerate(first.tokens.split(group)):
+        assert len(rows.unique(dim=0)) > 1, (
+            f"all {group} responses to prompt {p} are equal; each row must be drawn with its own seed, at temperature 1"
+        )
+    others = (seeds ^ np.uint64(derive(0, "other seeds"))).astype(np.uint64)
+    assert not same(engine.generate(prompts, group, others, sampling), first), (
+        "other seeds give the same responses; the draws must follow the seeds"
+    )
+
+
+def check_rows(
+    engine: "Engine",
+    prompts: Sequence[Tokens],
+    group: int,
+    seeds: NDArray[np.uint64],
+    sampling: "Sampling",
+    first: "Responses",
+    tolerance: float,
+) -> None:
+    """The same call gives the same bits, and a row does not depend on what else is in the batch."""
+    again = engine.generate(prompts, group, seeds, sampling)
+    assert same(again, first), "the same call gives other responses; expected the same bits"
+    size = len(prompts)
+    for order in (list(reversed(range(size))), [size - 1]):
+        rows = torch.cat([torch.arange(p * group, (p + 1) * group) for p in order])
+        part = engine.generate([prompts[p] for p in order], group, seeds[rows.numpy()], sampling)
+        for ours, row in enumerate(rows.tolist()):
+            mine, whole = part.tokens[ours][part.mask[ours]], first.tokens[row][first.mask[row]]
+            assert torch.equal(mine, whole), (
+                "a row changes with the order or the number of the others; expected a function of its prompt and seed"
+            )
+            error = float((part.logp[ours][part.mask[ours]] - first.logp[row][first.mask[row]]).abs().max())
+            assert error <= tolerance, f"the log-probabilities of a row move by {error:.1e} nats with the others"
+
+
+def check_width(
+    engine: "Engine",
+    prompts: Sequence[Tokens],
+    group: int,
+    seeds: NDArray[np.uint64],
+    sampling: "Sampling",
+    ends: set[int],
+) -> None:
+    """A budget of one token is one, and the most likely token does not depend on the seed."""
+    one = written(engine, prompts, group, seeds, replace(sampling, width=1), ends)
+    assert one.tokens.shape[1] == 1, f"a width of 1 gives {one.tokens.shape[1]} tokens"
+    greedy = engine.generate(prompts, group, seeds, replace(sampling, greedy=True))
+    for rows in greedy.tokens.split(group):
+        assert len(rows.unique(dim=0)) == 1, "greedy responses to one prompt differ; expected the most likely tokens"
+
+
+def check_publish(
+    engine: "Engine",
+    start: Mapping[str, Tensor],
+    prompts: Sequence[Tokens],
+    group: int,
+    seeds: NDArray[np.uint64],
+    sampling: "Sampling",
+    ends: set[int],
+    first: "Responses",
+    tolerance: float,
+    exact: bool,
+) -> None:
+    """Other weights give other responses from their first token on, and the old weights the old ones."""
+    version, moved = engine.version, {name: perturbed(value) for name, value in start.items()}
+    seen = []
+    for step, weights in enumerate((moved, start, moved), 1):
+        engine.enter("update")
+        engine.publish(weights, version + step)
+        engine.enter("rollout")
+        assert engine.version == version + step, (
+            f"the engine's version is {engine.version} after publishing version {version + step}"
+        )
+        seen.append(written(engine, prompts, group, seeds, sampling, ends))
+        check_scores(engine, prompts, group, seen[-1], tolerance, f"after publish number {step}")
+    for p in range(len(prompts)):
+        rows = slice(p * group, (p + 1) * group)
+        before = dict(zip(first.tokens[rows, 0].tolist(), first.logp[rows, 0].tolist(), strict=True))
+        after = dict(zip(seen[0].tokens[rows, 0].tolist(), seen[0].logp[rows, 0].tolist(), strict=True))
+        assert all(before[token] != after[token] for token in before.keys() & after.keys()), (
+            f"prompt {p} has the first-token log-probabilities of the old weights after publish; "
+            "something computed with them was kept"
+        )
+    assert not same(seen[0], first), "publishing other weights changes no response; they were not taken over"
+    if exact:
+        assert same(seen[1], first), "the old weights, published again, do not give the old responses"
+        assert same(seen[2], seen[0]), "the same weights, published again, give other responses"
+    engine.publish(start, version + 3)
+
+
+def perturbed(weight: Tensor) -> Tensor:
+    """Matrices by a few tenths, everywhere and each entry differently; the rest as it is."""
+    if weight.ndim < 2 or not weight.is_floating_point():
+        return weight.clone()
+    wave = torch.sin(torch.arange(weight.numel(), device=weight.device, dtype=torch.float32)).view(weight.shape)
+    return (weight * (1 + 0.3 * wave)).to(weight.dtype)
+
+
+def same(one: "Responses", other: "Responses") -> bool:
+    """Bit for bit, the version aside."""
+    names = ("tokens", "logp", "mask", "ended")
+    return all(torch.equal(getattr(one, name), getattr(other, name)) for name in names)

@@ -1,0 +1,74 @@
+"""Tiny models with random weights, built from configurations: real classes of transformers, no download."""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import pytest
+import torch
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+)
+
+EOS = 2
+VOCABULARY = 97
+SIZES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "bos_token_id": None,
+    "eos_token_id": EOS,
+    "pad_token_id": None,
+}
+SPARSE = {"moe_intermediate_size": 16, "num_experts": 4, "num_experts_per_tok": 2, "head_dim": 8}
+KINDS = {
+    "qwen2": (Qwen2ForCausalLM, lambda: Qwen2Config(**SIZES)),
+    "qwen3": (Qwen3ForCausalLM, lambda: Qwen3Config(**SIZES, head_dim=16)),
+    "qwen3-moe": (Qwen3MoeForCausalLM, lambda: Qwen3MoeConfig(**SIZES, **SPARSE)),
+    "llama": (LlamaForCausalLM, lambda: LlamaConfig(**SIZES)),
+    "mistral": (MistralForCausalLM, lambda: MistralConfig(**SIZES, sliding_window=None)),
+}
+
+
+def build(kind: str, dtype: torch.dtype = torch.float32, spread: float = 8.0, seed: int = 0) -> PreTrainedModel:
+    """A model whose logits differ by about a nat: with the usual small weights every policy is nearly uniform."""
+    make, config = KINDS[kind]
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = make(config())
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                if weight.ndim > 1:
+                    weight.mul_(spread if "lm_head" in name else 3.0)
+                elif "bias" in name:
+                    weight.normal_(0, 0.1)
+    return model.to(dtype).eval()
+
+
+@pytest.fixture
+def qwen2() -> PreTrainedModel:
+    return build("qwen2")
+
+
+@pytest.fixture
+def qwen3_moe() -> PreTrainedModel:
+    return build("qwen3-moe")
+
+
+@pytest.fixture
+def llama() -> PreTrainedModel:
+    return build("llama")

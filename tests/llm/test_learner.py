@@ -1,0 +1,176 @@
+"""The learner of language models: its update is the gradient of the loss, whatever the token budget."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from pmdkit.errors import ResumeRefused, UsageError
+from pmdkit.learner import Learner
+from pmdkit.llm.engines.embedded import EmbeddedEngine
+from pmdkit.llm.engines.protocol import Sampling
+from pmdkit.llm.learner import CausalLearner, row_seeds
+from pmdkit.llm.microbatches import microbatches
+from pmdkit.objectives import OBJECTIVES, Groups, credit, total
+from pmdkit.objectives.traits import traits
+from pmdkit.tables import ScheduleTable, UpdateTable
+
+from .conftest import EOS, build
+
+PROMPTS = [[5, 9, 3], [7, 7], [11, 4, 8, 6, 30]]
+
+
+def learner(kind="qwen2", budget=10_000, dtype=torch.float64, lr=1e-2, reference=False):
+    model = build(kind, dtype)
+    engine = EmbeddedEngine(model, EOS)
+    return CausalLearner(
+        model,
+        None,
+        lambda number: PROMPTS[number],
+        engine,
+        Sampling(6),
+        ScheduleTable(lr=lr, optimizer="sgd"),
+        UpdateTable(token_budget=budget, clip=1e9),
+        reference=reference,
+    )
+
+
+def step_of(mine, objective, seed=0):
+    """Rollouts of three prompts and their batch, with rewards that differ."""
+    rollouts = mine.rollout(torch.arange(3), 4, seed)
+    reward = (rollouts.responses[:, 0] % 2).double().view(3, 4)
+    groups = Groups(reward, rollouts.mass)
+    return rollouts, credit(objective, groups, rollouts.logp_old, rollouts.mask, rollouts.logp_ref, rollouts.width)
+
+
+def test_it_is_a_learner():
+    assert isinstance(learner(), Learner)
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3-moe"])
+@pytest.mark.parametrize("name", sorted(OBJECTIVES))
+def test_the_update_is_the_gradient_of_the_loss(name, kind):
+    """A stock forward pass of transformers, one response at a time and padded by nothing, gives the same step."""
+    objective = OBJECTIVES[name]()
+    dtype = torch.float32 if kind == "qwen3-moe" else torch.float64  # its experts know no float64
+    exact = dtype == torch.float64
+    mine = learner(kind, 25, dtype, reference=traits(objective).uses_reference)
+    rollouts, batch = step_of(mine, objective)
+    with torch.no_grad():
+        for weight in mine.model.parameters():
+            weight.add_(0.01 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)).to(weight))
+    stock = build(kind, dtype)
+    stock.load_state_dict(mine.model.state_dict())
+    rows = []
+    for row in range(12):
+        prompt = PROMPTS[row // 4]
+        response = rollouts.responses[row][rollouts.mask[row]].tolist()
+        policy = stock(torch.tensor([[*prompt, *response]])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+        logp = policy[torch.arange(len(response)), response]
+        rows.append(torch.cat([logp, logp.new_zeros(batch.mask.shape[1] - len(response))]))
+    loss = total(objective, replace(batch, logp=torch.stack(rows)))
+    loss.backward()
+    before = [weight.detach().clone() for weight in mine.model.parameters()]
+    report = mine.update(objective, rollouts, batch)
+    assert report["loss"] == pytest.approx(loss.item(), abs=1e-9 if exact else 1e-4)
+    for (label, weight), old in zip(stock.named_parameters(), before, strict=True):
+        if weight.grad is not None:
+            now = dict(mine.model.named_parameters())[label]
+            size = float(weight.grad.abs().max())
+            atol = 1e-7 if exact else 1e-3 * size + 1e-5
+            torch.testing.assert_close((old - now) / 1e-2, weight.grad, atol=atol, rtol=1e-5 if exact else 1e-2)
+
+
+@pytest.mark.parametrize("name", ["pmd-mean", "grpo", "rebel"])
+def test_the_token_budget_changes_nothing(name):
+    """The step is the same to rounding whether a pass holds one response, some, or all."""
+    objective = OBJECTIVES[name]()
+    ends = []
+    for budget in (1, 17, 10_000):
+        mine = learner(budget=budget)
+        report = mine.update(objective, *step_of(mine, objective))
+        ends.append((report["loss"], torch.cat([weight.flatten() for weight in mine.model.parameters()])))
+    for loss, weights in ends[1:]:
+        assert loss == pytest.approx(ends[0][0], abs=1e-7)
+        # transformers' norms compute in float32 whatever the model: rounding of 1e-7 comes back through lr
+        torch.testing.assert_close(weights, ends[0][1], atol=1e-9, rtol=0)
+
+
+def test_sampled_log_probabilities_are_those_of_the_policy():
+    mine = learner()
+    rollouts = mine.rollout(torch.arange(3), 4, seed=2)
+    with torch.no_grad():
+        logp = mine.logp(rollouts)
+    torch.testing.assert_close(torch.where(rollouts.mask, logp, 0.0), rollouts.logp_old.double(), atol=1e-6, rtol=0)
+
+
+def test_rows_without_weight_cost_nothing_and_move_nothing():
+    """A group without a verdict has weight 0: the step is that of the others alone."""
+    objective = OBJECTIVES["pmd-mean"]()
+    mine, other = learner(), learner()
+    rollouts, batch = step_of(mine, objective)
+    dead = torch.arange(12) < 4
+    batch = replace(batch, weight=torch.where(dead, 0.0, batch.weight))
+    seen = []
+    real = mine.some_logp
+    mine.some_logp = lambda *given: seen.extend(given[3]) or real(*given)
+    mine.update(objective, rollouts, batch)
+    assert sorted(seen) == list(range(4, 12))
+    other.update(objective, rollouts, replace(batch, logp_old=torch.where(dead[:, None], -50.0, batch.logp_old)))
+    for a, b in zip(mine.model.parameters(), other.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, atol=0, rtol=0)
+
+
+def test_a_restored_learner_goes_on_to_the_same_bits():
+    objective = OBJECTIVES["tb"]()
+    mine = learner(dtype=torch.float32, reference=True)
+    mine.update(objective, *step_of(mine, objective))
+    state = mine.state_dict()
+    state = {
+        **state,
+        "model": {k: v.clone() for k, v in state["model"].items()},
+        "reference": {k: v.clone() for k, v in state["reference"].items()},
+    }
+    other = learner(dtype=torch.float32, reference=True)
+    other.load_state_dict(state)
+    for each in (mine, other):
+        each.update(objective, *step_of(each, objective, seed=7))
+    for a, b in zip(mine.model.parameters(), other.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_checkpoint_of_another_model_is_refused():
+    state = learner("llama").state_dict()
+    with pytest.raises(ResumeRefused, match="another model"):
+        learner().load_state_dict(state)
+
+
+def test_the_full_support_is_refused():
+    with pytest.raises(UsageError, match="give --group"):
+        learner().rollout(torch.arange(3), None, 0)
+
+
+def test_seeds_are_of_the_prompt_and_not_of_its_place():
+    some = row_seeds(torch.tensor([4, 9, 4]), 2, seed=3)
+    assert len(set(some.tolist())) == 6
+    np.testing.assert_array_equal(row_seeds(torch.tensor([9]), 2, seed=3), some[2:4])
+    assert set(row_seeds(torch.tensor([4]), 2, seed=4).tolist()).isdisjoint(some.tolist())
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("budget", [1, 9, 14, 100])
+def test_microbatches_hold_every_counted_row_once(budget, whole):
+    prompts = [prompt for prompt in PROMPTS for _ in range(2)]
+    responses = [[1] * length for length in (1, 5, 2, 2, 7, 3)]
+    counted = [True, False, True, True, False, False]
+    parts = list(microbatches(prompts, responses, 2, budget, whole, counted))
+    rows = [row for part in parts for row in part]
+    assert rows == ([0, 1, 2, 3] if whole else [0, 2, 3])
+    for part in parts:
+        groups = {row // 2 for row in part}
+        cost = sum(len(responses[row]) for row in part) + sum(len(PROMPTS[group]) for group in groups)
+        assert cost <= budget or len(groups) == 1
+        assert cost <= budget or len(part) == (2 if whole else 1)
+
+

@@ -1,0 +1,121 @@
+"""Packed attention is the model's own, whatever stands beside a sequence; what it cannot do is refused."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import Gemma2Config, Gemma2ForCausalLM, GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
+
+from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit.llm.packing import NAME, Packed, check_packing, head, hidden, use_packing
+
+from .conftest import KINDS, SIZES, VOCABULARY, build
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_packed_logp_equal_those_of_the_stock_forward_pass(kind):
+    check_packing(build(kind))
+    if kind != "qwen3-moe":  # torch has no grouped products of experts in float64
+        check_packing(build(kind, torch.float64), tolerance=1e-6)
+    check_packing(build(kind, torch.bfloat16))
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_gradients_equal_those_of_the_stock_forward_pass(checkpointed):
+    """Also where layers are computed again in the backward pass: the layout gets there too."""
+    lengths, gradients = (5, 1, 12), []
+    ids = torch.arange(18) * 31 % VOCABULARY
+    for packed in (True, False):
+        model = build("qwen2").train()
+        if packed:
+            use_packing(model)
+            if checkpointed:
+                model.activation_checkpointing_enable()
+            layout = Packed(lengths)
+            states = hidden(model, ids, layout.positions(), layout)
+        else:
+            states = torch.cat([model.model(row[None]).last_hidden_state[0] for row in ids.split(lengths)])
+        (states @ head(model).T).log_softmax(-1)[:, 7].sum().backward()
+        gradients.append([p.grad for p in model.parameters()])
+    for ours, stock in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, stock, atol=1e-5 * float(stock.abs().max()), rtol=0)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=8), st.randoms(use_true_random=False))
+def test_a_sequence_does_not_depend_on_its_neighbours(lengths, random):
+    model = build("qwen2")
+    use_packing(model)
+    rows = [torch.tensor([random.randrange(VOCABULARY) for _ in range(length)]) for length in lengths]
+    layout = Packed(tuple(lengths))
+    with torch.inference_mode():
+        together = hidden(model, torch.cat(rows), layout.positions(), layout).split(lengths)
+        for row, states in zip(rows, together, strict=True):
+            alone = hidden(model, row, torch.arange(len(row)), Packed((len(row),)))
+            torch.testing.assert_close(states, alone, atol=1e-5, rtol=1e-5)
+
+
+def test_a_shared_beginning_gives_the_states_of_whole_sequences():
+    model = build("llama", torch.float64)
+    use_packing(model)
+    head_ids, tails = torch.arange(9), [torch.arange(3) + 20, torch.arange(1) + 40, torch.arange(6) + 50]
+    layout = Packed((9, 3, 1, 6), (-1, 0, 0, 0))
+    states = hidden(model, torch.cat((head_ids, *tails)), layout.positions(), layout).split(layout.lengths)
+    for tail, ours in zip(tails, states[1:], strict=True):
+        whole = torch.cat((head_ids, tail))
+        alone = hidden(model, whole, torch.arange(len(whole)), Packed((len(whole),)))
+        torch.testing.assert_close(torch.cat((states[0], ours)), alone, atol=1e-6, rtol=0)  # norms are in float32
+
+
+def test_the_rows_and_ends_of_the_kernel_are_those_of_the_layout():
+    """What a GPU is told: keys gathered so that every sequence has what it goes on from right before it."""
+    layout = Packed((3, 2, 1, 2), (-1, 0, 0, -1))
+    assert layout.rows(torch.device("cpu")).tolist() == [0, 1, 2, 0, 1, 2, 3, 4, 0, 1, 2, 5, 6, 7]
+    ends_q, ends_k = layout.ends(torch.device("cpu"))
+    assert ends_q.tolist() == [0, 3, 5, 6, 8]
+    assert ends_k.tolist() == [0, 3, 8, 12, 14]
+    assert layout.positions().tolist() == [0, 1, 2, 3, 4, 3, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [lambda: Packed(()), lambda: Packed((3, 0)), lambda: Packed((3,), (0, 0)), lambda: Packed((1, 1, 1), (-1, 0, 1))],
+)
+def test_layouts_that_make_no_sense_are_refused(wrong):
+    with pytest.raises(ValueError, match=r"expected|one level"):
+        wrong()
+
+
+def test_a_sequence_longer_than_a_sliding_window_is_refused():
+    model = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=8))
+    use_packing(model)
+    for length in (8, 9):
+        args = torch.arange(length), torch.arange(length), Packed((length,))
+        if length == 8:
+            assert hidden(model, *args).shape == (8, 32)
+        else:
+            with pytest.raises(UsageError, match="sliding window of 8"):
+                hidden(model, *args)
+
+
+def test_capped_logits_are_refused():
+    sizes = {**SIZES, "pad_token_id": 0, "head_dim": 8}
+    capped = Gemma2ForCausalLM(Gemma2Config(**sizes, attn_logit_softcapping=5.0))
+    with pytest.raises(UsageError, match="softcap"):
+        check_packing(capped.eval())
+    torch.manual_seed(0)
+    only_final = Gemma2ForCausalLM(Gemma2Config(**sizes, attn_logit_softcapping=None, final_logit_softcapping=1e-3))
+    with pytest.raises(EnvironmentLacks, match="differ from its own forward pass"):
+        check_packing(only_final.eval())
+
+
+def test_learned_positions_are_fine_where_the_forward_pass_agrees():
+    sizes = {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+    check_packing(GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=None, eos_token_id=2)).eval())
+
+
+def test_a_stock_call_of_a_packed_model_says_what_to_do(qwen2):
+    use_packing(qwen2)
+    assert qwen2.config._attn_implementation == NAME
+    with pytest.raises(UsageError, match="needs a layout"):
+        qwen2(torch.arange(3)[None])

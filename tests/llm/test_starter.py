@@ -1,0 +1,260 @@
+"""The starter: real classes, its own tokenizer, a teacher as sloppy as it says, and a phase 0 that can be killed."""
+
+import json
+import re
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2ForCausalLM, Qwen3MoeForCausalLM
+
+from pmdkit.cli import main
+from pmdkit.envs.math.arithmetic import Arithmetic
+from pmdkit.envs.math.wording import AFTER, BEFORE
+from pmdkit.envs.math_answers import verify
+from pmdkit.errors import PmdkitError, UsageError
+from pmdkit.llm.prompts import Encoder
+from pmdkit.llm.starter import warm_start as phase_0
+from pmdkit.llm.starter.model import SIZES, build
+from pmdkit.llm.starter.teacher import HIGHEST, LOWEST, Teacher, operands
+from pmdkit.llm.starter.tokenizer import END, train_tokenizer
+from pmdkit.llm.starter.warm_start import warm_start
+from pmdkit.observe.checkpoint import steps
+from pmdkit.randomness import generator
+
+OPTIONS = SimpleNamespace(pass_rate=0.3, max_steps=12, look=2, batch=4, lr=4e-3)
+
+
+@pytest.fixture(scope="module")
+def problems():
+    return Arithmetic().build()
+
+
+@pytest.fixture(scope="module")
+def tokenizer(problems):
+    return train_tokenizer(problems)
+
+
+def test_the_tokenizer_carries_every_text_and_has_one_token_per_digit(problems, tokenizer):
+    teacher = Teacher.for_pupil(0.3, 4)
+    for number in range(0, 20_000, 97):
+        text = problems.problem(number).problem
+        for some in (text, teacher.respond(text, generator(0, number))):
+            ids = tokenizer(some).input_ids
+            assert tokenizer.decode(ids) == some
+            pieces = tokenizer.convert_ids_to_tokens(ids)
+            assert [p for p in pieces if re.search(r"\d", p)] == re.findall(r"\d", some)
+    strange = "Zoë: 10⁶ €, 你好 <tag>\n\n\tÅ"
+    assert tokenizer.decode(tokenizer(strange).input_ids) == strange
+
+
+def test_the_tokenizer_is_a_function_of_its_problems_and_small(problems, tokenizer):
+    again = train_tokenizer(Arithmetic().build())
+    assert again.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
+    assert again.chat_template == tokenizer.chat_template
+    assert len(tokenizer) < 512
+    assert tokenizer.eos_token == END
+    assert tokenizer.pad_token_id != tokenizer.eos_token_id
+
+
+def test_a_prompt_is_short_and_says_what_the_paper_says(problems, tokenizer):
+    """The template's halves are one token each, and the whole prompt still reads as the template says."""
+    encoder = Encoder(tokenizer)
+    for number in range(0, 20_000, 397):
+        text = problems.problem(number).problem
+        ids = encoder.encode(text)
+        assert len(ids) < 40
+        assert BEFORE + text + AFTER in tokenizer.decode(ids)
+        assert ids.count(tokenizer(BEFORE).input_ids[0]) == ids.count(tokenizer(AFTER).input_ids[0]) == 1
+    assert tokenizer.decode(ids).startswith("<|im_start|>user\n")
+    assert tokenizer.decode(ids).endswith("<|im_end|>\n<|im_start|>assistant\n")
+
+
+@pytest.mark.parametrize(
+    ("size", "kind", "low", "high"),
+    [
+        ("starter", Qwen2ForCausalLM, 1e5, 1e6),
+        ("starter-moe", Qwen3MoeForCausalLM, 1e5, 2e6),
+        ("starter-100m", Qwen2ForCausalLM, 0.9e8, 1.1e8),
+    ],
+)
+def test_sizes(tokenizer, size, kind, low, high):
+    with torch.device("meta"):
+        model = build(size, tokenizer, 0)
+    assert type(model) is kind
+    assert low < model.num_parameters() < high
+    config = model.config
+    assert getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads >= 32
+    assert config.vocab_size >= len(tokenizer)
+    assert config.eos_token_id == tokenizer.eos_token_id
+    if size == "starter-moe":
+        assert (config.num_experts_per_tok, config.num_experts >= 4) == (2, True)
+
+
+def test_weights_are_a_function_of_the_seed_and_nothing_else_moves(tokenizer):
+    torch.manual_seed(3)
+    first = build("starter", tokenizer, 1).state_dict()
+    after = torch.rand(2)
+    torch.manual_seed(3)
+    assert torch.equal(torch.rand(2), after)
+    second = build("starter", tokenizer, 1).state_dict()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    other = build("starter", tokenizer, 2).state_dict()
+    assert not torch.equal(first["model.embed_tokens.weight"], other["model.embed_tokens.weight"])
+    with pytest.raises(UsageError, match="starter-moe"):
+        build("starter-mo", tokenizer, 0)
+
+
+@pytest.mark.parametrize("target", [LOWEST, 0.3, HIGHEST])
+def test_the_teacher_is_as_sloppy_as_it_says(problems, target):
+    """Shares of right responses, reasoning and slips, each within 4 standard errors of its probability."""
+    teacher, count = Teacher.for_pupil(target, 4), 3000
+    right, reasoned, slips = 0, 0, []
+    for number in range(count):
+        problem = problems.problem(number)
+        response = teacher.respond(problem.problem, generator(1, number))
+        right += response.splitlines()[-1] == f"Answer: {problem.answer}"
+        chain, _, _ = response.rpartition("\n")
+        reasoned += bool(chain)
+        slips += [eval_sum(step) for step in chain.split(", ")] if chain else []
+    assert abs(right / count - teacher.share_right(4)) < 4 * 0.5 / count**0.5
+    assert teacher.share_right(4) == pytest.approx(1.3 * target)
+    assert abs(reasoned / count - teacher.steps) < 4 * 0.5 / count**0.5
+    wrong = np.mean([not good for good in slips])
+    assert abs(wrong - teacher.slip) < 4 * 0.5 / len(slips) ** 0.5
+
+
+def eval_sum(step):
+    """Whether a step such as 8+2=10 is right."""
+    left, right, result = map(int, re.fullmatch(r"(\d+)\+(\d+)=(\d+)", step).groups())
+    return left + right == result
+
+
+def test_a_chain_adds_the_numbers_of_the_story_and_goes_on_from_its_own_results(problems):
+    teacher = Teacher(slip=0.3, steps=1.0)
+    for number in range(300):
+        text = problems.problem(number).problem
+        chain, _, answer = teacher.respond(text, generator(2, number)).rpartition("\n")
+        found = [tuple(map(int, re.findall(r"\d+", step))) for step in chain.split(", ")]
+        assert [found[0][0], *(added for _, added, _ in found)] == operands(text)
+        assert all(one[2] == other[0] for one, other in pairwise(found))
+        assert answer == f"Answer: {found[-1][2]}"
+
+
+def test_an_honest_teacher_satisfies_the_verifier(problems):
+    teacher = Teacher(slip=0.0, guessed=1.0)
+    for number in range(200):
+        problem = problems.problem(number)
+        verdict = verify(teacher.respond(problem.problem, generator(3, number)), problem.answer)
+        assert (verdict.correct, verdict.path) == (True, "integer")
+
+
+def test_what_the_teacher_cannot_do_is_refused():
+    with pytest.raises(UsageError, match=r"expected a number above 0 and up to 0\.5"):
+        Teacher.for_pupil(0.7, 4)
+    with pytest.raises(UsageError, match="expects two or more"):
+        operands("What is 5?")
+
+
+def taught(problems, tokenizer, folder=None, rates=(0.0,) * 5 + (0.5,), seed=0):
+    """Weights and notes after a phase 0 whose pass rate is measured as `rates`."""
+    model, said, measured = build("starter", tokenizer, 1), [], iter(rates)
+    encode = Encoder(tokenizer).encode
+    reached = warm_start(model, tokenizer, problems, encode, OPTIONS, seed, lambda: next(measured), said.append, folder)
+    return {name: value.detach().clone() for name, value in model.named_parameters()}, said, reached
+
+
+def test_phase_0_killed_and_taken_up_again_ends_on_the_same_bits(problems, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(phase_0, "SAVE", 4)
+    whole, said, reached = taught(problems, tokenizer, tmp_path / "whole")
+    assert reached == 0.5
+    assert said[-1] == "warm start: pass rate 0.500 after 10 supervised steps"
+    assert steps(tmp_path / "whole") == [8]
+    with pytest.raises(StopIteration):  # the measurement after step 6 never comes: killed
+        taught(problems, tokenizer, tmp_path / "cut", rates=(0.0,) * 3)
+    assert steps(tmp_path / "cut") == [4]
+    resumed, said, _ = taught(problems, tokenizer, tmp_path / "cut", rates=(0.0, 0.0, 0.5))
+    assert said[0] == "warm start: going on after 4 supervised steps"
+    assert whole.keys() == resumed.keys()
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    unsaved, _, _ = taught(problems, tokenizer)
+    assert all(torch.equal(whole[name], unsaved[name]) for name in whole)
+    other, _, _ = taught(problems, tokenizer, seed=1)
+    assert not all(torch.equal(whole[name], other[name]) for name in whole)
+
+
+def test_phase_0_that_does_not_reach_its_target_says_what_to_do(problems, tokenizer):
+    with pytest.raises(PmdkitError, match=r"pass rate 0.100, below 0.3, after 12 .* raise warm_start.max_steps"):
+        taught(problems, tokenizer, rates=(0.1,) * 7)
+
+
+def test_a_model_that_is_good_enough_is_left_alone(problems, tokenizer):
+    weights, said, reached = taught(problems, tokenizer, rates=(0.3,))
+    untouched = dict(build("starter", tokenizer, 1).named_parameters())
+    assert (said, reached) == ([], 0.3)
+    assert all(torch.equal(weights[name], untouched[name]) for name in weights)
+
+
+def test_phase_0_asks_training_problems_only(problems, tokenizer):
+    asked, rates = [], iter([0.0, 0.0, 0.0, 0.3])
+    encoder = Encoder(tokenizer)
+
+    def encode(text):
+        asked.append(tuple(operands(text)))
+        return encoder.encode(text)
+
+    model = build("starter", tokenizer, 1)
+    warm_start(model, tokenizer, problems, encode, OPTIONS, 0, lambda: next(rates), lambda text: None)
+    assert len(asked) == 3 * OPTIONS.look * OPTIONS.batch
+    assert len(set(asked)) > 0.9 * len(asked)
+    kept = {tuple(operands(problems.problem(int(number)).problem)) for number in problems.held_out}
+    assert not kept.intersection(asked)
+
+
+def call(*arguments):
+    """The exit code of a command run in this process."""
+    with pytest.raises(SystemExit) as leave:
+        main([str(argument) for argument in arguments])
+    return leave.value.code or 0
+
+
+@pytest.fixture
+def untaught(tmp_path, capsys):
+    """A folder that the verb wrote, with random weights, and what it printed."""
+    assert call("llm-starter", tmp_path / "model", "--pass-rate", 0, "--seed", 3, "--json") == 0
+    return tmp_path / "model", json.loads(capsys.readouterr().out)
+
+
+def test_the_folder_loads_with_the_auto_classes(untaught):
+    folder, told = untaught
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    expected = build("starter", tokenizer, 3).state_dict()
+    assert all(torch.equal(value, expected[name]) for name, value in model.state_dict().items())
+    assert told["weights"] == model.num_parameters()
+    assert 0 <= told["pass_rate"] < 0.1
+    ids = Encoder(tokenizer).encode("Ana has 3 apples, buys 5, finds 2 and gets 7. How many apples now?")
+    out = model.generate(torch.tensor([ids]), max_new_tokens=4, do_sample=False)
+    assert out.shape[1] > len(ids)
+    assert f"| Pass rate | {told['pass_rate']:.3f} on 256 held-out problems" in (folder / "README.md").read_text()
+    assert (folder / "generation_config.json").exists()
+
+
+def test_a_folder_that_holds_something_is_refused(untaught, capsys):
+    folder, _ = untaught
+    before = (folder / "README.md").read_bytes()
+    assert call("llm-starter", folder) == 2
+    assert "not an empty folder" in capsys.readouterr().err
+    assert (folder / "README.md").read_bytes() == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", ["starter", "starter-moe"])
+def test_phase_0_in_earnest(size, tmp_path, capsys):
+    """Half a minute on one core; the measured pass rate is the target or a little more."""
+    assert call("llm-starter", tmp_path / "model", "--size", size, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["size"] == size in SIZES
+    assert 0.3 <= told["pass_rate"] < 0.5
