@@ -1,9 +1,9 @@
-"""A training pass, forward and backward, over sequences of ragged lengths: packed, padded, and packed as transformers does.
+"""A training pass over sequences of ragged lengths: packed, padded, and packed as transformers does it.
 
-The same Qwen2, the same 32 sequences of prompt and response, the same loss (the mean log-probability of a response token),
-one thread, one run. All ways must give the same gradient to 1e-5 before they are timed. The second table holds groups:
-responses to the same prompt, which is read once or with every response. CPU seconds, the least of alternating repeats.
-Needs transformers (pip install 'pmdkit[llm]').
+The same Qwen2, the same 32 sequences of prompt and response, the same loss (the mean log-probability of a response
+token), forward and backward, one thread, one run. All ways must give the same gradient to 1e-5 before they are timed.
+The second table holds groups: responses to the same prompt, which is read once or with every response. CPU seconds, the
+least of alternating repeats. Needs transformers (pip install 'pmdkit[llm]').
 """
 
 import copy

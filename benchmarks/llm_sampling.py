@@ -2,7 +2,8 @@
 
 A model with random weights does not end its responses, so lengths are drawn beforehand and imposed on both: at the
 place where a response is to end, and only there, its end token is certain. Ours returns log-probabilities too; the peer
-is not asked for them. Times are CPU seconds, the least of alternating repeats. Needs transformers (pip install 'pmdkit[llm]').
+is not asked for them. Times are CPU seconds, the least of alternating repeats. Needs transformers
+(pip install 'pmdkit[llm]').
 """
 
 import json

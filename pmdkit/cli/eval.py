@@ -1,9 +1,9 @@
-"""`pmdkit eval RUN`: avg@k, pass@k and maj@k of a trained policy, with intervals."""
+"""`pmdkit eval MODEL_OR_RUN`: avg@k, pass@k and maj@k of a trained policy, with intervals."""
 
 import json as to_json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -16,40 +16,94 @@ MEANING = {
 
 
 def eval(  # the verb's name
-    run: Path,
+    model_or_run: Path,
     /,
     *,
+    data: str | None = None,
     k: int = 32,
-    data: str = "held-out",
     problems: int | None = None,
     seed: int = 0,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    width: int | None = None,
+    device: str | None = None,
+    dtype: Literal["float32", "bfloat16"] | None = None,
+    out: Path | None = None,
+    resume: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Draw from the policy of a run and grade: avg@k, pass@k and maj@k with 95 % intervals.
+    """Draw from a trained policy and grade: avg@k, pass@k and maj@k with 95 % intervals.
 
-    The newest checkpoint is read; nothing in the run folder changes. Problems are those of the run's own evaluation:
-    held out from training, or all of them where there are few; on a bandit every context.
+    Of a run the newest checkpoint is taken; nothing in its folder changes. Bandit and toy runs are asked the problems
+    of their own evaluation: held out from training, or all of them where there are few; on a bandit every context.
+    Language models, from a run or not, leave every response with its verdict in --out.
 
     Args:
-        run: folder of a run of pmdkit bandit or pmdkit toy.
+        model_or_run: folder of a run, checkpoints/step-N of an LLM run, or a Hugging Face model (safetensors).
+        data: held-out, aime24, aime25, or FILE.jsonl, .json, .parquet. By default held-out, aime24 for a model.
         k: draws that count as one attempt.
-        data: the problems, held-out.
-        problems: how many at most; by default 256, and every context of a bandit.
+        problems: how many at most. By default as the run's own evaluation, and all of another set.
         seed: of the draws.
+        temperature: of a language model. By default the run's for its own problems, else 1.0 as in the paper; 0 greedy.
+        top_p: of a language model. By default the run's for its own problems, else 0.7 as in the paper.
+        width: tokens that a response may have, by default the run's, else 1024.
+        device: auto, cpu, cuda or cuda:1; by default the run's, else auto.
+        dtype: float32 or bfloat16; by default the run's, else float32.
+        out: new folder for responses and summary of a language model; by default the next number under runs/.
+        resume: go on with the evaluation in --out; problems that are done are not asked again.
         json: print one JSON value.
     """
+    from pmdkit.evaluation.subject import tier_of
+
+    tier = tier_of(model_or_run)
+    only = {
+        "temperature": temperature, "top-p": top_p, "width": width, "device": device, "dtype": dtype,
+        "out": out, "resume": resume or None,
+    }  # fmt: skip
+    if tier in ("bandit", "toy"):
+        refuse(tier, [name for name, value in only.items() if value is not None], data)
+        small(model_or_run, k, problems, seed, json)
+        return
+    from pmdkit.evaluation.subject import find
+    from pmdkit.llm.room import check_room
+
+    subject = find(model_or_run)
+    check_room()
+    from pmdkit.evaluation.asked import Asked
+    from pmdkit.evaluation.language import evaluate
+    from pmdkit.observe.console import watch
+
+    asked = Asked(data, k, problems, seed, temperature, top_p, width)
+    summary = evaluate(subject, asked, out, resume, watch(quiet=json), device, dtype)
+    if json:
+        print(to_json.dumps(summary))
+        return
+    from pmdkit.cli.eval_table import show
+
+    show(summary, MEANING)
+
+
+def refuse(tier: str, given: list[str], data: str | None) -> None:
+    """Options that mean nothing on a small tier are not ignored."""
+    from pmdkit.errors import UsageError
+    from pmdkit.nearest import unknown
+
+    if given:
+        raise UsageError(f"--{given[0]} is for language models, and this is a {tier} run; leave it out")
+    if data is not None and data not in DATA:
+        raise UsageError(unknown("data", data, DATA))
+
+
+def small(run: Path, k: int, problems: int | None, seed: int, json: bool) -> None:
+    """Evaluate a bandit or toy run."""
     from dataclasses import asdict
 
     import torch
 
-    from pmdkit.errors import UsageError
     from pmdkit.evaluation.drawing import draw, load
     from pmdkit.evaluation.statistics import evaluate
-    from pmdkit.nearest import unknown
     from pmdkit.randomness import generator
 
-    if data not in DATA:
-        raise UsageError(unknown("data", data, DATA))
     spec, setup, step, warnings = load(run)
     for warning in warnings:
         print(f"pmdkit: warning: {warning}", file=sys.stderr)
@@ -59,8 +113,8 @@ def eval(  # the verb's name
     count, given = draws.right.shape
     over = "draws" if draws.exhaustive else "problems"
     if json:
-        about = {"problems": count, "k": k, "draws": given, "interval_over": over, "step": step, "data": data}
-        print(to_json.dumps({name: asdict(e) for name, e in estimates.items()} | about))
+        about: dict[str, Any] = {"problems": count, "k": k, "draws": given, "interval_over": over, "step": step}
+        print(to_json.dumps({name: asdict(e) for name, e in estimates.items()} | about | {"data": DATA[0]}))
         return
     from rich import box
     from rich.console import Console

@@ -61,14 +61,20 @@ def draw(spec: Spec, setup: Setup, k: int, problems: int | None, seed: int) -> D
         problems: at most; by default 256, and every context of a bandit.
         seed: of the draws. The problems are those that the run itself is evaluated on.
     """
-    for name, value in (("k", k), ("problems", problems)):
-        if value is not None and value < 1:
-            raise UsageError(f"{name} is {value}; expected an integer >= 1")
-    if k > MOST_K:
-        raise UsageError(f"k is {k}; expected at most {MOST_K}, draws of one attempt")
+    check_counts(k=k, problems=problems)
     if spec.tier == "bandit":
         return bandit_draws(setup.task.bandit, setup, k, problems, seed)  # type: ignore[attr-defined]
     return token_draws(setup.task.problem, setup, k, problems or PROBLEMS, seed)  # type: ignore[attr-defined]
+
+
+def check_counts(**counts: int | None) -> None:
+    """Refuse numbers below 1, and more draws than anybody wants of one attempt."""
+    for name, value in counts.items():
+        if value is not None and value < 1:
+            raise UsageError(f"{name} is {value}; expected an integer >= 1")
+    k = counts["k"]
+    if k is not None and k > MOST_K:
+        raise UsageError(f"k is {k}; expected at most {MOST_K}, draws of one attempt")
 
 
 def bandit_draws(problem: Bandit, setup: Setup, k: int, problems: int | None, seed: int) -> Draws:

@@ -1,4 +1,4 @@
-"""Evaluation of a language model: k responses to each problem, graded, every one of them kept. Intervals are elsewhere."""
+"""Evaluation of a language model: k responses to each problem, graded, each of them kept. Intervals are elsewhere."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -17,7 +17,8 @@ from pmdkit.llm.task import Reader
 from pmdkit.observe import files
 from pmdkit.randomness import derive
 
-CHUNK = 2048  # responses between two writes
+ROWS = 2048  # responses between two writes, at most
+TOKENS = 2**20  # that they may have; about four times what is written at a time, so that few wait for the last one
 
 
 @dataclass(frozen=True)
@@ -61,22 +62,25 @@ class Evaluation:
     ) -> list[Answered]:
         """Every response, problem by problem.
 
+        Problems are asked in turns whose borders do not depend on what is done already: which rows are in a batch moves
+        their log-probabilities by rounding, and an interrupted evaluation ends on the responses of an undisturbed one.
+
         Args:
             engine: with the weights to evaluate.
             record: JSONL file that holds what is done and is continued: a line per response, a problem's k together.
             progress: told responses done, responses in all, and tokens so far.
         """
         done = read_record(record, self.k) if record is not None else {}
-        left = [problem for problem in self.problems if problem.id not in done]
-        per_turn = max(1, CHUNK // self.k)
-        tokens = 0
-        for start in range(0, len(left), per_turn):
-            some = left[start : start + per_turn]
-            before = (len(self.problems) - len(left) + start) * self.k
+        total, tokens = len(self.problems) * self.k, 0
+        for start in range(0, len(self.problems), self.per_turn):
+            some = [problem for problem in self.problems[start : start + self.per_turn] if problem.id not in done]
+            if not some:
+                continue
+            before = len(done) * self.k
 
-            def tell(written: int, ended: int, before: int = before) -> None:
+            def tell(written: int, ended: int, before: int = before, so_far: int = tokens) -> None:
                 if progress is not None:
-                    progress(before + ended, len(self.problems) * self.k, tokens + written)
+                    progress(before + ended, total, so_far + written)
 
             answers = self.ask(engine, some, tell)
             tokens += sum(answer.tokens for answer in answers)
@@ -85,6 +89,11 @@ class Evaluation:
             for answer in answers:
                 done.setdefault(answer.id, []).append(answer)
         return [answer for problem in self.problems for answer in done[problem.id]]
+
+    @property
+    def per_turn(self) -> int:
+        """Problems whose responses are drawn, graded and written together."""
+        return max(1, min(ROWS, TOKENS // self.sampling.width) // self.k)
 
     def ask(self, engine: Engine, problems: Sequence[Problem], tell: Callable[[int, int], None]) -> list[Answered]:
         """k responses to each of some problems."""
@@ -119,19 +128,24 @@ def said(answers: Sequence[Answered], k: int) -> NDArray[np.int64]:
     """[P, k] integers, equal where two responses to a problem give the same answer; none at all is an answer too."""
     table = []
     for start in range(0, len(answers), k):
-        texts = [answer_text(answer.verdict.extracted) for answer in answers[start : start + k]]
+        texts = [answer_text(answer) for answer in answers[start : start + k]]
         table.append([texts.index(text) for text in texts])
     return np.array(table, dtype=np.int64)
 
 
-def answer_text(extracted: str | None) -> str:
-    """An answer as majority votes compare it: integers by value, other text without spaces."""
-    from pmdkit.envs.math_answers.integer import number
+def answer_text(answer: Answered) -> str:
+    """An answer as majority votes compare it: integers by value, other text without spaces.
 
-    if extracted is None:
+    A grader of the user's own takes nothing out of a response: the whole of it is the answer.
+    """
+    from pmdkit.envs.math_answers.integer import number, strip
+
+    verdict = answer.verdict
+    text = answer.response if verdict.path == "own" else verdict.extracted
+    if text is None:
         return ""
-    value = number(extracted)
-    return "".join(extracted.split()) if value is None else str(value)
+    value = number(strip(text))
+    return "".join(text.split()) if value is None else str(value)
 
 
 def append(record: Path, answers: Sequence[Answered]) -> None:

@@ -1,5 +1,6 @@
 """Measure how many tokens a forward and backward pass may hold on this machine, by trying."""
 
+import os
 import resource
 import sys
 
@@ -15,14 +16,13 @@ from pmdkit.tables import LanguageModelTable, RolloutTable
 GIB = 2**30
 SHARE = 0.8  # of the memory that the update may take: the allocator fragments, and steps differ
 FIRST = 1024  # tokens
-MOST = 262_144
+PROMPT = 32  # tokens of a trial that are not scored; the fewer, the more the head has to do
 
 
 def fit(spec: Spec, objective: Objective) -> tuple[int, list[tuple[int, float]]]:
     """The largest token budget, a power of two, whose update fits beside weights, gradients and optimizer.
 
-    Memory grows by the same amount for each token, so the growth between two trials tells the rest; what is predicted
-    to fit is tried before it is believed.
+    Each budget is tried, twice the one before it, until one does not fit or a whole ministep does.
 
     Returns:
         Tokens, and the trials: tokens and GiB at their peak.
@@ -34,15 +34,11 @@ def fit(spec: Spec, objective: Objective) -> tuple[int, list[tuple[int, float]]]
     room = SHARE * capacity(model.device) - 8 * weights  # the moments of Adam come with the first step
     trials: list[tuple[int, float]] = []
     tokens = FIRST
-    while tokens <= MOST:
+    while not trials or trials[-1][0] < most_tokens(spec):
         peak = trial(model, tokens, spec)
         if peak is None or peak > room:
             break
         trials.append((tokens, peak / GIB))
-        if len(trials) > 1:
-            growth = (trials[-1][1] - trials[-2][1]) * GIB
-            if peak + 2 * growth > room:
-                break
         tokens *= 2
     if not trials:
         raise EnvironmentLacks(
@@ -52,10 +48,19 @@ def fit(spec: Spec, objective: Objective) -> tuple[int, list[tuple[int, float]]]
     return trials[-1][0], trials
 
 
+def most_tokens(spec: Spec) -> int:
+    """Tokens of a ministep at most: a larger budget changes nothing."""
+    assert spec.rollout is not None
+    assert spec.schedule.prompts is not None
+    assert spec.schedule.group is not None
+    prompts = -(-spec.schedule.prompts // spec.schedule.ministeps)
+    return prompts * (spec.rollout.max_prompt + spec.schedule.group * spec.rollout.width)
+
+
 def trial(model: torch.nn.Module, tokens: int, spec: Spec) -> int | None:
     """Bytes at the peak of one pass over that many tokens; None where they do not fit."""
     assert spec.rollout is not None
-    length = min(tokens, spec.rollout.width + 64)
+    length = min(tokens, spec.rollout.width + PROMPT)
     rows = max(1, tokens // length)
     vocabulary = int(model.get_input_embeddings().weight.shape[0])  # type: ignore[operator]
     chance = torch.Generator().manual_seed(0)
@@ -66,7 +71,7 @@ def trial(model: torch.nn.Module, tokens: int, spec: Spec) -> int | None:
     half = getattr(spec.model, "dtype", "float32") == "bfloat16"
     try:
         with torch.autocast("cuda" if cuda else "cpu", torch.bfloat16, enabled=half):
-            scores = response_logp(model, [row[:32] for row in text], [row[32:] for row in text])  # type: ignore[arg-type]
+            scores = response_logp(model, [row[:PROMPT] for row in text], [row[PROMPT:] for row in text])  # type: ignore[arg-type]
             scores.logp.sum().backward()
     except (torch.OutOfMemoryError, MemoryError):
         return None
@@ -82,6 +87,4 @@ def capacity(device: torch.device) -> int:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return int(free) + int(torch.cuda.memory_reserved(device))
-    import os
-
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

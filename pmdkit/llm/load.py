@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -39,7 +40,7 @@ def load(path: str, device: torch.device | str = "cpu") -> tuple[PreTrainedModel
             model = AutoModelForCausalLM.from_pretrained(
                 path, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
             )
-    except OSError as problem:
+    except (OSError, ValueError, SafetensorError) as problem:
         if folder.exists():
             raise UsageError(f"model.path {path} does not load: {first_line(problem)}") from problem
         raise EnvironmentLacks(

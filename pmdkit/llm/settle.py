@@ -19,7 +19,10 @@ def settle(spec: Spec, objective: Objective) -> Spec:
             "the folder of a model, or the starter to build"
         )
     if warm.pass_rate > 0 and model.path is not None:
-        raise UsageError("warm_start.pass_rate is set for a model from a folder; phase 0 teaches starter models only")
+        raise UsageError(
+            "warm_start.pass_rate is set for a model from a folder; phase 0 teaches starter "
+            "models only: --set warm_start.pass_rate=0"
+        )
     prompts = schedule.prompts or PROMPTS
     if schedule.ministeps > prompts:
         raise UsageError(

@@ -34,8 +34,8 @@ def check_engine(
 
     The contract: responses have the promised shapes and types, end at an end token or at the width, and carry the
     log-probabilities that `score` gives them; a row is a function of its prompt, its seed and the published weights;
-    and from `publish` on nothing stems from older weights. The engine has the given weights again when the suite is done,
-    under a version that is higher by 3.
+    and from `publish` on nothing stems from older weights. The engine has the given weights again when the suite is
+    done, under a version that is higher by 3.
 
     Args:
         engine: yours.

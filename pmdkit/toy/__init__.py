@@ -20,12 +20,12 @@ def setup(spec: "Spec", objective: "Objective") -> "Setup":
     from pmdkit.envs.tokens import TokenTask, make_tokens
     from pmdkit.loop import Schedule
     from pmdkit.objectives.traits import traits
+    from pmdkit.observe.meter import Meter
     from pmdkit.randomness import derive
     from pmdkit.session import Setup
     from pmdkit.toy.build import build_model
     from pmdkit.toy.evaluate import Evaluation
     from pmdkit.toy.learner import ToyLearner
-    from pmdkit.observe.meter import Meter
     from pmdkit.toy.warm_start import warm_start
 
     schedule, seed, warm = spec.schedule, spec.run.seed, spec.warm_start

@@ -172,5 +172,3 @@ def test_microbatches_hold_every_counted_row_once(budget, whole):
         cost = sum(len(responses[row]) for row in part) + sum(len(PROMPTS[group]) for group in groups)
         assert cost <= budget or len(groups) == 1
         assert cost <= budget or len(part) == (2 if whole else 1)
-
-

@@ -65,7 +65,9 @@ class Cache:
             pair = []
             for which in range(2):
                 # zeros and not whatever stood there: what the mask hides is multiplied by 0, and 0 times NaN is NaN
-                grown = one.new_zeros((rows, one.shape[1], room, one.shape[3]))
+                grown = one.new_empty((rows, one.shape[1], room, one.shape[3]))
+                grown[self.n :] = 0
+                grown[: self.n, :, self.room :] = 0
                 if layer in self.layers:
                     grown[: self.n, :, : self.room] = self.layers[layer][which][: self.n]
                 pair.append(grown)

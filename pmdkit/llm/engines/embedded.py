@@ -79,6 +79,8 @@ class EmbeddedEngine:
         with self.reading():
             batch = Batch(self, seeds, sampling, len(prompts) * group)
             while waiting or batch.rows:
+                if not batch.rows:
+                    batch.cache = Cache(batch.device)  # its slots have the room of prompts that are gone
                 some = take(waiting, batch, self.cache_tokens, sampling.width)
                 states = batch.read(some) if some else batch.step()
                 batch.write(states)

@@ -21,8 +21,8 @@ ENV = {"kind": "arithmetic"}
 WIDTH = 48  # tokens; the teacher's longest response has 27
 PROBLEMS = 256  # a standard error of 0.03 around a pass rate of 0.3
 TAUGHT: dict[str, dict[str, Any]] = {  # what was measured to be quick, by size
-    "starter": {"max_steps": 800, "look": 25, "batch": 32, "lr": 4e-3},
-    "starter-moe": {"max_steps": 800, "look": 25, "batch": 32, "lr": 4e-3},
+    "starter": {"max_steps": 800, "look": 25, "batch": 32, "lr": 3e-3},
+    "starter-moe": {"max_steps": 800, "look": 25, "batch": 32, "lr": 3e-3},
     "starter-100m": {"max_steps": 3000, "look": 50, "batch": 128, "lr": 3e-4},
 }
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from pmdkit.errors import UsageError
 
-MARGIN = 1.3  # the teacher is right this much more often than its pupil should be, so that the pupil gets there
+MARGIN = 1.5  # the teacher is right this much more often than its pupil should be, so that the pupil gets there
 STEPS = 0.7  # a pupil that never reasons, or always does, would have nothing to discover
 LOWEST, HIGHEST = 0.2, 0.5  # what this teacher can aim at; a pupil that should do worse stops earlier
 GUESSED = 0.2  # seldom enough that reinforcing right answers reinforces reasoning
