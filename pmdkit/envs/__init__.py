@@ -79,7 +79,11 @@ def load(name_or_path: str, tier: str | None = None) -> "Spec":
 
 
 def __getattr__(name: str) -> Any:
-    """Load on first use what needs torch or the rest of Gymnasium."""
+    """Load on first use what needs torch or the rest of Gymnasium, and the rooms of tier 3."""
+    if name in ("math", "math_answers"):
+        from importlib import import_module
+
+        return import_module(f"pmdkit.envs.{name}")
     if name not in LAZY:
         raise AttributeError(f"module 'pmdkit.envs' has no attribute '{name}'")
     from importlib import import_module

@@ -9,7 +9,7 @@ NAMED = {"zero-one": "{0, 1}", "plus-minus-one": "{-1, 1}"}
 
 
 def reward_scale(spec: "Spec") -> str:
-    """`{0, 1}`, `{-1, 1}` or `real`: a bandit knows its own, token tasks are graded 0 or 1, [reward] says it for LLMs."""
+    """`{0, 1}`, `{-1, 1}` or `real`: [reward] says it, a bandit knows its own, token tasks are graded 0 or 1."""
     if spec.reward is not None:
         return NAMED[spec.reward.scale]
     if spec.tier != "bandit":

@@ -120,7 +120,7 @@ class CausalLearner:
             self.stale = False
 
     def after_phase_0(self) -> None:
-        """The weights were moved by others: the engine needs them anew, and the reference policy is what they are now."""
+        """The weights were moved by others: the engine needs them anew, and the reference policy is them."""
         self.stale = True
         if self.reference is not None:
             weights.load(self.reference, weights.named(self.model))

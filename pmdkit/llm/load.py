@@ -79,7 +79,7 @@ def check_folder(folder: Path) -> None:
         raise UsageError(f"model.path {folder} holds {told}; expected model.safetensors: convert it where it came from")
     if not any((folder / name).is_file() for name in TOKENIZERS):
         raise UsageError(
-            f"model.path {folder} has no tokenizer ({', '.join(TOKENIZERS)}); copy the one that it was trained with there"
+            f"model.path {folder} has no tokenizer ({', '.join(TOKENIZERS)}); copy the one there that it was trained with"
         )
 
 

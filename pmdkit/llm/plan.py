@@ -1,4 +1,4 @@
-"""What a recipe comes to before anything starts: batch arithmetic, staleness, memory by phase, files. No weights are made."""
+"""What a recipe comes to before anything starts: batch arithmetic, staleness, memory by phase, files."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -116,11 +116,11 @@ def files(spec: Spec, weights: int) -> dict[str, str]:
     """What the run folder will hold, and how large."""
     assert spec.rollout is not None
     assert spec.evaluation is not None
-    checkpoint = 3 * FLOAT32 * weights / GIB
+    checkpoint, run = 3 * FLOAT32 * weights / GIB, spec.run
     table = {
         "config.json, env.json": "before the first step",
         "metrics.jsonl": f"a line per step, {spec.schedule.steps} in all",
-        "checkpoints/step-N/": f"{checkpoint:.2f} GiB each, {spec.run.keep} kept, every {spec.run.checkpoint_every} steps",
+        "checkpoints/step-N/": f"{checkpoint:.2f} GiB each, {run.keep} kept, every {run.checkpoint_every} steps",
         "evaluations/": "every response before the first and after the last update"
         + (f", and every {spec.evaluation.every} steps" if spec.evaluation.every else ""),
         "verdicts.jsonl": "verdicts that took a worker",

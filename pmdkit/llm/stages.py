@@ -9,6 +9,7 @@ from typing import Any
 
 from safetensors.torch import save
 
+from pmdkit.envs.math_answers import Item, audit
 from pmdkit.envs.math_answers.journal import Journal
 from pmdkit.errors import Diverged
 from pmdkit.learner import Learner, Rollouts
@@ -20,6 +21,8 @@ from pmdkit.objectives.vocabulary import Batch
 from pmdkit.observe import files
 from pmdkit.observe.folder import RunFolder
 from pmdkit.session import Display
+
+AUDITED = 200  # answers
 
 
 class Stages:
@@ -75,10 +78,24 @@ class Stages:
             found: dict[str, float | None] = json.loads(marker.read_text())["scores"]
             return found
         answers = self.draw(None if marker is None else marker.with_suffix(".jsonl"))
+        if step == 0:
+            self.audit(answers[:AUDITED])
         scores = self.scores(answers)
         if marker is not None:
             files.replace(marker, files.encode({"step": step, "scores": scores, "counts": counts(answers)}))
         return scores
+
+    def audit(self, answers: list[Answered]) -> None:
+        """Show what the verifier decides, for a person to look over before a long run."""
+        if self.folder is None or self.display is None:
+            return
+        golds = {problem.id: problem.answer for problem in self.evaluation.problems}
+        items = [Item(answer.response, golds[answer.id], not answer.ended) for answer in answers]
+        rows = audit(items, [answer.verdict for answer in answers])
+        files.replace(self.folder.path / "audit.json", files.encode(rows))
+        self.display.note(f"what the verifier decided on the first {len(items)} answers (audit.json):")
+        for row in rows:
+            self.display.note(f"  {row['count']:4d} {row['outcome']:8s} by {row['path']}: {shown(row['examples'][0])}")
 
     def finished(self) -> list[tuple[int, float]]:
         """Step and pass rate of the evaluations on disk, oldest first."""
@@ -177,6 +194,11 @@ def more_columns(task: MathTask, rollouts: Rollouts, groups: Groups) -> Mapping[
         "cut_off": sum(item.truncated for item in task.last.items),
         "skipped_groups": int((~groups.scored).sum()),
     }
+
+
+def shown(example: Mapping[str, str]) -> str:
+    """One example of the audit in a line."""
+    return f"said {example['said']!r} for {example['gold']!r}, {example['reason']}"
 
 
 def counts(answers: list[Answered]) -> dict[str, int]:

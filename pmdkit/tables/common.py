@@ -43,3 +43,5 @@ class RunTable(Strict):
     "Checkpoints kept."
     checkpoint_every: int = 1
     "Steps between checkpoints; the last step always writes one."
+    report_to: list[Literal["tensorboard", "wandb", "trackio"]] = []
+    "Also send metrics there; metrics.jsonl is always written."

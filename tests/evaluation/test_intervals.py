@@ -70,14 +70,15 @@ def test_over_draws_the_truth_is_inside(world, k):
 def test_over_problems_the_truth_is_inside(world):
     """30 problems drawn anew each time, 8 draws on each. Falls short by up to 2 % where one problem in ten has all."""
     generator, k = rng(2), 8
-    population = answers(WORLDS[world](generator, 20_000), generator)
-    wanted = truth(population, k, generator, draws=100)
+    population = answers(WORLDS[world](generator, 4000), generator)
+    wanted = truth(population, k, generator, draws=40)
     hits = dict.fromkeys(wanted, 0)
     for trial in range(TRIALS):
         p = population[generator.integers(len(population), size=30)]
         found = measure(draw(p, k, generator), rng(trial))
         for name, value in wanted.items():
-            hits[name] += found[name].over_problems.low <= value <= found[name].over_problems.high
+            over = found[name].over_problems
+            hits[name] += over.low - 0.005 <= value <= over.high + 0.005  # the simulated truth's own error
     for name, count in hits.items():
         assert count / TRIALS >= 0.95 - SLACK - 0.02, (name, count / TRIALS)
 
@@ -150,7 +151,7 @@ def test_the_wider_one_is_told_and_named():
     assert found.interval_over == "problems"
     assert (found.low, found.high) == (found.over_problems.low, found.over_problems.high)
     assert found.over_draws.width < found.over_problems.width / 5
-    equal = np.tile([1.0, 0.0], (30, 1))
-    found = measure(Draws(equal, equal.astype(int)), rng())["avg_at_k"]
+    even = (np.arange(32) < 16 + np.array([1, -1] * 15)[:, None]).astype(float)
+    found = measure(Draws(even, even.astype(int)), rng())["avg_at_k"]
     assert found.interval_over == "draws"
     assert (found.low, found.high) == (found.over_draws.low, found.over_draws.high)

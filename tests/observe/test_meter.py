@@ -11,9 +11,9 @@ from pmdkit.envs.tokens import TokenTask, make_tokens
 from pmdkit.loop import Schedule, run
 from pmdkit.objectives import OBJECTIVES
 from pmdkit.observe import gauge
+from pmdkit.observe.meter import Meter
 from pmdkit.observe.metrics import KEYS
 from pmdkit.toy.learner import ToyLearner
-from pmdkit.observe.meter import Meter
 from pmdkit.toy.model import ModelConfig, Transformer
 
 SUM = {"kind": "modular-sum", "modulus": 3}

@@ -1,4 +1,4 @@
-"""A problem with a checkable answer, and a numbered collection of them. Reading, generating and encoding are elsewhere."""
+"""A problem with a checkable answer, and a numbered collection of them. Reading and generating are elsewhere."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
