@@ -66,7 +66,7 @@ class Spec(Strict):
         for section in ("env", "objective"):
             if section not in tables:
                 raise UsageError(f"{origin} has no [{section}] table; expected one")
-        checked = {
+        checked: dict[str, Any] = {
             section: tables[section] if model is None else check_table(section, model, tables.get(section, {}))
             for section, model in known.items()
         }

@@ -110,7 +110,8 @@ def engine_model(model: PreTrainedModel, table: LanguageModelTable) -> PreTraine
     """What the embedded engine runs: the trainer's own weights in float32, a copy in bfloat16."""
     if table.dtype == "float32":
         return model
-    return deepcopy(model).to(torch.bfloat16).requires_grad_(False)
+    copy: PreTrainedModel = deepcopy(model).requires_grad_(False)
+    return copy.to(dtype=torch.bfloat16)  # type: ignore[return-value]
 
 
 def make_engine(table: RolloutTable, model: PreTrainedModel, ends: Sequence[int]) -> Engine:

@@ -57,7 +57,7 @@ def ready(model: PreTrainedModel, device: torch.device | str = "cpu", checkpoint
     if checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
     model.train(checkpointing)  # transformers recomputes in training mode only; packed attention refuses dropout
-    return model.to(device)  # type: ignore[arg-type, return-value]
+    return model.to(device)  # type: ignore[arg-type]
 
 
 def check_folder(folder: Path) -> None:
@@ -79,7 +79,7 @@ def check_folder(folder: Path) -> None:
         raise UsageError(f"model.path {folder} holds {told}; expected model.safetensors: convert it where it came from")
     if not any((folder / name).is_file() for name in TOKENIZERS):
         raise UsageError(
-            f"model.path {folder} has no tokenizer ({', '.join(TOKENIZERS)}); copy the one there that it was trained with"
+            f"model.path {folder} has no tokenizer ({', '.join(TOKENIZERS)}); copy the one it was trained with"
         )
 
 

@@ -182,7 +182,7 @@ class Stages:
         files.replace(path, save({name: tensor.contiguous() for name, tensor in tensors.items()}))
 
 
-def more_columns(task: MathTask, rollouts: Rollouts, groups: Groups) -> Mapping[str, Any]:
+def more_columns(task: MathTask, rollouts: Rollouts, groups: Groups) -> dict[str, Any]:
     """Columns of metrics.jsonl that only this tier has."""
     assert task.last is not None
     tokens = int(rollouts.mask.sum())

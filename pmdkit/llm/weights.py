@@ -37,5 +37,5 @@ def load(model: PreTrainedModel, found: Mapping[str, Tensor]) -> None:
 
 def finite(model: PreTrainedModel) -> bool:
     """Whether every weight is a number. One pass: a norm is finite exactly if all of its terms are."""
-    norms = torch._foreach_norm([weight.detach() for weight in model.parameters()], torch.inf)  # type: ignore[attr-defined]
+    norms = torch._foreach_norm([weight.detach() for weight in model.parameters()], torch.inf)
     return bool(torch.isfinite(torch.stack([norm.float() for norm in norms])).all())

@@ -23,13 +23,14 @@ def setup(spec: "Spec", objective: "Objective") -> "Setup":
     from pmdkit.observe.meter import Meter
     from pmdkit.randomness import derive
     from pmdkit.session import Setup
+    from pmdkit.tables import ModelTable
     from pmdkit.toy.build import build_model
     from pmdkit.toy.evaluate import Evaluation
     from pmdkit.toy.learner import ToyLearner
     from pmdkit.toy.warm_start import warm_start
 
     schedule, seed, warm = spec.schedule, spec.run.seed, spec.warm_start
-    assert spec.model is not None
+    assert isinstance(spec.model, ModelTable)
     assert warm is not None
     problem = make_tokens(spec.env)
     task = TokenTask(problem, schedule.prompts or 128, seed)
@@ -68,10 +69,11 @@ def resolve(spec: "Spec", objective: "Objective") -> "Spec":
     from pmdkit.envs.tokens import make_tokens
     from pmdkit.errors import UsageError
     from pmdkit.objectives.traits import traits
+    from pmdkit.tables import ModelTable
 
     schedule = spec.schedule
     problem = make_tokens(spec.env)
-    assert spec.model is not None
+    assert isinstance(spec.model, ModelTable)
     if spec.model.path is None and spec.model.dimension % (2 * spec.model.heads):
         raise UsageError(
             f"model.dimension is {spec.model.dimension} with {spec.model.heads} heads; expected a multiple of "
