@@ -49,7 +49,7 @@ bench: .venv/installed-dev
 .venv/installed: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) torch
-	$(PIP) -e .
+	$(PIP) -e '.[llm]'
 	touch $@
 
 .venv/installed-dev: .venv/installed

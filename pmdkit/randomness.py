@@ -26,7 +26,7 @@ def uniforms(seeds: NDArray[np.uint64], position: int | NDArray[np.integer]) -> 
     place = np.asarray(position).astype(np.uint64)
     with np.errstate(over="ignore"):  # arithmetic modulo 2^64 is meant
         hashed = mixed(mixed(seeds.astype(np.uint64)) + (place + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15))
-    return (hashed >> np.uint64(11)) * 2.0**-53
+    return (hashed >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -31,3 +31,11 @@ def test_scores_are_thirty_problems_of_thirty_two_draws():
     for scores in (*GRPO.values(), *PMD_MEAN.values()):
         for score in scores:
             assert abs(round(score / 100 * 960) / 960 * 100 - score) < 0.005 + 1e-9
+
+
+def test_495_steps_are_15_epochs_of_17_thousand_problems():
+    """Text of the experiments: 512 prompts per step, 495 steps, 15 epochs; whole batches only."""
+    sizes = [size for size in range(16_000, 18_000) if 15 * (size // 512) == 495]
+    assert (sizes[0], sizes[-1]) == (16_896, 17_407)
+    assert 495 * 512 / sizes[0] == pytest.approx(15.0)
+    assert 495 * 512 / sizes[-1] == pytest.approx(14.56, abs=0.01)

@@ -10,7 +10,7 @@ from pmdkit.errors import PmdkitError
 from pmdkit.version import __version__
 
 VERBS = {
-    "tour": "Start here: one objective through the tiers, then a picture (seconds).",
+    "tour": "Start here: one objective through the three tiers, then a picture (two minutes).",
     "bandit": "Tier 1: solve a contextual bandit exactly, by regression, or from draws.",
     "toy": "Tier 2: train a small transformer on a token task.",
     "llm": "Tier 3: train a language model on problems with checkable answers.",

@@ -1,4 +1,4 @@
-"""`pmdkit tour`: one objective through the tiers that exist, then a picture and a few sentences."""
+"""`pmdkit tour`: one objective through the three tiers, then a picture and a few sentences."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,14 +12,16 @@ WAYS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("full expectation", "bandit", "pass-rates", {"steps": 10, "update": "regression"}),
     ("from draws", "bandit", "pass-rates", {"steps": 300, "group": 16}),
     ("small transformer", "toy", "modular-sum", {"steps": 100}),
+    ("language model", "llm", "starter", {"steps": 30}),
 )
 
 
 def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = None, seed: int = 0) -> None:
-    """Take one objective through the tiers that exist: a table three ways, then a small transformer.
+    """Take one objective through three tiers: a table three ways, a small transformer, a language model. Two minutes.
 
     The table is made of real pass rates: 64 competition problems, each as hard as it was for a 1.5B model. The
-    transformer learns to add two numbers modulo 10 from rewards alone.
+    transformer learns to add two numbers modulo 10 from rewards alone. The language model is a tiny Qwen2 that is built
+    and taught on the spot, then trained on sums told as stories with a real verifier.
 
     Args:
         objective: pmd-mean or pmd-part, whose exact solution is known.
@@ -42,6 +44,9 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
         raise UsageError(
             f"objective is '{objective}'; the tour takes pmd-mean or pmd-part: use pmdkit bandit for others"
         )
+    from pmdkit.llm.room import check_room
+
+    check_room()
     options = {"objective.tau": tau}
     for _, backend, env, _ in WAYS:
         plan(backend, env, {"objective.name": objective, **options, "run.seed": seed})
@@ -63,15 +68,15 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
     for sentence in summary(runs):
         console.print(sentence, soft_wrap=True)
     console.print(
-        "\nNext: pmdkit bandit needle --tau 0.5   pmdkit toy parity   pmdkit tour --objective pmd-part   "
-        "pmdkit theory --p 0.01   pmdkit figures   lesson 101: make notebooks",
+        "\nNext: pmdkit bandit needle --tau 0.5   pmdkit toy parity   pmdkit llm starter   pmdkit theory --p 0.01   "
+        "pmdkit figures   lesson 101: make notebooks",
         soft_wrap=True,
     )
 
 
 def summary(runs: "dict[str, Run]") -> list[str]:
     """A few sentences in plain words; every number is read from the runs."""
-    exact, fitted, drawn, taught = (runs[name] for name, *_ in WAYS)
+    exact, fitted, drawn, taught, spoken = (runs[name] for name, *_ in WAYS)
     first = exact.metrics[0]["gauge"]
     hard, easy = first[0], first[-2]
     agree = max(
@@ -99,9 +104,13 @@ def summary(runs: "dict[str, Run]") -> list[str]:
         f"4. The same object teaches a transformer of {parameters(taught):,} weights to add modulo 10: pass rate "
         f"{taught.summary['pass_rate_first']:.2f} to {taught.summary['pass_rate_last']:.2f} in "
         f"{taught.summary['seconds']:.1f} seconds, from {taught.summary['tokens']:,} drawn tokens.",
+        f"5. And a Qwen2 of {parameters(spoken):,} weights to reason in words: held-out pass rate "
+        f"{spoken.summary['pass_rate_first']:.2f} to {spoken.summary['pass_rate_last']:.2f} in "
+        f"{spoken.summary['seconds']:.0f} seconds, answers growing from {spoken.metrics[0]['response_length']:.0f} to "
+        f"{spoken.metrics[-1]['response_length']:.0f} tokens. Read them: {spoken.folder.rollouts}",
     ]
 
 
 def parameters(run: "Run") -> int:
-    """Number of weights of a toy run's model."""
+    """Number of weights of a run's model."""
     return sum(weight.numel() for weight in run.policy.parameters())

@@ -21,20 +21,21 @@ LOOKS = {
     "from draws": (VERMILLION, "-.", "^", 5),
 }
 TRANSFORMER = "small transformer"
+LANGUAGE_MODEL = "language model"
 
 
 def draw(runs: Mapping[str, "Run"], method: str, tau: float) -> Drawing:
-    """Pass rates of tier 1, first-step log-ratios beside the theory, and the pass rate of tier 2.
+    """Pass rates of tier 1, first-step log-ratios beside the theory, and the pass rates of tiers 2 and 3.
 
     Args:
-        runs: keys of LOOKS to bandit runs of one environment, TRANSFORMER to a toy run.
+        runs: keys of LOOKS to bandit runs of one environment, TRANSFORMER to a toy run, LANGUAGE_MODEL to an LLM run.
         method: "pmd-mean" or "pmd-part", whose curve is the prediction.
         tau: temperature on rewards {0, 1}.
     """
     data: dict[str, np.ndarray] = {}
     with style():
-        figure = Figure(figsize=(12.0, 3.8))
-        left, middle, right = figure.subplots(1, 3)
+        figure = Figure(figsize=(10.0, 7.2))
+        (left, middle), (right, last) = figure.subplots(2, 2)
         curves(left, {name: runs[name] for name in LOOKS}, data)
         left.set(xscale="log", xlabel="rollout batch", ylabel="pass rate, mean over problems")
         left.set_title("Tier 1: a table, three ways")
@@ -42,19 +43,24 @@ def draw(runs: Mapping[str, "Run"], method: str, tau: float) -> Drawing:
         first_steps(middle, {name: runs[name] for name in LOOKS}, method, tau, data)
         middle.set_title(f"One step, {say_tau(tau)}")
         middle.legend(loc="lower left", fontsize=7)
-        curves(right, {TRANSFORMER: runs[TRANSFORMER]}, data)
-        right.set(xlabel="rollout batch", ylabel="pass rate")
-        right.set_title(f"Tier 2: a small transformer, {runs[TRANSFORMER].spec.name}")
+        for ax, name, title in (
+            (right, TRANSFORMER, "Tier 2: a small transformer"),
+            (last, LANGUAGE_MODEL, "Tier 3: a language model"),
+        ):
+            curves(ax, {name: runs[name]}, data)
+            ax.set(xlabel="rollout batch", ylabel="pass rate")
+            ax.set_title(f"{title}, {runs[name].spec.name}")
     sentence = (
-        "Left: the exact update needs a few batches, draws need many. Middle: a step pushes wrong answers down hard "
-        "only where the pass rate is high; one small step from draws covers little of that way. Right: the same "
-        "objective object teaches a transformer from rewards alone."
+        "Top left: the exact update needs a few batches, draws need many. Top right: a step pushes wrong answers down "
+        "hard only where the pass rate is high; one small step from draws covers little of that way. Below: the same "
+        "objective object teaches a small transformer, and a Qwen2 of transformers that answers in words, from rewards "
+        "alone."
     )
     alt = (
-        "Left, mean pass rate against rollout batch for the exact update, Newton on the full expectation and draws. "
-        "Middle, log-ratio of right and wrong responses after the first step against the pass rate before it: points "
-        "of the exact update and of Newton lie on the theory's curves, points from draws are near zero. Right, pass "
-        "rate of a small transformer against rollout batch."
+        "Top left, mean pass rate against rollout batch for the exact update, Newton on the full expectation and draws. "
+        "Top right, log-ratio of right and wrong responses after the first step against the pass rate before it: points "
+        "of the exact update and of Newton lie on the theory's curves, points from draws are near zero. Below, pass "
+        "rate of a small transformer and of a language model against rollout batch."
     )
     return Drawing(figure, alt, sentence, data)
 

@@ -110,8 +110,10 @@ def engine_model(model: PreTrainedModel, table: LanguageModelTable) -> PreTraine
     """What the embedded engine runs: the trainer's own weights in float32, a copy in bfloat16."""
     if table.dtype == "float32":
         return model
-    copy: PreTrainedModel = deepcopy(model).requires_grad_(False)
-    return copy.to(dtype=torch.bfloat16)  # type: ignore[return-value]
+    copy = deepcopy(model).requires_grad_(False)
+    for weight in copy.parameters():
+        weight.data = weight.data.to(torch.bfloat16)
+    return copy
 
 
 def make_engine(table: RolloutTable, model: PreTrainedModel, ends: Sequence[int]) -> Engine:

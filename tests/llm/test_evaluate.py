@@ -1,0 +1,153 @@
+"""Evaluation of a language model: every response kept, none drawn twice, and votes that know what an answer is."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from pmdkit.envs.math.problem import Problem
+from pmdkit.envs.math_answers import Grader, Verdict
+from pmdkit.llm import evaluate
+from pmdkit.llm.engines.protocol import Responses, Sampling
+from pmdkit.llm.evaluate import Answered, Evaluation, draws_of, read_record
+from pmdkit.randomness import derive
+
+
+class Parrot:
+    """Answers each prompt by a function of its seeds, one character per token; remembers what it was asked."""
+
+    version = 0
+
+    def __init__(self):
+        self.asked = []
+
+    def generate(self, prompts, group, seeds, sampling, progress=None):
+        assert len(seeds) == len(prompts) * group
+        self.asked.append([bytes(prompt).decode() for prompt in prompts])
+        texts = [f"Answer: {seed % 3}\0" for seed in seeds.tolist()]
+        tokens = torch.tensor([list(text.encode()) for text in texts])
+        if progress is not None:
+            progress(tokens.numel(), len(texts))
+        return Responses(
+            tokens, torch.zeros(tokens.shape), torch.ones(tokens.shape, dtype=torch.bool), tokens[:, -1] == 0, 0
+        )
+
+
+def make(count=5, k=4, grader=None, seed=7):
+    problems = [Problem(f"p-{n}", f"what is {n}?", str(n % 3)) for n in range(count)]
+    return Evaluation(
+        name="numbers",
+        problems=problems,
+        encode=lambda text: list(text.encode()),
+        read=lambda tokens: bytes(token for token in tokens if token).decode(),
+        grader=grader or Grader(),
+        k=k,
+        sampling=Sampling(16),
+        seed=seed,
+    )
+
+
+@pytest.fixture
+def small_turns(monkeypatch):
+    monkeypatch.setattr(evaluate, "ROWS", 8)  # two problems of four responses
+
+
+def test_every_response_is_that_of_its_own_seed():
+    """A response depends on (seed, problem, k), not on the others; verdicts stand with their responses."""
+    evaluation = make()
+    answers = evaluation(Parrot())
+    for n, answer in enumerate(answers):
+        digit = derive(7, f"p-{n // 4}", n % 4) % 3
+        assert (answer.id, answer.k, answer.response) == (f"p-{n // 4}", n % 4, f"Answer: {digit}")
+        assert answer.verdict.correct is (digit == n // 4 % 3)
+        assert (answer.ended, answer.tokens) == (True, len("Answer: 1") + 1)
+    one = make()
+    assert Evaluation(**{**vars(one), "problems": one.problems[3:4]})(Parrot()) == answers[12:16]
+
+
+def test_the_record_is_continued_and_nothing_is_asked_twice(tmp_path, small_turns):
+    whole = make()(Parrot(), tmp_path / "whole.jsonl")
+    engine = Parrot()
+    lines = (tmp_path / "whole.jsonl").read_bytes().splitlines(keepends=True)
+    assert len(lines) == 20
+    for kept, asked in (
+        (lines[:8], [["what is 2?", "what is 3?"], ["what is 4?"]]),
+        ([*lines[:12], lines[12][:30]], [["what is 3?"], ["what is 4?"]]),  # torn in the middle of a line
+        (lines[:10], [["what is 2?", "what is 3?"], ["what is 4?"]]),  # a problem's half counts as nothing
+        (lines, []),
+    ):
+        engine.asked.clear()
+        record = tmp_path / "record.jsonl"
+        record.write_bytes(b"".join(kept))
+        assert make()(engine, record) == whole
+        assert engine.asked == asked
+        assert record.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+def test_turns_do_not_move_with_what_is_done(tmp_path, small_turns):
+    """After a turn the next one begins where it would have begun: the same rows meet in a batch."""
+    whole = Parrot()
+    make(7)(whole)
+    record = tmp_path / "record.jsonl"
+    make(7)(Parrot(), record)
+    record.write_bytes(b"".join(record.read_bytes().splitlines(keepends=True)[: 2 * 8]))
+    engine = Parrot()
+    make(7)(engine, record)
+    assert engine.asked == whole.asked[2:]
+
+
+@pytest.mark.parametrize(
+    ("width", "k", "turn"), [(48, 32, 64), (1024, 32, 32), (8192, 32, 4), (2**21, 32, 1), (1, 1, 2048)]
+)
+def test_long_responses_are_written_in_small_turns(width, k, turn):
+    """Hours of drawing do not hang on one write: a turn has at most 2^20 tokens, and at least one problem."""
+    evaluation = Evaluation(**{**vars(make(k=k)), "sampling": Sampling(width)})
+    assert evaluation.per_turn == turn
+
+
+def test_progress_counts_what_was_done_before(tmp_path, small_turns):
+    record = tmp_path / "record.jsonl"
+    make()(Parrot(), record)
+    record.write_bytes(b"".join(record.read_bytes().splitlines(keepends=True)[:8]))
+    told = []
+    make()(Parrot(), record, lambda *counts: told.append(counts))
+    assert [(done, total) for done, total, _ in told] == [(16, 20), (20, 20)]
+    assert told[-1][2] == 12 * 10
+
+
+def test_a_record_of_another_k_is_not_continued(tmp_path):
+    make(k=4)(Parrot(), tmp_path / "record.jsonl")
+    assert read_record(tmp_path / "record.jsonl", 8) == {}
+
+
+def answered(*verdicts):
+    return [Answered("p", n, f"response {n % 2}", True, 3, verdict) for n, verdict in enumerate(verdicts)]
+
+
+def test_no_verdict_is_not_right_and_no_answer_is_an_answer():
+    right, wrong = Verdict(True, "7", "integer", "", 1.0), Verdict(False, "8", "integer", "", 0.0)
+    silent, lost = Verdict(False, None, "none", "", 0.0), Verdict(None, "9", "timeout", "")
+    draws = draws_of(answered(right, wrong, silent, lost, silent, right), 6)
+    assert draws.right.tolist() == [[1, 0, 0, 0, 0, 1]]
+    assert draws.answer.tolist() == [[0, 1, 2, 3, 2, 0]]
+
+
+def test_integers_vote_together_whatever_they_wear():
+    """Votes are counted by value where there is one, and by text without spaces elsewhere."""
+    texts = ["18", "+18", "$018$", "1 8x", "18x", "\\frac{36}{2}", "x"]
+    draws = draws_of(answered(*(Verdict(False, text, "integer", "", 0.0) for text in texts)), 7)
+    assert draws.answer[0].tolist() == [0, 0, 0, 3, 3, 0, 6]
+
+
+def test_an_own_grader_votes_by_the_whole_response():
+    """It takes nothing out of a response, so that two different ones are two answers."""
+    own = Verdict(True, None, "own", "graded 1", 1.0)
+    assert np.array_equal(draws_of(answered(own, own, own), 3).answer, [[0, 1, 0]])
+
+
+def test_lines_are_json_that_comes_back(tmp_path):
+    answers = make(2)(Parrot(), tmp_path / "record.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "record.jsonl").open()]
+    assert set(rows[0]) == {"id", "k", "response", "ended", "tokens", "verdict"}
+    assert [answer for some in read_record(tmp_path / "record.jsonl", 4).values() for answer in some] == answers
