@@ -28,8 +28,8 @@ from pmdkit.objectives.vocabulary import Batch
 from pmdkit.randomness import derive
 from pmdkit.tables import ScheduleTable, UpdateTable
 
-Report = Callable[[str, float, float, str], None]
-"what, done, total, detail: as Display.work takes it."
+Report = Callable[[str, float, float, int], None]
+"What goes on, how much of it is done, how much there is, tokens written so far."
 
 
 class CausalLearner:
@@ -70,7 +70,7 @@ class CausalLearner:
         self.bfloat16 = bfloat16
         self.optimizer = make_optimizer(model, schedule, update)
         self.reference = deepcopy(model).requires_grad_(False) if reference else None
-        self.report: Report = lambda what, done, total, detail: None
+        self.report: Report = lambda what, done, total, tokens: None
         self.stale = True  # the engine has not been given these weights yet
         self.last: tuple[Rollouts, Batch] | None = None  # what the last update saw, for whoever asks why it diverged
 
@@ -88,9 +88,9 @@ class CausalLearner:
                 group,
                 row_seeds(prompts, group, seed),
                 self.sampling,
-                lambda tokens, ended: self.report("rollout", ended, rows, f"{tokens:,} tokens"),
+                lambda tokens, ended: self.report("rollout", ended, rows, tokens),
             )
-        self.report("rollout", rows, rows, f"{int(drawn.mask.sum()):,} tokens")
+        self.report("rollout", rows, rows, int(drawn.mask.sum()))
         if drawn.version != self.version:
             raise ComponentDied(
                 f"the engine answered with weights of version {drawn.version}; expected {self.version}: "
@@ -165,14 +165,14 @@ class CausalLearner:
             loss = 0.0
             with memory_of("update", "update.token_budget"):
                 for done, rows in enumerate(plan):
-                    self.report("update", done, len(plan), "")
+                    self.report("update", done, len(plan), 0)
                     logp = self.some_logp(self.model, prompts, responses, rows, batch.mask.shape[1])
                     part = total(objective, replace(batch[torch.tensor(rows)], logp=logp))
                     part.backward()
                     loss += part.item()
             norm = self.step(loss)
             report = report or {"loss": loss, "grad_norm": norm}
-        self.report("update", len(plan), len(plan), "")
+        self.report("update", len(plan), len(plan), 0)
         self.stale = True
         return report
 

@@ -115,7 +115,7 @@ class Stages:
         return self.evaluation(
             self.learner.engine,
             record,
-            lambda done, total, tokens: clock.work("evaluation", done, total, f"{tokens:,} tokens"),
+            lambda done, total, tokens: clock.work("evaluation", done, total, tokens),
         )
 
     def scores(self, answers: list[Answered]) -> dict[str, float | None]:
@@ -213,21 +213,28 @@ def counts(answers: list[Answered]) -> dict[str, int]:
 
 
 class Clock:
-    """Adds the time left to what a display is told."""
+    """Tells a display how fast a phase is and how long it will take.
+
+    Args:
+        display: told; nobody where it is None.
+    """
 
     def __init__(self, display: Display | None) -> None:
         self.display = display
         self.what = ""
         self.began = 0.0
 
-    def work(self, what: str, done: float, total: float, detail: str) -> None:
-        """As Display.work, the seconds left appended."""
+    def work(self, what: str, done: float, total: float, tokens: int) -> None:
+        """So much of a phase is done, with so many tokens written."""
         if self.display is None:
             return
         now = time.monotonic()
-        if what != self.what or done == 0:
+        if what != self.what or done == 0 == tokens:
             self.what, self.began = what, now
+        spent = now - self.began
+        words = []
+        if tokens and spent > 0.1:
+            words.append(f"{tokens:,} tokens, {tokens / spent:,.0f} per second")
         if 0 < done < total:
-            left = (now - self.began) * (total - done) / done
-            detail = ", ".join([detail] * bool(detail) + [f"{left:.0f} s left"])
-        self.display.work(what, done, total, detail)
+            words.append(f"{spent * (total - done) / done:.0f} s left")
+        self.display.work(what, done, total, ", ".join(words))
