@@ -7,11 +7,13 @@ from cyclopts import Parameter
 
 TIERS = {
     "bandit": ("torch", "numpy", "scipy", "gymnasium", "safetensors"),
+    "llm": ("transformers", "tokenizers", "accelerate", "math-verify", "pyarrow"),
     "course": ("jupyterlab", "ipykernel", "jupytext"),
     "docs": ("mkdocs", "mkdocs-material", "mkdocstrings"),
 }
 REMEDY = {
     "bandit": "pip install -c constraints.txt -e .",
+    "llm": "pip install -c constraints.txt -e '.[llm]'",
     "course": "pip install -c constraints.txt -e '.[course]'",
     "docs": "pip install -c constraints.txt -e '.[docs]'",
 }

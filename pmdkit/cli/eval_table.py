@@ -11,12 +11,12 @@ def show(summary: dict[str, Any], meaning: dict[str, tuple[str, str]]) -> None:
     """Print a summary of `pmdkit.evaluation.language`. `meaning`: name to its short and its long form."""
     k = summary["k"]
     table = Table(box=box.SIMPLE, pad_edge=False)
-    for title in ("", "value", "95 % over draws", "95 % over problems", "meaning"):
-        table.add_column(title, justify="left" if title in ("", "meaning") else "right")
-    for name, (short, long) in meaning.items():
+    for title in ("", "value", "95 % over draws", "95 % over problems"):
+        table.add_column(title, justify="right" if title else "left")
+    for name, (short, _) in meaning.items():
         share = summary[name]
         spans = (f"{share[over]['low']:.4f} to {share[over]['high']:.4f}" for over in ("over_draws", "over_problems"))
-        table.add_row(short.format(k=k), f"{share['value']:.4f}", *spans, long.format(k=k))
+        table.add_row(short.format(k=k), f"{share['value']:.4f}", *spans)
     console = Console(highlight=False)
     step = "" if summary["step"] is None else f", step {summary['step']}"
     console.print(f"[bold]{summary['model']}[/bold]{step}, {summary['data']}")
@@ -33,6 +33,8 @@ def show(summary: dict[str, Any], meaning: dict[str, tuple[str, str]]) -> None:
         f"{summary['unscored']:,} without a verdict; none of these counts as right",
         soft_wrap=True,
     )
+    told = (f"{short}, {long}".format(k=k) for short, long in meaning.values())
+    console.print("; ".join(told), soft_wrap=True)
     console.print(
         "Over draws: these problems asked again. Over problems: others of their kind, of which these are a sample",
         soft_wrap=True,

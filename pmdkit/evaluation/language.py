@@ -126,14 +126,21 @@ def make_evaluation(
 
 
 def check_context(evaluation: Evaluation, config: Any) -> None:
-    """Before anything is drawn: the longest prompt and its response fit into the model."""
+    """Before anything is drawn: every prompt can be written, and the longest one and its response fit into the model."""
+    longest = 0
+    for problem in evaluation.problems:
+        try:
+            longest = max(longest, len(evaluation.encode(problem.problem)))
+        except UsageError as reason:
+            raise UsageError(f"problem '{problem.id}': {reason}") from reason
     context = getattr(config, "max_position_embeddings", None)
-    longest = max(len(evaluation.encode(problem.problem)) for problem in evaluation.problems)
-    if context is not None and longest + evaluation.sampling.width > context:
+    width = evaluation.sampling.width
+    if context is not None and longest + width > context:
+        room = context - longest
+        remedy = f"give --width {room} or less" if room > 0 else "leave such problems out"
         raise UsageError(
-            f"the longest prompt has {longest} tokens and the model a context of {context}, which leaves no room for "
-            f"responses of {evaluation.sampling.width} tokens; give --width {max(1, context - longest)} or less, or "
-            "leave the problem out"
+            f"the longest prompt has {longest} tokens, and the model's context of {context} has no room for a response "
+            f"of {width} after it; {remedy}"
         )
 
 

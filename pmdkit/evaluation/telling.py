@@ -20,7 +20,7 @@ class Pace:
         if self.before is None:
             self.before = done
         seconds = time.monotonic() - self.began
-        parts = [f"{tokens:,} tokens, {tokens / seconds:,.0f} per second" if seconds else f"{tokens:,} tokens"]
+        parts = [f"{tokens:,} tokens, {tokens / seconds:,.0f}/s" if seconds else f"{tokens:,} tokens"]
         if self.before < done < total:
             parts.append(f"{seconds * (total - done) / (done - self.before):.0f} s left")
         self.display.work("evaluation", done, total, ", ".join(parts))

@@ -19,10 +19,11 @@ from pmdkit.errors import ComponentDied, Diverged, ResumeRefused, UsageError
 from pmdkit.learner import Rollouts
 from pmdkit.llm import weights
 from pmdkit.llm.engines.protocol import Engine, Sampling, Tokens
+from pmdkit.llm.fused import fused_total
 from pmdkit.llm.memory import memory_of
 from pmdkit.llm.microbatches import microbatches
 from pmdkit.llm.scoring import response_logp, to_rows
-from pmdkit.objectives import Objective, total
+from pmdkit.objectives import Objective, coefficient, total
 from pmdkit.objectives.traits import traits
 from pmdkit.objectives.vocabulary import Batch
 from pmdkit.randomness import derive
@@ -147,6 +148,17 @@ class CausalLearner:
             scores = response_logp(model, [prompts[row] for row in rows], [responses[row] for row in rows])
         return to_rows(scores.logp, scores.lengths, width).double().cpu()
 
+    def some_loss(
+        self, objective: Objective, prompts: list[Tokens], responses: list[Tokens], rows: list[int], batch: Batch
+    ) -> Tensor:
+        """Scalar float64, with gradient: the sum over some rows, whose batch is given, in one forward pass."""
+        if coefficient(objective, batch[:1]) is None:
+            logp = self.some_logp(self.model, prompts, responses, rows, batch.mask.shape[1])
+            return total(objective, replace(batch, logp=logp))
+        with self.precision():
+            asked, answers = [prompts[row] for row in rows], [responses[row] for row in rows]
+            return fused_total(self.model, asked, answers, objective, batch).loss
+
     def update(self, objective: Objective, rollouts: Rollouts, batch: Batch) -> dict[str, float]:
         """One ministep. `loss` and `grad_norm` (before clipping) are those of the first pass.
 
@@ -166,8 +178,7 @@ class CausalLearner:
             with memory_of("update", "update.token_budget"):
                 for done, rows in enumerate(plan):
                     self.report("update", done, len(plan), 0)
-                    logp = self.some_logp(self.model, prompts, responses, rows, batch.mask.shape[1])
-                    part = total(objective, replace(batch[torch.tensor(rows)], logp=logp))
+                    part = self.some_loss(objective, prompts, responses, rows, batch[torch.tensor(rows)])
                     part.backward()
                     loss += part.item()
             norm = self.step(loss)

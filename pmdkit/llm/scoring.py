@@ -59,16 +59,23 @@ def response_logp(
         with_entropy: also the entropy of each distribution.
         share: read a prompt once for all responses to it that stand together; same values and gradients up to rounding.
     """
-    plan = lay_out(prompts, responses, share)
-    device = model.device
-    ids = torch.tensor(plan.tokens, device=device)
-    states = hidden(model, ids, plan.layout.positions(device), plan.layout)[torch.tensor(plan.read, device=device)]
-    targets = torch.tensor([token for response in responses for token in response], device=device)
+    states, targets = read(model, prompts, responses, share)
     lengths = tuple(len(response) for response in responses)
     if with_entropy:
         logp, entropy = head_logp_entropy(states, head(model), targets, head_tokens)
         return Scores(logp, lengths, entropy)
     return Scores(head_logp(states, head(model), targets, head_tokens), lengths)
+
+
+def read(
+    model: PreTrainedModel, prompts: Sequence[Tokens], responses: Sequence[Tokens], share: bool = True
+) -> tuple[Tensor, Tensor]:
+    """[M, d] what the head reads where each response token is predicted, with gradient, and [M] these tokens."""
+    plan = lay_out(prompts, responses, share)
+    device = model.device
+    ids = torch.tensor(plan.tokens, device=device)
+    states = hidden(model, ids, plan.layout.positions(device), plan.layout)[torch.tensor(plan.read, device=device)]
+    return states, torch.tensor([token for response in responses for token in response], device=device)
 
 
 class Plan(NamedTuple):
@@ -124,14 +131,14 @@ def same(one: Tokens, other: Tokens) -> bool:
 
 def head_logp(states: Tensor, weight: Tensor, targets: Tensor, head_tokens: int = HEAD_TOKENS) -> Tensor:
     """[M] log-probability of each target, from states [M, d] and the head's weight [V, d], in chunks of rows."""
-    weight = ready(weight)
+    states, weight = operands(states, weight)
     parts = zip(states.split(head_tokens), targets.split(head_tokens), strict=True)
     return torch.cat([recomputed(chunk_logp, part, weight, target) for part, target in parts])
 
 
 def head_logp_entropy(states: Tensor, weight: Tensor, targets: Tensor, head_tokens: int) -> tuple[Tensor, Tensor]:
     """The same, and [M] the entropy of each distribution, without gradient."""
-    weight = ready(weight)
+    states, weight = operands(states, weight)
     parts = zip(states.split(head_tokens), targets.split(head_tokens), strict=True)
     both = [recomputed(chunk_logp_entropy, part, weight, target) for part, target in parts]
     logp, entropy = (torch.cat(some) for some in zip(*both, strict=True))
@@ -163,14 +170,25 @@ def ready(weight: Tensor) -> Tensor:
     return weight if weight.is_cuda or weight.dtype == torch.float64 else weight.float()
 
 
+def operands(states: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """What is multiplied: half precision where an accelerator multiplies it exactly, else float32 (or float64)."""
+    if states.is_cuda and torch.is_autocast_enabled("cuda"):
+        half = torch.get_autocast_dtype("cuda")
+        return states.to(half), weight.to(half)
+    if states.is_cuda and states.dtype == weight.dtype:
+        return states, weight
+    wide = torch.float64 if states.dtype == torch.float64 else torch.float32
+    return states.to(wide), weight.to(wide)
+
+
 def logits(states: Tensor, weight: Tensor) -> Tensor:
     """[m, V] in float32 whatever the model's precision: rounded to bfloat16, a response is off by tenths of a nat."""
-    if states.dtype in (torch.bfloat16, torch.float16):
-        if states.is_cuda and weight.dtype == states.dtype:
+    states, weight = operands(states, weight)
+    with torch.autocast(states.device.type, enabled=False):  # it would round the product
+        if states.dtype in (torch.bfloat16, torch.float16):
             out: Tensor = WideProduct.apply(states, weight)
             return out
-        return F.linear(states.float(), weight.float())
-    return F.linear(states, weight.to(states.dtype))
+        return F.linear(states, weight)
 
 
 class WideProduct(torch.autograd.Function):

@@ -148,6 +148,6 @@ def test_an_own_grader_votes_by_the_whole_response():
 
 def test_lines_are_json_that_comes_back(tmp_path):
     answers = make(2)(Parrot(), tmp_path / "record.jsonl")
-    rows = [json.loads(line) for line in (tmp_path / "record.jsonl").open()]
+    rows = [json.loads(line) for line in (tmp_path / "record.jsonl").read_text().splitlines()]
     assert set(rows[0]) == {"id", "k", "response", "ended", "tokens", "verdict"}
     assert [answer for some in read_record(tmp_path / "record.jsonl", 4).values() for answer in some] == answers

@@ -158,7 +158,7 @@ def test_a_damaged_checkpoint_is_not_loaded(whole, tmp_path):
 
 
 def test_other_options_are_refused(whole, tmp_path):
-    with pytest.raises(ResumeRefused, match=r"rollout\.width was 12 and is now 13"):
+    with pytest.raises(ResumeRefused, match=r"rollout\.width was 24 and is now 13"):
         train("pmd-mean", "llm", TINY, out=whole.path, options={**TAUGHT, "rollout.width": 13}, resume=True)
 
 

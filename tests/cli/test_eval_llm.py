@@ -1,0 +1,371 @@
+"""`pmdkit eval` on language models: real starters of random weights, every response kept, one line per mistake."""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from pmdkit import train
+from pmdkit.envs.math import make_math
+from pmdkit.evaluation import language
+from pmdkit.llm import evaluate
+from pmdkit.llm.evaluate import Evaluation
+
+TINY = str(Path(__file__).parents[1] / "llm" / "tiny.toml")
+SHARES = ("avg_at_k", "pass_at_k", "maj_at_k")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Two steps of the starter, nothing learnt."""
+    return train("pmd-mean", "llm", TINY, steps=2, out=tmp_path_factory.mktemp("run") / "run").path
+
+
+@pytest.fixture
+def model(run, tmp_path):
+    """A folder of transformers that knows of no run."""
+    folder = tmp_path / "model"
+    shutil.copytree(run / "checkpoints" / "step-2", folder)
+    for name in ("manifest.json", "state.json", "optimizer.safetensors"):
+        (folder / name).unlink()
+    return folder
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Three problems; the first is one that the run trains on."""
+    problems = make_math({"kind": "arithmetic", "numbers": 2, "problems": 300})
+    seen = problems.problem(int(problems.train[0]))
+    rows = [(seen.problem, seen.answer), ("What is 3 + 4?", "7"), ("What is 5 + 6?", "11")]
+    path = tmp_path / "mine.jsonl"
+    path.write_text("".join(json.dumps({"problem": p, "answer": a}) + "\n" for p, a in rows))
+    return path
+
+
+def fingerprint(folder):
+    """Names, contents and times of everything in a folder."""
+    return {
+        p: (p.stat().st_mtime_ns, hashlib.sha256(p.read_bytes()).hexdigest() if p.is_file() else "")
+        for p in sorted(folder.rglob("*"))
+    }
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_run_is_asked_its_own_problems(call, run, tmp_path, capsys):
+    """The problems and the sampling of the run's evaluation; the folder stays as it is; every response is kept."""
+    before = fingerprint(run)
+    assert call("eval", run, "--k", 3, "--json", "--out", tmp_path / "out") == 0
+    captured = capsys.readouterr()
+    told = json.loads(captured.out)
+    assert captured.err == ""
+    assert fingerprint(run) == before
+    own = {row["id"] for row in lines(run / "evaluations" / "held-out-step-2.jsonl")}
+    rows = lines(tmp_path / "out" / "responses.jsonl")
+    assert {row["id"] for row in rows} == own
+    assert [row["k"] for row in rows] == [0, 1, 2] * len(own)
+    assert json.loads((tmp_path / "out" / "summary.json").read_text()) == told
+    assert (told["problems"], told["k"], told["draws"], told["data"], told["step"]) == (8, 3, 3, "held-out", 2)
+    assert (told["temperature"], told["top_p"], told["width"]) == (1.0, 1.0, 12)
+    assert (told["leaked"], told["unscored"], told["tokens"]) == (0, 0, sum(row["tokens"] for row in rows))
+    assert told["cut_off"] == sum(not row["ended"] for row in rows)
+    for name in SHARES:
+        share = told[name]
+        assert set(share) == {"value", "low", "high", "interval_over", "over_draws", "over_problems"}
+        spans = {over: share[f"over_{over}"] for over in ("draws", "problems")}
+        wide = max(span["high"] - span["low"] for span in spans.values())
+        assert (share["low"], share["high"]) == tuple(spans[share["interval_over"]].values())
+        assert share["high"] - share["low"] == wide
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["model"] == str(run / "checkpoints" / "step-2")
+    manifest = json.loads((run / "checkpoints" / "step-2" / "manifest.json").read_text())
+    assert config["weights_sha256"] == manifest["sha256"]["model.safetensors"]
+    assert {"torch", "transformers"} <= config["versions"].keys()
+
+
+def test_the_folder_reads_prompts_as_the_run_did(run):
+    """Prompts of the evaluated folder are, token by token, those that the run was trained and evaluated on."""
+    from pmdkit.llm.load import load
+    from pmdkit.llm.prompts import Encoder
+    from pmdkit.llm.starter.tokenizer import train_tokenizer
+
+    problems = make_math({"kind": "arithmetic", "numbers": 2, "problems": 300})
+    trained = Encoder(train_tokenizer(problems))
+    loaded = Encoder(load(str(run / "checkpoints" / "step-2"))[1])
+    for number in problems.held_out[:5]:
+        text = problems.problem(int(number)).problem
+        assert loaded.encode(text) == trained.encode(text)
+
+
+def test_the_same_seed_draws_the_same_and_another_does_not(call, run, tmp_path, capsys):
+    for name, seed in (("one", 0), ("again", 0), ("other", 1)):
+        assert call("eval", run, "--k", 2, "--problems", 3, "--seed", seed, "--json", "--out", tmp_path / name) == 0
+    read = {name: (tmp_path / name / "responses.jsonl").read_bytes() for name in ("one", "again", "other")}
+    assert read["one"] == read["again"] != read["other"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_stopped_and_resumed_it_ends_on_the_same_files(number, moment, call, run, tmp_path, capsys, monkeypatch):
+    """A signal in the third turn: exit 75, two turns are kept, and they are not asked again."""
+    monkeypatch.setattr(evaluate, "ROWS", 4)  # two problems of two responses
+    options = ("eval", run, "--k", 2, "--json")
+    assert call(*options, "--out", tmp_path / "whole") == 0
+    ask, asked = Evaluation.ask, []
+
+    def stopped(self, engine, problems, tell):
+        answers = ask(self, engine, problems, tell) if moment == "after" else None
+        if len(asked) == 2:
+            os.kill(os.getpid(), number)
+        asked.append([problem.id for problem in problems])
+        return answers or ask(self, engine, problems, tell)
+
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(Evaluation, "ask", stopped)
+        assert call(*options, "--out", out) == 75
+    error = capsys.readouterr().err
+    assert error.startswith("pmdkit: error: stopped")
+    assert f"--resume --out {out}" in error
+    assert len(lines(out / "responses.jsonl")) == 8
+    assert not (out / "summary.json").exists()
+    again = []
+
+    def noted(self, engine, problems, tell):
+        again.extend(problem.id for problem in problems)
+        return ask(self, engine, problems, tell)
+
+    monkeypatch.setattr(Evaluation, "ask", noted)
+    assert call(*options, "--out", out, "--resume") == 0
+    assert not set(again) & {row["id"] for row in lines(out / "responses.jsonl")[:8]}
+    assert (out / "responses.jsonl").read_bytes() == (tmp_path / "whole" / "responses.jsonl").read_bytes()
+    end, wanted = (json.loads((folder / "summary.json").read_text()) for folder in (out, tmp_path / "whole"))
+    assert end | {"out": ""} == wanted | {"out": ""}
+    again.clear()
+    assert call(*options, "--out", out, "--resume") == 0
+    assert again == []  # a finished one is only told again
+
+
+def test_another_evaluation_is_refused(call, run, file, tmp_path, capsys):
+    out = tmp_path / "out"
+    options = ["eval", run, "--data", file, "--json", "--out", out]
+    assert call(*options, "--k", 2) == 0
+    before = fingerprint(out)
+    capsys.readouterr()
+    for more, told in (
+        (["--k", 3], "k was 2 and is now 3"),
+        (["--seed", 1], "seed was 0 and is now 1"),
+        (["--temperature", 0.5], "temperature was 1.0 and is now 0.5"),
+        (["--width", 9], "width was 12 and is now 9"),
+        (["--problems", 2], "problems was 3 and is now 2"),
+    ):
+        assert call(*options, "--resume", *(["--k", 2] if "--k" not in more else []), *more) == 5
+        captured = capsys.readouterr()
+        assert captured.err.count("\n") == 1
+        assert told in captured.err
+    file.write_text(file.read_text().replace("3 + 4", "4 + 3"))
+    assert call(*options, "--k", 2, "--resume") == 5
+    assert "prompts_sha256 was" in capsys.readouterr().err
+    assert call("eval", run / "checkpoints" / "step-1", *options[2:], "--k", 2, "--resume") == 5
+    assert "step was 2 and is now 1" in capsys.readouterr().err
+    assert call(*options) == 2  # without --resume nothing is overwritten
+    assert "exists and is not empty" in capsys.readouterr().err
+    assert call("eval", run, "--out", run, "--resume") == 5
+    assert "holds a run, not an evaluation" in capsys.readouterr().err
+    assert fingerprint(out) == before
+
+
+def test_problems_of_the_training_set_are_counted(call, run, file, model, tmp_path, capsys):
+    """Told for a run, whose training problems are known; a model folder has none to compare with."""
+    assert call("eval", run, "--data", file, "--k", 1, "--json") == 0
+    captured = capsys.readouterr()
+    assert "1 of 3 problems are in the training set of the run" in captured.err
+    assert json.loads(captured.out)["leaked"] == 1
+    assert call("eval", model, "--data", file, "--k", 1, "--width", 8, "--json") == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert json.loads(captured.out)["leaked"] is None
+
+
+def test_a_model_folder_is_asked_aime_as_in_the_paper(call, model, capsys):
+    assert call("eval", model, "--k", 1, "--width", 4, "--problems", 2, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["data"], told["problems"], told["temperature"], told["top_p"]) == ("aime24", 2, 1.0, 0.7)
+    assert told["step"] is None
+    assert told["out"] == str(Path("runs") / "0001-eval-model-aime24")
+
+
+def test_a_checkpoint_of_a_run_is_that_step_of_the_run(call, run, capsys):
+    assert call("eval", run / "checkpoints" / "step-1", "--k", 1, "--problems", 2, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["data"], told["step"], told["model"]) == ("held-out", 1, "tiny")
+
+
+def test_greedy_is_the_same_for_every_seed(call, model, file, tmp_path, capsys):
+    options = ("eval", model, "--data", file, "--k", 1, "--temperature", 0, "--width", 6, "--json")
+    for seed in (0, 1):
+        assert call(*options, "--seed", seed, "--out", tmp_path / str(seed)) == 0
+    read = [(tmp_path / str(seed) / "responses.jsonl").read_bytes() for seed in (0, 1)]
+    assert read[0] == read[1]
+
+
+def test_a_parquet_file_is_asked(call, run, tmp_path, capsys):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    table = pyarrow.table({"problem": ["What is 3 + 4?", "What is 1 + 1?"], "answer": ["7", "2"]})
+    parquet.write_table(table, tmp_path / "two.parquet")
+    assert call("eval", run, "--data", tmp_path / "two.parquet", "--k", 2, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["problems"] == 2
+
+
+def test_a_damaged_checkpoint_is_named_and_left_where_it_is(call, run, tmp_path, capsys):
+    """The one before is taken. Damage to the optimizer, which an evaluation does not need, is none."""
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    (copy / "checkpoints" / "step-2" / "optimizer.safetensors").write_bytes(b"")
+    assert call("eval", copy, "--k", 1, "--problems", 2, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["step"] == 2
+    for step, code in ((2, 0), (1, 5)):
+        weights = copy / "checkpoints" / f"step-{step}" / "model.safetensors"
+        data = weights.read_bytes()
+        weights.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+        before = fingerprint(copy)
+        assert call("eval", copy, "--k", 1, "--problems", 2, "--json") == code
+        captured = capsys.readouterr()
+        assert "step-2 is damaged (model.safetensors does not match its checksum)" in captured.err
+        assert fingerprint(copy) == before
+        if code == 0:
+            assert json.loads(captured.out)["step"] == 1
+
+
+def test_no_verdict_is_told_and_not_right(call, tmp_path, file, capsys):
+    """A grader that fails on some: they are counted, named, and in no average as if they were not there."""
+    grader = tmp_path / "mine.py"
+    grader.write_text(
+        "def grade(response, gold):\n    if gold == '7':\n        raise ValueError('no')\n    return 1.0\n"
+    )
+    options = {"reward.grade": f"{grader}:grade", "reward.most_unscored": 0.9, "evaluation.problems": 2}
+    path = train("pmd-mean", "llm", TINY, steps=1, out=tmp_path / "run", options=options).path
+    # a response of the random starter seldom ends, and one that is cut off is wrong without a grader: many tokens
+    assert call("eval", path, "--data", file, "--k", 4, "--width", 400, "--json", "--out", tmp_path / "out") == 0
+    captured = capsys.readouterr()
+    told, rows = json.loads(captured.out), lines(tmp_path / "out" / "responses.jsonl")
+    ended = [row for row in rows if row["ended"]]
+    lost = [row for row in ended if row["verdict"]["correct"] is None]
+    assert told["unscored"] == len(lost) > 0
+    assert f"{len(lost)} of 12 responses have no verdict and count as not right" in captured.err
+    assert told["avg_at_k"]["value"] == pytest.approx((len(ended) - len(lost)) / 12)
+
+
+def test_mistakes_are_one_line(call, run, model, file, tmp_path, capsys):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (tmp_path / "nothing.jsonl").write_bytes(b"")
+    (tmp_path / "blank.jsonl").write_text("\n\n")
+    config = json.loads((model / "config.json").read_text())
+
+    def broken(name, change):
+        folder = tmp_path / name
+        shutil.copytree(model, folder)
+        change(folder)
+        return folder
+
+    def without_tokenizer(folder):
+        for path in folder.glob("tokenizer*"):
+            path.unlink()
+
+    def pickled(folder):
+        (folder / "model.safetensors").unlink()
+        (folder / "pytorch_model.bin").write_bytes(b"")
+
+    def own_code(folder):
+        (folder / "config.json").write_text(json.dumps(config | {"auto_map": {"AutoModelForCausalLM": "mine.M"}}))
+
+    mute = broken("mute", without_tokenizer)
+    pickle = broken("pickle", pickled)
+    code = broken("code", own_code)
+    torn = broken("torn", lambda folder: (folder / "config.json").write_text("{"))
+    for arguments, told in (
+        ([tmp_path / "nowhere"], "is no folder"),
+        (["runs/0001-nowhere-pmd-mean/x"], "is no folder"),
+        ([file], "is a file; expected the folder"),
+        ([empty], "holds no config.json"),
+        ([torn], "cannot be read as JSON"),
+        ([mute, "--data", file], "has no tokenizer"),
+        ([pickle, "--data", file], "only pytorch_model.bin, a pickle"),
+        ([code, "--data", file], "auto_map"),
+        ([model, "--data", "held-out"], "a model folder has no training problems"),
+        ([run, "--data", "aime-24"], "unknown data 'aime-24'; did you mean 'aime24'"),
+        ([run, "--data", tmp_path / "nowhere.jsonl"], "does not exist"),
+        ([run, "--data", tmp_path / "nothing.jsonl"], "is empty"),
+        ([run, "--data", tmp_path / "blank.jsonl"], "holds no problem"),
+        ([run, "--k", 0], "k is 0; expected an integer >= 1"),
+        ([run, "--k", 5000], "k is 5000; expected at most 4096"),
+        ([run, "--problems", 0], "problems is 0"),
+        ([run, "--width", 0], "width is 0"),
+        ([run, "--width", 5000], "give --width 9"),
+        ([run, "--top-p", 0], "top_p is 0.0"),
+        ([run, "--top-p", 1.1], "top_p is 1.1"),
+        ([run, "--temperature", -1], "temperature is -1.0"),
+        ([run, "--temperature", "nan"], "temperature is nan"),
+        ([run, "--temperature", 0], "temperature is 0 with k = 32"),
+        ([run, "--device", "abacus"], "abacus"),
+        ([run, "--resume"], "--resume got no evaluation"),
+        ([run, "--resume", "--out", tmp_path / "code"], "holds a run, not an evaluation"),
+    ):
+        code_wanted = 5 if "holds a run" in told else 2
+        assert call("eval", *arguments) == code_wanted, told
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err.startswith("pmdkit: error: ")
+        assert captured.err.count("\n") == 1
+        assert told in captured.err
+    assert not Path("runs").exists()
+
+
+def test_a_small_run_has_no_such_options(call, tmp_path, capsys):
+    train("pmd-mean", "bandit", "needle", steps=1, out=tmp_path / "run")
+    for more in (["--temperature", 1], ["--out", tmp_path / "x"], ["--resume"], ["--device", "cpu"]):
+        assert call("eval", tmp_path / "run", *more) == 2
+        assert "is for language models, and this is a bandit run" in capsys.readouterr().err
+
+
+def test_the_table_for_people(call, run, capsys):
+    assert call("eval", run, "--k", 2, "--problems", 3) == 0
+    output = capsys.readouterr().out
+    for words in ("avg@2", "pass@2", "maj@2", "over draws", "over problems", "step 2", "held-out", "3 problems"):
+        assert words in output
+    assert "0001-eval-tiny-held-out" in output
+
+
+def test_progress_has_the_pace(run, tmp_path):
+    """Responses done and in all, tokens per second, and the time left once something is done."""
+    from pmdkit.evaluation.asked import Asked
+    from pmdkit.evaluation.subject import find
+    from pmdkit.observe.console import Silent
+
+    told = []
+
+    class Watcher(Silent):
+        def work(self, what, done, total, detail=""):
+            told.append((what, done, total, detail))
+
+    asked = Asked(k=2, problems=4)
+    language.evaluate(find(run), asked, tmp_path / "out", False, Watcher())
+    assert [what for what, *_ in told] == ["evaluation"] * len(told)
+    done = [counts for _, counts, _, _ in told]
+    assert done == sorted(done)
+    assert (done[-1], told[-1][2]) == (8, 8)
+    assert all(" tokens, " in detail and "/s" in detail for *_, detail in told)
+    assert all(" left" in detail for _, count, total, detail in told if done[0] < count < total)

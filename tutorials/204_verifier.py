@@ -1,0 +1,340 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 204: Why is a verifier's silence not a wrong answer?
+#
+# * You learn: how a response becomes a reward, what happens to a whole group when one
+#   verdict is missing, and how a verifier is cheated.
+# * You need: lessons 102 and 202.
+# * Time: 20 minutes to read, 20 seconds to run, 10 minutes for the exercise.
+#
+# A language model writes text, and the objective wants a number. In between stands a
+# *verifier*. It says right or wrong, and sometimes it says nothing: the comparison ran
+# out of time or memory. What number is silence?
+
+# %%
+import tempfile
+import time
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+
+from pmdkit import theory
+from pmdkit.envs.math_answers import Grader, Item, audit, verify
+from pmdkit.envs.math_answers.conventions import TABLE
+from pmdkit.figures.style import GREEN, GREY, PURPLE, style
+from pmdkit.objectives import Groups, PMDMean
+
+style()
+folder = Path(tempfile.mkdtemp())
+objective = PMDMean(tau=0.05)  # rewards are 0 and 1
+
+# %% [markdown]
+# ## Predict
+#
+# Eight responses to one problem: four are right, four are wrong. For one of the right
+# ones the verifier ran out of time. Two trainers go on. One leaves the response out: it
+# gets mass 0, and the other seven share the group. The other books it as wrong: reward
+# 0.
+#
+# * How many of the eight advantages differ between the two?
+# * Suppose a *kind* of right answer is often slow to check. What does each trainer
+#   teach the policy about that kind?
+# * The right answer is 34. Which of these should pay: `034`, `34%`, `34 cm`,
+#   `30 + 4 = 34`, `34 or 35`, `2^5 + 2`?
+#
+# ## Run
+#
+# First the group. The advantages are computed by the objective itself.
+
+# %%
+reward = torch.tensor([[1.0, 1, 1, 0, 0, 0, 0, 0]], dtype=torch.float64)  # last: silent
+equal = torch.full((1, 8), 1 / 8, dtype=torch.float64)
+left_out = torch.tensor([[1 / 7] * 7 + [0]], dtype=torch.float64)
+truth = reward.clone()
+truth[0, 7] = 1
+cases = {
+    "all eight known": objective.advantage(Groups(truth, equal))[0],
+    "silence has mass 0": objective.advantage(Groups(reward, left_out))[0],
+    "silence counts as 0": objective.advantage(Groups(reward, equal))[0],
+}
+for name, advantage in cases.items():
+    print(f"{name:20}", *(f"{value:6.2f}" for value in advantage))
+
+# %%
+# alt: Advantages of eight responses as bars, in three panels. All eight known: four
+#   right ones at 0.57, four wrong ones at -0.57. Silence has mass 0: three right ones
+#   at 0.67, four wrong ones at -0.50, the silent one at 0. Silence counts as 0: three
+#   right ones at 0.71, four wrong ones and the silent one at -0.43.
+fig, axes = plt.subplots(1, 3, figsize=(9, 3.2), sharey=True)
+for ax, (name, advantage) in zip(axes, cases.items(), strict=True):
+    colors = [GREEN] * 3 + [PURPLE] * 4 + [GREY]
+    ax.bar(range(1, 9), advantage, color=colors)
+    ax.axhline(0, color="black", linewidth=0.8)
+    ax.set(title=name, xlabel="response (the last is silent)", ylabel="advantage")
+    ax.label_outer()
+plt.show()
+
+# %% [markdown]
+# **What to see.** Grey is the right response without a verdict. Left out, it is not
+# moved, and the seven others are compared among themselves. Counted as 0, it is pushed
+# down as hard as a wrong answer, and that is not all: the mean of the group moved, and
+# every advantage hangs on it. Right answers are pushed up too much, wrong ones down too
+# little, and more so than in the group of seven.
+#
+# ## Look
+#
+# One response is bad luck. But silence is not spread evenly: long expressions are slow
+# to compare, short integers never. So let a policy have two ways to be right, one that
+# is checked at once and one that is silent with some probability.
+
+# %%
+rng = np.random.default_rng(0)
+kinds = rng.choice(3, p=[0.25, 0.25, 0.5], size=(20_000, 8))  # quick, slow, wrong
+luck = rng.random(kinds.shape)
+silences = np.linspace(0, 0.95, 11)
+
+
+def pushes(silence, booked_as_wrong):
+    """Mean advantage of each kind, over draws; a response with mass 0 gets none."""
+    silent = (kinds == 1) & (luck < silence)
+    reward = np.where(silent | (kinds == 2), 0.0, 1.0)
+    mass = np.ones_like(reward) if booked_as_wrong else np.where(silent, 0.0, 1.0)
+    mass /= np.maximum(mass.sum(1, keepdims=True), 1)
+    groups = Groups(torch.from_numpy(reward), torch.from_numpy(mass))
+    advantage = objective.advantage(groups).numpy()
+    return [advantage[kinds == kind].mean() for kind in range(3)]
+
+
+curves = {
+    name: np.array([pushes(silence, booked) for silence in silences])
+    for name, booked in (("silence has mass 0", False), ("silence counts as 0", True))
+}
+
+# %%
+# alt: Two panels of mean advantage against the share of silent verdicts on slow right
+#   answers, 0 to 0.95. Silence has mass 0: quick right answers rise from 0.5 to 0.65,
+#   slow ones fall from 0.5 to near 0 and stay above it. Silence counts as 0: quick
+#   right answers rise from 0.5 to 0.74, slow ones fall in a straight line, cross zero
+#   at two thirds and end at -0.21. Wrong answers rise from -0.5 to -0.35 and -0.26.
+fig, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
+labels = "right, quick to check", "right, slow to check", "wrong"
+looks = (GREEN, "-"), (GREY, "--"), (PURPLE, ":")
+for ax, (name, curve) in zip(axes, curves.items(), strict=True):
+    for kind, (color, dash) in enumerate(looks):
+        ax.plot(silences, curve[:, kind], dash, color=color, label=labels[kind])
+    ax.axhline(0, color="black", linewidth=0.8)
+    ax.set(title=name, xlabel="share of slow answers without a verdict")
+    ax.set(ylabel="mean advantage")
+    ax.label_outer()
+axes[0].legend()
+plt.show()
+
+# %% [markdown]
+# **What to see.** With mass 0 a right answer that is hard to check is raised *less
+# often*, never lowered. With a false 0 the push turns round where two thirds of these
+# answers are silent, and from there the policy unlearns a right way to answer. Nobody
+# taught it that but the clock.
+#
+# This is why a verdict of pmdkit has three values. `correct` is True, False, or None.
+
+# %%
+gold = "(a+b+c+d+e+f)^{20}"
+asked = [
+    Item("Answer: 34", "34"),
+    Item("So it is 34.", "34"),
+    Item("Answer: 9^{9^{9}}", "34"),
+    Item("Answer: 2^5 + 2", "34"),
+    Item("Answer: (a+b+c+d+e+f)^{19}", gold),  # math-verify expands both
+    Item("Answer: 33 + 2", "34"),
+]
+began = time.perf_counter()
+with Grader(seconds=0.5) as grader:  # 2 seconds unless you say otherwise
+    verdicts = grader.grade(asked)
+for item, verdict in zip(asked, verdicts, strict=True):
+    said = item.response.ljust(27)
+    print(f"{said} {verdict.correct!s:6} {verdict.path:9} {verdict.reason}")
+print(f"all six: {time.perf_counter() - began:.1f} s")
+
+# %% [markdown]
+# `path` tells how it was decided.
+#
+# | path | decided by | costs |
+# |---|---|---|
+# | `integer` | exact comparison of integers | microseconds |
+# | `none` | nothing found after the last `Answer:`: wrong | microseconds |
+# | `rejected` | a rule, such as cut off or several answers: wrong | microseconds |
+# | `symbolic` | math-verify, in a process that may be killed | milliseconds |
+# | `timeout` | it ran over its time or memory, twice: **no verdict** | the limit |
+# | `own` | a grader of your own, in the same kind of process | yours |
+#
+# The answer that hung held up nobody but itself: its process was killed, the next
+# answer met a new one. In a run such responses are counted as `unscored`. If more than
+# one in a hundred is, the run stops, since then the verifier is what is broken.
+#
+# ## Explain
+#
+# **The table.** What counts as the same answer is a decision, not mathematics. pmdkit's
+# decisions are rows of a table, and its tests execute every row.
+
+# %%
+shown = ("leading zeros", "unit", "percent", "computation = value", "or", "expression")
+for row in TABLE:
+    if row.what in shown:
+        answer = f"{row.gold} or {row.answer}?".ljust(20)
+        print(f"{answer} {row.correct!s:6} {row.path:9} {row.why}")
+        assert verify(f"Answer: {row.answer}", row.gold).correct == row.correct
+
+# %% [markdown]
+# **Doors for reward hacking.** A policy under pressure finds whatever pays. Here is a
+# grader as one writes it in a minute: the gold stands somewhere in the last line. How
+# many of the answers that the table refuses would it pay for?
+
+# %%
+refused = [row for row in TABLE if not row.correct]
+paid = [row for row in refused if row.gold in row.answer]
+print(f"{len(paid)} of {len(refused)} refused answers, such as:")
+print("  " + "   ".join(row.answer for row in paid if row.path == "rejected")[:77])
+
+
+def audited(texts):
+    """Counts of what the verifier decided, by path and outcome."""
+    items = [Item(text, "34") for text in texts]
+    rows = audit(items, [verify(text, "34") for text in texts])
+    return [(row["path"], row["outcome"], row["count"]) for row in rows]
+
+
+print(audited([f"Answer: {number}" for number in range(20, 40)]))
+print(audited(["Answer: " + ", ".join(str(number) for number in range(100))]))
+
+# %% [markdown]
+# A policy need not solve anything to be paid by that grader. It lists all numbers below
+# 100. No exploration is needed either: a list of two pays twice as often as one number,
+# so the reward leads there step by step. Hence the rules: one commitment, the last
+# `Answer:` counts, a chain of equalities is refused, a cut-off response is wrong
+# whatever it says. Before a long run, look at what your verifier decides: a run writes
+# `audit.json` and prints it.
+#
+# **A grader of your own** is a function of two texts that returns a number from 0 to 1.
+# This one gives half for a near miss. It also holds a slip that is easily made: its
+# regular expression takes exponential time on some texts.
+
+# %%
+(folder / "mine.py").write_text(r"""
+import re
+
+def grade(response, gold):
+    if not re.match(r"^(\w+ ?)*: ?-?\d+$", response):  # (..+ ?)* backtracks for ever
+        return 0.0
+    off = abs(int(response.split(":")[1]) - int(gold))
+    return {0: 1.0, 1: 0.5}.get(off, 0.0)
+""")
+answers = ["Answer: 34", "Answer: 35", "no idea", "a" * 40 + "!", "Answer: 34"]
+with Grader(f"{folder}/mine.py:grade", seconds=0.5) as grader:
+    for answer, verdict in zip(
+        answers, grader.grade([Item(answer, "34") for answer in answers]), strict=True
+    ):
+        print(f"{answer[:20]:20} value {verdict.value!s:5} {verdict.reason}")
+
+# %% [markdown]
+# Forty letters hold up the grader for hours, each further letter doubles that, and a
+# model writes such texts by chance. The process is killed, the response is unscored.
+# Whatever your function raises or returns by mistake leaves a response unscored too,
+# with the reason. But it is no sandbox: your function may read files and open sockets.
+#
+# **Scale.** Some verifiers pay -1 and 1. For PMD the exact step depends on reward over
+# `tau` alone, so twice the gap wants twice the `tau`.
+
+# %%
+pi, zero_one = np.array([0.25, 0.25, 0.5]), np.array([1.0, 1.0, 0.0])
+for text, reward_of, tau in (
+    ("0 and 1, tau = 0.05", zero_one, 0.05),
+    ("-1 and 1, tau = 0.1", 2 * zero_one - 1, 0.1),
+    ("-1 and 1, tau = 0.05", 2 * zero_one - 1, 0.05),
+):
+    print(f"{text:22}", np.round(theory.pmd_mean(pi, reward_of, tau).log_ratio, 3))
+
+# %% [markdown]
+# The first two are one update. The third pushes wrong answers twice as far. And a
+# silence that is booked as 0 on the scale of -1 and 1 is not a wrong answer but one
+# *in the middle*: a third error. Mass 0 is right on every scale.
+#
+# Leaving out has its price, and it is worth knowing. The group is smaller. If silence
+# goes with being right, the pass rate that you read is too low. And an answer that is
+# never checked is never raised.
+#
+# ## Exercise
+#
+# Difficulty 2 of 5, about 10 minutes. Write the advantages of PMD-mean for one group
+# with silent responses: the reward minus the mean reward of the *other scored* ones, 0
+# for a silent response. With fewer than two scored ones, all are 0.
+
+
+# %% tags=["exercise"]
+def advantages(reward, scored):
+    """Both are [G]: rewards, and whether there is a verdict. Returns [G]."""
+    return ...
+
+
+# %% tags=["check"]
+def check(advantages):
+    """Compare with the objective; then look for the likely slips."""
+    reward = np.array([1.0, 0, 1, 0, 0, 0])
+    scored = np.array([True, True, True, False, True, False])
+    answer = advantages(reward, scored)
+    if answer is ...:
+        return "Not filled in yet."
+    if np.shape(answer) != (6,):
+        return (
+            f"Expected one advantage per response, [6], got {list(np.shape(answer))}."
+        )
+
+    def exact(mass):
+        rows = (torch.from_numpy(x[None].astype(float)) for x in (reward, mass))
+        return objective.advantage(Groups(*rows))[0].numpy()
+
+    wanted = exact(scored / scored.sum())
+    if np.allclose(answer, exact(np.full(6, 1 / 6))):
+        return "That books silence as 0. Who is silent is no peer."
+    if np.allclose(answer, np.where(scored, exact(np.full(6, 1 / 6)), 0)):
+        return "The silent ones get 0, but they still pull the others' baseline down."
+    if np.allclose(answer, np.where(scored, reward - reward[scored].mean(), 0)):
+        return "The own reward is in the baseline. Leave it out."
+    if np.allclose(answer[scored], wanted[scored]):
+        if not np.allclose(answer, wanted):
+            return "The scored ones are right. A silent response is not moved: 0."
+        alone = advantages(np.array([1.0, 0, 0]), np.array([True, False, False]))
+        if not np.allclose(alone, 0):
+            return f"One scored response has no peers: all 0, not {alone[0]:g}."
+        return "Right."
+    return f"Expected {np.round(wanted, 2)}, the answer says {np.round(answer, 2)}."
+
+
+print(check(advantages))
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# ```python
+# def advantages(reward, scored):
+#     count = scored.sum()
+#     if count < 2:
+#         return np.zeros(len(reward))
+#     others = (reward[scored].sum() - reward) / (count - 1)
+#     return np.where(scored, reward - others, 0.0)
+# ```
+#
+# The advantages of the scored ones add up to 0, as in a group without silence. Booked
+# as 0 all of them add up to 0 as well, so no sum gives the mistake away: a part of the
+# push down has gone to an answer that nobody found wrong.
+#
+# </details>

@@ -1,0 +1,361 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 301: What changes when the policy is a language model?
+#
+# * You learn: which lines of a run change from tier to tier, what the length of a
+#   response does to the update, and what a killed run loses.
+# * You need: lessons 201, 203 and 204.
+# * Time: 20 minutes to read, 90 seconds to run, 10 minutes for the exercise.
+#
+# A table of logits, a small transformer, a language model of transformers: three kinds
+# of policy, one objective. Here a real `Qwen2ForCausalLM` with a chat template, a
+# tokenizer and a verifier is trained while you watch. It has a quarter of a million
+# weights, so that it needs no download and no GPU.
+
+# %%
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+
+from pmdkit import theory, train
+from pmdkit.figures.style import GREEN, GREY, PURPLE, style
+from pmdkit.loop import graded
+from pmdkit.objectives import PMDMean, credit, total
+from pmdkit.observe import checkpoint, gauge
+from pmdkit.planning import build
+from pmdkit.randomness import derive
+
+style()
+folder = Path(tempfile.mkdtemp())  # where the runs are kept
+objective = PMDMean(tau=0.05)  # the object of lessons 101 to 204
+
+# %% [markdown]
+# ## Predict
+#
+# The problems are sums of four numbers, told as little stories: "Ana has 3 apples, buys
+# 5, ..." The last line of a response should be `Answer:` and a number. Phase 0 of the
+# run teaches the model to write such responses, from a teacher that makes mistakes: it
+# guesses in three of ten, and slips in its additions else. Phase 0 ends when 30% of the
+# held-out problems are right. Then the reward takes over, for 15 steps.
+#
+# * Bandit, toy, language model: which arguments of the call differ?
+# * What will the model do more often, guess at once or add step by step?
+# * A run is killed in the middle of a step. How far from the undisturbed one do its
+#   weights end?
+#
+# ## Run
+#
+# The same call three times.
+
+# %%
+calls = {
+    "bandit": {
+        "env": "needle",
+        "options": {"run.checkpoint_every": 15},
+    },
+    "toy": {
+        "env": "modular-sum",
+        "options": {"run.checkpoint_every": 15},
+    },
+    "llm": {
+        "env": "starter",
+        "options": {
+            "run.keep": 16,  # all checkpoints, for what comes below
+            "rollout.record_every": 1,  # all responses as text
+            "warm_start.look": 50,  # measure less often than usual, to save time
+            "evaluation.k": 1,
+        },
+    },
+}
+runs = {
+    backend: train(objective, backend, **call, steps=15, group=16, out=folder / backend)
+    for backend, call in calls.items()
+}
+for backend, run in runs.items():
+    first, last = (run.summary[f"pass_rate_{end}"] for end in ("first", "last"))
+    print(f"{backend:6} {run.spec.objective}, pass rate {first:.2f} to {last:.2f}")
+
+# %%
+# alt: Three panels over the 15 steps of the language model's run. Pass rate of the
+#   draws: from 0.35 to about 0.6, with the evaluation at 0.3 before and 0.6 after.
+#   Response length: from 20 to 25 tokens within a few steps. Share of responses that
+#   add step by step: from 0.7 to nearly 1.
+run = runs["llm"]
+steps = range(1, 16)
+
+
+def responses(step):
+    """The recorded responses of a step, as dictionaries."""
+    lines = (run.path / f"rollouts/step-{step}.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+panels = {
+    "pass rate of the draws": [row["pass_rate"] for row in run.metrics],
+    "response length (tokens)": [row["response_length"] for row in run.metrics],
+    "share that adds step by step": [
+        np.mean(["+" in row["response"] for row in responses(step)]) for step in steps
+    ],
+}
+fig, axes = plt.subplots(1, 3, figsize=(10, 3.4))
+for ax, (name, values) in zip(axes, panels.items(), strict=True):
+    ax.plot(steps, values, "o-")
+    ax.set(xlabel="step", ylabel=name)
+rates = [run.summary["pass_rate_first"], run.summary["pass_rate_last"]]
+axes[0].plot([0, 15], rates, "D", color=GREY, label="held-out problems")
+axes[0].legend()
+plt.show()
+
+# %% [markdown]
+# **What to see.** The pass rate rises, and the model gives up guessing within a few
+# steps. Reasoning was right more often than a guess, so the reward chose it. That takes
+# more tokens, and nobody asked for more tokens.
+#
+# ## Look
+#
+# Numbers can hide anything, texts less. The same held-out problems before and after.
+
+# %%
+for step in (0, 15):
+    path = run.path / f"evaluations/held-out-step-{step}.jsonl"
+    print(f"after step {step}")
+    for line in path.read_text().splitlines()[:6]:
+        row = json.loads(line)
+        verdict = "right" if row["verdict"]["correct"] else "wrong"
+        print(f"  {verdict}  {' / '.join(row['response'].splitlines())}")
+
+# %% [markdown]
+# Before, most responses have the form and few have the sums. Look for slips that cancel
+# no more: what improves first is not arithmetic but the choice to do it.
+#
+# The gauge of lesson 201 is there too, with what the exact update would do to each
+# group of 16 draws.
+
+# %%
+# alt: Log-ratio of one step against the pass rate of the prompt, in buckets, wrong and
+#   right responses. Exact update: wrong ones from -3 nats at low pass rates to -18 at
+#   high ones, right ones from 2 nats down to 0. Measured: wrong ones between -0.1 and
+#   -1 nats, right ones between 0 and 0.6.
+merged = gauge.merge(row["gauge"] for row in run.metrics)
+fig, ax = plt.subplots()
+for key, name, color in (("pos", "right", GREEN), ("neg", "wrong", PURPLE)):
+    known = [row for row in merged if row[f"log_ratio_{key}"] is not None]
+    place = [row["pass_rate"] for row in known]
+    for source, mark, text in (("", "o-", "measured"), ("theory_", "o:", "exact")):
+        values = [row[f"{source}log_ratio_{key}"] for row in known]
+        ax.plot(place, values, mark, color=color, label=f"{name}, {text}")
+ax.axhline(0, color="black", linewidth=0.8)
+ax.set_yscale("symlog", linthresh=0.1)
+ax.set(xlabel="pass rate of the prompt before the step")
+ax.set(ylabel="log-ratio of one step (nats)")
+ax.legend(fontsize=8)
+plt.show()
+
+# %% [markdown]
+# **What to see.** The signs are right everywhere, the sizes are a fraction of the
+# target. As in lesson 201 that is no alarm: a step is two updates, and the target is
+# where the regression would end.
+#
+# ## Explain
+#
+# **What stays.** The loop asks a learner for rollouts, a task for rewards and the
+# objective for credit. It cannot tell the tiers apart. Here is the first step of the
+# run once more, by hand, from the checkpoint that phase 0 left.
+
+# %%
+_, parts = build(run.spec)
+learner, task = parts.learner, parts.task
+state = checkpoint.read(run.path / "checkpoints/step-0")
+learner.load_state_dict(state)
+seed = derive(run.spec.run.seed, "rollout", 1)
+rollouts = learner.rollout(task.prompts(1), group=16, seed=seed)
+groups = graded(task.reward(rollouts), rollouts)
+batch = credit(objective, groups, rollouts.logp_old, rollouts.mask)
+by_hand = (batch.weight * batch.advantage**2 / (2 * batch.tau)).sum()  # at s = 0
+torch.testing.assert_close(total(objective, batch), by_hand)
+task.grader.close()
+
+print(f"pass rate of the draws {groups.reward.mean():.4f}", end=", ")
+print(f"in metrics.jsonl {run.metrics[0]['pass_rate']:.4f}")
+print(f"rewards [P, G] {list(groups.reward.shape)}", end=", ")
+print(f"log-probabilities [N, T] {list(batch.logp.shape)}")
+
+# %% [markdown]
+# The same draws, the same rewards. On the bandit T is 1.
+#
+# **What changes: length.** A sequence log-ratio is a sum over tokens, and PMD-mean
+# divides the loss of a response by its length, as in the paper's experiments. So the
+# regression no longer solves Theorem 1 but a weighted problem. Take one prompt with
+# short and long responses, and let the theory solve both.
+
+# %%
+# alt: Log-ratio of the exact update for the 16 responses to one prompt against their
+#   length in tokens, right and wrong ones, without and with the division by length.
+#   Without it all right ones are at one height and all wrong ones at another. With it
+#   the right ones spread: long ones are raised more than short ones.
+rows = responses(1)
+groups_of = [rows[start : start + 16] for start in range(0, len(rows), 16)]
+
+
+def spread(group):
+    """Lengths of the right responses, from the shortest to the longest."""
+    right = [row["tokens"] for row in group if row["reward"] == 1]
+    return max(right) - min(right) if right else 0
+
+
+group = max(groups_of, key=spread)
+earned = np.array([row["reward"] for row in group])
+length = np.array([row["tokens"] for row in group], dtype=float)
+even = np.full(16, 1 / 16)
+fig, ax = plt.subplots()
+for lengths, mark, text in ((None, "x", "not divided"), (length, "o", "divided")):
+    exact = theory.pmd_mean(even, earned, 0.05, length=lengths).log_ratio
+    for value, name, color in ((1, "right", GREEN), (0, "wrong", PURPLE)):
+        of = earned == value
+        ax.plot(length[of], exact[of], mark, color=color, label=f"{name}, {text}")
+ax.set_yscale("symlog", linthresh=0.1)
+ax.set(xlabel="length (tokens)", ylabel="exact log-ratio (nats)")
+ax.legend(fontsize=8)
+plt.show()
+
+# %% [markdown]
+# **What to see.** Crosses: without the division all right responses move alike. Dots:
+# with it they do not. The policy must still sum to one, and that is one budget for all.
+# A short response is held firmly to its regression target, a long one loosely, so the
+# long ones give way. The gauge above uses the dots: it compares a run with the loss
+# that the run has.
+#
+# **What else changes.** Drawing is most of the cost of a large model, hence engines and
+# ministeps. Grading can fail, hence three verdicts. Weights are worth days, hence this:
+
+# %%
+twin = folder / "twin"  # a run that has finished phase 0 and nothing else
+for name in ("config.json", "checkpoints/step-0", "evaluations/held-out-step-0.json"):
+    source, target = run.path / name, twin / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
+
+command = [sys.executable, "-m", "pmdkit", "llm", "starter", "--resume", "--out", twin]
+process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+while not (twin / "checkpoints/step-6").exists() and process.poll() is None:
+    time.sleep(0.05)
+time.sleep(0.3)  # into the next step
+process.send_signal(signal.SIGKILL)
+print("exit status", process.wait())
+print("left:", sorted(path.name for path in (twin / "checkpoints").iterdir()))
+print("lines of metrics:", len((twin / "metrics.jsonl").read_text().splitlines()))
+
+# %% [markdown]
+# Nobody could clean up: SIGKILL cannot be caught. Now the same call with `resume`.
+
+# %%
+call = calls["llm"] | {"steps": 15, "group": 16}
+again = train(objective, "llm", **call, out=twin, resume=True)
+
+
+def kept(run, name):
+    """The bytes of a file of the last checkpoint."""
+    return (run.path / "checkpoints/step-15" / name).read_bytes()
+
+
+for name in ("model.safetensors", "optimizer.safetensors"):
+    print(f"{name:22} equal to the last bit: {kept(run, name) == kept(again, name)}")
+clock = {"seconds_rollout", "seconds_update"}
+lines = [
+    [{key: row[key] for key in row.keys() - clock} for row in one.metrics]
+    for one in (run, again)
+]
+print(f"{'metrics':22} equal but for times:    {lines[0] == lines[1]}")
+
+# %% [markdown]
+# Nothing is lost but time, and no trace is left of the kill. Three things make it so.
+# Every draw is a hash of seed, step, prompt and number, so there is no generator whose
+# state could be lost. A checkpoint counts from one rename on, and a half-written one
+# never does. And verdicts that took a process are written down before they are used.
+#
+# On a CPU this is a promise. Kernels of a GPU may add in another order each time; there
+# a resumed run goes on correctly, but the last bits are not promised.
+#
+# ## Exercise
+#
+# Difficulty 2 of 5, about 10 minutes. The division by length again, token by token. At
+# $\pi = \pi_{old}$, what is the derivative of the PMD-mean loss by the log-probability
+# of *one token* of a response with advantage $\Delta$ and length $|y|$, in a batch of
+# $P$ prompts with $G$ draws each?
+
+
+# %% tags=["exercise"]
+def by_token(advantage, length, prompts, group):
+    """Derivative of the loss by the log-probability of one token, at pi = pi_old."""
+    return ...
+
+
+# %% tags=["check"]
+def check(by_token):
+    """Differentiate the real loss; then look for the likely slips."""
+    from pmdkit.objectives import Groups, PMDMean, response_loss
+
+    prompts, group, lengths = 2, 4, torch.tensor([3, 5, 2, 4, 1, 5, 5, 2])
+    reward = torch.tensor([[1.0, 0, 0, 0], [1, 1, 0, 0]], dtype=torch.float64)
+    mask = torch.arange(5) < lengths[:, None]
+    old = torch.full((8, 5), -1.0, dtype=torch.float64)
+    logp = old.clone().requires_grad_()
+    loss = PMDMean(tau=0.05)
+    response_loss(loss, reward, logp, old, mask).backward()
+    exact = logp.grad[:, 0].numpy()
+    mass = torch.full((prompts, group), 1 / group, dtype=torch.float64)
+    credits = loss.advantage(Groups(reward, mass)).flatten().numpy()
+    answer = by_token(credits, lengths.numpy(), prompts, group)
+    if answer is ...:
+        return "Not filled in yet."
+    if np.shape(answer) != (8,):
+        return f"Expected one number per response, [8], got {list(np.shape(answer))}."
+    slips = {
+        "The size is right, the sign is not: the loss falls where a right one rises.": -1,
+        "Each response is divided by its own length.": lengths.numpy(),
+        "The average is over prompts too.": prompts,
+        "The average is over the draws of a prompt too: each has mass 1/G.": group,
+        "The 1/2 cancels against the square: no factor is left.": 2,
+        "tau cancels at pi = pi_old: the derivative is the policy gradient.": 1 / 0.05,
+    }
+    if np.allclose(answer, exact):
+        return "Right."
+    for diagnosis, factor in slips.items():
+        if np.allclose(answer, factor * exact):
+            return diagnosis
+    return f"Expected {exact[0]:.4f} for the first response, got {answer[0]:.4f}."
+
+
+print(check(by_token))
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# ```python
+# def by_token(advantage, length, prompts, group):
+#     return -advantage / (prompts * group * length)
+# ```
+#
+# So with `norm = "length"` each token of a long wrong response is pushed down less than
+# each token of a short one. Whoever is wrong does better to be wrong at length. With
+# `norm = "none"` every token is pushed alike. `dr-grpo` and `dapo` choose otherwise
+# again: their `norm` says how.
+#
+# </details>
