@@ -28,6 +28,7 @@ class Rollouts:
         version: policy version at dispatch, the number of completed steps.
         width: generation budget, tokens.
         logp_ref: [N, T] under the reference policy, where the learner keeps one.
+        correction: [N] or [N, T] importance weights of an engine that computes otherwise than the trainer.
         seconds: wall time of the rollout.
     """
 
@@ -41,6 +42,7 @@ class Rollouts:
     version: int
     width: int
     logp_ref: Tensor | None = None
+    correction: Tensor | None = None
     seconds: float = 0.0
 
     def part(self, prompts: slice) -> "Rollouts":
@@ -55,6 +57,7 @@ class Rollouts:
             logp_old=self.logp_old[rows],
             mask=self.mask[rows],
             logp_ref=None if self.logp_ref is None else self.logp_ref[rows],
+            correction=None if self.correction is None else self.correction[rows],
         )
 
 

@@ -62,6 +62,7 @@ def run(
     for step, rollouts in stream(learner, task, schedule, start):  # pi_old is frozen here
         groups = graded(task.reward(rollouts), rollouts)
         batch = credit(objective, groups, rollouts.logp_old, rollouts.mask, rollouts.logp_ref, rollouts.width)
+        batch = replace(batch, correction=rollouts.correction)
         if schedule.drop_equal_groups:
             batch = without_equal_groups(batch, groups)
         updates = [update(learner, objective, *part) for part in ministeps(rollouts, batch, schedule.ministeps)]

@@ -327,7 +327,7 @@ def check(by_token):
     if np.shape(answer) != (8,):
         return f"Expected one number per response, [8], got {list(np.shape(answer))}."
     slips = {
-        "The size is right, the sign is not: the loss falls where a right one rises.": -1,
+        "The size is right, the sign is not: raising a right one lowers the loss.": -1,
         "Each response is divided by its own length.": lengths.numpy(),
         "The average is over prompts too.": prompts,
         "The average is over the draws of a prompt too: each has mass 1/G.": group,

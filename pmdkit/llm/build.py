@@ -61,6 +61,9 @@ def build(spec: Spec, objective: Objective) -> Setup:
         spec.update,
         bfloat16=spec.model.dtype == "bfloat16",
         reference=traits(objective).uses_reference,
+        old=spec.rollout.old,
+        correction=spec.rollout.correction,
+        correction_cap=spec.rollout.correction_cap,
     )
     grader = make_grader(spec.reward)
 
@@ -79,7 +82,7 @@ def build(spec: Spec, objective: Objective) -> Setup:
         schedule=Schedule(
             schedule.steps, schedule.group, schedule.ministeps, seed, drop_equal_groups=spec.update.drop_equal_groups
         ),
-        meter=lambda: Meter(objective, passed, sample, lambda *step: more_columns(task, *step)).row,
+        meter=lambda: Meter(objective, passed, sample, lambda *step: more_columns(learner, task, *step)).row,
         evaluate=stages.evaluate,
         policy=lambda: model,
         prepare=phase_0(spec, learner, encoder, problems, stages) if spec.warm_start.pass_rate > 0 else None,

@@ -22,6 +22,7 @@ from pmdkit.llm.engines.protocol import Engine, Sampling, Tokens
 from pmdkit.llm.fused import fused_total
 from pmdkit.llm.memory import memory_of
 from pmdkit.llm.microbatches import microbatches
+from pmdkit.llm.provenance import settled
 from pmdkit.llm.scoring import response_logp, to_rows
 from pmdkit.objectives import Objective, coefficient, total
 from pmdkit.objectives.traits import traits
@@ -46,6 +47,7 @@ class CausalLearner:
         update: token budget, clip, weight decay.
         bfloat16: compute in bfloat16 where autocast thinks it safe; weights stay float32.
         reference: keep a copy of the model as the reference policy.
+        old, correction, correction_cap: whose log-probabilities pi_old are, see `provenance.settled`.
     """
 
     def __init__(
@@ -59,6 +61,9 @@ class CausalLearner:
         update: UpdateTable,
         bfloat16: bool = False,
         reference: bool = False,
+        old: str = "rollout",
+        correction: str = "none",
+        correction_cap: float = 2.0,
     ) -> None:
         self.version = 0
         self.model = model
@@ -72,6 +77,8 @@ class CausalLearner:
         self.optimizer = make_optimizer(model, schedule, update)
         self.reference = deepcopy(model).requires_grad_(False) if reference else None
         self.report: Report = lambda what, done, total, tokens: None
+        self.provenance = old, correction, correction_cap
+        self.mismatch: dict[str, float] = {}  # of engine and trainer, in the last rollout
         self.stale = True  # the engine has not been given these weights yet
         self.last: tuple[Rollouts, Batch] | None = None  # what the last update saw, for whoever asks why it diverged
 
@@ -109,6 +116,7 @@ class CausalLearner:
             version=drawn.version,
             width=self.sampling.width,
         )
+        rollouts, self.mismatch = settled(rollouts, self.logp, *self.provenance)
         if self.reference is None:
             return rollouts
         with torch.no_grad():

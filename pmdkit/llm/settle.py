@@ -1,7 +1,10 @@
 """From a recipe to one that can run: defaults written out, impossible combinations refused before a model is loaded."""
 
+import torch
+
 from pmdkit.errors import UsageError
-from pmdkit.objectives import Objective
+from pmdkit.objectives import Groups, Objective
+from pmdkit.objectives.credit import credit
 from pmdkit.objectives.traits import traits
 from pmdkit.spec import Spec
 
@@ -37,5 +40,20 @@ def settle(spec: Spec, objective: Objective) -> Spec:
         raise UsageError(
             "schedule.group is 1 with a baseline that leaves the own response out; expected at least 2: raise --group"
         )
+    assert spec.rollout is not None
+    if spec.rollout.correction.startswith("token") and not per_token(objective):
+        raise UsageError(
+            f"rollout.correction is '{spec.rollout.correction}' and {spec.objective['name']} has one loss per response;"
+            " expected sequence-truncate or sequence-mask"
+        )
     settled = schedule.model_copy(update={"update": "gradient", "prompts": prompts})
     return spec.model_copy(update={"schedule": settled})
+
+
+def per_token(objective: Objective) -> bool:
+    """Whether the loss is one number per token, told by its shape on a group of two responses of two tokens."""
+    reward = torch.tensor([[0.0, 1.0]])
+    logp = torch.full((2, 2), -1.0)
+    groups = Groups(reward, torch.full_like(reward, 0.5))
+    batch = credit(objective, groups, logp, torch.ones_like(logp, dtype=torch.bool), logp, width=2)
+    return objective.loss(batch).ndim == 2

@@ -182,7 +182,7 @@ class Stages:
         files.replace(path, save({name: tensor.contiguous() for name, tensor in tensors.items()}))
 
 
-def more_columns(task: MathTask, rollouts: Rollouts, groups: Groups) -> dict[str, Any]:
+def more_columns(learner: CausalLearner, task: MathTask, rollouts: Rollouts, groups: Groups) -> dict[str, Any]:
     """Columns of metrics.jsonl that only this tier has."""
     assert task.last is not None
     tokens = int(rollouts.mask.sum())
@@ -193,6 +193,7 @@ def more_columns(task: MathTask, rollouts: Rollouts, groups: Groups) -> dict[str
         "unanswered": sum(verdict.path == "none" for verdict in task.last.verdicts),
         "cut_off": sum(item.truncated for item in task.last.items),
         "skipped_groups": int((~groups.scored).sum()),
+        **learner.mismatch,
     }
 
 

@@ -59,6 +59,9 @@ def check_shares(section: str, values: Strict) -> None:
     share = getattr(values, "most_unscored", 0.0)
     if not 0 <= share < 1:
         raise UsageError(f"{section}.most_unscored is {share}; expected a share from 0 to below 1")
+    cap = getattr(values, "correction_cap", 2.0)
+    if not (math.isfinite(cap) and cap > 1):
+        raise UsageError(f"{section}.correction_cap is {cap}; expected a finite number above 1, such as 2")
     top_p = getattr(values, "top_p", 1.0)
     if not 0 < top_p <= 1:
         raise UsageError(f"{section}.top_p is {top_p}; expected a number above 0, at most 1")

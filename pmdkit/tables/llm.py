@@ -33,6 +33,12 @@ class RolloutTable(Strict):
     "Of the draws. Other values than 1 train another policy than the one that is scored."
     cache_tokens: int = 262_144
     "Tokens whose keys and values are held at once; fewer need less memory and more turns."
+    old: Literal["rollout", "recompute"] = "rollout"
+    "pi_old: the engine's own numbers, right where engine and trainer compute alike, or the trainer's, as in the paper."
+    correction: Literal["none", "token-truncate", "token-mask", "sequence-truncate", "sequence-mask"] = "none"
+    "Importance weights pi_trainer / pi_engine on the loss, truncated at the cap, or 0 beyond it."
+    correction_cap: float = 2.0
+    "Of those weights."
     record_every: int = 0
     "Write every k-th step's responses to rollouts/; 0 for never."
 
