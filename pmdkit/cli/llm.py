@@ -8,7 +8,12 @@ from pmdkit.cli.options import RunOptions
 
 
 def llm(
-    recipe: str, /, *, options: RunOptions | None = None, fit: Annotated[bool, Parameter(negative="")] = False
+    recipe: str,
+    /,
+    *,
+    options: RunOptions | None = None,
+    fit: Annotated[bool, Parameter(negative="")] = False,
+    field_test: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Tier 3: a causal language model of transformers on problems with checkable answers.
 
@@ -18,11 +23,12 @@ def llm(
     Args:
         recipe: a recipe on the shelf (starter, starter-moe) or a .toml file.
         fit: measure the largest token budget that this machine holds first, and run with it.
+        field_test: check step by step that this machine can run the recipe; minutes.
     """
     from pmdkit.cli.start import start
 
     options = options or RunOptions()
-    if fit or options.dry_run:
+    if fit or field_test or options.dry_run:
         from pmdkit.llm.room import check_room
 
         check_room()
@@ -30,6 +36,11 @@ def llm(
         from pmdkit.cli.llm_plan import show_plan
 
         show_plan(recipe, options)
+        return
+    if field_test:
+        from pmdkit.cli.llm_field_test import check_machine
+
+        check_machine(recipe, options)
         return
     more = {}
     if fit:

@@ -126,7 +126,7 @@ def make_evaluation(
 
 
 def check_context(evaluation: Evaluation, config: Any) -> None:
-    """Before anything is drawn: every prompt can be written, and the longest one and its response fit into the model."""
+    """Before anything is drawn: every prompt can be written, and the longest fits into the model with its response."""
     longest = 0
     for problem in evaluation.problems:
         try:

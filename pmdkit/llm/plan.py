@@ -1,6 +1,7 @@
 """What a recipe comes to before anything starts: batch arithmetic, staleness, memory by phase, files."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -8,6 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
 from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit.llm.scoring import HEAD_TOKENS
+from pmdkit.llm.shapes import known
 from pmdkit.spec import Spec
 
 GIB = 2**30
@@ -142,6 +144,9 @@ def shape_of(spec: Spec) -> PretrainedConfig:
         tokenizer = train_tokenizer(make_math(spec.env))
         with torch.device("meta"):
             return build(getattr(spec.model, "build", ""), tokenizer, 0).config
+    shipped = known(path)
+    if shipped is not None and not Path(path).exists():
+        return shipped
     try:
         return AutoConfig.from_pretrained(path, trust_remote_code=False)
     except OSError as problem:

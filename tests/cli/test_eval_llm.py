@@ -20,13 +20,14 @@ from pmdkit.llm import evaluate
 from pmdkit.llm.evaluate import Evaluation
 
 TINY = str(Path(__file__).parents[1] / "llm" / "tiny.toml")
+SHORT = {"rollout.width": 12, "evaluation.problems": 8}
 SHARES = ("avg_at_k", "pass_at_k", "maj_at_k")
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """Two steps of the starter, nothing learnt."""
-    return train("pmd-mean", "llm", TINY, steps=2, out=tmp_path_factory.mktemp("run") / "run").path
+    return train("pmd-mean", "llm", TINY, steps=2, out=tmp_path_factory.mktemp("run") / "run", options=SHORT).path
 
 
 @pytest.fixture
@@ -93,6 +94,7 @@ def test_a_run_is_asked_its_own_problems(call, run, tmp_path, capsys):
     assert {"torch", "transformers"} <= config["versions"].keys()
 
 
+@pytest.mark.xfail(strict=True, reason="AutoTokenizer cuts text by Qwen2's rules in every folder of a Qwen2 model")
 def test_the_folder_reads_prompts_as_the_run_did(run):
     """Prompts of the evaluated folder are, token by token, those that the run was trained and evaluated on."""
     from pmdkit.llm.load import load

@@ -3,6 +3,7 @@
 import pytest
 
 from pmdkit.llm.plan import count, plan, shape_of
+from pmdkit.llm.shapes import known
 from pmdkit.planning import plan as resolve
 
 from .conftest import KINDS, build
@@ -40,3 +41,19 @@ def test_weights_and_optimizer_are_three_float32_numbers_each():
     rollout = plan(spec).memory["rollout"] - plan(spec).memory["weights and optimizer"]
     assert rollout == pytest.approx(cache)
     assert plan(half).memory["rollout"] < plan(spec).memory["rollout"]
+
+
+@pytest.mark.parametrize(
+    ("name", "billions", "active"),
+    [
+        ("Qwen/Qwen2.5-0.5B", 0.49, 0.49),
+        ("Qwen/Qwen2.5-1.5B", 1.54, 1.54),
+        ("Qwen/Qwen2.5-7B", 7.61, 7.61),
+        ("Qwen/Qwen3-30B-A3B-Base", 30.5, 3.3),
+    ],
+)
+def test_shipped_shapes_have_the_published_sizes(name, billions, active):
+    """As the model cards state them, in the digits that they have."""
+    found = count(known(name))
+    assert found[0] / 1e9 == pytest.approx(billions, rel=0.01)
+    assert found[1] / 1e9 == pytest.approx(active, rel=0.02)

@@ -27,6 +27,7 @@ class Cache:
         self.lengths = torch.zeros(0, dtype=torch.long, device=device)
         self.host: list[int] = []  # lengths of the n rows, on the host
         self.room = 0
+        self.most = 0  # slots at a time so far
         self.masks: list[Tensor] = []
         self.slots = torch.zeros(0, dtype=torch.long, device=device)
 
@@ -60,7 +61,9 @@ class Cache:
         if rows <= slots and tokens <= self.room:
             return
         room = max(self.room, -(-tokens // CHUNK) * CHUNK)
-        rows = max(slots, rows)
+        # longer rows: slots that stand empty are not taken along. More rows: as there have been, more may follow
+        self.most = max(self.most, rows)
+        rows = self.most if rows > slots else max(self.n, rows)
         for layer, (one, _) in (like or self.layers).items():
             pair = []
             for which in range(2):
