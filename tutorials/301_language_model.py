@@ -319,10 +319,11 @@ def check(by_token):
     """Differentiate the real loss; then look for the likely slips."""
     from pmdkit.objectives import Groups, PMDMean, response_loss
 
-    prompts, group, lengths = 2, 4, torch.tensor([3, 5, 2, 4, 1, 5, 5, 2])
-    reward = torch.tensor([[1.0, 0, 0, 0], [1, 1, 0, 0]], dtype=torch.float64)
+    prompts, group = 3, 4  # no product of these is a likely slip
+    lengths = torch.tensor([3, 5, 2, 4, 1, 5, 5, 2, 4, 3, 5, 1])
+    reward = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 1]]).double()
     mask = torch.arange(5) < lengths[:, None]
-    old = torch.full((8, 5), -1.0, dtype=torch.float64)
+    old = torch.full((12, 5), -1.0, dtype=torch.float64)
     logp = old.clone().requires_grad_()
     loss = PMDMean(tau=0.05)
     response_loss(loss, reward, logp, old, mask).backward()
@@ -332,8 +333,8 @@ def check(by_token):
     answer = by_token(credits, lengths.numpy(), prompts, group)
     if answer is ...:
         return "Not filled in yet."
-    if np.shape(answer) != (8,):
-        return f"Expected one number per response, [8], got {list(np.shape(answer))}."
+    if np.shape(answer) != (12,):
+        return f"Expected one number per response, [12], got {list(np.shape(answer))}."
     slips = {
         "The size is right, the sign is not: raising a right one lowers the loss.": -1,
         "Each response is divided by its own length.": lengths.numpy(),

@@ -45,6 +45,17 @@ def product(one, other):
     return sum((a * b).sum().item() for a, b in zip(one, other, strict=True))
 
 
+def others(reward, count):
+    """The reward minus the mean of the others, all of `count` responses counted."""
+    return (reward - reward.mean()) * count / (count - 1)
+
+
+def peers(reward, scored):
+    """The right advantages, but for a group with a single verdict."""
+    mean = (reward[scored].sum() - reward) / max(scored.sum() - 1, 1)
+    return np.where(scored, reward - mean, 0.0)
+
+
 SLIPS = [
     ("101_simplex", lambda pi, reward: np.eye(len(pi))[np.argmax(reward)], "corner"),
     ("101_simplex", lambda pi, reward: pi * np.maximum(reward - pi @ reward, 0), "sum to"),
@@ -73,6 +84,21 @@ SLIPS = [
     ("203_staleness", lambda f, e, u, m: (f + e + u) / (f + m * (e + u)), "times per batch"),
     ("203_staleness", lambda f, e, u, m: m, "paid once per batch"),
     ("203_staleness", lambda f, e, u, m: 1.0, "Added up"),
+    ("204_verifier", lambda r, s: others(r, len(r)), "books silence as 0"),
+    ("204_verifier", lambda r, s: np.where(s, others(r, len(r)), 0), "still pull"),
+    ("204_verifier", lambda r, s: np.where(s, r - r[s].mean(), 0), "own reward"),
+    ("204_verifier", lambda r, s: r - (r[s].sum() - r) / (s.sum() - 1), "is not moved"),
+    ("204_verifier", peers, "no peers"),
+    ("204_verifier", lambda r, s: 0.0, "one advantage per response"),
+    ("204_verifier", lambda r, s: np.where(s, r, 0), "Expected"),
+    ("301_language_model", lambda a, n, p, g: a / (p * g * n), "sign is not"),
+    ("301_language_model", lambda a, n, p, g: -a / (p * g), "own length"),
+    ("301_language_model", lambda a, n, p, g: -a / (g * n), "over prompts too"),
+    ("301_language_model", lambda a, n, p, g: -a / (p * n), "mass 1/G"),
+    ("301_language_model", lambda a, n, p, g: -2 * a / (p * g * n), "cancels against the square"),
+    ("301_language_model", lambda a, n, p, g: -a / (0.05 * p * g * n), "tau cancels"),
+    ("301_language_model", lambda a, n, p, g: 1.0, "one number per response"),
+    ("301_language_model", lambda a, n, p, g: -a / n.sum(), "Expected"),
 ]
 
 

@@ -22,14 +22,14 @@ def draw(logits: Tensor, uniform: Tensor, *, temperature: float, top_p: float, g
     if temperature != 1:
         logits = logits / temperature
     peak = logits.amax(-1, keepdim=True)
-    mass = (logits - peak).exp_()  # [n, V], in the precision of the logits; sums are in float64
+    mass = (logits - peak).exp_()  # [n, V], in the precision of the logits; sums of blocks are in float64
     if top_p < 1:
         mass = nucleus(mass, top_p)
     rows, size = mass.shape
     rest = -size % BLOCK
     padded = torch.nn.functional.pad(mass, (0, rest)) if rest else mass
     blocks = padded.view(rows, -1, BLOCK)
-    ladder = blocks.sum(-1, dtype=torch.float64).cumsum(-1)  # [n, blocks]
+    ladder = blocks.sum(-1).double().cumsum(-1)  # [n, blocks]
     total = ladder[:, -1:]
     if not bool(torch.isfinite(total).all()):
         raise Diverged("the model's probabilities are not numbers: an update diverged; lower lr, or raise tau")
