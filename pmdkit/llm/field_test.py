@@ -188,11 +188,12 @@ class FieldTest:
         """The row for benchmarks/README.md."""
         got = {"model": "-", "weights": 0, "device": "-", "memory": ""} | self.figures
         rates = [f"{got.get(name, 0):,.0f}" for name in ("tokens per second", "update tokens per second")]
+        passed, today = sum(check.passed for check in checks), datetime.datetime.now(datetime.UTC).date()
         return (
             f"| Field test of `{self.spec.name}`, pmdkit {__version__} | `pmdkit llm {self.spec.name} --field-test` | "
-            f"{sum(check.passed for check in checks)} of {len(checks)} checks; {got['model']}, {got['weights']:,} weights, "
+            f"{passed} of {len(checks)} checks; {got['model']}, {got['weights']:,} weights, "
             f"{got['device']}, torch {torch.__version__}; generation {rates[0]} tokens/s, update {rates[1]} tokens/s, "
-            f"mismatch {got.get('mismatch', 0):.1e} nats{got['memory']} | {datetime.datetime.now(datetime.UTC).date()} |"
+            f"mismatch {got.get('mismatch', 0):.1e} nats{got['memory']} | {today} |"
         )
 
 
