@@ -17,6 +17,7 @@ from pmdkit.objectives import Groups, Objective
 from pmdkit.objectives.vocabulary import Batch
 from pmdkit.observe import checkpoint, files, metrics
 from pmdkit.observe.folder import RunFolder
+from pmdkit.observe.trackers import make_trackers
 from pmdkit.spec import Spec
 
 Row = dict[str, Any]
@@ -115,6 +116,7 @@ def train(
     """The loop from after step `start`, each step measured, observed and checkpointed."""
     row_of = setup.meter()
     last = setup.schedule.steps
+    trackers = make_trackers(spec.run.report_to, folder.path, spec.record(), display.warn)
 
     with stop_requests() as stop:
 
@@ -128,6 +130,7 @@ def train(
         ) -> None:
             row = row_of(step, learner, rollouts, groups, batch, updates)
             metrics.append(folder.metrics, row)
+            trackers.log(row)
             display.show(row)
             for observe in setup.observers:
                 observe(step, learner, rollouts, groups, batch, updates)
@@ -141,6 +144,7 @@ def train(
             run(objective, setup.learner, setup.task, setup.schedule, [finish], start=start)
         finally:
             display.end()
+            trackers.close()
 
 
 def save(spec: Spec, setup: Setup, folder: RunFolder, step: int, first: Row) -> None:

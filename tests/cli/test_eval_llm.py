@@ -94,7 +94,6 @@ def test_a_run_is_asked_its_own_problems(call, run, tmp_path, capsys):
     assert {"torch", "transformers"} <= config["versions"].keys()
 
 
-@pytest.mark.xfail(strict=True, reason="AutoTokenizer cuts text by Qwen2's rules in every folder of a Qwen2 model")
 def test_the_folder_reads_prompts_as_the_run_did(run):
     """Prompts of the evaluated folder are, token by token, those that the run was trained and evaluated on."""
     from pmdkit.llm.load import load
