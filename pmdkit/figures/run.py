@@ -40,11 +40,17 @@ def run_figure(run: "Run") -> Figure:
         panels.append(lambda ax: run_panels.multiplier(ax, rows))
     if len(panels) < 4:
         panels.append(lambda ax: run_panels.movement(ax, rows))
+    if run_panels.known(rows, "mismatch_mean"):
+        panels.append(lambda ax: run_panels.lengths(ax, rows))
+        panels.append(lambda ax: run_panels.mismatch(ax, rows))
     with style():
-        figure = Figure(figsize=(7.2, 5.2 if len(panels) > 3 else 2.9))
+        lines = -(-len(panels) // 2) if len(panels) > 3 else 1
+        figure = Figure(figsize=(7.2, 2.6 * lines if lines > 1 else 2.9))
         figure.suptitle(title(run), fontsize=10)
-        grid = figure.subplots(2, 2).ravel() if len(panels) > 3 else figure.subplots(1, len(panels))
-        for ax, panel in zip(grid, panels, strict=True):
+        grid = figure.subplots(lines, 2 if lines > 1 else len(panels)).ravel()
+        for ax in grid[len(panels) :]:
+            ax.remove()
+        for ax, panel in zip(grid, panels, strict=False):
             panel(ax)
         run_panels.key_to_sides(figure, rows)
     figure.set_label(describe(run, rows))
@@ -69,6 +75,8 @@ def describe(run: "Run", rows: run_panels.Rows) -> str:
         "log_ratio_neg": "log-ratio of wrong responses, nats",
         "theory_log_ratio_neg": "its prediction",
         "theory_lambda": "lambda",
+        "response_length": "mean length of the responses, tokens",
+        "mismatch_mean": "difference of engine and trainer, nats per token",
     }
     for key, name in names.items():
         values = [row[key] for row in rows if row.get(key) is not None]

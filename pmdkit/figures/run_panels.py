@@ -99,6 +99,29 @@ def movement(ax: Axes, rows: Rows) -> None:
     ax.legend()
 
 
+def lengths(ax: Axes, rows: Rows) -> None:
+    """Mean length of the responses, and how many the budget cut off."""
+    line(ax, rows, "response_length", color=BLUE, marker="o", label="mean length")
+    ax.set(title="responses", ylabel="tokens")
+    ax.set_ylim(bottom=0)
+    if known(rows, "cut_off") and any(row["cut_off"] for row in rows):
+        line(ax, rows, "cut_off", color=ORANGE, marker="D", linestyle=(0, (5, 1.5)), label="cut off (number)")
+    ax.legend()
+    steps_axis(ax)
+
+
+def mismatch(ax: Axes, rows: Rows) -> None:
+    """How far engine and trainer differ on the same tokens under the same weights."""
+    line(ax, rows, "mismatch_mean", color=BLUE, marker="o", label="mean per token")
+    line(ax, rows, "mismatch_max", color=BLUE, marker="^", linestyle=":", label="largest per token")
+    line(ax, rows, "mismatch_response", color=ORANGE, marker="D", linestyle=(0, (5, 1.5)), label="mean per response")
+    ax.set(title="engine against trainer, same tokens", ylabel="log-probabilities differ by (nats)", yscale="log")
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, 30 * high)  # room for the key
+    ax.legend(loc="upper right")
+    steps_axis(ax)
+
+
 def line(ax: Axes, rows: Rows, key: str, marker: str = "", **look: Any) -> None:
     """A metric over the steps, with a few markers; null leaves a gap."""
     every = -(-len(rows) // MARKERS)

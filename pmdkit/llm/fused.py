@@ -2,11 +2,10 @@
 
 The gradient of such a loss is one number per response times the gradient of its log-probability (`coefficient`), so
 logits need not be computed again in the backward pass: a response is scored, the objective asked, and the gradient
-formed in the same visit (visit.py). Losses per token go through scoring.py, which computes logits twice.
+formed in the same visit (visit.py, coefficients.py). Losses per token go through scoring.py: logits twice.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -15,12 +14,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from pmdkit.errors import UsageError
+from pmdkit.llm.coefficients import Asked
 from pmdkit.llm.engines.protocol import Tokens
 from pmdkit.llm.packing import head
 from pmdkit.llm.scoring import HEAD_TOKENS, operands, read
 from pmdkit.llm.visit import Visit
-from pmdkit.objectives import Objective, coefficient, total
-from pmdkit.objectives.traits import traits
+from pmdkit.objectives import Objective
 from pmdkit.objectives.vocabulary import Batch
 
 
@@ -79,38 +78,6 @@ def head_total(
         )
     loss, logp = HeadTotal.apply(states, weight, targets, tuple(lengths), Asked(objective, batch, states), head_tokens)
     return FusedTotal(loss, logp)
-
-
-class Asked:
-    """An objective that is asked for loss and coefficients once log-probabilities of whole responses are known."""
-
-    def __init__(self, objective: Objective, batch: Batch, states: Tensor) -> None:
-        folded = batch.folded()
-        here = {field.name: getattr(folded, field.name) for field in fields(folded)}
-        # beside the states, so that an accelerator is never waited for
-        self.batch = Batch(**{name: None if x is None else x.to(states.device) for name, x in here.items()})
-        self.objective = objective
-        self.loss = torch.zeros((), dtype=torch.float64, device=states.device)
-
-    def bounds(self) -> list[int]:
-        """Where the units start, and N: rows whose coefficients need nobody else, a response or a whole group."""
-        count = len(self.batch.group)
-        if not traits(self.objective).whole_groups:
-            return list(range(count + 1))
-        ids, sizes = torch.unique_consecutive(self.batch.group, return_counts=True)
-        if len(ids) != len(torch.unique(ids)):
-            raise UsageError("rows of a group stand apart; expected the responses to a prompt one after another")
-        return [0, *sizes.cumsum(0).tolist()]
-
-    def __call__(self, rows: slice, logp: Sequence[Tensor]) -> Tensor:
-        """[n] coefficients of some rows, from the [T] of each; their loss is added up."""
-        sums = torch.stack([row.double().sum() for row in logp])[:, None]  # in float32 they cost 1e-4 nats
-        batch = replace(self.batch[rows], logp=sums)
-        numbers = coefficient(self.objective, batch)
-        if numbers is None:
-            raise UsageError("the loss is per token; expected one number per response: take response_logp and total")
-        self.loss += total(self.objective, batch)
-        return numbers
 
 
 class HeadTotal(torch.autograd.Function):

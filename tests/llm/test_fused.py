@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pmdkit.errors import UsageError
-from pmdkit.llm import fused
+from pmdkit.llm import coefficients
 from pmdkit.llm.fused import fused_total, head_total
 from pmdkit.llm.packing import head, use_packing
 from pmdkit.llm.scoring import head_logp, response_logp, to_rows
@@ -128,7 +128,7 @@ def test_any_lengths_and_any_buffer_give_the_same_gradient(name, dtype, rounding
 @pytest.mark.parametrize("name", ["pmd-mean", "rebel"])
 def test_coefficients_are_asked_once_per_response(name, head_tokens, monkeypatch):
     asked = []
-    monkeypatch.setattr(fused, "coefficient", lambda o, b: asked.extend(b.length.tolist()) or coefficient(o, b))
+    monkeypatch.setattr(coefficients, "coefficient", lambda o, b: asked.extend(b.length.tolist()) or coefficient(o, b))
     objective, batch = make(name)
     head_total(*drawn(LENGTHS), LENGTHS, objective, batch, head_tokens)
     assert asked == LENGTHS
@@ -194,6 +194,35 @@ def test_the_weight_takes_the_buffer_as_its_gradient():
     place = loss.grad_fn.gradients[1].data_ptr()
     loss.backward()
     assert weight.grad.data_ptr() == place
+
+
+@pytest.mark.parametrize("head_tokens", [4, 64])
+def test_a_head_that_is_the_embedding_gets_both_gradients(head_tokens):
+    objective, batch = make("pmd-mean")
+    found = []
+    for fuse in (True, False):
+        model = build("llama", torch.float64)
+        model.lm_head.weight = model.model.embed_tokens.weight
+        use_packing(model)
+        if fuse:
+            loss = fused_total(model, PROMPTS, RESPONSES, objective, batch, head_tokens=head_tokens).loss
+        else:
+            logp = response_logp(model, PROMPTS, RESPONSES).logp
+            loss = total(objective, replace(batch, logp=to_rows(logp, LENGTHS, 9)))
+        loss.backward()
+        found.append(head(model).grad)
+    torch.testing.assert_close(*found, atol=1e-6 * float(found[1].abs().max()), rtol=0)
+
+
+@pytest.mark.parametrize("head_tokens", [100, 4000])
+def test_log_probabilities_are_summed_in_float64(head_tokens):
+    """The loss is that of the token log-probabilities to the last digits, which a sum in float32 is not."""
+    lengths = [700, 900]
+    objective, batch = make("pmd-mean", lengths, 1)
+    loss, logp = head_total(*drawn(lengths, dtype=torch.float32), lengths, objective, batch, head_tokens)
+    exact = total(objective, replace(batch, logp=to_rows(logp.double(), lengths, 900)))
+    assert logp.dtype == torch.float32
+    torch.testing.assert_close(loss, exact, atol=0, rtol=1e-12)
 
 
 def test_what_comes_after_the_loss_scales_the_gradient():

@@ -113,8 +113,8 @@ def test_rows_without_weight_cost_nothing_and_move_nothing():
     dead = torch.arange(12) < 4
     batch = replace(batch, weight=torch.where(dead, 0.0, batch.weight))
     seen = []
-    real = mine.some_logp
-    mine.some_logp = lambda *given: seen.extend(given[3]) or real(*given)
+    real = mine.some_loss
+    mine.some_loss = lambda *given: seen.extend(given[3]) or real(*given)
     mine.update(objective, rollouts, batch)
     assert sorted(seen) == list(range(4, 12))
     other.update(objective, rollouts, replace(batch, logp_old=torch.where(dead[:, None], -50.0, batch.logp_old)))
