@@ -135,7 +135,7 @@ def theirs(prompts: int, ministeps: int, steps: int) -> float:
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import WhitespaceSplit
-    from transformers import PrinterCallback, PreTrainedTokenizerFast, TrainerCallback
+    from transformers import PreTrainedTokenizerFast, PrinterCallback, TrainerCallback
     from transformers.utils import logging
     from trl import GRPOConfig, GRPOTrainer
 

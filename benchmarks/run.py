@@ -1,11 +1,24 @@
-"""Runs every benchmark of this folder, one after the other, on one thread; numbers go to README.md by hand."""
+"""Runs the benchmarks of this folder that need no further package, one after the other, on one thread.
+
+Numbers go to README.md by hand.
+"""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-SCRIPTS = ("solver.py", "cold_start.py", "vector_env.py", "toy_sampling.py", "toy_threads.py")
+# toy_training.py and llm_step.py need trl besides, and run alone
+SCRIPTS = (
+    "solver.py",
+    "cold_start.py",
+    "vector_env.py",
+    "toy_sampling.py",
+    "toy_threads.py",
+    "llm_sampling.py",
+    "llm_packing.py",
+    "verifier.py",
+)
 
 
 def main() -> None:

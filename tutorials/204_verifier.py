@@ -12,7 +12,7 @@
 # * You learn: how a response becomes a reward, what happens to a whole group when one
 #   verdict is missing, and how a verifier is cheated.
 # * You need: lessons 102 and 202.
-# * Time: 20 minutes to read, 20 seconds to run, 10 minutes for the exercise.
+# * Time: 20 minutes to read, 15 seconds to run, 10 minutes for the exercise.
 #
 # A language model writes text, and the objective wants a number. In between stands a
 # *verifier*. It says right or wrong, and sometimes it says nothing: the comparison ran

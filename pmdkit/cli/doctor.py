@@ -19,14 +19,22 @@ REMEDY = {
 }
 
 
-def doctor(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
+def doctor(
+    *,
+    parity: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
     """Check the installation: versions, threads, accelerator, and one exact solve against a known value.
 
     Args:
+        parity: run the golden vectors through every way a loss is computed here instead.
         json: print one JSON value.
     """
     from pmdkit.errors import CheckFailed
 
+    if parity:
+        check_parity(json)
+        return
     found = examine()
     if json:
         print(to_json.dumps(found))
@@ -35,6 +43,33 @@ def doctor(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
     if not found["exact"]["holds"]:
         raise CheckFailed(
             "the exact solver gave a wrong value on this machine; please report the output of doctor --json"
+        )
+
+
+def check_parity(json: bool) -> None:
+    """Print the largest error of each path; one beyond the tolerance is a failed check."""
+    from pmdkit.errors import CheckFailed
+    from pmdkit.testing.golden import TOLERANCE
+    from pmdkit.testing.golden import parity as measure
+
+    paths = measure()
+    if json:
+        print(to_json.dumps({"paths": paths, "tolerance": TOLERANCE}))
+    else:
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(box=box.SIMPLE, pad_edge=False)
+        for title in ("path", "cases", "largest error of loss and gradient"):
+            table.add_column(title, justify="left" if title == "path" else "right")
+        for name, row in paths.items():
+            table.add_row(name, str(row["cases"]), f"{row['max_error']:.1e}")
+        Console(highlight=False).print(table)
+    worst = max(paths, key=lambda name: paths[name]["max_error"])
+    if paths[worst]["max_error"] > TOLERANCE:
+        raise CheckFailed(
+            f"{worst} is off by {paths[worst]['max_error']:.1e}, more than {TOLERANCE:g}; do not train with it"
         )
 
 
