@@ -36,7 +36,7 @@ def sweep(
     stops the runs; the same command with --resume goes on: finished runs are skipped, started ones resumed.
 
     Args:
-        tier: bandit or toy.
+        tier: bandit, toy or llm.
         env: a spec on the shelf, or a .toml file.
         over: options and their values: --over objective=pmd-mean,grpo tau=0.05,0.5. Joined options move together:
             --over prompts+ministeps=32+1,512+16.
