@@ -57,8 +57,8 @@ def draw(runs: Mapping[str, "Run"], method: str, tau: float) -> Drawing:
         "alone."
     )
     alt = (
-        "Top left, mean pass rate against rollout batch for the exact update, Newton on the full expectation, and draws."
-        " Top right, log-ratio of right and wrong responses after the first step against the pass rate before it: points"
+        "Top left, mean pass rate against rollout batch for the exact update, Newton on the expectation, and draws."
+        " Top right, log-ratio of right and wrong responses after the first step against the pass rate before: points"
         " of the exact update and of Newton lie on the theory's curves, points from draws are near zero. Below, pass "
         "rate of a small transformer and of a language model against rollout batch."
     )

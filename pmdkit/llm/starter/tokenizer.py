@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 from tokenizers import AddedToken
 from tokenizers.pre_tokenizers import ByteLevel
@@ -39,7 +40,7 @@ def train_tokenizer(problems: MathProblems) -> Qwen2Tokenizer:
         ),
     )
     model = json.loads(backend.to_str())["model"]
-    merges = [tuple(pair) for pair in model["merges"]]
+    merges: Any = [tuple(pair) for pair in model["merges"]]  # pairs, whatever the annotation there says
     tokenizer = Qwen2Tokenizer(vocab=model["vocab"], merges=merges, unk_token=PAD, eos_token=END, pad_token=PAD)
     tokenizer.add_tokens([AddedToken(START, special=True)])
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in (BEFORE, AFTER)])

@@ -22,7 +22,7 @@ def cases() -> list[Case]:
 
 def parity() -> dict[str, dict[str, Any]]:
     """For each path that is installed: the largest error of a loss or gradient entry, and how many cases it ran."""
-    table = {}
+    table: dict[str, dict[str, Any]] = {}
     for name, path in PATHS.items():
         errors = []
         for case in cases():
