@@ -2,7 +2,12 @@
 
     python llm/train.py starter --out runs/mine --steps 20
 
-`accelerate launch` runs it as well. Every name below is public; replace any of them with your own.
+`accelerate launch` runs it on several processes, one per GPU or all on the CPU; accelerate/ has files for it:
+
+    accelerate launch --config_file llm/accelerate/fsdp2.yaml llm/train.py qwen2.5-7b
+    accelerate launch --multi_gpu --num_processes 2 llm/train.py starter
+
+Every name below is public; replace any of them with your own.
 """
 
 import argparse
@@ -10,9 +15,9 @@ from pathlib import Path
 
 from pmdkit.llm import setup
 from pmdkit.observe.console import watch
-from pmdkit.observe.folder import fresh, locked
+from pmdkit.observe.folder import fresh
 from pmdkit.planning import plan
-from pmdkit.session import execute
+from pmdkit.training import opened, perform
 
 
 def main() -> None:
@@ -26,11 +31,12 @@ def main() -> None:
 
     spec, objective = plan("llm", given.recipe, changes)  # the recipe, every default written out; PMDMean(tau=...)
     parts = setup(spec, objective)  # model, tokenizer, engine, verifier, learner, task
-    folder = fresh(given.out, f"{spec.name}-{spec.objective['name']}")
-    with locked(folder):
-        folder.begin(spec.record())
-        summary = execute(spec, objective, parts, folder, watch())  # pmdkit.loop.run, with checkpoints around it
-    print(f"pass rate {summary['pass_rate_first']:.3f} to {summary['pass_rate_last']:.3f}, {folder.path}")
+    name = f"{spec.name}-{spec.objective['name']}"
+    folder = opened(parts.team, lambda: fresh(given.out, name))  # made by the main process, known to all
+    summary = perform(spec, objective, parts, folder, watch())  # pmdkit.loop.run, with checkpoints around it
+    if parts.team.main:
+        print(f"pass rate {summary['pass_rate_first']:.3f} to {summary['pass_rate_last']:.3f}, {folder.path}")
+    parts.team.leave()
 
 
 if __name__ == "__main__":

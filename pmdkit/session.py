@@ -19,6 +19,7 @@ from pmdkit.observe import checkpoint, files, metrics
 from pmdkit.observe.folder import RunFolder
 from pmdkit.observe.trackers import make_trackers
 from pmdkit.spec import Spec
+from pmdkit.team import ALONE, Team
 
 Row = dict[str, Any]
 GRACE = 15.0  # seconds that a step may still take after a request to stop; schedulers commonly kill after 30
@@ -59,6 +60,7 @@ class Setup:
         observers: see each finished step after its metrics are written and before it is checkpointed.
         beside: files that stand beside the weights in a checkpoint.
         workplace: entered with the run's folder and display for the whole run; what it opens is closed with it.
+        team: the processes that run this together. Each executes the same; the main one alone writes to the folder.
     """
 
     learner: Learner
@@ -71,6 +73,7 @@ class Setup:
     observers: Sequence[Observer] = ()
     beside: Callable[[], Mapping[str, bytes]] | None = None
     workplace: Callable[[RunFolder, Display], AbstractContextManager[None]] = lambda folder, display: nullcontext()
+    team: Team = ALONE
 
 
 def execute(spec: Spec, objective: Objective, setup: Setup, folder: RunFolder, display: Display) -> Row:
@@ -80,22 +83,26 @@ def execute(spec: Spec, objective: Objective, setup: Setup, folder: RunFolder, d
     again from the seed, to the same bits.
     """
     torch.set_num_threads(spec.run.threads)
-    start, state, warnings = checkpoint.load_newest(folder.checkpoints)
+    team = setup.team
+    start, state, warnings = checkpoint.load_newest(folder.checkpoints) if team.main else (0, {}, [])
     for warning in warnings:
         display.warn(warning)
-    with setup.workplace(folder, display):
+    with team.together(), setup.workplace(folder, display):
+        start, state = team.hand_out(start, state)
         if state:
             first = state.pop("first")
             setup.learner.load_state_dict(state)
         else:
             with stop_at_once("stopped before the first step, nothing was lost; run again with --resume"):
                 first = begin(spec, setup, folder, display)
-        folder.rewind(start)
+        if team.main:
+            folder.rewind(start)
         train(spec, objective, setup, folder, display, start, first)
         with stop_at_once("stopped while evaluating after the last step; run again with --resume"):
             last = setup.evaluate()
-    summary = summarise(spec, folder, first, last)
-    files.replace(folder.summary, files.encode(summary))
+        summary: Row = team.tell(summarise(spec, folder, first, last) if team.main else None)
+    if team.main:
+        files.replace(folder.summary, files.encode(summary))
     return summary
 
 
@@ -106,7 +113,8 @@ def begin(spec: Spec, setup: Setup, folder: RunFolder, display: Display) -> Row:
     first = setup.evaluate()
     if setup.prepare is not None:
         save(spec, setup, folder, 0, first)
-        shutil.rmtree(folder.phase_0, ignore_errors=True)  # what phase 0 kept for its own resume
+        if setup.team.main:
+            shutil.rmtree(folder.phase_0, ignore_errors=True)  # what phase 0 kept for its own resume
     return first
 
 
@@ -116,7 +124,8 @@ def train(
     """The loop from after step `start`, each step measured, observed and checkpointed."""
     row_of = setup.meter()
     last = setup.schedule.steps
-    trackers = make_trackers(spec.run.report_to, folder.path, spec.record(), display.warn)
+    team = setup.team
+    trackers = make_trackers(spec.run.report_to if team.main else [], folder.path, spec.record(), display.warn)
 
     with stop_requests() as stop:
 
@@ -129,14 +138,17 @@ def train(
             updates: list[dict[str, float]],
         ) -> None:
             row = row_of(step, learner, rollouts, groups, batch, updates)
-            metrics.append(folder.metrics, row)
+            metrics.finite_or_stop(row)
+            if team.main:
+                metrics.append(folder.metrics, row)
             trackers.log(row)
             display.show(row)
             for observe in setup.observers:
                 observe(step, learner, rollouts, groups, batch, updates)
-            if step % spec.run.checkpoint_every == 0 or step == last or stop.is_set():
+            stopping = team.any(stop.is_set())  # asked at different moments, all leave after the same step
+            if step % spec.run.checkpoint_every == 0 or step == last or stopping:
                 save(spec, setup, folder, step, first)
-            if stop.is_set() and step < last:
+            if stopping and step < last:
                 raise Stopped(f"stopped on request after step {step} of {last}; run again with --resume to go on")
 
         display.begin(spec, start)
@@ -149,10 +161,10 @@ def train(
 
 def save(spec: Spec, setup: Setup, folder: RunFolder, step: int, first: Row) -> None:
     """Checkpoint a finished step."""
-    beside = setup.beside() if setup.beside is not None else None
-    checkpoint.save_step(
-        folder.checkpoints, step, {**setup.learner.state_dict(), "first": first}, spec.run.keep, beside
-    )
+    state = setup.learner.state_dict()  # of every process: shares of it may have to be put together
+    if setup.team.main:
+        beside = setup.beside() if setup.beside is not None else None
+        checkpoint.save_step(folder.checkpoints, step, {**state, "first": first}, spec.run.keep, beside)
 
 
 def summarise(spec: Spec, folder: RunFolder, first: Row, last: Row) -> Row:

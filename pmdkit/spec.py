@@ -7,6 +7,8 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+from pydantic import model_validator
+
 from pmdkit import shelf
 from pmdkit.errors import UsageError
 from pmdkit.nearest import unknown
@@ -14,7 +16,9 @@ from pmdkit.tables import (
     TABLES,
     EvaluationTable,
     LanguageModelTable,
+    LoraTable,
     ModelTable,
+    ParallelTable,
     RewardTable,
     RolloutTable,
     RunTable,
@@ -49,6 +53,15 @@ class Spec(Strict):
     reward: RewardTable | None = None
     update: UpdateTable | None = None
     evaluation: EvaluationTable | None = None
+    parallel: ParallelTable | None = None
+    lora: LoraTable | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def complete(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """A table that the tier has and the values lack, as those of an older run folder may, is one of defaults."""
+        known = TABLES.get(values.get("tier", ""), {})
+        return {section: table() for section, table in known.items() if table is not None} | values
 
     @classmethod
     def read(cls, name: str, tier: str) -> "Spec":

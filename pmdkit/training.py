@@ -1,6 +1,7 @@
 """The front door: `train` for notebooks and scripts, `launch` beneath it for the command line, the Run they return."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from pmdkit.observe.folder import RunFolder, fresh, locked, make
 from pmdkit.planning import adopt, build, compare, complete, describe, plan, stored_spec
 from pmdkit.session import Display, Row, Setup, execute
 from pmdkit.spec import Spec
+from pmdkit.team import Team
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -86,8 +88,8 @@ def train(
 
     Args:
         objective: a name of OBJECTIVES, "my.py:MyLoss", or an objective.
-        backend: "bandit" or "toy".
-        env: a spec on the shelf, or the path of a .toml file.
+        backend: "bandit", "toy" or "llm".
+        env: a spec on the shelf (llm: a recipe), or the path of a .toml file.
         out: folder of the run, new or empty; by default the next number under runs/.
         resume: go on where the run in `out` stopped.
         options: other dotted keys of the spec, such as {"env.arms": 20, "objective.norm": "none"}.
@@ -128,11 +130,26 @@ def launch(
             raise UsageError(f"output {out} is no run folder (it holds {strangers[0]}); nothing was changed")
     spec, objective = plan(tier, env, changes, given)
     setup = build(spec, objective)[1]
-    folder = RunFolder(make(Path(str(out)))) if resume else fresh(out, f"{spec.name}-{spec.objective['name']}")
-    with locked(folder):
-        folder.begin(spec.record())
-        execute(spec, objective, setup, folder, display)
+    name = f"{spec.name}-{spec.objective['name']}"
+    folder = opened(setup.team, lambda: RunFolder(make(Path(str(out)))) if resume else fresh(out, name))
+    perform(spec, objective, setup, folder, display)
     return Run(folder.path, setup)
+
+
+def opened(team: Team, make_folder: Callable[[], RunFolder]) -> RunFolder:
+    """The folder that the main process makes, in every process."""
+    with team.together():
+        return RunFolder(Path(team.tell(str(make_folder().path) if team.main else "")))
+
+
+def perform(spec: Spec, objective: Objective, setup: Setup, folder: RunFolder, display: Display) -> Row:
+    """Execute a run in its folder, which the main process holds and writes to; the others watch in silence."""
+    main = setup.team.main
+    lock: AbstractContextManager[None] = locked(folder) if main else nullcontext()
+    with lock:
+        if main:
+            folder.begin(spec.record())
+        return execute(spec, objective, setup, folder, display if main else Silent())
 
 
 def go_on(
@@ -155,15 +172,20 @@ def go_on(
     longer = differences.get("schedule.steps", (0, 0))
     if longer[1] > longer[0]:
         del differences["schedule.steps"]
+    regrouped = [key for key in differences if key.startswith("parallel.")]
+    for key in regrouped:  # who computes what changes sums in the last digits, and nothing else
+        was, now = differences.pop(key)
+        if key != "parallel.timeout":
+            display.warn(
+                f"{key} was {was} and is now {now}: the run does not end on the bits of an undisturbed one"
+            )
     if differences:
         told = ", ".join(f"{key} was {a} and is now {b}" for key, (a, b) in sorted(differences.items()))
         raise ResumeRefused(
             f"{folder.path} was started with other options: {told}; leave them out, or give another --out"
         )
-    with locked(folder):
-        if folder.finished and folder.read_summary()["steps"] >= spec.schedule.steps:
-            return Run(folder.path)
-        objective, setup = build(spec, given)
-        folder.begin(spec.record())
-        execute(spec, objective, setup, folder, display)
+    if folder.finished and folder.read_summary()["steps"] >= spec.schedule.steps:
+        return Run(folder.path)
+    objective, setup = build(spec, given)
+    perform(spec, objective, setup, folder, display)
     return Run(folder.path, setup)

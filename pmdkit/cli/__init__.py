@@ -15,6 +15,7 @@ VERBS = {
     "toy": "Tier 2: train a small transformer on a token task.",
     "llm": "Tier 3: train a language model on problems with checkable answers.",
     "llm-starter": "Build the starter model of tier 3 on its own.",
+    "plan": "What a recipe of tier 3 costs on accelerators: memory by phase, time, staleness.",
     "eval": "How good a trained policy is: avg@k, pass@k and maj@k with intervals.",
     "sweep": "A grid of runs over any option, or an experiment of the paper in miniature.",
     "compare": "Runs side by side: paired by seed, with intervals, as table, CSV or LaTeX.",

@@ -18,14 +18,15 @@ def llm(
     """Tier 3: a causal language model of transformers on problems with checkable answers.
 
     The same objective, loop, folder and options as the other tiers. `pmdkit llm starter` builds a tiny model, teaches
-    it on this machine and needs no download. --dry-run prints batch, staleness, memory and files, and starts nothing.
+    it on this machine and needs no download. A recipe with [parallel] processes above 1 is started by accelerate in as
+    many processes. --dry-run prints batch, staleness, memory and files, and starts nothing.
 
     Args:
         recipe: a recipe on the shelf (starter, starter-moe) or a .toml file.
         fit: measure the largest token budget that this machine holds first, and run with it.
         field_test: check step by step that this machine can run the recipe; minutes.
     """
-    from pmdkit.cli.start import start
+    from pmdkit.cli.llm_ranks import start_all
 
     options = options or RunOptions()
     if fit or field_test or options.dry_run:
@@ -42,9 +43,4 @@ def llm(
 
         check_machine(recipe, options)
         return
-    more = {}
-    if fit:
-        from pmdkit.cli.llm_plan import measured
-
-        more = measured(recipe, options)
-    start("llm", recipe, options, more)
+    start_all(recipe, options, fit)

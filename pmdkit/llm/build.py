@@ -13,15 +13,19 @@ from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.envs.math_answers import Grader
 from pmdkit.errors import UsageError
+from pmdkit.llm import lora
 from pmdkit.llm.card import Beside
 from pmdkit.llm.engines import ENGINES
 from pmdkit.llm.engines.protocol import Engine, Sampling, Tokens
+from pmdkit.llm.engines.shared import SharedEngine
 from pmdkit.llm.evaluate import Evaluation
+from pmdkit.llm.jury import SharedGrader
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.load import end_tokens, load, pick_device, reader, ready
 from pmdkit.llm.prompts import Encoder, limit_prompts
 from pmdkit.llm.stages import Stages, more_columns
 from pmdkit.llm.task import MathTask
+from pmdkit.llm.team import team_of
 from pmdkit.loop import Schedule
 from pmdkit.objectives import Objective
 from pmdkit.objectives.traits import traits
@@ -30,6 +34,7 @@ from pmdkit.randomness import derive, generator
 from pmdkit.session import Setup
 from pmdkit.spec import Spec
 from pmdkit.tables import EvaluationTable, LanguageModelTable, RewardTable, RolloutTable, UpdateTable, WarmStartTable
+from pmdkit.team import Team
 
 GAUGED = 128  # responses of each step that are scored again after it, at least two groups
 
@@ -45,17 +50,27 @@ def build(spec: Spec, objective: Objective) -> Setup:
     schedule, seed = spec.schedule, spec.run.seed
     assert schedule.group is not None
     assert schedule.prompts is not None
+    lora.check(spec)
+    team = team_of(spec)
     problems = make_math(spec.env)
-    model, tokenizer = make_model(spec.model, spec.env, seed)
+    device, shared = pick_device(spec.model.device), team.strategy == "fsdp2"
+    # weights that will be shared wait on the host: whole ones may not fit an accelerator, or not twice
+    model, tokenizer = make_model(spec.model, spec.env, seed, torch.device("cpu") if shared else device)
     encoder = Encoder(tokenizer)
     problems, _ = limit_prompts(problems, encoder, spec.rollout.max_prompt)
     ends = end_tokens(model, tokenizer)
     sampling = Sampling(spec.rollout.width, spec.rollout.temperature)
+    writer = engine_model(model, spec.model, shared).to(device)  # type: ignore[arg-type]
+    engine = make_engine(spec.rollout, writer, ends)
+    lora.adapt(model, spec.lora, seed)  # a copy that the engine runs has been made: it gets merged weights
+    warm = spec.warm_start.pass_rate > 0
+    # phase 0 teaches whole models, in every process
+    pupil = model if team.size == 1 or not warm else deepcopy(model).to(device)  # type: ignore[arg-type]
     learner = CausalLearner(
         model,
         tokenizer,
         encode_numbers(problems, encoder),
-        make_engine(spec.rollout, engine_model(model, spec.model), ends),
+        engine if team.size == 1 else SharedEngine(engine, team, ends[0]),
         sampling,
         schedule,
         spec.update,
@@ -64,15 +79,16 @@ def build(spec: Spec, objective: Objective) -> Setup:
         old=spec.rollout.old,
         correction=spec.rollout.correction,
         correction_cap=spec.rollout.correction_cap,
+        team=team,
     )
-    grader = make_grader(spec.reward)
+    grader: Grader | SharedGrader = make_grader(spec.reward) if team.size == 1 else shared_grader(spec.reward, team)
 
     def read(tokens: Tokens) -> str:
         return reader(tokenizer, tokens)
 
     task = MathTask(problems, schedule.prompts, seed, grader, read, ends, spec.reward.scale, spec.reward.most_unscored)
     evaluation = make_evaluation(spec.evaluation, problems, encoder, read, grader, spec.rollout.width, seed)
-    stages = Stages(learner, task, evaluation, schedule.steps, spec.evaluation.every, spec.rollout.record_every)
+    stages = Stages(learner, task, evaluation, schedule.steps, spec.evaluation.every, spec.rollout.record_every, team)
     sample = max(2, GAUGED // schedule.group)
     passed = (task.low + task.high) / 2
     beside = Beside(spec, model, tokenizer, stages)
@@ -85,18 +101,19 @@ def build(spec: Spec, objective: Objective) -> Setup:
         meter=lambda: Meter(objective, passed, sample, lambda *step: more_columns(learner, task, *step)).row,
         evaluate=stages.evaluate,
         policy=lambda: model,
-        prepare=phase_0(spec, learner, encoder, problems, stages) if spec.warm_start.pass_rate > 0 else None,
+        prepare=phase_0(spec, learner, pupil, encoder, problems, stages) if warm else None,
         observers=(stages.observe,),
         beside=beside,
         workplace=stages.workplace,
+        team=team,
     )
 
 
 def make_model(
-    table: LanguageModelTable, env: dict[str, Any], seed: int
+    table: LanguageModelTable, env: dict[str, Any], seed: int, device: torch.device | None = None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The model of a folder, or a starter with random weights; on its device, switched to packed attention."""
-    device = pick_device(table.device)
+    device = pick_device(table.device) if device is None else device
     if table.path is not None:
         model, tokenizer = load(table.path)
     else:
@@ -109,11 +126,13 @@ def make_model(
     return ready(model, device, table.checkpointing), tokenizer
 
 
-def engine_model(model: PreTrainedModel, table: LanguageModelTable) -> PreTrainedModel:
-    """What the embedded engine runs: the trainer's own weights in float32, a copy in bfloat16."""
-    if table.dtype == "float32":
+def engine_model(model: PreTrainedModel, table: LanguageModelTable, shared: bool = False) -> PreTrainedModel:
+    """What the embedded engine runs: the trainer's own weights in float32, a copy in bfloat16, or of shared weights."""
+    if table.dtype == "float32" and not shared:
         return model
     copy = deepcopy(model).requires_grad_(False)
+    if table.dtype == "float32":
+        return copy
     for weight in copy.parameters():
         weight.data = weight.data.to(torch.bfloat16)
     return copy
@@ -133,6 +152,11 @@ def make_grader(table: RewardTable) -> Grader:
     )
 
 
+def shared_grader(table: RewardTable, team: Team) -> SharedGrader:
+    """The verifier pool of the main process, for all."""
+    return SharedGrader(make_grader(table) if team.main else None, team)
+
+
 def encode_numbers(problems: MathProblems, encoder: Encoder) -> Callable[[int], Tokens]:
     """Prompt tokens by the number of a problem; the same object each time, which tells who shares a prompt."""
 
@@ -148,7 +172,7 @@ def make_evaluation(
     problems: MathProblems,
     encoder: Encoder,
     read: Callable[[Tokens], str],
-    grader: Grader,
+    grader: Grader | SharedGrader,
     width: int,
     seed: int,
 ) -> Evaluation:
@@ -184,22 +208,30 @@ def evaluation_problems(data: str, problems: MathProblems, most: int, seed: int)
 
 
 def phase_0(
-    spec: Spec, learner: CausalLearner, encoder: Encoder, problems: MathProblems, stages: Stages
+    spec: Spec,
+    learner: CausalLearner,
+    pupil: PreTrainedModel,
+    encoder: Encoder,
+    problems: MathProblems,
+    stages: Stages,
 ) -> Callable[[Callable[[str], None]], None]:
-    """Teach the starter until it passes the target share of the evaluation's problems."""
+    """Teach the starter until it passes the target share of the evaluation's problems.
+
+    A team teaches the same in every process and measures together; its phase 0 begins anew after an interruption.
+    """
     from pmdkit.llm.starter.warm_start import warm_start
 
     def rate() -> float:
-        learner.stale = True  # the warm start moves the weights behind the learner's back
+        learner.take(pupil)  # the warm start moves the weights behind the learner's back
         learner.model.eval()
         found = stages.scores(stages.draw(None))["pass_rate"]
         return 0.0 if found is None else found
 
     def teach(note: Callable[[str], None]) -> None:
-        folder = None if stages.folder is None else stages.folder.phase_0
+        folder = None if stages.folder is None or learner.team.size > 1 else stages.folder.phase_0
         assert spec.warm_start is not None
         warm_start(
-            learner.model,
+            pupil,
             learner.tokenizer,
             problems,
             encoder.encode,
@@ -209,6 +241,7 @@ def phase_0(
             note,
             folder,
         )
+        learner.take(pupil)
         learner.after_phase_0()
 
     return teach

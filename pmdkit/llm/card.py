@@ -72,7 +72,7 @@ class Beside:
             name=spec.name,
             step=self.stages.learner.version,
             architecture=type(self.model).__name__,
-            weights=sum(weight.numel() for weight in self.model.parameters()),
+            weights=sum(w.numel() for name, w in self.model.named_parameters() if ".lora_" not in name),
             origin=origin,
             objective=spec.objective["name"],
             env=spec.env["kind"],

@@ -13,6 +13,7 @@ from pmdkit.envs.math.problem import Problem
 from pmdkit.envs.math_answers import Grader, Item, Verdict
 from pmdkit.evaluation.statistics import Draws
 from pmdkit.llm.engines.protocol import Engine, Sampling, Tokens
+from pmdkit.llm.jury import SharedGrader
 from pmdkit.llm.task import Reader
 from pmdkit.observe import files
 from pmdkit.randomness import derive
@@ -52,7 +53,7 @@ class Evaluation:
     problems: Sequence[Problem]
     encode: Callable[[str], Tokens]
     read: Reader
-    grader: Grader
+    grader: Grader | SharedGrader
     k: int
     sampling: Sampling
     seed: int

@@ -135,8 +135,9 @@ class FieldTest:
         reward = torch.arange(self.reward.numel()).view(self.reward.shape) % 2  # a gradient whatever the model knows
         groups = graded(reward.double(), rollouts)
         batch = credit(self.objective, groups, rollouts.logp_old, rollouts.mask, rollouts.logp_ref, rollouts.width)
-        norms = [weight for weight in self.learner.model.parameters() if weight.ndim == 1]  # small, and all are trained
-        before = [weight.detach().clone() for weight in norms]
+        trained = [weight for weight in self.learner.model.parameters() if weight.requires_grad]
+        few = sorted(trained, key=lambda weight: weight.numel())[:16]  # all move; copies of some suffice
+        before = [weight.detach().clone() for weight in few]
         began = time.perf_counter()
         report = self.learner.update(self.objective, rollouts, batch)
         seconds = time.perf_counter() - began
@@ -145,7 +146,7 @@ class FieldTest:
         with torch.no_grad():
             moved = (self.learner.logp(rollouts) - rollouts.logp_old).abs().max().item()
         told = f"gradient norm {report['grad_norm']:.3g}, {tokens / seconds:,.0f} tokens per second"
-        changed = all(not torch.equal(old, new) for old, new in zip(before, norms, strict=True))
+        changed = all(not torch.equal(old, new) for old, new in zip(before, few, strict=True))
         return changed, f"{told}; log-probabilities moved by up to {moved:.1e} nats{self.figures['memory']}"
 
     def publish(self) -> tuple[bool, str]:
@@ -169,7 +170,8 @@ class FieldTest:
         _, state, warnings = checkpoint.load_newest(place)
         with torch.no_grad():
             for weight in self.learner.model.parameters():
-                weight.zero_()
+                if weight.requires_grad:
+                    weight.zero_()
         self.learner.load_state_dict(state)
         after = self.learner.state_dict()["model"]
         same = all(torch.equal(tensor, after[name].cpu()) for name, tensor in before.items())

@@ -31,7 +31,7 @@ def fit(spec: Spec, objective: Objective) -> tuple[int, list[tuple[int, float]]]
     assert isinstance(spec.rollout, RolloutTable)
     model, _ = make_model(spec.model, spec.env, spec.run.seed)
     weights = sum(weight.numel() for weight in model.parameters())
-    room = SHARE * capacity(model.device) - 8 * weights  # the moments of Adam come with the first step
+    room = SHARE * capacity(model.device) - 8 * weights  # for the moments of Adam, fewer with adapters
     trials: list[tuple[int, float]] = []
     tokens = FIRST
     while not trials or trials[-1][0] < most_tokens(spec):

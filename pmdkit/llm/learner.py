@@ -1,6 +1,7 @@
 """The learner of language models: an engine writes the responses, packed forward passes score them, AdamW follows.
 
-Which rows share a forward pass is microbatches.py; how log-probabilities are computed, scoring.py.
+Which process scores which rows is division.py; which of them share a forward pass, microbatches.py; how
+log-probabilities are computed, scoring.py.
 """
 
 from collections.abc import Callable
@@ -12,23 +13,28 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.utils._pytree import tree_map_only
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from pmdkit.errors import ComponentDied, Diverged, ResumeRefused, UsageError
 from pmdkit.learner import Rollouts
-from pmdkit.llm import weights
+from pmdkit.llm import adapted, weights
+from pmdkit.llm.division import divide
 from pmdkit.llm.engines.protocol import Engine, Sampling, Tokens
 from pmdkit.llm.fused import fused_total
 from pmdkit.llm.memory import memory_of
-from pmdkit.llm.microbatches import microbatches
 from pmdkit.llm.provenance import settled
+from pmdkit.llm.root import Root
 from pmdkit.llm.scoring import response_logp, to_rows
+from pmdkit.llm.shards import Gathered, whole
 from pmdkit.objectives import Objective, coefficient, total
 from pmdkit.objectives.traits import traits
 from pmdkit.objectives.vocabulary import Batch
 from pmdkit.randomness import derive
 from pmdkit.tables import ScheduleTable, UpdateTable
+from pmdkit.team import ALONE, Team
 
 Report = Callable[[str, float, float, int], None]
 "What goes on, how much of it is done, how much there is, tokens written so far."
@@ -46,8 +52,9 @@ class CausalLearner:
         schedule: lr, optimizer and passes.
         update: token budget, clip, weight decay.
         bfloat16: compute in bfloat16 where autocast thinks it safe; weights stay float32.
-        reference: keep a copy of the model as the reference policy.
+        reference: keep the reference policy: a copy of the model, or, where it has adapters, the model without them.
         old, correction, correction_cap: whose log-probabilities pi_old are, see `provenance.settled`.
+        team: the processes that share the work. All call the same methods with the same arguments, and get the same.
     """
 
     def __init__(
@@ -64,8 +71,10 @@ class CausalLearner:
         old: str = "rollout",
         correction: str = "none",
         correction_cap: float = 2.0,
+        team: Team = ALONE,
     ) -> None:
         self.version = 0
+        self.team = team
         self.model = model
         self.tokenizer = tokenizer
         self.encode = encode
@@ -74,8 +83,13 @@ class CausalLearner:
         self.options = update
         self.passes = schedule.passes
         self.bfloat16 = bfloat16
+        own = reference and not adapted.is_adapted(model)
+        self.reference = deepcopy(model).requires_grad_(False) if own else None
+        self.root = team.wrap(Root(model))
+        self.reference_root = self.root if reference else None
+        if self.reference is not None:
+            self.reference_root = team.wrap(Root(self.reference))
         self.optimizer = make_optimizer(model, schedule, update)
-        self.reference = deepcopy(model).requires_grad_(False) if reference else None
         self.report: Report = lambda what, done, total, tokens: None
         self.provenance = old, correction, correction_cap
         self.mismatch: dict[str, float] = {}  # of engine and trainer, in the last rollout
@@ -117,16 +131,22 @@ class CausalLearner:
             width=self.sampling.width,
         )
         rollouts, self.mismatch = settled(rollouts, self.logp, *self.provenance)
-        if self.reference is None:
+        if self.reference_root is None:
             return rollouts
-        with torch.no_grad():
-            return replace(rollouts, logp_ref=self.score(self.reference, rollouts))
+        with torch.no_grad(), adapted.switched_off(self.model):
+            return replace(rollouts, logp_ref=self.score(self.reference_root, rollouts))
 
     def publish(self) -> None:
         """Give the engine the present weights, if it does not have them."""
         if self.stale:
-            self.engine.publish(weights.named(self.model), self.version)
+            self.engine.publish(Gathered(adapted.for_engine(self.model, self.engine)), self.version)
             self.stale = False
+
+    def take(self, model: PreTrainedModel) -> None:
+        """Take over the weights of a model that others moved; it may be the learner's own."""
+        if model is not self.model:
+            weights.load(self.model, weights.named(model), self.team)
+        self.stale = True
 
     def after_phase_0(self) -> None:
         """The weights were moved by others: the engine needs them anew, and the reference policy is them."""
@@ -136,36 +156,52 @@ class CausalLearner:
 
     def logp(self, rollouts: Rollouts) -> Tensor:
         """[N, T] log-probabilities under the current policy, with gradient unless it is switched off."""
-        return self.score(self.model, rollouts)
+        return self.score(self.root, rollouts)
 
-    def score(self, model: PreTrainedModel, rollouts: Rollouts) -> Tensor:
-        """[N, T] under a model, a token budget at a time."""
+    def score(self, root: nn.Module, rollouts: Rollouts) -> Tensor:
+        """[N, T] under a model, a token budget at a time; where a gradient is asked for, each process scores all."""
         prompts, responses = self.rows(rollouts)
+        size, budget = rollouts.mass.shape[1], self.options.token_budget
+        team = ALONE if torch.is_grad_enabled() else self.team
+        plans = divide(team, prompts, responses, size, budget, whole_groups=False)
+        width = rollouts.logp_old.shape[1]
+        mine = [self.some_logp(root, prompts, responses, rows, width) for rows in plans[team.rank]]
         scored = torch.zeros_like(rollouts.logp_old, dtype=torch.float64)
-        size = rollouts.mass.shape[1]
-        for rows in microbatches(prompts, responses, size, self.options.token_budget, whole_groups=False):
-            index = torch.tensor(rows)
-            scored = scored.index_copy(0, index, self.some_logp(model, prompts, responses, rows, scored.shape[1]))
+        for plan, part in zip(plans, team.gather(torch.cat(mine)), strict=True):
+            scored = scored.index_copy(0, torch.tensor([row for rows in plan for row in rows], dtype=torch.long), part)
         return scored
 
     def some_logp(
-        self, model: PreTrainedModel, prompts: list[Tokens], responses: list[Tokens], rows: list[int], width: int
+        self, root: nn.Module, prompts: list[Tokens], responses: list[Tokens], rows: list[int], width: int
     ) -> Tensor:
         """[n, T] float64 of some rows, on the CPU, in one forward pass."""
+        if not rows:
+            return (self.idle(root, prompts, responses) * torch.zeros(0, width)).double()
+        asked, answers = [prompts[row] for row in rows], [responses[row] for row in rows]
         with self.precision():
-            scores = response_logp(model, [prompts[row] for row in rows], [responses[row] for row in rows])
+            scores = root(lambda model: response_logp(model, asked, answers))
         return to_rows(scores.logp, scores.lengths, width).double().cpu()
 
     def some_loss(
         self, objective: Objective, prompts: list[Tokens], responses: list[Tokens], rows: list[int], batch: Batch
     ) -> Tensor:
-        """Scalar float64, with gradient: the sum over some rows, whose batch is given, in one forward pass."""
-        if coefficient(objective, batch[:1]) is None:
-            logp = self.some_logp(self.model, prompts, responses, rows, batch.mask.shape[1])
-            return total(objective, replace(batch, logp=logp))
+        """Scalar float64, with gradient: the sum over some rows of a ministep's batch, in one forward pass."""
+        if not rows:
+            return self.idle(self.root, prompts, responses)
+        some = batch[torch.tensor(rows)]
+        if coefficient(objective, some[:1]) is None:
+            logp = self.some_logp(self.root, prompts, responses, rows, batch.mask.shape[1])
+            return total(objective, replace(some, logp=logp))
+        asked, answers = [prompts[row] for row in rows], [responses[row] for row in rows]
         with self.precision():
-            asked, answers = [prompts[row] for row in rows], [responses[row] for row in rows]
-            return fused_total(self.model, asked, answers, objective, batch).loss
+            loss: Tensor = self.root(lambda model: fused_total(model, asked, answers, objective, some)).loss
+        return loss
+
+    def idle(self, root: nn.Module, prompts: list[Tokens], responses: list[Tokens]) -> Tensor:
+        """0, with a gradient of 0 by every weight: the pass of a process that has no rows in it."""
+        with self.precision():
+            scores = root(lambda model: response_logp(model, [prompts[0][:1]], [responses[0][:1]]))
+        return scores.logp.double().sum().cpu() * 0.0
 
     def update(self, objective: Objective, rollouts: Rollouts, batch: Batch) -> dict[str, float]:
         """One ministep. `loss` and `grad_norm` (before clipping) are those of the first pass.
@@ -177,8 +213,9 @@ class CausalLearner:
         prompts, responses = self.rows(rollouts)
         counted = ((batch.weight != 0) & batch.mask.any(1)).tolist()
         size = rollouts.mass.shape[1]
-        whole = traits(objective).whole_groups
-        plan = list(microbatches(prompts, responses, size, self.options.token_budget, whole, counted))
+        groups = traits(objective).whole_groups
+        plans = divide(self.team, prompts, responses, size, self.options.token_budget, groups, counted)
+        plan = plans[self.team.rank]
         report: dict[str, float] = {}
         for _ in range(self.passes):
             self.optimizer.zero_grad(set_to_none=True)
@@ -186,9 +223,11 @@ class CausalLearner:
             with memory_of("update", "update.token_budget"):
                 for done, rows in enumerate(plan):
                     self.report("update", done, len(plan), 0)
-                    part = self.some_loss(objective, prompts, responses, rows, batch[torch.tensor(rows)])
-                    part.backward()
+                    with self.team.holding(self.root, last=done + 1 == len(plan)):
+                        part = self.some_loss(objective, prompts, responses, rows, batch)
+                        part.backward()
                     loss += part.item()
+            loss = sum(part.item() for part in self.team.gather(torch.tensor([loss], dtype=torch.float64)))
             norm = self.step(loss)
             report = report or {"loss": loss, "grad_norm": norm}
         self.report("update", len(plan), len(plan), 0)
@@ -201,11 +240,11 @@ class CausalLearner:
             raise Diverged(
                 f"the loss is {loss}; no step was taken, the last checkpoint is intact: lower lr or raise tau"
             )
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip).item()
+        norm = whole(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip)).item()
         if not np.isfinite(norm):
             raise Diverged(f"the gradient's norm is {norm}; no step was taken, the last checkpoint is intact: lower lr")
         self.optimizer.step()
-        if not weights.finite(self.model):
+        if self.team.any(not weights.finite(self.model)):
             raise Diverged("a weight is not finite after the step; the last checkpoint is intact: lower lr")
         return norm
 
@@ -228,27 +267,65 @@ class CausalLearner:
     def state_dict(self) -> dict[str, Any]:
         """Weights under the names a Hugging Face folder has, the optimizer's state, the version, the reference."""
         state: dict[str, Any] = {
-            "model": weights.named(self.model),
-            "optimizer": self.optimizer.state_dict(),
+            **self.whole(adapted.state(self.model)),
+            "optimizer": self.whole(self.optimizer.state_dict()),
             "version": self.version,
         }
-        return state if self.reference is None else state | {"reference": weights.named(self.reference)}
+        return state if self.reference is None else state | {"reference": self.whole(weights.named(self.reference))}
+
+    def whole(self, state: dict[str, Any]) -> dict[str, Any]:
+        """The same with every shared tensor put together, in the main process and beside its accelerator.
+
+        Not torch's `get_optimizer_state_dict`: it renames the slots, and gives some to an optimizer without a step.
+        """
+        found: dict[str, Any] = tree_map_only(DTensor, lambda x: on_host(x, self.team.main), state)
+        return found
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
-        weights.load(self.model, state["model"])
+        """Restore what `state_dict` returned; of a team, in the main process."""
+        adapted.restore(self.model, state, self.team)
         if self.reference is not None:
             if "reference" not in state:
                 raise ResumeRefused("the checkpoint has no reference policy, which this objective needs; start anew")
-            weights.load(self.reference, state["reference"])
-        self.optimizer.load_state_dict(state["optimizer"])
+            weights.load(self.reference, state["reference"], self.team)
+        self.optimizer.load_state_dict(self.placed(state["optimizer"]))
         self.version = state["version"]
         self.stale = True
 
+    def placed(self, optimizer: dict[str, Any]) -> dict[str, Any]:
+        """The optimizer's state with tensors where this process needs them, cut as the weights are that they belong to.
+
+        A team's own processes have shapes only, the main one the numbers.
+        """
+        if self.team.size == 1:
+            return optimizer
+        trained = [weight for group in self.optimizer.param_groups for weight in group["params"]]
+        placed: dict[int, dict[str, Any]] = {}
+        for index, slots in sorted(optimizer["state"].items()):
+            placed[index] = {}
+            for name, value in sorted(slots.items()):
+                if isinstance(value, Tensor):
+                    like = trained[index].detach()
+                    target = torch.zeros_like(like) if value.shape == like.shape else torch.zeros(value.shape)
+                    self.team.copy(value, target)
+                    value = target
+                placed[index][name] = value
+        return {**optimizer, "state": placed}
+
     def save_pretrained(self, path: str | Path) -> None:
-        """Write a folder that transformers and vLLM load."""
-        self.model.save_pretrained(path)
-        self.tokenizer.save_pretrained(path)
+        """Write a folder that transformers and vLLM load; adapters are merged, and also stand beside."""
+        given = self.team.size > 1 or adapted.is_adapted(self.model)
+        state = self.whole(adapted.merged(self.model)) if given else None
+        if self.team.main:
+            adapted.save_adapter(self.model, Path(path) / "adapter")
+            self.model.save_pretrained(path, state_dict=state)
+            self.tokenizer.save_pretrained(path)
+
+
+def on_host(tensor: DTensor, main: bool) -> Tensor:
+    """A shared tensor put together, in the CPU's memory; nothing of it outside of the main process."""
+    found = whole(tensor)
+    return found.cpu() if main else found.new_empty(0)
 
 
 def make_optimizer(model: PreTrainedModel, schedule: ScheduleTable, update: UpdateTable) -> torch.optim.Optimizer:

@@ -8,6 +8,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
 from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit.llm.lora import asked, refuse, sizes
 from pmdkit.llm.scoring import HEAD_TOKENS
 from pmdkit.llm.shapes import known
 from pmdkit.spec import Spec
@@ -35,9 +36,12 @@ class Plan:
 
 def plan(spec: Spec) -> Plan:
     """The plan of a resolved recipe."""
+    refuse(spec)
     config = shape_of(spec)
     weights, active = count(config)
-    return Plan(batch(spec), memory(spec, config, weights), about(spec, config, weights, active), files(spec, weights))
+    adapter, experts = adapters(spec, config)
+    told = about(spec, config, weights, active) | ({"weights that are trained": adapter} if adapter else {})
+    return Plan(batch(spec), memory(spec, config, weights, adapter, experts), told, files(spec, weights, adapter))
 
 
 def batch(spec: Spec) -> dict[str, float]:
@@ -62,22 +66,26 @@ def batch(spec: Spec) -> dict[str, float]:
     }
 
 
-def memory(spec: Spec, config: PretrainedConfig, weights: int) -> dict[str, float]:
-    """GiB of what each phase holds at most."""
+def memory(spec: Spec, config: PretrainedConfig, weights: int, adapter: int = 0, experts: int = 0) -> dict[str, float]:
+    """GiB of what each phase holds at most; with adapters, gradients and moments are of their weights alone."""
     assert spec.update is not None
     assert spec.rollout is not None
     model = spec.model
     half = getattr(model, "dtype", "float32") == "bfloat16"
     width = 2 if half else FLOAT32
-    always = 3 * FLOAT32 * weights  # weights and the two moments of Adam
+    trained = adapter or weights
+    always = FLOAT32 * (weights + adapter + 2 * trained)  # weights and the two moments of Adam
     engine = 2 * weights if half else 0  # the engine's copy; in float32 it reads the trainer's
     cache = spec.rollout.cache_tokens * cache_bytes(config, width)
     head = 2 * FLOAT32 * HEAD_TOKENS * config.vocab_size
+    if adapter:  # the fused head forms its gradient, although nobody trains it
+        head += FLOAT32 * config.vocab_size * config.hidden_size
     kept = activations(config, width, bool(getattr(model, "checkpointing", False))) * spec.update.token_budget
+    kept += FLOAT32 * experts // (config.num_hidden_layers if getattr(model, "checkpointing", False) else 1)
     parts = {
         "weights and optimizer": always,
         "rollout": always + engine + cache,
-        "update": always + engine + FLOAT32 * weights + kept + head,
+        "update": always + engine + FLOAT32 * trained + kept + head,
         "checkpoint on disk": always,
     }
     return {name: size / GIB for name, size in parts.items()}
@@ -114,11 +122,11 @@ def about(spec: Spec, config: PretrainedConfig, weights: int, active: int) -> di
     }
 
 
-def files(spec: Spec, weights: int) -> dict[str, str]:
+def files(spec: Spec, weights: int, adapter: int = 0) -> dict[str, str]:
     """What the run folder will hold, and how large."""
     assert spec.rollout is not None
     assert spec.evaluation is not None
-    checkpoint, run = 3 * FLOAT32 * weights / GIB, spec.run
+    checkpoint, run = FLOAT32 * (weights + adapter + 2 * (adapter or weights)) / GIB, spec.run
     table = {
         "config.json, env.json": "before the first step",
         "metrics.jsonl": f"a line per step, {spec.schedule.steps} in all",
@@ -155,6 +163,14 @@ def shape_of(spec: Spec) -> PretrainedConfig:
         ) from problem
     except ValueError as problem:
         raise UsageError(f"model.path {path}: {str(problem).splitlines()[0]}") from problem
+
+
+def adapters(spec: Spec, config: PretrainedConfig) -> tuple[int, int]:
+    """Weights of the adapters that [lora] asks for, and of the experts that have one."""
+    if not asked(spec.lora):
+        return 0, 0
+    with torch.device("meta"):
+        return sizes(AutoModelForCausalLM.from_config(config), spec.lora)
 
 
 def count(config: PretrainedConfig) -> tuple[int, int]:

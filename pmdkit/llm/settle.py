@@ -1,5 +1,7 @@
 """From a recipe to one that can run: defaults written out, impossible combinations refused before a model is loaded."""
 
+import os
+
 import torch
 
 from pmdkit.errors import UsageError
@@ -7,6 +9,7 @@ from pmdkit.objectives import Groups, Objective
 from pmdkit.objectives.credit import credit
 from pmdkit.objectives.traits import traits
 from pmdkit.spec import Spec
+from pmdkit.tables import ParallelTable
 
 PROMPTS = 64  # per step, where a recipe does not say
 
@@ -47,7 +50,21 @@ def settle(spec: Spec, objective: Objective) -> Spec:
             " expected sequence-truncate or sequence-mask"
         )
     settled = schedule.model_copy(update={"update": "gradient", "prompts": prompts})
-    return spec.model_copy(update={"schedule": settled})
+    return spec.model_copy(update={"schedule": settled, "parallel": launched(spec)})
+
+
+def launched(spec: Spec) -> ParallelTable:
+    """[parallel] as `accelerate launch` started it, where it did."""
+    from pmdkit.llm.launch import ranks_here
+
+    table, here = spec.parallel or ParallelTable(), ranks_here()
+    device = getattr(spec.model, "device", "auto")
+    if max(here, table.processes) > 1 and ":" in device:
+        raise UsageError(f"model.device is '{device}' for several processes; expected auto or cpu: each has its own")
+    if here == 1:
+        return table
+    sharded = os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
+    return table.model_copy(update={"processes": here, "strategy": "fsdp2" if sharded else table.strategy})
 
 
 def per_token(objective: Objective) -> bool:

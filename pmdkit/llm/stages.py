@@ -13,7 +13,7 @@ from pmdkit.envs.math_answers import Item, audit
 from pmdkit.envs.math_answers.journal import Journal
 from pmdkit.errors import Diverged
 from pmdkit.learner import Learner, Rollouts
-from pmdkit.llm.evaluate import Answered, Evaluation
+from pmdkit.llm.evaluate import Answered, Evaluation, append
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.task import MathTask
 from pmdkit.objectives import Groups
@@ -21,6 +21,7 @@ from pmdkit.objectives.vocabulary import Batch
 from pmdkit.observe import files
 from pmdkit.observe.folder import RunFolder
 from pmdkit.session import Display
+from pmdkit.team import ALONE, Team
 
 AUDITED = 200  # answers
 
@@ -34,6 +35,7 @@ class Stages:
         last: step of the run; its evaluation is done before its checkpoint, whose card tells it.
         every: steps between evaluations, 0 for first and last only.
         record_every: steps between records of responses, 0 for none.
+        team: evaluates together; the main process alone looks into the folder.
     """
 
     def __init__(
@@ -44,7 +46,9 @@ class Stages:
         last: int,
         every: int = 0,
         record_every: int = 0,
+        team: Team = ALONE,
     ) -> None:
+        self.team = team
         self.learner = learner
         self.task = task
         self.evaluation = evaluation
@@ -57,14 +61,15 @@ class Stages:
     @contextmanager
     def workplace(self, folder: RunFolder, display: Display) -> Iterator[None]:
         """For the whole run: where records go and who is told; the verifier's processes end with it."""
-        self.folder, self.display = folder, display
+        self.folder, self.display = (folder if self.team.main else None), display
         self.task.grader.journal = Journal(folder.path / "verdicts.jsonl")
         clock = Clock(display)
         self.learner.report = clock.work
         try:
             yield
         except Diverged:
-            self.save_last(folder.path / "diverged.safetensors")
+            if self.team.main:
+                self.save_last(folder.path / "diverged.safetensors")
             raise
         finally:
             self.task.grader.close()
@@ -74,8 +79,9 @@ class Stages:
         """`pass_rate` and `reward` of the present policy. One that is done already is read, not drawn again."""
         step = self.learner.version
         marker = None if self.folder is None else self.folder.evaluations / f"{self.evaluation.name}-step-{step}.json"
-        if marker is not None and marker.exists():
-            found: dict[str, float | None] = json.loads(marker.read_text())["scores"]
+        done = json.loads(marker.read_text())["scores"] if marker is not None and marker.exists() else None
+        found: dict[str, float | None] | None = self.team.tell(done)
+        if found is not None:
             return found
         answers = self.draw(None if marker is None else marker.with_suffix(".jsonl"))
         if step == 0:
@@ -108,15 +114,19 @@ class Stages:
         return sorted((step, rate) for step, rate in done if step <= self.learner.version and rate is not None)
 
     def draw(self, record: Path | None) -> list[Answered]:
-        """All responses of the evaluation, with progress."""
+        """All responses of the evaluation, with progress. A team writes the record when it is complete."""
         self.learner.publish()
         self.learner.engine.enter("rollout")
         clock = Clock(self.display)
-        return self.evaluation(
+        answers = self.evaluation(
             self.learner.engine,
-            record,
+            record if self.team.size == 1 else None,  # a part of it would have to be known to all
             lambda done, total, tokens: clock.work("evaluation", done, total, tokens),
         )
+        if record is not None and self.team.size > 1:
+            record.unlink(missing_ok=True)
+            append(record, answers)
+        return answers
 
     def scores(self, answers: list[Answered]) -> dict[str, float | None]:
         """Pass rate and mean reward; a response without a verdict is in neither."""
@@ -140,8 +150,7 @@ class Stages:
         updates: list[dict[str, float]],
     ) -> None:
         """After a finished step, before its checkpoint."""
-        assert self.folder is not None
-        if self.record_every and step % self.record_every == 0:
+        if self.folder is not None and self.record_every and step % self.record_every == 0:
             self.record(self.folder.rollouts / f"step-{step}.jsonl", rollouts, groups)
         if step == self.last or (self.every and step % self.every == 0):
             self.evaluate()

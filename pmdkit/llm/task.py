@@ -11,6 +11,7 @@ from pmdkit.envs.math_answers import Grader, Item, Verdict
 from pmdkit.errors import ComponentDied
 from pmdkit.learner import Rollouts
 from pmdkit.llm.engines.protocol import Tokens
+from pmdkit.llm.jury import SharedGrader
 from pmdkit.llm.order import step_numbers
 
 SCALES = {"zero-one": (0.0, 1.0), "plus-minus-one": (-1.0, 1.0)}
@@ -44,7 +45,7 @@ class MathTask:
         problems: MathProblems,
         prompts: int,
         seed: int,
-        grader: Grader,
+        grader: Grader | SharedGrader,
         read: Reader,
         ends: Sequence[int],
         scale: str = "zero-one",

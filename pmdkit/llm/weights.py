@@ -7,22 +7,28 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from pmdkit.errors import ResumeRefused
+from pmdkit.llm.shards import own
+from pmdkit.team import ALONE, Team
 
 
 def named(model: PreTrainedModel) -> dict[str, Tensor]:
     """Name to tensor, detached; a tensor that two names share, as a tied head, stands once."""
     found: dict[str, Tensor] = {}
     seen: set[int] = set()
-    for name, tensor in model.state_dict().items():
-        if tensor.data_ptr() not in seen or tensor.numel() == 0:
-            found[name] = tensor
-            seen.add(tensor.data_ptr())
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            found[name] = tensor.detach()
+            seen.add(id(tensor))
     return found
 
 
-def load(model: PreTrainedModel, found: Mapping[str, Tensor]) -> None:
-    """Copy weights into a model of the same names and shapes, in place."""
-    wanted = named(model)
+def load(model: PreTrainedModel, found: Mapping[str, Tensor], team: Team = ALONE) -> None:
+    """Copy weights into a model of the same names and shapes, in place; of a team, the main process's."""
+    fill(named(model), found, team)
+
+
+def fill(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor], team: Team = ALONE) -> None:
+    """Copy tensors into others of the same names and shapes, in place; of a team, the main process's."""
     for name in sorted(found.keys() | wanted.keys()):
         a, b = (list(x[name].shape) if name in x else "absent" for x in (found, wanted))
         if a != b:
@@ -32,10 +38,11 @@ def load(model: PreTrainedModel, found: Mapping[str, Tensor]) -> None:
             )
     with torch.no_grad():
         for name, tensor in wanted.items():
-            tensor.copy_(found[name])
+            team.copy(found[name], tensor)
 
 
 def finite(model: PreTrainedModel) -> bool:
-    """Whether every weight is a number. One pass: a norm is finite exactly if all of its terms are."""
-    norms = torch._foreach_norm([weight.detach() for weight in model.parameters()], torch.inf)
-    return bool(torch.isfinite(torch.stack([norm.float() for norm in norms])).all())
+    """Whether every weight that this process has is a number. One pass: a norm is finite if all of its terms are."""
+    here = [weight for weight in (own(weight.detach()) for weight in model.parameters()) if weight.numel()]
+    norms = torch._foreach_norm(here, torch.inf)
+    return not norms or bool(torch.isfinite(torch.stack([norm.float() for norm in norms])).all())

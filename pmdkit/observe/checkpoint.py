@@ -18,7 +18,7 @@ from pmdkit.errors import ResumeRefused
 from pmdkit.observe import files
 
 FORMAT = 1
-WEIGHTS = ("model", "reference")
+WEIGHTS = ("model", "reference", "adapter")
 
 
 def save_step(
@@ -29,8 +29,8 @@ def save_step(
     Args:
         folder: checkpoints/ of a run.
         step: completed steps.
-        state: of the learner: `model` (tensors), `optimizer` (a torch state dict), perhaps `reference` (tensors), and
-            plain values.
+        state: of the learner: `model` (tensors), `optimizer` (a torch state dict), perhaps `reference` and `adapter`
+            (tensors), and plain values.
         keep: checkpoints to keep.
         beside: further files by name, such as what makes the folder one that transformers loads.
     """

@@ -4,14 +4,24 @@ What the keys of [env] and [objective] may be is the business of `envs` and `loa
 """
 
 from pmdkit.tables.common import RunTable, ScheduleTable, Strict
-from pmdkit.tables.llm import EvaluationTable, LanguageModelTable, RewardTable, RolloutTable, UpdateTable
+from pmdkit.tables.llm import (
+    EvaluationTable,
+    LanguageModelTable,
+    LoraTable,
+    ParallelTable,
+    RewardTable,
+    RolloutTable,
+    UpdateTable,
+)
 from pmdkit.tables.toy import ModelTable, WarmStartTable
 
 __all__ = [
     "TABLES",
     "EvaluationTable",
     "LanguageModelTable",
+    "LoraTable",
     "ModelTable",
+    "ParallelTable",
     "RewardTable",
     "RolloutTable",
     "RunTable",
@@ -31,10 +41,12 @@ TABLES: dict[str, Tables] = {
     "llm": COMMON
     | {
         "model": LanguageModelTable,
+        "lora": LoraTable,
         "warm_start": WarmStartTable,
         "rollout": RolloutTable,
         "reward": RewardTable,
         "update": UpdateTable,
         "evaluation": EvaluationTable,
+        "parallel": ParallelTable,
     },
 }

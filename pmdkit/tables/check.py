@@ -14,12 +14,12 @@ Table = TypeVar("Table", bound=Strict)
 COUNTS = (
     "steps", "prompts", "group", "ministeps", "passes", "threads", "keep", "checkpoint_every", "max_steps", "batch",
     "dimension", "layers", "heads", "look", "width", "max_prompt", "cache_tokens", "workers", "memory_mb",
-    "token_budget", "problems", "k",
+    "token_budget", "problems", "k", "processes",
 )  # fmt: skip
 "Integers from 1."
 COUNTS_OR_NEVER = ("record_every", "every")
 "Integers from 0, where 0 is never."
-SIZES = ("lr", "seconds", "clip", "temperature")
+SIZES = ("lr", "seconds", "timeout", "clip", "temperature")
 "Finite numbers above 0."
 
 

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from pmdkit.tables.common import Strict
 
 
@@ -18,6 +20,17 @@ class LanguageModelTable(Strict):
     "auto takes the first accelerator, else the CPU; cpu or cuda:1 names one."
     checkpointing: bool = False
     "Recompute activations in the backward pass: less memory, a third more time."
+
+
+class LoraTable(Strict):
+    """[lora]: train low-rank adapters instead of all weights. Needs peft."""
+
+    rank: int = Field(default=0, ge=0)
+    "Of each adapter, W + alpha / rank B A; 0 trains all weights. Small ranks do for rewards (Schulman et al. 2025)."
+    alpha: float = Field(default=32.0, gt=0, allow_inf_nan=False)
+    "Scale of the adapters. Their best learning rate is about ten times that of all weights (the same source)."
+    targets: list[str] | None = None
+    "Layers that get one, by the end of their names; by default every linear layer but the head. Name fused experts."
 
 
 class RolloutTable(Strict):
@@ -94,3 +107,14 @@ class EvaluationTable(Strict):
     "0.7 in the paper's evaluations."
     width: int | None = None
     "Tokens that a response may have; by default as in [rollout]."
+
+
+class ParallelTable(Strict):
+    """[parallel]: how many processes train together, and what each of them holds."""
+
+    processes: int = 1
+    "On this machine, one per accelerator. `accelerate launch` says how many itself, on several machines too."
+    strategy: Literal["ddp", "fsdp2"] = "ddp"
+    "ddp: all weights in every process. fsdp2: a share of weights, gradients and optimizer in each."
+    timeout: float = 600.0
+    "Seconds that one process waits for another: longer than the slowest rollout. A dead one is noticed at once."

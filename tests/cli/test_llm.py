@@ -25,7 +25,7 @@ def printed(capsys):
 
 def test_dry_run_prints_it_and_starts_nothing(printed, tmp_path):
     told = json.loads(printed("llm", "starter", "--dry-run", "--json", "--out", tmp_path / "run"))
-    assert told["plan"]["batch"]["responses per step"] == 512
+    assert told["plan"]["batch"]["responses per step"] == 256
     assert told["config"]["model"]["build"] == "starter"
     text = printed("llm", "starter", "--dry-run", "--out", tmp_path / "run")
     for words in ("staleness of the last ministep", "memory, GiB", "checkpoints/step-N/", "tau 0.05 on rewards"):

@@ -194,7 +194,7 @@ def test_an_own_grader_gives_partial_credit(taught, tmp_path):
     options = {**taught, "reward.grade": f"{tmp_path}/mine.py:grade", "reward.scale": "plus-minus-one"}
     run = go(tmp_path / "run", options=options, steps=1)
     lines = records(run.path / "rollouts" / "step-1.jsonl")
-    assert {line["path"] for line in lines} == {"own", "rejected"}
+    assert "own" in {line["path"] for line in lines} <= {"own", "rejected"}
     wanted = [2 * min(len(line["response"]), 40) / 40 - 1 if line["path"] == "own" else -1 for line in lines]
     assert [line["reward"] for line in lines] == pytest.approx(wanted)
 

@@ -26,8 +26,9 @@ CHAT = (
 def train_tokenizer(problems: MathProblems) -> Qwen2Tokenizer:
     """A tokenizer that writes any text and needs few tokens for these problems. The same one for the same problems.
 
-    It cuts text as the tokenizers of Qwen do, digits one by one, since transformers gives a Qwen2 model that rule whatever
-    its folder says. The two halves of the prompt template are one token each: a prompt has some 35 tokens, not 100.
+    It cuts text as the tokenizers of Qwen do, digits one by one, since transformers gives a Qwen2 model that rule
+    whatever its folder says. The two halves of the prompt template are one token each: a prompt has some 35 tokens and
+    not 100.
     """
     backend = Qwen2Tokenizer().backend_tokenizer
     backend.train_from_iterator(

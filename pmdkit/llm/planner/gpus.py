@@ -1,0 +1,99 @@
+"""Accelerators by their data sheets, and how `32xH100` is read. Rates that are reached in practice: `efficiency`."""
+
+import re
+from dataclasses import dataclass
+
+from pmdkit.errors import UsageError
+from pmdkit.nearest import unknown
+
+NODE = 8  # accelerators in one machine, as in every vendor's reference machine below
+
+
+@dataclass(frozen=True)
+class GPU:
+    """One accelerator.
+
+    Attributes:
+        name: as on the command line.
+        gib: memory in GiB. Data sheets say GB; drivers report about the same number of GiB.
+        flops: dense bfloat16 products, FLOP/s with float32 sums; data sheets often print twice that, for sparse ones.
+        bandwidth: of its memory, bytes/s.
+        link: to a neighbour in the same machine, bytes/s in one direction.
+        network: of its share to other machines, bytes/s in one direction.
+    """
+
+    name: str
+    gib: float
+    flops: float
+    bandwidth: float
+    link: float
+    network: float
+
+
+# Source: data sheets of NVIDIA (A10G: Amazon's G5) and AMD. Networks are those of the vendors' eight-way machines:
+# 400 Gb/s a card with H100 and later, 200 Gb/s with A100; 100 Gb/s for four cards on PCIe is an assumption.
+GPUS = {
+    gpu.name: gpu
+    for gpu in (
+        GPU("A10G", 24, 70e12, 0.600e12, 32e9, 3e9),
+        GPU("A100-40GB", 40, 312e12, 1.555e12, 300e9, 25e9),
+        GPU("A100", 80, 312e12, 2.039e12, 300e9, 25e9),
+        GPU("L4", 24, 121e12, 0.300e12, 32e9, 3e9),
+        GPU("L40S", 48, 362e12, 0.864e12, 32e9, 3e9),
+        GPU("RTX4090", 24, 165e12, 1.008e12, 32e9, 3e9),
+        GPU("H20", 96, 148e12, 4.0e12, 450e9, 50e9),
+        GPU("H100", 80, 989e12, 3.35e12, 450e9, 50e9),
+        GPU("H200", 141, 989e12, 4.8e12, 450e9, 50e9),
+        GPU("B200", 180, 2250e12, 8.0e12, 900e9, 50e9),
+        GPU("MI300X", 192, 1307e12, 5.3e12, 448e9, 50e9),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Accelerators of one kind, and how the engines that generate share them.
+
+    Attributes:
+        gpu: of which kind.
+        count: how many.
+        tensor: accelerators that one engine cuts every matrix over (TP).
+        expert: accelerators that share one copy of the experts (EP); a multiple of `tensor`.
+    """
+
+    gpu: GPU
+    count: int
+    tensor: int = 1
+    expert: int = 1
+
+    @property
+    def engines(self) -> int:
+        """Engines that generate side by side."""
+        return self.count // self.tensor
+
+    @property
+    def wire(self) -> float:
+        """Bytes/s between any two accelerators, one direction: the network, where there is more than one machine."""
+        return self.gpu.link if self.count <= NODE else self.gpu.network
+
+
+def cluster(text: str, tensor: int = 1, expert: int = 1) -> Cluster:
+    """The accelerators that a text such as `32xH100` asks for.
+
+    Raises:
+        UsageError: the text is not NxNAME, the name is not in the table, or the engines do not divide them.
+    """
+    found = re.fullmatch(r"\s*(\d+)\s*[xX*]\s*(\S+)\s*", text)
+    if not found:
+        raise UsageError(f"--gpus got '{text}'; expected a number, x and a name, such as 32xH100 or 1xL40S")
+    count, name = int(found[1]), found[2]
+    names = {known.lower(): known for known in GPUS}
+    if name.lower() not in names:
+        raise UsageError("--gpus: " + unknown("accelerator", name, GPUS))
+    if count < 1:
+        raise UsageError(f"--gpus got '{text}'; expected at least 1")
+    if tensor < 1 or count % tensor or tensor > NODE:
+        raise UsageError(f"--tp is {tensor} on {count} accelerators; expected a divisor of {count}, at most {NODE}")
+    if expert < 1 or count % expert or (expert > 1 and expert % tensor):
+        raise UsageError(f"--ep is {expert} on {count} accelerators; expected a multiple of --tp that divides {count}")
+    return Cluster(GPUS[names[name.lower()]], count, tensor, expert)

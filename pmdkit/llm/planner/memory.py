@@ -1,0 +1,76 @@
+"""GiB on one accelerator, by phase and by what holds them: tensors by shape; a tenth is left free for libraries."""
+
+from dataclasses import dataclass
+
+from pmdkit.llm.planner.efficiency import Efficiency
+from pmdkit.llm.planner.generation import Engine, peak_tokens
+from pmdkit.llm.planner.lengths import Lengths
+from pmdkit.llm.planner.sizes import Work
+
+GIB = 2**30
+FLOAT32 = 4
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What one accelerator holds.
+
+    Attributes:
+        phases: GiB by part, of "rollout" and "update".
+        limit: GiB that a plan may fill.
+        room: tokens whose keys and values one engine has room for.
+        longest: tokens of the longest prompt and response; an engine must hold at least one such sequence.
+    """
+
+    phases: dict[str, dict[str, float]]
+    limit: float
+    room: float
+    longest: int
+
+    @property
+    def totals(self) -> dict[str, float]:
+        """GiB of each phase."""
+        return {name: sum(parts.values()) for name, parts in self.phases.items()}
+
+    @property
+    def fits(self) -> bool:
+        """Whether every phase stays below the limit, and one whole sequence fits an engine."""
+        return max(self.totals.values()) <= self.limit * (1 + 1e-9) and self.room >= self.longest
+
+
+def memory(engine: Engine, work: Work, lengths: Lengths) -> Memory:
+    """Memory by phase: the trainer's state is always there, and so are the engine's weights."""
+    sizes, cluster, efficiency = engine.sizes, engine.cluster, engine.efficiency
+    shares = cluster.count if work.fsdp2 else 1
+    state = {
+        "weights": FLOAT32 * sizes.weights / shares,
+        "optimizer": 2 * FLOAT32 * sizes.trained / shares,
+        "engine weights": engine.weight_bytes(),
+    }
+    limit = allowed(cluster.gpu.gib, efficiency)
+    left = max(0.0, limit - sum(state.values()))
+    rows = work.rows / min(cluster.engines, max(1.0, work.rows))
+    wanted = peak_tokens(lengths, rows, work.prompt)
+    room = left / engine.cache_bytes()
+    kept = sizes.kept_bytes_checkpointed if work.checkpointing else sizes.kept_bytes
+    merged = sizes.merged // (sizes.layers if work.checkpointing else 1)
+    head = sizes.vocabulary * sizes.dimension
+    cut = work.fsdp2 and cluster.count > 1
+    blocks = 3 * sizes.block if cut else 0.0  # one computes, with its gradient, and the next is gathered
+    ends = 2 * (head + sizes.lookup) if cut else 0.0  # embedding and head stay gathered, with their gradients
+    adapter = head if sizes.trained < sizes.weights else 0  # the head forms its gradient, although nobody trains it
+    update = {
+        "gradients": FLOAT32 * sizes.trained / shares,
+        "gathered weights": FLOAT32 * (blocks + ends + adapter),
+        "activations": kept * max(work.token_budget, work.longest) + FLOAT32 * merged,
+        "logits": 2 * FLOAT32 * sizes.head_tokens * sizes.vocabulary,
+    }
+    rollout = {"KV cache": min(max(wanted, work.longest), room) * engine.cache_bytes()}
+    phases = {"rollout": state | rollout, "update": state | update}
+    gib = {phase: {name: size / GIB for name, size in parts.items()} for phase, parts in phases.items()}
+    return Memory(gib, limit / GIB, room, work.longest)
+
+
+def allowed(gib: float, efficiency: Efficiency) -> float:
+    """Bytes that a plan may fill."""
+    return efficiency.memory * gib * GIB

@@ -1,0 +1,56 @@
+"""The plan as one JSON value, with the assumptions that it rests on."""
+
+from dataclasses import asdict
+from typing import Any
+
+from pmdkit.llm.planner.advice import advice
+from pmdkit.llm.planner.predict import Prediction
+from pmdkit.spec import Spec
+
+
+def report(spec: Spec, prediction: Prediction) -> dict[str, Any]:
+    """What `pmdkit plan --json` prints. Memory is of one accelerator; seconds and ms/token are of the whole cluster."""
+    memory, work, cluster = prediction.memory, prediction.work, prediction.cluster
+    return {
+        "recipe": spec.name,
+        "gpus": f"{cluster.count}x{cluster.gpu.name}",
+        "fits": memory.fits,
+        "memory_gib": memory.totals,
+        "memory_parts_gib": memory.phases,
+        "memory_limit_gib": memory.limit,
+        "seconds_generation": prediction.generation.seconds,
+        "seconds_scoring": prediction.scoring,
+        "seconds_update": prediction.update.seconds,
+        "update_waits_for": "network" if prediction.update.wire > prediction.update.compute else "products",
+        "seconds_step": prediction.seconds,
+        "hours": spec.schedule.steps * prediction.seconds / 3600,
+        "gpu_hours": cluster.count * spec.schedule.steps * prediction.seconds / 3600,
+        "staleness": prediction.staleness,
+        "ms_per_token": prediction.ms_per_token,
+        "on_policy_ms_per_token": prediction.on_policy.ms_per_token,
+        "speedup_over_on_policy": prediction.speedup,
+        "batch": {
+            "prompts_per_step": work.prompts,
+            "responses_per_prompt": work.group,
+            "responses_per_step": work.rows,
+            "responses_per_ministep": work.rows / work.ministeps,
+            "updates_per_step": work.ministeps * work.passes,
+            "visits_per_ministep": prediction.update.visits,
+            "engines": cluster.engines,
+            "responses_per_engine": work.rows / min(cluster.engines, max(1.0, work.rows)),
+        },
+        "generation": {
+            "decode_steps": prediction.generation.steps,
+            "decode_seconds": prediction.generation.decode,
+            "prefill_seconds": prediction.generation.prefill,
+            "sync_seconds": prediction.generation.sync,
+            "waiting_share": prediction.generation.queue,
+        },
+        "assumptions": {
+            "mean_response_tokens": prediction.lengths.mean,
+            "longest_response_tokens": prediction.lengths.longest(work.rows),
+            "prompt_tokens": work.prompt,
+            **asdict(prediction.efficiency),
+        },
+        "advice": [asdict(made) for made in advice(prediction)],
+    }

@@ -1,0 +1,380 @@
+"""Adapters: what is trained and what stays, and the same numbers as peft's own model."""
+
+from copy import deepcopy
+from dataclasses import replace
+
+import pytest
+import torch
+
+pytest.importorskip("peft")
+
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import AutoModelForCausalLM
+
+from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError
+from pmdkit.llm import adapted, lora
+from pmdkit.llm.engines.embedded import EmbeddedEngine
+from pmdkit.llm.engines.protocol import Sampling
+from pmdkit.llm.learner import CausalLearner
+from pmdkit.llm.load import ready
+from pmdkit.llm.packing import check_packing, use_packing
+from pmdkit.llm.plan import count, plan, shape_of
+from pmdkit.llm.scoring import response_logp
+from pmdkit.objectives import OBJECTIVES, Groups, credit, total
+from pmdkit.planning import plan as resolve
+from pmdkit.tables import LoraTable, ScheduleTable, UpdateTable
+
+from .conftest import EOS, build
+
+PROMPTS = [[5, 9, 3], [7, 7], [11, 4, 8, 6, 30]]
+RESPONSES = [[4, 8, 2], [9, 1, 1, 6], [3]]
+EXPERTS = ["q_proj", "o_proj", "experts.gate_up_proj", "experts.down_proj"]
+CASES = {
+    "qwen2": LoraTable(rank=2),
+    "llama": LoraTable(rank=3, alpha=6.0, targets=["q_proj", "mlp.down_proj"]),
+    "qwen3-moe": LoraTable(rank=2),
+    "experts": LoraTable(rank=2, targets=EXPERTS),
+}
+OF_PEFT = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")  # peft asks by an old name
+
+
+def model_of(case):
+    """The model of a case, without adapters."""
+    return build("qwen3-moe" if case == "experts" else case)
+
+
+def learner(case, copied=False, reference=False, **more):
+    """A learner with adapters, whose engine runs the same model, or a copy made before it had them."""
+    model = model_of(case)
+    use_packing(model)
+    engine = EmbeddedEngine(deepcopy(model) if copied else model, EOS)
+    lora.adapt(model, CASES[case], seed=3)
+    schedule = ScheduleTable(lr=0.3, optimizer="sgd")
+    options = UpdateTable(token_budget=40, clip=1e9)
+    return CausalLearner(
+        model, None, lambda n: PROMPTS[n], engine, Sampling(6), schedule, options, reference=reference, **more
+    )
+
+
+def step_of(mine, objective, seed=0):
+    """Rollouts of three prompts and their batch, with rewards that differ."""
+    rollouts = mine.rollout(torch.arange(3), 4, seed)
+    reward = (rollouts.responses[:, 0] % 2).double().view(3, 4)
+    groups = Groups(reward, rollouts.mass)
+    return rollouts, credit(objective, groups, rollouts.logp_old, rollouts.mask, rollouts.logp_ref, rollouts.width)
+
+
+def moved(case, **more):
+    """A learner after two updates."""
+    mine = learner(case, **more)
+    for seed in range(2):
+        mine.update(OBJECTIVES["pmd-mean"](), *step_of(mine, OBJECTIVES["pmd-mean"](), seed))
+    return mine
+
+
+def stock_logp(model):
+    """Log-probabilities of the three responses by the model's own forward pass."""
+    model.set_attn_implementation("eager")
+    rows = []
+    for prompt, response in zip(PROMPTS, RESPONSES, strict=True):
+        policy = model(torch.tensor([prompt + response])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+        rows.append(policy[torch.arange(len(response)), response])
+    return torch.cat(rows)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_at_first_it_is_the_base_policy(case):
+    """B = 0: the same bits, in the model's own class."""
+    base, model = model_of(case), model_of(case)
+    given = lora.adapt(model, CASES[case], seed=3)
+    assert given is model
+    assert type(model) is type(base)
+    assert adapted.is_adapted(model)
+    for each in (base, model):
+        use_packing(each)
+    with torch.no_grad():
+        a, b = (response_logp(each, PROMPTS, RESPONSES).logp for each in (base, model))
+    assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_adapters_are_trained_and_nothing_else(case):
+    mine = moved(case)
+    base = model_of(case).state_dict()
+    trained = {id(weight) for group in mine.optimizer.param_groups for weight in group["params"]}
+    for name, weight in mine.model.named_parameters():
+        assert (id(weight) in trained) == weight.requires_grad == (".lora_" in name)
+        assert (weight.grad is not None) == weight.requires_grad
+        if ".lora_" in name:
+            assert weight.abs().max() > 0
+        else:
+            assert torch.equal(weight, base[adapted.stock(name)])
+    made = adapted.merged(mine.model)
+    assert made.keys() == {name for name in base if name in made} | (base.keys() - {"lm_head.weight"})
+    changed = {name for name, weight in made.items() if not torch.equal(weight, base[name])}
+    linear, fused = lora.targets(model_of(case), CASES[case].targets)
+    assert changed == {f"{name}.weight" for name in linear} | set(fused)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_packed_sampled_merged_and_stock_are_one_policy(case):
+    """The adapted model packed, its engine's draws, a stock model of merged weights: the same log-probabilities."""
+    mine = moved(case)
+    check_packing(mine.model)
+    with torch.no_grad():
+        packed = response_logp(mine.model, PROMPTS, RESPONSES).logp
+        stock = model_of(case)
+        before = stock_logp(stock)
+        stock.load_state_dict(adapted.merged(mine.model), strict=False)
+        torch.testing.assert_close(stock_logp(stock), packed, atol=1e-5, rtol=1e-5)
+        assert (before - packed).abs().max() > 1e-2
+        rollouts = mine.rollout(torch.arange(3), 4, seed=9)
+        logp = mine.logp(rollouts)
+    torch.testing.assert_close(torch.where(rollouts.mask, logp, 0.0), rollouts.logp_old.double(), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_engine_of_its_own_gets_merged_weights(case):
+    mine = moved(case, copied=True)
+    mine.publish()
+    given = mine.engine.model.state_dict()
+    for name, weight in adapted.merged(mine.model).items():
+        assert torch.equal(given[name], weight), name
+    rollouts = mine.rollout(torch.arange(3), 4, seed=9)
+    with torch.no_grad():
+        logp = mine.logp(rollouts)
+    torch.testing.assert_close(torch.where(rollouts.mask, logp, 0.0), rollouts.logp_old.double(), atol=1e-5, rtol=0)
+
+
+@pytest.mark.filterwarnings("ignore:.gradient_checkpointing_enable:FutureWarning")  # transformers 5.23 has a new name
+@pytest.mark.parametrize("case", ["qwen2", "experts"])
+def test_recomputed_activations_change_nothing(case):
+    ends = []
+    for recompute in (False, True):
+        mine = moved(case)
+        if recompute:
+            ready(mine.model, checkpointing=True)
+        mine.update(OBJECTIVES["pmd-mean"](), *step_of(mine, OBJECTIVES["pmd-mean"](), seed=3))
+        ends.append(adapted.adapter(mine.model))
+    for name, weight in ends[0].items():
+        torch.testing.assert_close(weight, ends[1][name], atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_autocast_moves_adapters_in_float32(case):
+    mine = learner(case, copied=True, bfloat16=True)
+    for seed in range(2):
+        report = mine.update(OBJECTIVES["pmd-mean"](), *step_of(mine, OBJECTIVES["pmd-mean"](), seed))
+    assert report["grad_norm"] > 0
+    assert all(weight.dtype == torch.float32 for weight in mine.model.parameters())
+    assert all(weight.abs().max() > 0 for weight in adapted.adapter(mine.model).values())
+
+
+@OF_PEFT
+@pytest.mark.parametrize("case", ["qwen2", "experts"])
+@pytest.mark.parametrize("name", ["pmd-mean", "grpo"])
+def test_the_update_is_that_of_peft(name, case):
+    """`PeftModel`, stock forward passes of single responses and plain SGD take the same step."""
+    objective = OBJECTIVES[name]()
+    mine = moved(case)
+    base = model_of(case)
+    linear, fused = lora.targets(base, CASES[case].targets)
+    config = LoraConfig(r=2, lora_alpha=32, target_modules=linear, target_parameters=fused or None)
+    theirs = get_peft_model(base, config)
+    weights = {name.removeprefix("base_model.model."): x for name, x in theirs.named_parameters() if x.requires_grad}
+    own = {name: x for name, x in mine.model.named_parameters() if x.requires_grad}
+    assert weights.keys() == own.keys()
+    with torch.no_grad():
+        for label, weight in weights.items():
+            weight.copy_(own[label])
+    before = {label: weight.detach().clone() for label, weight in own.items()}
+    rollouts, batch = step_of(mine, objective, seed=5)
+    rows = []
+    for row in range(12):
+        prompt = PROMPTS[row // 4]
+        response = rollouts.responses[row][rollouts.mask[row]].tolist()
+        policy = theirs(torch.tensor([[*prompt, *response]])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+        logp = policy[torch.arange(len(response)), response].double()
+        rows.append(torch.cat([logp, logp.new_zeros(batch.mask.shape[1] - len(response))]))
+    loss = total(objective, replace(batch, logp=torch.stack(rows)))
+    loss.backward()
+    report = mine.update(objective, rollouts, batch)
+    assert report["loss"] == pytest.approx(loss.item(), abs=1e-5)
+    largest = max(float(weight.grad.abs().max()) for weight in weights.values())
+    assert largest > 1e-3
+    for label, weight in weights.items():
+        step = (before[label] - own[label].detach()) / 0.3
+        torch.testing.assert_close(step, weight.grad, atol=1e-4 * largest, rtol=1e-3)
+
+
+@pytest.mark.parametrize("case", ["qwen2", "experts"])
+def test_the_reference_policy_is_the_base(case):
+    """No second copy; switched on again, adapters go on learning."""
+    mine = moved(case, reference=True)
+    assert mine.reference is None
+    assert "reference" not in mine.state_dict()
+    rollouts, batch = step_of(mine, OBJECTIVES["tb"](), seed=5)
+    base = model_of(case)
+    use_packing(base)
+    with torch.no_grad():
+        asked, answers = mine.rows(rollouts)
+        wanted = response_logp(base, asked, answers).logp.double()
+        policy = mine.logp(rollouts)
+    torch.testing.assert_close(rollouts.logp_ref[rollouts.mask], wanted, atol=1e-5, rtol=1e-5)
+    assert (policy - rollouts.logp_ref).abs().max() > 1e-2
+    before = adapted.merged(mine.model)
+    assert mine.update(OBJECTIVES["tb"](), rollouts, batch)["grad_norm"] > 0
+    assert any(not torch.equal(x, before[name]) for name, x in adapted.merged(mine.model).items())
+
+
+def test_switched_off_it_is_the_base_bit_by_bit():
+    mine, base = moved("qwen2"), build("qwen2")
+    use_packing(base)
+    with torch.no_grad(), adapted.switched_off(mine.model):
+        assert torch.equal(
+            response_logp(mine.model, PROMPTS, RESPONSES).logp, response_logp(base, PROMPTS, RESPONSES).logp
+        )
+
+
+def test_adapters_begin_as_the_seed_says():
+    """And draws elsewhere are not disturbed."""
+    torch.manual_seed(0)
+    wanted = torch.rand(3)
+    torch.manual_seed(0)
+    first, again, other = (adapted.adapter(lora.adapt(build("qwen2"), CASES["qwen2"], seed)) for seed in (1, 1, 2))
+    assert torch.equal(torch.rand(3), wanted)
+    assert all(torch.equal(weight, again[name]) for name, weight in first.items())
+    drawn = {name for name in first if "lora_A" in name}
+    assert {name for name, weight in first.items() if not torch.equal(weight, other[name])} == drawn
+
+
+def test_rank_0_is_no_adapter():
+    model = build("qwen2")
+    lora.adapt(model, LoraTable(), seed=0)
+    assert not adapted.is_adapted(model)
+    assert all(weight.requires_grad for weight in model.parameters())
+    assert adapted.state(model).keys() == {"model"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "targets", "told"),
+    [
+        ("qwen2", ["q_proj", "c_attn"], r"c_attn, which Qwen2ForCausalLM .* down_proj, gate_proj, k_proj, o_proj"),
+        ("qwen2", ["lm_head"], "lm_head"),
+        ("qwen2", ["embed_tokens"], "embed_tokens"),
+        ("qwen2", ["proj"], "proj"),
+        ("qwen2", [], "no name"),
+        ("qwen3-moe", ["q_proj", "gate_proj"], r"gate_proj, .* experts\.down_proj, experts\.gate_up_proj"),
+    ],
+)
+def test_targets_that_do_not_exist_are_named(kind, targets, told):
+    model = build(kind)
+    with pytest.raises(UsageError, match=told):
+        lora.adapt(model, LoraTable(rank=2, targets=targets), seed=0)
+    assert not adapted.is_adapted(model)
+
+
+def test_without_peft_there_is_a_line_that_installs_it(monkeypatch):
+    monkeypatch.setattr(lora, "find_spec", lambda name: None)
+    with pytest.raises(EnvironmentLacks, match=r"pip install .*\[lora\]"):
+        lora.adapt(build("qwen2"), CASES["qwen2"], seed=0)
+
+
+@pytest.mark.parametrize("case", ["qwen2", "experts"])
+def test_a_restored_learner_goes_on_to_the_same_bits(case):
+    objective = OBJECTIVES["tb"]()
+    mine = moved(case, reference=True)
+    state = deepcopy(mine.state_dict())
+    other = learner(case, reference=True)
+    other.load_state_dict(state)
+    for each in (mine, other):
+        each.update(objective, *step_of(each, objective, seed=7))
+    for (name, a), (_, b) in zip(mine.model.named_parameters(), other.model.named_parameters(), strict=True):
+        assert torch.equal(a, b), name
+
+
+def test_a_checkpoint_goes_with_its_base_and_its_rank():
+    state = deepcopy(moved("qwen2").state_dict())
+    other = learner("qwen2")
+    with torch.no_grad():
+        other.model.model.norm.weight.mul_(1.01)
+    with pytest.raises(ResumeRefused, match=r"base model .* 1 weights differ .* model\.norm\.weight"):
+        other.load_state_dict(state)
+    model = build("qwen2")
+    lora.adapt(model, LoraTable(rank=5), seed=0)
+    with pytest.raises(ResumeRefused, match="lora_A"):
+        adapted.restore(model, state)
+    del state["adapter"]
+    with pytest.raises(ResumeRefused, match="absent"):
+        learner("qwen2").load_state_dict(state)
+
+
+@OF_PEFT
+@pytest.mark.parametrize("case", ["qwen2", "qwen3-moe", "experts"])
+def test_what_is_saved_loads_in_transformers_and_in_peft(case, tmp_path):
+    mine = moved(case)
+    mine.tokenizer = Nothing()
+    with torch.no_grad():
+        wanted = response_logp(mine.model, PROMPTS, RESPONSES).logp
+        mine.save_pretrained(tmp_path)
+        merged = stock_logp(AutoModelForCausalLM.from_pretrained(tmp_path))
+        theirs = stock_logp(PeftModel.from_pretrained(model_of(case), tmp_path / "adapter").base_model.model)
+    torch.testing.assert_close(merged, wanted, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(theirs, wanted, atol=1e-5, rtol=1e-5)
+
+
+class Nothing:
+    """A tokenizer that writes no files."""
+
+    def save_pretrained(self, path):
+        pass
+
+
+def test_the_plan_counts_gradients_and_moments_of_adapters_only():
+    options = {"lora.rank": 4, "model.path": "Qwen/Qwen2.5-0.5B"}
+    spec, _ = resolve("llm", "one-gpu", options)
+    config = shape_of(spec)
+    weights, _ = count(config)
+    d, inner, keys = config.hidden_size, config.intermediate_size, 128
+    per_block = 2 * (d + d) + 2 * (d + keys) + 3 * (d + inner)  # q and o, k and v, gate and up and down
+    adapter = 4 * config.num_hidden_layers * per_block
+    told = plan(spec)
+    assert told.model["weights that are trained"] == adapter
+    assert told.memory["weights and optimizer"] == pytest.approx((4 * weights + 12 * adapter) / 2**30)
+    full = plan(resolve("llm", "one-gpu", {**options, "lora.rank": 0})[0])
+    saved = full.memory["update"] - told.memory["update"]
+    head = 4 * config.vocab_size * d
+    assert saved == pytest.approx((12 * weights - 16 * adapter - head) / 2**30)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_plan_knows_the_size_of_adapters(case):
+    """And what the backward pass holds of merged experts: one copy of each, beside what it holds without them."""
+    held = []
+    for targets in (CASES[case].targets, ["q_proj", "o_proj"]):
+        model = model_of(case)
+        use_packing(model)
+        table = CASES[case].model_copy(update={"targets": targets})
+        adapters, experts = lora.sizes(model, table)
+        lora.adapt(model, table, seed=0)
+        assert adapters == sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+        held.append((experts, saved_experts(model)))
+    assert held[0] == (held[0][0], 4 * held[0][0])
+    assert held[0][0] == (sum(w.numel() for w in model.parameters() if w.ndim == 3) if case == "experts" else 0)
+    assert held[1] == (0, 0)
+
+
+def saved_experts(model):
+    """Bytes of experts' weights, not the model's own, that a backward pass would read."""
+    own = {weight.data_ptr() for weight in model.parameters()}
+    sizes = {weight.numel() for weight in model.parameters() if weight.ndim == 3}
+    found = {}
+
+    def keep(tensor):
+        if tensor.ndim == 3 and tensor.numel() in sizes and tensor.data_ptr() not in own:
+            found[tensor.data_ptr()] = tensor  # kept alive, so that no other takes its place
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        response_logp(model, PROMPTS, RESPONSES)
+    return sum(tensor.nbytes for tensor in found.values())

@@ -1,0 +1,125 @@
+"""Two processes on one run: the same rollouts, losses, gradients and weights as one, and checkpoints for either."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from pmdkit.observe import checkpoint
+from pmdkit.team import ALONE
+
+from .ranks import CASES, STRATEGIES, go_on, learner, one_case
+
+pytestmark = pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated:FutureWarning")
+ROOT = Path(__file__).parents[2]
+CLOSE = {"atol": 1e-5, "rtol": 1e-5}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """What two processes found; each strategy started from a checkpoint that one process wrote."""
+    out = tmp_path_factory.mktemp("found")
+    start = out / "alone"
+    start.mkdir()
+    checkpoint.save_step(start, 1, learner(ALONE, "qwen2", "pmd-mean", "adamw").state_dict(), keep=9)
+    go_on(ALONE, start)  # writes step 2, whose optimizer has a state
+    shutil.rmtree(start / "step-1")
+    for strategy in STRATEGIES:
+        shutil.copytree(start, out / strategy)
+    shared = {
+        **os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2",
+        "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT),
+    }  # fmt: skip
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.llm.ranks", str(out)],
+            cwd=ROOT,
+            env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    told = [rank.communicate(timeout=240)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], told
+    return out
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """The same in this process."""
+    return {name: one_case(ALONE, name) for name in CASES}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_two_processes_do_what_one_does(strategy, name, found, alone):
+    """Prompts are split unevenly, passes are of different numbers, and one process may have no row at all."""
+    two, one = load_file(found / f"{strategy} {name} 0.safetensors"), alone[name]
+    assert two.keys() == one.keys()
+    for key, value in one.items():
+        if not value.is_floating_point():
+            assert torch.equal(two[key], value), key
+        else:
+            scale = max(1.0, float(value.abs().max()))
+            torch.testing.assert_close(
+                two[key] / scale, value / scale, **CLOSE, msg=lambda text, key=key: f"{key}: {text}"
+            )
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_both_processes_end_on_the_same_bits(strategy, name, found):
+    one, other = (load_file(found / f"{strategy} {name} {rank}.safetensors") for rank in range(2))
+    assert all(torch.equal(value, other[key]) for key, value in one.items())
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_checkpoint_of_one_goes_on_in_two(strategy, found, tmp_path):
+    """Step 2 was written by one process; its next step is the same in two, and so is its checkpoint's form."""
+    shutil.copytree(found / "alone", tmp_path / "alone")
+    weights = go_on(ALONE, tmp_path / "alone")
+    for key, value in load_file(found / f"{strategy} resumed 0.safetensors").items():
+        torch.testing.assert_close(value, weights[key], **CLOSE)
+    one, two = (checkpoint.read(folder / "step-3") for folder in (tmp_path / "alone", found / strategy))
+    assert one["model"].keys() == two["model"].keys()
+    assert one["optimizer"]["param_groups"] == two["optimizer"]["param_groups"]
+    for index, slots in one["optimizer"]["state"].items():
+        assert slots.keys() == two["optimizer"]["state"][index].keys()
+        for name, value in slots.items():
+            torch.testing.assert_close(two["optimizer"]["state"][index][name], value, **CLOSE)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_checkpoint_of_two_goes_on_in_one(strategy, found, tmp_path):
+    """Step 3 of two processes, taken on by one, is where one process gets to that took both steps."""
+    shutil.copytree(found / strategy, tmp_path / "two")
+    shutil.copytree(found / "alone", tmp_path / "one")
+    go_on(ALONE, tmp_path / "one")
+    mine, other = go_on(ALONE, tmp_path / "two"), go_on(ALONE, tmp_path / "one")
+    for key, value in other.items():
+        torch.testing.assert_close(mine[key], value, atol=1e-4, rtol=0)  # AdamW's steps of 1e-2 amplify small gradients
+
+
+def test_what_the_processes_tell_each_other(found):
+    told = [json.loads((found / f"told {rank}.json").read_text()) for rank in range(2)]
+    assert told[0] == told[1]
+    assert told[0] == {
+        "verdicts": [True, False],
+        "main": {"rank": 0},
+        "any": [True, False],
+        "gathered": [[], [[False, True]]],
+    }

@@ -1,0 +1,132 @@
+"""Who does what in a team: every row once, equally many passes, about equal work, the same answer in every process."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pmdkit.llm.division import divide
+from pmdkit.llm.engines.protocol import Responses, Sampling
+from pmdkit.llm.engines.shared import SharedEngine
+from pmdkit.llm.microbatches import microbatches
+from pmdkit.team import ALONE, Team
+
+COSTS = st.lists(st.floats(0, 100, allow_nan=False), max_size=40)
+
+
+class Of(Team):
+    """One of several processes that never speaks."""
+
+    def __init__(self, rank, size):
+        self.rank, self.size = rank, size
+
+
+@given(COSTS, st.integers(1, 9))
+def test_shares_are_runs_that_cover_everything(costs, size):
+    runs = Of(0, size).share(costs)
+    assert len(runs) == size
+    assert [item for run in runs for item in run] == list(range(len(costs)))
+
+
+@given(COSTS.filter(lambda costs: sum(costs) > 0), st.integers(1, 9))
+def test_shares_are_about_equal(costs, size):
+    """No process has more than its part and the largest item."""
+    for run in Of(0, size).share(costs):
+        assert sum(costs[item] for item in run) <= sum(costs) / size + max(costs) + 1e-9
+
+
+def test_equal_prompts_are_dealt_equally():
+    assert [len(run) for run in Of(0, 8).share([1.0] * 64)] == [8] * 8
+    assert sorted(len(run) for run in Of(0, 2).share([1.0] * 3)) == [1, 2]
+
+
+@st.composite
+def batches(draw):
+    """Prompts and responses of P groups of G, and which rows count."""
+    prompts, size = draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    asked = [[1] * draw(st.integers(1, 6)) for _ in range(prompts)]
+    responses = [[2] * draw(st.integers(1, 9)) for _ in range(prompts * size)]
+    counted = draw(st.lists(st.booleans(), min_size=prompts * size, max_size=prompts * size))
+    return [prompt for prompt in asked for _ in range(size)], responses, size, counted
+
+
+@settings(max_examples=200)
+@given(batches(), st.integers(1, 4), st.integers(1, 40), st.booleans())
+def test_every_row_that_counts_is_scored_once(batch, size, budget, whole):
+    """As many passes in each process, no group cut that must stay whole, the same plan wherever it is made."""
+    prompts, responses, group, counted = batch
+    plans = divide(Of(0, size), prompts, responses, group, budget, whole, counted)
+    assert plans == divide(Of(size - 1, size), prompts, responses, group, budget, whole, counted)
+    assert len({len(plan) for plan in plans}) == 1
+    rows = sorted(row for plan in plans for part in plan for row in part)
+    alone = sorted(row for part in microbatches(prompts, responses, group, budget, whole, counted) for row in part)
+    assert rows == alone
+    if whole:
+        for plan in plans:
+            for part in plan:
+                assert all(part.count(row) == 1 for first in part for row in range(first - first % group, first))
+
+
+@given(batches(), st.integers(1, 40), st.booleans())
+def test_alone_the_plan_is_that_of_the_microbatches(batch, budget, whole):
+    prompts, responses, group, counted = batch
+    wanted = list(microbatches(prompts, responses, group, budget, whole, counted))
+    assert divide(ALONE, prompts, responses, group, budget, whole, counted) == [wanted]
+
+
+class Scribe:
+    """An engine whose response is its prompt's token, as often as its seed says."""
+
+    version = 3
+
+    def generate(self, prompts, group, seeds, sampling, progress=None):
+        rows = [[prompts[n // group][0]] * int(seed) for n, seed in enumerate(seeds)]
+        width = max(len(row) for row in rows)
+        mask = torch.arange(width) < torch.tensor([len(row) for row in rows])[:, None]
+        tokens = torch.tensor([row + [0] * (width - len(row)) for row in rows])
+        if progress is not None:
+            progress(int(mask.sum()), len(rows))
+        return Responses(tokens, -tokens.float() * mask, mask, tokens[:, 0] > 0, self.version)
+
+
+@given(st.integers(1, 5), st.integers(1, 3), st.integers(1, 4), st.randoms())
+def test_a_shared_engine_writes_what_one_would(prompts, group, size, random):
+    """Each process's share, put in the order of ranks, is the whole; widths that differ are padded with the end."""
+    asked = [[number + 1] for number in range(prompts)]
+    seeds = np.array([random.randint(1, 6) for _ in range(prompts * group)], dtype=np.uint64)
+    one = Scribe().generate(asked, group, seeds, Sampling(6))
+    heard: list[list[torch.Tensor]] = []
+
+    class Recorded(Of):
+        """First run: note what each process brings. Second run: hand it to everyone."""
+
+        def __init__(self, rank, size, answers=None):
+            super().__init__(rank, size)
+            self.brought, self.answers = [], answers
+
+        def gather(self, tensor):
+            self.brought.append(tensor)
+            return [tensor] if self.answers is None else [parts[len(self.brought) - 1] for parts in self.answers]
+
+    for rank in range(size):
+        team = Recorded(rank, size)
+        SharedEngine(Scribe(), team, 0).generate(asked, group, seeds, Sampling(6))
+        heard.append(team.brought)
+    for rank in range(size):
+        drawn = SharedEngine(Scribe(), Recorded(rank, size, heard), 0).generate(asked, group, seeds, Sampling(6))
+        for name in ("tokens", "logp", "mask", "ended"):
+            assert torch.equal(getattr(drawn, name), getattr(one, name)), name
+        assert drawn.version == 3
+
+
+def test_one_process_is_a_team_without_accelerate():
+    """What a single process asks of its team costs nothing and changes nothing."""
+    tensor = torch.arange(3)
+    assert ALONE.gather(tensor)[0] is tensor
+    assert ALONE.tell({"a": 1}) == {"a": 1}
+    assert ALONE.any(True)
+    assert not ALONE.any(False)
+    assert ALONE.main
+    with pytest.raises(KeyError), ALONE.together():
+        raise KeyError
