@@ -2,9 +2,12 @@
 
 import json
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pmdkit.cli.options import RunOptions
+
+if TYPE_CHECKING:
+    from pmdkit.spec import Spec
 
 
 def show_plan(recipe: str, options: RunOptions) -> None:
@@ -30,10 +33,11 @@ def show_plan(recipe: str, options: RunOptions) -> None:
     for title, rows in (
         ("model", {name: value if isinstance(value, str) else f"{value:,}" for name, value in told.model.items()}),
         ("batch", {name: f"{value:,.6g}" if value < 1e6 else f"{value:,.0f}" for name, value in told.batch.items()}),
-        ("memory, GiB", {name: f"{value:.3g}" for name, value in told.memory.items()}),
+        (per_process(spec), {name: f"{value:.3g}" for name, value in told.memory.items()}),
         ("files", told.files),
     ):
-        table = Table(box=box.SIMPLE, pad_edge=False, show_header=False, title=title, title_justify="left")
+        table = Table(box=box.SIMPLE, pad_edge=False, show_header=False)
+        console.print(f"[italic]{title}[/italic]")
         table.add_column(style="dim", overflow="fold")
         table.add_column(overflow="fold")
         for row in rows.items():
@@ -42,6 +46,12 @@ def show_plan(recipe: str, options: RunOptions) -> None:
     console.print(
         "Memory counts tensors by their shapes; libraries and the allocator come on top. Nothing was started."
     )
+
+
+def per_process(spec: "Spec") -> str:
+    """The title of the memory table."""
+    count = spec.parallel.processes if spec.parallel else 1
+    return "memory, GiB" if count == 1 else f"memory of each of {count} processes, GiB ({spec.parallel.strategy})"
 
 
 def measured(recipe: str, options: RunOptions) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pmdkit.llm.lora import asked, refuse, sizes
 from pmdkit.llm.scoring import HEAD_TOKENS
 from pmdkit.llm.shapes import known
 from pmdkit.spec import Spec
+from pmdkit.tables import ParallelTable
 
 GIB = 2**30
 FLOAT32 = 4  # bytes
@@ -67,26 +68,31 @@ def batch(spec: Spec) -> dict[str, float]:
 
 
 def memory(spec: Spec, config: PretrainedConfig, weights: int, adapter: int = 0, experts: int = 0) -> dict[str, float]:
-    """GiB of what each phase holds at most; with adapters, gradients and moments are of their weights alone."""
+    """GiB that each process holds at most in each phase; with adapters, gradients and moments are of theirs alone.
+
+    Under fsdp2 a process has its share of weights, gradients and moments, and its engine a whole copy of the weights.
+    """
     assert spec.update is not None
     assert spec.rollout is not None
     model = spec.model
     half = getattr(model, "dtype", "float32") == "bfloat16"
     width = 2 if half else FLOAT32
     trained = adapter or weights
-    always = FLOAT32 * (weights + adapter + 2 * trained)  # weights and the two moments of Adam
-    engine = 2 * weights if half else 0  # the engine's copy; in float32 it reads the trainer's
+    table = spec.parallel or ParallelTable()
+    shares = table.processes if table.strategy == "fsdp2" else 1
+    whole = FLOAT32 * (weights + adapter + 2 * trained)  # weights and the two moments of Adam
+    always = whole / shares
+    engine = width * weights if half or shares > 1 else 0  # in one float32 process it reads the trainer's own
     cache = spec.rollout.cache_tokens * cache_bytes(config, width)
-    head = 2 * FLOAT32 * HEAD_TOKENS * config.vocab_size
-    if adapter:  # the fused head forms its gradient, although nobody trains it
-        head += FLOAT32 * config.vocab_size * config.hidden_size
+    # one buffer of logits, and the gradient of the head's weight beside the one that it is added to
+    head = FLOAT32 * config.vocab_size * (HEAD_TOKENS + config.hidden_size)
     kept = activations(config, width, bool(getattr(model, "checkpointing", False))) * spec.update.token_budget
     kept += FLOAT32 * experts // (config.num_hidden_layers if getattr(model, "checkpointing", False) else 1)
     parts = {
         "weights and optimizer": always,
         "rollout": always + engine + cache,
-        "update": always + engine + FLOAT32 * trained + kept + head,
-        "checkpoint on disk": always,
+        "update": always + engine + FLOAT32 * trained / shares + kept + head,
+        "checkpoint on disk": whole,
     }
     return {name: size / GIB for name, size in parts.items()}
 
