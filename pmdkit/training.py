@@ -176,9 +176,7 @@ def go_on(
     for key in regrouped:  # who computes what changes sums in the last digits, and nothing else
         was, now = differences.pop(key)
         if key != "parallel.timeout":
-            display.warn(
-                f"{key} was {was} and is now {now}: the run does not end on the bits of an undisturbed one"
-            )
+            display.warn(f"{key} was {was} and is now {now}: the run does not end on the bits of an undisturbed one")
     if differences:
         told = ", ".join(f"{key} was {a} and is now {b}" for key, (a, b) in sorted(differences.items()))
         raise ResumeRefused(

@@ -1,4 +1,4 @@
-"""What test_parallel.py computes alone and in two processes: a module of its cases, and a program for one of the two."""
+"""What test_parallel.py computes alone and in two processes: its cases as a module, one of the two as a program."""
 
 import json
 import os

@@ -58,12 +58,12 @@ def memory(engine: Engine, work: Work, lengths: Lengths) -> Memory:
     cut = work.fsdp2 and cluster.count > 1
     blocks = 3 * sizes.block if cut else 0.0  # one computes, with its gradient, and the next is gathered
     ends = 2 * (head + sizes.lookup) if cut else 0.0  # embedding and head stay gathered, with their gradients
-    adapter = head if sizes.trained < sizes.weights else 0  # the head forms its gradient, although nobody trains it
     update = {
         "gradients": FLOAT32 * sizes.trained / shares,
-        "gathered weights": FLOAT32 * (blocks + ends + adapter),
+        "gathered weights": FLOAT32 * (blocks + ends),
         "activations": kept * max(work.token_budget, work.longest) + FLOAT32 * merged,
-        "logits": 2 * FLOAT32 * sizes.head_tokens * sizes.vocabulary,
+        "logits": FLOAT32 * sizes.head_tokens * sizes.vocabulary,
+        "gradient of the head": FLOAT32 * head,  # beside the one that it is added to, with adapters too
     }
     rollout = {"KV cache": min(max(wanted, work.longest), room) * engine.cache_bytes()}
     phases = {"rollout": state | rollout, "update": state | update}
