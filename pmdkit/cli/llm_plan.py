@@ -50,8 +50,10 @@ def show_plan(recipe: str, options: RunOptions) -> None:
 
 def per_process(spec: "Spec") -> str:
     """The title of the memory table."""
-    count = spec.parallel.processes if spec.parallel else 1
-    return "memory, GiB" if count == 1 else f"memory of each of {count} processes, GiB ({spec.parallel.strategy})"
+    table = spec.parallel
+    if table is None or table.processes == 1:
+        return "memory, GiB"
+    return f"memory of each of {table.processes} processes, GiB ({table.strategy})"
 
 
 def measured(recipe: str, options: RunOptions) -> dict[str, Any]:

@@ -62,8 +62,8 @@ def be_rank(recipe: str, options: RunOptions) -> None:
 
     from pmdkit.cli import explain
     from pmdkit.cli.start import start
-    from pmdkit.llm.team import RankLost, rank_name
     from pmdkit.errors import Stopped
+    from pmdkit.llm.team import RankLost, rank_name
     from pmdkit.observe.console import Silent
     from pmdkit.training import launch
 

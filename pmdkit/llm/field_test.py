@@ -208,6 +208,7 @@ def small(spec: Spec) -> Spec:
     return spec.model_copy(
         update={
             "schedule": spec.schedule.model_copy(update=few),
+            "parallel": None if spec.parallel is None else spec.parallel.model_copy(update={"processes": 1}),
             "rollout": spec.rollout.model_copy(update={"width": width}),
             "evaluation": spec.evaluation.model_copy(update={"problems": PROBLEMS, "k": 1, "width": width}),
         }

@@ -55,7 +55,9 @@ def ready(model: PreTrainedModel, device: torch.device | str = "cpu", checkpoint
     model.config.use_cache = False
     use_packing(model)
     if checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
+        # the name changed in transformers 5
+        enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+        enable({"use_reentrant": False, "preserve_rng_state": False})
     model.train(checkpointing)  # transformers recomputes in training mode only; packed attention refuses dropout
     return model.to(device)  # type: ignore[arg-type]
 

@@ -89,7 +89,14 @@ def test_a_run_ends_with_theory_beside_measurement(call, tmp_path):
 def test_the_tour_goes_through_and_draws(call, tmp_path):
     text = call("tour", "--out", tmp_path / "tour")
     assert text.index("exactly") < text.index("full expectation") < text.index("from draws")
-    for line in ("1. Exactly, 2 updates", "2. Minimising the loss", "3. From 16 draws", "4. The same object", "5. And a Qwen2", "Next: "):
+    for line in (
+        "1. Exactly, 2 updates",
+        "2. Minimising the loss",
+        "3. From 16 draws",
+        "4. The same object",
+        "5. And a Qwen2",
+        "Next: ",
+    ):
         assert line in text
     assert (tmp_path / "tour" / "tour.png").exists()
     summary = json.loads((tmp_path / "tour" / "from-draws" / "summary.json").read_text())
