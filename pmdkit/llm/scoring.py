@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from pmdkit.errors import UsageError
 from pmdkit.llm.engines.protocol import Tokens
 from pmdkit.llm.packing import Packed, head, hidden
+from pmdkit.llm.recompute import HeadLogp
 
 HEAD_TOKENS = 1024  # rows of logits at a time: 0.6 GB in float32 at a vocabulary of 152k, large enough for full speed
 
@@ -131,9 +132,10 @@ def same(one: Tokens, other: Tokens) -> bool:
 
 def head_logp(states: Tensor, weight: Tensor, targets: Tensor, head_tokens: int = HEAD_TOKENS) -> Tensor:
     """[M] log-probability of each target, from states [M, d] and the head's weight [V, d], in chunks of rows."""
-    states, weight = operands(states, weight)
-    parts = zip(states.split(head_tokens), targets.split(head_tokens), strict=True)
-    return torch.cat([recomputed(chunk_logp, part, weight, target) for part, target in parts])
+    with torch.no_grad():
+        multiplied = operands(states, weight)
+    logp: Tensor = HeadLogp.apply(states, weight, *multiplied, targets, head_tokens)
+    return logp
 
 
 def head_logp_entropy(states: Tensor, weight: Tensor, targets: Tensor, head_tokens: int) -> tuple[Tensor, Tensor]:
@@ -150,11 +152,6 @@ def recomputed(function: Any, *inputs: Tensor) -> Any:
     if not torch.is_grad_enabled():
         return function(*inputs)
     return checkpoint(function, *inputs, use_reentrant=False, preserve_rng_state=False)
-
-
-def chunk_logp(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """[m] for some rows."""
-    return -F.cross_entropy(logits(states, weight), targets, reduction="none")
 
 
 def chunk_logp_entropy(states: Tensor, weight: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

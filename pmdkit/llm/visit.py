@@ -15,19 +15,21 @@ class Visit:
         weight: [V, d] in the precision of the states.
         targets: [M].
         rows: of logits that are held at once.
+        gradients: room for them; without it `follow` cannot be called.
 
     Attributes:
         grad_states: [M, d]; a row is written when it is followed.
         grad_weight: [V, d], in float32 where states are in half precision: sums of thousands of rows.
     """
 
-    def __init__(self, states: Tensor, weight: Tensor, targets: Tensor, rows: int) -> None:
+    def __init__(self, states: Tensor, weight: Tensor, targets: Tensor, rows: int, gradients: bool = True) -> None:
         self.states, self.weight, self.targets = states, weight, targets
         self.half = states.dtype in (torch.bfloat16, torch.float16)
         self.wide = torch.float32 if self.half else states.dtype
         self.logits = torch.empty(min(rows, len(states)), len(weight), dtype=self.wide, device=states.device)
-        self.grad_states = torch.zeros_like(states)
-        self.grad_weight = self.like_weight()
+        if gradients:
+            self.grad_states = torch.zeros_like(states)
+            self.grad_weight = self.like_weight()
         self.narrow = torch.empty_like(self.logits, dtype=states.dtype) if self.half else None
         self.mass = self.logits[:, 0]
 
