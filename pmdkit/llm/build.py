@@ -52,8 +52,8 @@ def build(spec: Spec, objective: Objective) -> Setup:
     assert schedule.prompts is not None
     lora.check(spec)
     team = team_of(spec)
-    problems = make_math(spec.env)
     device, shared = pick_device(spec.model.device), team.strategy == "fsdp2"
+    problems = make_math(spec.env)
     # weights that will be shared wait on the host: whole ones may not fit an accelerator, or not twice
     model, tokenizer = make_model(spec.model, spec.env, seed, torch.device("cpu") if shared else device)
     encoder = Encoder(tokenizer)

@@ -33,7 +33,8 @@ def start_ranks(command: Sequence[str], processes: int, device: str, threads: in
         threads: of each process.
 
     Raises:
-        EnvironmentLacks: accelerate is missing, or there are fewer accelerators than processes.
+        EnvironmentLacks: accelerate is missing, or there are fewer accelerators, or without any fewer cores, than
+            processes.
         ComponentDied: a process was killed.
     """
     try:
@@ -49,6 +50,12 @@ def start_ranks(command: Sequence[str], processes: int, device: str, threads: in
         raise EnvironmentLacks(
             f"parallel.processes is {processes} and {gpus} accelerators are seen here; each process needs its own: "
             f"--set parallel.processes={gpus}, or model.device=cpu"
+        )
+    cores = os.cpu_count() or 1
+    if not gpus and processes > max(2, cores):
+        raise EnvironmentLacks(
+            f"parallel.processes is {processes}; this machine shows no accelerator and {cores} cores: run the recipe "
+            "where each has its own, on several machines by `accelerate launch` (llm/accelerate), or set fewer processes"
         )
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     logging.disable(logging.CRITICAL)  # this process does nothing else from here on, and what happened is said below

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pmdkit.cli import main
 from pmdkit.errors import ComponentDied, UsageError
 from pmdkit.llm.launch import verdict
 from pmdkit.observe import checkpoint
@@ -220,3 +221,12 @@ def test_the_exit_code_is_that_of_the_cause(codes, wanted):
 def test_a_killed_rank_is_named(codes):
     with pytest.raises(ComponentDied, match=r"rank \d on .* \(process 10\d\) was killed by SIG(KILL|SEGV)"):
         verdict(failures(*codes))
+
+
+def test_more_processes_than_the_machine_can_give_are_refused_before_anything_starts(capsys, tmp_path):
+    """The paper's recipe on a machine without its GPUs: exit 3 and what to do, at once."""
+    with pytest.raises(SystemExit) as left:
+        main(["llm", "qwen2.5-7b", "--set", "parallel.processes=4096", "--out", str(tmp_path / "run")])
+    assert left.value.code == 3
+    assert "parallel.processes is 4096" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
