@@ -55,7 +55,7 @@ def start_ranks(command: Sequence[str], processes: int, device: str, threads: in
     if not gpus and processes > max(2, cores):
         raise EnvironmentLacks(
             f"parallel.processes is {processes}; this machine shows no accelerator and {cores} cores: run the recipe "
-            "where each has its own, on several machines by `accelerate launch` (llm/accelerate), or set fewer processes"
+            "where each has its own, on several machines by `accelerate launch` (llm/accelerate), or set fewer"
         )
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     logging.disable(logging.CRITICAL)  # this process does nothing else from here on, and what happened is said below

@@ -17,7 +17,10 @@ from pmdkit.team import ALONE
 
 from .ranks import CASES, STRATEGIES, go_on, learner, one_case
 
-pytestmark = pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated:FutureWarning")
+pytestmark = [
+    pytest.mark.slow,  # two processes that import transformers
+    pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated:FutureWarning"),
+]
 ROOT = Path(__file__).parents[2]
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 
