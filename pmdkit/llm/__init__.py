@@ -1,5 +1,6 @@
 """Backend 3: transformers causal language models, trained on problems with checkable answers."""
 
+import warnings
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,7 +14,9 @@ def setup(spec: "Spec", objective: "Objective") -> "Setup":
     from pmdkit.llm.room import check_room
 
     check_room()
-    from pmdkit.llm.build import build
+    with warnings.catch_warnings():  # of tqdm in notebooks without ipywidgets; no bar of its is drawn here
+        warnings.filterwarnings("ignore", message="IProgress not found")
+        from pmdkit.llm.build import build
 
     return build(spec, objective)
 
