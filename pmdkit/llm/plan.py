@@ -139,6 +139,7 @@ def files(spec: Spec, weights: int, adapter: int = 0) -> dict[str, str]:
         "checkpoints/step-N/": f"{checkpoint:.2f} GiB each, {run.keep} kept, every {run.checkpoint_every} steps",
         "evaluations/": "every response before the first and after the last update"
         + (f", and every {spec.evaluation.every} steps" if spec.evaluation.every else ""),
+        "data.json, audit.json": "what reading dropped or repaired, what the verifier decided first",
         "verdicts.jsonl": "verdicts that took a worker",
         "summary.json": "at the end",
     }

@@ -9,6 +9,7 @@ from typing import Any
 
 from safetensors.torch import save
 
+from pmdkit.envs.math.leaks import leaks
 from pmdkit.envs.math_answers import Item, audit
 from pmdkit.envs.math_answers.journal import Journal
 from pmdkit.errors import Diverged
@@ -63,6 +64,8 @@ class Stages:
         """For the whole run: where records go and who is told; the verifier's processes end with it."""
         self.folder, self.display = (folder if self.team.main else None), display
         self.task.grader.journal = Journal(folder.path / "verdicts.jsonl")
+        if self.team.main:
+            self.tell_data(folder, display)
         clock = Clock(display)
         self.learner.report = clock.work
         try:
@@ -74,6 +77,28 @@ class Stages:
         finally:
             self.task.grader.close()
             self.learner.engine.close()
+
+    def tell_data(self, folder: RunFolder, display: Display) -> None:
+        """Say, and write down, how many problems there are and what reading dropped, repaired or merged."""
+        problems, evaluation = self.task.problems, self.evaluation
+        told = {
+            "problems": problems.name,
+            "train": len(problems.train),
+            "held_out": len(problems.held_out),
+            "counts": dict(problems.counts),
+            "evaluation": evaluation.name,
+            "evaluated": len(evaluation.problems),
+        }
+        files.replace(folder.path / "data.json", files.encode(told))
+        if problems.counts:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in problems.counts.items())
+            display.note(f"{problems.name}: {len(problems.train):,} problems to train on; {reasons} (data.json)")
+        if evaluation.name == "held-out":  # another part of the same problems, without copies
+            return
+        texts = (problems.problem(int(number)).problem for number in problems.train)
+        leaked = leaks(texts, (problem.problem for problem in evaluation.problems))
+        if leaked:
+            display.warn(f"{leaked} of {len(evaluation.problems)} problems of {evaluation.name} are trained on as well")
 
     def evaluate(self) -> dict[str, float | None]:
         """`pass_rate` and `reward` of the present policy. One that is done already is read, not drawn again."""

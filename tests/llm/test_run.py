@@ -16,6 +16,7 @@ from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.stages import Stages
 from pmdkit.llm.task import MathTask
 from pmdkit.observe import checkpoint
+from pmdkit.observe.console import Log
 from pmdkit.observe.metrics import KEYS
 
 TINY = str(Path(__file__).with_name("tiny.toml"))
@@ -143,6 +144,31 @@ def test_a_finished_run_is_left_alone(whole):
     before = digest(whole.path)
     train("pmd-mean", "llm", TINY, out=whole.path, options=TAUGHT, resume=True)
     assert digest(whole.path) == before
+
+
+def test_what_reading_dropped_is_said_and_kept(taught, tmp_path, capsys):
+    """Copies, conflicting answers and long prompts of a file, and evaluation problems that are trained on as well."""
+    rows = [(f"What is {n} + 1?", n + 1) for n in range(12)] + [("What is 3 + 1?", 4), ("What is 5 + 1?", 7)]
+    rows.append(("Add these: " + "1 and " * 200 + "1.", 201))
+    lines = [json.dumps({"problem": text, "answer": str(answer)}) for text, answer in rows]
+    (tmp_path / "train.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "test.jsonl").write_text(
+        "\n".join([*lines[:2], json.dumps({"problem": "Other?", "answer": "1"})]) + "\n"
+    )
+    (tmp_path / "file.toml").write_text(
+        f'[env]\nkind = "file"\npath = "{tmp_path}/train.jsonl"\n[objective]\nname = "pmd-mean"\n'
+        "[schedule]\nsteps = 1\nprompts = 2\ngroup = 2\n[rollout]\nwidth = 8\nmax_prompt = 128\n"
+        f'[model]\npath = "{taught["model.path"]}"\n[evaluation]\ndata = "{tmp_path}/test.jsonl"\n'
+    )
+    run = train("pmd-mean", "llm", str(tmp_path / "file.toml"), out=tmp_path / "run", display=Log())
+    told = json.loads((run.path / "data.json").read_text())
+    assert told["train"] == 11  # twelve texts without the conflicting one
+    read = told["counts"]["read: rows"]
+    assert read == len(rows)
+    assert sum(told["counts"].values()) - read == 4  # a copy merged, two rows of one conflict, a prompt too long
+    said = capsys.readouterr().err
+    assert all(reason in said for reason in told["counts"])
+    assert "2 of 3 problems of test are trained on as well" in said
 
 
 def test_a_damaged_checkpoint_is_not_loaded(whole, tmp_path):

@@ -8,7 +8,7 @@ from pmdkit.envs.math.clean import clean
 from pmdkit.envs.math.collect import collect
 from pmdkit.envs.math.file import MathFile
 from pmdkit.envs.math.problem import MathProblems
-from pmdkit.envs.math.read import read_problems, renamed
+from pmdkit.envs.math.read import renamed
 from pmdkit.envs.math.same import merge, near_duplicates
 
 
@@ -29,16 +29,7 @@ class DapoMath(MathFile):
 
     def build(self) -> MathProblems:
         """The problems, numbered in the order of the file."""
-        problems, counts = read_problems(
-            self.path,
-            problem=self.problem,
-            answer=self.answer,
-            id=self.id,
-            drop_bad_rows=self.drop_bad_rows,
-            subset=self.subset,
-            split=self.split,
-            revision=self.revision,
-        )
+        problems, counts = self.read()
         problems = renamed(problems, "dapo-math-17k")
         if self.cleaning:
             problems, cleaned = clean(problems)

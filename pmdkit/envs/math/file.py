@@ -1,11 +1,12 @@
 """Problems in a file of the user's own, and the plain data sets MATH and GSM8K. DAPO-Math-17k is in dapo.py."""
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from pmdkit.envs.math.collect import check_share, collect
-from pmdkit.envs.math.problem import MathProblems
+from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.envs.math.read import read_problems
 from pmdkit.envs.math.same import merge
 
@@ -46,9 +47,9 @@ class MathFile:
             raise ValueError(f"env.drop_bad_rows is {self.drop_bad_rows!r}; expected true or false")
         check_share(self.held_out, self.limit)
 
-    def build(self) -> MathProblems:
-        """The problems, numbered in the order of the file; one of each text, without texts whose answers conflict."""
-        problems, counts = read_problems(
+    def read(self) -> tuple[list[Problem], Counter[str]]:
+        """Every row as a problem, copies included, and what was dropped by reason."""
+        return read_problems(
             self.path,
             problem=self.problem,
             answer=self.answer,
@@ -58,6 +59,10 @@ class MathFile:
             split=self.split,
             revision=self.revision,
         )
+
+    def build(self) -> MathProblems:
+        """The problems, numbered in the order of the file; one of each text, without texts whose answers conflict."""
+        problems, counts = self.read()
         problems, merged = merge(problems)
         return collect(Path(self.path).stem, problems, self.held_out, self.limit, counts + merged)
 
