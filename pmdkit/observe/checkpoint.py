@@ -50,12 +50,16 @@ def save_step(
         "optimizer.safetensors": save(tensors, about),
         "state.json": files.encode({"optimizer": plain, **rest}),
     }
-    for name, data in contents.items():
-        files.write(aside / name, data)
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
-    files.write(aside / "manifest.json", files.encode({"format": FORMAT, "step": step, "sha256": sums}))
-    files.sync(aside)
-    os.rename(aside, folder / f"step-{step}")
+    try:
+        for name, data in contents.items():
+            files.write(aside / name, data)
+        files.write(aside / "manifest.json", files.encode({"format": FORMAT, "step": step, "sha256": sums}))
+        files.sync(aside)
+        os.rename(aside, folder / f"step-{step}")
+    except OSError:  # a full disk: what was begun goes, the checkpoints before it stay
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
     files.sync(folder)
     for old in steps(folder)[:-keep]:
         shutil.rmtree(folder / f"step-{old}")

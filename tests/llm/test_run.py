@@ -1,5 +1,6 @@
 """Runs of tier 3 through the front door: what they leave, and that an interrupted one ends on the same bits."""
 
+import errno
 import hashlib
 import json
 import shutil
@@ -10,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from pmdkit import train
-from pmdkit.errors import ComponentDied, Diverged, ResumeRefused, UsageError
+from pmdkit.errors import ComponentDied, Diverged, EnvironmentLacks, ResumeRefused, UsageError
 from pmdkit.llm.engines.embedded import EmbeddedEngine
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.stages import Stages
@@ -169,6 +170,51 @@ def test_what_reading_dropped_is_said_and_kept(taught, tmp_path, capsys):
     said = capsys.readouterr().err
     assert all(reason in said for reason in told["counts"])
     assert "2 of 3 problems of test are trained on as well" in said
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(taught, short, tmp_path, monkeypatch):
+    """The write of the second checkpoint fails half way: the first stays, alone, and the run goes on."""
+    write, calls = checkpoint.files.write, 0
+
+    def full(path, data):
+        nonlocal calls
+        if path.parent.name == ".step-2.part":
+            calls += 1
+            if calls == 2:
+                raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        write(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.files, "write", full)
+        with pytest.raises(OSError, match="No space left"):
+            go(tmp_path / "run", options=taught)
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-1"]
+    assert checkpoint.damage(tmp_path / "run" / "checkpoints" / "step-1", 1) is None
+    resumed = go(tmp_path / "run", options=taught, resume=True)
+    assert digest(resumed.path) == digest(short.path)
+
+
+@pytest.mark.parametrize(
+    ("home", "name", "told"),
+    [
+        (EmbeddedEngine, "generate", "out of memory in the rollout.*rollout.cache_tokens"),
+        (CausalLearner, "some_loss", "out of memory in the update.*update.token_budget"),
+    ],
+)
+def test_out_of_memory_names_the_phase_and_the_knob(home, name, told, taught, tmp_path, monkeypatch):
+    """The evaluation before the first step comes through; what runs out in the step is named."""
+    work, calls = getattr(home, name), 0
+
+    def greedy(*given, **named):
+        nonlocal calls
+        calls += 1
+        if name == "some_loss" or calls > 1:
+            torch.empty(2**50)  # the allocator's own refusal
+        return work(*given, **named)
+
+    monkeypatch.setattr(home, name, greedy)
+    with pytest.raises(EnvironmentLacks, match=told):
+        go(tmp_path / "run", options=taught)
 
 
 def test_a_damaged_checkpoint_is_not_loaded(whole, tmp_path):
