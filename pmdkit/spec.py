@@ -26,6 +26,7 @@ from pmdkit.tables import (
     Strict,
     Tables,
     UpdateTable,
+    VLLMTable,
     WarmStartTable,
 )
 from pmdkit.tables.check import check_table
@@ -50,6 +51,7 @@ class Spec(Strict):
     model: ModelTable | LanguageModelTable | None = None
     warm_start: WarmStartTable | None = None
     rollout: RolloutTable | None = None
+    vllm: VLLMTable | None = None
     reward: RewardTable | None = None
     update: UpdateTable | None = None
     evaluation: EvaluationTable | None = None

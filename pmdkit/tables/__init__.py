@@ -12,6 +12,7 @@ from pmdkit.tables.llm import (
     RewardTable,
     RolloutTable,
     UpdateTable,
+    VLLMTable,
 )
 from pmdkit.tables.toy import ModelTable, WarmStartTable
 
@@ -29,6 +30,7 @@ __all__ = [
     "Strict",
     "Tables",
     "UpdateTable",
+    "VLLMTable",
     "WarmStartTable",
 ]
 
@@ -44,6 +46,7 @@ TABLES: dict[str, Tables] = {
         "lora": LoraTable,
         "warm_start": WarmStartTable,
         "rollout": RolloutTable,
+        "vllm": VLLMTable,
         "reward": RewardTable,
         "update": UpdateTable,
         "evaluation": EvaluationTable,

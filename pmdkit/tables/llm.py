@@ -1,6 +1,6 @@
 """The tables of a run on a language model."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -36,8 +36,16 @@ class LoraTable(Strict):
 class RolloutTable(Strict):
     """[rollout]: who writes the responses, and how long they may be."""
 
-    engine: Literal["transformers"] = "transformers"
-    "transformers: in the trainer's process, needs nothing else."
+    engine: Literal["transformers", "vllm", "vllm-server"] = "transformers"
+    "transformers: in the trainer's process, needs nothing else. vllm: beside it. vllm-server: processes of its own."
+    lag: int = Field(default=0, ge=0)
+    "Updates that the policy of a rollout is behind; 0 rolls out and updates in turns, 1 and more overlap the two."
+    canary: int = Field(default=8, ge=0)
+    "Prompts on which engine and trainer are compared after every publish; 0 for none."
+    canary_tolerance: float | None = Field(default=None, gt=0)
+    "Largest mean difference of log-probabilities there, nats; by default 1e-3 in float32 and 0.05 in bfloat16."
+    silence: float = Field(default=300.0, gt=0)
+    "Seconds without a new token, or for a publish, after which an engine counts as hung."
     width: int = 1024
     "Tokens that a response may have; one that has not ended by then is cut off, and wrong."
     max_prompt: int = 2048
@@ -54,6 +62,41 @@ class RolloutTable(Strict):
     "Of those weights."
     record_every: int = 0
     "Write every k-th step's responses to rollouts/; 0 for never."
+
+
+class VLLMTable(Strict):
+    """[vllm]: the engine of rollout.engine = "vllm" or "vllm-server". Needs vllm 0.24, or 0.32 and later."""
+
+    urls: list[str] = []
+    "vllm-server: servers that run already, such as http://127.0.0.1:8000; none starts them here."
+    servers: int = Field(default=1, ge=1)
+    "vllm-server: how many are started here, each on accelerators of its own."
+    host: str = "127.0.0.1"
+    "Where started servers listen. Anyone who reaches it can replace the weights: a private network at most."
+    port: int = Field(default=0, ge=0, le=65535)
+    "Of the first started server, the next ones follow; 0 takes free ones."
+    tensor_parallel: int = Field(default=1, ge=1)
+    "Accelerators over which each matrix of an engine is cut."
+    data_parallel: int = Field(default=1, ge=1)
+    "vllm-server: copies of the model within one server."
+    transfer: Literal["auto", "file", "ipc", "nccl"] = "auto"
+    "How weights reach the engine. auto: nccl to servers and ipc in process on accelerators, else file."
+    folder: str | None = None
+    "Of file transfers, seen by trainer and engine; by default /dev/shm, or the system's folder for temporary files."
+    memory: float = Field(default=0.45, gt=0, lt=1)
+    "Share of an accelerator's memory for the engine: 0.45 beside a trainer, 0.9 alone."
+    cache_gib: float = Field(default=1.0, gt=0)
+    "On a CPU: keys and values, GiB."
+    sleep: bool = True
+    "vllm: give the accelerator's memory back during updates."
+    eager: bool = False
+    "Without compiled graphs: starts faster and writes slower. Always so on a CPU."
+    rows: int | None = Field(default=None, ge=1)
+    "Responses that are written at the same time, at most."
+    start: float = Field(default=600.0, gt=0)
+    "Seconds until a starting engine must answer."
+    options: dict[str, Any] = {}
+    "Further arguments of vllm's engine, by their names there; what pmdkit sets itself is refused."
 
 
 class RewardTable(Strict):

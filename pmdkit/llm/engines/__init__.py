@@ -1,4 +1,11 @@
-"""Engines write responses. One protocol, one file per engine, imported when it is asked for."""
+"""Engines write responses. One protocol, one file or folder per engine, imported when it is asked for."""
 
-# name -> "module:class"
-ENGINES = {"transformers": "pmdkit.llm.engines.embedded:EmbeddedEngine"}
+# name -> "module:function" that makes an Engine from a Wanted
+ENGINES = {
+    "transformers": "pmdkit.llm.engines.embedded:make",
+    "vllm": "pmdkit.llm.engines.vllm.inside:make",
+    "vllm-server": "pmdkit.llm.engines.vllm.server:make",
+}
+
+# engines of which the main process has the only one, and controls it for all
+CENTRAL = {"vllm-server"}

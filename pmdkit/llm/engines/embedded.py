@@ -158,6 +158,9 @@ class EmbeddedEngine:
         if phase != "rollout" and self.model.device.type == "cuda":
             torch.cuda.empty_cache()
 
+    def restart(self) -> None:
+        """Nothing to begin anew: a failure in this process is the run's own."""
+
     def close(self) -> None:
         """Let the model go."""
         del self.model

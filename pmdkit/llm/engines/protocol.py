@@ -8,10 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pmdkit.errors import ComponentDied
+
 Tokens = Sequence[int]
 Phase = Literal["rollout", "update", "idle"]
 Progress = Callable[[int, int], None]
 "Called now and then with tokens written so far and rows that ended; may raise to stop."
+
+
+class EngineLost(ComponentDied):
+    """An engine crashed, is silent for longer than its deadline, or answers nonsense. `restart` may mend it."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,10 @@ class Responses:
 
 @runtime_checkable
 class Engine(Protocol):
-    """Writes and scores responses under the weights last published."""
+    """Writes and scores responses under the weights last published.
+
+    Methods raise `EngineLost` where the engine itself failed; from then on only `restart` and `close` are called.
+    """
 
     version: int
 
@@ -74,6 +83,9 @@ class Engine(Protocol):
 
     def enter(self, phase: Phase) -> None:
         """Told what comes next, to free or claim memory."""
+
+    def restart(self) -> None:
+        """Begin anew after `EngineLost`. What it held is gone: nothing is asked before the next `publish`."""
 
     def close(self) -> None:
         """Let everything go; the engine is not used again."""
