@@ -12,7 +12,7 @@ import torch
 
 from pmdkit.errors import Stopped
 from pmdkit.learner import Learner, Rollouts, Task
-from pmdkit.loop import Observer, Schedule, run
+from pmdkit.loop import Observer, Schedule, Stream, inline, run
 from pmdkit.objectives import Groups, Objective
 from pmdkit.objectives.vocabulary import Batch
 from pmdkit.observe import checkpoint, files, metrics
@@ -61,6 +61,7 @@ class Setup:
         beside: files that stand beside the weights in a checkpoint.
         workplace: entered with the run's folder and display for the whole run; what it opens is closed with it.
         team: the processes that run this together. Each executes the same; the main one alone writes to the folder.
+        stream: where the loop gets its rollouts from.
     """
 
     learner: Learner
@@ -74,6 +75,7 @@ class Setup:
     beside: Callable[[], Mapping[str, bytes]] | None = None
     workplace: Callable[[RunFolder, Display], AbstractContextManager[None]] = lambda folder, display: nullcontext()
     team: Team = ALONE
+    stream: Stream = inline
 
 
 def execute(spec: Spec, objective: Objective, setup: Setup, folder: RunFolder, display: Display) -> Row:
@@ -153,7 +155,7 @@ def train(
 
         display.begin(spec, start)
         try:
-            run(objective, setup.learner, setup.task, setup.schedule, [finish], start=start)
+            run(objective, setup.learner, setup.task, setup.schedule, [finish], setup.stream, start)
         finally:
             display.end()
             trackers.close()

@@ -58,6 +58,7 @@ class Meter:
             "response_length": 1.0,
             "zero_variance_groups": int((~spread).sum()),
             "policy_version": rollouts.version,
+            "staleness": (step - rollouts.version) * len(updates) - 1,
             **theory,
             "seconds_rollout": rollouts.seconds,
             "seconds_update": sum(u["seconds"] for u in updates),

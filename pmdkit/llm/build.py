@@ -1,9 +1,8 @@
 """From a resolved recipe to a run that can start: problems, model, engine, verifier, learner, task, evaluation."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import deepcopy
 from functools import lru_cache
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -14,10 +13,10 @@ from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.envs.math_answers import Grader
 from pmdkit.errors import UsageError
 from pmdkit.llm import lora
+from pmdkit.llm.ahead import ahead
 from pmdkit.llm.card import Beside
-from pmdkit.llm.engines import ENGINES
-from pmdkit.llm.engines.protocol import Engine, Sampling, Tokens
-from pmdkit.llm.engines.shared import SharedEngine
+from pmdkit.llm.engine import make_writer
+from pmdkit.llm.engines.protocol import Sampling, Tokens
 from pmdkit.llm.evaluate import Evaluation
 from pmdkit.llm.jury import SharedGrader
 from pmdkit.llm.learner import CausalLearner
@@ -60,8 +59,7 @@ def build(spec: Spec, objective: Objective) -> Setup:
     problems, _ = limit_prompts(problems, encoder, spec.rollout.max_prompt)
     ends = end_tokens(model, tokenizer)
     sampling = Sampling(spec.rollout.width, spec.rollout.temperature)
-    writer = engine_model(model, spec.model, shared).to(device)  # type: ignore[arg-type]
-    engine = make_engine(spec.rollout, writer, ends)
+    writer = make_writer(spec, model, tokenizer, ends, encoder, problems, device, team)
     lora.adapt(model, spec.lora, seed)  # a copy that the engine runs has been made: it gets merged weights
     warm = spec.warm_start.pass_rate > 0
     # phase 0 teaches whole models, in every process
@@ -70,7 +68,7 @@ def build(spec: Spec, objective: Objective) -> Setup:
         model,
         tokenizer,
         encode_numbers(problems, encoder),
-        engine if team.size == 1 else SharedEngine(engine, team, ends[0]),
+        writer,
         sampling,
         schedule,
         spec.update,
@@ -106,6 +104,7 @@ def build(spec: Spec, objective: Objective) -> Setup:
         beside=beside,
         workplace=stages.workplace,
         team=team,
+        stream=ahead(spec.rollout.lag),
     )
 
 
@@ -124,25 +123,6 @@ def make_model(
         starter = train_tokenizer(make_math(env))
         model, tokenizer = build_starter(table.build, starter, seed), starter
     return ready(model, device, table.checkpointing), tokenizer
-
-
-def engine_model(model: PreTrainedModel, table: LanguageModelTable, shared: bool = False) -> PreTrainedModel:
-    """What the embedded engine runs: the trainer's own weights in float32, a copy in bfloat16, or of shared weights."""
-    if table.dtype == "float32" and not shared:
-        return model
-    copy = deepcopy(model).requires_grad_(False)
-    if table.dtype == "float32":
-        return copy
-    for weight in copy.parameters():
-        weight.data = weight.data.to(torch.bfloat16)
-    return copy
-
-
-def make_engine(table: RolloutTable, model: PreTrainedModel, ends: Sequence[int]) -> Engine:
-    """The engine of [rollout]."""
-    module, _, name = ENGINES[table.engine].partition(":")
-    engine: Engine = getattr(import_module(module), name)(model, ends, cache_tokens=table.cache_tokens)
-    return engine
 
 
 def make_grader(table: RewardTable) -> Grader:

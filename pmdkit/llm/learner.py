@@ -4,7 +4,7 @@ Which process scores which rows is division.py; which of them share a forward pa
 log-probabilities are computed, scoring.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
@@ -21,14 +21,19 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from pmdkit.errors import ComponentDied, Diverged, ResumeRefused, UsageError
 from pmdkit.learner import Rollouts
 from pmdkit.llm import adapted, weights
+from pmdkit.llm.canary import Expected
 from pmdkit.llm.division import divide
 from pmdkit.llm.engines.protocol import Engine, Sampling, Tokens
+from pmdkit.llm.engines.shared import SharedEngine, Work
 from pmdkit.llm.fused import fused_total
 from pmdkit.llm.memory import memory_of
+from pmdkit.llm.optimizer import make_optimizer, on_host, placed
+from pmdkit.llm.pending import Ordered, restored, written
 from pmdkit.llm.provenance import settled
 from pmdkit.llm.root import Root
 from pmdkit.llm.scoring import response_logp, to_rows
 from pmdkit.llm.shards import Gathered, whole
+from pmdkit.llm.writer import Order, Writer
 from pmdkit.objectives import Objective, coefficient, total
 from pmdkit.objectives.traits import traits
 from pmdkit.objectives.vocabulary import Batch
@@ -47,7 +52,8 @@ class CausalLearner:
         model: trained in place, float32, switched to packed attention.
         tokenizer: for `save_pretrained`.
         encode: the tokens of a prompt, by its number.
-        engine: writes responses; weights are published to it before each rollout that follows an update.
+        engine: writes responses; weights are published to it before each rollout that follows an update. A Writer
+            may also let it write ahead of time.
         sampling: width and temperature of training rollouts.
         schedule: lr, optimizer and passes.
         update: token budget, clip, weight decay.
@@ -62,7 +68,7 @@ class CausalLearner:
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         encode: Callable[[int], Tokens],
-        engine: Engine,
+        engine: Engine | Writer,
         sampling: Sampling,
         schedule: ScheduleTable,
         update: UpdateTable,
@@ -78,7 +84,8 @@ class CausalLearner:
         self.model = model
         self.tokenizer = tokenizer
         self.encode = encode
-        self.engine = engine
+        self.writer = engine if isinstance(engine, Writer) else Writer(shared(engine, team))
+        self.engine = self.writer.engine
         self.sampling = sampling
         self.options = update
         self.passes = schedule.passes
@@ -93,44 +100,67 @@ class CausalLearner:
         self.report: Report = lambda what, done, total, tokens: None
         self.provenance = old, correction, correction_cap
         self.mismatch: dict[str, float] = {}  # of engine and trainer, in the last rollout
+        self.found: Mapping[str, float] = {}  # by the canary, under the weights of the last rollout
         self.stale = True  # the engine has not been given these weights yet
+        self.ordered: dict[int, Order] = {}  # and not collected, by the seed of their step
+        self.restored: dict[int, Order] = {}  # written before an interruption, by the seed of their step
         self.last: tuple[Rollouts, Batch] | None = None  # what the last update saw, for whoever asks why it diverged
 
     def rollout(self, prompts: Tensor, group: int | None, seed: int) -> Rollouts:
         """`group` responses to each prompt of these numbers, seeded by (seed, prompt, k)."""
+        return self.collect(self.order(prompts, group, seed))
+
+    def order(self, prompts: Tensor, group: int | None, seed: int) -> Ordered:
+        """Ask for a rollout by the present weights; `collect` gets it."""
         if group is None:
             raise UsageError("schedule.group is not set; a language model has no support to enumerate: give --group")
-        asked = self.prompt_tokens(prompts)
-        self.publish()
-        self.engine.enter("rollout")
-        rows = len(asked) * group
-        with memory_of("rollout", "rollout.cache_tokens"):
-            drawn = self.engine.generate(
-                asked,
-                group,
-                row_seeds(prompts, group, seed),
-                self.sampling,
-                lambda tokens, ended: self.report("rollout", ended, rows, tokens),
-            )
+        if seed in self.restored:
+            self.ordered[seed] = self.writer.order(self.restored.pop(seed))
+            return Ordered(prompts, group, seed, self.ordered[seed])
+        rows = len(prompts) * group
+        work = Work(
+            self.prompt_tokens(prompts),
+            group,
+            row_seeds(prompts, group, seed),
+            self.sampling,
+            lambda tokens, ended: self.report("rollout", ended, rows, tokens),
+        )
+        if self.writer.ahead:
+            order = Order(work, self.version, self.snapshot(), self.expected())
+        else:
+            self.publish()
+            order = Order(work, self.version)
+        self.ordered[seed] = self.writer.order(order)
+        return Ordered(prompts, group, seed, order)
+
+    def collect(self, ordered: Ordered) -> Rollouts:
+        """The rollout that was ordered."""
+        prompts, group, order = ordered.prompts, ordered.group, ordered.order
+        rows = len(prompts) * group
+        drawn = self.writer.collect(order)
+        del self.ordered[ordered.seed]
         self.report("rollout", rows, rows, int(drawn.mask.sum()))
-        if drawn.version != self.version:
+        self.found = order.found
+        if drawn.version != order.version:
             raise ComponentDied(
-                f"the engine answered with weights of version {drawn.version}; expected {self.version}: "
+                f"the engine answered with weights of version {drawn.version}; expected {order.version}: "
                 "its weights were not updated, restart it and go on with --resume"
             )
-        mass = torch.full((len(prompts), group), 1.0 / group, dtype=torch.float64)
         rollouts = Rollouts(
             prompts=prompts,
             responses=drawn.tokens.cpu(),
             logp_old=drawn.logp.cpu(),
             mask=drawn.mask.cpu(),
-            mass=mass,
+            mass=torch.full((len(prompts), group), 1.0 / group, dtype=torch.float64),
             sampled=True,
-            seed=seed,
+            seed=ordered.seed,
             version=drawn.version,
             width=self.sampling.width,
         )
-        rollouts, self.mismatch = settled(rollouts, self.logp, *self.provenance)
+        if self.writer.ahead:  # the trainer's weights have moved on; the canary compared while they were the same
+            self.mismatch = {}
+        else:
+            rollouts, self.mismatch = settled(rollouts, self.logp, *self.provenance)
         if self.reference_root is None:
             return rollouts
         with torch.no_grad(), adapted.switched_off(self.model):
@@ -138,9 +168,33 @@ class CausalLearner:
 
     def publish(self) -> None:
         """Give the engine the present weights, if it does not have them."""
-        if self.stale:
-            self.engine.publish(Gathered(adapted.for_engine(self.model, self.engine)), self.version)
+        self.writer.drain()
+        given = self.engine.given
+        if self.stale or given is None or given[1] != self.version:
+            self.engine.publish(self.present(), self.version, self.expected())
             self.stale = False
+
+    def present(self) -> Gathered:
+        """The weights as engines take them; a weight is put together when it is looked at."""
+        return Gathered(adapted.for_engine(self.model, self.engine))
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """A copy of the present weights on the host, where there is an engine to take them."""
+        copies = {}
+        for name, weight in self.present().items():  # all processes look at all weights
+            if self.engine.engine is not None:
+                copies[name] = weight.detach().to("cpu", copy=True)
+        return copies
+
+    def expected(self) -> Expected | None:
+        """What the canary expects of an engine with the present weights."""
+        if self.engine.canary is None:
+            return None
+        asked, answers = list(self.engine.canary.prompts), list(self.engine.canary.responses)
+        width = max(len(answer) for answer in answers)
+        with torch.no_grad():
+            logp = self.score_rows(self.root, asked, answers, 1, width)
+        return [row[: len(answer)] for row, answer in zip(logp, answers, strict=True)]
 
     def take(self, model: PreTrainedModel) -> None:
         """Take over the weights of a model that others moved; it may be the learner's own."""
@@ -161,12 +215,16 @@ class CausalLearner:
     def score(self, root: nn.Module, rollouts: Rollouts) -> Tensor:
         """[N, T] under a model, a token budget at a time; where a gradient is asked for, each process scores all."""
         prompts, responses = self.rows(rollouts)
-        size, budget = rollouts.mass.shape[1], self.options.token_budget
+        return self.score_rows(root, prompts, responses, rollouts.mass.shape[1], rollouts.logp_old.shape[1])
+
+    def score_rows(
+        self, root: nn.Module, prompts: list[Tokens], responses: list[Tokens], size: int, width: int
+    ) -> Tensor:
+        """[N, width] of N responses, `size` of them to a prompt."""
         team = ALONE if torch.is_grad_enabled() else self.team
-        plans = divide(team, prompts, responses, size, budget, whole_groups=False)
-        width = rollouts.logp_old.shape[1]
+        plans = divide(team, prompts, responses, size, self.options.token_budget, whole_groups=False)
         mine = [self.some_logp(root, prompts, responses, rows, width) for rows in plans[team.rank]]
-        scored = torch.zeros_like(rollouts.logp_old, dtype=torch.float64)
+        scored = torch.zeros(len(responses), width, dtype=torch.float64)
         for plan, part in zip(plans, team.gather(torch.cat(mine)), strict=True):
             scored = scored.index_copy(0, torch.tensor([row for rows in plan for row in rows], dtype=torch.long), part)
         return scored
@@ -208,7 +266,8 @@ class CausalLearner:
 
         The batch is cut by the token budget; the parts add up to the same gradient whatever the budget.
         """
-        self.engine.enter("update")
+        if not self.writer.ahead:
+            self.engine.enter("update")
         self.last = rollouts, batch
         prompts, responses = self.rows(rollouts)
         counted = ((batch.weight != 0) & batch.mask.any(1)).tolist()
@@ -268,6 +327,7 @@ class CausalLearner:
         """Weights under the names a Hugging Face folder has, the optimizer's state, the version, the reference."""
         state: dict[str, Any] = {
             **self.whole(adapted.state(self.model)),
+            **written(self.restored | self.ordered, self.writer),
             "optimizer": self.whole(self.optimizer.state_dict()),
             "version": self.version,
         }
@@ -288,29 +348,10 @@ class CausalLearner:
             if "reference" not in state:
                 raise ResumeRefused("the checkpoint has no reference policy, which this objective needs; start anew")
             weights.load(self.reference, state["reference"], self.team)
-        self.optimizer.load_state_dict(self.placed(state["optimizer"]))
+        self.optimizer.load_state_dict(placed(state["optimizer"], self.optimizer, self.team))
         self.version = state["version"]
+        self.restored = restored(state.get("pending", {}), self.team)
         self.stale = True
-
-    def placed(self, optimizer: dict[str, Any]) -> dict[str, Any]:
-        """The optimizer's state with tensors where this process needs them, cut as the weights are that they belong to.
-
-        A team's own processes have shapes only, the main one the numbers.
-        """
-        if self.team.size == 1:
-            return optimizer
-        trained = [weight for group in self.optimizer.param_groups for weight in group["params"]]
-        placed: dict[int, dict[str, Any]] = {}
-        for index, slots in sorted(optimizer["state"].items()):
-            placed[index] = {}
-            for name, value in sorted(slots.items()):
-                if isinstance(value, Tensor):
-                    like = trained[index].detach()
-                    target = torch.zeros_like(like) if value.shape == like.shape else torch.zeros(value.shape)
-                    self.team.copy(value, target)
-                    value = target
-                placed[index][name] = value
-        return {**optimizer, "state": placed}
 
     def save_pretrained(self, path: str | Path) -> None:
         """Write a folder that transformers and vLLM load; adapters are merged, and also stand beside."""
@@ -322,20 +363,9 @@ class CausalLearner:
             self.tokenizer.save_pretrained(path)
 
 
-def on_host(tensor: DTensor, main: bool) -> Tensor:
-    """A shared tensor put together, in the CPU's memory; nothing of it outside of the main process."""
-    found = whole(tensor)
-    return found.cpu() if main else found.new_empty(0)
-
-
-def make_optimizer(model: PreTrainedModel, schedule: ScheduleTable, update: UpdateTable) -> torch.optim.Optimizer:
-    """The optimizer of [schedule] and [update], over every weight alike."""
-    trained = [weight for weight in model.parameters() if weight.requires_grad]
-    if schedule.optimizer == "sgd":
-        return torch.optim.SGD(trained, lr=schedule.lr)
-    kind = torch.optim.AdamW if schedule.optimizer == "adamw" else torch.optim.Adam
-    decay = update.weight_decay if schedule.optimizer == "adamw" else 0.0
-    return kind(trained, lr=schedule.lr, betas=update.betas, weight_decay=decay, fused=True)
+def shared(engine: Engine, team: Team) -> SharedEngine:
+    """The engine of this process as one of all."""
+    return engine if isinstance(engine, SharedEngine) else SharedEngine(engine, team)
 
 
 def row_seeds(prompts: Tensor, group: int, seed: int) -> np.ndarray:

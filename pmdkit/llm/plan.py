@@ -63,7 +63,7 @@ def batch(spec: Spec) -> dict[str, float]:
         "prompts per ministep": schedule.prompts / schedule.ministeps,
         "responses per ministep": responses / schedule.ministeps,
         "optimizer steps": schedule.steps * schedule.ministeps * schedule.passes,
-        "staleness of the last ministep, updates": schedule.ministeps * schedule.passes - 1,
+        "staleness of the last ministep, updates": schedule.ministeps * schedule.passes * (1 + rollout.lag) - 1,
     }
 
 

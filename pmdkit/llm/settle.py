@@ -9,7 +9,7 @@ from pmdkit.objectives import Groups, Objective
 from pmdkit.objectives.credit import credit
 from pmdkit.objectives.traits import traits
 from pmdkit.spec import Spec
-from pmdkit.tables import ParallelTable
+from pmdkit.tables import ParallelTable, RolloutTable, VLLMTable
 
 PROMPTS = 64  # per step, where a recipe does not say
 
@@ -49,8 +49,28 @@ def settle(spec: Spec, objective: Objective) -> Spec:
             f"rollout.correction is '{spec.rollout.correction}' and {spec.objective['name']} has one loss per response;"
             " expected sequence-truncate or sequence-mask"
         )
+    vllm = engine_of(spec.rollout, spec.vllm)
     settled = schedule.model_copy(update={"update": "gradient", "prompts": prompts})
-    return spec.model_copy(update={"schedule": settled, "parallel": launched(spec)})
+    return spec.model_copy(update={"schedule": settled, "vllm": vllm, "parallel": launched(spec)})
+
+
+def engine_of(rollout: RolloutTable, vllm: VLLMTable | None) -> VLLMTable:
+    """[vllm] as the rest of the recipe allows it."""
+    vllm = vllm or VLLMTable()
+    if rollout.lag and rollout.old == "recompute":
+        raise UsageError(
+            f"rollout.old is 'recompute' with a lag of {rollout.lag}: the trainer's weights have moved on when a "
+            "response arrives; expected old='rollout', or lag 0"
+        )
+    if rollout.lag and rollout.correction != "none":
+        raise UsageError(
+            f"rollout.correction is '{rollout.correction}' with a lag of {rollout.lag}: the trainer cannot score with "
+            "the weights that wrote; expected correction='none', or lag 0"
+        )
+    if vllm.urls and rollout.engine != "vllm-server":
+        raise UsageError(f"vllm.urls is set and rollout.engine is '{rollout.engine}'; expected 'vllm-server'")
+    # an engine that sleeps during updates cannot write during them
+    return vllm.model_copy(update={"sleep": False}) if rollout.lag else vllm
 
 
 def launched(spec: Spec) -> ParallelTable:

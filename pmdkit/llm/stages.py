@@ -68,6 +68,7 @@ class Stages:
             self.tell_data(folder, display)
         clock = Clock(display)
         self.learner.report = clock.work
+        self.learner.engine.warn = display.warn
         try:
             yield
         except Diverged:
@@ -228,6 +229,8 @@ def more_columns(learner: CausalLearner, task: MathTask, rollouts: Rollouts, gro
         "cut_off": sum(item.truncated for item in task.last.items),
         "skipped_groups": int((~groups.scored).sum()),
         **learner.mismatch,
+        **learner.found,
+        "engine_restarts": learner.engine.restarts,
     }
 
 

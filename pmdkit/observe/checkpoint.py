@@ -18,7 +18,7 @@ from pmdkit.errors import ResumeRefused
 from pmdkit.observe import files
 
 FORMAT = 1
-WEIGHTS = ("model", "reference", "adapter")
+WEIGHTS = ("model", "reference", "adapter", "pending")
 
 
 def save_step(

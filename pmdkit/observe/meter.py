@@ -66,6 +66,7 @@ class Meter:
             "response_length": expect(length.double(), mass, scored),
             "zero_variance_groups": int((scored & (top == low)).sum()),
             "policy_version": rollouts.version,
+            "staleness": (step - rollouts.version) * len(updates) - 1,
             **(self.more(rollouts, groups) if self.more else {}),
             "seconds_rollout": rollouts.seconds,
             "seconds_update": sum(u["seconds"] for u in updates),

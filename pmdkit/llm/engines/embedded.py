@@ -7,6 +7,7 @@ soon as there is room. Attention is in packing.py and cache.py, draws are in dra
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,13 +19,26 @@ from transformers import PreTrainedModel
 from pmdkit.errors import UsageError
 from pmdkit.llm.engines.cache import Cache
 from pmdkit.llm.engines.drawing import draw
-from pmdkit.llm.engines.protocol import Phase, Progress, Responses, Sampling, Tokens
+from pmdkit.llm.engines.protocol import Engine, Phase, Progress, Responses, Sampling, Tokens
+from pmdkit.llm.engines.wanted import Wanted
 from pmdkit.llm.packing import Packed, check_packing, head, hidden
 from pmdkit.llm.scoring import logits, ready, response_logp
 from pmdkit.randomness import uniforms
 
 CACHE_TOKENS = 2**18  # 15 GB of keys and values for a model of 7B with 4 key heads; the tiny ones need megabytes
 READ_TOKENS = 2**14  # prompt tokens read at a time, and tokens scored at a time
+
+
+def make(wanted: Wanted) -> Engine:
+    """The engine of a recipe: on the trainer's own weights in float32, on a copy in bfloat16 or where it needs one."""
+    model = wanted.model
+    if wanted.own or wanted.dtype != "float32":
+        model = deepcopy(model).requires_grad_(False)
+    if wanted.dtype != "float32":
+        for weight in model.parameters():
+            weight.data = weight.data.to(getattr(torch, wanted.dtype))
+    model.to(wanted.device)  # type: ignore[arg-type]
+    return EmbeddedEngine(model, wanted.ends, cache_tokens=wanted.rollout.cache_tokens)
 
 
 @dataclass

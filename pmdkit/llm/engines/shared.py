@@ -1,40 +1,73 @@
-"""One engine per process: each writes the responses to its share of the prompts, and all of them get all."""
+"""One engine for the processes of a team: prompts are dealt out, responses put together, a lost engine is mended.
 
-from collections.abc import Mapping, Sequence
+`write` and `give` concern this process alone and may run in any thread; everything else is done by all together.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pmdkit.llm.engines.protocol import Engine, Phase, Progress, Responses, Sampling, Tokens
-from pmdkit.team import Team
+from pmdkit.errors import ComponentDied
+from pmdkit.llm.canary import Canary, Expected
+from pmdkit.llm.engines.protocol import Engine, EngineLost, Phase, Progress, Responses, Sampling, Tokens
+from pmdkit.team import ALONE, Team
+
+TRIES = 3
+NOTHING = -1  # version of an engine without weights
+
+
+@dataclass(frozen=True)
+class Work:
+    """A call of `generate`, the same in every process."""
+
+    prompts: Sequence[Tokens]
+    group: int
+    seeds: NDArray
+    sampling: Sampling
+    progress: Progress | None = None
 
 
 class SharedEngine:
-    """An Engine that splits prompts over the processes of a team.
+    """An Engine over the engines of a team's processes.
 
-    A row depends on its prompt and its seed, so who writes it does not matter, up to rounding.
+    A row depends on its prompt and its seed, so who writes it does not matter, up to rounding. An engine that is lost
+    is restarted, gets the weights again, and writes again what it was asked for; the third loss in a row ends the run.
 
     Args:
-        engine: of this process.
+        engine: of this process; None where another process has the only one.
         team: every process calls every method, in the same order.
         end: token that fills up rows.
+        central: only the main process has an engine.
+        span: consecutive processes that are one engine together, its tensor-parallel ranks.
+        canary: compares engine and trainer after every publish.
     """
 
-    def __init__(self, engine: Engine, team: Team, end: int) -> None:
+    def __init__(
+        self,
+        engine: Engine | None,
+        team: Team = ALONE,
+        end: int = 0,
+        *,
+        central: bool = False,
+        span: int = 1,
+        canary: Canary | None = None,
+    ) -> None:
         self.engine = engine
         self.team = team
         self.end = end
-
-    @property
-    def version(self) -> int:
-        """Of the weights last published."""
-        return self.engine.version
-
-    @version.setter
-    def version(self, version: int) -> None:
-        self.engine.version = version
+        self.central = central
+        self.span = span
+        self.canary = canary
+        self.version = NOTHING
+        self.failures = 0  # in a row
+        self.restarts = 0  # in all
+        self.warn: Callable[[str], None] = lambda sentence: None
+        self.found: dict[str, float] = {}  # what the canary measured last
+        self.given: tuple[Mapping[str, Tensor], int, Expected | None] | None = None
 
     def generate(
         self,
@@ -45,46 +78,180 @@ class SharedEngine:
         progress: Progress | None = None,
     ) -> Responses:
         """`group` responses to each of P prompts, prompt-major, in every process."""
-        mine = self.team.share([1.0] * len(prompts))[self.team.rank]
-        drawn, size = None, self.team.size
-        if mine:
-            some = slice(mine.start * group, mine.stop * group)
-            drawn = self.engine.generate(
-                prompts[mine.start : mine.stop],
-                group,
-                seeds[some],
-                sampling,
-                None if progress is None else lambda tokens, ended: progress(tokens * size, ended * size),
-            )
+        work = Work(prompts, group, seeds, sampling, progress)
+        while True:
+            part, lost = self.tried(lambda: self.write(work))
+            if not self.team.any(lost is not None):
+                return self.join(part)
+            self.mend(lost)
+
+    def share(self, count: int) -> range:
+        """Which of so many prompts this process writes."""
+        if self.central:
+            return range(count if self.team.main else 0)
+        if self.span == 1:
+            return self.team.share([1.0] * count)[self.team.rank]
+        each, engines = self.team.rank // self.span, self.team.size // self.span
+        return range(count * each // engines, count * (each + 1) // engines)
+
+    def write(self, work: Work) -> Responses | None:
+        """This process's share; None where it has none."""
+        mine = self.share(len(work.prompts))
+        if not mine or self.engine is None:
+            return None
+        self.engine.enter("rollout")
+        parts, told = len(work.prompts) / len(mine), work.progress
+        return self.engine.generate(
+            work.prompts[mine.start : mine.stop],
+            work.group,
+            work.seeds[mine.start * work.group : mine.stop * work.group],
+            work.sampling,
+            None if told is None else lambda tokens, ended: told(int(tokens * parts), int(ended * parts)),
+        )
+
+    def join(self, drawn: Responses | None) -> Responses:
+        """All shares, in every process."""
+        self.failures = 0
+        if self.team.size == 1:
+            assert drawn is not None
+            return drawn
         empty = torch.zeros(0, 1)
-        tokens = self.team.gather(empty.long() if drawn is None else drawn.tokens.cpu())
-        logp = self.team.gather(empty if drawn is None else drawn.logp.cpu())
-        mask = self.team.gather(empty.bool() if drawn is None else drawn.mask.cpu())
-        ended = self.team.gather(empty[:, 0].bool() if drawn is None else drawn.ended.cpu())
+        tokens = self.parts(empty.long() if drawn is None else drawn.tokens.cpu())
+        logp = self.parts(empty if drawn is None else drawn.logp.cpu())
+        mask = self.parts(empty.bool() if drawn is None else drawn.mask.cpu())
+        ended = self.parts(empty[:, 0].bool() if drawn is None else drawn.ended.cpu())
+        versions = self.parts(torch.tensor([] if drawn is None else [drawn.version], dtype=torch.long))
         width = max(part.shape[1] for part in tokens)
         return Responses(
             tokens=torch.cat([padded(part, width, self.end) for part in tokens]),
             logp=torch.cat([padded(part, width, 0.0) for part in logp]),
             mask=torch.cat([padded(part, width, False) for part in mask]),
             ended=torch.cat(ended),
-            version=self.engine.version if drawn is None else drawn.version,
+            version=same_version(torch.cat(versions).tolist()),
         )
+
+    def parts(self, tensor: Tensor) -> list[Tensor]:
+        """What each engine has, one process of each."""
+        return self.team.gather(tensor)[:: self.span]
 
     def score(self, prompts: Sequence[Tokens], responses: Sequence[Tokens]) -> list[Tensor]:
         """[T_n] log-probabilities of the tokens of N responses; each process scores all of what it is given."""
+        if self.engine is None:
+            raise ComponentDied("only the main process has an engine to score with")
         return self.engine.score(prompts, responses)
 
-    def publish(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Take over these weights."""
-        self.engine.publish(weights, version)
+    def publish(self, weights: Mapping[str, Tensor], version: int, expected: Expected | None = None) -> None:
+        """Take over these weights, then ask the canary, where there is one and the trainer's numbers are given."""
+        self.given = weights, version, expected
+        _, lost = self.tried(lambda: self.give(weights, version, expected))
+        while self.team.any(lost is not None):
+            lost = self.mend_once(lost)
+
+    def give(self, weights: Mapping[str, Tensor], version: int, expected: Expected | None) -> None:
+        """Publish to the engine of this process. Every weight is looked at, whatever becomes of the engine."""
+        visited = Visited(weights)
+        self.version = NOTHING
+        try:
+            if self.engine is not None:
+                self.engine.publish(visited, version)
+        finally:
+            visited.rest()  # looking at a weight may put it together from the shares of all processes
+        self.version = version
+        if self.canary is not None and self.engine is not None and expected is not None:
+            self.found = self.canary.check(self.engine, expected)
+
+    def mend(self, lost: EngineLost | None) -> None:
+        """After a loss in any process: until every engine has the weights again."""
+        again: EngineLost | None = self.mend_once(lost)
+        while self.team.any(again is not None):
+            again = self.mend_once(again)
+
+    def mend_once(self, lost: EngineLost | None) -> EngineLost | None:
+        """Restart the engine of this process if it is the lost one, and publish; returns what went wrong again."""
+        assert self.given is not None
+        self.count(lost)
+        weights, version, expected = self.given
+        if lost is None:
+            Visited(weights).rest()
+            return None
+        return self.tried(lambda: self.renew(weights, version, expected))[1]
+
+    def renew(self, weights: Mapping[str, Tensor], version: int, expected: Expected | None) -> None:
+        """Restart the engine of this process and give it weights."""
+        visited = Visited(weights)
+        try:
+            if self.engine is not None:
+                self.engine.restart()
+            self.give(visited, version, expected)
+        finally:
+            visited.rest()
+
+    def count(self, lost: EngineLost | None) -> None:
+        """One more loss in a row; too many end the run."""
+        self.failures += 1
+        self.restarts += lost is not None
+        said = str(lost) if lost is not None else "the engine of another process was lost"
+        if self.failures >= TRIES or self.span > 1:
+            raise ComponentDied(
+                f"{said}; lost {self.failures} times in a row: the last checkpoint is intact, mend the engine and go "
+                "on with --resume"
+            ) from lost
+        if lost is not None:
+            self.warn(f"{said}; it is restarted and writes again what it was asked for")
+
+    def tried(self, call: Callable[[], Responses | None]) -> tuple[Responses | None, EngineLost | None]:
+        """What a call returns, or how the engine was lost in it."""
+        try:
+            return call(), None
+        except EngineLost as lost:
+            self.version = NOTHING
+            return None, lost
 
     def enter(self, phase: Phase) -> None:
         """Told what comes next."""
-        self.engine.enter(phase)
+        if self.engine is not None:
+            self.engine.enter(phase)
+
+    def restart(self) -> None:
+        """Begin anew."""
+        self.version = NOTHING
+        if self.engine is not None:
+            self.engine.restart()
 
     def close(self) -> None:
         """Let everything go."""
-        self.engine.close()
+        if self.engine is not None:
+            self.engine.close()
+
+
+class Visited(Mapping[str, Tensor]):
+    """Weights, and which of them have been looked at. Every process looks at all of them, once and in their order."""
+
+    def __init__(self, weights: Mapping[str, Tensor]) -> None:
+        self.weights = weights
+        self.left = dict.fromkeys(weights)
+
+    def __getitem__(self, name: str) -> Tensor:
+        self.left.pop(name, None)
+        return self.weights[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.weights)
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    def rest(self) -> None:
+        """Look at those that nobody has looked at."""
+        for name in list(self.left):
+            self[name]
+
+
+def same_version(versions: Sequence[int]) -> int:
+    """The one version of all parts of a rollout."""
+    if len(set(versions)) != 1:
+        raise ComponentDied(f"engines answered with weights of versions {sorted(set(versions))}; expected one version")
+    return versions[0]
 
 
 def padded(rows: Tensor, width: int, value: float) -> Tensor:

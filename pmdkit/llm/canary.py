@@ -1,0 +1,72 @@
+"""The canary: after every publish, engine and trainer are asked for the same log-probabilities. Not the mismatch of
+whole rollouts, which is provenance.py.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pmdkit.errors import ComponentDied
+from pmdkit.llm.engines.protocol import Engine, Sampling, Tokens
+from pmdkit.randomness import derive
+
+Expected = Sequence[Tensor]
+"[T_n] log-probabilities of each fixed text, by the trainer, under the weights that are published."
+
+MEASURED = ("canary_mean", "canary_max", "canary_own")  # columns of metrics.jsonl
+WRITTEN = 16  # tokens that the engine writes to each prompt
+TOLERANCE = {"float32": 1e-3, "bfloat16": 0.05}  # nats, mean over tokens: kernels that differ in rounding only
+
+
+@dataclass(frozen=True)
+class Canary:
+    """Fixed texts that show whether the engine has the trainer's weights.
+
+    Two differences are measured. Engine and trainer score the fixed texts: other weights, a lost layer, another layout.
+    The engine writes to the same prompts and scores what it wrote: keys and values of older weights that are reused.
+
+    Attributes:
+        prompts, responses: tokens.
+        tolerance: of the mean absolute difference over tokens, nats. In float32 a lost update shows; in bfloat16 only
+            gross errors do, an update of 1e-6 is below its rounding, and versions are what tells old weights.
+    """
+
+    prompts: Sequence[Tokens]
+    responses: Sequence[Tokens]
+    tolerance: float
+
+    def check(self, engine: Engine, expected: Expected) -> dict[str, float]:
+        """The differences of an engine in nats: `canary_mean`, `canary_max` and `canary_own`.
+
+        Raises:
+            ComponentDied: one of them is above the tolerance, or not a number.
+        """
+        read = difference(engine.score(self.prompts, self.responses), expected)
+        seeds = np.array([derive(0, "canary", p) for p in range(len(self.prompts))], dtype=np.uint64)
+        drawn = engine.generate(self.prompts, 1, seeds, Sampling(WRITTEN))
+        rows = list(zip(drawn.tokens, drawn.logp, drawn.mask, strict=True))
+        scored = engine.score(self.prompts, [tokens[on].tolist() for tokens, _, on in rows])
+        own = difference([logp[on] for _, logp, on in rows], scored)
+        found = dict(zip(MEASURED, (read.mean().item(), read.max().item(), own.mean().item()), strict=True))
+        if not found["canary_mean"] <= self.tolerance:  # false for NaN too
+            raise ComponentDied(
+                f"engine and trainer disagree on {len(read)} fixed tokens by {read.mean():.1e} nats on average and "
+                f"{read.max():.1e} at most after publishing version {engine.version}; at most {self.tolerance:.0e} is "
+                "expected: the engine has other weights than the trainer. Look at rollout.engine, the versions of its "
+                "library and model.dtype, or raise rollout.canary_tolerance"
+            )
+        if not found["canary_own"] <= self.tolerance:
+            raise ComponentDied(
+                f"the engine writes {len(own)} tokens with log-probabilities that differ by {own.mean():.1e} nats on "
+                f"average from its own reading of them, version {engine.version}; at most {self.tolerance:.0e} is "
+                "expected: something that it computed with older weights is still used"
+            )
+        return found
+
+
+def difference(one: Sequence[Tensor], other: Sequence[Tensor]) -> Tensor:
+    """[tokens] absolute differences, float64."""
+    return (torch.cat([x.cpu().double() for x in one]) - torch.cat([x.cpu().double() for x in other])).abs()
