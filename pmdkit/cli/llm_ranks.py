@@ -38,7 +38,10 @@ def start_all(recipe: str, options: RunOptions, fit: bool) -> None:
         be_rank(recipe, options)
     elif processes > 1:
         device = getattr(spec.model, "device", "auto")
-        sys.exit(start_ranks(sys.argv[1:], processes, device, spec.run.threads))
+        restarts = getattr(spec.parallel, "restarts", 0)
+        if restarts and options.out is None:
+            raise UsageError("parallel.restarts is set; name the run's folder with --out, so that it is found again")
+        sys.exit(start_ranks(sys.argv[1:], processes, device, spec.run.threads, restarts))
     else:
         start("llm", recipe, options, measured(recipe, options) if fit else {})
 

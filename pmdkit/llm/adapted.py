@@ -69,6 +69,13 @@ class Merged(Mapping[str, Tensor]):
             merged: Tensor = self.base[name] + self.layers[name].get_delta_weight(NAME)
         return merged
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.base  # Mapping's own would look at the weight
+
+    def unseen(self, name: str) -> Tensor:
+        """Of the right shape, without being merged."""
+        return self.base[name]
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.base)
 

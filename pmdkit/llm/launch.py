@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ def ranks_here() -> int:
     return int(os.environ.get("WORLD_SIZE", 1)) if "LOCAL_RANK" in os.environ else 1
 
 
-def start_ranks(command: Sequence[str], processes: int, device: str, threads: int) -> int:
+def start_ranks(command: Sequence[str], processes: int, device: str, threads: int, restarts: int = 0) -> int:
     """Run `python -m pmdkit` with these arguments in so many processes of this machine; returns the exit code.
 
     SIGTERM and SIGINT reach all of them, and they end with this process. Where one fails the others are ended, within
@@ -31,6 +32,7 @@ def start_ranks(command: Sequence[str], processes: int, device: str, threads: in
         processes: at least 2.
         device: of the recipe; unless it is "cpu" each process takes one accelerator, where there are any.
         threads: of each process.
+        restarts: how often the run begins again at its last checkpoint after a part of it died.
 
     Raises:
         EnvironmentLacks: accelerate is missing, or there are fewer accelerators, or without any fewer cores, than
@@ -59,15 +61,30 @@ def start_ranks(command: Sequence[str], processes: int, device: str, threads: in
         )
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     logging.disable(logging.CRITICAL)  # this process does nothing else from here on, and what happened is said below
-    options = ["--multi_gpu", "--num_processes", str(processes), "--num_machines", "1", "--main_process_port", "0"]
-    options += ["--mixed_precision", "no", "--dynamo_backend", "no", "--module", "pmdkit", *command]
-    try:
-        launch_command(launch_command_parser().parse_args(options))
-    except SignalException:
-        return STOPPED
-    except ChildFailedError as problem:
-        return verdict(problem.failures)
-    return 0
+    while True:
+        options = ["--multi_gpu", "--num_processes", str(processes), "--num_machines", "1", "--main_process_port", "0"]
+        options += ["--mixed_precision", "no", "--dynamo_backend", "no", "--module", "pmdkit", *command]
+        try:
+            launch_command(launch_command_parser().parse_args(options))
+            return 0
+        except SignalException:
+            return STOPPED
+        except ChildFailedError as problem:
+            try:
+                code = verdict(problem.failures)
+            except ComponentDied as died:
+                if not restarts:
+                    raise
+                code, said = DIED, str(died)
+            else:
+                said = "a part of the run died"
+        if code != DIED or not restarts:
+            return code
+        restarts -= 1
+        command = command if "--resume" in command else [*command, "--resume"]
+        print(
+            f"pmdkit: {said}; going on from the last checkpoint, {restarts} restarts left", file=sys.stderr, flush=True
+        )
 
 
 def verdict(failures: Mapping[int, Any]) -> int:

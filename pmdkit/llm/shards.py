@@ -51,6 +51,13 @@ def spread(source: Tensor, target: Tensor, main: bool, device: torch.device) -> 
             target.copy_(broadcast(sent.clone() if main else sent))
 
 
+def unseen(weights: Mapping[str, Tensor], name: str) -> Tensor:
+    """A tensor of the shape of a weight; looking at the weight itself may be work for all processes."""
+    own = getattr(weights, "unseen", None)
+    found: Tensor = weights[name] if own is None else own(name)
+    return found
+
+
 class Gathered(Mapping[str, Tensor]):
     """Named tensors that are put together when they are looked at, one at a time: nobody holds all of them.
 
@@ -62,6 +69,13 @@ class Gathered(Mapping[str, Tensor]):
 
     def __getitem__(self, name: str) -> Tensor:
         return whole(self.shares[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.shares  # Mapping's own would look at the weight
+
+    def unseen(self, name: str) -> Tensor:
+        """Of the right shape, without being put together."""
+        return unseen(self.shares, name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.shares)

@@ -161,3 +161,5 @@ class ParallelTable(Strict):
     "ddp: all weights in every process. fsdp2: a share of weights, gradients and optimizer in each."
     timeout: float = 600.0
     "Seconds that one process waits for another: longer than the slowest rollout. A dead one is noticed at once."
+    restarts: int = Field(default=0, ge=0)
+    "How often a run of several processes goes on from its last checkpoint by itself after one of them died."

@@ -11,13 +11,16 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from pmdkit.envs.math_answers import Grader, Item
+from pmdkit.llm.ahead import ahead
 from pmdkit.llm.engines.embedded import EmbeddedEngine
-from pmdkit.llm.engines.protocol import Sampling
+from pmdkit.llm.engines.protocol import EngineLost, Sampling
 from pmdkit.llm.engines.shared import SharedEngine
 from pmdkit.llm.jury import SharedGrader
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.load import ready
 from pmdkit.llm.shards import whole
+from pmdkit.llm.writer import Writer
+from pmdkit.loop import Schedule, run
 from pmdkit.objectives import OBJECTIVES, Groups, credit
 from pmdkit.objectives.traits import traits
 from pmdkit.observe import checkpoint
@@ -106,6 +109,75 @@ def go_on(team: Team, folder: Path) -> dict[str, Tensor]:
     return {f"weight {key}": whole(weight.detach()).clone() for key, weight in mine.model.named_parameters()}
 
 
+class Lost(EmbeddedEngine):
+    """Is lost in its second rollout and in the publish that follows, and has no weights then."""
+
+    calls = 0
+    cut = False
+
+    def generate(self, *work):
+        self.calls += 1
+        if self.calls == 2:
+            self.cut = True
+            for weight in self.model.parameters():
+                weight.data.fill_(torch.nan)
+            raise EngineLost("the engine was killed")
+        return super().generate(*work)
+
+    def publish(self, given, version):
+        if self.cut:
+            self.cut = False
+            next(iter(given.values()))
+            raise EngineLost("the publish was cut off")
+        super().publish(given, version)
+
+
+class Problems:
+    """Two prompts a step; the first token decides."""
+
+    def prompts(self, step):
+        return torch.tensor([step % 4, (step + 1) % 4])
+
+    def reward(self, rollouts):
+        return (rollouts.responses[:, 0] % 3).double().view(rollouts.mass.shape)
+
+
+WRITERS = {
+    # name: lag, whose engine is lost, only the main process has one
+    "lost at one": (0, 1, False),
+    "ahead, lost at one": (1, 1, False),
+    "central": (0, None, True),
+    "ahead, central, lost": (1, 0, True),
+}
+
+
+def trained(team: Team, name: str) -> dict[str, Tensor]:
+    """Four steps with engines of some kind; what one process gets to with an engine that is never lost."""
+    lag, lost, central = WRITERS[name]
+    mine = learner(team, "qwen2", "pmd-mean")
+    kind = Lost if team.size > 1 and team.rank == lost else EmbeddedEngine
+    engine = None if central and not team.main else kind(deepcopy(build("qwen2")), EOS)
+    mine.writer = Writer(SharedEngine(engine, team, EOS, central=central), ahead=lag > 0)
+    mine.engine = mine.writer.engine
+    tied(engine)
+    seen: dict[str, Tensor] = {}
+
+    def keep(step, learner, rollouts, *rest):
+        seen[f"responses {step}"] = rollouts.responses
+        seen[f"version {step}"] = torch.tensor([rollouts.version])
+
+    run(OBJECTIVES["pmd-mean"](), mine, Problems(), Schedule(4, 4, 2, seed=5), [keep], ahead(lag))
+    seen["restarts"] = torch.tensor([mine.engine.restarts])
+    return seen | {f"weight {key}": whole(weight.detach()).clone() for key, weight in mine.model.named_parameters()}
+
+
+def tied(engine: EmbeddedEngine | None) -> None:
+    """Its head is its embedding, as the trainer's."""
+    if engine is not None:
+        engine.model.config.tie_word_embeddings = True
+        engine.model.lm_head.weight = engine.model.model.embed_tokens.weight
+
+
 def judged(team: Team) -> list[bool | None]:
     """Verdicts of two processes, of which one has a grader."""
     grader = SharedGrader(Grader() if team.main else None, team)
@@ -123,6 +195,8 @@ def main(out: Path) -> None:
         team = Ranks(strategy, timeout=60, cpu=True)
         for name in CASES:
             save_file(one_case(team, name), out / f"{strategy} {name} {team.rank}.safetensors")
+        for name in WRITERS:
+            save_file(trained(team, name), out / f"{strategy} {name} {team.rank}.safetensors")
         save_file(go_on(team, out / strategy), out / f"{strategy} resumed {team.rank}.safetensors")
     told = {
         "verdicts": judged(team),

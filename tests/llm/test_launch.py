@@ -113,6 +113,23 @@ def test_a_killed_rank_ends_the_run_and_resume_mends_it(victim, whole, tmp_path)
 
 @linux
 @pytest.mark.slow
+def test_a_run_goes_on_by_itself_as_often_as_it_may(whole, tmp_path):
+    out = tmp_path / "run"
+    process = start(out, *TWO, "parallel.restarts=1")
+    wait_for_steps(out, 2)
+    first = ranks_of(process)
+    os.kill(first[1], signal.SIGKILL)
+    code, told, errors = finish(process)
+    assert code == 0, errors
+    assert json.loads(told)["steps"] == STEPS
+    assert "rank 1 on " in errors
+    assert "going on from the last checkpoint, 0 restarts left" in errors
+    assert gone(first)
+    assert digest(out) == digest(whole)
+
+
+@linux
+@pytest.mark.slow
 def test_stopped_on_request_all_leave_after_the_same_step(whole, tmp_path):
     out = tmp_path / "run"
     process = start(out, *TWO)
@@ -176,6 +193,14 @@ def test_a_failure_is_told_once(tmp_path):
     assert code == 2
     assert told.count("error") == 1
     assert "exists and is not empty" in told
+
+
+def test_a_run_that_goes_on_by_itself_has_a_name(capsys):
+    """Without --out it would not find its folder again."""
+    with pytest.raises(SystemExit) as left:
+        main(["llm", TINY, "--set", "parallel.processes=2", "parallel.restarts=1"])
+    assert left.value.code == 2
+    assert "name the run's folder with --out" in capsys.readouterr().err
 
 
 def test_processes_want_a_launcher(tmp_path):

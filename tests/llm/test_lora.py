@@ -137,7 +137,7 @@ def test_packed_sampled_merged_and_stock_are_one_policy(case):
 def test_an_engine_of_its_own_gets_merged_weights(case):
     mine = moved(case, copied=True)
     mine.publish()
-    given = mine.engine.model.state_dict()
+    given = mine.engine.engine.model.state_dict()
     for name, weight in adapted.merged(mine.model).items():
         assert torch.equal(given[name], weight), name
     rollouts = mine.rollout(torch.arange(3), 4, seed=9)

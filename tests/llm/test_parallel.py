@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from pmdkit.observe import checkpoint
 from pmdkit.team import ALONE
 
-from .ranks import CASES, STRATEGIES, go_on, learner, one_case
+from .ranks import CASES, STRATEGIES, WRITERS, go_on, learner, one_case, trained
 
 pytestmark = [
     pytest.mark.slow,  # two processes that import transformers
@@ -88,6 +88,21 @@ def test_two_processes_do_what_one_does(strategy, name, found, alone):
 def test_both_processes_end_on_the_same_bits(strategy, name, found):
     one, other = (load_file(found / f"{strategy} {name} {rank}.safetensors") for rank in range(2))
     assert all(torch.equal(value, other[key]) for key, value in one.items())
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_engines_that_are_lost_or_far_away_write_what_one_engine_writes(strategy, name, found):
+    """The engine of one process is lost in a rollout and in the publish after it; or only the main process has one."""
+    one, lost = trained(ALONE, name), WRITERS[name][1]
+    for rank in range(2):
+        two = load_file(found / f"{strategy} {name} {rank}.safetensors")
+        assert two["restarts"].item() == (2 if rank == lost else 0)
+        for key, value in one.items():
+            if key.startswith("weight"):
+                torch.testing.assert_close(two[key], value, **CLOSE)
+            elif key != "restarts":
+                assert torch.equal(two[key], value), key
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -80,6 +80,9 @@ class Scribe:
 
     version = 3
 
+    def enter(self, phase):
+        assert phase == "rollout"
+
     def generate(self, prompts, group, seeds, sampling, progress=None):
         rows = [[prompts[n // group][0]] * int(seed) for n, seed in enumerate(seeds)]
         width = max(len(row) for row in rows)

@@ -23,6 +23,7 @@ from pmdkit.llm.engines.protocol import Engine, Phase, Progress, Responses, Samp
 from pmdkit.llm.engines.wanted import Wanted
 from pmdkit.llm.packing import Packed, check_packing, head, hidden
 from pmdkit.llm.scoring import logits, ready, response_logp
+from pmdkit.llm.shards import unseen
 from pmdkit.randomness import uniforms
 
 CACHE_TOKENS = 2**18  # 15 GB of keys and values for a model of 7B with 4 key heads; the tiny ones need megabytes
@@ -158,9 +159,10 @@ class EmbeddedEngine:
                 f"published weights lack {missing[:3]} and have unknown {unknown[:3]}; expected the names of "
                 f"model.state_dict(), {len(own)} of them"
             )
-        for name, value in weights.items():
-            if value.shape != own[name].shape:
-                raise UsageError(f"{name} has shape {list(value.shape)}; expected {list(own[name].shape)}")
+        for name in weights:
+            shape = unseen(weights, name).shape
+            if shape != own[name].shape:
+                raise UsageError(f"{name} has shape {list(shape)}; expected {list(own[name].shape)}")
         with torch.no_grad():
             for name, value in weights.items():
                 if value.data_ptr() != own[name].data_ptr():

@@ -79,7 +79,10 @@ class Engine(Protocol):
         """[T_n] log-probabilities of the tokens of N responses, each to its own prompt, at temperature 1."""
 
     def publish(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Take over these weights, named as the model names them. Nothing computed with older ones survives."""
+        """Take over these weights, named as the model names them. Nothing computed with older ones survives.
+
+        Each weight is looked at once, in their order: it may be put together from the shares of many processes then.
+        """
 
     def enter(self, phase: Phase) -> None:
         """Told what comes next, to free or claim memory."""

@@ -14,6 +14,7 @@ from torch import Tensor
 from pmdkit.errors import ComponentDied
 from pmdkit.llm.canary import Canary, Expected
 from pmdkit.llm.engines.protocol import Engine, EngineLost, Phase, Progress, Responses, Sampling, Tokens
+from pmdkit.llm.shards import unseen
 from pmdkit.team import ALONE, Team
 
 TRIES = 3
@@ -235,6 +236,13 @@ class Visited(Mapping[str, Tensor]):
         self.left.pop(name, None)
         return self.weights[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.weights  # Mapping's own would look at the weight
+
+    def unseen(self, name: str) -> Tensor:
+        """Of the right shape, which does not count as looking."""
+        return unseen(self.weights, name)
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.weights)
 
@@ -249,9 +257,9 @@ class Visited(Mapping[str, Tensor]):
 
 def same_version(versions: Sequence[int]) -> int:
     """The one version of all parts of a rollout."""
-    if len(set(versions)) != 1:
+    if len(set(versions)) > 1:
         raise ComponentDied(f"engines answered with weights of versions {sorted(set(versions))}; expected one version")
-    return versions[0]
+    return versions[0] if versions else NOTHING
 
 
 def padded(rows: Tensor, width: int, value: float) -> Tensor:

