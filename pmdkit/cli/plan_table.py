@@ -50,8 +50,34 @@ def batch(told: dict[str, Any]) -> dict[str, str]:
         "updates per step": f"{b['updates_per_step']}, of {b['responses_per_ministep']:,.6g} responses each",
         "staleness of the last update": f"{told['staleness']} updates",
         "engines": f"{b['engines']}, {b['responses_per_engine']:,.6g} responses each",
+        **divided(told),
         "passes of one update on one accelerator": f"{b['visits_per_ministep']}",
     }
+
+
+def divided(told: dict[str, Any]) -> dict[str, str]:
+    """Who generates and who trains, where that is asked for, and what a lag does there."""
+    parts, lag = told["division"], told["lag"]
+    rows = {}
+    if parts["apart"]:
+        rows["accelerators"] = f"{parts['generate']} generate, {parts['train']} train"
+        if parts["best_serve"] and parts["best_serve"] != parts["generate"]:
+            rows["accelerators"] += (
+                f"; faster: --serve {parts['best_serve']}, {number(parts['best_seconds_step'])} s per step"
+            )
+    share = told["assumptions"]["engine_memory_share"]
+    if parts["apart"] and share is not None and share < 0.85:
+        rows[f"vllm.memory {share:g}"] = "an engine on accelerators of its own may have 0.9 of their memory"
+    if parts["overlap"]:
+        rows[f"rollout.lag {lag}"] = "generation and update at the same time: a step lasts as long as the slower"
+    elif lag:
+        rows[f"rollout.lag {lag}"] = (
+            "gains nothing where the same accelerators generate and train, and the policy is as stale: --serve divides "
+            "them"
+        )
+    elif parts["apart"]:
+        rows["rollout.lag 0"] = "engines and trainer wait for each other; --set rollout.lag=1 overlaps them"
+    return rows
 
 
 def time(told: dict[str, Any]) -> dict[str, str]:

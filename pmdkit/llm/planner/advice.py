@@ -70,17 +70,23 @@ def tried(prediction: Prediction, changes: Sequence[Change]) -> list[Advice]:
 
 def settings(prediction: Prediction) -> Iterator[Change]:
     """Options of the recipe and of the plan that need no other hardware."""
-    work, cluster = prediction.work, prediction.cluster
+    work, engines = prediction.work, prediction.generators
     if not work.checkpointing:
         yield Change("checkpointing", "--set model.checkpointing=true", with_work(checkpointing=True))
-    if not work.fsdp2 and cluster.count > 1 and may_share(prediction):
+    if not work.fsdp2 and prediction.trainers.count > 1 and may_share(prediction):
         yield Change("strategy", "--set parallel.strategy=fsdp2", with_work(fsdp2=True))
     if work.token_budget > work.longest:
         budget = f"--set update.token_budget={work.longest}"
         yield Change("budget", budget, with_work(token_budget=work.longest))
-    tensor = 2 * cluster.tensor
-    while tensor <= NODE and cluster.count % tensor == 0:
-        yield Change("tp", f"--tp {tensor}", with_tensor(tensor))
+    share = engine_share(prediction)
+    if work.share is not None and share > work.share:
+        yield Change("share", f"--set vllm.memory={share:g}", with_work(share=share))
+    if work.share is None and not prediction.serve and not work.lag:
+        words = f"--set rollout.engine=vllm vllm.memory={share:g}"  # it sleeps during updates
+        yield Change("engine", words, with_work(share=share, sleeps=True))
+    tensor = 2 * engines.tensor
+    while tensor <= NODE and engines.count % tensor == 0:
+        yield Change("tp", f"--tp {tensor}" + serve_words(prediction.serve), with_tensor(tensor))
         tensor *= 2
     for part in (2, 4):
         width = prediction.lengths.width // part
@@ -95,10 +101,12 @@ def hardware(prediction: Prediction) -> Iterator[Change]:
     while share and count < MOST:
         count *= 2
         strategy = "" if prediction.work.fsdp2 else " --set parallel.strategy=fsdp2"
-        yield Change("gpus", f"--gpus {count}x{gpu.name}{strategy}", with_gpus(gpu.name, count, True))
+        times = count // prediction.cluster.count
+        words = f"--gpus {count}x{gpu.name}{serve_words(times * prediction.serve)}{strategy}"
+        yield Change("gpus", words, with_gpus(gpu.name, count, True))
     for other in sorted(GPUS.values(), key=lambda other: other.gib):
         if other.gib > gpu.gib:
-            words = f"--gpus {prediction.cluster.count}x{other.name}"
+            words = f"--gpus {prediction.cluster.count}x{other.name}{serve_words(prediction.serve)}"
             yield Change("gpus", words, with_gpus(other.name, prediction.cluster.count, prediction.work.fsdp2))
 
 
@@ -107,8 +115,24 @@ def may_share(prediction: Prediction) -> bool:
     return prediction.sizes.trained == prediction.sizes.weights
 
 
+def serve_words(serve: int) -> str:
+    """How the accelerators that only generate are asked for."""
+    return f" --serve {serve}" if serve else ""
+
+
+def engine_share(prediction: Prediction) -> float:
+    """The largest share of memory that the trainer leaves the engine, in hundredths."""
+    memory, parts = prediction.memory, prediction.memory.phases["rollout"]
+    state = parts.get("weights", 0.0) + parts.get("optimizer", 0.0)
+    return max(0.01, int(100 * (memory.limit - state) / prediction.cluster.gpu.gib) / 100)
+
+
 def with_work(
-    checkpointing: bool | None = None, fsdp2: bool | None = None, token_budget: int | None = None
+    checkpointing: bool | None = None,
+    fsdp2: bool | None = None,
+    token_budget: int | None = None,
+    share: float | None = None,
+    sleeps: bool | None = None,
 ) -> Callable[[Prediction], Prediction]:
     """The same with other numbers in the recipe."""
 
@@ -118,6 +142,8 @@ def with_work(
             checkpointing=p.work.checkpointing if checkpointing is None else checkpointing,
             fsdp2=p.work.fsdp2 if fsdp2 is None else fsdp2,
             token_budget=token_budget or p.work.token_budget,
+            share=p.work.share if share is None else share,
+            sleeps=p.work.sleeps if sleeps is None else sleeps,
         )
         return replace(p, work=work)
 
@@ -143,5 +169,8 @@ def narrower(width: int) -> Callable[[Prediction], Prediction]:
 def with_gpus(name: str, count: int, fsdp2: bool) -> Callable[[Prediction], Prediction]:
     """The same on others."""
     return lambda p: replace(
-        p, cluster=replace(p.cluster, gpu=GPUS[name], count=count), work=replace(p.work, fsdp2=fsdp2)
+        p,
+        cluster=replace(p.cluster, gpu=GPUS[name], count=count),
+        work=replace(p.work, fsdp2=fsdp2),
+        serve=p.serve * count // p.cluster.count,
     )

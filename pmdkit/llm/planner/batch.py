@@ -13,7 +13,7 @@ class Batch:
     Attributes:
         prompts, group: P and G.
         ministeps, passes: updates of a step are their product.
-        processes: accelerators.
+        processes: accelerators that train.
         rows: responses of one ministep on one accelerator.
         micro: responses in one forward pass, where a framework counts rows and not tokens.
     """
@@ -44,7 +44,7 @@ def batch_of(prediction: Prediction, framework: str) -> Batch:
         UsageError: prompts do not divide into ministeps, or a ministep's responses into accelerators. pmdkit trains
             such recipes; the other frameworks do not.
     """
-    work, count = prediction.work, prediction.cluster.count
+    work, count = prediction.work, prediction.trainers.count
     prompts = round(work.prompts)
     if prompts % work.ministeps:
         raise UsageError(
@@ -55,7 +55,8 @@ def batch_of(prediction: Prediction, framework: str) -> Batch:
     if together % count:
         raise UsageError(
             f"a ministep has {together} responses, which {count} accelerators do not divide; {framework} needs as "
-            "many on each: change --prompts, --group, --ministeps or --gpus"
+            "many on each: change --prompts, --group, --ministeps"
+            + (", --serve or --gpus" if prediction.serve else " or --gpus")
         )
     rows = together // count
     most = max(1, work.token_budget // work.longest)  # rows are padded, so each may be as long as the longest

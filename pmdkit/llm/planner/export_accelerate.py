@@ -9,7 +9,7 @@ from pmdkit.spec import Spec
 
 def keys(spec: Spec, prediction: Prediction) -> Keys:
     """As in llm/accelerate/*.yaml; pmdkit itself runs under them."""
-    batch, count = batch_of(prediction, "accelerate"), prediction.cluster.count
+    batch, count = batch_of(prediction, "accelerate"), prediction.trainers.count
     machines = -(-count // NODE)
     kind = "NO" if count == 1 else "FSDP" if prediction.work.fsdp2 else "MULTI_GPU"
     values: dict[str, object] = {
@@ -28,6 +28,8 @@ def keys(spec: Spec, prediction: Prediction) -> Keys:
     missing = ["ministeps: accelerate does not know rollout batches, the loop does"]
     if machines > 1:
         missing.append("main_process_ip and main_process_port: of the machine with rank 0")
+    if prediction.serve:
+        missing.append(f"{prediction.serve} accelerators that serve: accelerate starts the others")
     return Keys(
         values,
         yaml=True,

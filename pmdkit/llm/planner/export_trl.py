@@ -8,7 +8,7 @@ from pmdkit.spec import Spec
 
 def keys(spec: Spec, prediction: Prediction) -> Keys:
     """Same prompts, responses and updates per rollout batch."""
-    batch, count = batch_of(prediction, "TRL"), prediction.cluster.count
+    batch, count = batch_of(prediction, "TRL"), prediction.trainers.count
     assert spec.rollout is not None
     assert spec.update is not None
     per_generation = batch.accumulate * batch.ministeps
@@ -30,7 +30,7 @@ def keys(spec: Spec, prediction: Prediction) -> Keys:
         "bf16": prediction.sizes.width_bytes == 2,
         "beta": 0.0,
         "use_vllm": True,
-        "vllm_mode": "colocate",
+        "vllm_mode": "server" if prediction.serve else "colocate",
         "vllm_tensor_parallel_size": prediction.cluster.tensor,
     }
     ministep = batch.micro * count * batch.accumulate
@@ -53,7 +53,12 @@ def keys(spec: Spec, prediction: Prediction) -> Keys:
             f"{batch.group}",
         ],
         missing=[
-            f"the objective {spec.objective['name']}: GRPOConfig has no PMD loss",
+            f"the objective {spec.objective['name']}: GRPOConfig has no PMD loss; pmdkit.adapters.trl has a trainer",
             f"rollout.max_prompt {spec.rollout.max_prompt}: drop longer prompts from the data set yourself",
+            *(
+                [f"rollout.lag {prediction.work.lag}: GRPOTrainer waits for its rollouts"]
+                if prediction.work.lag
+                else []
+            ),
         ],
     )

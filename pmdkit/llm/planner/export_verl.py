@@ -1,6 +1,9 @@
 """Overrides of verl's main_ppo for this recipe on these accelerators."""
 
+from dataclasses import replace
+
 from pmdkit.errors import UsageError
+from pmdkit.llm.planner.advice import engine_share
 from pmdkit.llm.planner.batch import batch_of
 from pmdkit.llm.planner.gpus import NODE
 from pmdkit.llm.planner.predict import Prediction
@@ -12,6 +15,8 @@ ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 
 def keys(spec: Spec, prediction: Prediction) -> Keys:
     """Same prompts, responses and updates per rollout batch; token budgets as dynamic batches."""
+    apart = prediction.serve or prediction.work.lag
+    prediction = replace(prediction, serve=0, work=replace(prediction.work, lag=0))
     batch, cluster = batch_of(prediction, "verl"), prediction.cluster
     assert spec.rollout is not None
     assert spec.update is not None
@@ -62,13 +67,14 @@ def keys(spec: Spec, prediction: Prediction) -> Keys:
             f"ppo_mini_batch_size x rollout.n / GPUs = {mini} x {batch.group} / {cluster.count} = {batch.rows} "
             "responses of a ministep on each",
         ],
-        missing=[f"the objective {spec.objective['name']}: verl has no PMD loss under a key of its own"],
+        missing=[
+            f"the objective {spec.objective['name']}: verl has no PMD loss under a key of its own; "
+            "pmdkit.adapters.verl brings one",
+            *(["servers apart and a lag: main_ppo generates and trains in turns on all accelerators"] if apart else []),
+        ],
     )
 
 
 def utilization(prediction: Prediction) -> float:
     """The share of memory for weights and cache that the plan leaves the engine, in twentieths."""
-    memory = prediction.memory
-    parts = memory.phases["rollout"]
-    state = parts["weights"] + parts["optimizer"]
-    return max(0.05, int(20 * (memory.limit - state) / prediction.cluster.gpu.gib) / 20)
+    return max(0.05, int(20 * engine_share(prediction)) / 20)

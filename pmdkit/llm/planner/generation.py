@@ -41,18 +41,29 @@ class Engine:
     def decode(self, rows: Array, tokens: Array) -> Array:
         """Seconds of one decode step of so many rows whose contexts hold so many tokens together.
 
-        The slower of reading weights and multiplying, then the keys and values. Of the experts only those are read that
-        a row visits: 1 - (1 - k/E)^rows of them, if visits are even. With EP the rows of all engines meet there.
+        The slower of reading weights and multiplying, then the keys and values; never less than the shortest step.
+        """
+        step = self.weights_seconds(rows) + tokens * self.cache_bytes() / self.bandwidth
+        return np.asarray(np.maximum(step, self.efficiency.step_seconds), float)
+
+    def weights_seconds(self, rows: Array) -> Array:
+        """Seconds of a decode step of so many rows without their keys and values.
+
+        Of the experts only those are read that a row visits: 1 - (1 - k/E)^rows of them, if visits are even. With EP
+        the rows of all engines meet there.
         """
         s, c, e = self.sizes, self.cluster, self.efficiency
         met = rows * max(1, c.expert // c.tensor)
         visited = 1 - (1 - s.chosen / s.choices) ** met if s.experts else 0.0
         shared = (s.weights - s.experts - s.lookup) / c.tensor
         read = s.width_bytes * (shared + visited * s.experts / max(c.tensor, c.expert))
-        bandwidth = c.gpu.bandwidth * e.bandwidth
         multiply = 2 * s.products * rows / (c.tensor * c.gpu.flops * e.products)
-        step = np.maximum(read / bandwidth, multiply) + tokens * self.cache_bytes() / bandwidth + self.sums(rows)
-        return np.asarray(np.maximum(step, e.step_seconds), float)
+        return np.asarray(np.maximum(read / self.bandwidth, multiply) + self.sums(rows), float)
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes/s of one accelerator's memory that decoding reaches."""
+        return self.cluster.gpu.bandwidth * self.efficiency.bandwidth
 
     def sums(self, rows: Array) -> Array:
         """Seconds that a tensor-parallel engine spends on two sums for each layer."""
@@ -77,7 +88,7 @@ class Generation:
         decode, prefill: of the engine that ends last.
         sync: sending the new weights to the engines.
         steps: decode steps until the longest response ends.
-        queue: share of rows that cannot start at once for lack of memory for keys and values.
+        queue: share of rows that cannot start at once, for lack of memory for keys and values or of slots.
     """
 
     decode: float
@@ -92,7 +103,9 @@ class Generation:
         return self.decode + self.prefill + self.sync
 
 
-def generation(engine: Engine, lengths: Lengths, rows: float, prompt: int, room: float) -> Generation:
+def generation(
+    engine: Engine, lengths: Lengths, rows: float, prompt: int, room: float, slots: int | None = None
+) -> Generation:
     """Expected seconds for `rows` responses over all engines.
 
     Args:
@@ -101,10 +114,11 @@ def generation(engine: Engine, lengths: Lengths, rows: float, prompt: int, room:
         rows: responses in all, spread evenly.
         prompt: tokens of a prompt.
         room: tokens whose keys and values one engine can hold.
+        slots: rows that one engine writes at the same time, at most.
     """
     engines = min(engine.cluster.engines, max(1.0, rows))
     mine = rows / engines
-    decode, steps, queue = decoding(engine, lengths, mine, engines, prompt, room)
+    decode, steps, queue = decoding(engine, lengths, mine, engines, prompt, room, slots)
     sync = engine.sizes.width_bytes * engine.sizes.weights / engine.cluster.wire if engine.cluster.count > 1 else 0.0
     return Generation(decode, engine.prefill(mine * prompt), sync, steps, queue)
 
@@ -115,16 +129,22 @@ def peak_tokens(lengths: Lengths, rows: float, prompt: int) -> float:
 
 
 def decoding(
-    engine: Engine, lengths: Lengths, rows: float, engines: float, prompt: int, room: float
+    engine: Engine,
+    lengths: Lengths,
+    rows: float,
+    engines: float,
+    prompt: int,
+    room: float,
+    most: int | None = None,
 ) -> tuple[float, float, float]:
     """Seconds, decode steps, and the share of rows that wait, for the engine that holds the longest response."""
     context = prompt + np.arange(lengths.width, dtype=float)
-    if peak_tokens(lengths, rows, prompt) <= room:
+    if peak_tokens(lengths, rows, prompt) <= room and (most is None or rows <= most):
         seconds, steps = drain(engine, lengths.alive, context, rows, engines)
         return seconds, steps, 0.0
-    # Rows wait. While they do, the batch is as large as memory allows, and its rows are of every age.
+    # Rows wait. While they do, the batch is as large as may be, and its rows are of every age.
     age = lengths.square / (2 * lengths.mean)
-    slots = min(rows, max(1.0, room / (prompt + age)))
+    slots = min(rows, max(1.0, room / (prompt + age)), most or rows)
     full_steps = max(0.0, rows * lengths.mean / slots - age)  # age is also what a row still has before it
     full = float(engine.decode(np.array([slots]), np.array([slots * (prompt + age)]))[0])
     residual = np.cumsum(lengths.alive[::-1])[::-1] / lengths.mean  # P(more than t tokens to come), rows of every age

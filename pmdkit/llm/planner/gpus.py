@@ -97,3 +97,18 @@ def cluster(text: str, tensor: int = 1, expert: int = 1) -> Cluster:
     if expert < 1 or count % expert or (expert > 1 and expert % tensor):
         raise UsageError(f"--ep is {expert} on {count} accelerators; expected a multiple of --tp that divides {count}")
     return Cluster(GPUS[names[name.lower()]], count, tensor, expert)
+
+
+def divided(whole: Cluster, serve: int) -> int:
+    """How many of the accelerators only generate, once it is known that they can.
+
+    Raises:
+        UsageError: none would be left to train, or the engines do not divide them.
+    """
+    unit = max(whole.tensor, whole.expert)
+    if not 0 < serve < whole.count or serve % unit:
+        raise UsageError(
+            f"{serve} of {whole.count} accelerators would only generate; expected a multiple of {unit} that leaves "
+            "some to train: give another --serve, or vllm.servers, vllm.data_parallel and vllm.tensor_parallel"
+        )
+    return serve

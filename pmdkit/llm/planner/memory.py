@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from pmdkit.llm.planner.efficiency import Efficiency
 from pmdkit.llm.planner.generation import Engine, peak_tokens
+from pmdkit.llm.planner.gpus import Cluster
 from pmdkit.llm.planner.lengths import Lengths
 from pmdkit.llm.planner.sizes import Work
 
@@ -38,24 +39,28 @@ class Memory:
         return max(self.totals.values()) <= self.limit * (1 + 1e-9) and self.room >= self.longest
 
 
-def memory(engine: Engine, work: Work, lengths: Lengths) -> Memory:
-    """Memory by phase: the trainer's state is always there, and so are the engine's weights."""
+def memory(engine: Engine, work: Work, lengths: Lengths, trainers: Cluster | None = None) -> Memory:
+    """Memory by phase: the trainer's state is always there, and so are the weights of an engine that does not sleep.
+
+    With `trainers` the two are on accelerators of their own.
+    """
     sizes, cluster, efficiency = engine.sizes, engine.cluster, engine.efficiency
-    shares = cluster.count if work.fsdp2 else 1
-    state = {
-        "weights": FLOAT32 * sizes.weights / shares,
-        "optimizer": 2 * FLOAT32 * sizes.trained / shares,
-        "engine weights": engine.weight_bytes(),
-    }
+    there = trainers or cluster
+    shares = there.count if work.fsdp2 else 1
+    state = {"weights": FLOAT32 * sizes.weights / shares, "optimizer": 2 * FLOAT32 * sizes.trained / shares}
+    copy = {"engine weights": engine.weight_bytes()}
     limit = allowed(cluster.gpu.gib, efficiency)
-    left = max(0.0, limit - sum(state.values()))
+    beside = (state if trainers is None else {}) | copy
+    left = max(0.0, limit - sum(beside.values()))
+    if work.share is not None:
+        left = max(0.0, min(left, work.share * cluster.gpu.gib * GIB - engine.weight_bytes()))
     rows = work.rows / min(cluster.engines, max(1.0, work.rows))
     wanted = peak_tokens(lengths, rows, work.prompt)
     room = left / engine.cache_bytes()
     kept = sizes.kept_bytes_checkpointed if work.checkpointing else sizes.kept_bytes
     merged = sizes.merged // (sizes.layers if work.checkpointing else 1)
     head = sizes.vocabulary * sizes.dimension
-    cut = work.fsdp2 and cluster.count > 1
+    cut = work.fsdp2 and there.count > 1
     blocks = 3 * sizes.block if cut else 0.0  # one computes, with its gradient, and the next is gathered
     ends = 2 * (head + sizes.lookup) if cut else 0.0  # embedding and head stay gathered, with their gradients
     update = {
@@ -66,7 +71,8 @@ def memory(engine: Engine, work: Work, lengths: Lengths) -> Memory:
         "gradient of the head": FLOAT32 * head,  # beside the one that it is added to, with adapters too
     }
     rollout = {"KV cache": min(max(wanted, work.longest), room) * engine.cache_bytes()}
-    phases = {"rollout": state | rollout, "update": state | update}
+    kept_copy = copy if trainers is None and not work.sleeps else {}
+    phases = {"rollout": beside | rollout, "update": state | kept_copy | update}
     gib = {phase: {name: size / GIB for name, size in parts.items()} for phase, parts in phases.items()}
     return Memory(gib, limit / GIB, room, work.longest)
 

@@ -4,6 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from pmdkit.llm.planner.advice import advice
+from pmdkit.llm.planner.division import best
 from pmdkit.llm.planner.predict import Prediction
 from pmdkit.spec import Spec
 
@@ -11,6 +12,7 @@ from pmdkit.spec import Spec
 def report(spec: Spec, prediction: Prediction) -> dict[str, Any]:
     """What `pmdkit plan --json` prints. Memory is of one accelerator; seconds and ms/token are of the whole cluster."""
     memory, work, cluster = prediction.memory, prediction.work, prediction.cluster
+    engines = prediction.generators.engines
     return {
         "recipe": spec.name,
         "gpus": f"{cluster.count}x{cluster.gpu.name}",
@@ -25,7 +27,9 @@ def report(spec: Spec, prediction: Prediction) -> dict[str, Any]:
         "seconds_step": prediction.seconds,
         "hours": spec.schedule.steps * prediction.seconds / 3600,
         "gpu_hours": cluster.count * spec.schedule.steps * prediction.seconds / 3600,
+        "lag": work.lag,
         "staleness": prediction.staleness,
+        "division": division(prediction),
         "ms_per_token": prediction.ms_per_token,
         "on_policy_ms_per_token": prediction.on_policy.ms_per_token,
         "speedup_over_on_policy": prediction.speedup,
@@ -36,8 +40,8 @@ def report(spec: Spec, prediction: Prediction) -> dict[str, Any]:
             "responses_per_ministep": work.rows / work.ministeps,
             "updates_per_step": work.ministeps * work.passes,
             "visits_per_ministep": prediction.update.visits,
-            "engines": cluster.engines,
-            "responses_per_engine": work.rows / min(cluster.engines, max(1.0, work.rows)),
+            "engines": engines,
+            "responses_per_engine": work.rows / min(engines, max(1.0, work.rows)),
         },
         "generation": {
             "decode_steps": prediction.generation.steps,
@@ -50,7 +54,21 @@ def report(spec: Spec, prediction: Prediction) -> dict[str, Any]:
             "mean_response_tokens": prediction.lengths.mean,
             "longest_response_tokens": prediction.lengths.longest(work.rows),
             "prompt_tokens": work.prompt,
+            "engine_memory_share": work.share,
             **asdict(prediction.efficiency),
         },
         "advice": [asdict(made) for made in advice(prediction)],
+    }
+
+
+def division(prediction: Prediction) -> dict[str, Any]:
+    """Who generates and who trains, and the division whose step is shortest."""
+    faster = best(prediction) if prediction.serve else None
+    return {
+        "generate": prediction.generators.count,
+        "train": prediction.trainers.count,
+        "apart": prediction.serve > 0,
+        "overlap": prediction.overlaps,
+        "best_serve": faster.serve if faster else None,
+        "best_seconds_step": faster.seconds if faster else None,
     }

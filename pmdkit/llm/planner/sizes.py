@@ -1,6 +1,6 @@
 """The sizes of a model and of a recipe that the planner's arithmetic needs, read once from configuration and spec."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pmdkit.errors import UsageError
 from pmdkit.spec import Spec
@@ -107,6 +107,10 @@ class Work:
         prompt: tokens of a typical prompt.
         longest: tokens of the longest prompt and response together.
         checkpointing, fsdp2, recompute: as in the recipe.
+        lag: updates of the whole batch that a rollout's policy is behind, `rollout.lag`.
+        sleeps: the engine gives its weights' memory back during updates.
+        share: of an accelerator's memory that the engine may have; None takes what the trainer leaves.
+        slots: responses that an engine writes at the same time, at most; None for as many as memory holds.
     """
 
     prompts: float
@@ -119,11 +123,19 @@ class Work:
     checkpointing: bool
     fsdp2: bool
     recompute: bool
+    lag: int = 0
+    sleeps: bool = False
+    share: float | None = None
+    slots: int | None = None
 
     @property
     def rows(self) -> float:
         """Responses per step."""
         return self.prompts * self.group
+
+    def ministep(self, prompts: float) -> "Work":
+        """One update with the responses to so many prompts."""
+        return replace(self, prompts=prompts, ministeps=1, passes=1)
 
 
 PROMPT = 170  # tokens: problems of DAPO-Math-17k have 500 characters with the paper's template, at 3 a token
@@ -138,6 +150,7 @@ def work_of(spec: Spec, prompt: int | None = None) -> Work:
     assert update is not None
     assert schedule.prompts is not None
     assert schedule.group is not None
+    vllm = spec.vllm if rollout.engine != "transformers" else None
     return Work(
         prompts=schedule.prompts,
         group=schedule.group,
@@ -149,4 +162,20 @@ def work_of(spec: Spec, prompt: int | None = None) -> Work:
         checkpointing=bool(getattr(spec.model, "checkpointing", False)),
         fsdp2=spec.parallel is not None and spec.parallel.strategy == "fsdp2",
         recompute=rollout.old == "recompute",
+        lag=rollout.lag,
+        sleeps=rollout.engine == "vllm" and vllm is not None and vllm.sleep,
+        share=vllm.memory if vllm is not None else None,
+        slots=vllm.rows if vllm is not None else None,
     )
+
+
+def serving(spec: Spec) -> tuple[int, int]:
+    """Accelerators of one engine, and of all servers together; 0 where the trainer's own generate."""
+    assert spec.rollout is not None
+    vllm = spec.vllm
+    if spec.rollout.engine == "transformers" or vllm is None:
+        return 1, 0
+    if spec.rollout.engine == "vllm":
+        return vllm.tensor_parallel, 0
+    servers = len(vllm.urls) or vllm.servers
+    return vllm.tensor_parallel, servers * vllm.data_parallel * vllm.tensor_parallel

@@ -3,9 +3,12 @@
 import math
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pmdkit.llm.planner.efficiency import Efficiency
 from pmdkit.llm.planner.gpus import Cluster
-from pmdkit.llm.planner.lengths import Lengths
+from pmdkit.llm.planner.lengths import Array, Lengths
 from pmdkit.llm.planner.sizes import Sizes, Work
 
 
@@ -17,6 +20,12 @@ def token_flops(sizes: Sizes, lengths: Lengths, prompt: int) -> float:
     square = lengths.square + 2 * prompt * lengths.mean + prompt**2
     context = square / (2 * (prompt + lengths.mean))
     return 2 * sizes.products + 4 * sizes.layers * sizes.attention * context
+
+
+def row_flops(sizes: Sizes, lengths: NDArray[np.int64], prompt: int) -> Array:
+    """FLOPs of the forward pass of each of these responses with its prompt, [rows]."""
+    whole = lengths + float(prompt)
+    return np.asarray(2 * sizes.products * whole + 2 * sizes.layers * sizes.attention * whole**2, float)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,474 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 302: What will a real run cost, and when do more GPUs stop helping?
+#
+# * You learn: what fills a GPU's memory, where the paper's factor of 4.5 comes from,
+#   what a lag adds to it, and what no number of GPUs can buy.
+# * You need: lessons 203 and 301.
+# * Time: 25 minutes to read, 30 seconds to run, 10 minutes for the exercises.
+#
+# The paper trains Qwen2.5-7B on 32 GPUs. Before you rent them, ask what you would get.
+# `pmdkit plan` answers from the model's configuration alone; here are the same numbers
+# in Python. **They are predictions, not measurements**, good to a factor of two. The
+# page *Plan a run* of the site says how far off they are where somebody published
+# numbers.
+
+# %%
+from dataclasses import replace
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from pmdkit.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION, style
+from pmdkit.llm.planner.division import best
+from pmdkit.llm.planner.draws import draw
+from pmdkit.llm.planner.export import export
+from pmdkit.llm.planner.gpus import cluster
+from pmdkit.llm.planner.lengths import lengths
+from pmdkit.llm.planner.overlap import timeline
+from pmdkit.llm.planner.predict import Prediction
+from pmdkit.llm.planner.scaling import DESIGNS, scaling, stops
+from pmdkit.llm.planner.sizes import sizes_of, work_of
+from pmdkit.planning import plan
+
+style()
+
+# %% [markdown]
+# ## Predict
+#
+# A step of that run: 512 problems, 16 responses to each of up to 8,192 tokens, then 16
+# updates of 32 problems each.
+#
+# * What needs more memory on a GPU, writing the responses or learning from them?
+# * One update per rollout batch, or 16: how does that change the time *per token*?
+# * A step takes four minutes on 32 GPUs. How long on 64? On 512?
+#
+# ## Run
+
+# %%
+spec, _ = plan("llm", "qwen2.5-7b", {})  # the recipe of the paper's run
+work, shape = work_of(spec), lengths("direct", spec.rollout.width)
+paper = Prediction(sizes_of(spec), work, shape, cluster("32xH100"))
+
+print(f"{paper.sizes.weights / 1e9:.1f} billion weights, ", end="")
+print(f"{work.rows:,.0f} responses of {shape.mean:,.0f} tokens on average")
+print(f"generation {paper.generation.seconds:4.0f} s per step")
+print(f"scoring    {paper.scoring:4.0f} s: pi_old, by the trainer")
+print(f"update     {paper.update.seconds:4.0f} s, {work.ministeps} ministeps")
+print(f"together   {paper.seconds:4.0f} s, ", end="")
+hours = spec.schedule.steps * paper.seconds / 3600
+print(f"{hours:.0f} h for {spec.schedule.steps} steps")
+
+# %% [markdown]
+# ## Look
+#
+# **Memory.** Each weight costs 16 bytes while it is trained: itself, its gradient and
+# two moments, 4 bytes each. FSDP2 cuts these into 32 shares. The engine has a copy of
+# its own in half the precision, and it keeps keys and values for every token of every
+# response that is being written.
+
+# %%
+# alt: Stacked bars of memory on one GPU in GiB, with a dashed line at the 72 that a
+#   plan may fill. With shares over 32 GPUs: rollout 35, half of it keys and values,
+#   update 39, half of it what one forward and backward pass needs. With all weights in
+#   every GPU: both above the line, 99 and 138, nearly all of it weights, moments and
+#   gradients.
+parts = {
+    "weights": BLUE,
+    "optimizer": GREEN,
+    "gradients": PURPLE,
+    "engine weights": ORANGE,
+    "KV cache": VERMILLION,
+    "one pass": GREY,
+}
+copies = replace(paper, work=replace(work, fsdp2=False))
+bars = {}
+for name, one in (("shares", paper), ("copies", copies)):
+    for phase, held in one.memory.phases.items():
+        bars[f"{phase},\n{name}"] = {part: held.get(part, 0) for part in parts}
+        rest = sum(held.values()) - sum(bars[f"{phase},\n{name}"].values())
+        bars[f"{phase},\n{name}"]["one pass"] = rest
+fig, ax = plt.subplots()
+below = np.zeros(len(bars))
+for part, color in parts.items():
+    gib = np.array([held[part] for held in bars.values()])
+    ax.bar(list(bars), gib, bottom=below, color=color, label=part, width=0.6)
+    below += gib
+ax.axhline(paper.memory.limit, color="black", linestyle="--", linewidth=0.8)
+ax.set(ylabel="memory of one GPU (GiB)", xlabel="phase of a step, and the strategy")
+ax.legend(fontsize=7)
+plt.show()
+
+# %% [markdown]
+# **What to see.** The two phases need about as much, for different things: keys and
+# values while writing, activations and gathered layers while learning. Without shares
+# the state alone, 85 GiB of weights and moments, is more than the GPU has. `pmdkit
+# plan` says so, and names the options that would make it fit.
+#
+# **Time.** Now the number of ministeps. The paper reports ms per token of response for
+# one ministep per rollout batch of 32 problems, and for 16 per batch of 512.
+
+# %%
+# alt: Time per token against ministeps, 1 to 32. Generation falls from 0.038 ms to
+#   0.003, update stays near 0.0067. The paper's points: generation 0.051 at 1 and
+#   0.0062 at 16, update 0.0057 and 0.0064.
+ministeps = [1, 2, 4, 8, 16, 32]
+problems = work.prompts / work.ministeps  # of one ministep, the same in all of these
+runs = [
+    replace(paper, work=replace(work, prompts=problems * m, ministeps=m))
+    for m in ministeps
+]
+fig, ax = plt.subplots()
+for name, color in (("generation", VERMILLION), ("update", BLUE)):
+    values = [run.ms_per_token[name] for run in runs]
+    ax.plot(ministeps, values, "o-", color=color, label=f"{name}, predicted")
+published = {"generation": (0.0512, 0.0062), "update": (0.0057, 0.0064)}
+for name, color in (("generation", VERMILLION), ("update", BLUE)):
+    ax.plot(
+        [1, 16], published[name], "D", color=color, mfc="white", label=f"{name}, paper"
+    )
+ax.set(xscale="log", yscale="log", xlabel="ministeps per rollout batch")
+ax.set(ylabel="time per token (ms)")
+ax.set_xticks(ministeps, ministeps)
+ax.set_yticks([0.003, 0.01, 0.03], [0.003, 0.01, 0.03])
+ax.minorticks_off()
+ax.legend(fontsize=8)
+plt.show()
+for m, run in zip(ministeps, runs, strict=True):
+    print(f"{m:3} ministeps: {run.speedup:4.2f} times on-policy", end=", ")
+    print(f"staleness {run.staleness}")
+
+# %% [markdown]
+# **What to see.** The update costs the same per token, whatever the ministeps.
+# Generation gets ten times cheaper, and the two together 4.3 times; the paper measured
+# 4.5. The planner's generation is too fast, by 26% at one ministep and 42% at 16. It
+# says what data sheets allow, a framework reaches less, and the errors of the two
+# partly cancel.
+#
+# ## Explain
+#
+# **Why a larger batch writes cheaper.** A decode step gives one token to every response
+# that is not finished, and reads all weights once for all of them. Here are all 32
+# engines, with 512 responses, a ministep's, and with 8,192, a rollout batch's.
+
+# %%
+# alt: Share of the responses that are still being written against seconds, on a
+#   logarithmic axis. Of 512 responses nine in ten are done after 25 seconds, and the
+#   last one after 51. Of 8,192 nine in ten are done after 42 seconds, the last ones
+#   after 80.
+drawn = draw(shape, int(work.prompts), work.group, seed=0, step=0)
+fig, ax = plt.subplots()
+for count, color, name in ((32, VERMILLION, "on-policy"), (512, BLUE, "16 ministeps")):
+    ends = []  # second at which each response is finished
+    for mine in np.array_split(drawn[:count].ravel(), 32):  # the responses of an engine
+        t = np.arange(mine.max())
+        left = (mine[:, None] > t).sum(0)  # that are still being written at token t
+        decode = paper.engine.decode(left.astype(float), left * (work.prompt + t))
+        ends.append(decode.cumsum()[mine - 1])
+    ends = np.sort(np.concatenate(ends))
+    ax.plot(ends, 1 - np.arange(len(ends)) / len(ends), color=color, label=name)
+    each = 1e3 * ends[-1] / drawn[:count].sum()
+    print(f"{len(ends):5} responses: the last after {ends[-1]:3.0f} s", end=", ")
+    print(f"half of them after {np.median(ends):3.0f} s, {each:.4f} ms per token")
+ax.set(yscale="log", xlabel="time (s)", ylabel="share that is still being written")
+ax.legend()
+plt.show()
+
+# %% [markdown]
+# **What to see.** Sixteen times as many responses take little more than half as long
+# again. Both curves end in a long tail, where 32 GPUs wait for a few responses, and a
+# whole GPU reads 15 GB of weights to write a token or two. A rollout batch pays for its
+# tail once, so a larger one pays less per token. The price is the staleness of lesson
+# 203: the last ministep learns from responses that a policy of 15 updates ago has
+# written.
+#
+# **What a lag adds.** Engines wait while the trainer works, and the trainer while they
+# do. Give each GPUs of its own, and let step $s$ learn from responses of the policy
+# after step $s - 1 - \text{lag}$: with a lag of 1 the next batch is written meanwhile.
+
+# %%
+# alt: Two charts of four steps over time. In turns on all 32 GPUs: generation, then
+#   update, then generation. With a lag of 1: 8 GPUs generate without a pause while 24
+#   train, and each step ends sooner.
+late = replace(work, lag=1, recompute=False)  # pi_old is the engine's: see below
+lagged = best(replace(paper, work=late))
+fig, axes = plt.subplots(2, 1, sharex=True, figsize=(7, 3.4))
+for ax, one, apart in ((axes[0], paper, False), (axes[1], lagged, True)):
+    training = one.scoring + one.update.seconds
+    both = np.full(5, one.generation.seconds), np.full(5, training)
+    times = timeline(*both, one.work.lag, apart)
+    for row, spans, color in (
+        (1, times.generation, VERMILLION),
+        (0, times.update, BLUE),
+    ):
+        for step, (begin, end) in enumerate(spans[:4], 1):
+            ax.barh(row, end - begin, left=begin, color=color, edgecolor="white")
+            ax.text(
+                (begin + end) / 2, row, step, ha="center", va="center", color="white"
+            )
+    counts = one.generators.count, one.trainers.count
+    ax.set_yticks([1, 0], [f"generate: {counts[0]} GPUs", f"train: {counts[1]} GPUs"])
+    ax.set(title=f"lag {one.work.lag}: {one.seconds:.0f} s per step", ylabel="")
+axes[1].set(xlabel="time (s)")
+plt.show()
+print(f"staleness {paper.staleness} in turns, {lagged.staleness} with a lag of 1")
+
+# %% [markdown]
+# **What to see.** With the lag the engines never wait, and the trainer waits little. A
+# step is 13% shorter, but look at where that comes from. With a lag the trainer's
+# weights have moved on when a response arrives, so pi_old must be the engine's own
+# numbers, and the scoring is saved. Without scoring the run in turns takes 204 s too.
+# All 32 GPUs were at work most of the time already; dividing them gains only what
+# waiting had cost, and costs 16 updates of staleness. On the *same* GPUs a lag would
+# gain nothing at all.
+#
+# **Where it stops.** Now simulate: every response gets a length from a measured
+# distribution (heavy-tailed, and alike among responses to one problem), every engine
+# its own queue, every update its own shares. How many tokens per second do 8 to 512
+# GPUs write and learn from?
+
+# %%
+# alt: Left, tokens per second against GPUs, 8 to 512. In turns it follows the straight
+#   line to 64 GPUs and then bends to a plateau near 230,000, scored or not; a lag of 1
+#   goes to 350,000, and a lag of 2 lies on it; a batch that grows with the GPUs goes on
+#   to 530,000. Right, share of time that GPUs do nothing: from 3% to 59% in turns.
+designs = [design for design in DESIGNS if design.name != "lag 4"]
+points = scaling(paper, [8, 16, 32, 64, 128, 256, 512], designs)
+looks = {
+    "in turns": (BLUE, "o-"),
+    "unscored": (GREY, "o--"),
+    "lag 1": (VERMILLION, "s--"),
+    "lag 2": (ORANGE, "^:"),
+    "larger batch": (GREEN, "v-."),
+}
+fig, axes = plt.subplots(1, 2, figsize=(9.5, 3.8))
+for name, (color, line) in looks.items():
+    mine = [point for point in points if point.design == name]
+    gpus = [point.gpus for point in mine]
+    axes[0].plot(gpus, [p.found.tokens for p in mine], line, color=color, label=name)
+    axes[1].plot(gpus, [p.found.waiting for p in mine], line, color=color, label=name)
+first = points[0]
+axes[0].plot([8, 512], [first.found.tokens, 64 * first.found.tokens], ":", color=GREY)
+axes[0].set(xscale="log", yscale="log", xlabel="GPUs", ylabel="tokens per second")
+axes[1].set(xscale="log", xlabel="GPUs", ylabel="share of time that GPUs wait")
+for ax in axes:
+    ax.set_xticks([8, 32, 128, 512], [8, 32, 128, 512])
+    ax.minorticks_off()
+axes[0].legend(fontsize=8)
+plt.show()
+for name in looks:
+    mine = {point.gpus: point for point in points if point.design == name}
+    print(
+        f"{name:13} twice {stops(points, name)} GPUs: less than 1.5 times as much;",
+        end=" ",
+    )
+    print(
+        f"on 512 staleness {mine[512].found.staleness}, held back by: {mine[512].bound}"
+    )
+
+# %% [markdown]
+# **What to see.** Doubling 64 GPUs already gives less than half as much again, and of
+# 512 most wait. Against the unscored run in turns, which has its pi_old from the engine
+# too, a lag of 1 gains nothing up to 32 GPUs, 28% on 64 and 52% on 512; it bends at the
+# same place, and a second one adds nothing. Three floors are under every step:
+#
+# * **The longest response.** Its 8,192 tokens come one after another, 46 seconds at
+#   least, on however many GPUs. Only a faster decode step helps: tensor parallelism, or
+#   a smaller width.
+# * **A fixed batch over more engines.** 8,192 responses on 512 engines are 16 each, so
+#   the tail that a large batch amortised is back.
+# * **A fixed ministep over more trainers.** 512 responses on 512 GPUs are one each, and
+#   gathering the weights takes longer than computing with them.
+#
+# A batch that grows with the GPUs lifts the second floor, at the price of staleness:
+# 255 updates on 512 GPUs. Whether the objective bears that is lesson 203's question.
+#
+# **What it costs.** Put your own price here.
+
+# %%
+price = 2.50  # dollars per GPU and hour: what you are offered
+for point in points:
+    if point.design == "in turns":
+        hours = spec.schedule.steps * point.found.seconds / 3600
+        paid = point.gpus * hours * price
+        print(f"{point.gpus:4} GPUs: {hours:6.1f} hours, {paid:7,.0f} dollars", end="")
+        print(f", of which {point.found.waiting * paid:6,.0f} for waiting")
+
+# %% [markdown]
+# From 8 to 32 GPUs the bill hardly grows, and the run is done in a fourth of the time.
+# From 128 on you pay more and more for waiting. Evaluations, start-up, failures and the
+# runs that taught you how are not in it.
+#
+# **Other people's words.** Rented clusters come with a framework. The same batch, as
+# verl and TRL call it:
+
+# %%
+for name in ("verl", "trl"):
+    keys = export(name, spec, paper)
+    print(name)
+    for key, said in keys.words.items():
+        if (
+            "batch" in key
+            or "steps" in key
+            or "generations" in key
+            or key.endswith(".n")
+        ):
+            print(f"  {key.split('.')[-1]} = {keys.values[key]}: {said}")
+    for line in keys.checks:
+        print("  so", line)
+
+# %% [markdown]
+# verl counts *prompts*, TRL counts *responses on one GPU*, and what verl calls a
+# training step is a rollout batch while TRL's is an update. With `--as verl` and `--as
+# trl` `pmdkit plan` writes the whole list.
+#
+# ## Exercise
+#
+# Two, about 5 minutes each. Difficulty 2 of 5: read TRL's words. A colleague's
+# configuration says how many responses one GPU takes in one forward pass, how many
+# passes make an update (accumulation), how many passes a rollout batch lasts, how many
+# responses each prompt gets, and there are so many GPUs. How many prompts has a rollout
+# batch, and how stale is its last update?
+
+
+# %% tags=["exercise-words"]
+def read_trl(per_device, accumulation, steps_per_generation, num_generations, gpus):
+    """Prompts per rollout batch, and updates that its last update is stale."""
+    return ...
+
+
+# %% tags=["check-words"]
+def check_words(read_trl):
+    """Ask about the paper's run and a small one; then look for the likely slips."""
+    asked = {(2, 8, 128, 16, 32): (512, 15), (4, 3, 6, 8, 2): (6, 1)}
+    slips = {
+        "Every GPU takes that many: multiply by their number.": lambda p, a, s, n, g: (
+            p * s / n,
+            s / a - 1,
+        ),
+        "Those are responses; how many prompts are they?": lambda p, a, s, n, g: (
+            p * s * g,
+            s / a - 1,
+        ),
+        "Updates per batch; the first of them is not stale.": lambda p, a, s, n, g: (
+            p * s * g / n,
+            s / a,
+        ),
+        "Passes are not updates: some of them make one.": lambda p, a, s, n, g: (
+            p * s * g / n,
+            s - 1,
+        ),
+        "That is an update; how long is a rollout batch?": lambda p, a, s, n, g: (
+            p * a * g / n,
+            s / a - 1,
+        ),
+    }
+    answers = [read_trl(*question) for question in asked]
+    if answers[0] is ...:
+        return "Not filled in yet."
+    if any(np.shape(answer) != (2,) for answer in answers):
+        return "Expected two numbers: prompts, and staleness."
+    if np.allclose(answers, list(asked.values())):
+        return "Right."
+    for diagnosis, slip in slips.items():
+        if np.allclose(answers, [slip(*question) for question in asked]):
+            return diagnosis
+    return (
+        f"Expected 512 prompts and staleness 15 for the paper's run, got {answers[0]}."
+    )
+
+
+print(check_words(read_trl))
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# ```python
+# def read_trl(per_device, accumulation, steps_per_generation, num_generations, gpus):
+#     responses = per_device * steps_per_generation * gpus
+#     return responses // num_generations, steps_per_generation // accumulation - 1
+# ```
+#
+# </details>
+#
+# Difficulty 3 of 5: divide the GPUs. With a lag of 1, `serve` of `gpus` generate and
+# the others train. Generation needs `work` GPU-seconds that can be spread, and on top
+# of that the longest response, `floor` seconds, that cannot. The update needs `update`
+# GPU-seconds. Which `serve` makes the shortest step?
+
+
+# %% tags=["exercise"]
+def best_serve(work, floor, update, gpus):
+    """How many of the GPUs should generate, so that a step is shortest."""
+    return ...
+
+
+# %% tags=["check"]
+def check(best_serve):
+    """Compare with trying all divisions; then look for the likely slips."""
+    asked = [(1000, 46, 4000, 64), (3000, 10, 1000, 32), (500, 80, 9000, 128)]
+
+    def tried(step):
+        """The division for which that step is shortest."""
+        return [
+            min(
+                range(1, gpus), key=lambda n, w=w, f=f, u=u, g=gpus: step(w, f, u, g, n)
+            )
+            for w, f, u, gpus in asked
+        ]
+
+    right = tried(lambda w, f, u, g, n: max(f + w / n, u / (g - n)))
+    slips = {
+        "With a lag the slower side counts, not the sum.": tried(
+            lambda w, f, u, g, n: f + w / n + u / (g - n)
+        ),
+        "The longest response takes its time on any number of GPUs.": tried(
+            lambda w, f, u, g, n: max(w / n, u / (g - n))
+        ),
+        "The longest response cannot be spread over GPUs.": tried(
+            lambda w, f, u, g, n: max((f + w) / n, u / (g - n))
+        ),
+        "Those are the ones that train.": [
+            g - n for n, (*_, g) in zip(right, asked, strict=True)
+        ],
+        "Half and half is balanced only if both need the same.": [
+            g // 2 for *_, g in asked
+        ],
+    }
+    answers = [best_serve(*question) for question in asked]
+    if answers[0] is ...:
+        return "Not filled in yet."
+    if answers == right:
+        return "Right."
+    for diagnosis, slip in slips.items():
+        if answers == slip:
+            return diagnosis
+    return f"Of 64 GPUs {right[0]} should generate in the first case, got {answers[0]}."
+
+
+print(check(best_serve))
+
+# %% [markdown]
+# <details>
+# <summary>Solution</summary>
+#
+# ```python
+# def best_serve(work, floor, update, gpus):
+#     def step(serve):
+#         return max(floor + work / serve, update / (gpus - serve))
+#
+#     return min(range(1, gpus), key=step)
+# ```
+#
+# `pmdkit plan` does the same with its own times: `--serve 8` names the faster division
+# beside yours.
+#
+# </details>
