@@ -22,18 +22,22 @@ REMEDY = {
 def doctor(
     *,
     parity: Annotated[bool, Parameter(negative="")] = False,
+    own: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Check the installation: versions, threads, accelerator, and one exact solve against a known value.
 
     Args:
         parity: run the golden vectors through every way a loss is computed here instead.
+        own: a loss of your own for --parity as well, my.py:loss; docs/use/golden.md says what it is given.
         json: print one JSON value.
     """
-    from pmdkit.errors import CheckFailed
+    from pmdkit.errors import CheckFailed, UsageError
 
+    if own is not None and not parity:
+        raise UsageError("--own is a loss to compare with the golden vectors; give --parity as well")
     if parity:
-        check_parity(json)
+        check_parity(own, json)
         return
     found = examine()
     if json:
@@ -46,15 +50,17 @@ def doctor(
         )
 
 
-def check_parity(json: bool) -> None:
+def check_parity(own: str | None, json: bool) -> None:
     """Print the largest error of each path; one beyond the tolerance is a failed check."""
     from pmdkit.errors import CheckFailed
-    from pmdkit.testing.golden import TOLERANCE
-    from pmdkit.testing.golden import parity as measure
+    from pmdkit.testing import golden
 
-    paths = measure()
+    paths, absent = golden.parity(), golden.absent()
+    if own is not None:
+        found = list(golden.errors(golden.from_file(own)).values())
+        paths[own] = {"max_error": max(found, default=0.0), "cases": len(found)}
     if json:
-        print(to_json.dumps({"paths": paths, "tolerance": TOLERANCE}))
+        print(to_json.dumps({"paths": paths, "not_installed": absent, "tolerance": golden.TOLERANCE}))
     else:
         from rich import box
         from rich.console import Console
@@ -65,12 +71,16 @@ def check_parity(json: bool) -> None:
             table.add_column(title, justify="left" if title == "path" else "right")
         for name, row in paths.items():
             table.add_row(name, str(row["cases"]), f"{row['max_error']:.1e}")
+        for name, lacks in absent.items():
+            table.add_row(name, "-", lacks)
         Console(highlight=False).print(table)
     worst = max(paths, key=lambda name: paths[name]["max_error"])
-    if paths[worst]["max_error"] > TOLERANCE:
+    if paths[worst]["max_error"] > golden.TOLERANCE:
         raise CheckFailed(
-            f"{worst} is off by {paths[worst]['max_error']:.1e}, more than {TOLERANCE:g}; do not train with it"
+            f"{worst} is off by {paths[worst]['max_error']:.1e}, more than {golden.TOLERANCE:g}; do not train with it"
         )
+    if own is not None and not paths[own]["cases"]:
+        raise CheckFailed(f"{own} returned None for every case; nothing was compared")
 
 
 def examine() -> dict[str, Any]:

@@ -7,10 +7,11 @@ from typing import Any
 SUITES = {
     "check_engine": "pmdkit.testing.engines",
     "check_objective": "pmdkit.testing.objectives",
+    "check_parity": "pmdkit.testing.golden",
     "check_task": "pmdkit.testing.tasks",
 }
 
-__all__ = ["check_engine", "check_objective", "check_task"]
+__all__ = ["check_engine", "check_objective", "check_parity", "check_task"]
 
 
 def __getattr__(name: str) -> Any:

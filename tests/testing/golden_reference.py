@@ -1,6 +1,7 @@
 """The golden vectors from the paper's appendix, token by token in 50-digit arithmetic; nothing of pmdkit computes here.
 
-`python tests/testing/golden_reference.py` writes pmdkit/testing/golden/vectors.json anew.
+`python tests/testing/golden_reference.py` writes pmdkit/testing/golden/vectors.json anew. docs/use/golden.md says what
+its fields are.
 """
 
 import json
@@ -12,94 +13,181 @@ from mpmath import exp, log, mp, mpf, sqrt
 mp.dps = 50
 PLACE = Path(__file__).parents[2] / "pmdkit" / "testing" / "golden" / "vectors.json"
 CLIP = {"grpo": (mpf("0.2"), mpf("0.2")), "gspo": (mpf("0.0003"), mpf("0.0004"))}
+SIGNS, BITS = (-1.0, 1.0), (0.0, 1.0)
 ABOUT = (
-    "Losses of arXiv:2602.05933 with the factor 1/2 on regressions. Rows are prompt-major: reward [P][G]; logp and "
-    "logp_old [P*G][T_n], nats, tokens of the response only. loss is the mean over prompts and responses, each divided "
-    "by its length where norm is 'length'; gradient is d loss / d logp [P*G][T_n]. An implementation passes a case if "
-    "loss and gradient agree to 1e-6."
+    "Losses of arXiv:2602.05933 with the factor 1/2 on regressions (but scale 'paper'). Rows are prompt-major: reward "
+    "[P][G], null for a response without a verdict; tau [P]; mask, logp, logp_old [P*G][T_n], nats, a token counts "
+    "where mask is 1. loss [ministeps], one number for each run of P / ministeps prompts; gradient [P*G][T_n] is "
+    "d loss / d logp of the ministep that holds the row. Compute in float64; a case is passed if every entry of loss "
+    "and gradient is within 1e-6. All fields: docs/use/golden.md."
 )
 
 
 def make():
     """Every case, computed."""
-    cases = []
-    for name, options in (
-        ("pmd-mean", {"tau": 0.05}),
-        ("pmd-mean", {"tau": 2.0}),
-        ("pmd-part", {"tau": 0.5}),
-        ("rloo", {}),
-        ("grpo", {}),
-        ("gspo", {}),
-    ):
-        for shape, width in (((2, 3), 4), ((3, 4), 1), ((1, 2), 7)):
-            cases.append(case(name, options, shape, width, seed=len(cases)))
-    return {"format": 1, "about": ABOUT, "cases": cases}
-
-
-def case(name, options, shape, width, seed):
-    """One objective on one random batch; the second prompt's rewards are all equal where there is one."""
-    prompts, size = shape
-    chance = random.Random(seed)
-    reward = [[chance.choice((-1.0, 1.0)) for _ in range(size)] for _ in range(prompts)]
-    reward[0][0], reward[0][-1] = 1.0, -1.0
-    if prompts > 1:
-        reward[1] = [1.0] * size
-    old = [
-        [-chance.uniform(0.7, 3.0) - 1.5 * (width == 1) for _ in range(chance.randint(1, width))]
-        for _ in range(prompts * size)
+    cases = [
+        case("pmd-mean", "pmd-mean", (2, 3), 4, tau=0.05),
+        case("pmd-mean-one-token", "pmd-mean", (3, 4), 1, tau=0.05),
+        case("pmd-mean-one-group", "pmd-mean", (1, 2), 7, tau=0.05),
+        case("pmd-mean-large-tau", "pmd-mean", (2, 3), 4, tau=2.0),
+        case("pmd-mean-small-tau", "pmd-mean", (2, 4), 3, tau=0.005),
+        case("pmd-mean-zero-one", "pmd-mean", (3, 4), 3, tau=0.01, rewards=BITS),
+        case("pmd-mean-tau-per-prompt", "pmd-mean", (3, 4), 3, tau=[0.02, 0.2, 1.0]),
+        case("pmd-mean-own-mean", "pmd-mean", (2, 3), 4, tau=0.05, options={"baseline": "mean"}),
+        case("pmd-mean-paper-scale", "pmd-mean", (2, 3), 4, tau=0.05, options={"scale": "paper"}),
+        case("pmd-mean-sum", "pmd-mean", (2, 3), 4, tau=0.05, norm="none"),
+        case("pmd-mean-budget", "pmd-mean", (2, 3), 4, tau=0.05, norm="max", length_max=9),
+        case("pmd-mean-tokens", "pmd-mean", (2, 3), 4, tau=0.05, norm="tokens"),
+        case("pmd-mean-unscored", "pmd-mean", (3, 4), 3, tau=0.05, unscored=((0, 1), (2, 0), (2, 2))),
+        case("pmd-mean-no-peer", "pmd-mean", (2, 3), 4, tau=0.05, unscored=((1, 0), (1, 2))),
+        case("pmd-mean-holes", "pmd-mean", (2, 4), 5, tau=0.05, holes=True),
+        case("pmd-mean-ministeps", "pmd-mean", (4, 4), 4, tau=0.05, ministeps=2),
+        case("pmd-mean-ministeps-per-prompt", "pmd-mean", (4, 2), 4, tau=[0.01, 0.1, 0.5, 2.0], ministeps=4),
+        case("pmd-part", "pmd-part", (2, 3), 4, tau=0.5),
+        case("pmd-part-one-token", "pmd-part", (3, 4), 1, tau=0.5),
+        case("pmd-part-one-group", "pmd-part", (1, 2), 7, tau=0.5),
+        case("pmd-part-small-tau", "pmd-part", (2, 4), 3, tau=0.001),  # e^(r / tau) overflows: a log-sum-exp is needed
+        case("pmd-part-zero-one", "pmd-part", (3, 4), 3, tau=0.01, rewards=BITS),
+        case("pmd-part-tau-per-prompt", "pmd-part", (3, 4), 3, tau=[0.02, 0.2, 1.0]),
+        case("pmd-part-unscored", "pmd-part", (3, 4), 3, tau=0.1, unscored=((0, 1), (2, 0), (2, 2))),
+        case("pmd-part-holes", "pmd-part", (2, 4), 5, tau=0.1, holes=True),
+        case("pmd-part-ministeps", "pmd-part", (4, 4), 4, tau=0.1, ministeps=2),
+        case("rloo", "rloo", (2, 3), 4),
+        case("rloo-one-token", "rloo", (3, 4), 1),
+        case("rloo-unscored", "rloo", (3, 4), 3, unscored=((0, 1), (2, 0))),
+        case("grpo", "grpo", (2, 3), 4),
+        case("grpo-one-token", "grpo", (3, 4), 1),
+        case("grpo-holes", "grpo", (2, 4), 5, holes=True),
+        case("grpo-ministeps", "grpo", (4, 4), 4, ministeps=2),
+        case("gspo", "gspo", (2, 3), 4),
+        case("gspo-one-token", "gspo", (3, 4), 1),
+        case("gspo-ministeps", "gspo", (4, 4), 4, ministeps=2),
     ]
+    return {"format": 2, "about": ABOUT, "tolerance": 1e-6, "cases": cases}
+
+
+def case(
+    name,
+    objective,
+    shape,
+    width,
+    tau=None,
+    options=None,
+    norm=None,
+    length_max=None,
+    rewards=SIGNS,
+    unscored=(),
+    holes=False,
+    ministeps=1,
+):
+    """One objective on one random batch. The rewards of the second prompt are all equal where there is one."""
+    prompts, size = shape
+    chance = random.Random(name)
+    reward = [[chance.choice(rewards) for _ in range(size)] for _ in range(prompts)]
+    reward[0][0], reward[0][-1] = rewards[1], rewards[0]
+    if prompts > 1:
+        reward[1] = [rewards[1]] * size
+    for p, g in unscored:
+        reward[p][g] = None
+    lengths = [chance.randint(1 + 2 * holes, width) for _ in range(prompts * size)]
+    mask = [[int(not holes or t in (0, n - 1) or chance.random() < 0.6) for t in range(n)] for n in lengths]
+    # the first tokens of a group are different arms: their probabilities sum to less than 1
+    old = [[-chance.uniform(2.0, 3.5)] + [-chance.uniform(0.7, 3.0) for _ in range(n - 1)] for n in lengths]
     new = [[value - chance.uniform(-0.4, 0.4) for value in row] for row in old]
-    loss, gradient = compute(name, options, reward, new, old)
-    return {
-        "objective": name,
-        "options": options,
-        "norm": "none" if name == "gspo" else "length",
+    new = [[x if on else -40.0 for x, on in zip(*rows, strict=True)] for rows in zip(new, mask, strict=True)]
+    inputs = {
+        "name": name,
+        "objective": objective,
+        "options": options or {},
+        "norm": norm or ("none" if objective == "gspo" else "length"),
+        "width": length_max,
+        "ministeps": ministeps,
+        "tau": [tau] * prompts if isinstance(tau, float) else tau,
         "reward": reward,
+        "mask": mask,
         "logp": new,
         "logp_old": old,
-        "loss": float(loss),
+    }
+    credit, loss, gradient = compute(inputs)
+    return inputs | {
+        "advantage": [[float(value) for value in row] for row in credit],
+        "loss": [float(value) for value in loss],
         "gradient": [[float(value) for value in row] for row in gradient],
+        "metrics": measure(inputs, sum(rewards) / 2),
     }
 
 
-def compute(name, options, reward, new, old):
-    """Loss and gradient by the formulas of the appendix."""
-    prompts, size = len(reward), len(reward[0])
-    loss, gradient = mpf(0), []
-    for p in range(prompts):
-        for g in range(size):
-            row = p * size + g
-            a, b = [mpf(x) for x in new[row]], [mpf(x) for x in old[row]]
-            credit = advantage(name, options, [mpf(r) for r in reward[p]], g)
-            value, slope = row_loss(name, options, credit, a, b)
-            loss += value / (prompts * size)
-            gradient.append([x / (prompts * size) for x in slope])
-    return loss, gradient
+def compute(case):
+    """Advantage, and loss and gradient of each ministep, by the formulas of the appendix."""
+    reward, size = case["reward"], len(case["reward"][0])
+    prompts = len(reward) // case["ministeps"]
+    lengths = [sum(row) for row in case["mask"]]
+    weights = [weight(case, p, g, lengths) for p in range(len(reward)) for g in range(size)]
+    credits, losses, gradient = [], [mpf(0)] * case["ministeps"], []
+    for row, share in enumerate(weights):
+        p, g = divmod(row, size)
+        if g == 0:
+            credits.append([])
+        tokens = [t for t, on in enumerate(case["mask"][row]) if on]
+        slopes = [mpf(0)] * len(case["mask"][row])
+        gradient.append(slopes)
+        credits[p].append(advantage(case, p, g) if share else mpf(0))
+        if not share:
+            continue
+        a, b = ([mpf(case[name][row][t]) for t in tokens] for name in ("logp", "logp_old"))
+        value, slope = row_loss(case, p, credits[p][g], a, b)
+        losses[p // prompts] += share * case["ministeps"] * value
+        for t, x in zip(tokens, slope, strict=True):
+            slopes[t] = share * case["ministeps"] * x
+    return credits, losses, gradient
 
 
-def advantage(name, options, reward, g):
+def scored(case, p):
+    """The places of a group that have a verdict; none where there is only one, which has no peer."""
+    found = [g for g, r in enumerate(case["reward"][p]) if r is not None]
+    return found if len(found) > 1 else []
+
+
+def weight(case, p, g, lengths):
+    """Of a row in the mean over all prompts: 1 / prompts / scored responses / length rule."""
+    size, groups = len(case["reward"][0]), len(case["reward"])
+    if g not in scored(case, p):
+        return mpf(0)
+    share = mpf(1) / groups / len(scored(case, p))
+    if case["norm"] == "tokens":  # the mean number of tokens of a response, each prompt counting the same
+        tokens = [
+            mpf(lengths[q * size + h]) / groups / len(scored(case, q)) for q in range(groups) for h in scored(case, q)
+        ]
+        return share / sum(tokens)
+    return share / {"none": 1, "length": lengths[p * size + g], "max": case["width"]}[case["norm"]]
+
+
+def advantage(case, p, g):
     """Of one response among its group."""
-    others = reward[:g] + reward[g + 1 :]
-    if name in ("pmd-mean", "rloo"):
-        return reward[g] - sum(others) / len(others)
-    if name == "pmd-part":
-        tau = mpf(options["tau"])
-        return reward[g] - tau * log(sum(exp(r / tau) for r in others) / len(others))
-    mean = sum(reward) / len(reward)
-    spread = sqrt(sum((r - mean) ** 2 for r in reward) / len(reward))
-    return (reward[g] - mean) / spread if spread else mpf(0)
+    group = {h: mpf(case["reward"][p][h]) for h in scored(case, p)}
+    others = [r for h, r in group.items() if h != g]
+    if case["options"].get("baseline") == "mean":
+        others = list(group.values())
+    if case["objective"] in ("pmd-mean", "rloo"):
+        return group[g] - sum(others) / len(others)
+    if case["objective"] == "pmd-part":
+        tau = mpf(case["tau"][p])
+        return group[g] - tau * log(sum(exp(r / tau) for r in others) / len(others))
+    mean = sum(group.values()) / len(group)
+    spread = sqrt(sum((r - mean) ** 2 for r in group.values()) / len(group))
+    return (group[g] - mean) / spread if spread else mpf(0)
 
 
-def row_loss(name, options, credit, a, b):
-    """Loss of one response and its gradient by every token's log-probability."""
-    length = len(a)
+def row_loss(case, p, credit, a, b):
+    """Loss of one response, not yet divided by its length, and its gradient by every token's log-probability."""
+    name, length = case["objective"], len(a)
     s = sum(a) - sum(b)
     if name.startswith("pmd"):
-        tau = mpf(options["tau"])
-        rest = credit - tau * s
-        return rest**2 / (2 * tau) / length, [-rest / length] * length
+        tau = mpf(case["tau"][p])
+        rest, scale = credit - tau * s, 1 if case["options"].get("scale") == "paper" else 2
+        return rest**2 / (scale * tau), [-2 * rest / scale] * length
     if name == "rloo":
-        return -credit * sum(a) / length, [-credit / length] * length
+        return -credit * sum(a), [-credit] * length
     low, high = CLIP[name]
     if name == "gspo":
         ratio = exp(s / length)
@@ -109,8 +197,8 @@ def row_loss(name, options, credit, a, b):
     for x, y in zip(a, b, strict=True):
         ratio = exp(x - y)
         part, active = clipped(ratio, credit, low, high)
-        value -= part / length
-        slope.append(-credit * ratio / length if active else mpf(0))
+        value -= part
+        slope.append(-credit * ratio if active else mpf(0))
     return value, slope
 
 
@@ -120,6 +208,37 @@ def clipped(ratio, credit, low, high):
     return min(ratio * credit, bounded * credit), ratio * credit <= bounded * credit
 
 
+def measure(case, passed):
+    """What pmdkit logs of such a batch: over the responses with a verdict; a rate is first taken within each prompt."""
+    reward, size = case["reward"], len(case["reward"][0])
+    groups = [[mpf(r) for r in group if r is not None] for group in reward]
+    groups = [group for group in groups if group]
+    change = [
+        sum(mpf(x) - mpf(y) for x, y, on in zip(*rows, strict=True) if on)
+        for row, rows in enumerate(zip(case["logp"], case["logp_old"], case["mask"], strict=True))
+        if reward[row // size][row % size] is not None
+    ]
+    return {
+        "reward_mean": float(sum(sum(group) / len(group) for group in groups) / len(groups)),
+        "pass_rate": float(sum(mpf(sum(r > passed for r in group)) / len(group) for group in groups) / len(groups)),
+        "log_ratio_min": float(min(change)),
+        "log_ratio_max": float(max(change)),
+        "zero_variance_groups": sum(len(set(group)) == 1 for group in groups),
+        "unscored": sum(r is None for group in reward for r in group),
+    }
+
+
+def text(vectors):
+    """JSON with every field of a case on a line of its own."""
+    head = {name: value for name, value in vectors.items() if name != "cases"}
+    lines = [" " + json.dumps(name) + ": " + json.dumps(value) + "," for name, value in head.items()]
+    blocks = [
+        "  {\n" + ",\n".join(f"   {json.dumps(key)}: {json.dumps(value)}" for key, value in case.items()) + "\n  }"
+        for case in vectors["cases"]
+    ]
+    return "{\n" + "\n".join(lines) + '\n "cases": [\n' + ",\n".join(blocks) + "\n ]\n}\n"
+
+
 if __name__ == "__main__":
-    PLACE.write_text(json.dumps(make(), indent=1) + "\n", encoding="utf-8")
+    PLACE.write_text(text(make()), encoding="utf-8")
     print(PLACE)

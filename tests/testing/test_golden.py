@@ -2,52 +2,128 @@
 
 import importlib.util
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
-from pmdkit.testing import golden
-from pmdkit.testing.golden import TOLERANCE, cases, parity
-from pmdkit.testing.golden.paths import PATHS
+from pmdkit.adapters.trl.measure import rollout_metrics
+from pmdkit.errors import CheckFailed, EnvironmentLacks, UsageError
+from pmdkit.testing import check_parity, golden
+from pmdkit.testing.golden import TOLERANCE, cases, errors, parity, paths
+from pmdkit.testing.golden.case import batch_of, groups_of, mask_of, rows_of
+from pmdkit.testing.golden.paths import PATHS, REQUIRES
 
 HERE = Path(__file__).parent
+PAGE = HERE.parents[1] / "docs" / "use" / "golden.md"
+FILE = Path(golden.__file__).parent / "vectors.json"
+OWN_FUNCTIONS = """
 
 
-def reference():
+def loss(case):
+    plain = case["objective"] == "pmd-mean" and case["norm"] == "length" and not case["options"]
+    return pmd_mean(case) if plain else None
+
+
+def wrong(case):
+    found = loss(case)
+    return found and ([2 * value for value in found[0]], found[1])
+
+
+def nothing(case):
+    return None
+"""
+OWN = [name for name in PATHS if REQUIRES.get(name) not in ("verl", "trl")]
+
+
+def reference() -> Any:
     spec = importlib.util.spec_from_file_location("golden_reference", HERE / "golden_reference.py")
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
 def test_what_is_recorded_is_what_the_formulas_give():
-    made = reference().make()
-    stored = json.loads((Path(golden.__file__).parent / "vectors.json").read_text())
-    assert made == stored
+    module = reference()
+    assert FILE.read_text(encoding="utf-8") == module.text(module.make())
+    assert FILE.stat().st_size < 200_000
 
 
-def test_every_path_gives_every_vector():
+@pytest.fixture
+def ours(monkeypatch):
+    """The paths of pmdkit itself; the adapters' have tests beside their packages."""
+    for name in set(PATHS) - set(OWN):
+        monkeypatch.delitem(PATHS, name)
+
+
+def test_every_path_gives_every_vector(ours):
     found = parity()
-    assert set(found) == set(PATHS)
+    assert list(found) == OWN
     assert all(row["max_error"] < 1e-12 for row in found.values()), found
-    assert found["objectives"]["cases"] == found["llm-chunked-head"]["cases"] == len(cases())
-    assert 0 < found["table"]["cases"] < len(cases())
-    grpo = sum(case["objective"] == "grpo" for case in cases())
-    assert found["llm-fused-head"]["cases"] == len(cases()) - grpo
+    count = {name: row["cases"] for name, row in found.items()}
+    everything, holes = len(cases()), sum("holes" in case["name"] for case in cases())
+    per_token = sum(case["objective"] == "grpo" and "holes" not in case["name"] for case in cases())
+    assert count["objectives"] == everything
+    assert count["toy"] == count["llm-chunked-head"] == everything - holes
+    assert count["llm-fused-head"] == everything - holes - per_token
+    assert count["bandit-table"] == sum("one-token" in case["name"] for case in cases()) == 5
 
 
-@pytest.mark.parametrize("what", ["loss", "gradient"])
-def test_a_path_that_is_off_is_seen(what, monkeypatch):
-    real = PATHS["objectives"]
+def test_a_path_of_a_package_that_is_not_there_is_not_run(monkeypatch):
+    monkeypatch.setitem(REQUIRES, "toy", "a_package_that_nobody_has")
+    monkeypatch.setattr(golden, "PATHS", {name: PATHS[name] for name in ("objectives", "toy")})
+    assert golden.absent() == {"toy": "a_package_that_nobody_has is not installed"}
+    assert list(parity()) == ["objectives"]
 
+
+@pytest.mark.parametrize("what", ["loss", "gradient", "nan"])
+def test_a_path_that_is_off_is_seen(what):
     def off(case):
-        loss, gradient = real(case)
-        if what == "loss":
-            return loss + 1e-5, gradient
-        return loss, [[value + 1e-5 for value in row] for row in gradient]
+        loss, gradient = PATHS["objectives"](case)
+        if what == "gradient":
+            return loss, [[value + 1e-5 for value in row] for row in gradient]
+        return [value + (1e-5 if what == "loss" else float("nan")) for value in loss], gradient
 
-    monkeypatch.setitem(PATHS, "objectives", off)
-    assert parity()["objectives"]["max_error"] > TOLERANCE
+    assert min(errors(off).values()) > TOLERANCE
+    with pytest.raises(AssertionError, match=r"case '.*' is off by .*; 0 of 36 cases agree"):
+        check_parity(off)
+
+
+@pytest.mark.parametrize(
+    ("slip", "seen"),
+    [
+        (lambda case: case | {"options": case["options"] | {"scale": "paper"}}, "pmd-mean"),
+        (lambda case: case | {"options": case["options"] | {"baseline": "mean"}}, "pmd-mean-one-token"),
+        (lambda case: case | {"norm": "none"}, "pmd-mean"),
+        (lambda case: case | {"ministeps": 1}, "pmd-mean-ministeps"),
+        (lambda case: case | {"tau": [case["tau"][0]] * len(case["tau"])}, "pmd-mean-tau-per-prompt"),
+        (lambda case: case | {"reward": [[r or 0.0 for r in row] for row in case["reward"]]}, "pmd-mean-unscored"),
+        (lambda case: case | {"mask": [[1] * len(row) for row in case["mask"]]}, "pmd-mean-holes"),
+    ],
+)
+def test_the_usual_slips_are_seen(slip, seen):
+    """Factor two, own reward in the baseline, no length rule, no rescale of ministeps, one tau for all, None as 0."""
+    case = next(case for case in cases() if case["name"] == seen)
+    loss, gradient = PATHS["objectives"](slip(case))
+    if case["ministeps"] > 1:
+        loss = loss * case["ministeps"]  # one number was given for all
+    assert golden.off(loss, gradient, case) > 1e-3
+
+
+def test_an_own_function_may_leave_cases_out():
+    def some(case):
+        if case["objective"] != "rloo":
+            return None
+        (loss,), gradient = PATHS["objectives"](case)
+        return loss, gradient
+
+    assert check_parity(some)["cases"] == 3
+    with pytest.raises(AssertionError, match="returned None for every case"):
+        check_parity(lambda case: None)
 
 
 def test_gradients_are_derivatives_of_the_losses():
@@ -55,9 +131,85 @@ def test_gradients_are_derivatives_of_the_losses():
     module = reference()
     for case in cases():
         step = module.mpf(10) ** -20
-        for row, tokens in enumerate(case["logp"]):
+        for row in range(0, len(case["logp"]), 3):
             moved = [list(map(module.mpf, one)) for one in case["logp"]]
             moved[row][-1] += step
-            up, _ = module.compute(case["objective"], case["options"], case["reward"], moved, case["logp_old"])
-            here, _ = module.compute(case["objective"], case["options"], case["reward"], case["logp"], case["logp_old"])
-            assert float((up - here) / step) == pytest.approx(case["gradient"][row][len(tokens) - 1], abs=1e-12)
+            _, up, _ = module.compute(case | {"logp": moved})
+            _, here, _ = module.compute(case)
+            slope = float((sum(up) - sum(here)) / step)
+            assert slope == pytest.approx(case["gradient"][row][-1], abs=1e-12)
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case["name"])
+def test_advantages_and_metrics_are_those_of_pmdkit(case):
+    batch, groups = batch_of(case), groups_of(case)
+    wanted = torch.tensor(case["advantage"], dtype=torch.float64)
+    torch.testing.assert_close(batch.advantage.view(wanted.shape), wanted, atol=1e-12, rtol=0)
+    change = torch.where(mask_of(case), rows_of(case, "logp") - rows_of(case, "logp_old"), 0.0).sum(1)
+    change = torch.where(groups.present.flatten(), change, 0.0)
+    assert case["metrics"]["log_ratio_min"] == pytest.approx(change.min().item(), abs=1e-12)
+    assert case["metrics"]["log_ratio_max"] == pytest.approx(change.max().item(), abs=1e-12)
+    found = rollout_metrics(groups, passed=0.5 if any(0.0 in row for row in case["reward"]) else 0.0)
+    assert found == pytest.approx({name: case["metrics"][name] for name in found}, abs=1e-12)
+
+
+def test_the_example_of_the_page_passes(capsys, monkeypatch):
+    """With numpy alone: the code as printed, on the file as shipped."""
+    code = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
+    assert code is not None
+    assert "pmdkit" not in code[1]
+    monkeypatch.chdir(FILE.parent)
+    exec(compile(code[1], str(PAGE), "exec"), {})
+    errors_of = [float(line.split()[1]) for line in capsys.readouterr().out.splitlines()]
+    assert len(errors_of) == 12
+    assert max(errors_of) < 1e-12
+
+
+def test_the_page_names_every_field():
+    page = PAGE.read_text(encoding="utf-8")
+    for case in cases():
+        for field in (*case, *case["metrics"]):
+            assert f"`{field}`" in page, field
+
+
+def test_doctor_takes_a_function_of_ones_own(tmp_path, ours, capsys):
+    from pmdkit.cli.doctor import doctor
+
+    code = re.search(r"```python\n(.*?)\n\nfor case", PAGE.read_text(encoding="utf-8"), re.S)
+    assert code is not None
+    mine = tmp_path / "mine.py"
+    mine.write_text(code[1] + OWN_FUNCTIONS)
+    doctor(parity=True, own=f"{mine}:loss", json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert told["paths"][f"{mine}:loss"]["cases"] == 12
+    assert all(set(row) == {"max_error", "cases"} for row in told["paths"].values())
+    with pytest.raises(CheckFailed, match="wrong is off by"):
+        doctor(parity=True, own=f"{mine}:wrong", json=True)
+    with pytest.raises(CheckFailed, match="None for every case"):
+        doctor(parity=True, own=f"{mine}:nothing", json=True)
+    with pytest.raises(UsageError, match="has no function other"):
+        doctor(parity=True, own=f"{mine}:other", json=True)
+    with pytest.raises(UsageError, match="names no function"):
+        doctor(parity=True, own="mine.py", json=True)
+    with pytest.raises(UsageError, match="give --parity as well"):
+        doctor(own=f"{mine}:loss")
+
+
+def test_another_version_of_a_package_is_listed_with_what_to_do(monkeypatch):
+    def load(module):
+        raise EnvironmentLacks("trl is 0.9; pip install trl==1.16.0")
+
+    monkeypatch.setattr(paths, "import_module", load)
+    monkeypatch.setitem(REQUIRES, "trl", "json")  # a package that is there
+    assert golden.absent()["trl"] == "trl is 0.9; pip install trl==1.16.0"
+
+
+def test_doctor_lists_what_is_not_installed(capsys, monkeypatch):
+    from pmdkit.cli.doctor import doctor
+
+    monkeypatch.setitem(REQUIRES, "trl", "a_package_that_nobody_has")
+    monkeypatch.setitem(REQUIRES, "verl", "a_package_that_nobody_has")
+    doctor(parity=True)
+    told = capsys.readouterr().out
+    assert "verl" in told
+    assert "a_package_that_nobody_has is not installed" in told

@@ -1,0 +1,160 @@
+"""The golden vectors through TRL: PMDTrainer trains on recorded responses, with recorded log-probabilities.
+
+Everything between is TRL's: sampler, rewards, shuffle, micro-batches, accumulation, backward. The tiny model is there
+because GRPOTrainer wants one; a table stands where it would score tokens.
+"""
+
+import logging
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from datasets import Dataset
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast, PrinterCallback, Qwen2Config, Qwen2ForCausalLM, TrainerCallback
+
+from pmdkit.adapters.trl import PMDConfig, PMDTrainer
+from pmdkit.observe.quiet import quietly
+from pmdkit.testing.golden.case import Case, Result, objective_of, rows_of
+
+PAD, FIRST = 0, 1  # token ids: padding; from here on, the number of a row or prompt
+
+
+def path(case: Case) -> Result:
+    """Losses of the ministeps, and the gradient by every token's log-probability."""
+    trainer = recorded(case, micro=len(case["reward"][0]))
+    return trainer.losses, [row[: len(tokens)] for row, tokens in zip(trainer.gradient, case["logp"], strict=True)]
+
+
+def recorded(case: Case, micro: int, **settings: Any) -> "Recorded":
+    """A trainer that has trained once on the case's responses.
+
+    Args:
+        case: of vectors.json.
+        micro: responses in a micro-batch.
+        settings: of PMDConfig.
+    """
+    prompts, size = len(case["reward"]), len(case["reward"][0])
+    updates = case["ministeps"]
+    settings = {"num_iterations": 2} | settings  # so that TRL scores pi_old; only the first pass is run
+    words = {"pad": PAD} | {f"p{k}": FIRST + k for k in range(prompts * size)}
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(WordLevel(words, unk_token="pad")), pad_token="pad", eos_token="pad"
+    )
+    model = Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=len(words),
+            hidden_size=4,
+            intermediate_size=4,
+            num_hidden_layers=1,
+            num_attention_heads=1,
+            num_key_value_heads=1,
+        )
+    )
+    with tempfile.TemporaryDirectory() as folder, silent():
+        config = PMDConfig(
+            output_dir=folder,
+            use_cpu=True,
+            bf16=False,
+            per_device_train_batch_size=micro,
+            steps_per_generation=prompts * size // micro,
+            gradient_accumulation_steps=prompts * size // micro // updates,
+            num_generations=size,
+            max_steps=updates,
+            max_completion_length=case["width"] or max(map(len, case["logp"])),
+            max_grad_norm=0.0,
+            on_policy_tolerance=float("inf"),  # a case is away from pi_old from the start
+            shuffle_dataset=False,
+            gradient_checkpointing=False,
+            save_strategy="no",
+            logging_steps=1,
+            report_to="none",
+            disable_tqdm=True,
+            **settings,
+        )
+        trainer = Recorded(case, model, config, tokenizer)
+        trainer.remove_callback(PrinterCallback)
+        trainer.train()
+    return trainer
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """No advice about a model that writes nothing, and no message for each reward that is None."""
+    logger = logging.getLogger("trl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with quietly(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+class Recorded(PMDTrainer):
+    """PMDTrainer whose responses, rewards and log-probabilities are those of a case."""
+
+    def __init__(self, case: Case, model: Any, config: PMDConfig, tokenizer: Any) -> None:
+        self.case = case
+        self.table = torch.nn.Parameter(rows_of(case, "logp_old"))
+        self.gradient: list[list[float]] = torch.zeros_like(self.table).tolist()
+        self.losses: list[float] = [0.0]
+        super().__init__(
+            model,
+            self.reward,
+            config,
+            Dataset.from_dict({"prompt": [f"p{p}" for p in range(len(case["reward"]))]}),
+            processing_class=tokenizer,
+            objective=objective_of(case),
+            callbacks=[Collect(self)],
+            optimizers=(torch.optim.SGD([self.table], lr=0.0), None),
+        )
+
+    def reward(self, completion_ids: list[list[int]], **_: Any) -> list[float | None]:
+        """The recorded rewards. TRL asks for them after it has scored pi_old: from here on the policy has moved."""
+        with torch.no_grad():
+            self.table.copy_(rows_of(self.case, "logp"))
+        flat = [reward for group in self.case["reward"] for reward in group]
+        return [flat[ids[0] - FIRST] for ids in completion_ids]
+
+    def _generate(self, prompts: list[str]) -> tuple[Any, ...]:
+        """The recorded responses: each begins with the number of its row."""
+        size = len(self.case["reward"][0])
+        asked = [int(prompt[1:]) for prompt in prompts]
+        rows = [prompt * size + k % size for k, prompt in enumerate(asked)]
+        masks = [self.case["mask"][row] for row in rows]
+        ids = [[FIRST + row] + [FIRST] * (len(mask) - 1) for row, mask in zip(rows, masks, strict=True)]
+        return [[FIRST]] * len(rows), ids, masks, [""] * len(rows), None, {}, None, []
+
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, *_: Any, **__: Any
+    ) -> tuple[Tensor, None, None]:
+        """The recorded log-probabilities of these rows."""
+        return self.table[input_ids[:, -logits_to_keep] - FIRST, :logits_to_keep], None, None
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+        loss = super()._compute_loss(model, inputs)
+        self.losses[-1] += loss.item()
+        return loss
+
+
+class Collect(TrainerCallback):
+    """Takes each ministep's gradient away before the optimizer has it; a row's is in its own ministep."""
+
+    def __init__(self, trainer: Recorded) -> None:
+        self.trainer = trainer
+
+    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+        """Called once per ministep."""
+        trainer = self.trainer
+        assert trainer.table.grad is not None
+        trainer.gradient = (torch.tensor(trainer.gradient, dtype=torch.float64) + trainer.table.grad).tolist()
+        trainer.table.grad = None  # Trainer clears the gradients of the model alone
+        if len(trainer.losses) < trainer.case["ministeps"]:
+            trainer.losses.append(0.0)

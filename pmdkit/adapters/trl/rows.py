@@ -1,0 +1,98 @@
+"""Rows as TRL carries them: credit over the whole rollout batch, and the loss of some rows. Nothing here imports TRL.
+
+TRL keeps a rollout batch as a dict of tensors, one entry per response, and cuts it into micro-batches by rows.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pmdkit.objectives import Batch, Groups, Objective, credit, total
+
+CARRIED = ("length", "advantage", "weight", "tau", "mass", "group")
+PREFIX = "pmd_"
+ROW = PREFIX + "row"  # the place of a row before TRL shuffles
+
+
+def groups_of(reward: Tensor, size: int) -> Groups:
+    """The groups of a rollout batch.
+
+    Args:
+        reward: [N] of all processes, prompt-major; NaN for a response without a verdict, which has mass 0.
+        size: G, responses per prompt.
+    """
+    grouped = reward.double().view(-1, size)
+    present = ~grouped.isnan()
+    mass = present / present.sum(1, keepdim=True).clamp_min(1).double()
+    return Groups(torch.where(present, grouped, 0.0), mass)
+
+
+def credited(objective: Objective, groups: Groups, length: Tensor, width: int) -> dict[str, Tensor]:
+    """What each row carries to its loss, [N] each: length, advantage, weight, tau, mass, group.
+
+    Args:
+        objective: gives advantage, temperature and length rule.
+        groups: of the whole rollout batch.
+        length: [N] response tokens.
+        width: generation budget, tokens.
+    """
+    mask = torch.arange(int(length.max()), device=length.device) < length[:, None]
+    nothing = torch.zeros((), dtype=torch.float64, device=length.device).expand(mask.shape)  # credit reads no logp
+    batch = credit(objective, groups, nothing, mask, width=width)
+    return {PREFIX + name: getattr(batch, name) for name in CARRIED}
+
+
+def response_mask(rows: Mapping[str, Any]) -> Tensor:
+    """[n, T] boolean: tokens that the policy wrote, not padding and not what a tool returned."""
+    mask: Tensor = rows["completion_mask"].bool()
+    return mask & rows["tool_mask"].bool() if "tool_mask" in rows else mask
+
+
+def batch_of(rows: Mapping[str, Any], logp: Tensor) -> Batch:
+    """Some rows as the objectives take them.
+
+    Args:
+        rows: of a rollout batch, with what `credited` gave them. Without `old_per_token_logps` the policy is pi_old:
+            TRL leaves them out where no update lies between a rollout and its loss.
+        logp: [n, T] under the current policy, with gradient.
+    """
+    old = rows.get("old_per_token_logps")
+    ratio = rows.get("importance_sampling_ratio")
+    return Batch(
+        logp=logp,
+        logp_old=logp.detach() if old is None else old,
+        mask=response_mask(rows) & (rows[PREFIX + "mass"] > 0)[:, None],
+        correction=None if ratio is None else ratio[:, 0] if ratio.shape[1] == 1 else ratio,
+        **{name: rows[PREFIX + name] for name in CARRIED},
+    )
+
+
+def rows_loss(objective: Objective, batch: Batch, accumulation: int, per_rollout: int, processes: int) -> Tensor:
+    """Scalar float64: these rows' share of their ministep's loss, as TRL wants it from one micro-batch.
+
+    Over the micro-batches and processes of a ministep, the shares come to pmdkit's `total`: the weights average over
+    the P prompts of the rollout batch, and a ministep averages over its own.
+
+    Args:
+        objective: the loss.
+        batch: the rows.
+        accumulation: micro-batches of this process in this ministep.
+        per_rollout: micro-batches of this process in a rollout batch.
+        processes: whose gradients are averaged afterwards, not added.
+    """
+    return total(objective, batch) * (per_rollout / accumulation * processes)
+
+
+def in_order(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The micro-batches with their rows as they were before TRL shuffled: groups stand together, prompt by prompt.
+
+    A shuffle spreads every prompt over all ministeps, so that none of them averages over its own prompts.
+    """
+    order = torch.cat([part[ROW] for part in parts]).argsort()
+    joined = {
+        name: torch.cat([part[name] for part in parts])[order].chunk(len(parts)) if value.ndim else [value] * len(parts)
+        for name, value in parts[0].items()
+    }
+    return [{name: joined[name][k] for name in joined} for k in range(len(parts))]

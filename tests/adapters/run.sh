@@ -1,0 +1,44 @@
+#!/bin/sh
+# The adapters against the real verl and TRL, each in an environment of its own beside the repository's .venv.
+#   tests/adapters/run.sh                 build what is missing, run all, write tests/adapters/tested.json
+#   tests/adapters/run.sh --if-changed    the same, but nothing where tested.json says that these very files passed
+#   tests/adapters/run.sh trl             one of them; tested.json stays as it is
+# PYTHON picks the interpreter of the environments, PIP_FLAGS passes options to pip.
+set -eu
+cd "$(dirname "$0")/../.."
+PYTHON=${PYTHON:-python3}
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" HF_HUB_OFFLINE=1 HF_HUB_DISABLE_TELEMETRY=1 PMDKIT_ADAPTERS=1
+
+wanted="verl trl"
+case "${1:-}" in
+--if-changed)
+  if "$PYTHON" tests/adapters/tested.py --check; then exit 0; fi
+  ;;
+"") ;;
+verl | trl) wanted=$1 ;;
+*)
+  echo "run.sh got '$1'; expected --if-changed, verl, trl, or nothing" >&2
+  exit 2
+  ;;
+esac
+
+# torch first and alone: where a CPU build is offered it is taken, and nothing later replaces it
+build() {
+  venv=.venv-$1
+  list=tests/adapters/$1/requirements.txt
+  if cat "$list" pyproject.toml | cmp -s - "$venv/installed.txt"; then return; fi
+  echo "building $venv" >&2
+  rm -rf "$venv"
+  "$PYTHON" -m venv "$venv"
+  # shellcheck disable=SC2086  # PIP_FLAGS is a list of words
+  for what in "$(grep '^torch==' "$list")" "-r $list" "--no-deps -e ."; do
+    "$venv/bin/python" -m pip install -q --disable-pip-version-check ${PIP_FLAGS:-} $what
+  done
+  cat "$list" pyproject.toml >"$venv/installed.txt" # pyproject.toml has the entry points
+}
+
+for adapter in $wanted; do
+  build "$adapter"
+  timeout 1800 ".venv-$adapter/bin/python" -m pytest -q "tests/adapters/$adapter"
+done
+if [ "$wanted" = "verl trl" ]; then "$PYTHON" tests/adapters/tested.py --write; fi

@@ -1,0 +1,28 @@
+"""The real TRL, in an environment of its own (`tests/adapters/run.sh`); elsewhere nothing here is collected."""
+
+import importlib.util
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+if os.environ.get("PMDKIT_ADAPTERS") != "1" or find_spec("trl") is None:
+    collect_ignore_glob = ["test_*.py"]
+
+
+def pytest_collection_modifyitems(items):
+    """The libraries below warn about CPUs and about each other; what pmdkit warns of, a test names."""
+    for item in items:
+        if "adapters/trl" in str(item.path):
+            item.add_marker(pytest.mark.filterwarnings("ignore"))
+
+
+@pytest.fixture
+def trainer_of():
+    """`train_tiny.py` as a module, fresh for each test."""
+    spec = importlib.util.spec_from_file_location("train_tiny", Path(__file__).parent / "train_tiny.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
