@@ -64,6 +64,7 @@ def make_writer(
         ends[0],
         central=central,
         span=1 if central or inside else vllm.tensor_parallel,
+        joined=rollout.engine == "vllm" and team.size > 1,
         canary=canary(rollout, spec.model.dtype, tokenizer, encoder, problems) if compared else None,
     )
     return Writer(shared, ahead=rollout.lag > 0, aside=not inside, silence=rollout.silence, start=vllm.start)

@@ -12,7 +12,7 @@ from safetensors.torch import save
 from pmdkit.envs.math.leaks import leaks
 from pmdkit.envs.math_answers import Item, audit
 from pmdkit.envs.math_answers.journal import Journal
-from pmdkit.errors import Diverged
+from pmdkit.errors import Diverged, EnvironmentLacks
 from pmdkit.learner import Learner, Rollouts
 from pmdkit.llm.evaluate import Answered, Evaluation, append
 from pmdkit.llm.learner import CausalLearner
@@ -112,6 +112,7 @@ class Stages:
         answers = self.draw(None if marker is None else marker.with_suffix(".jsonl"))
         if step == 0:
             self.audit(answers[:AUDITED])
+            self.tell_routes()
         scores = self.scores(answers)
         if marker is not None:
             files.replace(marker, files.encode({"step": step, "scores": scores, "counts": counts(answers)}))
@@ -128,6 +129,29 @@ class Stages:
         self.display.note(f"what the verifier decided on the first {len(items)} answers (audit.json):")
         for row in rows:
             self.display.note(f"  {row['count']:4d} {row['outcome']:8s} by {row['path']}: {shown(row['examples'][0])}")
+
+    def tell_routes(self) -> None:
+        """Of a mixture of experts: how often the engine sends a token to other experts than the trainer."""
+        canary, engine = self.learner.engine.canary, self.learner.engine.engine
+        config = self.learner.model.config.get_text_config()
+        if canary is None or self.display is None or not getattr(config, "num_experts_per_tok", None):
+            return
+        from pmdkit.llm.engines.vllm.inside import InsideEngine
+        from pmdkit.llm.engines.vllm.routing import mismatch
+
+        if self.team.size > 1 or not isinstance(engine, InsideEngine):
+            self.display.note(
+                "how often the engine takes other experts than the trainer is measured in one process only"
+            )
+            return
+        try:
+            share = mismatch(engine, self.learner.model, canary.prompts, canary.responses)
+        except EnvironmentLacks as reason:
+            self.display.note(f"how often the engine takes other experts than the trainer is not measured: {reason}")
+            return
+        self.display.note(
+            f"the engine sends {share:.2%} of fixed tokens to other experts than the trainer, over all layers"
+        )
 
     def finished(self) -> list[tuple[int, float]]:
         """Step and pass rate of the evaluations on disk, oldest first."""

@@ -80,7 +80,7 @@ class VLLMTable(Strict):
     data_parallel: int = Field(default=1, ge=1)
     "vllm-server: copies of the model within one server."
     transfer: Literal["auto", "file", "ipc", "nccl"] = "auto"
-    "How weights reach the engine. auto: nccl to servers and ipc in process on accelerators, else file."
+    "How weights reach the engine. auto: on accelerators nccl to servers and ipc (handed over) in process, else file."
     folder: str | None = None
     "Of file transfers, seen by trainer and engine; by default /dev/shm, or the system's folder for temporary files."
     memory: float = Field(default=0.45, gt=0, lt=1)

@@ -44,6 +44,7 @@ class SharedEngine:
         end: token that fills up rows.
         central: only the main process has an engine.
         span: consecutive processes that are one engine together, its tensor-parallel ranks.
+        joined: engines of several processes begin and end together, so that one alone cannot be restarted.
         canary: compares engine and trainer after every publish.
     """
 
@@ -55,6 +56,7 @@ class SharedEngine:
         *,
         central: bool = False,
         span: int = 1,
+        joined: bool = False,
         canary: Canary | None = None,
     ) -> None:
         self.engine = engine
@@ -62,6 +64,7 @@ class SharedEngine:
         self.end = end
         self.central = central
         self.span = span
+        self.joined = joined
         self.canary = canary
         self.version = NOTHING
         self.failures = 0  # in a row
@@ -192,7 +195,7 @@ class SharedEngine:
         self.failures += 1
         self.restarts += lost is not None
         said = str(lost) if lost is not None else "the engine of another process was lost"
-        if self.failures >= TRIES or self.span > 1:
+        if self.failures >= TRIES or self.joined:
             raise ComponentDied(
                 f"{said}; lost {self.failures} times in a row: the last checkpoint is intact, mend the engine and go "
                 "on with --resume"

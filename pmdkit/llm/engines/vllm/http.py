@@ -1,0 +1,153 @@
+"""JSON over HTTP to one server: a deadline on every call, one sentence for every failure. Not what is asked.
+
+By the standard library: thousands of small rows in threads cost as little as with aiohttp and half of httpx (both were
+measured), and a trainer has no package for it that vLLM has as well.
+"""
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any
+from urllib.parse import urlsplit
+
+from pmdkit.errors import UsageError
+from pmdkit.llm.engines.protocol import EngineLost
+
+CONNECT = 10.0  # seconds: a machine that runs accepts a connection at once, even where the server is busy
+Json = dict[str, Any]
+
+
+class Server:
+    """Where a vLLM server answers, and under which name it serves the model.
+
+    Args:
+        url: such as http://127.0.0.1:8000.
+        model: name that it must serve; "" until it is known.
+    """
+
+    def __init__(self, url: str, model: str = "") -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
+            raise UsageError(f"vllm.urls holds {url}; expected the address of a server, such as http://127.0.0.1:8000")
+        self.url = url.rstrip("/")
+        self.host, self.port = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+        self.kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        self.model = model
+        key = os.environ.get("VLLM_API_KEY")
+        self.headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+        self.lines: set[Line] = set()
+        self.cutting = threading.Lock()
+
+    @contextmanager
+    def line(self, seconds: float) -> Iterator["Line"]:
+        """A connection for calls one after another, each reading at most so many seconds at a time."""
+        line = Line(self, seconds)
+        with self.cutting:
+            self.lines.add(line)
+        try:
+            yield line
+        finally:
+            with self.cutting:
+                self.lines.discard(line)
+            line.close()
+
+    def call(self, method: str, path: str, body: Json | None = None, *, seconds: float) -> Json:
+        """One call on a connection of its own, all of it within so many seconds.
+
+        Raises:
+            UsageError: the server refuses it (4xx), with the server's words.
+            EngineLost: no answer in time, a broken connection, a failure there (5xx), something else than JSON.
+        """
+        with self.line(seconds) as line:
+            timer = threading.Timer(seconds, line.cut)  # bytes that drip in one by one never time out
+            timer.daemon = True
+            timer.start()
+            try:
+                answer = line.call(method, path, body)
+            finally:
+                timer.cancel()
+        return answer
+
+    def text(self, path: str, *, seconds: float) -> str:
+        """What a path holds, as it is; "" where there is nothing."""
+        with self.line(seconds) as line:
+            status, data = line.exchange("GET", path, None)
+        return data.decode(errors="replace") if status == 200 else ""
+
+    def cut(self) -> None:
+        """Break off everything that is under way; whoever waits for it fails at once."""
+        with self.cutting:
+            for line in self.lines:
+                line.cut()
+
+
+class Line:
+    """One connection to a server."""
+
+    def __init__(self, server: Server, seconds: float) -> None:
+        self.server, self.seconds = server, seconds
+        self.connection = server.kind(server.host, server.port, timeout=min(seconds, CONNECT))
+        self.broken = False
+
+    def call(self, method: str, path: str, body: Json | None) -> Json:
+        """The JSON object that is answered."""
+        status, data = self.exchange(method, path, body)
+        if status >= 500:
+            raise EngineLost(f"the server at {self.server.url} fails at {path} ({status}): {words(data)}")
+        if status >= 400:
+            raise UsageError(f"the server at {self.server.url} refuses {path} ({status}): {words(data)}")
+        try:
+            answer = json.loads(data) if data else {}
+        except ValueError as problem:
+            raise EngineLost(f"the server at {self.server.url} answers {path} without JSON: {data[:80]!r}") from problem
+        if not isinstance(answer, dict):
+            raise EngineLost(f"the server at {self.server.url} answers {path} with {data[:80]!r}, not an object")
+        return answer
+
+    def exchange(self, method: str, path: str, body: Json | None) -> tuple[int, bytes]:
+        """Status and content of an answer."""
+        connection = self.connection
+        try:
+            if connection.sock is None:
+                connection.connect()
+                assert connection.sock is not None
+                if self.broken:  # in between
+                    raise ConnectionAbortedError("broken off")
+                connection.sock.settimeout(self.seconds)
+                connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.request(method, path, None if body is None else json.dumps(body), self.server.headers)
+            response = connection.getresponse()
+            return response.status, response.read()
+        except TimeoutError as problem:
+            reason = f"does not answer {path} for {self.seconds:g} s"
+            raise EngineLost(f"the server at {self.server.url} {reason}") from problem
+        except (OSError, HTTPException) as problem:
+            reason = str(problem) or type(problem).__name__
+            raise EngineLost(f"the server at {self.server.url} is lost at {path}: {reason}") from problem
+
+    def cut(self) -> None:
+        """Break it off, from whichever thread; the one that reads it notices, and closes it."""
+        self.broken = True
+        if (sock := self.connection.sock) is not None:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Let it go; in the thread that uses it, since its number goes to the next one that is opened."""
+        self.connection.close()
+
+
+def words(data: bytes, most: int = 300) -> str:
+    """What a server says about a failure, without the frame around it."""
+    text = data.decode(errors="replace").strip()
+    try:
+        answer = json.loads(text)
+        error = answer.get("error", answer)
+        text = str(error.get("message", error) if isinstance(error, dict) else error)
+    except (ValueError, AttributeError):
+        pass
+    return " ".join(text.split())[:most] or "without a word"
