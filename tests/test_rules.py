@@ -25,6 +25,8 @@ def test_one_word_per_thing():
     """Synonyms that the glossary forbids do not appear as names."""
     forbidden = re.compile(r"\b(log_probs|loss_mask|olp|adv)\b")
     for path in SOURCES:
+        if "adapters" in path.parts:
+            continue  # a host's own keys
         for number, line in enumerate(path.read_text().splitlines(), 1):
             assert not forbidden.search(line), f"{path}:{number}: {line}"
 

@@ -44,7 +44,7 @@ def keys(spec: Spec, prediction: Prediction) -> Keys:
         f"{ACTOR}.use_kl_loss": False,
         f"{ACTOR}.optim.lr": spec.schedule.lr,
         f"{ACTOR}.optim.weight_decay": spec.update.weight_decay,
-        f"{ACTOR}.grad_clip": spec.update.clip,
+        f"{ACTOR}.optim.clip_grad": spec.update.clip,
         "algorithm.use_kl_in_reward": False,
         "trainer.nnodes": nodes,
         "trainer.n_gpus_per_node": per_node,

@@ -1,0 +1,88 @@
+"""`python -m pmdkit.adapters.verl.check OVERRIDES`: verl's configuration with these overrides, checked; starts nothing.
+
+It is what verl's own start does before Ray, without Ray and without a GPU, and it says what the batch words mean.
+"""
+
+import sys
+
+from hydra import compose, initialize_config_module
+from hydra.errors import InstantiationException
+from omegaconf import DictConfig
+from verl.trainer.ppo.utils import need_critic, need_reference_policy
+from verl.utils.config import omega_conf_to_dataclass, validate_config
+
+from pmdkit.adapters.verl.config import PMDPolicyLossConfig
+from pmdkit.errors import PmdkitError, UsageError
+
+SEARCH = "hydra.searchpath=[pkg://pmdkit.adapters.verl.conf]"
+
+
+def composed(overrides: list[str]) -> DictConfig:
+    """verl's main_ppo configuration with these overrides; the group `pmd` is found without a search path."""
+    found = [word for word in overrides if word.startswith("hydra.searchpath")]
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        return compose("ppo_trainer", overrides=[*([] if found else [SEARCH]), *overrides])
+
+
+def checked(config: DictConfig) -> PMDPolicyLossConfig:
+    """The policy loss of this configuration, which verl's own checks have seen too.
+
+    Raises:
+        UsageError: what is refused, or the run has another loss.
+    """
+    try:
+        loss = omega_conf_to_dataclass(config.actor_rollout_ref.actor).policy_loss
+    except InstantiationException as error:  # hydra wraps the sentence; it is the cause that was meant to be read
+        if isinstance(error.__cause__, PmdkitError):
+            raise error.__cause__ from None
+        if isinstance(error.__cause__, ValueError):
+            raise UsageError(str(error.__cause__)) from None
+        raise
+    if not isinstance(loss, PMDPolicyLossConfig):
+        raise UsageError("the run has no loss of pmdkit; add +pmd=mean and policy_loss.pmd_tau to the overrides")
+    validate_config(config, need_reference_policy(config), need_critic(config))
+    return loss
+
+
+def batch_words(config: DictConfig) -> list[str]:
+    """What verl's batch sizes are, in pmdkit's words."""
+    actor, group = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout.n
+    prompts, mini = config.data.train_batch_size, actor.ppo_mini_batch_size
+    gpus = config.trainer.nnodes * config.trainer.n_gpus_per_node
+    across = 1
+    if actor.strategy == "megatron":
+        parts = actor.megatron
+        across = parts.tensor_model_parallel_size * parts.pipeline_model_parallel_size * parts.context_parallel_size
+    ranks = gpus // across
+    if prompts % mini:
+        raise UsageError(
+            f"data.train_batch_size is {prompts} and actor.ppo_mini_batch_size {mini}; expected a multiple: verl fills "
+            "the last mini-batch with empty rows that count in the mean"
+        )
+    if mini * group % ranks:
+        raise UsageError(
+            f"ppo_mini_batch_size x rollout.n = {mini} x {group} responses for {ranks} data-parallel ranks; expected a "
+            "multiple"
+        )
+    return [
+        f"a rollout batch is {prompts} prompts x {group} responses = {prompts * group}",
+        f"it is used in {prompts // mini * actor.ppo_epochs} ministeps of {mini} x {group} = {mini * group} responses",
+        f"{gpus} GPUs are {ranks} data-parallel ranks, {mini * group // ranks} responses of a ministep on each",
+    ]
+
+
+def main(overrides: list[str]) -> int:
+    """Print what was checked; 0, or the exit code of the refusal."""
+    try:
+        config = composed(overrides)
+        loss = checked(config)
+        lines = [f"objective {loss.objective()}", *batch_words(config), "the recorded losses and gradients agree"]
+    except PmdkitError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    print("\n".join(lines))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

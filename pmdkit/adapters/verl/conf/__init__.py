@@ -1,0 +1,1 @@
+"""Hydra's search path `pkg://pmdkit.adapters.verl.conf`: the group `pmd`."""

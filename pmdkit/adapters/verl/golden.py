@@ -1,0 +1,150 @@
+"""The golden path through verl: registry, `ppo_loss`, `agg_loss`, micro-batches and data-parallel ranks, on one CPU.
+
+A case goes through whole, in three unequal micro-batches, and both again on two ranks; the worst counts.
+"""
+
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+from verl.trainer.ppo.core_algos import get_adv_estimator_fn
+from verl.utils import tensordict_utils as tu
+from verl.workers.config import FSDPActorConfig
+from verl.workers.utils.losses import ppo_loss
+
+from pmdkit.adapters.verl.config import PMDPolicyLossConfig
+from pmdkit.adapters.verl.refusals import ADAPTIVE_TRAINER, OBJECTIVE_OF
+from pmdkit.testing.golden.case import Case, Result, groups_of, mask_of, objective_of, result, rows_of
+
+SPLITS = [(1, 1), (1, 3), (2, 1), (2, 3)]  # ranks, micro-batches of each
+
+
+def path(case: Case) -> Result | None:
+    """Losses of the ministeps and the gradient [N][T_n], or None for a case that verl has no words for.
+
+    verl has no responses without a verdict, and knows the tokens of a mini-batch but not those of a rollout batch.
+    """
+    if any(reward is None for row in case["reward"] for reward in row) or case["norm"] == "tokens":
+        return None
+    from pmdkit.testing.golden import off
+
+    return max((through(case, *split) for split in SPLITS), key=lambda found: off(found[0], found[1], case))
+
+
+def through(case: Case, ranks: int, micro_batches: int) -> Result:
+    """The case on so many ranks, each in so many micro-batches: gradients summed in a rank, averaged over ranks."""
+    logp = rows_of(case, "logp").requires_grad_()
+    config = actor_config(case)
+    fields = batch_of(case)
+    losses = []
+    for rows in torch.arange(len(logp)).tensor_split(case["ministeps"]):
+        shares = []
+        for rank_rows in rows.tensor_split(ranks):
+            for part in unequal(rank_rows, micro_batches):
+                loss, _ = micro_batch(config, case, logp, fields, part, ranks, len(rows))
+                (loss / ranks).backward()
+                shares.append(loss.detach() / ranks)
+        losses.append(torch.stack(shares).sum())
+    assert logp.grad is not None
+    return result(losses, logp.grad, case)
+
+
+def micro_batch(
+    config: FSDPActorConfig, case: Case, logp: Tensor, fields: dict[str, Tensor], part: Tensor, ranks: int, rows: int
+) -> tuple[Tensor, dict[str, Any]]:
+    """verl's own loss function on some rows, laid out as in its engines: nested, after a prompt of one token."""
+    lengths = [len(case["logp"][row]) for row in part.tolist()]
+
+    def nested(values: Tensor) -> Tensor:
+        return torch.nested.as_nested_tensor(
+            [values[row, :n] for row, n in zip(part.tolist(), lengths, strict=True)], layout=torch.jagged
+        )
+
+    tensors = {name: nested(values) for name, values in fields.items()}
+    tensors["responses"] = nested(torch.zeros(logp.shape, dtype=torch.int64))
+    tensors["prompts"] = nested(torch.zeros(len(logp), 1, dtype=torch.int64))
+    data = TensorDict(tensors, batch_size=len(part))
+    tokens = int(fields["response_mask"].sum())
+    tu.assign_non_tensor(data, dp_size=ranks, batch_num_tokens=tokens, global_batch_size=rows)
+    # the engine's output stands one token early: the last of a sequence predicts nothing
+    last = logp.new_zeros(1)
+    full = torch.cat([torch.cat([logp[row, :n], last]) for row, n in zip(part.tolist(), lengths, strict=True)])
+    if "pmd_tau" in fields:
+        from pmdkit.adapters.verl.loss import loss_with_tau
+
+        return loss_with_tau(config, {"log_probs": full}, data)
+    return ppo_loss(config, {"log_probs": full}, data)
+
+
+def batch_of(case: Case) -> dict[str, Tensor]:
+    """What reaches verl's losses, [N, T]: mask, old log-probabilities, advantages and, where tau varies, tau."""
+    from pmdkit.adapters.verl import advantage
+
+    mask, groups = mask_of(case), groups_of(case)
+    prompts, size = groups.reward.shape
+    rewards = torch.zeros(mask.shape, dtype=torch.float64)
+    rewards[:, 0] = groups.reward.flatten()
+    uid = [f"prompt-{p}" for p in range(prompts) for _ in range(size)]
+    fields = {"response_mask": mask.long(), "old_log_probs": rows_of(case, "logp_old")}
+    if varies(case):
+        objective = objective_of(case)  # the configuration has no words for a rule that knows the recorded tau
+        fields["advantages"] = advantage.advantages(objective, rewards, mask, uid, size)
+        fields["pmd_tau"] = advantage.row_tau(objective, rewards, mask, uid, size)[:, None].expand(mask.shape)
+    else:
+        from omegaconf import OmegaConf
+
+        names = {of: name for name, of in OBJECTIVE_OF.items()}
+        estimator = get_adv_estimator_fn(names.get(case["objective"], "pmdkit"))
+        algorithm = OmegaConf.create({"pmd": {**words(case), "group": size}})
+        fields["advantages"], _ = estimator(
+            token_level_rewards=rewards, response_mask=mask, index=uid, config=algorithm
+        )
+    return fields
+
+
+def varies(case: Case) -> bool:
+    """Whether prompts differ in tau."""
+    return len(set(case["tau"] or [0.0])) > 1
+
+
+def words(case: Case) -> dict[str, Any]:
+    """The objective in the words of the configuration."""
+    tau: Any = case["tau"][0] if case["tau"] else None
+    if varies(case):
+        tau = {"rule": "pass-rate"}  # stands for the recorded one: the loss reads the batch's tau alone
+    return {"objective": case["objective"], "tau": tau, "options": {"norm": case["norm"], **case["options"]}}
+
+
+def actor_config(case: Case) -> FSDPActorConfig:
+    """verl's ActorConfig for the case; the aggregation mode is one that the loss must not use."""
+    own = words(case)
+    named = case["objective"] in OBJECTIVE_OF.values()
+    run = {
+        "adv_estimator": "pmdkit",
+        "estimator": own,
+        "use_kl_loss": False,
+        "entropy_coeff": 0,
+        "distillation": False,
+        "rollout_correction": None,
+        "use_v1": True,
+        "trainer_mode": ADAPTIVE_TRAINER,
+    }
+    loss = PMDPolicyLossConfig(
+        loss_mode="pmd" if named else "pmdkit",
+        pmd_objective=own["objective"],
+        pmd_tau=own["tau"],
+        pmd_options=own["options"],
+        pmd_width=case["width"],
+        pmd_run=run,
+    )
+    return FSDPActorConfig(
+        strategy="fsdp", rollout_n=len(case["reward"][0]), ppo_micro_batch_size_per_gpu=1, policy_loss=loss
+    )
+
+
+def unequal(rows: Tensor, count: int) -> list[Tensor]:
+    """`count` runs of rows, the first the longest; fewer where there are not enough rows."""
+    if count == 1 or len(rows) < count:
+        return [rows]
+    return [rows[: len(rows) - count + 1], *rows[len(rows) - count + 1 :].split(1)]

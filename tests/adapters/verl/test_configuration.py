@@ -1,0 +1,137 @@
+"""verl's real configuration tree with pmdkit's keys: what composes, what is refused before verl starts, the recipes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+from verl.utils.config import validate_config
+from verl_rows import BASE, LOSS, actor, config
+
+from pmdkit.adapters.verl.check import checked, main
+from pmdkit.errors import UsageError
+from pmdkit.objectives import PassRate, PMDMean, PMDPart
+
+ROOT = Path(__file__).parents[3]
+RECIPES = sorted((ROOT / "llm" / "verl").glob("*.sh"))
+MEAN = ["+pmd=mean", f"{LOSS}pmd_tau=0.05"]
+CORRECTION = "algorithm.rollout_correction."
+
+
+def test_words_become_the_objective():
+    assert actor(*MEAN).policy_loss.objective() == PMDMean(tau=0.05)
+    part = actor("+pmd=part", f"{LOSS}pmd_tau=0.5", f"+{LOSS}pmd_options.target_cap=18.42").policy_loss
+    assert part.objective() == PMDPart(tau=0.5, target_cap=18.42)
+    rule = actor("+pmd=mean_adaptive", f"+{LOSS}pmd_tau.scale=0.5").policy_loss
+    assert rule.objective() == PMDMean(tau=PassRate(scale=0.5, rewards=(-1, 1)))
+
+
+def test_there_is_one_tau():
+    composed = config(*MEAN)
+    assert composed.algorithm.pmd.tau == 0.05
+    OmegaConf.update(composed, f"{LOSS}pmd_tau", 0.2)
+    assert composed.algorithm.pmd.tau == 0.2
+    OmegaConf.resolve(composed)  # as verl's task runner does
+    assert checked(composed).objective() == PMDMean(tau=0.2)
+
+
+def test_verl_s_own_start_makes_the_check():
+    """`main_ppo` calls validate_config before it starts Ray."""
+    validate_config(config(*MEAN), use_reference_policy=False, use_critic=False)
+    with pytest.raises(Exception, match=r"use_kl_loss is True; expected False"):
+        validate_config(
+            config(*MEAN, "actor_rollout_ref.actor.use_kl_loss=true"), use_reference_policy=False, use_critic=False
+        )
+
+
+REFUSED = {
+    "no tau": (["+pmd=mean"], "pmd-mean got no tau; set .*pmd_tau"),
+    "negative tau": (["+pmd=mean", f"{LOSS}pmd_tau=-1"], "tau is -1; expected a finite number > 0"),
+    "two taus": ([*MEAN, "algorithm.pmd.tau=0.1"], r"algorithm.pmd.tau is 0.1 and policy_loss.pmd_tau is 0.05"),
+    "other options": (
+        [*MEAN, "+algorithm.pmd.options={scale:paper}"],
+        r"algorithm.pmd.options is .* expected one value",
+    ),
+    "verl's estimator": ([*MEAN, "algorithm.adv_estimator=grpo"], "adv_estimator is grpo .* expected pmd_mean"),
+    "the other estimator": (
+        [*MEAN, "algorithm.adv_estimator=pmd_part"],
+        "adv_estimator is pmd_part .* expected pmd_mean",
+    ),
+    "the other loss": ([*MEAN, f"{LOSS}loss_mode=gspo"], "loss_mode is gspo; expected pmd or pmdkit"),
+    "not PMD": ([*MEAN, f"{LOSS}pmd_objective=rloo"], "pmd_objective rloo; expected pmd-mean or pmd-part"),
+    "KL loss": ([*MEAN, "actor_rollout_ref.actor.use_kl_loss=true"], "use_kl_loss is True; expected False"),
+    "entropy": ([*MEAN, "actor_rollout_ref.actor.entropy_coeff=0.01"], "entropy_coeff is 0.01; expected 0"),
+    "distillation": ([*MEAN, "distillation.enabled=true"], "distillation.enabled is true"),
+    "older trainer": ([*MEAN, "trainer.use_v1=false"], "use_v1 is false; expected true"),
+    "token weights": ([*MEAN, f"{CORRECTION}rollout_is=token"], "rollout_is is token; expected sequence or null"),
+    "token rejection": (
+        [*MEAN, f"'{CORRECTION}rollout_rs=\"seq_sum_k1,token_k1\"'".strip("'")],
+        "rollout_rs is seq_sum_k1,token_k1; expected seq_",
+    ),
+    "rule without the trainer": (
+        ["+pmd=mean_adaptive", "trainer.v1.trainer_mode=sync"],
+        "trainer_mode is sync; expected pmd_sync",
+    ),
+    "whole groups": (["+pmd=any", f"{LOSS}pmd_objective=rebel", f"{LOSS}pmd_tau=1"], "rebel compares the responses"),
+    "norm of all tokens": (["+pmd=any", f"{LOSS}pmd_objective=dapo"], "dapo has norm 'tokens'"),
+    "misspelt option": ([*MEAN, f"+{LOSS}pmd_options.scael=paper"], "scael.*scale"),
+    "misspelt objective": (["+pmd=any", f"{LOSS}pmd_objective=pmd-maen"], "pmd-maen.*pmd-mean"),
+    "no context": ([*MEAN, f"~{LOSS}pmd_run.use_v1"], r"pmd_run lacks use_v1; start from \+pmd=mean"),
+    "no loss of pmdkit": ([], r"no loss of pmdkit; add \+pmd=mean"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_before_anything_starts(name):
+    overrides, sentence = REFUSED[name]
+    with pytest.raises(UsageError, match=sentence):
+        checked(config(*overrides))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [
+            f"{CORRECTION}rollout_is=sequence",
+            f"{CORRECTION}rollout_rs=seq_mean_k3",
+            f"{CORRECTION}rollout_rs_threshold=0.1",
+        ],
+        [f"{CORRECTION}bypass_mode=true"],
+        ["actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean"],
+        ["model_engine=megatron"],
+        ["actor_rollout_ref.actor.strategy=fsdp2", "actor_rollout_ref.actor.ppo_epochs=2"],
+    ],
+)
+def test_allowed(overrides):
+    checked(config(*MEAN, *overrides))
+
+
+def test_batch_words(capsys):
+    words = ["data.train_batch_size=64", "actor_rollout_ref.actor.ppo_mini_batch_size=16", "trainer.nnodes=2"]
+    assert main([*BASE, *MEAN, *words]) == 0
+    out = capsys.readouterr().out
+    assert "a rollout batch is 64 prompts x 4 responses = 256" in out
+    assert "used in 4 ministeps of 16 x 4 = 64 responses" in out
+    assert "16 GPUs are 16 data-parallel ranks, 4 responses of a ministep on each" in out
+    assert main([*BASE, *MEAN, *words, "data.train_batch_size=65"]) == 2
+    assert "train_batch_size is 65" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_every_key_of_a_recipe_exists_in_verl(recipe, tmp_path):
+    """hydra stops at a key that verl's tree does not have; verl's own checks then make its dataclasses."""
+    subprocess.run(["bash", "-n", recipe], check=True, timeout=20)
+    environment = {**os.environ, "CHECK_ONLY": "1", "PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        ["bash", recipe], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=180, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "512 prompts x 16 responses = 8192" in done.stdout
+    assert "16 ministeps of 32 x 16 = 512 responses" in done.stdout
+    assert "the recorded losses and gradients agree" in done.stdout
+
+
+def test_both_runs_of_the_paper_are_there():
+    assert [path.stem for path in RECIPES] == ["qwen2.5-7b", "qwen3-30b-a3b"]

@@ -1,0 +1,239 @@
+"""The registered loss against pmdkit's total: splits, padding, ranks, scaling, importance weights."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from tensordict import TensorDict
+from verl.trainer.ppo.core_algos import get_policy_loss_fn
+from verl.utils import tensordict_utils as tu
+from verl.workers.engine.utils import prepare_micro_batches
+from verl.workers.utils.losses import ppo_loss
+from verl_rows import LOSS, actor, rows
+
+from pmdkit.adapters.verl.loss import loss_with_tau
+from pmdkit.errors import UsageError
+from pmdkit.objectives import Groups, PassRate, PMDMean, PMDPart, credit, load_objective, total
+
+OBJECTIVES = {
+    "pmd-mean": (PMDMean(tau=0.05), ["+pmd=mean", f"{LOSS}pmd_tau=0.05"]),
+    "pmd-mean-sum": (
+        PMDMean(tau=0.2, norm="none", baseline="mean", scale="paper"),
+        ["+pmd=mean", f"{LOSS}pmd_tau=0.2", f"+{LOSS}pmd_options={{norm:none,baseline:mean,scale:paper}}"],
+    ),
+    "pmd-part-budget": (
+        PMDPart(tau=0.5, norm="max", target_cap=18.42),
+        [
+            "+pmd=part",
+            f"{LOSS}pmd_tau=0.5",
+            f"+{LOSS}pmd_options={{norm:max,target_cap:18.42}}",
+            "data.max_response_length=20",
+        ],
+    ),
+    "chi2-po": (
+        load_objective("chi2-po", tau=0.3, kl_share=0.7),
+        ["+pmd=any", f"{LOSS}pmd_objective=chi2-po", f"{LOSS}pmd_tau=0.3", f"+{LOSS}pmd_options={{kl_share:0.7}}"],
+    ),
+    "grpo": (load_objective("grpo"), ["+pmd=any", f"{LOSS}pmd_objective=grpo"]),
+}
+
+
+def whole(objective, old, new, mask, reward, width=None, correction=None):
+    """Loss and gradient by pmdkit alone."""
+    logp = new.clone().requires_grad_()
+    batch = credit(objective, Groups(reward, torch.full_like(reward, 1 / reward.shape[1])), old, mask, width=width)
+    loss = total(objective, replace(batch, logp=logp, correction=correction))
+    (gradient,) = torch.autograd.grad(loss, logp)
+    return loss, gradient, batch
+
+
+def by_verl(config, old, new, mask, advantage, parts, ranks=1, weights=None):
+    """Loss and gradient by the registered function, over micro-batches of these row numbers."""
+    logp = new.clone().requires_grad_()
+    config.global_batch_info.update(dp_size=ranks, batch_num_tokens=int(mask.sum()), global_batch_size=len(mask))
+    function = get_policy_loss_fn(config.policy_loss.loss_mode)
+    loss = torch.zeros((), dtype=torch.float64)
+    for part in parts:
+        share, _ = function(
+            old_log_prob=old[part],
+            log_prob=logp[part],
+            advantages=(advantage[:, None] * mask)[part],
+            response_mask=mask[part].long(),
+            loss_agg_mode=config.loss_agg_mode,
+            config=config,
+            rollout_is_weights=None if weights is None else weights[part],
+        )
+        loss = loss + share / ranks  # ranks average
+    (gradient,) = torch.autograd.grad(loss, logp)
+    return loss, gradient
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.parametrize("cuts", [[12], [1, 11], [7, 2, 3], [1] * 12])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_every_split_adds_up_to_the_total(name, cuts, ranks):
+    objective, overrides = OBJECTIVES[name]
+    old, new, mask, reward = rows()
+    loss, gradient, batch = whole(objective, old, new, mask, reward, width=20)
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(len(cuts)))
+    found = by_verl(actor(*overrides), old, new, mask, batch.advantage, order.split(cuts), ranks)
+    torch.testing.assert_close(found[0], loss, atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(found[1], gradient, atol=1e-13, rtol=1e-12)
+
+
+@pytest.mark.parametrize("mode", ["token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"])
+def test_the_user_s_aggregation_mode_has_no_say(mode):
+    objective, overrides = OBJECTIVES["pmd-mean"]
+    old, new, mask, reward = rows()
+    loss, _, batch = whole(objective, old, new, mask, reward)
+    config = actor(
+        *overrides, f"actor_rollout_ref.actor.loss_agg_mode={mode}", "actor_rollout_ref.actor.loss_scale_factor=7"
+    )
+    torch.testing.assert_close(
+        by_verl(config, old, new, mask, batch.advantage, [slice(None)])[0], loss, atol=1e-12, rtol=0
+    )
+
+
+def test_padding_is_never_read():
+    objective, overrides = OBJECTIVES["pmd-mean"]
+    old, new, mask, reward = rows()
+    loss, gradient, batch = whole(objective, old, new, mask, reward)
+    junk = torch.full((12, 5), torch.nan, dtype=torch.float64)
+    wide = [torch.cat([values.masked_fill(~mask, torch.inf), junk], 1) for values in (old, new)]
+    longer = torch.cat([mask, torch.zeros(12, 5, dtype=torch.bool)], 1)
+    found = by_verl(actor(*overrides), *wide, longer, batch.advantage, [slice(None)])
+    torch.testing.assert_close(found[0], loss, atol=1e-12, rtol=0)
+    torch.testing.assert_close(found[1][:, :7], gradient, atol=1e-13, rtol=0)
+    assert (found[1][:, 7:] == 0).all()
+
+
+def test_rows_that_verl_adds_count_in_the_mean_alone():
+    """verl fills a batch with rows without tokens: loss 0, but part of `global_batch_size`."""
+    objective, overrides = OBJECTIVES["pmd-mean"]
+    old, new, mask, reward = rows()
+    loss, _, batch = whole(objective, old, new, mask, reward)
+    more = [torch.cat([values, values[:4]]) for values in (old, new)]
+    longer = torch.cat([mask, torch.zeros(4, 7, dtype=torch.bool)])
+    advantage = torch.cat([batch.advantage, torch.zeros(4)])
+    found, _ = by_verl(actor(*overrides), *more, longer, advantage, [slice(None)])
+    torch.testing.assert_close(found, loss * 12 / 16, atol=1e-12, rtol=0)
+
+
+def test_a_weight_per_response_is_pmdkit_s_correction():
+    objective, overrides = OBJECTIVES["pmd-mean"]
+    old, new, mask, reward = rows()
+    weights = torch.linspace(0.0, 2.0, 12, dtype=torch.float64)
+    loss, gradient, batch = whole(objective, old, new, mask, reward, correction=weights)
+    spread = torch.where(mask, weights[:, None], 0.0)
+    found = by_verl(actor(*overrides), old, new, mask, batch.advantage, [slice(0, 5), slice(5, 12)], weights=spread)
+    torch.testing.assert_close(found[0], loss, atol=1e-12, rtol=0)
+    torch.testing.assert_close(found[1], gradient, atol=1e-13, rtol=0)
+
+
+def test_weights_and_advantages_by_token_are_refused():
+    _, overrides = OBJECTIVES["pmd-mean"]
+    old, new, mask, _ = rows()
+    by_token = torch.rand(12, 7)
+    with pytest.raises(UsageError, match="rollout_is_weights differs between the tokens"):
+        by_verl(actor(*overrides), old, new, mask, torch.ones(12), [slice(None)], weights=by_token)
+    config = actor(*overrides)
+    with pytest.raises(UsageError, match="advantages differs between the tokens"):
+        get_policy_loss_fn("pmd")(old, new, by_token, mask, config=config)
+
+
+def test_another_configuration_class_is_refused():
+    from verl.workers.config import FSDPActorConfig
+
+    old, new, mask, _ = rows()
+    plain = FSDPActorConfig(rollout_n=4, ppo_micro_batch_size_per_gpu=1)
+    with pytest.raises(UsageError, match=r"PolicyLossConfig; expected PMDPolicyLossConfig.*\+pmd=mean"):
+        get_policy_loss_fn("pmd")(old, new, torch.zeros(12, 7), mask, config=plain)
+
+
+def test_a_rule_is_refused_by_the_loss_that_cannot_see_it():
+    old, new, mask, _ = rows()
+    config = actor("+pmd=mean_adaptive")
+    with pytest.raises(UsageError, match="trainer_mode=pmd_sync"):
+        get_policy_loss_fn("pmd")(old, new, torch.zeros(12, 7), mask, config=config)
+
+
+def test_float32_in_float32_out_with_sums_in_float64():
+    objective, overrides = OBJECTIVES["pmd-mean"]
+    old, new, mask, reward = (x.float() if x.is_floating_point() else x for x in rows(width=4096))
+    loss, gradient, batch = whole(objective, old, new, mask, reward)
+    found = by_verl(actor(*overrides), old, new, mask, batch.advantage, [slice(0, 3), slice(3, 12)])
+    torch.testing.assert_close(found[0], loss, rtol=1e-6, atol=0)
+    torch.testing.assert_close(found[1], gradient, rtol=1e-6, atol=0)
+
+
+def test_metrics_are_of_this_micro_batch():
+    _, overrides = OBJECTIVES["pmd-mean"]
+    old, new, mask, _ = rows()
+    _, metrics = get_policy_loss_fn("pmd")(old, new, torch.zeros(12, 7), mask, config=actor(*overrides))
+    ratio = torch.where(mask, new - old, 0.0).sum(1)
+    assert metrics["actor/log_ratio"] == pytest.approx(ratio.mean().item())
+    assert metrics["actor/log_ratio_rms"] == pytest.approx((ratio**2).mean().sqrt().item())
+    assert metrics["actor/ppo_kl"] == pytest.approx(-(ratio.sum() / mask.sum()).item())
+
+
+def in_verl_s_layout(old, mask, advantage, **more):
+    """A TensorDict as the engines hold it: nested rows after a prompt of two tokens."""
+    lengths = mask.sum(1).tolist()
+
+    def nested(values):
+        return torch.nested.as_nested_tensor(
+            [row[:n] for row, n in zip(values, lengths, strict=True)], layout=torch.jagged
+        )
+
+    def sequences(extra):
+        return torch.nested.as_nested_tensor(
+            [torch.zeros(n + extra, dtype=torch.int64) for n in lengths], layout=torch.jagged
+        )
+
+    fields = {name: nested(values) for name, values in more.items()}
+    data = TensorDict(
+        {
+            "response_mask": nested(mask.long()),
+            "old_log_probs": nested(old),
+            "advantages": nested(torch.where(mask, advantage[:, None], 0.0)),
+            "responses": sequences(0),
+            "input_ids": sequences(2),
+            "prompts": torch.nested.as_nested_tensor(
+                [torch.zeros(2, dtype=torch.int64) for _ in lengths], layout=torch.jagged
+            ),
+            "row": torch.arange(len(mask)),
+            **fields,
+        },
+        batch_size=len(mask),
+    )
+    tu.assign_non_tensor(data, dp_size=1, batch_num_tokens=int(mask.sum()), global_batch_size=len(mask))
+    return data
+
+
+@pytest.mark.parametrize("name", ["pmd-mean", "adaptive"])
+@pytest.mark.parametrize("megatron", [False, True])
+def test_verl_s_own_micro_batches_by_token_budget(name, megatron):
+    """`prepare_micro_batches`, then the engine's loss function; Megatron multiplies and divides by their number."""
+    if name == "adaptive":
+        objective, overrides, function = PMDMean(tau=PassRate(rewards=(-1, 1))), ["+pmd=mean_adaptive"], loss_with_tau
+    else:
+        (objective, overrides), function = OBJECTIVES[name], ppo_loss
+    old, new, mask, reward = rows()
+    loss, gradient, batch = whole(objective, old, new, mask, reward)
+    more = {"pmd_tau": batch.tau[:, None].expand(mask.shape)} if name == "adaptive" else {}
+    data = in_verl_s_layout(old, mask, batch.advantage, **more)
+    tu.assign_non_tensor(data, use_dynamic_bsz=True, max_token_len_per_gpu=20)
+    config = actor(*overrides, *(["model_engine=megatron"] if megatron else []))
+    logp = new.clone().requires_grad_()
+    parts, _ = prepare_micro_batches(data)
+    assert len(parts) > 2
+    found = 0.0
+    for part in parts:
+        numbers = part["row"].tolist()
+        sequences = [torch.nn.functional.pad(logp[row, : mask[row].sum()], (1, 1)) for row in numbers]
+        share, metrics = function(config=config, model_output={"log_probs": torch.cat(sequences)}, data=part)
+        assert metrics["actor/pg_loss"].aggregate() == pytest.approx(share.item())
+        scaled = share * len(parts) if megatron else share
+        found = found + (scaled / len(parts) if megatron else scaled)
+    torch.testing.assert_close(found, loss, atol=1e-12, rtol=0)
+    torch.testing.assert_close(torch.autograd.grad(found, logp)[0], gradient, atol=1e-13, rtol=0)
