@@ -11,6 +11,7 @@ TIERS = {
     "course": ("jupyterlab", "ipykernel", "jupytext"),
     "docs": ("mkdocs", "mkdocs-material", "mkdocstrings"),
 }
+HOSTS = {"trl": "1.16", "verl": "0.9.1"}
 REMEDY = {
     "bandit": "pip install -c constraints.txt -e .",
     "llm": "pip install -c constraints.txt -e '.[llm]'",
@@ -109,12 +110,43 @@ def examine() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "rooms": rooms,
+        "others": others(),
         "exact": {
             "what": "needle, one exact PMD-mean step at tau 0.05: 0.01 to 0.37942",
             "got": float(step.probs[0]),
             "holds": bool(abs(step.probs[0] - 0.37942) < 1e-5),
         },
     }
+
+
+def others() -> dict[str, dict[str, Any]]:
+    """What is not part of pmdkit and works with it: which version is here, and whether it is one that works."""
+    from importlib import metadata
+
+    from pmdkit.errors import EnvironmentLacks
+    from pmdkit.llm.engines.vllm.versions import installed_version, interface
+
+    found: dict[str, dict[str, Any]] = {}
+    installed = installed_version()
+    try:
+        interface(installed)
+        found["vllm"] = {
+            "version": installed,
+            "works": True,
+            "told": f"vLLM {installed}: rollout.engine = vllm, vllm-server",
+        }
+    except EnvironmentLacks as lacks:
+        found["vllm"] = {"version": installed, "works": False, "told": str(lacks)}
+    for host, wanted in HOSTS.items():
+        try:
+            version = metadata.version(host)
+        except metadata.PackageNotFoundError:
+            found[host] = {"version": None, "works": False, "told": f"pmdkit.adapters.{host} wants {host} {wanted}"}
+            continue
+        works = version == wanted or version.startswith(wanted + ".")
+        told = f"{host} {version}" if works else f"{host} {version}; pmdkit.adapters.{host} wants {wanted}"
+        found[host] = {"version": version, "works": works, "told": told}
+    return found
 
 
 def show(found: dict[str, Any]) -> None:
@@ -137,6 +169,15 @@ def show(found: dict[str, Any]) -> None:
             else ", ".join(f"{n} {v}" for n, v in versions.items())
         )
         table.add_row(room, "[yellow]missing[/yellow]" if missing else "[green]ready[/green]", told)
+    for name, other in found["others"].items():
+        state = (
+            "[green]ready[/green]"
+            if other["works"]
+            else "not here"
+            if other["version"] is None
+            else "[yellow]other[/yellow]"
+        )
+        table.add_row(name, state, other["told"])
     exact = found["exact"]
     table.add_row(
         "exact solver",

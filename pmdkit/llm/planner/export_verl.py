@@ -68,8 +68,8 @@ def keys(spec: Spec, prediction: Prediction) -> Keys:
             "responses of a ministep on each",
         ],
         missing=[
-            f"the objective {spec.objective['name']}: verl has no PMD loss under a key of its own; "
-            "pmdkit.adapters.verl brings one",
+            f"the objective {spec.objective['name']}: +pmd=mean, part or any of pmdkit.adapters.verl, and "
+            "actor.policy_loss.pmd_tau (llm/verl/ has whole launch lines)",
             *(["servers apart and a lag: main_ppo generates and trains in turns on all accelerators"] if apart else []),
         ],
     )

@@ -78,6 +78,16 @@ def test_a_stopped_server_can_be_closed(process):
     assert serve_guard.members(process.guard.pid) == {}
 
 
+def test_a_guard_outlives_the_signals_that_a_scheduler_sends_to_all(process):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        process.guard.send_signal(number)
+    time.sleep(0.3)
+    assert not process.ended
+    os.kill(server_of(process), signal.SIGTERM)  # as the scheduler does, too
+    assert until(lambda: process.ended)
+    assert serve_guard.members(process.guard.pid) == {}
+
+
 def test_a_killed_guard_leaves_nothing_behind_once_it_is_noticed(process):
     process.guard.kill()
     assert until(lambda: process.ended)
