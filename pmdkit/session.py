@@ -18,6 +18,8 @@ from pmdkit.objectives.vocabulary import Batch
 from pmdkit.observe import checkpoint, files, metrics
 from pmdkit.observe.folder import RunFolder
 from pmdkit.observe.trackers import make_trackers
+from pmdkit.recording.recorder import Recorder, Remarks
+from pmdkit.recording.witness import Heard, Witness
 from pmdkit.spec import Spec
 from pmdkit.team import ALONE, Team
 
@@ -62,6 +64,7 @@ class Setup:
         workplace: entered with the run's folder and display for the whole run; what it opens is closed with it.
         team: the processes that run this together. Each executes the same; the main one alone writes to the folder.
         stream: where the loop gets its rollouts from.
+        remarks: what a recorded step says beside its numbers, in the tier's own words.
     """
 
     learner: Learner
@@ -76,6 +79,7 @@ class Setup:
     workplace: Callable[[RunFolder, Display], AbstractContextManager[None]] = lambda folder, display: nullcontext()
     team: Team = ALONE
     stream: Stream = inline
+    remarks: Callable[[Rollouts], Remarks] | None = None
 
 
 def execute(spec: Spec, objective: Objective, setup: Setup, folder: RunFolder, display: Display) -> Row:
@@ -127,6 +131,7 @@ def train(
     row_of = setup.meter()
     last = setup.schedule.steps
     team = setup.team
+    recorder = make_recorder(spec, objective, setup, folder) if spec.run.record else None
     trackers = make_trackers(spec.run.report_to if team.main else [], folder.path, spec.record(), display.warn)
 
     with stop_requests() as stop:
@@ -139,10 +144,13 @@ def train(
             batch: Batch,
             updates: list[dict[str, float]],
         ) -> None:
-            row = row_of(step, learner, rollouts, groups, batch, updates)
+            heard = Heard(learner)
+            row = row_of(step, heard, rollouts, groups, batch, updates)
             metrics.finite_or_stop(row)
             if team.main:
                 metrics.append(folder.metrics, row)
+            if recorder is not None:
+                recorder.record(step, rollouts, groups, updates, heard.after)
             trackers.log(row)
             display.show(row)
             for observe in setup.observers:
@@ -155,10 +163,18 @@ def train(
 
         display.begin(spec, start)
         try:
-            run(objective, setup.learner, setup.task, setup.schedule, [finish], setup.stream, start)
+            asked = objective if recorder is None else recorder.witness
+            run(asked, setup.learner, setup.task, setup.schedule, [finish], setup.stream, start)
         finally:
             display.end()
             trackers.close()
+
+
+def make_recorder(spec: Spec, objective: Objective, setup: Setup, folder: RunFolder) -> Recorder:
+    """The recorder of run.record."""
+    about = {"tier": spec.tier, "env": spec.name, "objective": spec.objective}
+    every, witness = spec.run.record, Witness(objective)
+    return Recorder(folder, every, about, setup.schedule, witness, setup.remarks, setup.team)
 
 
 def save(spec: Spec, setup: Setup, folder: RunFolder, step: int, first: Row) -> None:

@@ -16,6 +16,7 @@ def setup(spec: "Spec", objective: "Objective") -> "Setup":
     from pmdkit.bandit.measure import Meter, evaluate
     from pmdkit.envs import BanditTask, make
     from pmdkit.loop import Schedule
+    from pmdkit.recording.recorder import Remarks
     from pmdkit.session import Setup
 
     schedule = spec.schedule
@@ -29,6 +30,7 @@ def setup(spec: "Spec", objective: "Objective") -> "Setup":
         optimizer=schedule.optimizer,
         passes=schedule.passes,
     )
+    passed = None if problem.success is None or problem.values is None else sum(problem.values) / 2
     return Setup(
         learner=learner,
         task=BanditTask(problem, prompts=schedule.prompts, seed=spec.run.seed),
@@ -36,6 +38,8 @@ def setup(spec: "Spec", objective: "Objective") -> "Setup":
         meter=lambda: Meter(problem, objective, learner).row,
         evaluate=lambda: evaluate(problem, learner),
         policy=lambda: learner.log_policy().exp().numpy(),
+        # a table is scored for nothing; the meter looks at whole policies and scores no rows
+        remarks=lambda rollouts: Remarks({"passed": passed}, {"logp_after": learner.logp(rollouts).detach()}),
     )
 
 

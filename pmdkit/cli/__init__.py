@@ -19,10 +19,12 @@ VERBS = {
     "eval": "How good a trained policy is: avg@k, pass@k and maj@k with intervals.",
     "sweep": "A grid of runs over any option, or an experiment of the paper in miniature.",
     "compare": "Runs side by side: paired by seed, with intervals, as table, CSV or LaTeX.",
+    "replay": "Another objective on a recorded step, or the story of one response.",
     "theory": "What one exact update does to a prompt of a given pass rate.",
     "objectives": "The objectives: names, equations, options.",
     "envs": "The environments on the shelf.",
-    "figures": "The paper's figures, recomputed.",
+    "explain": "What an objective secretly solves: its regulariser, contraction and push.",
+    "figures": "The paper's figures and tables, recomputed; --check compares them with stored numbers.",
     "ledger": "Every claim of the paper and how it stands here.",
     "doctor": "What this machine can run, and what is missing.",
     "completion": "Print a shell's completion script.",
@@ -66,10 +68,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     except Exception as problem:
         if debug:
             raise
-        fail(*explain(problem))
+        fail(*told(problem))
 
 
-def explain(problem: Exception) -> tuple[str, int]:
+def told(problem: Exception) -> tuple[str, int]:
     """What a person is told about an error, and the exit code."""
     if isinstance(problem, CycloptsError):
         return f"{usage_sentence(problem)}; see pmdkit --help", 2

@@ -1,4 +1,4 @@
-"""`pmdkit figures`: the paper's figures, recomputed and saved."""
+"""`pmdkit figures`: the paper's figures and tables, recomputed and saved, or compared with stored numbers."""
 
 import json as to_json
 import sys
@@ -7,43 +7,83 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+Flag = Annotated[bool, Parameter(negative="")]
 
-def figures(
-    *names: str, out: Path = Path("figures-out"), json: Annotated[bool, Parameter(negative="")] = False
-) -> None:
-    """Draw the paper's figures as PNG and SVG, and say what to see in each.
+
+def figures(*names: str, out: Path = Path("figures-out"), check: Flag = False, json: Flag = False) -> None:
+    """Make the paper's figures as PNG and SVG, its tables as Markdown and CSV, and say what to see in each.
+
+    Exact figures are computed. Training figures are drawn at toy scale, from stored runs. Tables are the paper's
+    numbers with what follows from them: sums, ratios, intervals.
 
     Args:
         names: which; by default all of them.
-        out: folder for the pictures; a picture of the same name there is drawn again.
+        out: folder for the files; a file of the same name there is written again.
+        check: compute the numbers, compare them with the stored ones, write nothing; exit 4 where one is off.
         json: print one JSON value.
     """
     from pmdkit.errors import UsageError
-    from pmdkit.figures import FIGURES, draw
+    from pmdkit.figures import FIGURES, TABLES
     from pmdkit.nearest import unknown
+
+    everything = FIGURES | TABLES
+    for name in names:
+        if name not in everything:
+            raise UsageError(unknown("figure", name, everything))
+    chosen = list(dict.fromkeys(names)) or list(everything)
+    if check:
+        compared(chosen, json)
+    else:
+        made(chosen, out, json)
+
+
+def made(chosen: list[str], out: Path, json: bool) -> None:
+    """Draws and saves."""
+    from pmdkit.errors import UsageError
+    from pmdkit.figures import FIGURES, TABLES, draw, table
     from pmdkit.observe.folder import make
 
-    for name in names:
-        if name not in FIGURES:
-            raise UsageError(unknown("figure", name, FIGURES))
     if out.exists() and not out.is_dir():
         raise UsageError(f"output {out} is a file; expected a folder: give another --out")
     make(out)
-    chosen = list(dict.fromkeys(names)) or list(FIGURES)
-    drawn = []
+    found = []
     for number, name in enumerate(chosen, 1):
         print(f"drawing {name} ({number} of {len(chosen)})", file=sys.stderr, flush=True)
-        drawing = draw(name)
-        files = [str(path) for path in drawing.save(out / name)]
-        about = {"name": name, "paper": FIGURES[name].label, "see": drawing.sentence, "alt": drawing.alt}
-        drawn.append((about, files))
+        if name in FIGURES:
+            drawing = draw(name)
+            about = {"name": name, "paper": FIGURES[name].label, "see": drawing.sentence, "alt": drawing.alt}
+            written = drawing.save(out / name)
+        else:
+            tabled = table(name)
+            about = {"name": name, "paper": TABLES[name].label, "see": tabled.sentence, "alt": tabled.markdown()}
+            written = tabled.save(out / name)
+        found.append((about, [str(path) for path in written]))
     if json:
-        print(to_json.dumps([about | {"files": files} for about, files in drawn]))
+        print(to_json.dumps([about | {"files": files} for about, files in found]))
         return
     from rich.console import Console
 
     console = Console(highlight=False)
-    for about, files in drawn:
+    for about, files in found:
         console.print(f"[bold]{about['name']}[/bold]  {about['paper']}", soft_wrap=True)
         console.print(about["see"], markup=False)
         console.print("  ".join(files) + "\n", soft_wrap=True, markup=False)
+
+
+def compared(chosen: list[str], json: bool) -> None:
+    """Compares with the stored numbers; stops with the first sentence of what is off."""
+    from pmdkit.errors import CheckFailed
+    from pmdkit.figures import FIGURES, TABLES
+    from pmdkit.figures.check import check
+
+    told = []
+    for name in chosen:
+        told.append({"name": name, "paper": (FIGURES | TABLES)[name].label, "off": check(name)})
+        if not json:
+            print(f"{name}: {len(told[-1]['off'])} off" if told[-1]["off"] else f"{name}: as stored", flush=True)
+    if json:
+        print(to_json.dumps(told))
+    wrong = [sentence for each in told for sentence in each["off"]]
+    if wrong:
+        more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        raise CheckFailed(f"{wrong[0]}{more}")

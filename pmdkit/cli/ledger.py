@@ -1,4 +1,4 @@
-"""`pmdkit ledger`: every claim of the paper that is settled so far."""
+"""`pmdkit ledger`: every claim of the paper with its verdict."""
 
 import json as to_json
 from typing import Annotated

@@ -63,7 +63,7 @@ def be_rank(recipe: str, options: RunOptions) -> None:
     """One of several processes: the main one shows and reports, the others work."""
     import torch
 
-    from pmdkit.cli import explain
+    from pmdkit.cli import told
     from pmdkit.cli.start import start
     from pmdkit.errors import Stopped
     from pmdkit.llm.team import RankLost, rank_name
@@ -79,7 +79,7 @@ def be_rank(recipe: str, options: RunOptions) -> None:
     except Exception as problem:
         if "--debug" in sys.argv:
             raise
-        sentence, code = explain(problem)
+        sentence, code = told(problem)
         lost = isinstance(problem, RankLost)
         if first_to_say("another rank is lost" if lost else sentence, lost):
             who = "" if rank == 0 or lost or isinstance(problem, Stopped) else f"{rank_name(rank)}: "

@@ -28,6 +28,8 @@ class RunOptions:
     "Learning rate of gradient updates."
     seed: int | None = None
     "Seed of every draw."
+    record: Annotated[bool, Parameter(negative="")] = False
+    "Keep every step in rollouts/ for pmdkit replay; --set run.record=10 keeps every tenth."
     set: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None
     "Any other key of the spec: --set objective.norm=none env.arms=20."
     out: Path | None = None
@@ -50,6 +52,7 @@ class RunOptions:
             "schedule.ministeps": self.ministeps,
             "schedule.lr": self.lr,
             "run.seed": self.seed,
+            "run.record": 1 if self.record else None,
         }
         return {key: value for key, value in short.items() if value is not None} | assignments(self.set or [])
 

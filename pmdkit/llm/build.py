@@ -25,6 +25,7 @@ from pmdkit.llm.prompts import Encoder, limit_prompts
 from pmdkit.llm.stages import Stages, more_columns
 from pmdkit.llm.task import MathTask
 from pmdkit.llm.team import team_of
+from pmdkit.llm.watched import WatchedLearner, remarks
 from pmdkit.loop import Schedule
 from pmdkit.objectives import Objective
 from pmdkit.objectives.traits import traits
@@ -64,7 +65,7 @@ def build(spec: Spec, objective: Objective) -> Setup:
     warm = spec.warm_start.pass_rate > 0
     # phase 0 teaches whole models, in every process
     pupil = model if team.size == 1 or not warm else deepcopy(model).to(device)  # type: ignore[arg-type]
-    learner = CausalLearner(
+    learner = (WatchedLearner if spec.run.record else CausalLearner)(
         model,
         tokenizer,
         encode_numbers(problems, encoder),
@@ -105,6 +106,7 @@ def build(spec: Spec, objective: Objective) -> Setup:
         workplace=stages.workplace,
         team=team,
         stream=ahead(spec.rollout.lag),
+        remarks=lambda rollouts: remarks(learner, task, passed, rollouts),
     )
 
 

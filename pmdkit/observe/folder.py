@@ -60,10 +60,14 @@ class RunFolder:
         files.replace(self.config, files.encode(config))
 
     def rewind(self, step: int) -> None:
-        """Drop what was measured after a step: it is computed again."""
+        """Drop what was measured and recorded after a step: it is computed again."""
         kept = [line for line in whole_lines(self.metrics) if json.loads(line)["step"] <= step]
         if self.metrics.exists():
             files.replace(self.metrics, b"".join(kept))
+        for path in self.rollouts.glob("step-*"):
+            number = path.stem.removeprefix("step-")
+            if number.isdigit() and int(number) > step:
+                path.unlink()
 
 
 def fresh(out: str | Path | None, name: str) -> RunFolder:

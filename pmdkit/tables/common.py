@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class Strict(BaseModel):
@@ -43,5 +43,7 @@ class RunTable(Strict):
     "Checkpoints kept."
     checkpoint_every: int = 1
     "Steps between checkpoints; the last step always writes one."
+    record: int = Field(default=0, ge=0)
+    "Keep every k-th step in rollouts/step-N.safetensors for `pmdkit replay`; 0 for never."
     report_to: list[Literal["tensorboard", "wandb", "trackio"]] = []
     "Also send metrics there; metrics.jsonl is always written."

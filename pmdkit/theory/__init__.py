@@ -1,5 +1,10 @@
 """What the paper proves, as functions: numpy float64 in, numpy float64 out. Needs neither torch nor a network."""
 
+from pmdkit.theory.agreeing_peers import (
+    NoiseShare,  # the fields of `noise_share`
+    noise_share,  # how often PMD-part's target is noise, exactly
+    peers_agree,  # which responses of real groups have peers that all agree
+)
 from pmdkit.theory.asymptotics import (
     binary_small_tau,  # the paper's small-tau expansions of everything in `binary`
     lambda_bounds,  # lower and upper bound on lambda
@@ -67,6 +72,9 @@ from pmdkit.theory.one_step import (
     refined_order,  # the refined lemma without constants, main text or appendix
     tv_bound,  # total variation from log ratios
 )
+from pmdkit.theory.sharper_refined import (
+    refined_bound_sharper,  # the refined lemma without its middle term
+)
 from pmdkit.theory.simulated_errors import (
     SimulatedError,  # the fields of `simulate_target_error`
     simulate_target_error,  # target error of simulated groups
@@ -85,6 +93,7 @@ __all__ = [
     "HardPrompt",
     "MeanSolution",
     "MixedSolution",
+    "NoiseShare",
     "PartSolution",
     "QuadraticGrowth",
     "SimulatedError",
@@ -109,13 +118,16 @@ __all__ = [
     "mean_bound_as_stated",
     "mean_loss",
     "mixed",
+    "noise_share",
     "one_step_bound",
     "part_bound",
     "part_loss",
+    "peers_agree",
     "pmd_mean",
     "pmd_part",
     "quadratic_growth",
     "refined_bound",
+    "refined_bound_sharper",
     "refined_order",
     "regularised_objective",
     "rescale_tau",

@@ -22,6 +22,7 @@ def setup(spec: "Spec", objective: "Objective") -> "Setup":
     from pmdkit.objectives.traits import traits
     from pmdkit.observe.meter import Meter
     from pmdkit.randomness import derive
+    from pmdkit.recording.recorder import Remarks
     from pmdkit.session import Setup
     from pmdkit.tables import ModelTable
     from pmdkit.toy.build import build_model
@@ -60,6 +61,7 @@ def setup(spec: "Spec", objective: "Objective") -> "Setup":
         meter=lambda: Meter(objective).row,
         evaluate=lambda: evaluation(learner),
         policy=lambda: learner.model,
+        remarks=lambda rollouts: Remarks({"passed": 0.5, "vocabulary": list(problem.vocabulary)}),
         prepare=prepare if warm.pass_rate > 0 else None,
     )
 

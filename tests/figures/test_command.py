@@ -6,7 +6,8 @@ import os
 import pytest
 
 from pmdkit.cli import main
-from pmdkit.figures import FIGURES
+from pmdkit.figures import FIGURES, TABLES
+from pmdkit.ledger import items
 
 
 def call(*arguments: str) -> int:
@@ -20,13 +21,14 @@ def test_all_figures_are_drawn_and_explained(tmp_path, capfd) -> None:
     assert call("--json") == 0
     out, err = capfd.readouterr()
     drawn = json.loads(out)
-    assert [entry["name"] for entry in drawn] == list(FIGURES)
+    assert [entry["name"] for entry in drawn] == [*FIGURES, *TABLES]
     for entry in drawn:
-        assert all((tmp_path / path).stat().st_size > 1000 for path in entry["files"])
+        least = 1000 if entry["name"] in FIGURES else 100
+        assert all((tmp_path / path).stat().st_size > least for path in entry["files"])
         assert entry["see"]
         assert entry["alt"]
-    assert len(list((tmp_path / "figures-out").iterdir())) == 2 * len(FIGURES)
-    assert "drawing fig2 (3 of 5)" in err
+    assert len(list((tmp_path / "figures-out").iterdir())) == 2 * len(FIGURES | TABLES)
+    assert "drawing fig2 (3 of 14)" in err
 
 
 def test_one_figure_by_name_says_what_to_see(tmp_path, capfd) -> None:
@@ -35,6 +37,20 @@ def test_one_figure_by_name_says_what_to_see(tmp_path, capfd) -> None:
     assert "log-partition is far above the mean reward" in " ".join(out.split())
     assert str(tmp_path / "here" / "deep" / "fig1-left.svg") in out
     assert len(list((tmp_path / "here" / "deep").iterdir())) == 2
+
+
+def test_a_table_is_markdown_and_csv(tmp_path, capfd) -> None:
+    assert call("tab2-speed") == 0
+    assert "the text says 4.6" in " ".join(capfd.readouterr().out.split())
+    markdown, rows = ((tmp_path / "figures-out" / f"tab2-speed.{kind}").read_text() for kind in ("md", "csv"))
+    assert "| on-policy | 0.0569 | 0.0512 | 0.0057 | 0.0569 |" in markdown
+    assert "on-policy,0.0569,0.0512,0.0057,0.0569" in rows
+
+
+def test_every_figure_and_table_of_the_paper_is_made() -> None:
+    """By the labels of the ledger's list of items."""
+    made = " ".join(entry.label for entry in (FIGURES | TABLES).values())
+    assert [item["id"] for item in items() if item["kind"] in ("figure", "table") and item["id"] not in made] == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,163 @@
+"""`pmdkit explain`: what an objective secretly solves, on one screen, as JSON, or as a picture."""
+
+import json as to_json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from pmdkit.explaining import Explanation
+
+
+def explain(
+    name: str | None = None,
+    *,
+    tau: float | None = None,
+    set: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    out: Path | None = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Find out what an objective solves, from its loss alone: exact expectations over a table of responses.
+
+    Args:
+        name: an objective (see pmdkit objectives) or my.py:MyLoss; without one, a line for each objective.
+        tau: temperature in reward units; rewards are graded from 0 to 1.
+        set: any other option of the objective, such as norm=none.
+        out: folder for the picture, explain-NAME.png and .svg; a picture of that name there is drawn again.
+        json: print one JSON value.
+    """
+    from pmdkit.cli.options import assignments
+    from pmdkit.errors import UsageError
+    from pmdkit.explaining import explain as ask
+    from pmdkit.objectives import OBJECTIVES
+    from pmdkit.observe.folder import make
+
+    if out is not None and out.exists() and not out.is_dir():
+        raise UsageError(f"output {out} is a file; expected a folder: give another --out")
+    options = {key.removeprefix("objective."): value for key, value in assignments(set or []).items()}
+    if tau is not None:
+        options["tau"] = tau
+    if name is None and (options or out is not None):
+        raise UsageError("--tau, --set and --out need the name of an objective: pmdkit explain pmd-mean --tau 0.1")
+    found: list[Explanation] = []
+    for key in list(OBJECTIVES) if name is None else [name]:
+        if name is None:
+            print(f"asking {key}", file=sys.stderr, flush=True)
+        found.append(ask(key, **options))
+    files: list[str] = []
+    if out is not None:
+        from pmdkit.figures.explained import draw
+
+        make(out)
+        files = [str(path) for path in draw(found[0]).save(out / f"explain-{found[0].name}")]
+    if json:
+        told = [each.to_json() | {"files": files} for each in found]
+        print(to_json.dumps(told if name is None else told[0], allow_nan=False))
+    elif name is None:
+        overview(found)
+    else:
+        show(found[0], files)
+
+
+def overview(found: "list[Explanation]") -> None:
+    """One line for each objective."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from pmdkit.explaining.words import headline
+
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for title in ("objective", "what it solves (rewards graded in [0, 1], default options)"):
+        table.add_column(title, overflow="fold")
+    for each in found:
+        table.add_row(each.name, headline(each).replace("[", r"\["))
+    console = Console()
+    console.print(table)
+    console.print("pmdkit explain NAME says why, and what follows from it.")
+
+
+def show(e: "Explanation", files: list[str]) -> None:
+    """The screen of one objective."""
+    from rich.console import Console
+
+    from pmdkit.explaining.words import caveats, facts, headline, solves
+
+    console = Console()
+
+    def say(text: str, style: str | None = None) -> None:
+        console.print(text, style=style, markup=False, highlight=False)
+
+    say(f"{e.name}  " + " ".join(f"{key}={value}" for key, value in e.options.items()), "bold")
+    say(headline(e))
+    for sentence in solves(e):
+        say(sentence)
+    if e.theory:
+        console.print(theory_table(e))
+    console.print(step_table(e))
+    for sentence in facts(e):
+        say(f"- {sentence}")
+    for sentence in caveats(e):
+        say(f"! {sentence}")
+    rest = e.rests["graded rewards"]
+    if e.kind == "minimiser":
+        say(
+            f"checked: gradient {max(r.gradient for r in e.rests.values()):.0e}, curvature at least "
+            f"{min(r.curvature for r in e.rests.values()):.2g}, {rest.starts} starts within "
+            f"{max(r.apart for r in e.rests.values()):.0e} nats",
+            "dim",
+        )
+    say(f"picture: {' '.join(files)}" if files else "--out DIR draws it; --json gives every number", "dim")
+
+
+def theory_table(e: "Explanation") -> Any:
+    """What was recovered beside the theory."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table.add_column("recovered from the loss alone")
+    for title in ("tau", "lambda", "lambda, theory", "rel. error", "log ratios, error"):
+        table.add_column(title, justify="right")
+    for name, known in e.theory.items():
+        weights = e.curves[name].weights
+        mean = known.lam == known.lam and known.recovered == known.recovered
+        cells = (
+            [f"{known.recovered:.9g}", f"{known.lam:.9g}", f"{abs(known.recovered / known.lam - 1):.0e}"]
+            if mean
+            else ["-"] * 3
+        )
+        table.add_row(name, f"{weights['kl']:.9g}" if "kl" in weights else "-", *cells, f"{known.error:.0e}")
+    return table
+
+
+def step_table(e: "Explanation") -> Any:
+    """One exact step by pass rate."""
+    from rich import box
+    from rich.table import Table
+
+    from pmdkit.explaining.words import share
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table.add_column("one exact step, rewards {0,1}: p =")
+    rows: dict[str, list[str]] = {
+        "first step, times the policy gradient": [f"{factor:.3g}" for _, factor in e.first.by_pass_rate],
+        "eta, share of the gap to 1 closed": [],
+        "error rate before -> after": [],
+        "ratio of right, of wrong": [],
+    }
+    eta, steps = e.steps.eta, e.steps
+    for k, p in enumerate(steps.p):
+        table.add_column(f"{p:g}", justify="right")
+        right, wrong = steps.log_ratio_right[k], steps.log_ratio_wrong[k]
+        names = list(rows)
+        rows[names[1]].append(share(float(eta[k])) if steps.rests[k] else "never rests")
+        rows[names[2]].append(f"{1 - p:.3g} -> {(1 - p) * 2.718281828459045**wrong:.2g}" if steps.rests[k] else "-> 0")
+        rows[names[3]].append(
+            f"{2.718281828459045**right:.4g}, {2.718281828459045**wrong:.2g}" if steps.rests[k] else "-"
+        )
+    for title, cells in rows.items():
+        table.add_row(title, *cells)
+    return table

@@ -1,0 +1,134 @@
+"""`pmdkit replay`: what it prints, and what it answers to mistakes."""
+
+import json
+import shutil
+
+import pytest
+
+from pmdkit.cli import main
+
+
+@pytest.fixture
+def call():
+    """Run a command in this process; returns its exit code."""
+
+    def run(*arguments):
+        try:
+            main([str(a) for a in arguments])
+        except SystemExit as leave:
+            return leave.code or 0
+        return 0
+
+    return run
+
+
+@pytest.fixture
+def run(tmp_path, toy):
+    """A copy that may be damaged."""
+    shutil.copytree(toy.path, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_record_is_a_flag_of_every_tier(call, tmp_path, capsys):
+    arguments = ("--steps", 1, "--record", "--json", "--out", tmp_path / "out")
+    assert call("bandit", "needle", *arguments) == 0
+    capsys.readouterr()
+    assert call("replay", tmp_path / "out", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["recorded"]["replayed"] == found["recorded"]["losses"]
+
+
+def test_the_tables(call, toy, capsys):
+    assert call("replay", toy.path, "--objective", "pmd-part", "--tau", 0.4, "--set", "norm=none") == 0
+    said = capsys.readouterr().out
+    assert "asked     pmd-part, tau 0.4, norm none" in said
+    assert "the recording gives it again, to 0.0e+00" in said
+    for words in ("that drew the rows", "before each update", "after the step", "prompts that drive the step"):
+        assert words in said
+    assert "…" not in said
+
+
+def test_the_tables_fit_a_narrow_terminal(call, llm, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert call("replay", llm.path) == 0
+    tables = [line for line in capsys.readouterr().out.splitlines() if line.startswith(" ")]
+    assert max(map(len, tables)) <= 80
+    assert not any("…" in line and "arithmetic" not in line for line in tables)
+
+
+def test_the_story(call, toy, capsys):
+    assert call("replay", toy.path, "--step", 1, "--row", 17) == 0
+    said = capsys.readouterr().out
+    for word in ("prompt", "response", "formula", "reward", "baseline", "advantage", "target", "weight", "gradient"):
+        assert f"\n{word} " in said, word
+    assert call("replay", toy.path, "--row", 17, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["row"] == 17
+
+
+MISTAKES = {
+    "no run": (["nowhere"], "nowhere is no run folder of pmdkit"),
+    "a step that was not recorded": (["RUN", "--step", "9"], "step 9 of .* was not recorded; recorded are 1 to 3"),
+    "an unknown objective": (["RUN", "--objective", "pmd-meen"], "pmd-mean"),
+    "an objective without tau": (["RUN", "--objective", "grpo", "--tau", "0.1"], "tau"),
+    "a tau of 0": (["RUN", "--tau", "0"], "tau is 0.* expected a finite number > 0"),
+    "an unknown option": (["RUN", "--set", "nrom=none"], "norm"),
+    "an option of the run": (["RUN", "--set", "schedule.lr=1"], "a replay changes options of the objective only"),
+    "too many ministeps": (["RUN", "--ministeps", "17"], "ministeps is 17 for 16 prompts; expected 1 to 16"),
+    "an unknown order": (["RUN", "--order", "revresed"], "reversed"),
+    "a row out of range": (["RUN", "--row", "128"], "row is 128; expected 0 to 127"),
+}
+
+
+@pytest.mark.parametrize("what", list(MISTAKES))
+def test_mistakes(call, run, capsys, what):
+    import re
+
+    arguments, sentence = MISTAKES[what]
+    assert call("replay", *[run if a == "RUN" else a for a in arguments]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert re.search(sentence, said.err)
+
+
+def test_nothing_recorded(call, run, capsys):
+    shutil.rmtree(run / "rollouts")
+    assert call("replay", run) == 2
+    assert "has no recorded step; run it with --record" in capsys.readouterr().err
+
+
+def test_a_truncated_file(call, run, capsys):
+    path = run / "rollouts" / "step-3.safetensors"
+    path.write_bytes(path.read_bytes()[:-10])
+    assert call("replay", run) == 2
+    assert "step-3.safetensors is truncated" in capsys.readouterr().err
+    assert call("replay", run, "--step", 2) == 0
+
+
+def test_a_renamed_file(call, run, capsys):
+    shutil.copy(run / "rollouts" / "step-1.safetensors", run / "rollouts" / "step-7.safetensors")
+    assert call("replay", run, "--step", 7) == 2
+    assert "is a recording of step 1" in capsys.readouterr().err
+
+
+def test_an_objective_that_is_gone(call, tmp_path, capsys):
+    """A loss of one's own whose file is no longer there: told, and others can be asked."""
+    own = tmp_path / "my.py"
+    own.write_text("from pmdkit.objectives.skeleton import MyLoss\n\n\nclass Mine(MyLoss):\n    pass\n")
+    out = tmp_path / "out"
+    assert (
+        call("bandit", "needle", "--objective", f"{own}:Mine", "--group", 4, "--steps", 1, "--record", "--out", out)
+        == 0
+    )
+    assert call("replay", out) == 0
+    own.unlink()
+    capsys.readouterr()
+    assert call("replay", out) == 2
+    assert "cannot be loaded again" in capsys.readouterr().err
+    assert call("replay", out, "--objective", "rloo") == 0
+    assert "the recorded objective cannot be loaded again" in capsys.readouterr().out
+
+
+def test_a_negative_stride_is_refused(call, tmp_path, capsys):
+    assert call("bandit", "needle", "--set", "run.record=-1", "--out", tmp_path / "out") == 2
+    assert "run.record is -1" in capsys.readouterr().err
