@@ -42,10 +42,10 @@ def below(parent):
 
 def wait_for_steps(out, count, process):
     """Until so many steps are on the disk."""
-    deadline, path = time.monotonic() + 300, out / "metrics.jsonl"
+    deadline, path = time.monotonic() + 900, out / "metrics.jsonl"
     while not (path.exists() and path.read_bytes().count(b"\n") >= count):
         assert process.poll() is None, process.communicate()[1][-3000:]
-        assert time.monotonic() < deadline, "no step within five minutes"
+        assert time.monotonic() < deadline, "no step within a quarter of an hour"
         time.sleep(0.1)
 
 
@@ -68,7 +68,7 @@ def test_a_server_and_a_rank_are_killed_and_the_run_ends_well(tmp_path):
         wait_for_steps(out, 5, process)
         everything = below(process.pid)
         kill_one(process, "pmdkit llm")
-        told, errors = process.communicate(timeout=400)
+        told, errors = process.communicate(timeout=900)
     finally:
         process.kill()
     assert process.returncode == 0, errors[-3000:]
