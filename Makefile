@@ -29,7 +29,7 @@ fast: .venv/installed-dev
 	$(BIN)/pytest -n 2 -m "not slow and not gpu and not vllm"
 
 slow: .venv/installed-dev
-	$(BIN)/pytest -n 2 -m slow
+	$(BIN)/pytest -n 2 -m "slow and not gpu and not vllm"
 
 tutorials: .venv/installed-dev
 	$(BIN)/pytest -q --nbmake --nbmake-timeout=240 -n 2 tutorials

@@ -13,7 +13,8 @@ from pmdkit.evaluation.asked import HELD_OUT, Asked, leaked, named, trained_on
 from pmdkit.evaluation.kept import RECORD, describe, open_folder, summarise
 from pmdkit.evaluation.subject import Subject
 from pmdkit.evaluation.telling import Pace, tell_leaks, tell_unscored
-from pmdkit.llm.build import evaluation_problems, make_engine, make_grader
+from pmdkit.llm.build import evaluation_problems, make_grader
+from pmdkit.llm.engines.embedded import EmbeddedEngine
 from pmdkit.llm.engines.protocol import Engine, Sampling, Tokens
 from pmdkit.llm.evaluate import Answered, Evaluation
 from pmdkit.llm.load import end_tokens, load, pick_device, reader
@@ -78,7 +79,7 @@ def evaluate(
             display.warn(warning)
         copies = None if train is None else leaked(train, problems)
         tell_leaks(copies, len(problems), lost, display)
-        engine = make_engine(rollout, model, end_tokens(model, tokenizer))
+        engine = EmbeddedEngine(model, end_tokens(model, tokenizer), cache_tokens=rollout.cache_tokens)
         answers = answered(evaluation, engine, folder, display)
     finally:
         evaluation.grader.close()

@@ -61,7 +61,9 @@ def title(run: "Run") -> str:
     """Environment, objective and temperature, the temperature on both reward scales."""
     spec = run.spec
     tau = say_tau(spec.objective.get("tau"), reward_scale(spec))
-    return f"{spec.tier} {spec.name}, {spec.objective['name']}, {tau}"
+    most = max((row.get("staleness") or 0 for row in run.metrics), default=0)  # of ministeps and lag together
+    stale = f", staleness {most}" if most else ""
+    return f"{spec.tier} {spec.name}, {spec.objective['name']}, {tau}{stale}"
 
 
 def describe(run: "Run", rows: run_panels.Rows) -> str:

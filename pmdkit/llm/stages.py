@@ -77,7 +77,7 @@ class Stages:
             raise
         finally:
             self.task.grader.close()
-            self.learner.engine.close()
+            self.learner.writer.close()
 
     def tell_data(self, folder: RunFolder, display: Display) -> None:
         """Say, and write down, how many problems there are and what reading dropped, repaired or merged."""

@@ -18,8 +18,13 @@ from pmdkit.llm.engines.protocol import EngineLost, Responses
 from pmdkit.llm.engines.shared import NOTHING, SharedEngine, Work
 from pmdkit.llm.memory import memory_of
 
+CLOSING = 5.0  # seconds that a thread may take to notice that nobody waits for it
 LOOK = 0.5  # seconds between looks at an engine that is silent
 PATIENCE = 1.5  # an engine has its own deadline, which comes first
+
+
+class Abandoned(Exception):
+    """Nobody waits for what is being written."""
 
 
 @dataclass(eq=False)
@@ -78,6 +83,7 @@ class Writer:
         self.silence = silence
         self.start = start
         self.orders: deque[Order] = deque()  # not collected
+        self.closing = False
         self.begun: Order | None = None  # the last one that a thread was started for
 
     def order(self, order: Order) -> Order:
@@ -117,6 +123,8 @@ class Writer:
         """Write the share of this process. Where the order has its weights, a lost engine is mended right here."""
         lost: EngineLost | None = None
         while True:
+            if self.closing:
+                raise Abandoned
             self.heard(order, self.start if lost is not None else 0.0)
             try:
                 self.prepare(order, lost)
@@ -138,6 +146,8 @@ class Writer:
         tell = order.work.progress
 
         def progress(tokens: int, ended: int) -> None:
+            if self.closing:
+                raise Abandoned
             self.heard(order)
             if tell is not None and (order.awaited or not self.ahead):
                 tell(tokens, ended)
@@ -207,6 +217,12 @@ class Writer:
     def heard(self, order: Order, more: float = 0.0) -> None:
         """The engine of an order is alive."""
         order.until = time.monotonic() + self.silence * PATIENCE + more
+
+    def close(self) -> None:
+        """Give up what is being written, and let the engine go; one that does not stop ends with the process."""
+        self.closing = True
+        if self.begun is None or self.begun.done.wait(CLOSING):
+            self.engine.close()
 
     def drain(self) -> None:
         """Until nothing is being written: everything ordered is there, in every process."""

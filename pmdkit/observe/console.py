@@ -162,9 +162,10 @@ def title(spec: Spec) -> str:
     tau = spec.objective.get("tau")
     group = spec.schedule.group
     how = f"{group} draws" if group else f"full support, {spec.schedule.update}"
-    return (
-        f"{spec.tier} {spec.name}: {spec.objective['name']}" + (f", tau {tau}" if tau is not None else "") + f", {how}"
-    )
+    lag = 0 if spec.rollout is None else spec.rollout.lag
+    stale = spec.schedule.ministeps * (1 + lag) - 1
+    heat = f", tau {tau}" if tau is not None else ""
+    return f"{spec.tier} {spec.name}: {spec.objective['name']}{heat}, {how}" + (f", staleness {stale}" if stale else "")
 
 
 def sparkline(values: "deque[float] | list[float]", width: int) -> str:

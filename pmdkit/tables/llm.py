@@ -67,7 +67,7 @@ class RolloutTable(Strict):
 class VLLMTable(Strict):
     """[vllm]: the engine of rollout.engine = "vllm" or "vllm-server". Needs vllm 0.24, or 0.32 and later."""
 
-    urls: list[str] = []
+    urls: list[str] = Field(default_factory=list)
     "vllm-server: servers that run already, such as http://127.0.0.1:8000; none starts them here."
     servers: int = Field(default=1, ge=1)
     "vllm-server: how many are started here, each on accelerators of its own."
@@ -95,7 +95,7 @@ class VLLMTable(Strict):
     "Responses that are written at the same time, at most."
     start: float = Field(default=600.0, gt=0)
     "Seconds until a starting engine must answer."
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
     "Further arguments of vllm's engine, by their names there; what pmdkit sets itself is refused."
 
 

@@ -1,6 +1,7 @@
 """Rollouts ahead of the updates: an exact lag, the same bits after an interruption, engines that are lost or hang."""
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from pmdkit.llm.engines.embedded import EmbeddedEngine
 from pmdkit.llm.engines.protocol import EngineLost, Sampling
 from pmdkit.llm.engines.shared import SharedEngine
 from pmdkit.llm.learner import CausalLearner, row_seeds
-from pmdkit.llm.writer import Writer
+from pmdkit.llm.writer import Abandoned, Writer
 from pmdkit.loop import Schedule, run
 from pmdkit.objectives import OBJECTIVES
 from pmdkit.randomness import derive
@@ -182,6 +183,37 @@ def test_an_engine_that_hangs_is_noticed(how):
     with pytest.raises(ComponentDied, match="wrote nothing for 0 s"):
         trained(mine, 1 if "ahead" in how else 0)
     never.set()
+
+
+def test_a_run_that_ends_early_does_not_wait_for_what_is_written_ahead():
+    """The second order is given up in the middle of a rollout that would take a quarter of a minute."""
+    closed = []
+
+    class Slow(EmbeddedEngine):
+        def generate(self, prompts, group, seeds, sampling, progress=None):
+            for tokens in range(1000 if seeds[0] in slow else 0):
+                time.sleep(0.015)
+                progress(tokens, 0)
+            return super().generate(prompts, group, seeds, sampling, progress)
+
+        def close(self):
+            closed.append(True)
+
+    class Enough(Exception):
+        pass
+
+    def stop(*rest):
+        raise Enough
+
+    slow = set(row_seeds(Task().prompts(2), GROUP, derive(3, "rollout", 2)).tolist())
+    mine = learner(Slow(build("qwen2"), EOS), ahead=True)
+    with pytest.raises(Enough):
+        trained(mine, 1, observers=[stop])
+    began = time.monotonic()
+    mine.writer.close()
+    assert closed == [True]
+    assert time.monotonic() - began < 4
+    assert isinstance(mine.writer.begun.problem, Abandoned)
 
 
 def texts():

@@ -42,16 +42,16 @@ def below(parent):
 
 def wait_for_steps(out, count, process):
     """Until so many steps are on the disk."""
-    deadline, path = time.monotonic() + 300, out / "metrics.jsonl"
+    deadline, path = time.monotonic() + 900, out / "metrics.jsonl"
     while not (path.exists() and path.read_bytes().count(b"\n") >= count):
         assert process.poll() is None, process.communicate()[1][-3000:]
-        assert time.monotonic() < deadline, "no step within five minutes"
+        assert time.monotonic() < deadline, "no step within a quarter of an hour"
         time.sleep(0.1)
 
 
 def kill_one(process, name):
     """SIGKILL to the first process below whose command line has the name."""
-    found = sorted(pid for pid, line in below(process.pid).items() if name in line)
+    found = sorted(pid for pid, line in below(process.pid).items() if name in line and "serve_guard" not in line)
     assert len(found) == 2, below(process.pid)
     os.kill(found[0], signal.SIGKILL)
     return found
@@ -68,9 +68,10 @@ def test_a_server_and_a_rank_are_killed_and_the_run_ends_well(tmp_path):
         wait_for_steps(out, 5, process)
         everything = below(process.pid)
         kill_one(process, "pmdkit llm")
-        told, errors = process.communicate(timeout=400)
+        told, errors = process.communicate(timeout=900)
     finally:
         process.kill()
+        process.communicate()
     assert process.returncode == 0, errors[-3000:]
     assert "it is restarted and writes again" in errors
     assert "going on from the last checkpoint, 0 restarts left" in errors

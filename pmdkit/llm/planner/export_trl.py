@@ -53,8 +53,8 @@ def keys(spec: Spec, prediction: Prediction) -> Keys:
             f"{batch.group}",
         ],
         missing=[
-            f"the objective {spec.objective['name']}: give these to PMDConfig of pmdkit.adapters.trl, with objective and "
-            "tau, and train with its PMDTrainer",
+            f"the objective {spec.objective['name']}: give these to PMDConfig of pmdkit.adapters.trl, with "
+            "objective and tau, and train with its PMDTrainer",
             f"rollout.max_prompt {spec.rollout.max_prompt}: drop longer prompts from the data set yourself",
             *(
                 [f"rollout.lag {prediction.work.lag}: GRPOTrainer waits for its rollouts"]

@@ -68,7 +68,7 @@ def test_children_of_a_killed_server_end_too(process):
     os.kill(server_of(process), signal.SIGKILL)
     assert until(lambda: process.ended)
     assert serve_guard.members(process.guard.pid) == {}
-    assert "was killed by SIGKILL; its last words: ready" in process.how
+    assert process.how == "was killed by SIGKILL"
 
 
 def test_a_stopped_server_can_be_closed(process):

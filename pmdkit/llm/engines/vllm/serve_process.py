@@ -59,7 +59,7 @@ class ServerProcess:
             end = f"was killed by {signal.Signals(number).name}" if number in list(signal.Signals) else "was killed"
         else:
             end = f"ended with code {code}"
-        words = last_words(self.log)
+        words = "" if "SIGKILL" in end else last_words(self.log)  # nobody can say anything of that one
         return f"{end}; its last words: {words}" if words else end
 
     def close(self) -> None:
