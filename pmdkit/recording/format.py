@@ -118,7 +118,7 @@ def checksum(about: str, stored: dict[str, Tensor]) -> str:
     """Of everything in the file but the checksum itself."""
     digest = hashlib.sha256(about.encode())
     for name in sorted(stored):
-        digest.update(memoryview(stored[name].contiguous().view(torch.uint8).numpy()))
+        digest.update(stored[name].contiguous().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
