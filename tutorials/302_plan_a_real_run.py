@@ -38,7 +38,7 @@ from pmdkit.llm.planner.scaling import DESIGNS, scaling, stops
 from pmdkit.llm.planner.sizes import sizes_of, work_of
 from pmdkit.planning import plan
 
-style()
+_ = style()
 
 # %% [markdown]
 # ## Predict

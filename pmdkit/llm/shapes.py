@@ -1,10 +1,13 @@
 """The sizes of models that the recipes name, so that a plan needs no download. Facts of their published config.json."""
 
+import warnings
 from typing import Any
 
-from transformers import PretrainedConfig
-from transformers.models.qwen2 import Qwen2Config
-from transformers.models.qwen3_moe import Qwen3MoeConfig
+with warnings.catch_warnings():  # of tqdm in notebooks without ipywidgets; no bar of its is drawn here
+    warnings.filterwarnings("ignore", message="IProgress not found")
+    from transformers import PretrainedConfig
+    from transformers.models.qwen2 import Qwen2Config
+    from transformers.models.qwen3_moe import Qwen3MoeConfig
 
 QWEN2_5 = {"num_hidden_layers": 28, "max_position_embeddings": 131_072, "vocab_size": 151_936}
 SHAPES: dict[str, tuple[type[PretrainedConfig], dict[str, Any]]] = {
