@@ -125,11 +125,11 @@ def theory_table(e: "Explanation") -> Any:
         weights = e.curves[name].weights
         mean = known.lam == known.lam and known.recovered == known.recovered
         cells = (
-            [f"{known.recovered:.9g}", f"{known.lam:.9g}", f"{abs(known.recovered / known.lam - 1):.0e}"]
+            [f"{known.recovered:.6g}", f"{known.lam:.6g}", f"{abs(known.recovered / known.lam - 1):.0e}"]
             if mean
             else ["-"] * 3
         )
-        table.add_row(name, f"{weights['kl']:.9g}" if "kl" in weights else "-", *cells, f"{known.error:.0e}")
+        table.add_row(name, f"{weights['kl']:.6g}" if "kl" in weights else "-", *cells, f"{known.error:.0e}")
     return table
 
 
