@@ -145,6 +145,8 @@ def files(spec: Spec, weights: int, adapter: int = 0) -> dict[str, str]:
     }
     if spec.rollout.record_every:
         table["rollouts/step-N.jsonl"] = f"responses as text, every {spec.rollout.record_every} steps"
+    if spec.run.record:
+        table["rollouts/step-N.safetensors"] = f"what `pmdkit replay` needs, every {spec.run.record} steps"
     return table
 
 
