@@ -43,7 +43,7 @@ wheel: .venv/installed-dev
 	sh tests/wheel.sh $(BIN)/python
 
 test-vllm: .venv-vllm/installed
-	.venv-vllm/bin/pytest -q tests/vllm
+	.venv-vllm/bin/pytest -q -m vllm tests/vllm tests/llm/test_cluster.py
 
 test-adapters:
 	PYTHON="$(PYTHON)" PIP_FLAGS="$(PIP_FLAGS)" sh tests/adapters/run.sh

@@ -268,8 +268,8 @@ def test_servers_and_trainer_get_machines_of_their_own(slurm, capsys, lag, old):
     assert int(options["--max-model-len"]) > spec["rollout"]["max_prompt"] + spec["rollout"]["width"]
 
 
+@pytest.mark.vllm
 def test_vllm_knows_the_options_of_the_servers(slurm):
-    pytest.importorskip("vllm")
     start, read = slurm
     assert finish(start(FILES[1], nodes=2, train=(8, 0))) == 0
     (argv,) = [task["argv"] for task in read()[0] if task["argv"][1].startswith("vllm")]

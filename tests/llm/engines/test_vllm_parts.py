@@ -399,8 +399,28 @@ def test_rows_of_one_version_pass():
 
 
 def test_registering_twice_is_no_harm_and_without_vllm_nothing_happens(monkeypatch):
+    """vLLM's factory refuses a name that it has; so does this stand-in."""
+    known = {}
+
+    class Factory:
+        _registry = known
+
+        @staticmethod
+        def register_engine(name, module, kind):
+            assert name not in known
+            known[name] = kind
+
+    room = SimpleNamespace(factory=SimpleNamespace(WeightTransferEngineFactory=Factory))
+    monkeypatch.setitem(sys.modules, "vllm.distributed.weight_transfer", room)
     monkeypatch.setattr(plugin, "find_spec", lambda name: None)
     plugin.register()
+    assert not known
+    monkeypatch.setattr(plugin, "find_spec", lambda name: True)
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "vllm.distributed", SimpleNamespace(weight_transfer=room))
+    plugin.register()
+    plugin.register()
+    assert list(known) == [plugin.FILE, plugin.HANDED]
 
 
 def test_the_class_names_of_the_skeleton():
