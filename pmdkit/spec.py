@@ -100,8 +100,21 @@ class Spec(Strict):
         tables = deepcopy(self.tables())
         for key, value in changes.items():
             section, field = locate(key, tables, TABLES[self.tier])
-            tables[section][field] = value
+            replace(tables[section], field, value, key)
         return Spec.build(tables, self.tier, self.name)
+
+
+def replace(table: dict[str, Any], field: str, value: Any, key: str) -> None:
+    """Set a field of a table in place; "tau.scale" is the option `scale` of the rule that `tau` names."""
+    name, dot, option = field.partition(".")
+    if not dot:
+        table[name] = value
+        return
+    rule = table.get(name)
+    if not isinstance(rule, str | dict):
+        given = "not set" if rule is None else f"{rule}, a value without options"
+        raise UsageError(f"option '{key}': {name} is {given}; expected the name of a rule, such as --tau pass-rate")
+    table[name] = {**({"rule": rule} if isinstance(rule, str) else rule), option: value}
 
 
 def locate(key: str, tables: dict[str, Any], known: Tables) -> tuple[str, str]:
@@ -116,8 +129,9 @@ def locate(key: str, tables: dict[str, Any], known: Tables) -> tuple[str, str]:
         return section, field
     fields = {s: set(model.model_fields if model else tables[s]) for s, model in known.items()}
     homes = [s for s, names in fields.items() if key in names]
-    if "schedule" in homes:  # lr is a key of the warm start too; without a section it means the run's
-        return "schedule", key
+    for section in ("schedule", "run"):  # lr is a key of the warm start too, seed one of many problems
+        if section in homes:
+            return section, key
     if len(homes) != 1:
         raise UsageError(unknown("option", key, (f"{s}.{name}" for s, names in fields.items() for name in names)))
     return homes[0], key

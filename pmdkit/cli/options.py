@@ -14,8 +14,8 @@ class RunOptions:
 
     objective: str | None = None
     "Name (see pmdkit objectives) or my.py:MyLoss."
-    tau: float | None = None
-    "Temperature in reward units: 0.05 on rewards {0,1} is 0.1 on +-1."
+    tau: float | str | None = None
+    "Temperature in reward units (0.05 on rewards {0,1} is 0.1 on +-1), or a rule: pass-rate, contraction, kl-budget."
     steps: int | None = None
     "Rollout batches in all; a resumed run may raise it."
     prompts: int | None = None

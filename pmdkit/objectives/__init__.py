@@ -14,7 +14,9 @@ from pmdkit.objectives.pmd_part import PMDPart
 from pmdkit.objectives.rebel import REBEL
 from pmdkit.objectives.rloo import RLOO
 from pmdkit.objectives.tb import TB
-from pmdkit.objectives.temperature import TAUS, Contraction, PassRate, make_tau
+from pmdkit.objectives.temperature import TAUS, make_tau
+from pmdkit.objectives.temperature_budgets import Chi2Budget, KLBudget
+from pmdkit.objectives.temperature_rates import Contraction, PassRate
 from pmdkit.objectives.traits import Traits, traits
 from pmdkit.objectives.vocabulary import Batch, Groups, Norm, Objective, Tau, expect, log_expect_exp, row_weight
 
@@ -48,10 +50,12 @@ __all__ = [
     "TAUS",
     "TB",
     "Batch",
+    "Chi2Budget",
     "Chi2PO",
     "Contraction",
     "DrGRPO",
     "Groups",
+    "KLBudget",
     "Norm",
     "Objective",
     "PMDMean",

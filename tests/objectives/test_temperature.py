@@ -5,8 +5,18 @@ import math
 import pytest
 import torch
 
-from pmdkit.objectives import Contraction, Groups, PassRate, PMDMean, make_tau, temperature
-from pmdkit.objectives.temperature import pass_rate
+from pmdkit.objectives import (
+    TAUS,
+    Chi2Budget,
+    Contraction,
+    Groups,
+    KLBudget,
+    PassRate,
+    PMDMean,
+    make_tau,
+    temperature,
+)
+from pmdkit.objectives.pass_rates import pass_rate
 
 CONSTANTS = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
 
@@ -36,7 +46,7 @@ def test_absent_rows_are_not_draws():
     assert pass_rate(groups, (0.0, 1.0)).item() == pytest.approx(0.625, abs=1e-7)
 
 
-@pytest.mark.parametrize("rule", [PassRate(), Contraction()])
+@pytest.mark.parametrize("rule", [factory() for factory in TAUS.values()])
 def test_a_reward_scale_of_two_doubles_tau(rule):
     """The update depends on r / tau only, so +-1 needs twice the tau of {0, 1}."""
     plus_minus = type(rule)(rewards=(-1.0, 1.0))
@@ -95,6 +105,70 @@ def test_the_law_is_off_where_successes_are_common():
     assert ratios == pytest.approx([2.7053, 2.1438, 1.6097], abs=1e-4)
 
 
+@pytest.mark.parametrize("eta", [0.1, 0.5, 0.9])
+def test_the_hard_law_is_the_limit_of_the_exact_one(eta):
+    law = Contraction(eta=eta, law="hard", floor=1e-12)(full(0.3)).item() / 0.3
+    assert law == pytest.approx(1 / (eta * math.log(1 / (1 - eta))), rel=1e-12)
+    assert Contraction(eta=eta, floor=1e-12)(full(1e-8)).item() / 1e-8 == pytest.approx(law, rel=1e-4)
+
+
+@pytest.mark.parametrize("p", [1e-3, 0.01, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("budget", [0.01, 0.3, 2.0])
+def test_budgets_are_spent_by_the_exact_update(p, budget):
+    """The tau of a rule, put into Theorem 1's solution, moves by the budget, or closes `most` of the gap."""
+    from pmdkit import theory
+
+    pi, reward = [p, 1 - p], [1.0, 0.0]
+    for rule in (KLBudget(budget), Chi2Budget(budget)):
+        tau = rule(full(p)).item()
+        solution = theory.pmd_mean(pi, reward, tau)
+        new, ratio = solution.probs, solution.probs / pi
+        spent = new @ solution.log_ratio if isinstance(rule, KLBudget) else pi @ (ratio - 1) ** 2
+        closed = (new[0] - p) / (1 - p)
+        if closed < 0.99 - 1e-9:
+            assert spent == pytest.approx(budget, rel=1e-9)
+        else:
+            assert closed == pytest.approx(0.99, abs=1e-9)
+            assert spent <= budget * (1 + 1e-9)
+
+
+def test_an_easy_prompt_cannot_spend_its_budget():
+    """From p = 0.9 the whole way costs log(1 / 0.9) = 0.105 nats."""
+    from pmdkit import theory
+
+    tau = KLBudget(0.3)(full(0.9)).item()
+    assert theory.pmd_mean([0.9, 0.1], [1.0, 0.0], tau).probs[0] == pytest.approx(1 - 0.01 * 0.1, abs=1e-12)
+
+
+def test_the_pool_shrinks_towards_its_mean_as_a_beta_binomial_does():
+    """Many groups of 16 from Beta(1, 4): the estimate's mean squared error is below Jeffreys', near the Bayes rule's."""
+    generator = torch.Generator().manual_seed(7)
+    uniform = torch.rand(4000, 1, generator=generator, dtype=torch.float64)
+    p = 1 - uniform ** (1 / 4)  # Beta(1, 4) by inversion
+    reward = (torch.rand(4000, 16, generator=generator, dtype=torch.float64) < p).double()
+    groups = Groups(reward, torch.full_like(reward, 1 / 16))
+    bayes = (reward.sum(1) + 1) / (16 + 5)
+    error = {
+        name: (guess - p[:, 0]).square().mean().item()
+        for name, guess in (
+            ("pool", pass_rate(groups, (0.0, 1.0), "pool")),
+            ("jeffreys", pass_rate(groups, (0.0, 1.0))),
+            ("bayes", bayes),
+        )
+    }
+    assert error["pool"] == pytest.approx(error["bayes"], rel=0.02)
+    assert error["jeffreys"] > 1.05 * error["bayes"]
+
+
+def test_the_pool_of_equal_prompts_pulls_all_the_way_and_stays_inside():
+    reward = torch.zeros(8, 4, dtype=torch.float64)
+    found = pass_rate(Groups(reward, torch.full_like(reward, 0.25)), (0.0, 1.0), "pool")
+    assert found.tolist() == pytest.approx([found[0].item()] * 8)
+    assert 0 < found[0] < 0.02
+    alone = pass_rate(draws([1, 1, 1, 1]), (0.0, 1.0), "pool")
+    assert 0.5 < alone.item() < 1
+
+
 def test_a_rule_gives_every_prompt_its_tau():
     groups = draws([1, 1, 0, 1], [0, 0, 0, 0])
     found = temperature(PMDMean(tau=PassRate(scale=1.0, floor=0.2)), groups)
@@ -116,6 +190,10 @@ def test_make_tau():
         ({"rule": "pass-rate", "scale": 0.0}, "scale is 0.0; expected"),
         ({"rule": "pass-rate", "rewards": [1, 0]}, "expected (lowest, highest)"),
         ({"rule": "contraction", "eta": 1.0}, "eta is 1.0; expected"),
+        ({"rule": "contraction", "law": "hrad"}, "unknown law 'hrad'; did you mean 'hard'"),
+        ({"rule": "kl-budget", "budget": 0.0}, "budget is 0.0; expected"),
+        ({"rule": "chi2-budget", "most": 1.0}, "most is 1.0; expected"),
+        ({"rule": "pass-rate", "estimate": "pol"}, "unknown estimate 'pol'; did you mean 'pool'"),
     ],
 )
 def test_bad_rules(spec, sentence):

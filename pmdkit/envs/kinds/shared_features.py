@@ -33,6 +33,10 @@ class SharedFeatures:
     "Share of arms that pass in the easiest context."
     hard: float = 0.03
     "The same in the hardest context."
+    false_positive: float = 0.0
+    "Rate at which the verifier accepts a wrong arm, afresh with every verdict."
+    false_negative: float = 0.0
+    "Rate at which it rejects a right arm."
     seed: int = 0
     "Of features and scores."
 
@@ -44,6 +48,8 @@ class SharedFeatures:
         check_whole("traps", self.traps, 0, self.contexts)
         check_share("easy", self.easy)
         check_share("hard", self.hard)
+        check_number("false_positive", self.false_positive, 0, 1)
+        check_number("false_negative", self.false_negative, 0, 1)
         check_whole("seed", self.seed, 0)
 
     def build(self) -> Bandit:
@@ -60,7 +66,7 @@ class SharedFeatures:
         success = best(score, shares)
         return Bandit(
             name="shared-features",
-            reward=success,
+            reward=np.where(success > 0, 1 - self.false_negative, self.false_positive),
             log_policy=uniform(self.contexts, self.arms),
             success=success,
             features=features,
