@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from pmdkit.sweeps.grid import Point
 
 ALONE = ("regimes", "speed")  # experiments that are no grid of runs
+STUDY = "adaptive-tau-"  # a study of its own for each tier: tunes first, then compares
+TIERS = ("bandit", "toy", "starter")
 Texts = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
 
 
@@ -55,6 +57,9 @@ def sweep(
 
     if experiment in ALONE:
         alone(experiment, out, json)
+        return
+    if experiment is not None and experiment.removeprefix(STUDY) in TIERS and experiment.startswith(STUDY):
+        study(experiment, out, jobs, resume, json)
         return
     if experiment is not None:
         name, points, about = named(experiment, tier, over, set)
@@ -119,13 +124,29 @@ def named(
     from pmdkit.sweeps.experiments import EXPERIMENTS
 
     if experiment not in EXPERIMENTS:
-        raise UsageError(unknown("experiment", experiment, [*EXPERIMENTS, *ALONE]))
+        studies = [STUDY + each for each in TIERS]
+        raise UsageError(unknown("experiment", experiment, [*EXPERIMENTS, *ALONE, *studies]))
     if tier is not None or over or set:
         raise UsageError(
             "--experiment has its own tier, environment and options; leave TIER, ENV, --over and --set out"
         )
     chosen = EXPERIMENTS[experiment]
     return experiment, chosen.points(), chosen.record()
+
+
+def study(name: str, out: Path | None, jobs: int, resume: bool, json: bool) -> None:
+    """One tier of the study of adaptive temperatures: its table on stdout, or the whole record as JSON."""
+    from pmdkit.cli.adaptive import show
+    from pmdkit.observe.folder import fresh
+    from pmdkit.sweeps.adaptive import study as run
+
+    place = fresh(None, f"{name}-sweep").path if out is None else out
+    result = run(name.removeprefix(STUDY), place, jobs=jobs, resume=resume, say=tell)
+    if json:
+        print(to_json.dumps(result))
+    else:
+        show(result)
+        print(f"study: {place / f'{name}.json'}")
 
 
 def alone(name: str, out: Path | None, json: bool) -> None:

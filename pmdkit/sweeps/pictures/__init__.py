@@ -20,6 +20,7 @@ PICTURES: dict[str, tuple[str, ...]] = {  # picture: (file that draws it, record
     "half": ("half", "half"),
     "baseline": ("baseline", "baseline"),
     "regimes": ("regimes", "regimes"),
+    "adaptive-tau": ("adaptive", "adaptive-tau-bandit", "adaptive-tau-toy", "adaptive-tau-starter"),
 }
 
 

@@ -1,0 +1,37 @@
+"""The table of the study of adaptive temperatures, for a terminal."""
+
+from typing import Any
+
+
+def show(result: dict[str, Any]) -> None:
+    """A table per cell: each arm at its tuned value, beside the fixed tau."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    for cell, rows in result["tables"].items():
+        table = Table(title=f"{cell}, {rows[0]['seeds']} seeds", title_justify="left", box=None, pad_edge=False)
+        for column in ("arm", "tuned", "mean pass rate", "gain", "p (Holm)", "final", "worst drop", "dead"):
+            table.add_column(column, justify="left" if column in ("arm", "tuned") else "right")
+        for row in rows:
+            gain = row.get("auc_gain")
+            table.add_row(
+                row["arm"],
+                short(result["best"][cell][row["arm"]]),
+                f"{row['auc']['mean']:.3f}",
+                f"{gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}]" if gain else "",
+                f"{row['p']:.2g}" if row["p"] is not None else "",
+                f"{row['final']['mean']:.3f}",
+                f"{row['drop']['mean']:.4f}",
+                f"{row['dead']['mean']:.3f}",
+            )
+        console.print(table)
+        console.print()
+
+
+def short(tau: Any) -> str:
+    """The value an arm was tuned to: a number, or the one option of its rule that was varied."""
+    if not isinstance(tau, dict):
+        return f"tau {tau:g}"
+    varied = next(key for key in ("scale", "eta", "budget") if key in tau)
+    return f"{varied} {tau[varied]:g}"
