@@ -63,7 +63,7 @@ class Run:
         return self._setup.policy()
 
     def figure(self) -> "Figure":
-        """Pass rate, log-ratios against theory, and the multiplier, over the steps."""
+        """Whether it learns, its steps beside the exact update, and what depends on the pass rate."""
         from pmdkit.figures.run import run_figure
 
         return run_figure(self)

@@ -12,8 +12,7 @@ from pmdkit.envs.problem import Bandit
 from pmdkit.learner import Rollouts
 from pmdkit.objectives import Groups, Objective
 from pmdkit.objectives.vocabulary import Batch
-from pmdkit.observe import gauge
-from pmdkit.observe.metrics import null
+from pmdkit.observe import gauge, noise
 
 
 class Meter:
@@ -42,7 +41,7 @@ class Meter:
         arms = rollouts.responses.view(rollouts.mass.shape)
         change = (new - old).gather(1, arms)
         spread = groups.reward.max(1).values > groups.reward.min(1).values
-        theory = self.gauge(contexts, learner.reference[contexts], old, new, batch.tau.view(rollouts.mass.shape)[:, 0])
+        tau = batch.tau.view(rollouts.mass.shape)[:, 0]
         return {
             "step": step,
             "reward_mean": (groups.mass * groups.reward).sum(1).mean().item(),
@@ -52,14 +51,13 @@ class Meter:
             "log_ratio_min": change.min().item(),
             "log_ratio_max": change.max().item(),
             "kl": (new.exp() * (new - old)).sum(1).mean().item(),
-            "ess": (-(2 * new - old).logsumexp(1)).exp().mean().item(),  # 1 / (1 + chi2)
             "entropy": -(new.exp() * new).sum(1).mean().item(),
             "tokens": int(rollouts.mask.sum()) if rollouts.sampled else 0,
             "response_length": 1.0,
             "zero_variance_groups": int((~spread).sum()),
             "policy_version": rollouts.version,
             "staleness": (step - rollouts.version) * len(updates) - 1,
-            **theory,
+            **self.gauge(contexts, learner.reference[contexts], old, new, tau, groups),
             "seconds_rollout": rollouts.seconds,
             "seconds_update": sum(u["seconds"] for u in updates),
         }
@@ -70,28 +68,49 @@ class Meter:
             return None
         return (mass * self.success[contexts].gather(1, arms)).sum(1).mean().item()
 
-    def gauge(self, contexts: Tensor, reference: Tensor, old: Tensor, new: Tensor, tau: Tensor) -> dict[str, Any]:
-        """Mean log-ratio of wrong and right arms, measured and as the exact update of this objective predicts it."""
-        keys = (*gauge.COLUMNS, "theory_lambda", "gauge")
+    def gauge(
+        self, contexts: Tensor, reference: Tensor, old: Tensor, new: Tensor, tau: Tensor, groups: Groups
+    ) -> dict[str, Any]:
+        """Mean log-ratio of wrong and right arms, measured and as the exact update of this objective predicts it.
+
+        Where nothing passes or fails, arms are neither right nor wrong and contexts have no pass rate to sort them by.
+        """
+        pi, measured = old.exp().numpy(), (new - old).numpy()
         if self.success is None:
-            return dict.fromkeys(keys)
-        right = (self.success[contexts] > 0.5).numpy()
-        pi = old.exp().numpy()
-        measured = (new - old).numpy()
-        predicted = np.full(measured.shape, np.nan)
-        lam = np.full(len(contexts), np.nan)
+            right = wrong = np.zeros(measured.shape, dtype=bool)
+        else:
+            right = (self.success[contexts] > 0.5).numpy()
+            wrong = ~right
+        predicted, lam = np.full(measured.shape, np.nan), np.full(len(contexts), np.nan)
         if population.known(self.objective):
             exact = population.solve(self.objective, old, reference, self.reward[contexts], tau)
             predicted, lam = exact.log_ratio, exact.lam
         columns = {
-            "log_ratio_neg": gauge.class_mean(measured, pi, ~right),
-            "theory_log_ratio_neg": gauge.class_mean(predicted, pi, ~right),
+            "log_ratio_neg": gauge.class_mean(measured, pi, wrong),
+            "theory_log_ratio_neg": gauge.class_mean(predicted, pi, wrong),
             "log_ratio_pos": gauge.class_mean(measured, pi, right),
             "theory_log_ratio_pos": gauge.class_mean(predicted, pi, right),
+            "tau": tau.double().numpy(),
+            "theory_lambda_over_tau": lam / tau.double().numpy(),
+            "ess": (-(2 * new - old).logsumexp(1)).exp().numpy(),  # 1 / (1 + chi2)
+            **self.noise(contexts, old, tau, groups),
         }
-        row: dict[str, Any] = {name: gauge.mean(values) for name, values in columns.items()}
-        row["theory_lambda"] = null(float(np.mean(lam)))
-        return row | {"gauge": gauge.fill((pi * right).sum(1), columns)}
+        row = gauge.row(None if self.success is None else (pi * right).sum(1), columns)
+        return row | {"theory_lambda": gauge.mean(lam)}
+
+    def noise(self, contexts: Tensor, old: Tensor, tau: Tensor, groups: Groups) -> dict[str, Any]:
+        """Whether PMD-part's target is noise in the groups drawn, and how often that is to be expected, exactly.
+
+        What is expected follows from the rewards as they are drawn, the verifier's noise included.
+        """
+        values = self.problem.values
+        if values is None or not groups.sampled:
+            return noise.unknown(len(contexts))
+        low, high = values
+        rate = ((old.exp() * self.reward[contexts]).sum(1) - low) / (high - low)
+        present = groups.present.numpy()
+        reward, heat = groups.reward.double().numpy(), tau.double().numpy()
+        return noise.columns(reward, present, (low + high) / 2, heat, rate.clamp(0, 1).numpy())
 
 
 def evaluate(problem: Bandit, learner: BanditLearner) -> dict[str, float | None]:

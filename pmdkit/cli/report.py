@@ -37,26 +37,26 @@ def gauge_table(rows: list[dict[str, Any]]) -> Table:
     table = Table(
         box=box.SIMPLE,
         pad_edge=False,
-        title="log-ratio of one step by pass rate before it: measured, and the exact update of this objective",
+        title="log-ratio of one step by pass rate: measured, and of the exact update",
         title_justify="left",
         title_style="",
     )
-    for name in ("pass rate", "prompt steps", "wrong", "theory", "reached", "right", "theory", "reached"):
-        table.add_column(name, justify="right")
+    for name in ("pass rate", "prompts", "wrong", "exact", "reached", "right", "exact", "reached"):
+        table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         cells = [gauge.label(row["bucket"]), str(row["prompts"])]
         for kind in ("neg", "pos"):
             measured, predicted = row[f"log_ratio_{kind}"], row[f"theory_log_ratio_{kind}"]
             cells += [number(measured), number(predicted), share(measured, predicted)]
         table.add_row(*cells)
-    table.caption = "nats, mean over the prompts of all steps; reached = measured / theory"
+    table.caption = "nats, mean over the prompts of all steps; reached = measured / exact"
     table.caption_justify = "left"
     return table
 
 
 def number(value: float | None) -> str:
-    """Four digits, or a dash where there is none."""
-    return "-" if value is None else f"{value:.4g}"
+    """Two digits, or a dash where there is none: eight such columns fit a terminal of 80."""
+    return "-" if value is None else f"{value:.2g}"
 
 
 def share(measured: float | None, predicted: float | None) -> str:

@@ -22,6 +22,9 @@ SHOWN = (
     ("log_ratio_pos", "log-ratio of right", "nats"),
     ("theory_log_ratio_pos", "  theory", "nats"),
     ("kl", "KL from pi_old", "nats"),
+    ("ess", "effective after the step", "of a group"),
+    ("theory_lambda_over_tau", "hidden brake lambda/tau", "reward units"),
+    ("noise_share", "noise for PMD-part", "of the groups"),
     ("entropy", "entropy", "nats"),
     ("grad_norm", "gradient norm", ""),
 )

@@ -11,8 +11,7 @@ from pmdkit import population
 from pmdkit.learner import Learner, Rollouts
 from pmdkit.objectives import Groups, Objective
 from pmdkit.objectives.vocabulary import Batch
-from pmdkit.observe import gauge
-from pmdkit.observe.metrics import null
+from pmdkit.observe import gauge, noise
 
 
 class Meter:
@@ -76,53 +75,80 @@ class Meter:
         """How far the step moved the sampled prompts, and how far the exact update would have."""
         prompts, size = rollouts.mass.shape
         taken = slice(0, min(prompts, self.sample or prompts))
-        rollouts, rows = rollouts.part(taken), taken.stop * size
+        tau = batch.tau.view(prompts, size)[:, 0]
+        all_groups = {} if taken.stop == prompts else self.noise(groups.mass, groups.reward, tau, rollouts.sampled)
+        rollouts = rollouts.part(taken)
         mass, reward = groups.mass[taken].double(), groups.reward[taken].double()
         scored = groups.present[taken].any(1)
         with torch.no_grad():
             logp = learner.logp(rollouts)
         change = torch.where(rollouts.mask, logp - rollouts.logp_old, 0.0).double().sum(1).view(mass.shape)
         change = torch.where(mass > 0, change, 0.0)
-        ratio = change.exp()
-        effective = (mass * ratio).sum(1) ** 2 / (mass * ratio**2).sum(1)  # share of a group that counts
         length = rollouts.mask.sum(1).view(mass.shape)
         return {
             "log_ratio_min": change.min().item(),
             "log_ratio_max": change.max().item(),
-            "kl": expect(ratio * change - ratio + 1, mass, scored),
-            "ess": effective[scored].mean().item() if bool(scored.any()) else None,
-            **self.gauge(rollouts, mass, reward, change, length, batch.tau[:rows].view(mass.shape)[:, 0]),
+            "kl": expect(change.exp() * change - change.exp() + 1, mass, scored),
+            **self.gauge(rollouts, mass, reward, change, length, tau[taken]),
+            **{name: gauge.mean(values) for name, values in all_groups.items()},  # needs rewards only: of all groups
         }
 
     def gauge(
         self, rollouts: Rollouts, mass: Tensor, reward: Tensor, change: Tensor, length: Tensor, tau: Tensor
     ) -> dict[str, Any]:
-        """Mean log-ratio of wrong and right responses, measured, and of the exact update of each group on its own.
+        """What the step did to right and wrong responses, measured, and what the exact update of each group would do.
 
         The prediction takes the group as the policy: its pass rate is the share of right responses among the draws.
+        A group without a single verdict has no pass rate and is in no bucket.
+
+        Args:
+            rollouts: whose rows these are.
+            mass, reward, change, length: [P, G]; change is the measured log-ratio in nats, NaN where it is not known.
+            tau: [P], NaN for an objective without one.
         """
+        drift = drifted(rollouts, mass)
+        whole = (mass > 0).any(1)
+        if not bool(whole.all()):
+            mass, reward, change, length, tau = (x[whole] for x in (mass, reward, change, length, tau))
+            drift = None if drift is None else drift[whole]
         right = ((reward > self.passed) & (mass > 0)).numpy()
         wrong = ((reward <= self.passed) & (mass > 0)).numpy()
-        weight = mass.numpy()
-        predicted = np.full(right.shape, np.nan)
-        lam = np.full(len(right), np.nan)
-        if population.known(self.objective):
+        weight, ratio = mass.numpy(), change.exp()
+        predicted, lam = np.full(right.shape, np.nan), np.full(len(right), np.nan)
+        if population.known(self.objective) and len(right):
             log_mass = torch.log(mass.clamp_min(1e-300))
-            anchor = log_mass
-            if rollouts.logp_ref is not None:
-                drift = torch.where(rollouts.mask, rollouts.logp_ref - rollouts.logp_old, 0.0).double().sum(1)
-                anchor = (log_mass + drift.view(mass.shape)).log_softmax(1)
+            anchor = log_mass if drift is None else (log_mass + drift).log_softmax(1)
             exact = population.solve(self.objective, log_mass, anchor, reward, tau, length)
             predicted, lam = exact.log_ratio, exact.lam
+        tokens = (mass * length).sum(1).numpy() if self.objective.norm == "length" else 1.0  # lambda is one per token
         columns = {
             "log_ratio_neg": gauge.class_mean(change.numpy(), weight, wrong),
             "theory_log_ratio_neg": gauge.class_mean(predicted, weight, wrong),
             "log_ratio_pos": gauge.class_mean(change.numpy(), weight, right),
             "theory_log_ratio_pos": gauge.class_mean(predicted, weight, right),
+            "tau": tau.double().numpy(),
+            "theory_lambda_over_tau": lam * tokens / tau.double().numpy(),
+            "ess": ((mass * ratio).sum(1) ** 2 / (mass * ratio**2).sum(1)).numpy(),  # share of a group that counts
+            **self.noise(mass, reward, tau, rollouts.sampled),
         }
-        row: dict[str, Any] = {name: gauge.mean(values) for name, values in columns.items()}
-        row["theory_lambda"] = null(float(np.mean(lam)))
-        return row | {"gauge": gauge.fill((weight * right).sum(1), columns)}
+        row = gauge.row((weight * right).sum(1), columns)
+        return row | {"theory_lambda": gauge.mean(lam)}
+
+    def noise(self, mass: Tensor, reward: Tensor, tau: Tensor, sampled: bool) -> dict[str, Any]:
+        """[P] whether PMD-part's target of a group is noise, and how often to expect that at its pass rate."""
+        if not sampled:
+            return noise.unknown(len(mass))
+        present, values = (mass > 0).numpy(), reward.double().numpy()
+        rate = (present & (values > self.passed)).sum(1) / np.maximum(present.sum(1), 1)
+        return noise.columns(values, present, self.passed, tau.double().numpy(), rate)
+
+
+def drifted(rollouts: Rollouts, mass: Tensor) -> Tensor | None:
+    """[P, G] log pi_ref/pi_old of the responses, nats; None where no reference policy was scored."""
+    if rollouts.logp_ref is None:
+        return None
+    change = torch.where(rollouts.mask, rollouts.logp_ref - rollouts.logp_old, 0.0)
+    return change.double().sum(1).view(mass.shape)
 
 
 def expect(values: Tensor, mass: Tensor, scored: Tensor) -> float:

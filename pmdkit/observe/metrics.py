@@ -11,8 +11,8 @@ from pmdkit.errors import Diverged
 KEYS = (
     "step", "reward_mean", "pass_rate", "loss", "grad_norm", "log_ratio_min", "log_ratio_max", "kl", "ess", "entropy",
     "tokens", "response_length", "zero_variance_groups", "policy_version", "staleness", "theory_log_ratio_neg",
-    "log_ratio_neg", "theory_log_ratio_pos", "log_ratio_pos", "theory_lambda", "gauge", "seconds_rollout",
-    "seconds_update",
+    "log_ratio_neg", "theory_log_ratio_pos", "log_ratio_pos", "tau", "theory_lambda", "theory_lambda_over_tau",
+    "noise_share", "theory_noise_share", "gauge", "seconds_rollout", "seconds_update",
 )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from pmdkit.llm.stages import Stages
 from pmdkit.llm.task import MathTask
 from pmdkit.observe import checkpoint
 from pmdkit.observe.console import Log
+from pmdkit.observe.glossary import GLOSSARY
 from pmdkit.observe.metrics import KEYS
 
 TINY = str(Path(__file__).with_name("tiny.toml"))
@@ -67,6 +68,7 @@ def records(path):
 def test_what_a_run_leaves(whole):
     assert len(whole.metrics) == 3
     assert all(set(KEYS) <= set(row) for row in whole.metrics)
+    assert all(set(row) <= set(GLOSSARY) for row in whole.metrics)
     assert {path.name for path in (whole.path / "evaluations").glob("*.json")} == {
         f"held-out-step-{step}.json" for step in (0, 2, 3)
     }

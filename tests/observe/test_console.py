@@ -5,7 +5,8 @@ import io
 from rich.console import Console
 
 from pmdkit import train
-from pmdkit.observe.console import Log, Screen, sparkline
+from pmdkit.observe.console import SHOWN, Log, Screen, sparkline
+from pmdkit.observe.metrics import KEYS
 
 
 def test_a_log_has_about_ten_lines_and_the_last_step(tmp_path, capsys):
@@ -22,6 +23,10 @@ def test_a_screen_shows_theory_beside_measurement(tmp_path):
     text = console.file.getvalue()
     assert "log-ratio of wrong" in text
     assert text.count(f"{run.metrics[0]['log_ratio_neg']:.4f}") >= 2
+
+
+def test_what_a_screen_shows_is_in_every_row():
+    assert {key for key, *_ in SHOWN} <= set(KEYS)
 
 
 def test_sparkline():

@@ -5,6 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import brentq
+from scipy.special import lambertw
 
 from pmdkit import theory
 from pmdkit.envs.tokens import TokenTask, make_tokens
@@ -18,9 +20,10 @@ from pmdkit.toy.model import ModelConfig, Transformer
 
 SUM = {"kind": "modular-sum", "modulus": 3}
 COPY = {"kind": "copy", "length": 2, "symbols": 2}
+SHORT = {"kind": "copy", "length": 1, "symbols": 2}
 
 
-def record(objective, group, ministeps=1, steps=1, table=COPY, prompts=6):
+def record(objective, group, ministeps=1, steps=1, table=COPY, prompts=6, sample=None):
     """Learner, and for the last step what the meter saw and what it wrote."""
     problem = make_tokens(table)
     context = problem.prompt_length + problem.width
@@ -35,7 +38,7 @@ def record(objective, group, ministeps=1, steps=1, table=COPY, prompts=6):
 
     def keep(step, learner, rollouts, groups, batch, updates):
         seen.update(rollouts=rollouts, groups=groups, batch=batch)
-        seen["row"] = Meter(objective).row(step, learner, rollouts, groups, batch, updates)
+        seen["row"] = Meter(objective, sample=sample).row(step, learner, rollouts, groups, batch, updates)
 
     run(objective, learner, TokenTask(problem, prompts, 1), Schedule(steps, group, ministeps, seed=3), [keep])
     return learner, seen["rollouts"], seen["groups"], seen["row"]
@@ -121,7 +124,7 @@ def test_without_lengths_the_prediction_is_that_of_the_pass_rate(name):
 
 
 def test_with_lengths_the_prediction_is_stationary():
-    r"""The length-normalised loss has the condition (r - b - tau u) / |y| = lambda e^u with sum pi e^u = 1.
+    r"""The length-normalised loss has the condition (r - b - tau u) / |y| = lambda/tau e^u with sum pi e^u = 1.
 
     One prompt with one right and one wrong response of another length: the two class means are all there is, and
     (r_i - b - tau u_i) / (|y_i| e^{u_i}) is one number. Without the lengths in the solution the two differ.
@@ -140,6 +143,8 @@ def test_with_lengths_the_prediction_is_stationary():
     assert residual[0] == pytest.approx(residual[1], abs=1e-9)
     plain = theory.pmd_mean(np.array([0.5, 0.5]), np.array([0.0, 1.0]), tau).log_ratio
     assert np.abs(u - plain).max() > 0.01
+    assert row["theory_lambda"] == pytest.approx(tau * residual[0], abs=1e-9)
+    assert row["theory_lambda_over_tau"] == pytest.approx(residual[0] * length.mean(), abs=1e-9)
 
 
 def pair(objective, seed):
@@ -161,6 +166,111 @@ def pair(objective, seed):
     return result[0] if result else None
 
 
+def lambert_with_lengths(reward, length, tau):
+    """Log-ratios of a group by bisection on the multiplier: u = D - W(x |y| e^D) with mean of e^u = 1."""
+    target = (reward - reward.mean()) / tau
+
+    def solution(x):
+        return target - lambertw(x * length * np.exp(target)).real
+
+    return solution(brentq(lambda x: np.exp(solution(x)).mean() - 1, 1e-12, 1e3, xtol=1e-15))
+
+
+def test_with_lengths_every_bucket_is_the_mean_of_its_groups():
+    """Each group solved on its own by other means, then sorted by hand."""
+    objective = OBJECTIVES["pmd-mean"](tau=0.3, norm="length")
+    _, rollouts, groups, row = record(objective, 8, table=SHORT, prompts=40)
+    length = rollouts.mask.sum(1).view(groups.reward.shape).numpy()
+    assert np.ptp(length) > 0
+    wanted = {}
+    for reward, size in zip(groups.reward.numpy(), length, strict=True):
+        both = 0 < reward.sum() < len(reward)
+        u = lambert_with_lengths(reward, size, 0.3) if both else np.zeros(len(reward))
+        place = int(np.searchsorted(gauge.EDGES, reward.mean(), side="right")) - 1
+        for key, value in (("neg", 0.0), ("pos", 1.0)):
+            if (reward == value).any():
+                wanted.setdefault((min(place, 5), key), []).append(u[reward == value].mean())
+    found = {
+        (entry["bucket"], key): entry[f"theory_log_ratio_{key}"]
+        for entry in row["gauge"]
+        for key in ("neg", "pos")
+        if entry[f"theory_log_ratio_{key}"] is not None
+    }
+    assert len(found) >= 5
+    assert found == pytest.approx({key: mean(values) for key, values in wanted.items()}, abs=1e-9)
+
+
+def test_lambda_over_tau_is_that_of_the_pass_rates():
+    """Without length weights; lambda of a group that holds one kind of response is 0."""
+    objective = OBJECTIVES["pmd-mean"](tau=0.1, norm="none")
+    _, _, groups, row = record(objective, 8, table=SUM, prompts=20)
+    rates = groups.reward.mean(1).numpy()
+    wanted = np.where((rates > 0) & (rates < 1), theory.binary(rates.clip(0.01, 0.99), 0.1).lam / 0.1, 0.0)
+    assert row["theory_lambda_over_tau"] == pytest.approx(wanted.mean(), abs=1e-9)
+    assert row["theory_lambda"] == pytest.approx(0.1 * wanted.mean(), abs=1e-9)
+    assert row["tau"] == pytest.approx(0.1, abs=1e-12)
+    for entry in row["gauge"]:
+        low, high = gauge.EDGES[entry["bucket"]], gauge.EDGES[entry["bucket"] + 1]
+        members = (rates >= low) & ((rates < high) | (high == 1))
+        assert entry["theory_lambda_over_tau"] == pytest.approx(wanted[members].mean(), abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["pmd-mean", "pmd-part", "grpo"])
+def test_noise_is_counted_group_by_group(name):
+    """At tau 0.05 and without a temperature: groups with at most one right response, under any objective."""
+    objective = OBJECTIVES[name]() if name == "grpo" else OBJECTIVES[name](tau=0.05)
+    _, _, groups, row = record(objective, 8, table=SUM, prompts=40)
+    few = groups.reward.sum(1).numpy() <= 1
+    assert 0 < few.mean() < 1
+    assert row["noise_share"] == few.mean()
+    rates = groups.reward.mean(1).numpy()
+    wanted = [(1 - p) ** 8 + 8 * p * (1 - p) ** 7 for p in rates]
+    assert row["theory_noise_share"] == pytest.approx(mean(wanted), abs=1e-12)
+    assert sum(entry["noise_share"] * entry["prompts"] for entry in row["gauge"]) == pytest.approx(few.sum())
+
+
+def test_noise_is_of_all_groups_and_log_ratios_of_the_sample():
+    objective = OBJECTIVES["pmd-mean"](tau=0.05)
+    _, _, groups, whole = record(objective, 8, table=SUM, prompts=40)
+    _, _, _, row = record(objective, 8, table=SUM, prompts=40, sample=3)
+    assert row["noise_share"] == whole["noise_share"] != groups.reward[:3].sum(1).le(1).double().mean().item()
+    assert sum(entry["prompts"] for entry in row["gauge"]) == 3
+
+
+def test_the_full_support_has_no_noise():
+    _, _, _, row = record(OBJECTIVES["pmd-mean"](tau=0.05), None)
+    assert row["noise_share"] is row["theory_noise_share"] is None
+    assert row["theory_lambda_over_tau"] > 0
+
+
+def test_a_group_without_a_verdict_is_in_no_bucket():
+    """Its rows have mass 0: no pass rate, nothing to predict, and no share in any mean."""
+    objective = OBJECTIVES["pmd-mean"](tau=0.1, norm="none")
+    problem = make_tokens(SUM)
+    model = Transformer(ModelConfig(len(problem.vocabulary), 8, dimension=16, layers=1, heads=2, inner=32), 2).double()
+    learner = ToyLearner(model, problem.vocabulary, problem.eos, problem.width)
+    rows = []
+
+    class Broken(TokenTask):
+        def reward(self, rollouts):
+            reward = super().reward(rollouts)
+            reward[1] = math.nan
+            reward[2, :5] = math.nan
+            return reward
+
+    def keep(step, learner, rollouts, groups, batch, updates):
+        rows.append((groups, Meter(objective).row(step, learner, rollouts, groups, batch, updates)))
+
+    run(objective, learner, Broken(problem, 5, 1), Schedule(1, 8, 1, seed=3), [keep])
+    ((groups, row),) = rows
+    assert sum(entry["prompts"] for entry in row["gauge"]) == 4
+    few = [groups.reward[p].sum() <= 1 for p in (0, 2, 3, 4)]
+    assert row["noise_share"] == mean([float(x) for x in few])
+    rates = [groups.reward[p].sum().item() / (3 if p == 2 else 8) for p in (0, 2, 3, 4)]
+    lam = [theory.binary(p, 0.1).lam if 0 < p < 1 else 0.0 for p in rates]
+    assert row["theory_lambda"] == pytest.approx(mean(lam), abs=1e-9)
+
+
 def test_a_reference_moves_the_prediction():
     r"""TB solves for pi proportional to pi_ref e^{r/tau}: the log-ratio to pi_old is d - log E_group e^d,
     d = log pi_ref/pi_old + r/tau."""
@@ -180,7 +290,7 @@ def test_a_reference_moves_the_prediction():
 
 def test_an_objective_without_a_solution_has_no_prediction():
     _, _, _, row = record(OBJECTIVES["grpo"](), 8)
-    for key in ("theory_log_ratio_neg", "theory_log_ratio_pos", "theory_lambda"):
+    for key in ("theory_log_ratio_neg", "theory_log_ratio_pos", "theory_lambda", "theory_lambda_over_tau", "tau"):
         assert row[key] is None
     assert row["log_ratio_neg"] is not None
 

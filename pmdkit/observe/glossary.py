@@ -1,0 +1,96 @@
+"""What the columns of metrics.jsonl mean: a sentence, its unit, what to look for. The site's glossary is made of it."""
+
+from typing import NamedTuple
+
+
+class Meaning(NamedTuple):
+    """Attributes: text: what it is; unit: nats, tokens, reward units ... ("" for pure numbers); look: when to act."""
+
+    text: str
+    unit: str = ""
+    look: str = ""
+
+
+EVERY_TIER: dict[str, Meaning] = {
+    "step": Meaning("Rollout batches so far; the first is 1."),
+    "reward_mean": Meaning("Mean reward of the step's rollouts.", "reward units"),
+    "pass_rate": Meaning(
+        "Share of right responses among the step's rollouts, drawn under pi_old.",
+        look="It is a sample: with 256 responses of 16 prompts it scatters by several points from step to step.",
+    ),
+    "loss": Meaning(
+        "Mean over the ministeps of the loss before each update.",
+        "reward units",
+        "Under the regressions it need not fall over steps: every step poses a new problem.",
+    ),
+    "grad_norm": Meaning("Norm of the gradient before clipping, mean over ministeps.", look="Watch for spikes."),
+    "log_ratio_min": Meaning(
+        "Smallest log pi_new / pi_old of a response after the step.", "nats", "Below -20: responses are being erased."
+    ),
+    "log_ratio_max": Meaning("Largest of them.", "nats"),
+    "kl": Meaning("KL(pi_new || pi_old) of the step, estimated on its own rollouts.", "nats"),
+    "ess": Meaning(
+        "Effective share of a group when old draws stand for the new policy, 1 / (1 + chi2).",
+        look="Near 1: the step was small. Below 0.3: few responses carry what later ministeps learn from.",
+    ),
+    "entropy": Meaning(
+        "Entropy of a response, -log pi summed over its tokens, mean.", "nats", "Towards 0: nothing new is tried."
+    ),
+    "tokens": Meaning("Tokens drawn in the step; 0 where the full support is enumerated.", "tokens"),
+    "response_length": Meaning("Mean length of a response.", "tokens"),
+    "zero_variance_groups": Meaning(
+        "Groups whose rewards are all equal: their advantages are 0, they only pull back to pi_old.",
+        "groups",
+        "Most of the batch: the prompts are too easy or too hard for this group size.",
+    ),
+    "policy_version": Meaning("Steps that were complete when the rollouts were drawn."),
+    "staleness": Meaning("Updates between the policy that drew and the last one that learned in this step.", "updates"),
+    "log_ratio_pos": Meaning("Mean log pi_new / pi_old of right responses, measured after the step.", "nats"),
+    "log_ratio_neg": Meaning("The same of wrong responses.", "nats"),
+    "theory_log_ratio_pos": Meaning(
+        "What the exact update of each prompt alone would give right responses; length-weighted where norm is length.",
+        "nats",
+        "Targets may be far beyond what one step can go: the share that was reached is the number to watch.",
+    ),
+    "theory_log_ratio_neg": Meaning("The same for wrong responses.", "nats"),
+    "tau": Meaning("Temperature, mean over the step's prompts; a rule gives each its own.", "reward units"),
+    "theory_lambda": Meaning("Multiplier of PMD-mean's exact update, mean over prompts.", "reward units squared"),
+    "theory_lambda_over_tau": Meaning(
+        "Its ratio to tau: how strong the hidden chi-squared term is beside the KL term.", "reward units"
+    ),
+    "noise_share": Meaning(
+        "Share of groups in which the peers of some response misjudge PMD-part's log-partition by more than a nat.",
+        look="Large: PMD-part's targets are noise, as those of a lone success are. Raise tau or the group size.",
+    ),
+    "theory_noise_share": Meaning("What that share is expected to be at the step's pass rates, over the binomial."),
+    "gauge": Meaning("All of the above by bucket of pass rate: a list, drawn in the picture of the run."),
+    "seconds_rollout": Meaning("Time to draw the step's responses.", "seconds"),
+    "seconds_update": Meaning("Time of its updates.", "seconds"),
+}
+LANGUAGE_MODELS: dict[str, Meaning] = {
+    "token_entropy": Meaning("Entropy per token.", "nats per token"),
+    "unscored": Meaning(
+        "Responses without a verdict, by time-out or failure of the verifier: mass 0, not reward 0.",
+        "responses",
+        "More than a few: the run stops by itself at reward.most_unscored.",
+    ),
+    "unanswered": Meaning("Responses in which no answer was found: wrong, and counted.", "responses"),
+    "cut_off": Meaning("Responses that reached the budget of tokens.", "responses", "Many: raise rollout.width."),
+    "skipped_groups": Meaning("Groups with fewer than two verdicts, which get no weight.", "groups"),
+    "mismatch_mean": Meaning(
+        "Difference of log-probabilities of engine and trainer on the same tokens and weights, mean.",
+        "nats per token",
+        "Should be that of the number format: 1e-7 in float32, about 1e-2 in bfloat16. More is a bug.",
+    ),
+    "mismatch_max": Meaning("The largest of them.", "nats per token"),
+    "mismatch_response": Meaning("The absolute difference summed over a response, mean.", "nats"),
+    "canary_mean": Meaning(
+        "The same on fixed texts after every publish of weights.",
+        "nats per token",
+        "Beyond rollout.canary_tolerance the run stops: the engine has other weights.",
+    ),
+    "canary_max": Meaning("The largest of them.", "nats per token"),
+    "canary_own": Meaning("The engine's writing against its own reading of what it wrote, mean.", "nats per token"),
+    "engine_restarts": Meaning("Engines that were started again because they had died.", "restarts"),
+}
+GLOSSARY: dict[str, Meaning] = EVERY_TIER | LANGUAGE_MODELS
