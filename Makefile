@@ -10,13 +10,13 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 SOURCES := pyproject.toml constraints.txt
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check fast slow tutorials docs wheel test-vllm test-adapters notebooks bench clean
+.PHONY: demo test check fast slow tutorials docs site-tests wheel test-vllm test-adapters notebooks bench clean
 
 demo: .venv/installed
 	$(BIN)/pmdkit tour
 
 # the adapters' environments are built only where an adapter, an objective or a golden vector changed since they were tested
-test: check fast slow tutorials docs wheel test-vllm
+test: check fast slow tutorials docs site-tests wheel test-vllm
 	PYTHON="$(PYTHON)" PIP_FLAGS="$(PIP_FLAGS)" sh tests/adapters/run.sh --if-changed
 
 check: .venv/installed-dev
@@ -26,10 +26,10 @@ check: .venv/installed-dev
 	$(BIN)/lint-imports
 
 fast: .venv/installed-dev
-	$(BIN)/pytest -n 2 -m "not slow and not gpu and not vllm"
+	$(BIN)/pytest -n 2 -m "not slow and not gpu and not vllm and not site"
 
 slow: .venv/installed-dev
-	$(BIN)/pytest -n 2 -m "slow and not gpu and not vllm"
+	$(BIN)/pytest -n 2 -m "slow and not gpu and not vllm and not site"
 
 tutorials: .venv/installed-dev
 	$(BIN)/pytest -q --nbmake --nbmake-timeout=240 -n 2 tutorials
@@ -38,6 +38,10 @@ docs: .venv/installed-dev
 	$(BIN)/python docs/build.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -q
 	$(BIN)/python docs/check.py site
+
+# a real browser: Debian's chromium and node; without them these tests skip, with PMDKIT_REQUIRE_BROWSER=1 they fail
+site-tests: docs
+	PMDKIT_SITE=site $(BIN)/pytest -n 2 -m "site" tests/site tests/explore
 
 wheel: .venv/installed-dev
 	sh tests/wheel.sh $(BIN)/python

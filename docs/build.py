@@ -1,14 +1,18 @@
-"""Writes the generated pages of the site: executed lessons, the paper index, the ledger. `mkdocs build` comes after.
+"""Writes the generated pages of the site: executed lessons, the paper index, the ledger, still pictures.
 
-All that is written here is ignored by git: docs/learn/lessons, docs/paper/ledger.md, docs/paper_index.md, docs/.cache.
+`mkdocs build` comes after. All that is written here is ignored by git, see docs/.gitignore.
 """
 
 import inspect
 import time
 from pathlib import Path
 
+from generate.annotated import write_annotated
+from generate.explore_figures import write_explore_figures
+from generate.gallery import write_gallery
 from generate.ledger import write_ledger
 from generate.lessons import write_lessons
+from generate.metric_glossary import write_metrics
 from generate.paper_index import write_paper_index
 
 from pmdkit import ledger, theory
@@ -26,6 +30,10 @@ def main() -> None:
     functions = [item for name in theory.__all__ if inspect.isfunction(item := getattr(theory, name))]
     print(f"paper index: {write_paper_index(DOCS / 'paper_index.md', OBJECTIVES, functions)} rows")
     print(f"ledger: {write_ledger(DOCS / 'paper' / 'ledger.md', ledger.claims())} claims")
+    print(f"annotated: {write_annotated(DOCS / 'paper' / 'annotated.md', ledger.claims())} statements")
+    print(f"gallery: {write_gallery(DOCS / 'paper' / 'figures.md')} figures and tables")
+    print(f"metrics: {write_metrics(DOCS / 'learn' / 'metrics.md')} columns")
+    print(f"explorables: {write_explore_figures(DOCS / 'explore')} static pictures")
     print(f"{time.perf_counter() - start:.0f} s")
 
 

@@ -1,0 +1,37 @@
+"""The figure gallery as a page: every figure of the paper as pmdkit makes it, with its words."""
+
+from pathlib import Path
+
+from pmdkit.figures import FIGURES, TABLES, draw, table
+
+SOURCES = {
+    "exact": "exact, from the theory",
+    "draws": "exact lines and simulated draws, with intervals",
+    "toy": "training runs of a small transformer, with seeds and intervals; the paper's are of language models",
+    "paper": "the paper's printed numbers, with intervals that follow from them",
+}
+HEAD = """# Figures and tables
+
+Every figure and table of the paper, made again by `pmdkit figures`. Under each stands what it is made of and what to see.
+`pmdkit figures --check` computes the numbers again and compares them with stored ones.
+
+"""
+
+
+def write_gallery(page: Path) -> int:
+    """Write the page and its pictures, in a folder of its name; returns the number of figures and tables."""
+    folder = page.with_suffix("")
+    folder.mkdir(exist_ok=True)
+    text = HEAD
+    for name, entry in FIGURES.items():
+        drawing = draw(name)
+        for path in drawing.save(folder / name):
+            if path.suffix == ".png":
+                path.unlink()
+        alt = drawing.alt.replace("[", "(").replace("]", ")").replace("\n", " ")
+        text += f"## {name}\n\n*{entry.about}* {entry.label}; {SOURCES[entry.source]}.\n\n"
+        text += f"![{alt}]({folder.name}/{name}.svg)\n\n{drawing.sentence}\n\n"
+    text += "## Tables\n\n| name | in the paper | what it is |\n|---|---|---|\n"
+    text += "".join(f"| `{name}` | {entry.label} | {table(name).title} |\n" for name, entry in TABLES.items())
+    page.write_text(text, encoding="utf-8")
+    return len(FIGURES) + len(TABLES)
