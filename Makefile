@@ -41,7 +41,7 @@ docs: .venv/installed-dev
 
 # a real browser: Debian's chromium and node; without them these tests skip, with PMDKIT_REQUIRE_BROWSER=1 they fail
 site-tests: docs
-	PMDKIT_SITE=site $(BIN)/pytest -n 2 -m "site" tests/site tests/explore
+	PMDKIT_SITE=$(CURDIR)/site $(BIN)/pytest -n 2 -m "site" tests/site tests/explore
 
 wheel: .venv/installed-dev
 	sh tests/wheel.sh $(BIN)/python

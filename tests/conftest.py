@@ -1,9 +1,18 @@
-"""What every test runs under: float64 by default, one thread, no run folder left behind."""
+"""What every test runs under: float64 by default, one thread, no run folder left behind; and a browser for who asks.
+
+Where Chromium, Node or playwright are missing the tests that need them skip and say so; PMDKIT_REQUIRE_BROWSER=1 makes
+them fail.
+"""
+
+import os
+import shutil
 
 import pytest
 import torch
 
 torch.set_num_threads(1)
+# a name that is not an address is not found: what a page asks for elsewhere fails, and is seen
+FLAGS = ["--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
 
 
 @pytest.fixture(autouse=True)
@@ -12,3 +21,47 @@ def clean_place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "120")
+
+
+def pytest_collection_modifyitems(items):
+    """Whoever asks for the browser is a test of the site: `make site-tests` runs it."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker("site")
+
+
+@pytest.fixture(scope="session")
+def missing():
+    """`missing(sentence)`: skip, or fail where the browser is required (CI)."""
+
+    def say(sentence: str) -> None:
+        if os.environ.get("PMDKIT_REQUIRE_BROWSER") == "1":
+            pytest.fail(f"{sentence} PMDKIT_REQUIRE_BROWSER=1 does not let the test be skipped.")
+        pytest.skip(sentence)
+
+    return say
+
+
+@pytest.fixture(scope="session")
+def node(missing) -> str:
+    """The path of Node, which runs the ES modules without a browser."""
+    found = shutil.which("node")
+    if found is None:
+        missing("node is not installed: apt-get install nodejs, version 18 or newer.")
+    return str(found)
+
+
+@pytest.fixture(scope="session")
+def browser(missing):
+    """One Chromium for the session."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        missing("playwright is not installed: pip install playwright (its own browsers are not needed).")
+    chromium = os.environ.get("PMDKIT_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        missing("Chromium is not installed: apt-get install chromium, or put its path into PMDKIT_CHROMIUM.")
+    with sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield running
+        running.close()
