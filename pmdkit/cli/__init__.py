@@ -23,9 +23,11 @@ VERBS = {
     "theory": "What one exact update does to a prompt of a given pass rate.",
     "objectives": "The objectives: names, equations, options.",
     "envs": "The environments on the shelf.",
+    "learn": "The exercises of the course, checked offline; grading, and the instructor's kit.",
     "explain": "What an objective secretly solves: its regulariser, contraction and push.",
     "figures": "The paper's figures and tables, recomputed; --check compares them with stored numbers.",
     "ledger": "Every claim of the paper and how it stands here.",
+    "reproduce": "The paper again at a budget of 2m, 20m or 90m: one report.",
     "doctor": "What this machine can run, and what is missing.",
     "completion": "Print a shell's completion script.",
 }

@@ -141,7 +141,7 @@ def test_an_easy_prompt_cannot_spend_its_budget():
 
 
 def test_the_pool_shrinks_towards_its_mean_as_a_beta_binomial_does():
-    """Many groups of 16 from Beta(1, 4): the estimate's mean squared error is below Jeffreys', near the Bayes rule's."""
+    """Groups of 16 from Beta(1, 4): the estimate's mean squared error is below Jeffreys', near the Bayes rule's."""
     generator = torch.Generator().manual_seed(7)
     uniform = torch.rand(4000, 1, generator=generator, dtype=torch.float64)
     p = 1 - uniform ** (1 / 4)  # Beta(1, 4) by inversion

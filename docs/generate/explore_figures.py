@@ -1,0 +1,36 @@
+"""The static pictures of the explorables, from pmdkit itself: what a reader without JavaScript, or on paper, sees.
+
+Each module of docs/generate/explorables/ draws one: `draw() -> pmdkit.figures.drawing.Drawing`, named like its page.
+"""
+
+import html
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "explorables"
+FRAGMENT = """<figure class="explore-static">
+<img src="static.svg" alt="{alt}">
+<figcaption>{sentence}</figcaption>
+</figure>
+"""
+
+
+def write_explore_figures(folder: Path, names: Sequence[str] = ()) -> int:
+    """Write pictures, `NAME/static.svg`, and what the pages include, `.static/NAME.html`; returns their number.
+
+    Args:
+        folder: docs/explore, or a copy of it.
+        names: of the explorables; all of them if empty.
+    """
+    names = names or sorted(path.stem for path in FOLDER.glob("[!_]*.py"))
+    (folder / ".static").mkdir(parents=True, exist_ok=True)
+    for name in names:
+        drawing = importlib.import_module(f"generate.explorables.{name}").draw()
+        (folder / name).mkdir(exist_ok=True)
+        for path in drawing.save(folder / name / "static"):
+            if path.suffix == ".png":
+                path.unlink()
+        text = FRAGMENT.format(alt=html.escape(drawing.alt), sentence=html.escape(drawing.sentence))
+        (folder / ".static" / f"{name}.html").write_text(text, encoding="utf-8")
+    return len(names)

@@ -1,0 +1,54 @@
+"""Room: exercises that are checked offline and name the mistake. In a notebook: `learn.check("103.1", my_function)`."""
+
+import dataclasses
+
+from pmdkit.learn import progress
+from pmdkit.learn.exercise import Answer, Exercise, Slip, Verdict
+from pmdkit.learn.exercises import exercise, ids
+from pmdkit.learn.extras import needs
+from pmdkit.learn.judging import SEED, judge
+from pmdkit.learn.text import Text
+
+__all__ = ["Answer", "Exercise", "Slip", "Verdict", "check", "exercise", "hint", "ids", "judge", "needs", "solution"]
+
+
+def check(which: str, answer: Answer, seed: int = SEED) -> Verdict:
+    """Judge an answer and return what is to be said of it; a notebook shows the sentence.
+
+    A right answer is noted in a file of this account (`pmdkit learn progress` shows it), which nobody else reads.
+
+    Args:
+        which: the exercise, "103.1".
+        answer: your function.
+        seed: of the random inputs.
+    """
+    verdict = judge(exercise(which), answer, seed)
+    progress.note(verdict)
+    if verdict.right:
+        return verdict
+    first = "Fill in the cell above, run it, then run this one again. " if verdict.untouched else ""
+    return dataclasses.replace(verdict, more=f'{first}A hint: `learn.hint("{which}")`')
+
+
+def hint(which: str, step: int = 1) -> Text:
+    """A hint; the higher the step, the more it gives away.
+
+    Args:
+        which: the exercise, "103.1".
+        step: from 1.
+    """
+    hints = exercise(which).hints
+    if not 1 <= step <= len(hints):
+        raise ValueError(f"exercise {which} has hints 1 to {len(hints)}; got step {step}")
+    return Text(hints[step - 1])
+
+
+def solution(which: str) -> Text:
+    """The solution as code. Nobody is asked and nothing is noted.
+
+    Args:
+        which: the exercise, "103.1".
+    """
+    from pmdkit.learn.source import solution_source
+
+    return Text(solution_source(exercise(which)), code=True)

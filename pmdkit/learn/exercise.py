@@ -1,0 +1,119 @@
+"""What an exercise is: a question, a right function, and recognised wrong ones. Judging answers: judging.py."""
+
+import html
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Answer = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Slip:
+    """A wrong answer that people give.
+
+    Attributes:
+        wrong: the function somebody would write who makes this mistake.
+        says: what is wrong with it and where to look, one or two sentences; it does not give the answer away.
+    """
+
+    wrong: Answer
+    says: str
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """A function to be written, and what is known about it.
+
+    Attributes:
+        id: lesson and number, "103.2".
+        title: a few words.
+        task: what to write, Markdown, with shapes and units; it stands in the lesson and on the site.
+        start: the function as a learner finds it; its body is `return ...` (an ellipsis), its docstring names shapes.
+        solution: the same function done. Its source is what an instructor's copy shows.
+        inputs: arguments to compare on, drawn from a generator; at least three tuples, an edge case among them.
+        slips: recognised wrong answers, at least two.
+        hints: steps towards the solution, from a nudge to almost all of it; at least two.
+        difficulty: 1 to 5.
+        minutes: a learner's.
+        tolerance: relative, of numbers.
+        exact: answers are compared as they are (integers, words, orders) and not as floating-point numbers.
+        verify: more to ask of an answer that is right on all inputs, such as staying finite; a sentence, or None.
+        deadline: seconds for all calls together.
+    """
+
+    id: str
+    title: str
+    task: str
+    start: Answer
+    solution: Answer
+    inputs: Callable[[np.random.Generator], Sequence[tuple[Any, ...]]]
+    slips: tuple[Slip, ...]
+    hints: tuple[str, ...]
+    difficulty: int = 2
+    minutes: int = 10
+    tolerance: float = 1e-6
+    exact: bool = False
+    verify: Callable[[Answer], str | None] | None = None
+    deadline: float = 20.0
+
+    @property
+    def lesson(self) -> str:
+        """Its number, "103"."""
+        return self.id.partition(".")[0]
+
+    @property
+    def name(self) -> str:
+        """Of the function to write."""
+        return self.start.__name__
+
+
+@dataclass(frozen=True, repr=False)
+class Verdict:
+    """What is said of an answer. A notebook shows it as a sentence, in bold first words and not in colour alone.
+
+    Attributes:
+        right: whether it is.
+        says: one or two sentences for the learner.
+        slip: number of the recognised mistake, if one was.
+        exercise: its id.
+        untouched: the function still returns an ellipsis.
+        more: what to do next, or nothing.
+    """
+
+    right: bool
+    says: str
+    slip: int | None = None
+    exercise: str = ""
+    untouched: bool = False
+    more: str = ""
+
+    def __str__(self) -> str:
+        return self.says
+
+    def __repr__(self) -> str:
+        return "\n".join(filter(None, [" ".join(filter(None, self.parts())), self.more]))
+
+    def parts(self) -> tuple[str, str]:
+        """The word that stands first, and the rest."""
+        if self.right or self.untouched:
+            first, _, rest = self.says.partition(". ")
+            return first if not rest else first + ".", rest
+        return "Not yet.", self.says
+
+    def _repr_html_(self) -> str:
+        first, rest = (in_html(part) for part in self.parts())
+        mark = "&#10003; " if self.right else ""
+        more = f"<br>{in_html(self.more)}" if self.more else ""
+        # the bar has one of two colours that differ in lightness too; the text keeps the colour of the page
+        bar = "#0072b2" if self.right else "#e69f00"
+        style = f"border-left: 0.4em solid {bar}; padding: 0.3em 0.8em; margin: 0.4em 0"
+        return f'<div role="status" style="{style}"><strong>{mark}{first}</strong> {rest}{more}</div>'
+
+
+def in_html(text: str) -> str:
+    """Text for a page: `code` in backticks is set as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text, quote=False))

@@ -1,0 +1,108 @@
+"""Grades submissions: every answer in a process with limits. It writes nothing and resumes nothing."""
+
+import csv
+import io
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pmdkit.errors import UsageError
+from pmdkit.learn.exercise import Exercise, Verdict
+from pmdkit.learn.handed_in import Cell, answer_to, exercises_in, read
+from pmdkit.learn.limited import Limited
+from pmdkit.learn.submissions import Submission
+
+ABSENT = "Not handed in."
+COLUMNS = ("student", "exercise", "right", "verdict", "seconds")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the result. `exercise` is empty where a file could not be read; `verdict` says which then."""
+
+    student: str
+    exercise: str
+    right: bool
+    verdict: str
+    seconds: float
+
+
+def grade(
+    handed_in: Sequence[Submission],
+    exercises: Sequence[Exercise],
+    judging: Limited,
+    say: Callable[[str], None] = lambda line: None,
+) -> list[Row]:
+    """A row for every student and every exercise that anybody handed in, in the order of names and of the course.
+
+    Of two files of a student that answer the same exercise the better one counts.
+
+    Args:
+        handed_in: from `submissions`.
+        exercises: those that count.
+        judging: where the code runs.
+        say: is told a line per student.
+    """
+    files = {each.student: opened(each) for each in handed_in}
+    asked = {e.id for cells, _ in files.values() for one in cells.values() for e in exercises_in(one, exercises)}
+    rows: list[Row] = []
+    for each in handed_in:
+        cells, complaints = files[each.student]
+        new = [Row(each.student, "", False, complaint, 0.0) for complaint in complaints]
+        for exercise in exercises:
+            if exercise.id in asked:
+                new.append(graded(each.student, exercise, list(cells.values()), judging))
+        judging.stop()  # nobody's code meets the process of another
+        say(f"{each.student}: {sum(row.right for row in new)} of {len(asked)} right")
+        rows += new
+    return rows
+
+
+def opened(submission: Submission) -> tuple[dict[Path, list[Cell]], list[str]]:
+    """The cells of a student's files, and what is to be said of files that cannot be read."""
+    cells, complaints = {}, []
+    for path in submission.files:
+        try:
+            cells[path] = read(path)
+        except UsageError as problem:
+            complaints.append(f"{problem}.")
+    return cells, complaints
+
+
+def graded(student: str, exercise: Exercise, files: list[list[Cell]], judging: Limited) -> Row:
+    """The row of a student and an exercise."""
+    start = time.perf_counter()
+    verdict = Verdict(False, ABSENT)
+    for cells in files:
+        code = answer_to(exercise, cells)
+        if code is not None and not verdict.right:
+            verdict = judging.judge(exercise, code)
+    return Row(student, exercise.id, verdict.right, verdict.says, round(time.perf_counter() - start, 2))
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """The rows as a table for a spreadsheet, which must not take a name for a formula."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows:
+        words = (row.student, row.exercise, "yes" if row.right else "no", row.verdict)
+        writer.writerow([*map(harmless, words), f"{row.seconds:.2f}"])
+    return text.getvalue()
+
+
+def harmless(text: str) -> str:
+    """Text that a spreadsheet shows and does not compute: on one line, a quote before what begins a formula."""
+    text = "".join(char if char.isprintable() else " " for char in text)
+    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """One line: how many of what."""
+    students, exercises = {row.student for row in rows}, {row.exercise for row in rows if row.exercise}
+    right, absent = sum(row.right for row in rows), sum(row.verdict == ABSENT for row in rows)
+    unread = sum(not row.exercise for row in rows)
+    wrong = len(rows) - right - absent - unread
+    line = f"{len(students)} students, {len(exercises)} exercises: {right} right, {wrong} not, {absent} not handed in"
+    return line + (f", {unread} files not read" if unread else "")

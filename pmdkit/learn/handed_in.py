@@ -1,0 +1,133 @@
+"""What a file of a learner holds: per exercise, the code that answers it. Nothing is run here: limited.py does that.
+
+Of a notebook only the cell of the exercise and the imports it uses are taken, and not the whole lesson.
+"""
+
+import ast
+import json
+import re
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pmdkit.errors import UsageError
+from pmdkit.learn.exercise import Exercise
+from pmdkit.learn.extras import need
+from pmdkit.learn.source import is_import, loaded, names_of
+
+LARGEST = 64 * 2**20
+"Bytes of a file that is read; a notebook with all its pictures has a few million."
+MAGIC = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Code:
+    """What answers an exercise. Attributes: imports, statements; cell, the source whose lines a learner knows."""
+
+    imports: tuple[str, ...]
+    cell: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of code. Attributes: source, without the commands of Jupyter; tags."""
+
+    source: str
+    tags: frozenset[str] = frozenset()
+
+
+def read(path: Path) -> list[Cell]:
+    """The cells of code of a notebook (.ipynb, or .py with cells marked `# %%`); any other .py is one cell.
+
+    Raises:
+        UsageError: the file is not there, or is none of these.
+    """
+    if path.suffix not in (".ipynb", ".py"):
+        raise UsageError(f"{path} is neither .ipynb nor .py; give the notebook, or a file with the function")
+    try:
+        if path.stat().st_size > LARGEST:
+            raise UsageError(f"{path} is larger than {LARGEST // 2**20} MiB; clear its outputs")
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as problem:
+        raise UsageError(f"{path} cannot be read: {problem.strerror}") from problem
+    except UnicodeDecodeError as problem:
+        raise UsageError(f"{path} is no text in UTF-8; save it again") from problem
+    if path.suffix == ".ipynb":
+        return from_notebook(text, path)
+    if re.search(r"^# %%", text, re.MULTILINE):
+        jupytext = need("jupytext", f"a file with cells such as {path.name}")
+        cells = jupytext.reads(text, fmt="py:percent").cells
+        return [cell_of(c.source, c.metadata.get("tags")) for c in cells if c.cell_type == "code"]
+    return [Cell(text)]
+
+
+def from_notebook(text: str, path: Path) -> list[Cell]:
+    """The cells of an .ipynb file, which is JSON. A base install has no library for it and needs none."""
+    try:
+        notebook = json.loads(text)
+        assert notebook["nbformat"] == 4
+        found = [c for c in notebook["cells"] if c["cell_type"] == "code"]
+        return [cell_of("".join(c["source"]), c.get("metadata", {}).get("tags")) for c in found]
+    except (ValueError, KeyError, TypeError, AttributeError, AssertionError, RecursionError) as problem:
+        raise UsageError(f"{path} is no notebook of format 4; open it in Jupyter and save it again") from problem
+
+
+def cell_of(source: str, tags: Any) -> Cell:
+    """A cell; a command of Jupyter becomes `pass`, so that line numbers stay."""
+    tags = tags if isinstance(tags, list) else []
+    return Cell(MAGIC.sub(r"\1pass", source), frozenset(tag for tag in tags if isinstance(tag, str)))
+
+
+def exercises_in(cells: list[Cell], known: Iterable[Exercise]) -> list[Exercise]:
+    """Which exercises a file answers: those its cells are tagged with, or else those whose function it defines."""
+    known = list(known)
+    tags = frozenset().union(*(cell.tags for cell in cells if "exercise" in cell.tags))
+    tagged = [e for e in known if e.id in tags]
+    defined = frozenset().union(*(functions(cell.source) for cell in cells))
+    return tagged or [e for e in known if e.name in defined]
+
+
+def answer_to(exercise: Exercise, cells: list[Cell]) -> Code | None:
+    """The code to run for an exercise: imports it uses, then its cell. None if the file has nothing for it.
+
+    A cell is found by its tags; where they were lost, the last cell that defines the function is taken. A cell that
+    was split in two still carries its tags twice: all parts count.
+    """
+    places = [i for i, cell in enumerate(cells) if {"exercise", exercise.id} <= cell.tags]
+    if not places:
+        places = [i for i, cell in enumerate(cells) if exercise.name in functions(cell.source)][-1:]
+    if not places:
+        return None
+    own = "\n".join(cells[i].source for i in places)
+    return Code(tuple(imports(cells[: places[0]], own)), own)
+
+
+def imports(cells: list[Cell], code: str) -> list[str]:
+    """Import statements of some cells that bind a name which the code uses."""
+    wanted = set().union(*(loaded(node) for node in parsed(code)))  # empty where the code does not parse: told later
+    found = []
+    for cell in cells:
+        for node in parsed(cell.source):
+            if is_import(node) and (wanted | {"*"}) & set(names_of(node)):
+                found.append(ast.unparse(node))
+    return found
+
+
+def functions(source: str) -> set[str]:
+    """Names of the functions that a cell defines, or gives a name to, at top level."""
+    nodes = parsed(source)
+    if not nodes:  # a cell with a slip in its syntax still means the function it begins
+        return set(re.findall(r"^def\s+(\w+)", source, re.MULTILINE))
+    return {name for node in nodes if not is_import(node) for name in names_of(node)}
+
+
+def parsed(source: str) -> list[ast.stmt]:
+    """The statements of a cell; none if it does not parse."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a backslash in somebody's text
+            return ast.parse(source).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []

@@ -1,0 +1,220 @@
+"""The mathematics of the explorables, run in Node, against pmdkit.theory and against mpmath with 40 digits: 1e-9."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import mpmath
+import numpy as np
+import pytest
+
+from pmdkit import theory
+
+RUNNER = Path(__file__).with_name("run_math.mjs")
+METHODS = ("pmd-mean", "pmd-part")
+RNG = np.random.default_rng(8)
+TAUS = (0.005, 0.02, 0.05, 0.2, 1.0, 1000.0)  # the largest is beyond the sliders: there digits are easily lost
+PS = (1e-3, 0.01, 0.05, 0.3, 0.5, 0.9, 0.999)
+
+
+def simplex_cases():
+    """Policies, rewards and temperatures: random ones, and the corners that break a solver."""
+    cases = [(RNG.dirichlet(np.full(3, 0.7)), RNG.uniform(0, 1, 3), tau) for tau in TAUS for _ in range(12)]
+    cases += [(np.array([0.6, 0.3, 0.1]), np.array([0.0, 0.7, 1.0]), tau) for tau in TAUS]
+    cases += [(np.array([0.98, 0.01, 0.01]), np.array(r), tau) for r in ((0, 0, 1.0), (1.0, 0, 0)) for tau in TAUS]
+    cases += [(np.array([0.3, 0.3, 0.4]), np.array([0.5, 0.5, 0.5001]), tau) for tau in TAUS]  # almost no signal
+    cases += [(np.array([1 - 2e-12, 1e-12, 1e-12]), np.array([0.0, 0.5, 1.0]), tau) for tau in TAUS]
+    return [(pi / pi.sum(), reward, tau) for pi, reward, tau in cases]
+
+
+@pytest.fixture(scope="module")
+def javascript(node):
+    """`javascript(module, call, argument lists)`: all results of one run of Node."""
+
+    def run(module, call, arguments):
+        calls = [{"module": module, "call": call, "args": [plain(a) for a in args]} for args in arguments]
+        done = subprocess.run([node, RUNNER], input=json.dumps(calls), capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+def plain(value):
+    """A NumPy array or number as JSON knows it."""
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+def close(got, want, rtol=1e-9, atol=0.0):
+    np.testing.assert_allclose(np.asarray(got, float), want, rtol=rtol, atol=atol)
+
+
+def test_wright_omega_against_mpmath(javascript):
+    z = np.concatenate([np.linspace(-650, 750, 281), np.linspace(-6, 6, 121)])
+    got = javascript("math/pmd", "omega", [[v] for v in z])
+    with mpmath.workdps(40):
+        want = [float(mpmath.lambertw(mpmath.exp(mpmath.mpf(float(v)))).real) for v in z]
+    close(got, want, rtol=1e-12)
+
+
+def test_pmd_part_is_the_theory(javascript):
+    cases = simplex_cases()
+    for got, (pi, reward, tau) in zip(javascript("math/pmd", "pmdPart", cases), cases, strict=True):
+        want = theory.pmd_part(pi, reward, tau)
+        # a log ratio that crosses zero between two actions has no relative digits: nats of the largest one
+        close(got["logRatio"], want.log_ratio, atol=1e-10 * np.abs(want.log_ratio).max())
+        close(got["probs"], want.probs, atol=1e-300)
+        close(got["logZ"], want.log_z)
+
+
+def test_pmd_mean_is_the_theory(javascript):
+    cases = simplex_cases()
+    for got, (pi, reward, tau) in zip(javascript("math/pmd", "pmdMean", cases), cases, strict=True):
+        want = theory.pmd_mean(pi, reward, tau)
+        close(got["logRatio"], want.log_ratio, atol=1e-10 * np.abs(want.log_ratio).max())
+        close(got["probs"], want.probs, atol=1e-300)
+        close(got["lam"], want.lam)
+        assert sum(got["probs"]) == pytest.approx(1, abs=1e-12)
+
+
+def test_pmd_mean_is_theorem_1_in_40_digits(javascript):
+    """u = Delta/tau - W(x e^(Delta/tau)) with E e^u = 1, by bisection in mpmath: no line is shared with pmdkit."""
+    cases = [case for case in simplex_cases()[::7] if case[0].min() > 1e-9]
+    for got, (pi, reward, tau) in zip(javascript("math/pmd", "pmdMean", cases), cases, strict=True):
+        with mpmath.workdps(40):
+            weight, target = theorem_1(pi, reward, tau)
+
+            def solution(x, target=target):
+                return [t - mpmath.lambertw(x * mpmath.exp(t)).real for t in target]
+
+            low, high = mpmath.mpf(-60), mpmath.log(max(target)) + 1
+            for _ in range(110):  # halves 70 nats down to 1e-31
+                x = mpmath.exp((low + high) / 2)
+                over = mpmath.fsum(w * mpmath.exp(u) for w, u in zip(weight, solution(x), strict=True)) > 1
+                low, high = ((low + high) / 2, high) if over else (low, (low + high) / 2)
+            want, lam = [float(v) for v in solution(x)], float(x * mpmath.mpf(tau) ** 2)
+        close(got["lam"], lam)
+        close(got["logRatio"], want, atol=1e-10 * np.abs(want).max())
+
+
+def theorem_1(pi, reward, tau):
+    """Weights and Delta/tau of a case, as mpmath numbers."""
+    total = mpmath.fsum(map(mpmath.mpf, pi.tolist()))
+    weight = [mpmath.mpf(p) / total for p in pi.tolist()]
+    centre = mpmath.fsum(w * mpmath.mpf(r) for w, r in zip(weight, reward.tolist(), strict=True))
+    return weight, [(mpmath.mpf(r) - centre) / mpmath.mpf(tau) for r in reward.tolist()]
+
+
+def test_equal_rewards_move_nothing(javascript):
+    args = [[[0.2, 0.3, 0.5], [0.7, 0.7, 0.7], 0.05]]
+    for call in ("pmdMean", "pmdPart"):
+        (got,) = javascript("math/pmd", call, args)
+        assert got["probs"] == [0.2, 0.3, 0.5]
+
+
+def test_the_mixed_problem_is_the_theory_and_holds_both_ends(javascript):
+    cases = [case for case in simplex_cases() if case[0].min() > 1e-9]
+    lams = [float(theory.pmd_mean(*case).lam) for case in cases]
+    weights = [(*case, lam * factor) for case, lam in zip(cases, lams, strict=True) for factor in (0, 0.1, 1, 10)]
+    for got, (pi, reward, tau, lam) in zip(javascript("math/pmd", "mixed", weights), weights, strict=True):
+        want = theory.mixed(pi, reward, tau, lam)
+        close(got["logRatio"], want.log_ratio, atol=1e-9 * np.abs(want.log_ratio).max())
+    at_mean = javascript("math/pmd", "mixed", [(*case, lam) for case, lam in zip(cases, lams, strict=True)])
+    for got, case in zip(at_mean, cases, strict=True):
+        close(got["probs"], theory.pmd_mean(*case).probs, rtol=1e-7, atol=1e-300)
+
+
+def test_divergences_are_the_theory(javascript):
+    pairs = [(RNG.dirichlet(np.ones(3)), RNG.dirichlet(np.ones(3))) for _ in range(40)]
+    pairs += [(p, p * (1 + 1e-5 * np.array([1, 0, -p[0] / p[2]]))) for p, _ in pairs[:10]]
+    for call, function in (("kl", theory.kl), ("chi2", theory.chi2)):
+        close(javascript("math/pmd", call, pairs), [function(new, old) for new, old in pairs])
+
+
+def test_level_lines_have_their_level(javascript):
+    """Every point of a line has the divergence it is drawn for, by pmdkit; and none outside the triangle."""
+    pi = np.array([0.6, 0.3, 0.1])
+    for weights, function in (((1, 0), theory.kl), ((0, 1), theory.chi2)):
+        for level in (0.01, 0.2, 1.0):
+            (points,) = javascript("math/geometry", "levelLine", [[pi, list(weights), level]])
+            inside = np.array([point for point in points if point is not None])
+            assert len(inside) > 8
+            close(function(inside / inside.sum(1, keepdims=True), pi), level, rtol=2e-5)
+
+
+def test_the_reward_line_has_its_reward(javascript):
+    reward = np.array([0.1, 0.7, 1.0])
+    (ends,) = javascript("math/geometry", "rewardLine", [[reward, 0.8]])
+    close(np.array(ends) @ reward, 0.8)
+
+
+def test_iterates_are_the_steps_one_after_the_other(javascript):
+    pi, reward, tau = np.array([0.6, 0.3, 0.1]), np.array([0.0, 0.7, 1.0]), 0.3
+    (path,) = javascript("test", "both", [[pi, reward, tau, 4]])
+    for method, solve in (("mean", theory.pmd_mean), ("part", theory.pmd_part)):
+        now = pi
+        for step in path[method][1:]:
+            then = solve(now, reward, tau).probs
+            close(step["probs"], then)
+            close(step["value"], then @ reward)
+            close(step["kl"], theory.kl(then / then.sum(), now))
+            close(step["chi2"], theory.chi2(then / then.sum(), now))
+            now = then / then.sum()
+
+
+def test_binary_rewards_are_the_theory(javascript):
+    for method in METHODS:
+        cases = [(p, tau, method) for p in PS for tau in TAUS]
+        for got, case in zip(javascript("math/pmd", "binary", cases), cases, strict=True):
+            want = theory.binary(*case)
+            close(got["right"], want.log_ratio_pos)
+            close(got["wrong"], want.log_ratio_neg)
+            if method == "pmd-mean":
+                close(got["lam"], want.lam)
+
+
+def test_targets_of_a_group_are_the_theory(javascript):
+    for method in METHODS:
+        cases = [(s, n, tau, method) for n in (2, 5, 16) for s in range(n + 1) for tau in TAUS]
+        for got, (s, n, tau, _) in zip(javascript("math/targets", "groupTargets", cases), cases, strict=True):
+            targets = theory.leave_one_out_targets(np.arange(n) < s, tau, method)
+            if s > 0:
+                close(got["right"], targets[0], atol=1e-12 / tau)
+            if s < n:
+                close(got["wrong"], targets[-1], atol=1e-12 / tau)
+
+
+def test_expected_errors_are_the_theory(javascript):
+    for method in METHODS:
+        cases = [(p, n, tau, method) for p in PS for n in (2, 16, 257) for tau in TAUS]
+        for got, case in zip(javascript("math/targets", "targetError", cases), cases, strict=True):
+            want = theory.target_error(*case)
+            close([got["right"], got["wrong"], got["mean"]], [want.positive, want.negative, want.mean])
+
+
+def test_a_group_s_error_averages_to_the_expected_one(javascript):
+    """Sum over S ~ Bin(n, p) of the error of a group with S successes; the binomial is SciPy's."""
+    from scipy.stats import binom
+
+    p, n, tau = 0.05, 16, 0.05
+    for method in METHODS:
+        errors = javascript("math/targets", "groupError", [(p, n, tau, method, s) for s in range(n + 1)])
+        close(binom.pmf(np.arange(n + 1), n, p) @ errors, theory.target_error(p, n, tau, method).mean)
+
+
+def test_binomials_are_scipy_s(javascript):
+    from scipy.stats import binom
+
+    cases = [(m, p) for m in (1, 15, 1023) for p in (0.0, *PS, 1.0)]
+    for got, (m, p) in zip(javascript("math/targets", "binomial", cases), cases, strict=True):
+        close(got, binom.pmf(np.arange(m + 1), m, p), rtol=1e-9, atol=1e-280)
+
+
+def test_the_dice_are_fair(javascript):
+    """Draws of the rollout lab have the binomial's frequencies: within 4 standard errors, cell by cell."""
+    from scipy.stats import binom
+
+    (counts,) = javascript("test", "histogram", [[7, 0.3, 8, 20_000]])
+    pmf = binom.pmf(np.arange(9), 8, 0.3)
+    error = np.sqrt(20_000 * pmf * (1 - pmf))
+    assert (np.abs(np.array(counts) - 20_000 * pmf) < 4 * error).all()

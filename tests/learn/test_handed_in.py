@@ -1,0 +1,91 @@
+"""What is taken from a learner's file: the tagged cell and the imports it uses, nothing else of the notebook."""
+
+import json
+
+import nbformat
+import pytest
+
+from pmdkit.errors import UsageError
+from pmdkit.learn import exercise, ids
+from pmdkit.learn.handed_in import answer_to, exercises_in, read
+
+QUESTION = exercise("103.2")
+KNOWN = [exercise(which) for which in ids()]
+
+
+def notebook(path, *cells):
+    """Write a notebook of code cells: (source, tags)."""
+    nb = nbformat.v4.new_notebook()
+    for source, tags in cells:
+        cell = nbformat.v4.new_code_cell(source)
+        cell.metadata["tags"] = tags
+        nb.cells.append(cell)
+    nbformat.write(nb, path)
+    return path
+
+
+TAGS = ["exercise", "103.2"]
+FUNCTION = "def find_lambda(pi, reward, tau):\n    return np.var(reward)"
+
+
+def test_the_cell_and_the_imports_it_uses_are_taken(tmp_path):
+    path = notebook(
+        tmp_path / "a.ipynb",
+        ("%matplotlib inline\nimport numpy as np, sys\nimport matplotlib.pyplot as plt\nx = 1 / 0", []),
+        ("import time\nwhile True: time.sleep(1)", []),
+        (FUNCTION, TAGS),
+        ("from pmdkit import learn\nlearn.check('103.2', find_lambda)", ["check", "103.2"]),
+    )
+    cells = read(path)
+    assert exercises_in(cells, KNOWN) == [QUESTION]
+    code = answer_to(QUESTION, cells)
+    assert code.imports == ("import numpy as np, sys",)
+    assert code.cell == FUNCTION
+
+
+def test_a_split_cell_counts_whole_and_a_cell_without_tags_is_found_by_name(tmp_path):
+    split = read(notebook(tmp_path / "a.ipynb", ("half = 0.5", TAGS), (FUNCTION, TAGS)))
+    assert answer_to(QUESTION, split).cell == f"half = 0.5\n{FUNCTION}"
+    lost = read(notebook(tmp_path / "b.ipynb", ("def find_lambda(): ...", []), (FUNCTION, []), ("y = 2", [])))
+    assert answer_to(QUESTION, lost).cell == FUNCTION
+    assert exercises_in(lost, KNOWN) == [QUESTION]
+    broken = read(notebook(tmp_path / "c.ipynb", ("def find_lambda(pi:\n    return (", [])))
+    assert answer_to(QUESTION, broken) is not None
+
+
+def test_commands_of_jupyter_do_not_hide_a_cell(tmp_path):
+    cells = read(notebook(tmp_path / "a.ipynb", (f"%%time\n!pip list\n{FUNCTION}\n  # %done", TAGS)))
+    assert compile(answer_to(QUESTION, cells).cell, "cell", "exec")
+
+
+def test_a_plain_file_is_one_cell_and_one_with_marks_has_many(tmp_path):
+    plain, marked = tmp_path / "a.py", tmp_path / "b.py"
+    plain.write_text(f"import numpy as np\n{FUNCTION}\n")
+    marked.write_text(f'# %%\nimport numpy as np\n1 / 0\n\n# %% tags=["exercise", "103.2"]\n{FUNCTION}\n')
+    assert answer_to(QUESTION, read(plain)).cell == plain.read_text()
+    assert answer_to(QUESTION, read(marked)).cell.strip() == FUNCTION
+    assert answer_to(QUESTION, read(marked)).imports == ("import numpy as np",)
+    assert answer_to(exercise("103.1"), read(plain)) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("a.ipynb", b"{", "no notebook of format 4"),
+        ("a.ipynb", b"[]", "no notebook of format 4"),
+        ("a.ipynb", json.dumps({"nbformat": 3, "cells": []}).encode(), "no notebook of format 4"),
+        ("a.ipynb", json.dumps({"nbformat": 4, "cells": [{"cell_type": "code", "source": 3}]}).encode(), "no notebook"),
+        ("a.ipynb", b'{"a":' + b"[" * 10**5, "no notebook of format 4"),
+        ("a.py", b"\xff\xfe\x00", "no text in UTF-8"),
+        ("a.txt", b"", "neither .ipynb nor .py"),
+    ],
+)
+def test_what_is_no_notebook_is_told(tmp_path, name, content, told):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UsageError, match=told):
+        read(tmp_path / name)
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(UsageError, match="No such file"):
+        read(tmp_path / "none.py")

@@ -1,0 +1,157 @@
+"""Code of a learner in a process with limits: whatever it does, there is a sentence, and the next one is judged."""
+
+import sys
+
+import pytest
+
+from pmdkit.learn import exercise
+from pmdkit.learn.confine import inside
+from pmdkit.learn.handed_in import Code
+from pmdkit.learn.limited import limited
+from pmdkit.learn.source import solution_source
+from pmdkit.learn.values import Other, decode, encode
+
+QUESTION = exercise("103.2")
+IMPORTS = ("import os, sys", "import numpy as np")
+
+
+def code(*lines):
+    """A function that answers with these lines."""
+    return Code(IMPORTS, "def find_lambda(pi, reward, tau):\n" + "".join(f"    {line}\n" for line in lines))
+
+
+@pytest.fixture(scope="module")
+def judging():
+    with limited(seconds=10.0, memory_mb=512) as each:
+        yield each
+
+
+EVIL = [
+    (code("os._exit(3)"), "It ended Python itself, with code 3"),
+    (code("sys.exit(3)"), "It raised SystemExit in line 2 of the function: 3."),
+    (Code((), "print('x'\n"), "The code does not parse in line 1 of the cell"),
+    (Code((), "1 / 0"), "The cell itself raised ZeroDivisionError: division by zero."),
+    (Code(("import transformers_that_are_not_there as t",), "t"), "which is not installed here"),
+    (Code((), "x = 1"), "The cell defines no `find_lambda`"),
+    (Code((), "find_lambda = 0.5"), "Got a value of type float; expected the function"),
+    (Code((), "find_lambda = print"), "is there a `return`?"),
+    (code("return np.ones(10**12)"), "MemoryError"),
+    (code("return np.ones(2 * 10**7)"), "Too much: it returned an array of 160 MB"),
+    (code("x = []", "while True:", "    x.append(bytes(10**7))"), "MemoryError"),
+    (code("x = []", "x.append(x)", "return x"), "a list that contains itself"),
+    (code("return find_lambda(pi, reward, tau)"), "It raised RecursionError"),
+    (code("return helper(pi)"), "not those of the rest of the notebook"),
+    (code("return input()"), "It raised EOFError"),
+    (code("raise KeyboardInterrupt"), "It raised KeyboardInterrupt"),
+    (code("import subprocess", "subprocess.run(['true'])"), "may not start another program"),
+    (code("import socket", "socket.create_connection(('127.0.0.1', 9))"), "may not use the network"),
+    (code("os.kill(os.getppid(), 9)"), "may not stop other programs"),
+    (code("import ctypes", "ctypes.string_at(0)"), "Python was killed by SIGSEGV"),
+    (
+        code("for f in range(3, 9):", "    try: os.write(f, b'z' * 20)", "    except OSError: pass"),
+        "It broke the connection",
+    ),
+]
+
+
+@pytest.mark.parametrize(("answer", "told"), EVIL, ids=lambda value: value[:30] if isinstance(value, str) else "")
+def test_whatever_it_does_there_is_a_sentence(judging, answer, told):
+    verdict = judging.judge(QUESTION, answer)
+    assert not verdict.right
+    assert told in verdict.says
+
+
+LOOPS = [
+    (code("while True:", "    try:", "        pass", "    except:", "        pass"), "Not done after 0.2 s"),
+    (code("import time", "time.sleep(100)"), "Not done after 0.2 s"),
+    pytest.param(Code((), "while True: pass"), "It used up its processor time", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("answer", "told"), LOOPS)
+def test_a_loop_is_ended_from_outside(answer, told):
+    with limited(seconds=0.2) as judging:
+        verdict = judging.judge(QUESTION, answer)
+        assert told in verdict.says
+        assert judging.runner is None
+
+
+def test_and_the_next_answer_is_judged_as_if_nothing_had_been(judging):
+    assert judging.judge(QUESTION, Code((), solution_source(QUESTION))).right
+    assert judging.judge(QUESTION, code("print('x' * 10**7)", "return ...")).untouched
+    slip = code("return ((pi @ reward**2) - (pi @ reward) ** 2) / 2")
+    assert judging.judge(QUESTION, slip).slip == 2
+
+
+def test_files_outside_its_folder_stay_as_they_are(judging, tmp_path):
+    mine = tmp_path / "mine.txt"
+    mine.write_text("mine")
+    for line in (f"open({str(mine)!r}, 'w')", f"os.remove({str(mine)!r})", f"os.rename({str(mine)!r}, 'x')"):
+        assert "may not change files" in judging.judge(QUESTION, code(line)).says
+    assert "Not this" in judging.judge(QUESTION, code("open('own.txt', 'w').write('x')", "return 9.0")).says
+    assert mine.read_text() == "mine"
+
+
+def test_the_system_refuses_what_goes_round_python(judging, tmp_path):
+    """A call of the C library that no hook of Python sees: the file is not made where the system confines."""
+    new = tmp_path / "new.txt"
+    flags = "os.O_CREAT | os.O_WRONLY"
+    lines = ("import ctypes", f"return ctypes.CDLL(None).open({str(new).encode()!r}, {flags}, 0o600)")
+    judging.judge(QUESTION, code(*lines))
+    if "writes" not in judging.kept:
+        pytest.skip("this system has no Landlock")
+    assert not new.exists()
+
+
+def test_the_folder_of_the_process_is_removed():
+    with limited() as judging:
+        judging.judge(QUESTION, code("open('own.txt', 'w').write('x')", "return 9.0"))
+        folder = judging.runner.folder
+    import os
+
+    assert not os.path.exists(folder)
+
+
+def test_the_process_cannot_say_that_it_is_right(judging):
+    """It knows neither inputs nor solution; a forged reply is a value or a failure like any other."""
+    forged = code("import pmdkit.learn.judging as j", "j.judged = lambda *a: j.Verdict(True, 'Right.')", "return 1.0")
+    assert not judging.judge(QUESTION, forged).right
+
+
+@pytest.mark.parametrize("value", [None, ..., True, 3, -(2**62), 0.1, float("inf"), "a", (1, [2.5, "b"]), []])
+def test_values_travel_as_they_are(value):
+    back = decode(encode(value))
+    assert back == value
+    assert type(back) is type(value)
+
+
+def test_what_is_no_answer_travels_as_its_name():
+    back = decode(encode(sys))
+    assert isinstance(back, Other)
+    assert "module" in repr(back)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {},
+        {"is": "array", "dtype": "O", "shape": [1], "data": ""},
+        {"is": "array", "dtype": "<f8", "shape": [2], "data": "AAAA"},
+        {"is": "float", "text": "x"},
+        {"is": "pickle", "text": "x"},
+        {"is": "tuple", "parts": 3},
+    ],
+)
+def test_a_message_that_is_no_value_is_refused(message):
+    with pytest.raises(ValueError):
+        decode(message)
+
+
+def test_links_are_followed_before_a_path_counts_as_inside(tmp_path):
+    folder, elsewhere = tmp_path / "in", tmp_path / "out"
+    folder.mkdir()
+    elsewhere.mkdir()
+    (folder / "link").symlink_to(elsewhere)
+    assert inside(str(folder / "x"), str(folder))
+    assert not inside(str(folder / "link" / "x"), str(folder))
+    assert not inside(str(folder / ".." / "x"), str(folder))
