@@ -7,6 +7,7 @@ import inspect
 import time
 from pathlib import Path
 
+from generate.adaptive_tau import write_adaptive_tau
 from generate.annotated import write_annotated
 from generate.explore_figures import write_explore_figures
 from generate.gallery import write_gallery
@@ -32,6 +33,8 @@ def main() -> None:
     print(f"ledger: {write_ledger(DOCS / 'paper' / 'ledger.md', ledger.claims())} claims")
     print(f"annotated: {write_annotated(DOCS / 'paper' / 'annotated.md', ledger.claims())} statements")
     print(f"gallery: {write_gallery(DOCS / 'paper' / 'figures.md')} figures and tables")
+    study = write_adaptive_tau(DOCS / "use" / "adaptive-tau.md", ROOT / "benchmarks" / "results")
+    print(f"adaptive tau: {study} cells")
     print(f"metrics: {write_metrics(DOCS / 'learn' / 'metrics.md')} columns")
     print(f"explorables: {write_explore_figures(DOCS / 'explore')} static pictures")
     print(f"{time.perf_counter() - start:.0f} s")

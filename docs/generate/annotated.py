@@ -13,8 +13,8 @@ from pmdkit.ledger import VERDICTS
 ROOT = Path(__file__).parents[2]
 HEAD = """# Equation, code, test
 
-The statements on which the paper stands, each beside the code that computes it and the test that would fail if it were wrong. What
-you see is pulled from the sources when the site is built. The [claim ledger](ledger.md) has all the others.
+The statements on which the paper stands, each beside the code that computes it and the test that would fail if it were
+wrong. What you see is pulled from the sources when the site is built. The [claim ledger](ledger.md) has all the others.
 
 """
 CHOSEN = (

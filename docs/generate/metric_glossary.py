@@ -7,9 +7,9 @@ from pmdkit.observe.glossary import EVERY_TIER, LANGUAGE_MODELS, Meaning
 
 HEAD = """# Metrics
 
-Every line of `metrics.jsonl` is one step. These are its columns, in all tiers the same; a column is null where it has no meaning,
-such as a prediction for an objective without a closed form. Log-ratios are natural logarithms: one nat is a factor of 2.72. How
-measured and predicted log-ratios are to be read together: [gauges](../use/gauges.md).
+Every line of `metrics.jsonl` is one step. These are its columns, in all tiers the same; a column is null where it has
+no meaning, such as a prediction for an objective without a closed form. Log-ratios are natural logarithms: one nat is a
+factor of 2.72. How measured and predicted log-ratios are to be read together: [gauges](../use/gauges.md).
 
 """
 

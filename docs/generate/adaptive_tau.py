@@ -1,0 +1,58 @@
+"""Tables and picture of the study of adaptive temperatures, from its stored records, for docs/use/adaptive-tau.md."""
+
+from pathlib import Path
+from typing import Any
+
+from pmdkit.observe.folder import read_json
+from pmdkit.sweeps.pictures import PICTURES, draw
+
+HEAD = "| arm | tuned to | mean pass rate | gain [95 %] | p | final | worst drop | dead |\n" + "|---" * 8 + "|\n"
+
+
+def write_adaptive_tau(page: Path, results: Path) -> int:
+    """Write what the page includes, `.adaptive-tau.md` beside it, and the picture; returns the number of cells.
+
+    Args:
+        page: docs/use/adaptive-tau.md.
+        results: folder of the records.
+    """
+    drawing = draw("adaptive-tau", results)
+    for path in drawing.save(page.with_suffix("")):
+        if path.suffix == ".png":
+            path.unlink()
+    alt = drawing.alt.replace("[", "(").replace("]", ")")
+    text = f"![{alt}]({page.stem}.svg)\n\n"
+    cells = 0
+    for name in PICTURES["adaptive-tau"][1:]:
+        record = read_json(results / f"{name}.json")
+        for cell, rows in record["tables"].items():
+            setting = record["cells"][cell]
+            text += f"**{setting['tier']}: {cell}**, {rows[0]['seeds']} seeds\n\n{HEAD}"
+            text += "".join(line(row, record["best"][cell][row["arm"]]) for row in rows) + "\n"
+            cells += 1
+    page.with_name(f".{page.name}").write_text(text, encoding="utf-8")
+    return cells
+
+
+def line(row: dict[str, Any], tau: Any) -> str:
+    """One arm."""
+    gain = row.get("auc_gain")
+    cells = [
+        row["arm"],
+        value(tau),
+        f"{row['auc']['mean']:.3f}",
+        f"{gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}]" if gain else "",
+        f"{row['p']:.2g}" if row["p"] is not None else "",
+        f"{row['final']['mean']:.3f}",
+        f"{row['drop']['mean']:.4f}",
+        f"{row['dead']['mean']:.3f}",
+    ]
+    return "| " + " | ".join(cells) + " |\n"
+
+
+def value(tau: Any) -> str:
+    """The value an arm was tuned to."""
+    if not isinstance(tau, dict):
+        return f"tau {tau:g}"
+    varied = next(key for key in ("scale", "eta", "budget") if key in tau)
+    return f"{varied} {tau[varied]:g}"
