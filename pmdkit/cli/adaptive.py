@@ -11,15 +11,15 @@ def show(result: dict[str, Any]) -> None:
     console = Console()
     for cell, rows in result["tables"].items():
         table = Table(title=f"{cell}, {rows[0]['seeds']} seeds", title_justify="left", box=None, pad_edge=False)
-        for column in ("arm", "tuned", "mean pass rate", "gain", "p (Holm)", "final", "worst drop", "dead"):
-            table.add_column(column, justify="left" if column in ("arm", "tuned") else "right")
+        for column in ("arm", "tuned to", "mean", "gain", "p", "final", "drop", "dead"):
+            table.add_column(column, justify="left" if column in ("arm", "tuned to") else "right", no_wrap=True)
         for row in rows:
             gain = row.get("auc_gain")
             table.add_row(
                 row["arm"],
                 short(result["best"][cell][row["arm"]]),
                 f"{row['auc']['mean']:.3f}",
-                f"{gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}]" if gain else "",
+                f"{gain['mean']:+.3f} ± {(gain['high'] - gain['low']) / 2:.3f}" if gain else "",
                 f"{row['p']:.2g}" if row["p"] is not None else "",
                 f"{row['final']['mean']:.3f}",
                 f"{row['drop']['mean']:.4f}",
@@ -27,6 +27,11 @@ def show(result: dict[str, Any]) -> None:
             )
         console.print(table)
         console.print()
+    console.print(
+        "mean: pass rate over training, gain: against the tuned fixed tau, paired by seed, 95 %, p: by Holm; drop: the "
+        "worst from one step to the next; dead: share of prompts",
+        soft_wrap=False,
+    )
 
 
 def short(tau: Any) -> str:
