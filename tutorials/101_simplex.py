@@ -12,12 +12,18 @@
 # * You learn: to see a policy as a point, an update as an arrow, and a loss as a
 #   landscape.
 # * You need: probabilities, logarithms, a little Python.
-# * Time: 15 minutes to read, 10 seconds to run, 10 minutes for the exercise.
+# * Time: 15 minutes to read, 10 seconds to run, 35 minutes for the exercises.
 #
 # A policy over three actions is three numbers that sum to one: a point in a triangle,
 # the *simplex*. At a corner the policy always picks one action; in the middle it picks
-# all three alike. Policy mirror descent moves this point. It comes in two kinds that
-# differ by a single term, and this lesson shows what the term does.
+# all three alike. Policy mirror descent moves this point. It has a temperature `tau`,
+# in reward units, which is the price of moving, and comes in two kinds:
+#
+# * **PMD-part** reweights the policy by $e^{r/\tau}$ and normalises:
+#   $\pi_{new} \propto \pi\, e^{r/\tau}$.
+# * **PMD-mean** fits $\log(\pi_{new}/\pi)$ to $\Delta/\tau$, the reward minus its mean.
+#   This is what is used in practice, because a mean is easy to estimate and a
+#   normaliser is not.
 
 # %%
 from dataclasses import replace
@@ -26,7 +32,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from pmdkit import theory
+from pmdkit import learn, theory
 from pmdkit.figures import simplex, style
 from pmdkit.figures.style import look
 from pmdkit.objectives import Groups, PMDMean, credit, total
@@ -34,45 +40,15 @@ from pmdkit.objectives import Groups, PMDMean, credit, total
 style()
 pi = np.array([0.1, 0.3, 0.6])  # the policy before the update
 reward = np.array([1.0, 0.7, 0.0])  # reward units
-print("expected reward before:", pi @ reward)
-
-# %% [markdown]
-# ## Predict
-#
-# Both updates have a temperature `tau`, in reward units. It is the price of moving: a
-# large `tau` keeps the policy where it is. `tau` shrinks towards 0, so moving gets
-# cheap.
-#
-# * **PMD-part** reweights the policy by $e^{r/\tau}$ and normalises:
-#   $\pi_{new} \propto \pi\, e^{r/\tau}$.
-# * **PMD-mean** fits $\log(\pi_{new}/\pi)$ to $\Delta/\tau$, the reward minus its mean.
-#   This is what is used in practice, because a mean is easy to estimate and a
-#   normaliser is not.
-#
-# Action 1 has the highest reward. Do both paths end in its corner? Write your guess
-# down before you go on.
-#
-# ## Run
-#
-# `pmdkit.theory` knows both solutions exactly. Here is the whole path, from a huge
-# `tau` to a tiny one.
-
-# %%
-tau = np.geomspace(100, 1e-3, 200)
-part = theory.pmd_part(pi, reward, tau)
-mean = theory.pmd_mean(pi, reward, tau)
-
-print("   tau    PMD-part             PMD-mean")
-for i in range(0, 200, 33):
-    print(
-        f"{tau[i]:7.3f}   {np.round(part.probs[i], 3)}   {np.round(mean.probs[i], 3)}"
-    )
 
 # %%
 # alt: A triangle whose corners are the three actions. Both paths start at the policy
 #   (0.1, 0.3, 0.6) and first run together, away from action 3. The path of PMD-part
 #   then bends along the edge and ends in the corner of action 1. The path of PMD-mean
 #   goes straight on and stops on the edge between actions 1 and 2, at (0.37, 0.63, 0).
+tau = np.geomspace(100, 1e-3, 200)  # from a huge temperature to a tiny one
+part = theory.pmd_part(pi, reward, tau)
+mean = theory.pmd_mean(pi, reward, tau)
 actions = ["action 1\nreward 1", "action 2\nreward 0.7", "action 3\nreward 0"]
 
 fig, ax = plt.subplots(figsize=(5.5, 5))
@@ -88,7 +64,35 @@ plt.show()
 # %% [markdown]
 # **What to see.** The two paths leave in the same direction, then part. PMD-part goes
 # to the corner of the best action. PMD-mean stops on the edge between actions 1 and 2,
-# however small `tau` gets.
+# however small `tau` gets. What stops it?
+#
+# ## Predict
+#
+# Two changes, one at a time. Where do the two paths end for each? Write your guess down
+# before you go on.
+#
+# * The policy starts at (0.6, 0.3, 0.1), with the same rewards.
+# * The rewards are 1, 0 and 0, with the same policy.
+#
+# ## Run
+#
+# `pmdkit.theory` knows both solutions exactly.
+
+# %%
+cases = {
+    "the picture": (pi, reward),
+    "another policy": (np.array([0.6, 0.3, 0.1]), reward),
+    "other rewards": (pi, np.array([1.0, 0.0, 0.0])),
+}
+print(f"{'':16}end of PMD-part   end of PMD-mean")
+for name, (start, earned) in cases.items():
+    ends = (f(start, earned, 1e-4).probs for f in (theory.pmd_part, theory.pmd_mean))
+    print(f"{name:16}" + "   ".join(f"{np.round(end, 2)!s:15}" for end in ends))
+
+# %% [markdown]
+# PMD-part ends in the corner of the best action every time. PMD-mean ends there too in
+# both new cases, and only in the first on an edge. What do the new cases have in
+# common? Compare each reward with the mean reward of the policy.
 #
 # ## Look
 #
@@ -195,54 +199,60 @@ print("lowest of a fine grid:     ", by_hand(torch.tensor(simplex.grid())).min()
 #
 # ## Exercise
 #
-# Difficulty 3 of 5, about 10 minutes. Where does the PMD-mean path end as `tau` goes to
-# 0? Compare the last row of the table above with the advantages $\Delta$. Then write
-# the end point as a formula in `pi` and `reward`, with NumPy.
+# Three, checked on your own machine. Each begins with a cell to fill; the cell
+# below it says what is wrong. `learn.hint("101.1")` gives a hint, and a second
+# argument goes further; `pmdkit learn solution 101.1` shows the solution.
+
+# %% [markdown]
+# **Exercise 101.1: the end of the path.** Difficulty 3 of 5, about 10 minutes.
+#
+# Where does the PMD-mean path end as `tau` goes to 0? Compare the ends in the table of
+# the lesson with the advantages $\Delta$. Then write the end point as a formula in `pi`
+# and `reward`, with NumPy.
 
 
-# %% tags=["exercise"]
+# %% tags=["exercise", "101.1"]
 def end_point(pi, reward):
-    """The policy to which one exact PMD-mean update tends as tau goes to 0."""
+    """The policy, [A], to which one exact PMD-mean step tends as tau goes to 0."""
     return ...
 
 
-# %% tags=["check"]
-def check(end_point):
-    """Compare with the exact solution at a tiny tau, for another policy."""
-    pi, reward = np.array([0.2, 0.2, 0.1, 0.5]), np.array([1.0, 0.8, 0.1, 0.3])
-    answer = end_point(pi, reward)
-    if answer is ...:
-        return "Not filled in yet."
-    answer = np.asarray(answer)
-    if np.allclose(answer, theory.pmd_mean(pi, reward, 1e-6).probs, atol=1e-3):
-        return "Right."
-    if answer.shape != pi.shape:
-        return (
-            f"The answer has shape {answer.shape}; expected {pi.shape}, one per action."
-        )
-    if np.isclose(answer.max(), 1):
-        return "A corner is where PMD-part goes. Look at the last row of the table."
-    if not np.isclose(answer.sum(), 1):
-        return f"They sum to {answer.sum():.3f}; which factor makes them sum to 1?"
-    if answer.min() < 0:
-        return "A negative probability. What happens to actions below the mean?"
-    return "A policy, but not the end point. Which actions survive, and by how much?"
-
-
-print(check(end_point))
+# %% tags=["check", "101.1"]
+learn.check("101.1", end_point)
 
 # %% [markdown]
-# <details>
-# <summary>Solution</summary>
+# **Exercise 101.2: two distances in log space.** Difficulty 3 of 5, about 15 minutes.
 #
-# ```python
-# def end_point(pi, reward):
-#     gain = np.maximum(reward - pi @ reward, 0)
-#     return pi * gain / (pi @ gain)
-# ```
+# How far apart are two points of the simplex? Two measures come up again and again,
+# $\mathrm{KL}(\pi_{new}\|\pi) = E_{\pi_{new}} \log\frac{\pi_{new}}{\pi}$ and
+# $\chi^2(\pi_{new}\|\pi) = E_{\pi}[(\frac{\pi_{new}}{\pi} - 1)^2]$. Write both for
+# policies that are given as log-probabilities, as a network gives them. Some are as low
+# as -900 nats, and an action may be missing from the new policy.
+
+
+# %% tags=["exercise", "101.2"]
+def divergences(logp_new, logp_old):
+    """KL(new || old), nats, and chi2(new || old), of two log-policies, [A] each."""
+    return ...
+
+
+# %% tags=["check", "101.2"]
+learn.check("101.2", divergences)
+
+# %% [markdown]
+# **Exercise 101.3: a temperature for a given distance.** Difficulty 3 of 5, about 10
+# minutes.
 #
-# Actions below the mean get nothing. Actions above it are reweighted by how far above
-# they are, not by an exponential. With rewards of 0 and 1 there is one value above the
-# mean, and the two updates end at the same point.
-#
-# </details>
+# A *trust region* fixes how far a step goes and asks for the temperature. Find the
+# `tau` at which one exact PMD-part step ends `budget` nats away, as
+# $\mathrm{KL}(\pi_{new}\|\pi)$. `theory.pmd_part` and `theory.kl` are at hand.
+
+
+# %% tags=["exercise", "101.3"]
+def tau_for_kl(pi, reward, budget):
+    """The tau at which one exact PMD-part step has KL(new || pi) = budget nats."""
+    return ...
+
+
+# %% tags=["check", "101.3"]
+learn.check("101.3", tau_for_kl)

@@ -12,11 +12,13 @@
 # * You learn: how far one update moves a policy, as the pass rate and the temperature
 #   vary.
 # * You need: lesson 101.
-# * Time: 15 minutes to read, 10 seconds to run, 10 minutes for the exercise.
+# * Time: 15 minutes to read, 10 seconds to run, 30 minutes for the exercises.
 #
 # A verifier says right or wrong: reward 1 or 0. Then everything about a prompt that
 # matters to an exact update is one number, the **pass rate** $p$: the probability that
-# a response is right. One update turns $p_t$ into $p_{t+1}$. How far?
+# a response is right. One update turns $p_t$ into $p_{t+1}$. How far? The
+# **contraction** $\eta$ is the share of the gap to 1 that the step closes:
+# $1 - p_{t+1} = (1 - \eta)(1 - p_t)$.
 
 # %%
 import tempfile
@@ -24,22 +26,45 @@ import tempfile
 import matplotlib.pyplot as plt
 import numpy as np
 
-from pmdkit import theory, train
+from pmdkit import learn, theory, train
 from pmdkit.figures import style
 from pmdkit.figures.style import look, shades
 
 style()
 p0, tau = 0.01, 0.05  # a pass rate, and a temperature in reward units
 
+# %%
+# alt: Contraction eta against the pass rate from 0.0001 to 1, for tau 0.5, 0.05 and
+#   0.005. PMD-part at tau 0.05 and 0.005 is at 1 everywhere. PMD-mean rises gradually
+#   from near 0 to 1; at small tau it passes one half where the pass rate is about a
+#   third of tau. At tau 0.5 the two methods lie close together.
+p = np.geomspace(1e-4, 0.99, 200)
+fig, ax = plt.subplots(figsize=(8, 3.6))
+for color, each in zip(shades(3), (0.5, 0.05, 0.005), strict=True):
+    for method in ("pmd-part", "pmd-mean"):
+        line = look(method) | {"color": color, "label": f"tau = {each:g}, {method}"}
+        ax.plot(p, theory.binary(p, each, method).eta, **line)
+ax.set(xscale="log", title="one exact step")
+ax.set(xlabel="pass rate before the step", ylabel="share of the gap closed, eta")
+fig.legend(loc="outside right center")
+plt.show()
+
 # %% [markdown]
+# **What to see.** For PMD-mean the step is small where the pass rate is far below
+# `tau`. At a small `tau` it closes half of the gap at a pass rate of about $\tau/3$.
+# PMD-part at a small `tau` closes everything at once, also for a prompt that is solved
+# once in ten thousand tries. This is splendid when the pass rate is known, and reckless
+# when it is guessed from 16 draws.
+#
 # ## Predict
 #
 # The *needle*: 100 arms, one of them right, all equally likely. So $p_0 = 0.01$. We
 # make one exact update with `tau = 0.05`, in units of a reward that is 0 or 1.
 #
 # PMD-part reweights the right arm by $e^{1/0.05} = e^{20}$. PMD-mean regresses its
-# log-ratio on $\Delta/\tau = 19.8$, nearly the same number. Which pass rates do you
-# expect after one step?
+# log-ratio on $\Delta/\tau = 19.8$, nearly the same number. Find $p_0$ in the picture:
+# which pass rates do you expect after one step? And how many steps will the slower one
+# need to 0.99?
 #
 # ## Run
 #
@@ -92,32 +117,6 @@ plt.show()
 # $p$ itself. On wrong responses PMD-part pushes by $1/\tau$ nats, PMD-mean by about
 # $p/\tau$ once `tau` is small. For hard prompts that is orders of magnitude apart.
 #
-# One more number sums it up. The **contraction** $\eta$ is the share of the gap to 1
-# that the step closes: $1 - p_{t+1} = (1 - \eta)(1 - p_t)$.
-
-# %%
-# alt: Contraction eta against the pass rate from 0.0001 to 1, for tau 0.5, 0.05 and
-#   0.005. PMD-part at tau 0.05 and 0.005 is at 1 everywhere. PMD-mean rises gradually
-#   from near 0 to 1; at small tau it passes one half where the pass rate is about a
-#   third of tau. At tau 0.5 the two methods lie close together.
-p = np.geomspace(1e-4, 0.99, 200)
-fig, ax = plt.subplots(figsize=(8, 3.6))
-for color, each in zip(shades(3), (0.5, 0.05, 0.005), strict=True):
-    for method in ("pmd-part", "pmd-mean"):
-        line = look(method) | {"color": color, "label": f"tau = {each:g}, {method}"}
-        ax.plot(p, theory.binary(p, each, method).eta, **line)
-ax.set(xscale="log", title="one exact step")
-ax.set(xlabel="pass rate before the step", ylabel="share of the gap closed, eta")
-fig.legend(loc="outside right center")
-plt.show()
-
-# %% [markdown]
-# **What to see.** For PMD-mean the step is small where the pass rate is far below
-# `tau`. At a small `tau` it closes half of the gap at a pass rate of about $\tau/3$.
-# PMD-part at a small `tau` closes everything at once, also for a prompt that is solved
-# once in ten thousand tries. This is splendid when the pass rate is known, and reckless
-# when it is guessed from 16 draws.
-#
 # Steps add up. Here are the first steps of both, from the needle, with a larger `tau`
 # too.
 
@@ -168,55 +167,60 @@ print(zero_one.probs, plus_minus.probs)
 # %% [markdown]
 # ## Exercise
 #
-# Difficulty 2 of 5, about 10 minutes. From $p_0 = 0.001$, with rewards of **−1 and 1**
-# and `tau = 0.4` on that scale: how many exact PMD-mean steps until the pass rate is
-# above 0.9? Guess first. `theory.trajectory` counts in rewards 0 and 1.
+# Three, checked on your own machine. Each begins with a cell to fill; the cell
+# below it says what is wrong. `learn.hint("102.1")` gives a hint, and a second
+# argument goes further; `pmdkit learn solution 102.1` shows the solution.
+
+# %% [markdown]
+# **Exercise 102.1: how many steps.** Difficulty 2 of 5, about 10 minutes.
+#
+# From a pass rate `p0`, with rewards of **-1 and 1** and `tau` on that scale: how many
+# exact PMD-mean steps until the pass rate is above `goal`? Guess for
+# `steps_needed(0.001, 0.4, 0.9)` first. `theory.trajectory` counts in rewards 0 and 1.
 
 
-# %% tags=["exercise"]
-def steps_needed():
-    """The number of exact PMD-mean steps."""
+# %% tags=["exercise", "102.1"]
+def steps_needed(p0, tau, goal):
+    """Exact PMD-mean steps from pass rate p0 to above goal, at rewards -1 and 1."""
     return ...
 
 
-# %% tags=["check"]
-def check(steps_needed):
-    """Compare with the exact trajectory, and with the likely slips."""
-
-    def count(tau, method):
-        path = theory.trajectory(0.001, tau, 200, method)
-        return int(np.argmax(path > 0.9))
-
-    answer = steps_needed()
-    if answer is ...:
-        return "Not filled in yet."
-    if answer == count(0.2, "pmd-mean"):
-        return "Right."
-    if answer == count(0.4, "pmd-mean"):
-        return (
-            "That is tau = 0.4 for rewards 0 and 1. What is it on a scale of -1 and 1?"
-        )
-    if answer == count(0.2, "pmd-part"):
-        return "That is PMD-part."
-    if answer == count(0.2, "pmd-mean") + 1:
-        return "One too many: the trajectory starts before the first step."
-    return "Not this many. Where does theory.trajectory first exceed 0.9?"
-
-
-print(check(steps_needed))
+# %% tags=["check", "102.1"]
+learn.check("102.1", steps_needed)
 
 # %% [markdown]
-# <details>
-# <summary>Solution</summary>
+# **Exercise 102.2: a log-partition that survives a small tau.** Difficulty 2 of 5,
+# about 10 minutes.
 #
-# ```python
-# def steps_needed():
-#     path = theory.trajectory(0.001, 0.2, 100, "pmd-mean")
-#     return int(np.argmax(path > 0.9))
-# ```
+# PMD-part needs $\log Z = \log \sum_y \mathrm{mass}(y)\, e^{r(y)/\tau}$. With rewards
+# of up to 5 and `tau = 0.005` the exponent is 1000, and $e^{1000}$ is no double. Write
+# a `log Z` that survives this. An action with mass 0 does not count, whatever its
+# reward.
+
+
+# %% tags=["exercise", "102.2"]
+def log_partition(reward, mass, tau):
+    """Log of the mass-weighted sum of exp(reward / tau), nats; both [A]."""
+    return ...
+
+
+# %% tags=["check", "102.2"]
+learn.check("102.2", log_partition)
+
+# %% [markdown]
+# **Exercise 102.3: the temperature that gets there.** Difficulty 2 of 5, about 10
+# minutes.
 #
-# Half of the `tau`, because the gap between the rewards is 2 instead of 1. Entry 0 of
-# the path is the pass rate before the first step, so the position in the path is the
-# number of steps.
-#
-# </details>
+# How small must `tau` be for *one* exact PMD-part step, with rewards 0 and 1, to take a
+# pass rate from `p` to `goal`? Give it as a formula. What is left of the normaliser in
+# the *odds* $p/(1-p)$?
+
+
+# %% tags=["exercise", "102.3"]
+def tau_for_goal(p, goal):
+    """The tau, [P], at which one exact PMD-part step takes p, [P], to goal."""
+    return ...
+
+
+# %% tags=["check", "102.3"]
+learn.check("102.3", tau_for_goal)

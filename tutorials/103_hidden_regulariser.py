@@ -12,18 +12,19 @@
 # * You learn: the exact solution of PMD-mean, the problem it answers, and where the
 #   small-`tau` formula fails.
 # * You need: lessons 101 and 102.
-# * Time: 20 minutes to read, 10 seconds to run, 10 minutes for the exercise.
+# * Time: 20 minutes to read, 10 seconds to run, 35 minutes for the exercises.
 #
 # PMD-part maximises the reward minus `tau` times a KL divergence. PMD-mean came as a
 # shortcut to the same: put the mean reward where the normaliser stands. It ends
 # elsewhere (101) and moves less (102). So it must answer another question. Which?
+# Here is how much it holds back.
 
 # %%
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.optimize import minimize
 
-from pmdkit import theory
+from pmdkit import learn, theory
 from pmdkit.figures import style
 from pmdkit.figures.style import look, shades
 
@@ -31,7 +32,27 @@ style()
 np.set_printoptions(precision=5, suppress=True)
 rng = np.random.default_rng(3)
 
+# %%
+# alt: How many times more a right response gains in one step under PMD-part than under
+#   PMD-mean, against the pass rate from 0.001 to 1. At pass rate 0.001 it is 8 for tau
+#   0.05 and 2.5 for tau 0.005, and falls to 1 as the pass rate rises; for tau 0.5 it
+#   stays below 1.4.
+p = np.geomspace(1e-3, 0.999, 200)
+fig, ax = plt.subplots()
+for color, each in zip(shades(3), (0.5, 0.05, 0.005), strict=True):
+    both = (theory.binary(p, each, name) for name in ("pmd-part", "pmd-mean"))
+    part, mean = (solution.log_ratio_pos for solution in both)
+    ax.plot(p, np.exp(part - mean), "-", color=color, label=f"tau = {each:g}")
+ax.set(xscale="log", xlabel="pass rate", title="a right response, one exact step")
+ax.set(ylabel="gain under PMD-part / PMD-mean")
+ax.legend()
+plt.show()
+
 # %% [markdown]
+# **What to see.** On easy prompts the two do the same. On hard ones something holds
+# PMD-mean back, most of all at a middling `tau`: with a pass rate of 0.001 and `tau =
+# 0.05`, a right response gains 8 times less. No line of its loss says so.
+#
 # ## Predict
 #
 # The regression wants every log-ratio to be $\Delta/\tau$. But the ratios of a policy
@@ -75,13 +96,13 @@ print("sum of the new policy:", solution.probs.sum())
 #   magnitude wide below 0.1.
 taus = np.geomspace(1e-3, 100, 300)
 fig, ax = plt.subplots()
-for color, p in zip(shades(2), (0.01, 0.3), strict=True):
-    two = np.array([p, 1 - p])
+for color, rate in zip(shades(2), (0.01, 0.3), strict=True):
+    two = np.array([rate, 1 - rate])
     lower, upper = theory.lambda_bounds(two, [1.0, 0.0], taus)
     ax.fill_between(taus, lower, upper, color=color, alpha=0.2, linewidth=0)
     exact = theory.pmd_mean(two, [1.0, 0.0], taus).lam
-    ax.plot(taus, exact, "-", color=color, label=f"p = {p:g}")
-    ax.axhline(p * (1 - p) / 2, color=color, linestyle=":")
+    ax.plot(taus, exact, "-", color=color, label=f"p = {rate:g}")
+    ax.axhline(rate * (1 - rate) / 2, color=color, linestyle=":")
 ax.set(xscale="log", yscale="log", ylim=(1e-6, 1))
 ax.set(xlabel="tau (reward units)", ylabel="lambda (reward units squared)")
 ax.legend(title="line: exact, band: bounds\ndots: p (1 - p) / 2")
@@ -135,32 +156,25 @@ np.testing.assert_allclose(climbed, solution.probs, atol=1e-5)
 # baseline. And nobody sets its weight $\lambda/(2\tau)$: it follows from the prompt.
 
 # %%
-# alt: Two panels against the pass rate from 0.001 to 1, for tau 0.5, 0.05 and 0.005.
-#   Left: the weight of the chi-squared term peaks near pass rate 0.5, at 0.07 to 0.12,
-#   and falls to 0 on both sides. Right: how many times more a right response gains
-#   under PMD-part than under PMD-mean. At pass rate 0.001 it is 8 for tau 0.05 and 2.5
-#   for tau 0.005, and falls to 1 as the pass rate rises; for tau 0.5 it stays below
-#   1.4.
-p = np.geomspace(1e-3, 0.999, 200)
-fig, axes = plt.subplots(1, 2, figsize=(9, 4))
+# alt: Weight of the chi-squared term against the pass rate from 0.001 to 1, for tau
+#   0.5, 0.05 and 0.005. It peaks near pass rate 0.5, at 0.07 to 0.12 reward units, and
+#   falls to 0 on both sides.
+fig, ax = plt.subplots()
 for color, each in zip(shades(3), (0.5, 0.05, 0.005), strict=True):
-    mean, part = theory.binary(p, each, "pmd-mean"), theory.binary(p, each, "pmd-part")
-    axes[0].plot(p, mean.lam / (2 * each), "-", color=color, label=f"tau = {each:g}")
-    axes[1].plot(p, np.exp(part.log_ratio_pos - mean.log_ratio_pos), "-", color=color)
-axes[0].set(xscale="log", xlabel="pass rate", title="weight of the chi2 term")
-axes[0].set(ylabel="lambda / (2 tau) (reward units)")
-axes[1].set(xscale="log", xlabel="pass rate", title="effect on a right response")
-axes[1].set(ylabel="ratio of PMD-part / ratio of PMD-mean")
-axes[0].legend()
+    lam = theory.binary(p, each, "pmd-mean").lam
+    ax.plot(p, lam / (2 * each), "-", color=color, label=f"tau = {each:g}")
+ax.set(xscale="log", xlabel="pass rate", title="weight of the chi2 term")
+ax.set(ylabel="lambda / (2 tau) (reward units)")
+ax.legend()
 plt.show()
 
 # %% [markdown]
-# **What to see.** At small `tau` the *effect* of the $\chi^2$ term grows as prompts get
-# harder: with a pass rate of 0.001 and `tau = 0.05`, a right response gains 8 times
-# less than under KL alone. Its *weight* does the opposite and vanishes with the pass
-# rate. Both are true, since $\chi^2$ itself is huge when a rare action is raised. "More
-# regularised when the reward is low" is about the effect. At `tau = 0.5` there is
-# little to hold back, because $e^{1/\tau}$ is only 7.
+# **What to see.** The *weight* of the $\chi^2$ term vanishes as prompts get harder. Its
+# *effect*, the first picture, does the opposite: with a pass rate of 0.001 and `tau =
+# 0.05`, a right response gains 8 times less than under KL alone. Both are true, since
+# $\chi^2$ itself is huge when a rare action is raised. "More regularised when the
+# reward is low" is about the effect. At `tau = 0.5` there is little to hold back,
+# because $e^{1/\tau}$ is only 7.
 #
 # ## Where the small-tau formula is off
 #
@@ -202,51 +216,64 @@ plt.show()
 #
 # ## Exercise
 #
-# Difficulty 3 of 5, about 10 minutes. The step of PMD-mean depends on the pass rate.
-# Suppose you want the *same* contraction `eta` on every hard prompt. Use the law to
-# write the `tau` that does it, for a small pass rate `p`.
+# Three, checked on your own machine. Each begins with a cell to fill; the cell
+# below it says what is wrong. `learn.hint("103.1")` gives a hint, and a second
+# argument goes further; `pmdkit learn solution 103.1` shows the solution.
+
+# %% [markdown]
+# **Exercise 103.1: the same contraction at every pass rate.** Difficulty 3 of 5, about
+# 10 minutes.
+#
+# The step of PMD-mean depends on the pass rate. Suppose you want the *same* contraction
+# `eta` on every hard prompt. Use the law to write the `tau` that does it, for small
+# pass rates `p`.
 
 
-# %% tags=["exercise"]
+# %% tags=["exercise", "103.1"]
 def tau_for(p, eta):
-    """The tau at which one exact PMD-mean step closes the share eta of the gap."""
+    """The tau, [P], at which exact PMD-mean contracts by eta at small p, [P]."""
     return ...
 
 
-# %% tags=["check"]
-def check(tau_for):
-    """Put the answer into the exact solution."""
-    p = np.array([1e-5, 1e-4, 1e-3])
-    for eta in (0.3, 0.5, 0.9):
-        answer = tau_for(p, eta)
-        if answer is ...:
-            return "Not filled in yet."
-        if np.allclose(answer, p / -np.log(1 - eta)):
-            return "That inverts the small-tau formula. The law has a second factor."
-        if np.ndim(answer) and np.shape(answer) == p.shape and np.all(answer > 0):
-            reached = theory.binary(p, answer, "pmd-mean").eta
-        else:
-            return f"Expected one positive tau per pass rate, got {answer!r}."
-        if not np.allclose(reached, eta, rtol=0.05):
-            return f"For eta = {eta} the steps reach {reached}. Solve the law for tau."
-    return "Right."
-
-
-print(check(tau_for))
+# %% tags=["check", "103.1"]
+learn.check("103.1", tau_for)
 
 # %% [markdown]
-# <details>
-# <summary>Solution</summary>
+# **Exercise 103.2: lambda by root finding.** Difficulty 4 of 5, about 15 minutes.
 #
-# ```python
-# def tau_for(p, eta):
-#     y = -np.log(1 - eta)
-#     return p / (y * eta)
-# ```
+# Find `lambda` without the Lambert-W function: for a trial value, every log-ratio
+# solves $u + \frac{\lambda}{\tau^2}e^u = \Delta/\tau$, and the right value makes the
+# new policy sum to 1.
+
+
+# %% tags=["exercise", "103.2"]
+def find_lambda(pi, reward, tau):
+    """Lambda of PMD-mean, reward units squared; pi and reward are [A]."""
+    return ...
+
+
+# %% tags=["check", "103.2"]
+learn.check("103.2", find_lambda)
+
+# %% [markdown]
+# **Exercise 103.3: lambda of a step that you have seen.** Difficulty 2 of 5, about 10
+# minutes.
 #
-# From $\eta = 1 - e^{-y}$ follows $y = -\log(1 - \eta)$, and the law says
-# $p/\tau = y\,\eta$. So `tau` is proportional to the pass rate. `theory.tau_for_eta` is
-# the exact form, for any pass rate, and `pmdkit.objectives.Contraction` turns it
-# into an adaptive temperature.
-#
-# </details>
+# You see a policy before and after one exact PMD-mean step, and you know `tau`. Nobody
+# tells you the rewards. What was `lambda`? Take $u + \frac{\lambda}{\tau^2}e^u =
+# \Delta/\tau$, and average both sides over the old policy.
+
+
+# %% tags=["exercise", "103.3"]
+def lambda_of_step(pi, new, tau):
+    """Lambda, reward units squared, of one exact PMD-mean step from pi to new, [A]."""
+    return ...
+
+
+# %% tags=["check", "103.3"]
+learn.check("103.3", lambda_of_step)
+
+# %% [markdown]
+# `tau` in proportion to the pass rate gives every hard prompt the same step. An exact
+# form for all pass rates is `theory.tau_for_eta`, and `pmdkit.objectives.Contraction`
+# makes an adaptive temperature of it.

@@ -12,11 +12,16 @@
 # * You learn: what of the theory survives when a network stands in for the table, and
 #   what the gauges of a run can and cannot say.
 # * You need: lessons 101 to 103.
-# * Time: 20 minutes to read, 15 seconds to run, 15 minutes for the exercise.
+# * Time: 20 minutes to read, 15 seconds to run, 25 minutes for the exercises.
 #
 # So far a policy was a table: one logit per prompt and answer, each of them free. A
 # language model is a function with shared weights. pmdkit gives both the *same*
 # objective object. What is the same then, and what is not?
+#
+# The task is a *modular sum*: two numbers below 10 are the prompt, their sum mod 10 is
+# the answer, one token out of 11. So there are 100 prompts with 11 answers each, few
+# enough to enumerate: no draws, the expectation is exact. At first all answers are
+# about equally likely, so the pass rate is near 1/11. Both policies train on it.
 
 # %%
 import tempfile
@@ -25,31 +30,45 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from pmdkit import theory, train
+from pmdkit import learn, theory, train
 from pmdkit.bandit.learner import BanditLearner
 from pmdkit.envs.tokens import TokenTask, make_tokens
 from pmdkit.figures.style import look, shades, style
 from pmdkit.objectives import Groups, PMDMean, credit
 from pmdkit.toy.learner import ToyLearner
-from pmdkit.toy.model import ModelConfig, Transformer
 
 style()
 folder = tempfile.mkdtemp()  # where the runs are kept
 objective = PMDMean(tau=0.05)  # rewards are 0 and 1
+exact = {"schedule.group": None, "run.checkpoint_every": 1000, "model.heads": 4}
+
+# %%
+# alt: Pass rate against steps, 0 to 60. The table jumps from 0.09 to 0.88 in its first
+#   step and is at 1 after the second. The transformer rises from 0.09 to 0.98 in an
+#   S-shaped curve over 60 steps.
+arms = {"env.arms": 11, "env.contexts": 100}  # the same task as a table
+table = train(objective, "bandit", "needle", steps=60, options=arms, out=f"{folder}/0")
+more = {"steps": 60, "options": exact, "out": f"{folder}/2"}
+run = train(objective, "toy", "modular-sum", **more)
+
+fig, ax = plt.subplots()
+for name, one, line in (("table", table, "k:"), ("transformer", run, "-")):
+    ax.plot([row["pass_rate"] for row in one.metrics], line, label=name)
+ax.set(xlabel="steps so far", ylabel="pass rate", title="PMD-mean, tau = 0.05")
+ax.legend()
+plt.show()
 
 # %% [markdown]
+# **What to see.** The same objective, rewards and temperature, and two different runs.
+# On the table a step goes where the theory says, as in lesson 102. The transformer
+# arrives as well, in its own time.
+#
 # ## Predict
 #
-# The task is a *modular sum*: two numbers below 10 are the prompt, their sum mod 10 is
-# the answer, one token out of 11. So there are 100 prompts with 11 answers each, few
-# enough to enumerate: no draws, the expectation is exact. At first all answers are
-# about equally likely, so the pass rate is near 1/11.
-#
-# On a table, one exact step of PMD-mean at `tau = 0.05` ends at a pass rate of 0.88, as
-# in lesson 102. Now a transformer with two layers gets the same objective, the same
-# rewards and all 11 answers to 400 prompts, drawn with repeats. It takes one step of
-# AdamW on this loss. Where will it be? Where after 10 steps on the same frozen batch,
-# or after 100?
+# A step of the transformer above is one step of AdamW on a batch with all 11 answers to
+# each prompt. Now it gets 400 prompts, drawn with repeats, and takes 10 steps of AdamW
+# on this one frozen batch, or 100. Where will it be, at `tau = 0.05`? Where at `tau =
+# 0.5`?
 #
 # ## Run
 #
@@ -57,13 +76,10 @@ objective = PMDMean(tau=0.05)  # rewards are 0 and 1
 # all responses are enumerated.
 
 # %%
-exact = {"schedule.group": None, "run.checkpoint_every": 1000, "model.heads": 4}
-shape = {"env.arms": 11, "env.contexts": 100}
-table = train(objective, "bandit", "needle", steps=1, options=shape, out=f"{folder}/0")
 passes, reached = [1, 3, 10, 30, 100], {}
 for tau in (0.05, 0.5):
     for count in passes:
-        run = train(
+        one = train(
             PMDMean(tau=tau),
             backend="toy",
             env="modular-sum",
@@ -73,9 +89,9 @@ for tau in (0.05, 0.5):
             options=exact,
             out=f"{folder}/passes-{tau}-{count}",
         )
-        reached[tau, count] = run.summary["pass_rate_last"]
+        reached[tau, count] = one.summary["pass_rate_last"]
 
-print(f"table, one exact step:         {table.summary['pass_rate_last']:.3f}")
+print(f"table, one exact step:         {table.metrics[1]['pass_rate']:.3f}")
 for count in (1, 10, 100):
     print(f"transformer, {count:3} optimizer steps: {reached[0.05, count]:.3f}")
 
@@ -103,16 +119,14 @@ plt.show()
 # ## Look
 #
 # Nobody trains with 100 optimizer steps per batch. The usual run takes one to sixteen
-# and then asks anew. Every run compares what a step did, the measured log-ratio, with
-# what the exact step would do from the same pass rates.
+# and then asks anew, as the one in the first picture. Every run compares what a step
+# did, the measured log-ratio, with what the exact step would do from the same pass
+# rates.
 
 # %%
-# alt: Two panels over 60 steps of a run. Left: the pass rate rises from 0.09 to 0.98 in
-#   an S-shaped curve. Right, log-ratios of wrong answers on a logarithmic axis: the
-#   exact update would push them down by 2 nats at first and by 20 nats at the end; the
+# alt: Log-ratios of wrong answers over 60 steps, on a logarithmic axis: the exact
+#   update would push them down by 2 nats at first and by 20 nats at the end; the
 #   measured push stays between 0.01 and 0.3 nats.
-more = {"steps": 60, "options": exact, "out": f"{folder}/2"}
-run = train(objective, "toy", "modular-sum", **more)
 step = [row["step"] for row in run.metrics]
 
 
@@ -121,14 +135,12 @@ def column(name):
     return np.array([row[name] for row in run.metrics])
 
 
-fig, axes = plt.subplots(1, 2, figsize=(9, 3.6))
-axes[0].plot(step, column("pass_rate"), **look("pmd-mean"))
-axes[0].set(title="the run", xlabel="step", ylabel="pass rate")
-axes[1].plot(step, -column("theory_log_ratio_neg"), "k:", label="exact step")
-axes[1].plot(step, -column("log_ratio_neg"), **look("pmd-mean"), label="measured")
-axes[1].set(title="wrong answers: pushed down by", yscale="log")
-axes[1].set(xlabel="step", ylabel="log-ratio (nats)")
-axes[1].legend()
+fig, ax = plt.subplots()
+ax.plot(step, -column("theory_log_ratio_neg"), "k:", label="exact step")
+ax.plot(step, -column("log_ratio_neg"), **look("pmd-mean"), label="measured")
+ax.set(title="wrong answers: pushed down by", yscale="log")
+ax.set(xlabel="step", ylabel="log-ratio (nats)")
+ax.legend()
 plt.show()
 
 share = column("log_ratio_neg") / column("theory_log_ratio_neg")
@@ -247,8 +259,8 @@ for title, values in zip(titles, moved, strict=True):
 # so the product is 0. In a network they share every weight. Three things follow.
 #
 # 1. **Theorem 1 is about each prompt by itself.** A network must fit all prompts at
-#    once. It gets there if it is given the steps and has the room, as the first picture
-#    shows.
+#    once. It gets there if it is given the steps and has the room, as the second
+#    picture shows.
 # 2. **A prompt moves while others are trained.** Between two visits to a prompt, its
 #    policy drifts with every update of the rest. The gauge shows the sum of both.
 # 3. **This is why learning is possible at all.** A table would need to find the right
@@ -256,69 +268,48 @@ for title, values in zip(titles, moved, strict=True):
 #
 # ## Exercise
 #
-# Difficulty 3 of 5, about 15 minutes. Write the first-order change of a log-probability
-# from the two gradients. Each is a sequence of tensors, one per weight matrix, as
-# `torch.autograd.grad` returns them.
+# Two, checked on your own machine. Each begins with a cell to fill; the cell
+# below it says what is wrong. `learn.hint("201.1")` gives a hint, and a second
+# argument goes further; `pmdkit learn solution 201.1` shows the solution.
+
+# %% [markdown]
+# **Exercise 201.1: what a step does to another prompt.** Difficulty 3 of 5, about 15
+# minutes.
+#
+# Write the first-order change of a log-probability from the two gradients. Each is a
+# sequence of tensors, one per weight matrix, as `torch.autograd.grad` returns them.
 
 
-# %% tags=["exercise"]
+# %% tags=["exercise", "201.1"]
 def first_order(of_loss, of_logp, lr):
     """The change of the log-probability, nats, in a gradient step of size lr."""
     return ...
 
 
-# %% tags=["check"]
-def check(first_order):
-    """Compare with a real step of a small transformer, in float64."""
-    shape = ModelConfig(vocabulary=5, context=4, dimension=16, heads=2, inner=32)
-    model = Transformer(shape, seed=1).double()
-    weights, lr = list(model.parameters()), 1e-4
-
-    def logp(first, second):
-        """Of answer 3 to a prompt of two tokens."""
-        return model(torch.tensor([[first, second]]))[0, -1].log_softmax(0)[3]
-
-    of_loss = torch.autograd.grad(-logp(1, 2), weights)
-    of_logp = torch.autograd.grad(logp(2, 1), weights)
-    answer = first_order(of_loss, of_logp, lr)
-    if answer is ...:
-        return "Not filled in yet."
-    if np.size(answer) != 1:
-        return f"Expected one number, got {np.size(answer)}. Sum over all weights."
-    old = logp(2, 1).item()
-    with torch.no_grad():
-        for weight, gradient in zip(weights, of_loss, strict=True):
-            weight -= lr * gradient
-    moved = logp(2, 1).item() - old
-    ratio = float(answer) / moved
-    if np.isclose(ratio, 1, rtol=0.01):
-        return "Right."
-    if np.isclose(ratio, -1, rtol=0.01):
-        return "The size is right, the sign is not: a step goes down the loss."
-    if np.isclose(abs(ratio), 1 / lr, rtol=0.01):
-        return "That is the product of the gradients. How long is the step?"
-    norms = [
-        sum((g**2).sum() for g in gradient).sqrt() for gradient in (of_loss, of_logp)
-    ]
-    if np.isclose(abs(float(answer)), float(lr * norms[0] * norms[1]), rtol=0.01):
-        return "A product of norms would mean that both gradients point the same way."
-    return f"The step moved it by {moved:.2e}, the answer says {float(answer):.2e}."
-
-
-print(check(first_order))
+# %% tags=["check", "201.1"]
+learn.check("201.1", first_order)
 
 # %% [markdown]
-# <details>
-# <summary>Solution</summary>
+# **Exercise 201.2: one number per response.** Difficulty 2 of 5, about 10 minutes.
 #
-# ```python
-# def first_order(of_loss, of_logp, lr):
-#     pairs = zip(of_loss, of_logp, strict=True)
-#     return -lr * sum((g * h).sum().item() for g, h in pairs)
-# ```
-#
-# The product is large where two prompts are alike *to the network*, and what is alike
-# changes while it learns. The maps above are this product for 100 prompts, up to terms
-# of second order.
-#
-# </details>
+# A table gives one log-probability per answer, a transformer one per token. `logp`,
+# `logp_old` and the boolean `mask` are [N, T]: responses are padded to the same width,
+# and the padding holds whatever the network said there, nan included. Write the
+# log-ratio $\log(\pi/\pi_{old})$ of each *response*. Write also its weight in the loss
+# of the batch: the mean over responses of loss divided by length is the plain sum of
+# weight times loss.
+
+
+# %% tags=["exercise", "201.2"]
+def sequence(logp, logp_old, mask):
+    """Log-ratio of each response, [N], nats, and the weight of its loss, [N]."""
+    return ...
+
+
+# %% tags=["check", "201.2"]
+learn.check("201.2", sequence)
+
+# %% [markdown]
+# The product of 201.1 is large where two prompts are alike *to the network*, and what
+# is alike changes while it learns. The maps above are this product for 100 prompts, up
+# to terms of second order.

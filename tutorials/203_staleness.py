@@ -12,12 +12,13 @@
 # * You learn: why the temperature matters only when rollouts are stale, which objective
 #   bears staleness, and what one gains in time.
 # * You need: lessons 102, 103 and 201.
-# * Time: 20 minutes to read, 40 seconds to run, 10 minutes for the exercise.
+# * Time: 20 minutes to read, 50 seconds to run, 20 minutes for the exercises.
 #
 # Drawing responses is the expensive part of post-training, and large batches draw
 # better. So one draws many responses at once and makes several updates with them,
 # *ministeps*. From the second on, the policy is no longer the one that drew: the
-# rollouts are stale. With 16 ministeps the last update is 15 updates behind.
+# rollouts are stale. With 16 ministeps the last update is 15 updates behind. First what
+# it buys: the times per token that the paper measured.
 
 # %%
 import tempfile
@@ -26,7 +27,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from pmdkit import theory, train
+from pmdkit import learn, theory, train
+from pmdkit.figures.paper_numbers import MILLISECONDS
 from pmdkit.figures.style import shades, style
 from pmdkit.objectives import Groups, PMDMean, PMDPart
 
@@ -34,7 +36,27 @@ style()
 folder = tempfile.mkdtemp()  # where the runs are kept
 no_checkpoints = {"run.checkpoint_every": 1000, "model.heads": 4}  # but the last
 
+# %%
+# alt: Stacked bars of time per token in ms. On-policy with 1 ministep: generation 0.051
+#   and update 0.006. PMD-mean with 16 ministeps: generation 0.006 and update 0.006.
+fig, ax = plt.subplots(figsize=(6, 2.2))
+names = "on-policy,\n1 ministep", "PMD-mean,\n16 ministeps"
+drawing, update = (
+    np.array([times[part] for times in MILLISECONDS.values()])
+    for part in ("generation", "update")
+)
+ax.barh(names, drawing, color="C0", label="generation")
+ax.barh(names, update, left=drawing, color="0.75", label="update")
+ax.invert_yaxis()
+ax.set(xlabel="time (ms per token), arXiv:2602.05933", ylabel="")
+ax.legend()
+plt.show()
+
 # %% [markdown]
+# **What to see.** A token costs 4.5 times less with 16 ministeps, and all of it comes
+# from generation, which is 8 times cheaper. The updates cost what they did. What is the
+# price?
+#
 # ## Predict
 #
 # The modular sum of lesson 201, with 16 draws per prompt. Every run makes 192 updates
@@ -44,7 +66,7 @@ no_checkpoints = {"run.checkpoint_every": 1000, "model.heads": 4}  # but the las
 #
 # * Does a smaller `tau` move the policy farther when there is one ministep?
 # * PMD-mean and PMD-part, at `tau = 0.05`: which of them suffers more from staleness?
-# * How much faster is a run with 64 ministeps?
+# * How much faster is a run with 64 ministeps *here*?
 #
 # ## Run
 #
@@ -199,7 +221,7 @@ for name, objective in {
 # what was *not* drawn. The regression would stop this only at its target, 18 nats down.
 #
 # **When `tau` binds.** With 64 ministeps each batch comes close to the end of its
-# regression, as in the first picture of lesson 201. Then the theory says how far a
+# regression, as in the second picture of lesson 201. Then the theory says how far a
 # batch can go.
 
 # %%
@@ -217,7 +239,7 @@ for objective, tau in methods.values():
 
 # %%
 # alt: Stacked bars of time in milliseconds per token for 1, 4, 16 and 64 ministeps. The
-#   part of generation shrinks by a factor of three to four from 1 to 64 ministeps. The
+#   part of generation shrinks by a factor of about three from 1 to 64 ministeps. The
 #   part of the update is several times larger than that of generation in every bar and
 #   does not depend on the number of ministeps.
 cost = {}
@@ -242,70 +264,59 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# **What to see.** Generation gets three to four times cheaper per token, most of it
+# **What to see.** Generation gets about three times cheaper per token, most of it
 # already with 4 ministeps. The whole run does not, because *here* the update costs more
 # than the generation: a response has one token, and what the draws of a prompt share is
 # computed once. (The exact bars depend on the machine, and on what else it does.)
 #
-# A language model is the other way round. The paper measures, with 16 ministeps:
-#
-# | ms per token | generation | update | both |
-# |---|---|---|---|
-# | on-policy, 1 ministep | 0.0512 | 0.0057 | 0.0569 |
-# | PMD-mean, 16 ministeps | 0.0062 | 0.0064 | 0.0126 |
-#
-# That is a factor of 8 in generation and of 4.5 in all. Staleness buys time where
-# generation dominates, and nothing where it does not. Measure first.
+# A language model is the other way round, as the first picture shows: there generation
+# is nine tenths of the time. Staleness buys time where generation dominates, and
+# nothing where it does not. Measure first.
 #
 # ## Exercise
 #
-# Difficulty 2 of 5, about 10 minutes. To draw the responses for $M$ ministeps takes
-# `fixed + M * each` seconds: something is paid once per batch, however large it is. An
-# update takes `update` seconds per ministep. How many times faster is a run with $M$
-# ministeps per batch than one with 1, for the same number of updates?
+# Two, checked on your own machine. Each begins with a cell to fill; the cell
+# below it says what is wrong. `learn.hint("203.1")` gives a hint, and a second
+# argument goes further; `pmdkit learn solution 203.1` shows the solution.
+
+# %% [markdown]
+# **Exercise 203.1: what staleness buys.** Difficulty 2 of 5, about 10 minutes.
+#
+# To draw the responses for $M$ ministeps takes `fixed + M * each` seconds: something is
+# paid once per batch, however large it is. An update takes `update` seconds per
+# ministep. How many times faster is a run with $M$ ministeps per batch than one with 1,
+# for the same number of updates?
 
 
-# %% tags=["exercise"]
+# %% tags=["exercise", "203.1"]
 def speedup(fixed, each, update, ministeps):
     """Time of the run with 1 ministep per batch over that of the run with M."""
     return ...
 
 
-# %% tags=["check"]
-def check(speedup):
-    """Add up 64 updates both ways; then look for the likely slips."""
-    fixed, each, update, m = 0.048, 0.0032, 0.0057, 16
-    answer = speedup(fixed, each, update, m)
-    if answer is ...:
-        return "Not filled in yet."
-    fresh = sum(fixed + each + update for _ in range(64))
-    stale = sum(fixed + m * (each + update) for _ in range(64 // m))
-    if np.isclose(answer, fresh / stale):
-        return "Right."
-    if np.isclose(answer, stale / fresh):
-        return "Upside down: a speedup above 1 means that staleness saves time."
-    if np.isclose(answer, (fixed + each) / (fixed / m + each)):
-        return "That is the speedup of generation alone. Updates take time too."
-    if np.isclose(answer, (fixed + each + update) / (fixed + m * (each + update))):
-        return "Those are times per batch. A batch with M ministeps makes M updates."
-    if np.isclose(answer, m):
-        return "M would need all the time to go into what is paid once per batch."
-    return f"Added up it is {fresh / stale:.2f}, the answer says {answer:.2f}."
-
-
-print(check(speedup))
+# %% tags=["check", "203.1"]
+learn.check("203.1", speedup)
 
 # %% [markdown]
-# <details>
-# <summary>Solution</summary>
+# **Exercise 203.2: how stale is each update.** Difficulty 2 of 5, about 10 minutes.
 #
-# ```python
-# def speedup(fixed, each, update, ministeps):
-#     return (fixed + each + update) / (fixed / ministeps + each + update)
-# ```
-#
-# The numbers of the check fit the generation times in the table above: 0.048 paid once
-# and 0.0032 per ministep. With them the speedup is 4.8 for 16 ministeps, and no
-# staleness brings more than 6.4: `each` and `update` remain.
-#
-# </details>
+# A step draws one rollout batch, cuts it into `ministeps` parts and goes over all of
+# them `passes` times: every part, each time, is one update. With `lag = 0` the policy
+# of the first update is the one that drew. With `lag = 1` the batch was drawn one step
+# earlier, and so on. List for every update of a step how many updates the policy is
+# away from the one that drew.
+
+
+# %% tags=["exercise", "203.2"]
+def staleness(ministeps, passes, lag):
+    """Age of the policy that drew, in updates, at every update of a step: [U]."""
+    return ...
+
+
+# %% tags=["check", "203.2"]
+learn.check("203.2", staleness)
+
+# %% [markdown]
+# The first numbers that 203.1 is asked with fit the first picture: 0.048 paid once,
+# 0.0032 per ministep and 0.0057 per update. No staleness brings more than 6.4 times
+# with them, because what is paid per ministep remains.

@@ -12,11 +12,16 @@
 # * You learn: how a response becomes a reward, what happens to a whole group when one
 #   verdict is missing, and how a verifier is cheated.
 # * You need: lessons 102 and 202.
-# * Time: 20 minutes to read, 15 seconds to run, 10 minutes for the exercise.
+# * Time: 20 minutes to read, 15 seconds to run, 20 minutes for the exercises.
 #
 # A language model writes text, and the objective wants a number. In between stands a
 # *verifier*. It says right or wrong, and sometimes it says nothing: the comparison ran
 # out of time or memory. What number is silence?
+#
+# Eight responses to one problem: four are right, four are wrong. For one of the right
+# ones the verifier ran out of time. Two trainers go on. One leaves the response out: it
+# gets mass 0, and the other seven share the group. The other books it as wrong: reward
+# 0.
 
 # %%
 import tempfile
@@ -27,7 +32,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from pmdkit import theory
+from pmdkit import learn, theory
 from pmdkit.envs.math_answers import Grader, Item, audit, verify
 from pmdkit.envs.math_answers.conventions import TABLE
 from pmdkit.figures.style import GREEN, GREY, PURPLE, style
@@ -37,43 +42,20 @@ style()
 folder = Path(tempfile.mkdtemp())
 objective = PMDMean(tau=0.05)  # rewards are 0 and 1
 
-# %% [markdown]
-# ## Predict
-#
-# Eight responses to one problem: four are right, four are wrong. For one of the right
-# ones the verifier ran out of time. Two trainers go on. One leaves the response out: it
-# gets mass 0, and the other seven share the group. The other books it as wrong: reward
-# 0.
-#
-# * How many of the eight advantages differ between the two?
-# * Suppose a *kind* of right answer is often slow to check. What does each trainer
-#   teach the policy about that kind?
-# * The right answer is 34. Which of these should pay: `034`, `34%`, `34 cm`,
-#   `30 + 4 = 34`, `34 or 35`, `2^5 + 2`?
-#
-# ## Run
-#
-# First the group. The advantages are computed by the objective itself.
-
-# %%
-reward = torch.tensor([[1.0, 1, 1, 0, 0, 0, 0, 0]], dtype=torch.float64)  # last: silent
-equal = torch.full((1, 8), 1 / 8, dtype=torch.float64)
-left_out = torch.tensor([[1 / 7] * 7 + [0]], dtype=torch.float64)
-truth = reward.clone()
-truth[0, 7] = 1
-cases = {
-    "all eight known": objective.advantage(Groups(truth, equal))[0],
-    "silence has mass 0": objective.advantage(Groups(reward, left_out))[0],
-    "silence counts as 0": objective.advantage(Groups(reward, equal))[0],
-}
-for name, advantage in cases.items():
-    print(f"{name:20}", *(f"{value:6.2f}" for value in advantage))
-
 # %%
 # alt: Advantages of eight responses as bars, in three panels. All eight known: four
 #   right ones at 0.57, four wrong ones at -0.57. Silence has mass 0: three right ones
 #   at 0.67, four wrong ones at -0.50, the silent one at 0. Silence counts as 0: three
 #   right ones at 0.71, four wrong ones and the silent one at -0.43.
+reward = torch.tensor([[1.0, 1, 1, 0, 0, 0, 0, 0]], dtype=torch.float64)  # last: silent
+truth = torch.tensor([[1.0, 1, 1, 0, 0, 0, 0, 1]], dtype=torch.float64)
+equal = torch.full((1, 8), 1 / 8, dtype=torch.float64)
+left_out = torch.tensor([[1 / 7] * 7 + [0]], dtype=torch.float64)
+cases = {
+    "all eight known": objective.advantage(Groups(truth, equal))[0],
+    "silence has mass 0": objective.advantage(Groups(reward, left_out))[0],
+    "silence counts as 0": objective.advantage(Groups(reward, equal))[0],
+}
 fig, axes = plt.subplots(1, 3, figsize=(9, 3.2), sharey=True)
 for ax, (name, advantage) in zip(axes, cases.items(), strict=True):
     colors = [GREEN] * 3 + [PURPLE] * 4 + [GREY]
@@ -90,11 +72,21 @@ plt.show()
 # every advantage hangs on it. Right answers are pushed up too much, wrong ones down too
 # little, and more so than in the group of seven.
 #
-# ## Look
+# ## Predict
 #
 # One response is bad luck. But silence is not spread evenly: long expressions are slow
-# to compare, short integers never. So let a policy have two ways to be right, one that
-# is checked at once and one that is silent with some probability.
+# to compare, short integers never. Let a policy be right in two ways, a quarter of its
+# responses each. One way is checked at once, and the other is silent with some
+# probability.
+#
+# * What does each trainer teach the policy about the slow way?
+# * From which share of silence on is it pushed *down*?
+# * The right answer is 34. Which of these should pay: `034`, `34%`, `34 cm`,
+#   `30 + 4 = 34`, `34 or 35`, `2^5 + 2`?
+#
+# ## Run
+#
+# The advantages are computed by the objective itself, for 20,000 groups of 8.
 
 # %%
 rng = np.random.default_rng(0)
@@ -143,6 +135,8 @@ plt.show()
 # often*, never lowered. With a false 0 the push turns round where two thirds of these
 # answers are silent, and from there the policy unlearns a right way to answer. Nobody
 # taught it that but the clock.
+#
+# ## Look
 #
 # This is why a verdict of pmdkit has three values. `correct` is True, False, or None.
 
@@ -273,68 +267,47 @@ for text, reward_of, tau in (
 #
 # ## Exercise
 #
-# Difficulty 2 of 5, about 10 minutes. Write the advantages of PMD-mean for one group
-# with silent responses: the reward minus the mean reward of the *other scored* ones, 0
-# for a silent response. With fewer than two scored ones, all are 0.
+# Two, checked on your own machine. Each begins with a cell to fill; the cell
+# below it says what is wrong. `learn.hint("204.1")` gives a hint, and a second
+# argument goes further; `pmdkit learn solution 204.1` shows the solution.
+
+# %% [markdown]
+# **Exercise 204.1: advantages with silence.** Difficulty 2 of 5, about 10 minutes.
+#
+# Write the advantages of PMD-mean for one group with silent responses: the reward minus
+# the mean reward of the *other scored* ones, 0 for a silent response. With fewer than
+# two scored ones, all are 0.
 
 
-# %% tags=["exercise"]
+# %% tags=["exercise", "204.1"]
 def advantages(reward, scored):
     """Both are [G]: rewards, and whether there is a verdict. Returns [G]."""
     return ...
 
 
-# %% tags=["check"]
-def check(advantages):
-    """Compare with the objective; then look for the likely slips."""
-    reward = np.array([1.0, 0, 1, 0, 0, 0])
-    scored = np.array([True, True, True, False, True, False])
-    answer = advantages(reward, scored)
-    if answer is ...:
-        return "Not filled in yet."
-    if np.shape(answer) != (6,):
-        return (
-            f"Expected one advantage per response, [6], got {list(np.shape(answer))}."
-        )
-
-    def exact(mass):
-        rows = (torch.from_numpy(x[None].astype(float)) for x in (reward, mass))
-        return objective.advantage(Groups(*rows))[0].numpy()
-
-    wanted = exact(scored / scored.sum())
-    if np.allclose(answer, exact(np.full(6, 1 / 6))):
-        return "That books silence as 0. Who is silent is no peer."
-    if np.allclose(answer, np.where(scored, exact(np.full(6, 1 / 6)), 0)):
-        return "The silent ones get 0, but they still pull the others' baseline down."
-    if np.allclose(answer, np.where(scored, reward - reward[scored].mean(), 0)):
-        return "The own reward is in the baseline. Leave it out."
-    if np.allclose(answer[scored], wanted[scored]):
-        if not np.allclose(answer, wanted):
-            return "The scored ones are right. A silent response is not moved: 0."
-        alone = advantages(np.array([1.0, 0, 0]), np.array([True, False, False]))
-        if not np.allclose(alone, 0):
-            return f"One scored response has no peers: all 0, not {alone[0]:g}."
-        return "Right."
-    return f"Expected {np.round(wanted, 2)}, the answer says {np.round(answer, 2)}."
-
-
-print(check(advantages))
+# %% tags=["check", "204.1"]
+learn.check("204.1", advantages)
 
 # %% [markdown]
-# <details>
-# <summary>Solution</summary>
+# **Exercise 204.2: where the push turns round.** Difficulty 2 of 5, about 10 minutes.
 #
-# ```python
-# def advantages(reward, scored):
-#     count = scored.sum()
-#     if count < 2:
-#         return np.zeros(len(reward))
-#     others = (reward[scored].sum() - reward) / (count - 1)
-#     return np.where(scored, reward - others, 0.0)
-# ```
-#
-# The advantages of the scored ones add up to 0, as in a group without silence. Booked
-# as 0 all of them add up to 0 as well, so no sum gives the mistake away: a part of the
-# push down has gone to an answer that nobody found wrong.
-#
-# </details>
+# A policy is right in a way that is quick to check with probability `quick`, right in a
+# way that is slow to check with probability `slow`, and wrong else. Of the slow answers
+# a share is silent, and silence is booked as reward 0. From which share on are slow
+# right answers pushed *down* on average? The picture above says two thirds for `quick =
+# slow = 0.25`; write the formula.
+
+
+# %% tags=["exercise", "204.2"]
+def turning_point(quick, slow):
+    """The share of silent slow answers at which their mean advantage is 0."""
+    return ...
+
+
+# %% tags=["check", "204.2"]
+learn.check("204.2", turning_point)
+
+# %% [markdown]
+# With mass 0 the advantages of the scored ones add up to 0, as in a group without
+# silence. Booked as 0 all of them add up to 0 as well, so no sum gives the mistake
+# away: a part of the push down has gone to an answer that nobody found wrong.

@@ -12,12 +12,18 @@
 # * You learn: which lines of a run change from tier to tier, what the length of a
 #   response does to the update, and what a killed run loses.
 # * You need: lessons 201, 203 and 204.
-# * Time: 20 minutes to read, 60 seconds to run, 10 minutes for the exercise.
+# * Time: 20 minutes to read, 75 seconds to run, 20 minutes for the exercises.
 #
 # A table of logits, a small transformer, a language model of transformers: three kinds
 # of policy, one objective. Here a real `Qwen2ForCausalLM` with a chat template, a
 # tokenizer and a verifier is trained while you watch. It has a quarter of a million
 # weights, so that it needs no download and no GPU.
+#
+# One thing changes before anything is run: responses have *lengths*. A sequence
+# log-ratio is a sum over tokens, and PMD-mean divides the loss of a response by its
+# length, as in the paper's experiments. Take sixteen equally likely responses of 5 to
+# 80 tokens, every second one right, and let the theory solve the regression with and
+# without the division.
 
 # %%
 import json
@@ -33,7 +39,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from pmdkit import theory, train
+from pmdkit import learn, theory, train
 from pmdkit.figures.style import GREEN, GREY, PURPLE, style
 from pmdkit.loop import graded
 from pmdkit.objectives import PMDMean, credit, total
@@ -45,7 +51,28 @@ style()
 folder = Path(tempfile.mkdtemp())  # where the runs are kept
 objective = PMDMean(tau=0.05)  # the object of lessons 101 to 204
 
+# %%
+# alt: Log-ratio of the exact update for the right responses against their length, 10 to
+#   80 tokens. Without the division by length all are raised by 0.69 nats. With it the
+#   curve falls from 1.7 nats at 10 tokens through 0 near 65 tokens to -0.2 at 80.
+length = 5.0 * np.arange(1, 17)
+earned = np.tile([0.0, 1.0], 8)
+even, right = np.full(16, 1 / 16), earned == 1
+
+fig, ax = plt.subplots()
+for lengths, mark, text in ((None, "x:", "not divided"), (length, "o-", "divided")):
+    exact = theory.pmd_mean(even, earned, 0.05, length=lengths).log_ratio
+    ax.plot(length[right], exact[right], mark, color=GREEN, label=f"right, {text}")
+ax.axhline(0, color="black", linewidth=0.8)
+ax.set(xlabel="length (tokens)", ylabel="exact log-ratio (nats)")
+ax.legend()
+plt.show()
+
 # %% [markdown]
+# **What to see.** Crosses: without the division all right responses rise alike. Dots:
+# with it the short ones rise most, and the longest *fall*, though they are right. Why,
+# is below.
+#
 # ## Predict
 #
 # The problems are sums of four numbers, told as little stories: "Ana has 3 apples, buys
@@ -93,9 +120,10 @@ for backend, run in runs.items():
 
 # %%
 # alt: Three panels over the 15 steps of the language model's run. Pass rate of the
-#   draws: noisy, from 0.40 to nearly 0.8, with held-out problems at 0.34 before and
-#   0.77 after. Response length: from 24 to 30 tokens within four steps. Share of
-#   responses that add step by step: from 0.77 to nearly 1 within four steps.
+#   draws: noisy, from 0.4 to above 0.7, with held-out problems at one third before and
+#   three quarters after. Response length: from 23 to 30 tokens within four steps. Share
+#   of responses that add step by step: from three quarters to nearly 1 within four
+#   steps.
 run = runs["llm"]
 steps = range(1, 16)
 
@@ -154,7 +182,7 @@ for step in (0, 15):
 # alt: Log-ratio of one step against the pass rate of the prompt, in buckets, for wrong
 #   and right responses. Exact update: wrong ones from -1.5 nats at low pass rates to
 #   -15 at high ones, right ones from 2.5 nats to 0.2, and 0 where all are right.
-#   Measured: wrong ones between -0.1 and -0.6 nats, right ones from 0.4 down to 0.
+#   Measured: wrong ones between -0.1 and -0.7 nats, right ones from 0.5 down to 0.
 merged = gauge.merge(row["gauge"] for row in run.metrics)
 fig, ax = plt.subplots()
 for key, name, color in (("pos", "right", GREEN), ("neg", "wrong", PURPLE)):
@@ -203,36 +231,12 @@ print(f"log-probabilities [N, T] {list(batch.logp.shape)}")
 # %% [markdown]
 # The same draws, the same rewards. On the bandit T is 1.
 #
-# **What changes: length.** A sequence log-ratio is a sum over tokens, and PMD-mean
-# divides the loss of a response by its length, as in the paper's experiments. So the
-# regression no longer solves Theorem 1 but a weighted problem. Take sixteen equally
-# likely responses of 5 to 80 tokens, every second one right, and let the theory solve
-# both problems.
-
-# %%
-# alt: Log-ratio of the exact update for the right responses against their length, 10 to
-#   80 tokens. Without the division by length all are raised by 0.69 nats. With it the
-#   curve falls from 1.7 nats at 10 tokens through 0 near 65 tokens to -0.2 at 80.
-length = 5.0 * np.arange(1, 17)
-earned = np.tile([0.0, 1.0], 8)
-even, right = np.full(16, 1 / 16), earned == 1
-fig, ax = plt.subplots()
-for lengths, mark, text in ((None, "x:", "not divided"), (length, "o-", "divided")):
-    exact = theory.pmd_mean(even, earned, 0.05, length=lengths).log_ratio
-    ax.plot(length[right], exact[right], mark, color=GREEN, label=f"right, {text}")
-    print(f"{text}: wrong ones {exact[~right].min():.2f} to {exact[~right].max():.2f}")
-ax.axhline(0, color="black", linewidth=0.8)
-ax.set(xlabel="length (tokens)", ylabel="exact log-ratio (nats)")
-ax.legend()
-plt.show()
-
-# %% [markdown]
-# **What to see.** Crosses: without the division all right responses rise alike. Dots:
-# with it the short ones rise most, and the longest *fall*, though they are right. The
-# target of each is 10 nats up, which is more than probabilities that sum to one can
-# hold, so all must give way. A miss is cheaper for a long response, since its loss is
-# divided by more, so the long ones give way first. The gauge above counts with this: it
-# compares a run with the loss that the run has.
+# **What changes: length.** With the loss of a response divided by its length, the
+# regression no longer solves Theorem 1 but a weighted problem. The target of each right
+# response in the first picture is 10 nats up, which is more than probabilities that sum
+# to one can hold, so all must give way. A miss is cheaper for a long response, since
+# its loss is divided by more, so the long ones give way first. The gauge above counts
+# with this: it compares a run with the loss that the run has.
 #
 # And yet our run went to *longer* responses. It is far from the end of any regression,
 # and there most short responses are wrong guesses: what they lose goes elsewhere.
@@ -292,69 +296,49 @@ assert lines[0] == lines[1]
 #
 # ## Exercise
 #
-# Difficulty 2 of 5, about 10 minutes. The division by length again, token by token. At
-# $\pi = \pi_{old}$, what is the derivative of the PMD-mean loss by the log-probability
-# of *one token* of a response with advantage $\Delta$ and length $|y|$, in a batch of
-# $P$ prompts with $G$ draws each?
+# Two, checked on your own machine. Each begins with a cell to fill; the cell
+# below it says what is wrong. `learn.hint("301.1")` gives a hint, and a second
+# argument goes further; `pmdkit learn solution 301.1` shows the solution.
+
+# %% [markdown]
+# **Exercise 301.1: the push on one token.** Difficulty 2 of 5, about 10 minutes.
+#
+# The division by length again, token by token. At $\pi = \pi_{old}$, what is the
+# derivative of the PMD-mean loss by the log-probability of *one token* of a response
+# with advantage $\Delta$ and length $|y|$, in a batch of $P$ prompts with $G$ draws
+# each?
 
 
-# %% tags=["exercise"]
+# %% tags=["exercise", "301.1"]
 def by_token(advantage, length, prompts, group):
-    """Derivative of the loss by the log-probability of one token, at pi = pi_old."""
+    """Derivative of the loss by the log-probability of one token, at pi_old: [N]."""
     return ...
 
 
-# %% tags=["check"]
-def check(by_token):
-    """Differentiate the real loss; then look for the likely slips."""
-    from pmdkit.objectives import Groups, PMDMean, response_loss
-
-    prompts, group = 3, 4  # no product of these is a likely slip
-    lengths = torch.tensor([3, 5, 2, 4, 1, 5, 5, 2, 4, 3, 5, 1])
-    reward = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 1]]).double()
-    mask = torch.arange(5) < lengths[:, None]
-    old = torch.full((12, 5), -1.0, dtype=torch.float64)
-    logp = old.clone().requires_grad_()
-    loss = PMDMean(tau=0.05)
-    response_loss(loss, reward, logp, old, mask).backward()
-    exact = logp.grad[:, 0].numpy()
-    mass = torch.full((prompts, group), 1 / group, dtype=torch.float64)
-    credits = loss.advantage(Groups(reward, mass)).flatten().numpy()
-    answer = by_token(credits, lengths.numpy(), prompts, group)
-    if answer is ...:
-        return "Not filled in yet."
-    if np.shape(answer) != (12,):
-        return f"Expected one number per response, [12], got {list(np.shape(answer))}."
-    slips = {
-        "The size is right, the sign is not: raising a right one lowers the loss.": -1,
-        "Each response is divided by its own length.": lengths.numpy(),
-        "The average is over prompts too.": prompts,
-        "The average is over the draws of a prompt too: each has mass 1/G.": group,
-        "The 1/2 cancels against the square: no factor is left.": 2,
-        "tau cancels at pi = pi_old: the derivative is the policy gradient.": 1 / 0.05,
-    }
-    if np.allclose(answer, exact):
-        return "Right."
-    for diagnosis, factor in slips.items():
-        if np.allclose(answer, factor * exact):
-            return diagnosis
-    return f"Expected {exact[0]:.4f} for the first response, got {answer[0]:.4f}."
-
-
-print(check(by_token))
+# %% tags=["check", "301.1"]
+learn.check("301.1", by_token)
 
 # %% [markdown]
-# <details>
-# <summary>Solution</summary>
+# **Exercise 301.2: micro-batches that add up.** Difficulty 2 of 5, about 10 minutes.
 #
-# ```python
-# def by_token(advantage, length, prompts, group):
-#     return -advantage / (prompts * group * length)
-# ```
-#
-# So with `norm = "length"` each token of a long wrong response is pushed down less than
-# each token of a short one. Whoever is wrong does better to be wrong at length. With
+# A GPU takes a few responses at a time, so the loss of a ministep is cut into
+# micro-batches whose gradients are added. An objective such as DAPO wants the mean over
+# *all tokens* of the ministep. Each micro-batch gives the mean over its own tokens. By
+# which factors must their losses be multiplied so that the sum is right? `lengths`
+# holds for each micro-batch the tokens of its responses.
+
+
+# %% tags=["exercise", "301.2"]
+def micro_weights(lengths):
+    """Factors, [K], of the mean token loss of K micro-batches; lengths[k] is [N_k]."""
+    return ...
+
+
+# %% tags=["check", "301.2"]
+learn.check("301.2", micro_weights)
+
+# %% [markdown]
+# With `norm = "length"` each token of a long wrong response is pushed down less than
+# each token of a short one: whoever is wrong does better to be wrong at length. With
 # `norm = "none"` every token is pushed alike. `dr-grpo` and `dapo` choose otherwise
 # again: their `norm` says how.
-#
-# </details>

@@ -12,7 +12,7 @@
 # * You learn: what fills a GPU's memory, where the paper's factor of 4.5 comes from,
 #   what a lag adds to it, and what no number of GPUs can buy.
 # * You need: lessons 203 and 301.
-# * Time: 25 minutes to read, 30 seconds to run, 10 minutes for the exercises.
+# * Time: 25 minutes to read, 30 seconds to run, 20 minutes for the exercises.
 #
 # The paper trains Qwen2.5-7B on 32 GPUs. Before you rent them, ask what you would get.
 # `pmdkit plan` answers from the model's configuration alone; here are the same numbers
@@ -26,6 +26,7 @@ from dataclasses import replace
 import matplotlib.pyplot as plt
 import numpy as np
 
+from pmdkit import learn
 from pmdkit.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION, style
 from pmdkit.llm.planner.division import best
 from pmdkit.llm.planner.draws import draw
@@ -39,8 +40,32 @@ from pmdkit.llm.planner.sizes import sizes_of, work_of
 from pmdkit.planning import plan
 
 _ = style()
+spec, _ = plan("llm", "qwen2.5-7b", {})  # the recipe of the paper's run
+work, shape = work_of(spec), lengths("direct", spec.rollout.width)
+paper = Prediction(sizes_of(spec), work, shape, cluster("32xH100"))
+
+# %%
+# alt: Tokens per second against GPUs, 8 to 512, for the paper's run. The curve follows
+#   the straight line of nothing lost to 32 GPUs, then bends, and is nearly flat from
+#   256 on, near 230,000.
+counts = [8, 16, 32, 64, 128, 256, 512]
+designs = [design for design in DESIGNS if design.name != "lag 4"]
+points = scaling(paper, counts, designs)  # for the whole lesson; takes some seconds
+rate = np.array([p.found.tokens for p in points if p.design == "in turns"])
+
+fig, ax = plt.subplots()
+ax.plot(counts, rate, "o-", color=BLUE, label="predicted")
+ax.plot(counts, rate[0] * np.array(counts) / 8, ":", color=GREY, label="nothing lost")
+ax.set(xscale="log", yscale="log", xlabel="GPUs", ylabel="tokens per second")
+ax.set_xticks(counts, counts)
+ax.minorticks_off()
+ax.legend()
+plt.show()
 
 # %% [markdown]
+# **What to see.** Up to 32 GPUs each brings nearly its share. Every doubling after that
+# brings less, and on 512 GPUs a step is hardly shorter than on 256. What holds it back?
+#
 # ## Predict
 #
 # A step of that run: 512 problems, 16 responses to each of up to 8,192 tokens, then 16
@@ -48,15 +73,12 @@ _ = style()
 #
 # * What needs more memory on a GPU, writing the responses or learning from them?
 # * One update per rollout batch, or 16: how does that change the time *per token*?
-# * A step takes four minutes on 32 GPUs. How long on 64? On 512?
+# * A step takes four minutes on 32 GPUs. How long on 64? On 512? And what would help
+#   there: to write the next batch meanwhile, or a larger batch?
 #
 # ## Run
 
 # %%
-spec, _ = plan("llm", "qwen2.5-7b", {})  # the recipe of the paper's run
-work, shape = work_of(spec), lengths("direct", spec.rollout.width)
-paper = Prediction(sizes_of(spec), work, shape, cluster("32xH100"))
-
 print(f"{paper.sizes.weights / 1e9:.1f} billion weights, ", end="")
 print(f"{work.rows:,.0f} responses of {shape.mean:,.0f} tokens on average")
 print(f"generation {paper.generation.seconds:4.0f} s per step")
@@ -239,8 +261,6 @@ print(f"staleness {paper.staleness} in turns, {lagged.staleness} with a lag of 1
 #   line to 64 GPUs and then bends to a plateau near 230,000, scored or not; a lag of 1
 #   goes to 350,000, and a lag of 2 lies on it; a batch that grows with the GPUs goes on
 #   to 530,000. Right, share of time that GPUs do nothing: from 3% to 59% in turns.
-designs = [design for design in DESIGNS if design.name != "lag 4"]
-points = scaling(paper, [8, 16, 32, 64, 128, 256, 512], designs)
 looks = {
     "in turns": (BLUE, "o-"),
     "unscored": (GREY, "o--"),
@@ -331,144 +351,64 @@ for name in ("verl", "trl"):
 #
 # ## Exercise
 #
-# Two, about 5 minutes each. Difficulty 2 of 5: read TRL's words. A colleague's
-# configuration says how many responses one GPU takes in one forward pass, how many
-# passes make an update (accumulation), how many passes a rollout batch lasts, how many
-# responses each prompt gets, and there are so many GPUs. How many prompts has a rollout
-# batch, and how stale is its last update?
+# Three, checked on your own machine. Each begins with a cell to fill; the cell
+# below it says what is wrong. `learn.hint("302.1")` gives a hint, and a second
+# argument goes further; `pmdkit learn solution 302.1` shows the solution.
+
+# %% [markdown]
+# **Exercise 302.1: read TRL's words.** Difficulty 2 of 5, about 5 minutes.
+#
+# A colleague's configuration says how many responses one GPU takes in one forward pass,
+# how many passes make an update (accumulation), how many passes a rollout batch lasts,
+# how many responses each prompt gets, and there are so many GPUs. How many prompts has
+# a rollout batch, and how stale is its last update?
 
 
-# %% tags=["exercise-words"]
+# %% tags=["exercise", "302.1"]
 def read_trl(per_device, accumulation, steps_per_generation, num_generations, gpus):
     """Prompts per rollout batch, and updates that its last update is stale."""
     return ...
 
 
-# %% tags=["check-words"]
-def check_words(read_trl):
-    """Ask about the paper's run and a small one; then look for the likely slips."""
-    asked = {(2, 8, 128, 16, 32): (512, 15), (4, 3, 6, 8, 2): (6, 1)}
-    slips = {
-        "Every GPU takes that many: multiply by their number.": lambda p, a, s, n, g: (
-            p * s / n,
-            s / a - 1,
-        ),
-        "Those are responses; how many prompts are they?": lambda p, a, s, n, g: (
-            p * s * g,
-            s / a - 1,
-        ),
-        "Updates per batch; the first of them is not stale.": lambda p, a, s, n, g: (
-            p * s * g / n,
-            s / a,
-        ),
-        "Passes are not updates: some of them make one.": lambda p, a, s, n, g: (
-            p * s * g / n,
-            s - 1,
-        ),
-        "That is an update; how long is a rollout batch?": lambda p, a, s, n, g: (
-            p * a * g / n,
-            s / a - 1,
-        ),
-    }
-    answers = [read_trl(*question) for question in asked]
-    if answers[0] is ...:
-        return "Not filled in yet."
-    if any(np.shape(answer) != (2,) for answer in answers):
-        return "Expected two numbers: prompts, and staleness."
-    if np.allclose(answers, list(asked.values())):
-        return "Right."
-    for diagnosis, slip in slips.items():
-        if np.allclose(answers, [slip(*question) for question in asked]):
-            return diagnosis
-    return (
-        f"Expected 512 prompts and staleness 15 for the paper's run, got {answers[0]}."
-    )
-
-
-print(check_words(read_trl))
+# %% tags=["check", "302.1"]
+learn.check("302.1", read_trl)
 
 # %% [markdown]
-# <details>
-# <summary>Solution</summary>
+# **Exercise 302.2: the GPUs that a model needs.** Difficulty 2 of 5, about 10 minutes.
 #
-# ```python
-# def read_trl(per_device, accumulation, steps_per_generation, num_generations, gpus):
-#     responses = per_device * steps_per_generation * gpus
-#     return responses // num_generations, steps_per_generation // accumulation - 1
-# ```
-#
-# </details>
-#
-# Difficulty 3 of 5: divide the GPUs. With a lag of 1, `serve` of `gpus` generate and
-# the others train. Generation needs `work` GPU-seconds that can be spread, and on top
-# of that the longest response, `floor` seconds, that cannot. The update needs `update`
-# GPU-seconds. Which `serve` makes the shortest step?
+# How many GPUs does it take to train a model of `weights` weights? Each weight costs 16
+# bytes while it trains, cut into as many shares as there are GPUs; `one_pass` GiB for a
+# forward and backward pass are needed on *every* GPU; and a tenth of a GPU's `gpu_gib`
+# stays free for libraries. Return 0 where no number is enough.
 
 
-# %% tags=["exercise"]
+# %% tags=["exercise", "302.2"]
+def fewest_gpus(weights, gpu_gib, one_pass):
+    """GPUs of gpu_gib GiB that hold the training of so many weights; 0 if none do."""
+    return ...
+
+
+# %% tags=["check", "302.2"]
+learn.check("302.2", fewest_gpus)
+
+# %% [markdown]
+# **Exercise 302.3: divide the GPUs.** Difficulty 3 of 5, about 5 minutes.
+#
+# With a lag of 1, `serve` of `gpus` generate and the others train. Generation needs
+# `work` GPU-seconds that can be spread, and on top of that the longest response,
+# `floor` seconds, that cannot. The update needs `update` GPU-seconds. Which `serve`
+# makes the shortest step?
+
+
+# %% tags=["exercise", "302.3"]
 def best_serve(work, floor, update, gpus):
     """How many of the GPUs should generate, so that a step is shortest."""
     return ...
 
 
-# %% tags=["check"]
-def check(best_serve):
-    """Compare with trying all divisions; then look for the likely slips."""
-    asked = [(1000, 46, 4000, 64), (3000, 10, 1000, 32), (500, 80, 9000, 128)]
-
-    def tried(step):
-        """The division for which that step is shortest."""
-        return [
-            min(
-                range(1, gpus), key=lambda n, w=w, f=f, u=u, g=gpus: step(w, f, u, g, n)
-            )
-            for w, f, u, gpus in asked
-        ]
-
-    right = tried(lambda w, f, u, g, n: max(f + w / n, u / (g - n)))
-    slips = {
-        "With a lag the slower side counts, not the sum.": tried(
-            lambda w, f, u, g, n: f + w / n + u / (g - n)
-        ),
-        "The longest response takes its time on any number of GPUs.": tried(
-            lambda w, f, u, g, n: max(w / n, u / (g - n))
-        ),
-        "The longest response cannot be spread over GPUs.": tried(
-            lambda w, f, u, g, n: max((f + w) / n, u / (g - n))
-        ),
-        "Those are the ones that train.": [
-            g - n for n, (*_, g) in zip(right, asked, strict=True)
-        ],
-        "Half and half is balanced only if both need the same.": [
-            g // 2 for *_, g in asked
-        ],
-    }
-    answers = [best_serve(*question) for question in asked]
-    if answers[0] is ...:
-        return "Not filled in yet."
-    if answers == right:
-        return "Right."
-    for diagnosis, slip in slips.items():
-        if answers == slip:
-            return diagnosis
-    return f"Of 64 GPUs {right[0]} should generate in the first case, got {answers[0]}."
-
-
-print(check(best_serve))
+# %% tags=["check", "302.3"]
+learn.check("302.3", best_serve)
 
 # %% [markdown]
-# <details>
-# <summary>Solution</summary>
-#
-# ```python
-# def best_serve(work, floor, update, gpus):
-#     def step(serve):
-#         return max(floor + work / serve, update / (gpus - serve))
-#
-#     return min(range(1, gpus), key=step)
-# ```
-#
-# `pmdkit plan` does the same with its own times: `--serve 8` names the faster division
-# beside yours.
-#
-# </details>
+# `pmdkit plan` does the last two with its own times and memory: `--serve 8` names the
+# faster division beside yours.

@@ -458,7 +458,7 @@ learn.check("303.2", pass_at)
 # **Exercise 303.3: a difference, paired by seed.** Difficulty 2 of 5, about 10 minutes.
 #
 # Two methods were run with the same S seeds; `first` and `second` are their final pass
-# rates. Write the mean of second minus first with both ends of its 95% interval by
+# rates. Write the mean of second minus first with both ends of its 95 % interval by
 # Student's t, three numbers.
 
 

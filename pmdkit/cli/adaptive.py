@@ -2,6 +2,8 @@
 
 from typing import Any
 
+VARIED = ("scale", "eta", "budget")  # the option of each rule that is tuned
+
 
 def show(result: dict[str, Any]) -> None:
     """A table per cell: each arm at its tuned value, beside the fixed tau."""
@@ -16,11 +18,11 @@ def show(result: dict[str, Any]) -> None:
         for row in rows:
             gain = row.get("auc_gain")
             table.add_row(
-                row["arm"],
+                row["arm"].removeprefix("pass-rate 0.14, "),
                 short(result["best"][cell][row["arm"]]),
                 f"{row['auc']['mean']:.3f}",
                 f"{gain['mean']:+.3f} ± {(gain['high'] - gain['low']) / 2:.3f}" if gain else "",
-                f"{row['p']:.2g}" if row["p"] is not None else "",
+                f"{row['p']:.1g}" if row["p"] is not None else "",
                 f"{row['final']['mean']:.3f}",
                 f"{row['drop']['mean']:.4f}",
                 f"{row['dead']['mean']:.3f}",
@@ -36,7 +38,4 @@ def show(result: dict[str, Any]) -> None:
 
 def short(tau: Any) -> str:
     """The value an arm was tuned to: a number, or the one option of its rule that was varied."""
-    if not isinstance(tau, dict):
-        return f"tau {tau:g}"
-    varied = next(key for key in ("scale", "eta", "budget") if key in tau)
-    return f"{varied} {tau[varied]:g}"
+    return f"{tau if not isinstance(tau, dict) else next(tau[key] for key in VARIED if key in tau):g}"

@@ -1,4 +1,4 @@
-"""Toy runs that the training figures are drawn from: the stored curves, and how a curve with its interval is drawn.
+"""Toy runs that the training figures are drawn from: the stored curves or others, and how a curve is drawn.
 
 The figures: main_result.py, min_ratio.py, training_panels.py. stored/toy.json has five seeds a setting, from the
 records in benchmarks/results and, for entropy and majority votes, the same runs once more;
@@ -6,6 +6,7 @@ tests/figures/collect_toy_runs.py made it.
 """
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from pmdkit.figures.style import TITLES
+from pmdkit.figures.drawing import Drawing
+from pmdkit.figures.style import GREY, TITLES
 
 Array = NDArray[np.float64]
 STORED = Path(__file__).parent / "stored"
 TASKS = {"modular-sum": "modular sum, 1 token", "parity": "parity, up to 15 tokens"}
 SCALE = "toy transformer, 5 seeds, bands and bars: 95 % intervals over seeds"
+OTHERS: dict[str, Any] = {}  # experiments to draw in place of the stored ones, see `drawn_from`
 
 
 @cache
@@ -32,8 +35,34 @@ def stored() -> dict[str, Any]:
 
 def setting(experiment: str, label: str) -> dict[str, Any]:
     """One setting of an experiment."""
-    found: dict[str, Any] = stored()[experiment]["settings"][label]
+    found: dict[str, Any] = (OTHERS or stored())[experiment]["settings"][label]
     return found
+
+
+def drawn_from(runs: Mapping[str, Any], draw: Callable[[], Drawing]) -> tuple[Drawing, int]:
+    """A training figure drawn from other runs, and how many seeds they have.
+
+    Args:
+        runs: experiments in the form of the stored ones, all that the figure reads; at least two seeds each.
+        draw: of main_result.py, min_ratio.py or training_panels.py.
+    """
+    counts = {len(of["seeds"]) for experiment in runs.values() for of in experiment["settings"].values()}
+    if len(counts) != 1 or min(counts) < 2:
+        raise ValueError(f"the runs have {sorted(counts)} seeds; expected one number of seeds, at least 2, everywhere")
+    (seeds,) = counts
+    OTHERS.update(runs)
+    try:
+        drawing = draw()
+    finally:
+        OTHERS.clear()
+    figure = drawing.figure
+    figure.suptitle(figure.get_suptitle().replace(SCALE, scale(seeds)), fontsize=9)
+    return drawing, seeds
+
+
+def scale(seeds: int) -> str:
+    """What stands above a training figure."""
+    return SCALE.replace("5 seeds", f"{seeds} seeds")
 
 
 def interval(seeds: Array) -> tuple[Array, Array, Array]:
@@ -50,6 +79,22 @@ def curve(ax: Axes, of: dict[str, Any], key: str, label: str, **look: Any) -> Ar
     ax.fill_between(prompts, low, high, color=look["color"], alpha=0.15, linewidth=0)
     ax.plot(prompts, mean, label=label, markevery=max(1, len(prompts) // 8), **look)
     return np.stack([prompts, mean, low, high])
+
+
+def apart(ax: Axes, rows: Sequence[tuple[str, dict[str, Any], dict[str, Any]]], which: int, key: str) -> Array:
+    """One setting of several with its band, the means of the others thin and grey behind it; returns as `curve`.
+
+    Args:
+        ax: its panel.
+        rows: label, runs and look of every setting.
+        which: of them is drawn.
+        key: column of the curves.
+    """
+    for place, (_, of, _) in enumerate(rows):
+        if place != which:
+            ax.plot(np.array(of["prompts"]) / 1000, np.mean(of[key], 0), "-", color=GREY, alpha=0.45, linewidth=0.9)
+    label, of, looks = rows[which]
+    return curve(ax, of, key, label, **looks)
 
 
 def ends(ax: Axes, place: float, seeds: Array, **look: Any) -> Array:

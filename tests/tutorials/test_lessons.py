@@ -1,6 +1,7 @@
 """House rules of the lessons: pairs in sync, no outputs in git, words for every picture, nothing exotic imported."""
 
 import ast
+import functools
 import re
 import sys
 from pathlib import Path
@@ -16,14 +17,20 @@ BEATS = ["Predict", "Run", "Look", "Explain", "Exercise"]
 each_lesson = pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 
 
+@functools.cache
+def cells_of(path):
+    """The cells of a lesson, read once for all tests."""
+    return jupytext.read(path).cells
+
+
 def code_cells(path):
     """Index and source of every code cell."""
-    return [(i, cell.source) for i, cell in enumerate(jupytext.read(path).cells) if cell.cell_type == "code"]
+    return [(i, cell.source) for i, cell in enumerate(cells_of(path)) if cell.cell_type == "code"]
 
 
 def test_there_are_lessons():
-    numbers = ["101", "102", "103", "201", "202", "203", "204", "301", "302"]
-    assert [path.stem.split("_")[0] for path in LESSONS][: len(numbers)] == numbers
+    numbers = {"101", "102", "103", "201", "202", "203", "204", "301", "302"}
+    assert numbers <= {path.stem.split("_")[0] for path in LESSONS}
 
 
 @each_lesson
@@ -43,20 +50,40 @@ def test_the_notebook_is_stored_without_outputs(path):
 
 @each_lesson
 def test_the_title_is_a_question_with_the_number_of_the_file(path):
-    title = jupytext.read(path).cells[0].source.splitlines()[0]
+    title = cells_of(path)[0].source.splitlines()[0]
     assert re.fullmatch(rf"# {path.stem.split('_')[0]}: .*\?", title)
 
 
 @each_lesson
 def test_the_five_beats_come_in_order(path):
-    text = "\n".join(cell.source for cell in jupytext.read(path).cells if cell.cell_type == "markdown")
+    text = "\n".join(cell.source for cell in cells_of(path) if cell.cell_type == "markdown")
     assert [name for name in re.findall(r"^## (.*)$", text, re.MULTILINE) if name in BEATS] == BEATS
+
+
+@each_lesson
+def test_the_picture_comes_first(path):
+    """After the imports the first code draws: what the lesson is about is seen before a question is asked."""
+    (imports, _), (first, source) = code_cells(path)[:2]
+    assert source.startswith("# alt: ")
+    cells = cells_of(path)
+    assert not any("## " in cell.source[2:] for cell in cells[: first + 1] if cell.cell_type == "markdown")
+    predict = next(i for i, cell in enumerate(cells) if re.search("^## Predict$", cell.source, re.MULTILINE))
+    assert imports < first < predict
+
+
+@each_lesson
+def test_the_exercises_come_last(path):
+    cells = cells_of(path)
+    start = next(i for i, cell in enumerate(cells) if re.search("^## Exercise$", cell.source, re.MULTILINE))
+    tagged = [i for i, cell in enumerate(cells) if cell.metadata.get("tags")]
+    assert min(tagged) > start
+    assert all(cell.metadata.get("tags") for cell in cells[start:] if cell.cell_type == "code")
 
 
 @each_lesson
 def test_every_picture_has_words_before_and_after(path):
     """The comment is the alternative text; the sentence under the picture says what to see."""
-    cells = jupytext.read(path).cells
+    cells = cells_of(path)
     drawing = [(i, source) for i, source in code_cells(path) if "plt.show()" in source]
     assert drawing
     for i, source in drawing:

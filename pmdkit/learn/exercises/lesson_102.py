@@ -26,7 +26,7 @@ def solved_steps_needed(p0: float, tau: float, goal: float) -> int:
 
 def count(p0: float, tau: float, goal: float, method: str) -> int:
     """The place where the exact trajectory, in rewards 0 and 1, first exceeds the goal."""
-    return int(np.argmax(theory.trajectory(p0, tau, 200, method) > goal))
+    return int(np.argmax(theory.trajectory(p0, tau, 100, method) > goal))
 
 
 def log_partition(reward: Array, mass: Array, tau: float) -> Array:
@@ -91,7 +91,7 @@ EXERCISES = (
         solution=solved_steps_needed,
         inputs=lambda rng: [
             (0.001, 0.4, 0.9),
-            *((10 ** rng.uniform(-5, -3), tau, 0.95) for tau in (1.0, 2.0, 3.0)),
+            *((10 ** rng.uniform(-5, -3), tau, 0.95) for tau in (0.6, 1.0, 1.6)),
             (0.5, 1.0, 0.4),
         ],
         slips=(
@@ -111,7 +111,7 @@ EXERCISES = (
         ),
         hints=(
             "The exact step depends on reward / tau only. Which tau with a gap of 1 equals this one with a gap of 2?",
-            "theory.trajectory(p0, tau, 200, 'pmd-mean') > goal is an array of bools; np.argmax finds the first True.",
+            "theory.trajectory(p0, tau, 100, 'pmd-mean') > goal is an array of bools; np.argmax finds the first True.",
         ),
         exact=True,
     ),

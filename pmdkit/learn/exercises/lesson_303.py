@@ -266,8 +266,8 @@ EXERCISES = (
         title="what the best checkpoint is worth",
         task=(
             "`scores[c, i]` is the share of right answers of checkpoint c on problem i. The best mean flatters: luck "
-            "helped to choose it. Choose the best checkpoint on the problems 0, 2, ... and take its mean on 1, 3, ..., "
-            "then the other way round. Write the mean of the two."
+            "helped to choose it. Choose the best checkpoint on the problems 0, 2, ... and take its mean on 1, 3, 5, "
+            "..., then the other way round. Write the mean of the two."
         ),
         start=honest_best,
         solution=solved_honest_best,
