@@ -1,6 +1,6 @@
 # make demo   sets up .venv and runs the tour        make test    sets up what the tests need and runs all of them
 # make fast   the fast tests, minutes                make slow    the others
-# make check  ruff, mypy, import rules               make docs    the site, strict            make tutorials  the lessons
+# make check  ruff, mypy, import rules               make docs    the lessons, the site       make tutorials  the lessons alone
 # make test-vllm  real vLLM on a CPU (Linux), in .venv-vllm      make test-adapters  real verl and TRL, in .venv-verl and .venv-trl
 # PYTHON picks the interpreter that makes .venv; PIP_FLAGS passes options to pip.
 
@@ -15,8 +15,9 @@ export OMP_NUM_THREADS ?= 1
 demo: .venv/installed
 	$(BIN)/pmdkit tour
 
-# the adapters' environments are built only where an adapter, an objective or a golden vector changed since they were tested
-test: check fast slow tutorials docs site-tests wheel test-vllm
+# docs executes every lesson; the adapters' environments are built only where an adapter, an objective or a golden vector
+# changed since they were tested
+test: check fast slow docs site-tests wheel test-vllm
 	PYTHON="$(PYTHON)" PIP_FLAGS="$(PIP_FLAGS)" sh tests/adapters/run.sh --if-changed
 
 check: .venv/installed-dev

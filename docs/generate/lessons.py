@@ -5,8 +5,11 @@ A lesson is run again when it, or any file of pmdkit, has changed. A picture wit
 
 import hashlib
 import json
+import os
 import re
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jupytext
@@ -35,17 +38,24 @@ def write_lessons(tutorials: Path, pages: Path, cache: Path, package: Path) -> l
     shutil.rmtree(pages, ignore_errors=True)
     pages.mkdir(parents=True)
     cache.mkdir(parents=True, exist_ok=True)
-    report, fresh = [], set()
-    for source in sorted(tutorials.glob("[0-9]*.py")):
-        executed = cache / f"{source.stem}-{digest(source, package)}.ipynb"
-        report.append(f"{source.name}: {'from the cache' if executed.exists() else 'executed'}")
-        if not executed.exists():
-            nbformat.write(execute(jupytext.read(source), tutorials), executed)
-        fresh.add(executed)
-        write_page(nbformat.read(executed, as_version=4), source, pages)
-    for old in set(cache.glob("*.ipynb")) - fresh:
+    sources = sorted(tutorials.glob("[0-9]*.py"))
+    executed = {source: cache / f"{source.stem}-{digest(source, package)}.ipynb" for source in sources}
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:  # each notebook runs in a process of its own
+        report = list(pool.map(lambda source: run(source, executed[source], tutorials), sources))
+    for source in sources:
+        write_page(nbformat.read(executed[source], as_version=4), source, pages)
+    for old in set(cache.glob("*.ipynb")) - set(executed.values()):
         old.unlink()
     return report
+
+
+def run(source: Path, executed: Path, tutorials: Path) -> str:
+    """Execute a lesson unless that was done before; returns what to say of it."""
+    if executed.exists():
+        return f"{source.name}: from the cache"
+    start = time.perf_counter()
+    nbformat.write(execute(jupytext.read(source), tutorials), executed)
+    return f"{source.name}: executed in {time.perf_counter() - start:.0f} s"
 
 
 def digest(source: Path, package: Path) -> str:
@@ -60,7 +70,7 @@ def execute(notebook: nbformat.NotebookNode, folder: Path) -> nbformat.NotebookN
     """Run all cells; an exception in one stops the build."""
     notebook.cells.insert(0, nbformat.v4.new_code_cell(SETUP))
     place = {"metadata": {"path": str(folder)}}
-    client = NotebookClient(notebook, timeout=300, kernel_name="python3", resources=place)
+    client = NotebookClient(notebook, timeout=600, kernel_name="python3", resources=place)
     client.extra_arguments = ["--log-level=40"]  # errors only: the kernel warns of its local port at every start
     client.execute()
     del notebook.cells[0]

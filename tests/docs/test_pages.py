@@ -1,13 +1,22 @@
 """Generated pages: nothing is dropped, and what would make a page wrong stops the build."""
 
+import re
+from pathlib import Path
+
 import nbformat
 import pytest
+from generate.adaptive_tau import write_adaptive_tau
+from generate.annotated import CHOSEN, pulled, write_annotated
 from generate.ledger import write_ledger
 from generate.lessons import split_alt, write_page
+from generate.metric_glossary import write_metrics
 from generate.paper_index import write_paper_index
 
 from pmdkit.ledger import claims
 from pmdkit.objectives import OBJECTIVES
+from pmdkit.observe.glossary import GLOSSARY
+
+ROOT = Path(__file__).parents[2]
 
 
 def lesson(code):
@@ -60,3 +69,44 @@ def test_the_ledger_shows_every_claim_once(tmp_path):
 def test_the_ledger_refuses_a_verdict_it_does_not_know(tmp_path):
     with pytest.raises(SystemExit, match="expected one of holds"):
         write_ledger(tmp_path / "ledger.md", [{"id": "x", "kind": "lemma", "verdict": "true"}])
+
+
+def test_the_annotated_paper_shows_equation_code_and_test(tmp_path):
+    page = tmp_path / "annotated.md"
+    assert write_annotated(page, claims()) == len(CHOSEN)
+    sections = page.read_text().split("\n## ")[1:]
+    assert len(sections) == len(CHOSEN)
+    for section in sections:
+        assert section.count("```python") == 2, section[:80]
+        assert re.search(r"^    def |^    class |^    @", section, re.MULTILINE), section[:80]
+
+
+def test_pulled_code_is_the_source_without_its_docstring():
+    docstring, code = pulled("pmdkit/nearest.py", "unknown")
+    assert docstring.startswith("`unknown objective")
+    assert code.startswith("def unknown(kind: str, name: str")
+    assert '"""' not in code
+    compile(code, "pulled", "exec")
+
+
+def test_code_that_is_gone_stops_the_build():
+    with pytest.raises(SystemExit, match=r"has no function or class lost; the ledger names one"):
+        pulled("pmdkit/nearest.py", "lost")
+
+
+def test_a_claim_that_is_gone_stops_the_build(tmp_path):
+    with pytest.raises(SystemExit, match="which the ledger has not"):
+        write_annotated(tmp_path / "annotated.md", claims()[:3])
+
+
+def test_every_metric_has_a_row(tmp_path):
+    page = tmp_path / "metrics.md"
+    assert write_metrics(page) == len(GLOSSARY)
+    assert [page.read_text().count(f"| `{name}` |") for name in GLOSSARY] == [1] * len(GLOSSARY)
+
+
+def test_the_study_has_a_table_per_cell(tmp_path):
+    cells = write_adaptive_tau(tmp_path / "adaptive-tau.md", ROOT / "benchmarks" / "results")
+    text = (tmp_path / ".adaptive-tau.md").read_text()
+    assert text.count("| arm | tuned to |") == cells == 7
+    assert (tmp_path / "adaptive-tau.svg").is_file()
