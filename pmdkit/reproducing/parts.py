@@ -150,9 +150,9 @@ PARTS: list[Part] = [
     experiment("group-size", 5, 75.0, ("group-size-3", "training-curves-5")),
     experiment("half", 5, 20.0, ("half-3", "training-curves-5")),
     experiment("baseline", 5, 20.0, ("baseline-3", "training-curves-5")),
-    study("bandit", 2000.0),
+    study("bandit", 2200.0),
     Part("speed-5", "speed, 5 seeds", "toy", "What a token costs by staleness.", 100.0, trained.alone("speed", 5)),
     Part("regimes-5", "regimes, 5 seeds", "toy", "Passes over one frozen batch.", 200.0, trained.alone("regimes", 5)),
-    study("starter", 1600.0),
-    study("toy", 3200.0),
+    study("starter", 1800.0),
+    study("toy", 2100.0),
 ]

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from pmdkit.observe import gauge
+from pmdkit.observe.folder import read_json
 from pmdkit.sweeps import record
+from pmdkit.sweeps.adaptive.protocol import CELLS, FIXED
+from pmdkit.sweeps.adaptive.table import gains, loses, recommended, tables
 from pmdkit.sweeps.pictures import PICTURES, draw
 from pmdkit.sweeps.pictures.panels import by_setting, curve, values
 from pmdkit.sweeps.statistics import mean_interval, paired
@@ -176,3 +179,47 @@ def test_training_reaches_the_exact_update_at_a_large_tau_only():
         merged = gauge.merge(run["gauge"] for run in found[f"pmd-mean tau={tau}"])
         middle = next(row for row in merged if 0.3 < row["pass_rate"] < 0.7)
         assert low < middle["log_ratio_neg"] / middle["theory_log_ratio_neg"] < high
+
+
+@pytest.fixture(scope="module")
+def adaptive():
+    """cell -> arm -> row of the study of adaptive temperatures, its tables made again from the runs."""
+    found = {}
+    for tier in CELLS:
+        study = read_json(RESULTS / f"adaptive-tau-{tier}.json")
+        found |= tables(study["runs"])
+    return {cell: {row["arm"]: row for row in rows} for cell, rows in found.items()}
+
+
+def test_the_study_of_adaptive_temperatures_has_the_seeds_that_were_stated(adaptive):
+    for cells in CELLS.values():
+        for name, cell in cells.items():
+            assert set(adaptive[name]) == set(cell.arms)
+            assert {row["seeds"] for row in adaptive[name].values()} == {cell.seeds}
+
+
+def test_no_rule_for_tau_passes_the_stated_test(adaptive):
+    objectives = {name: cell.objective for cells in CELLS.values() for name, cell in cells.items()}
+    assert recommended({cell: list(rows.values()) for cell, rows in adaptive.items()}, objectives) == []
+
+
+def test_the_suggested_rule_is_not_better_than_a_tuned_tau(adaptive):
+    for cell, rows in adaptive.items():
+        if row := rows.get("pass-rate 0.14, untuned"):
+            assert not gains(row), cell
+    assert all(loses(adaptive[cell]["pass-rate 0.14, untuned"]) for cell in ("sort, pmd-mean", "maze, pmd-mean"))
+
+
+def test_rules_make_the_worst_drop_smaller_under_pmd_mean_in_the_bandit(adaptive):
+    """11 of 12 comparisons exclude 0; the ratio of the drops is 0.25 to 0.73."""
+    rows = [row for cell in ("pmd-mean", "pmd-mean, 5 % verifier errors") for row in adaptive[cell].values()]
+    sure = [row["drop_gain"]["high"] < 0 for row in rows if row["arm"] != FIXED]
+    assert (sum(sure), len(sure)) == (11, 12)
+
+
+def test_under_pmd_part_a_tau_proportional_to_the_pass_rate_loses_and_a_kl_budget_gains(adaptive):
+    for cell in ("pmd-part", "pmd-part, 5 % verifier errors"):
+        assert loses(adaptive[cell]["pass-rate"])
+        assert loses(adaptive[cell]["contraction"])
+        assert gains(adaptive[cell]["kl-budget"])
+        assert adaptive[cell]["kl-budget"]["auc_gain"]["low"] > 0.02
