@@ -39,7 +39,7 @@ def panel(ax: Axes, rows: list[Row], title: str) -> None:
     for place, row in enumerate(others):
         gain = row["auc_gain"]
         colour = GREEN if gains(row) else VERMILLION if loses(row) else GREY
-        ax.plot((gain["low"], gain["high"]), (place, place), color=colour, linewidth=2)
+        ax.plot((gain["low"], gain["high"]), (place, place), "-", color=colour, linewidth=2)
         ax.plot(gain["mean"], place, "o", color=colour, markersize=5)
     fixed = rows[0]["auc"]["mean"]
     ax.set_yticks(range(len(others)), [row["arm"] for row in others])
