@@ -43,7 +43,9 @@ def test_every_line_has_every_key_and_the_summary_its_own(tmp_path):
 def test_the_folder_says_what_ran(tmp_path):
     train(PMDMean(tau=PassRate(scale=0.2)), env="pass-rates", steps=1, out=tmp_path / "run")
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert config["objective"]["tau"] == {"rule": "pass-rate", "scale": 0.2, "floor": 0.1, "rewards": [0.0, 1.0]}
+    assert config["objective"]["tau"] == {"rule": "pass-rate", "scale": 0.2, "floor": 0.1, "rewards": [0.0, 1.0]} | {
+        "estimate": "jeffreys"
+    }
     assert config["schedule"]["update"] == "exact"
     assert json.loads((tmp_path / "run" / "env.json").read_text())["versions"]["torch"] == torch.__version__
     again = train("pmd-mean", env="pass-rates", steps=1, out=tmp_path / "b", options={"objective.tau": "pass-rate"})

@@ -8,6 +8,7 @@ SOURCES = {
     "exact": "exact, from the theory",
     "draws": "exact lines and simulated draws, with intervals",
     "toy": "training runs of a small transformer, with seeds and intervals; the paper's are of language models",
+    "starter": "training runs of a language model of 259 thousand weights, with seeds and intervals",
     "paper": "the paper's printed numbers, with intervals that follow from them",
 }
 HEAD = """# Figures and tables

@@ -23,7 +23,8 @@ class Entry(NamedTuple):
         module: file of this room.
         label: label of the paper.
         about: one sentence.
-        source: "exact", computed here; "draws", simulated here; "toy", stored training runs; "paper", its own numbers.
+        source: "exact", computed here; "draws", simulated here; "toy" and "starter", stored training runs; "paper",
+            its own numbers.
         function: of the module.
     """
 
@@ -51,6 +52,9 @@ FIGURES = {
     ),
     "fig8-toy": Entry(
         "training_panels", "fig:results-30B", "GRPO and PMD-mean at two temperatures, toy scale.", "toy", "eight"
+    ),
+    "fig7-starter": Entry(
+        "starter_runs", "fig:results-7B", "Pass rate and length of a tiny language model over training.", "starter"
     ),
     "scores": Entry("score_dots", "tab:main-results, tab:gspo", "The paper's scores with intervals.", "paper"),
 }

@@ -93,8 +93,9 @@ def shades(count: int) -> list[Any]:
 def save(figure: Figure, path: str | Path) -> list[Path]:
     """Write a figure as `path`.png and `path`.svg, its label as the description in both.
 
-    The same figure gives the same bytes: no date, no random ids.
+    The same figure gives the same bytes: no date, no random ids, no last digits of its layout.
     """
+    settle(figure)
     written = []
     for kind in ("png", "svg"):
         target = Path(path).with_name(f"{Path(path).name}.{kind}")
@@ -102,6 +103,19 @@ def save(figure: Figure, path: str | Path) -> list[Path]:
         files.replace(target, render(figure, kind))
         written.append(target)
     return written
+
+
+def settle(figure: Figure) -> None:
+    """Lay the figure out once and for all, to a millionth of its size.
+
+    The solver of the layout adds in an order that depends on addresses in memory, so its last digits differ.
+    """
+    if figure.get_layout_engine() is None:
+        return
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for ax in figure.axes:
+        ax.set_position([round(value, 6) for value in ax.get_position().bounds])
 
 
 def render(figure: Figure, kind: str) -> bytes:

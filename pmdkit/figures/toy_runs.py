@@ -1,8 +1,8 @@
-"""Toy runs that the training figures are drawn from: the stored curves or others, and how a curve is drawn.
+"""Runs that the training figures are drawn from: the stored curves or others, and how a curve is drawn.
 
-The figures: main_result.py, min_ratio.py, training_panels.py. stored/toy.json has five seeds a setting, from the
-records in benchmarks/results and, for entropy and majority votes, the same runs once more;
-tests/figures/collect_toy_runs.py made it.
+The figures: main_result.py, min_ratio.py, training_panels.py, starter_runs.py. stored/toy.json has five seeds a
+setting, from the records in benchmarks/results and, for entropy and majority votes, the same runs once more;
+tests/figures/collect_toy_runs.py made it, collect_starter_runs.py beside it the other file.
 """
 
 import json
@@ -27,15 +27,16 @@ OTHERS: dict[str, Any] = {}  # experiments to draw in place of the stored ones, 
 
 
 @cache
-def stored() -> dict[str, Any]:
-    """The file as it is: experiments, of them settings, of them lists per seed."""
-    found: dict[str, Any] = json.loads((STORED / "toy.json").read_text(encoding="utf-8"))
+def stored(scale: str = "toy") -> dict[str, Any]:
+    """A file as it is: experiments, of them settings, of them lists per seed."""
+    found: dict[str, Any] = json.loads((STORED / f"{scale}.json").read_text(encoding="utf-8"))
     return found
 
 
 def setting(experiment: str, label: str) -> dict[str, Any]:
-    """One setting of an experiment."""
-    found: dict[str, Any] = (OTHERS or stored())[experiment]["settings"][label]
+    """One setting of an experiment; that of language models is called starter, as its file is."""
+    runs = OTHERS or stored("starter" if experiment == "starter" else "toy")
+    found: dict[str, Any] = runs[experiment]["settings"][label]
     return found
 
 

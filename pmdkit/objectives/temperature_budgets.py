@@ -20,8 +20,8 @@ class KLBudget:
     $$ \mathrm{KL}(\pi_{new}\,\|\,\pi_{old}) = p\,\rho_+\log\rho_+ + (1-p)\,\rho_-\log\rho_- = B, \quad
        \rho_- = 1-\eta, \quad \rho_+ = 1 + \eta\,\tfrac{1-p}{p} $$
 
-    Source: pmdkit; the ratios are those of Theorem 1 of arXiv:2602.05933 for binary rewards. KL rises with eta, so B
-    gives eta, and `Contraction` gives tau.
+    Source: pmdkit; the ratios are those of Theorem 1 of arXiv:2602.05933 for binary rewards.
+    Differs: the paper has no budget. KL rises with eta, so B gives eta, and `Contraction` gives tau.
 
     Attributes:
         budget: B, nats per step.
@@ -63,8 +63,9 @@ class Chi2Budget:
     $$ \chi^2(\pi_{new}\,\|\,\pi_{old}) = \eta^2\,\tfrac{1-p}{p} = B \quad\Rightarrow\quad
        \eta = \sqrt{B\,\tfrac{p}{1-p}} $$
 
-    Source: pmdkit; from the ratios of Theorem 1 of arXiv:2602.05933 for binary rewards, as in `KLBudget`. 1 / (1 + B)
-    is the share of draws that still counts (ESS) when old draws stand for the new policy.
+    Source: pmdkit; from the ratios of Theorem 1 of arXiv:2602.05933 for binary rewards, as in `KLBudget`.
+    Differs: the paper has no budget. 1 / (1 + B) is the share of draws that still counts (ESS) when old draws stand for
+    the new policy.
 
     Attributes:
         budget: B, per step.

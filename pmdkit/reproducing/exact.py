@@ -12,8 +12,8 @@ from pmdkit.reproducing.beside import beside
 from pmdkit.reproducing.part import Bench
 from pmdkit.reproducing.pieces import Check, Claims, Piece, Sheet, keep
 
-SCALE_OF = {"exact": "exact", "draws": "simulated", "toy": "stored", "paper": "paper"}
-ABOUT = {"draws": "100 groups a point, 1,000 resamples, seed 0", "toy": "5 seeds"}
+SCALE_OF = {"exact": "exact", "draws": "simulated", "toy": "stored", "starter": "starter-stored", "paper": "paper"}
+ABOUT = {"draws": "100 groups a point, 1,000 resamples, seed 0", "toy": "5 seeds", "starter": "3 seeds"}
 ABOUT_TABLE = {"tab2-speed": "toy rows: stored runs, 5 seeds"}
 
 

@@ -25,7 +25,7 @@ CHAPTERS = {  # in the order of the report
     "starter": "Training at starter scale",
     "adaptive": "The open question: a temperature per prompt",
 }
-CHAPTER_OF = {"exact": "exact", "draws": "simulated", "toy": "toy", "paper": "tables"}
+CHAPTER_OF = {"exact": "exact", "draws": "simulated", "toy": "toy", "starter": "starter", "paper": "tables"}
 
 
 def figure(name: str, seconds: float) -> Part:
@@ -118,6 +118,7 @@ PARTS: list[Part] = [
     figure("fig5-toy", 1.5),
     figure("fig7-toy", 1.5),
     figure("fig8-toy", 1.0),
+    figure("fig7-starter", 1.0),
     Part(
         "toy", "A small transformer", "runs", "PMD-mean learns modular sums, read against theory.", 11.0, small_runs.toy
     ),

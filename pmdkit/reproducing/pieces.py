@@ -17,6 +17,7 @@ SCALES = {
     "simulated": "simulated",
     "stored": "toy scale, stored runs",
     "toy": "toy scale, runs of this report",
+    "starter-stored": "starter scale, stored runs",
     "starter": "starter scale, runs of this report",
     "paper": "arithmetic on the paper's numbers",
 }

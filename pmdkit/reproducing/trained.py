@@ -4,7 +4,7 @@ Each run is a process of its own, resumed where it stopped. What an experiment v
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -102,15 +102,19 @@ def curves(bench: Bench, name: str) -> dict[str, Any]:
     found = record.read(bench.sweeps / f"{name}.json")
     settings = {}
     for label, runs in by_setting(found).items():
-        settings[label] = {
-            "prompts": [step * runs[0]["options"]["schedule.prompts"] for step in runs[0]["curve"]["step"]],
-            "seeds": [run["seed"] for run in runs],
-            "names": [run["name"] for run in runs],
-            "steps": runs[0]["curve"]["step"],
-            "last": [run["summary"]["pass_rate_last"] for run in runs],
-            **{key: [run["curve"][key] for run in runs] for key in KEYS},
-        }
+        more = {"names": [run["name"] for run in runs], "steps": runs[0]["curve"]["step"]}
+        settings[label] = in_lists(runs, KEYS) | more
     return {"env": found["env"], "settings": settings}
+
+
+def in_lists(runs: Sequence[dict[str, Any]], keys: tuple[str, ...]) -> dict[str, Any]:
+    """The runs of one setting of a record, a list per seed."""
+    return {
+        "prompts": [step * runs[0]["options"]["schedule.prompts"] for step in runs[0]["curve"]["step"]],
+        "seeds": [run["seed"] for run in runs],
+        "last": [run["summary"]["pass_rate_last"] for run in runs],
+        **{key: [run["curve"][key] for run in runs] for key in keys},
+    }
 
 
 def deepen(bench: Bench, name: str, settings: dict[str, dict[str, Any]]) -> None:

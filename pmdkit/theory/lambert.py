@@ -127,7 +127,7 @@ def solve(pi: Array, target: Array, length: Array | None = None) -> tuple[Array,
     log_x = np.log(np.where(still, 1.0, np.maximum(first_x(goal, gain, mean) / longest, 1e-320)))
     u = goal - lambert_guess(goal + log_x[:, None] + np.log(size))
     last = False
-    for _ in range(100):
+    for sweep in range(100):
         rise = np.expm1(u)  # e^u - 1 keeps the digits of a small u, and the sum below does not cancel
         growth = rise + 1 if length is None else np.exp(u)  # lengths magnify the last digit of a small ratio
         w = size * np.exp(log_x)[:, None] * growth
@@ -142,11 +142,15 @@ def solve(pi: Array, target: Array, length: Array | None = None) -> tuple[Array,
             down = (step < 0) & (log_x < -7)
             short = np.where(down, np.log1p(np.maximum(step, 1e-10 - 1)), short)
         step = np.where(still, 0, short)
+        left = np.abs(step)
         residual += w * step[:, None]
         residual *= slope
         u -= residual
+        if sweep > 20 and log_x.min() < -7:  # a tiny x drowns in the rounding of the sum; u does not feel it
+            felt = left * (w * slope).max(1)
+            left = np.where((log_x < -7) & (felt <= 1e-12 * np.abs(u).max(1)), 0, left)
         log_x += step
-        if max(np.abs(step).max(), residual.max(), -residual.min()) < 1e-7:  # Newton: what is left is the square,
+        if max(left.max(), residual.max(), -residual.min()) < 1e-7:  # Newton: what is left is the square,
             if last or log_x.min() >= -7:
                 break
             last = True  # over x: one sweep more where x is small

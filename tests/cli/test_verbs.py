@@ -78,7 +78,7 @@ def test_a_run_ends_with_theory_beside_measurement(call, tmp_path):
     text = call("bandit", "needle", "--steps", 1, "--out", tmp_path / "run")
     assert "0.01" in text
     assert "0.379419" in text
-    assert "-0.467" in text
+    assert "-0.47" in text
     assert text.count("100%") == 2
     assert "(0.1 on ±1)" in text
     for kind in ("png", "svg"):

@@ -157,9 +157,10 @@ def test_the_starter_is_drawn_and_tabulated_by_seed():
         for seed in (1, 0)
     ]
     settings = by_setting({"settings": starter.METHODS, "runs": runs})
-    drawing = starter.draw(settings, 2)
-    assert "starter scale" in drawing.figure.get_suptitle()
-    np.testing.assert_allclose(drawing.data["pass_rate pmd-part"], [0.3, 0.45])
+    drawing = starter.draw(settings)
+    assert drawing.figure.get_suptitle().startswith("starter scale")
+    assert "2 seeds" in drawing.figure.get_suptitle()
+    np.testing.assert_allclose(drawing.data["pass_rate pmd-part"][1], [0.3, 0.45])
     assert "PMD-part 0.450" in drawing.sentence
     mean, part, grpo = starter.table(settings, "2 seeds").rows
     assert mean[4] == "-"
