@@ -31,6 +31,7 @@ TOLERANCES = {
     "exact": EXACT,
     "paper": Tolerance(1e-8, 1e-9, "arithmetic on printed numbers"),
     "toy": Tolerance(1e-6, 1e-9, "arithmetic on stored curves of four digits"),
+    "starter": Tolerance(1e-6, 1e-9, "arithmetic on stored curves of four digits"),
     "draws": Tolerance(1e-6, 1e-9, "the same draws; another NumPy may draw others"),
 }
 INTEGRATED = Tolerance(0.0, 1e-6, "an integrator that adapts its steps")  # arrays whose name starts with "flow"

@@ -28,7 +28,7 @@ def test_all_figures_are_drawn_and_explained(tmp_path, capfd) -> None:
         assert entry["see"]
         assert entry["alt"]
     assert len(list((tmp_path / "figures-out").iterdir())) == 2 * len(FIGURES | TABLES)
-    assert "drawing fig2 (3 of 14)" in err
+    assert "drawing fig2 (3 of 15)" in err
 
 
 def test_one_figure_by_name_says_what_to_see(tmp_path, capfd) -> None:

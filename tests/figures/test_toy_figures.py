@@ -10,7 +10,7 @@ from pmdkit.sweeps import record
 from pmdkit.sweeps.pictures.panels import by_setting
 from pmdkit.sweeps.statistics import mean_interval
 
-NAMES = [name for name, entry in figures.FIGURES.items() if entry.source == "toy"]
+NAMES = [name for name, entry in figures.FIGURES.items() if entry.source in ("toy", "starter")]
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +55,9 @@ def test_intervals_are_those_of_the_sweeps():
 
 def test_every_training_figure_says_that_it_is_a_toy(drawings):
     for name, drawing in drawings.items():
-        assert "toy" in drawing.figure.get_suptitle(), name
-        assert "5 seeds" in drawing.figure.get_suptitle(), name
+        assert figures.FIGURES[name].source in drawing.figure.get_suptitle(), name
+        seeds = {"toy": "5 seeds", "starter": "3 seeds"}[figures.FIGURES[name].source]
+        assert seeds in drawing.figure.get_suptitle(), name
         assert drawing.figure.get_label() == drawing.alt
         assert drawing.sentence.endswith((".", ")"))
 

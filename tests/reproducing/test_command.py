@@ -60,7 +60,7 @@ def test_the_plan_is_printed_and_nothing_starts(call, tmp_path):
     assert not err
     assert [row["name"] for row in plan] == [part.name for part in parts.PARTS]
     assert {row["name"] for row in plan if row["planned"]} == {
-        part.name for part in parts.PARTS if part.chapter not in ("starter",) and part.seconds <= 30 and not part.needs
+        part.name for part in parts.PARTS if part.seconds <= 30 and not part.needs
     }
     assert not (tmp_path / "out").exists()
 
