@@ -32,6 +32,7 @@ def look(browser, address):
         page.on("console", lambda m: said.append(m.text) if m.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: said.append(str(error)))
         page.goto(address + path, wait_until="networkidle")
+        page.add_style_tag(content="* { transition: none !important }")  # colours on their way have another contrast
         page.evaluate("scheme => { document.body.dataset.mdColorScheme = scheme }", scheme)
         return page, elsewhere, said
 
