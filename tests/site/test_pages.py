@@ -12,7 +12,8 @@ pytestmark = pytest.mark.site
 KINDS = [
     "", "learn/", "learn/lessons/103/", "learn/symbols/", "learn/metrics/", "explore/", "explore/simplex/",
     "explore/rollouts/", "explore/losses/", "explore/batch/", "paper/", "paper/annotated/", "paper/ledger/",
-    "paper/figures/", "use/command-line/", "use/adaptive-tau/", "teach/", "api/objectives/", "design/",
+    "paper/figures/", "use/command-line/", "use/verbs/", "use/environments/", "use/gpu/",
+    "use/adaptive-tau/", "teach/", "api/objectives/", "design/",
 ]  # fmt: skip
 SCREENS = {"light": ("default", 1200), "dark": ("slate", 1200), "phone": ("default", 390)}
 

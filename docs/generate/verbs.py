@@ -1,0 +1,35 @@
+"""Every verb of the command line with its help, as a page: what `pmdkit VERB --help` prints."""
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from pmdkit.cli import VERBS
+
+HEAD = """# All verbs
+
+What `pmdkit VERB --help` prints, for every verb. The page [command line](command-line.md) says what to use when.
+
+"""
+WIDTH = "90"
+
+
+def write_verbs(page: Path) -> int:
+    """Write the page; returns the number of verbs."""
+    with ThreadPoolExecutor(2) as pool:
+        texts = pool.map(help_of, VERBS)
+    sections = [f"## {name}\n\n```text\n{text}\n```\n" for name, text in zip(VERBS, texts, strict=True)]
+    page.write_text(HEAD + "\n".join(sections), encoding="utf-8")
+    return len(VERBS)
+
+
+def help_of(verb: str) -> str:
+    """The help of a verb; one that has none stops the build."""
+    environment = os.environ | {"COLUMNS": WIDTH, "NO_COLOR": "1", "TERM": "dumb"}
+    command = [sys.executable, "-m", "pmdkit", verb, "--help"]
+    asked = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    if asked.returncode or not asked.stdout.strip():
+        raise SystemExit(f"pmdkit {verb} --help ended with {asked.returncode} and printed: {asked.stderr.strip()}")
+    return "\n".join(line.rstrip() for line in asked.stdout.strip().splitlines())
