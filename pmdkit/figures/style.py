@@ -115,7 +115,8 @@ def settle(figure: Figure) -> None:
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for ax in figure.axes:
-        ax.set_position([round(value, 6) for value in ax.get_position().bounds])
+        left, bottom, width, height = (round(value, 6) for value in ax.get_position().bounds)
+        ax.set_position((left, bottom, width, height))
 
 
 def render(figure: Figure, kind: str) -> bytes:
