@@ -65,3 +65,19 @@ def browser(missing):
         running = driver.chromium.launch(executable_path=chromium, args=FLAGS)
         yield running
         running.close()
+
+
+@pytest.fixture
+def call():
+    """Run a command in this process; returns its exit code."""
+
+    from pmdkit.cli import main
+
+    def run(*arguments):
+        try:
+            main([str(a) for a in arguments])
+        except SystemExit as leave:
+            return leave.code or 0
+        return 0
+
+    return run

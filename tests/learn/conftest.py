@@ -2,8 +2,6 @@
 
 import pytest
 
-from pmdkit.cli import main
-
 
 @pytest.fixture(autouse=True)
 def own_state(tmp_path_factory, monkeypatch):
@@ -11,17 +9,3 @@ def own_state(tmp_path_factory, monkeypatch):
     folder = tmp_path_factory.mktemp("state")
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
     return folder
-
-
-@pytest.fixture
-def call():
-    """Run a command in this process; returns its exit code."""
-
-    def run(*arguments):
-        try:
-            main([str(a) for a in arguments])
-        except SystemExit as leave:
-            return leave.code or 0
-        return 0
-
-    return run

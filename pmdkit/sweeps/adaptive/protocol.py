@@ -33,7 +33,7 @@ ARMS: dict[str, tuple[Tau, ...]] = {
     "chi2-budget": rule("chi2-budget", "budget", (100.0, 30.0, 10.0, 3.0)),
     "pass-rate 0.14, untuned": SUGGESTED,
 }
-# a first pass had most arms of pmd-part and of the toy tasks at the end of the grids above: these reach gentler steps
+# moved after a first comparison, which had most arms of pmd-part and of the toy tasks at the end of the grids above
 GENTLER: dict[str, tuple[Tau, ...]] = {
     FIXED: (0.1, 0.3, 1.0, 3.0),
     "pass-rate": rule("pass-rate", "scale", (0.5, 1.5, 5.0, 15.0), floor=0.1),
@@ -120,7 +120,7 @@ ABOUT = (
     "fixed tau; intervals at 95 %, p-values by Holm over the arms of a cell. Secondary: final pass rate, worst drop "
     "from one step (bandit) or block of five steps (toy, starter) to the next, dead prompts: in the bandit those that "
     "end below a pass rate of 0.05, elsewhere those without a right response in the last fifth of the steps. The grids "
-    "of pmd-part and of the toy tasks were moved to gentler steps after a first pass ended at their edge. A rule is "
-    "recommended only if it gains under pmd-mean in the bandit without errors and in one more cell of pmd-mean, and "
+    "of pmd-part and of the toy tasks were moved to gentler steps after a first comparison ended at their edge. A rule "
+    "is recommended only if it gains under pmd-mean in the bandit without errors and in one more cell of pmd-mean, and "
     "loses in none of them."
 )
