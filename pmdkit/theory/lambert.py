@@ -1,4 +1,4 @@
-"""Theorem 1: the exact population solution of PMD-mean, also for rows with lengths. Other updates are elsewhere."""
+"""Theorem 1: the exact population solution of PMD-mean, also for rows with lengths. two_rewards.py is its fast twin."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pmdkit.theory.inputs import Array, centred, excess, lengths, problem, together
+from pmdkit.theory.two_rewards import pairs, spread
 
 BLOCK = 65_536  # entries solved at a time: few calls, and arrays that still fit a shared cache
 
@@ -56,10 +57,13 @@ def pmd_mean(
     Watch: real rewards do not become greedy as tau goes to 0: the ratio tends to Delta_+ / E[Delta_+].
     """
     pi, reward, tau = problem(pi, reward, tau, log_pi)
-    if length is None and two_valued(reward):
-        return by_pass_rate(pi, reward, tau)
     shape = (*together(pi=pi[..., 0], reward=reward[..., 0], tau=tau), pi.shape[-1])
     rows = [np.broadcast_to(array, shape).reshape(-1, shape[-1]) for array in (pi, reward)]
+    if length is None and (two := pairs(*rows)) is not None:
+        ends = np.stack([two.high, two.low], -1)
+        pair = pmd_mean(two.mass / two.mass.sum(1, keepdims=True), ends, np.broadcast_to(tau, shape[:-1]).reshape(-1))
+        log_ratio, probs = spread(rows[0], two.best, pair.log_ratio)
+        return MeanSolution(log_ratio.reshape(shape), probs.reshape(shape), pair.lam.reshape(shape[:-1]))
     if (size := lengths(length, shape)) is not None:
         rows.append(size.reshape(-1, shape[-1]))
     row_tau = np.broadcast_to(tau, shape[:-1]).reshape(-1, 1)
@@ -77,28 +81,6 @@ def pmd_mean(
 def ratio(log_ratio: Array) -> Array:
     """e^u; only an action of probability 0 can pass e^709, and its product with pi stays 0."""
     return np.exp(log_ratio if log_ratio.max(initial=0.0) <= 709 else np.minimum(log_ratio, 709.0))
-
-
-def two_valued(reward: Array) -> bool:
-    """Whether every row holds at most two rewards, as under any verifier; the first row settles most cases."""
-
-    def only_extremes(rows: Array) -> bool:
-        return bool(((rows == rows.max(-1, keepdims=True)) | (rows == rows.min(-1, keepdims=True))).all())
-
-    actions = reward.shape[-1]
-    return actions > 2 and only_extremes(reward.reshape(-1, actions)[:1]) and only_extremes(reward)
-
-
-def by_pass_rate(pi: Array, reward: Array, tau: Array) -> MeanSolution:
-    """Two rewards: the policy enters through its pass rate only, so a problem of two actions is solved and spread."""
-    high, low = reward.max(-1), reward.min(-1)
-    best = reward == high[..., None]
-    pair = np.stack([(pi * best).sum(-1), (pi * ~best).sum(-1)], -1)
-    two = pmd_mean(pair / pair.sum(-1, keepdims=True), np.stack([high, low], -1), tau)
-    log_ratio = np.where(best, two.log_ratio[..., :1], two.log_ratio[..., 1:])
-    probs = ratio(log_ratio)
-    probs *= pi
-    return MeanSolution(log_ratio, probs, two.lam)
 
 
 def solve(pi: Array, target: Array, length: Array | None = None) -> tuple[Array, Array]:
