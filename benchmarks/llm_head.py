@@ -1,162 +1,121 @@
 """A loss through the head of a language model, forward and backward: time over its matrix products, and peak memory.
 
-float32, 4,096 tokens, a vocabulary of 32,768, states of dimension 896, PMD-mean, one thread, one run. The limit is
-three products of these shapes: logits, gradient of the states, gradient of the weight. Naive holds all logits; TRL and
-Liger give log-probabilities of tokens and compute logits again in the backward pass, as `scoring.head_logp` ("chunks")
-does. Their cost does not depend on how the tokens fall into responses, ours does: "fused" has responses of at most 512
-tokens and 512 rows of logits, "fused long" two of 2,048, "fused group" a loss that compares all rows (REBEL), which do
-not fit. All ways to one loss must give the same gradient. CPU seconds, the least of alternating repeats; peak memory
-above the inputs, gradients included, as Linux counts it. Peers that are not installed are left out: trl==1.16.0,
-liger-kernel==0.8.5. Takes two and a half minutes of CPU time.
+All ways (head_ways.py) to one loss must give the same gradient before they are compared. Peak memory is what Linux
+counts above the inputs, gradients included.
 """
 
-import ctypes
-import importlib.util
-import json
-import os
-import time
-from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
-from torch import Tensor
+from harness.clock import Reading, ratios, turns
+from harness.limits import products
+from harness.memory import peak_above
+from harness.rows import Measured
+from head_ways import Inputs, Way, chunks, fused, inputs, naive, peers, ragged, through
 
-from pmdkit.llm.fused import head_total
-from pmdkit.llm.scoring import head_logp, to_rows
-from pmdkit.objectives import REBEL, Batch, Groups, Objective, PMDMean, credit, total
-from pmdkit.randomness import generator
-
-TOKENS, VOCABULARY, WIDTH, ROWS, REPEATS = 4096, 32768, 896, 512, 2
-MIB = 2**20
-Way = Callable[[Tensor, Tensor, Tensor], Tensor]
+TOKENS, VOCABULARY, WIDTH = 4096, 32768, 896
+BF16_TOKENS = 2048
 
 
-def ragged() -> list[int]:
-    """Heavy-tailed lengths, at most 512 each."""
-    drawn = generator(0, "lengths").lognormal(4.75, 0.9, TOKENS).clip(8, ROWS).astype(int).tolist()
-    lengths: list[int] = []
-    while sum(lengths) < TOKENS:
-        lengths.append(min(drawn.pop(), TOKENS - sum(lengths)))
-    return lengths
+def passes(ways: Mapping[str, Way], given: Inputs) -> dict[str, Callable[[], None]]:
+    """Forward and backward of every way; gradients are in the inputs afterwards."""
+
+    def call(way: Way) -> None:
+        forget(given)
+        way(*given).backward()
+
+    return {name: lambda way=way: call(way) for name, way in ways.items()}
 
 
-def rows(lengths: list[int], objective: Objective) -> Batch:
-    """One group of responses with their rewards; an old policy near the present one."""
-    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-    reward = torch.from_numpy(generator(0, "rewards").integers(0, 2, (1, len(lengths)))).double()
-    logp_old = torch.where(mask, -10.9, 0.0).double()
-    return credit(objective, Groups(reward, torch.full_like(reward, 1 / len(lengths))), logp_old, mask)
-
-
-def through(logp: Callable[[Tensor, Tensor, Tensor], Tensor], lengths: list[int]) -> Way:
-    """A way that gives log-probabilities of tokens."""
-    objective = PMDMean()
-    batch = rows(lengths, objective)
-    return lambda states, weight, targets: total(
-        objective, replace(batch, logp=to_rows(logp(states, weight, targets), lengths, max(lengths)))
-    )
-
-
-def fused(lengths: list[int], objective: Objective) -> Way:
-    """Ours."""
-    batch = rows(lengths, objective)
-    return lambda *given: head_total(*given, lengths, objective, batch, ROWS).loss
-
-
-def naive(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """All logits at once."""
-    return (states @ weight.T).log_softmax(-1).gather(1, targets[:, None])[:, 0]
-
-
-def ways() -> dict[str, Way]:
-    """Every way, by its name; those of one workload must agree."""
-    lengths = ragged()
-    found = {
-        "fused": fused(lengths, PMDMean()),
-        "fused long": fused([TOKENS // 2] * 2, PMDMean()),
-        "fused group": fused(lengths, REBEL()),
-        "chunks": through(lambda *given: head_logp(*given, ROWS), lengths),
-        "naive": through(naive, lengths),
-    }
-    if importlib.util.find_spec("trl"):
-        from trl.kernels.chunked_logprob import ChunkedLogProbFunction
-        from trl.trainer.utils import _CHUNKED_LOGPROB_CHUNK_SIZE as columns
-
-        def trl(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-            return ChunkedLogProbFunction.apply(states, weight, None, targets, 1.0, columns, None, 1.0, ())[0]
-
-        found["TRL"] = through(trl, lengths)
-    if importlib.util.find_spec("liger_kernel"):
-        from liger_kernel.chunked_loss.fused_linear_ppo import _ChunkedSelectiveLogProbFunction as Liger
-
-        found["Liger"] = through(lambda *given: Liger.apply(*given, None, 1.0, 4096), lengths)
-    return found
-
-
-def products(states: Tensor, weight: Tensor) -> float:
-    """CPU seconds of the three products, into memory that is there already."""
-    logits, of_states, of_weight = torch.empty(TOKENS, VOCABULARY), torch.empty_like(states), torch.empty_like(weight)
-    for tensor in (logits, of_states, of_weight):
-        tensor.zero_()
-    began = time.process_time()
-    with torch.no_grad():
-        torch.mm(states, weight.T, out=logits)
-        torch.mm(logits, weight, out=of_states)
-        torch.mm(logits.T, states, out=of_weight)
-    return time.process_time() - began
-
-
-def resident(key: str) -> float:
-    """VmRSS or VmHWM of this process, MiB."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(key))
-
-
-def once(way: Way, inputs: tuple[Tensor, Tensor, Tensor]) -> tuple[float, float]:
-    """CPU seconds and peak MiB of one forward and backward pass; gradients are in the inputs afterwards."""
-    for tensor in inputs[:2]:
+def forget(given: Inputs) -> None:
+    """No gradients."""
+    for tensor in given[:2]:
         tensor.grad = None
-    ctypes.CDLL("libc.so.6").malloc_trim(0)  # freed memory that is kept for later would hide some that is taken
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
-    before = resident("VmRSS")
-    began = time.process_time()
-    way(*inputs).backward()
-    return time.process_time() - began, resident("VmHWM") - before
 
 
-def main() -> None:
-    """A table, then the same as JSON."""
+def peak(call: Callable[[], None], given: Inputs) -> float:
+    """MiB above the inputs."""
+    forget(given)
+    return peak_above(call)
+
+
+def agree(calls: Mapping[str, Callable[[], None]], given: Inputs) -> dict[str, float]:
+    """All of them leave the same gradients; the peak memory of each."""
+    expected: list[torch.Tensor] = []
+    peaks: dict[str, float] = {}
+    for name, call in calls.items():
+        peaks[name] = peak(call, given)
+        gradient = [tensor.grad[::64].clone() for tensor in given[:2]]
+        expected = expected or gradient
+        for one, other in zip(gradient, expected, strict=True):
+            torch.testing.assert_close(one, other, atol=1e-4 * float(other.abs().max()), rtol=0)
+    return peaks
+
+
+def limit(readings: list[Reading], flop: float) -> str:
+    """The products' own time and rate."""
+    best = min(reading.cpu for reading in readings)
+    return f"{best:.2f} s, {flop / best / 1e9:.0f} GFLOP/s"
+
+
+def single(rounds: int) -> Iterator[Measured]:
+    """float32: all ways."""
+    given, lengths = inputs(TOKENS, VOCABULARY, WIDTH), ragged(TOKENS)
+    logps = {"naive": naive, "chunks": chunks, **peers()}
+    calls = passes({"fused": fused(lengths)} | {n: through(one, lengths) for n, one in logps.items()}, given)
+    peaks = agree(calls, given)
+    long = passes({"fused long": fused([TOKENS // 2] * 2)}, given)  # another loss
+    peaks["fused long"] = peak(long["fused long"], given)
+    alone, flop = products(TOKENS, WIDTH, VOCABULARY)
+    found = turns({"products": alone, **calls, **long}, rounds)
+    told = {"limit": limit(found["products"], flop)}
+    raw = {"seconds": found, "peak MiB": peaks}
+    for key, name in (("short", "fused"), ("long", "fused long"), ("tokens", "chunks")):
+        over = ratios(found[name], found["products"])
+        yield Measured(f"llm_head/{key}", over, raw if key == "short" else {}, **told, times=over)
+    gradients = sum(tensor.numel() for tensor in given[:2]) * 4 / 2**20
+    for key, name in (("peak", "fused"), ("peak-long", "fused long")):
+        note = ", ".join(f"{peer} {peaks[peer]:.0f} MiB" for peer in ("Liger", "TRL", "naive") if peer in peaks)
+        times = [peaks[name] / gradients]
+        yield Measured(f"llm_head/{key}", [peaks[name]], limit=f"{gradients:.0f} MiB", times=times, note=note)
+    for name in ("Liger", "TRL", "naive"):
+        if name not in found:
+            yield Measured(f"llm_head/{name.lower()}", failed=f"{name} is not installed")
+            continue
+        times = ratios(found["fused"], found["products"])
+        yield Measured(f"llm_head/{name.lower()}", ratios(found[name], found["fused"]), **told, times=times)
+
+
+def half(rounds: int) -> Iterator[Measured]:
+    """bfloat16 inputs: ours against the products in bfloat16."""
+    given, lengths = inputs(BF16_TOKENS, VOCABULARY, WIDTH, torch.bfloat16), ragged(BF16_TOKENS)
+    ways = {"fused": fused(lengths)} | {name: through(logp, lengths) for name, logp in peers().items()}
+    alone, flop = products(BF16_TOKENS, WIDTH, VOCABULARY, "bfloat16")
+    found = turns({"products": alone, **passes(ways, given)}, rounds, warm_up=True)
+    over = ratios(found["fused"], found["products"])
+    note = ", ".join(f"{n} {min(ratios(found[n], found['products'])):.1f}x" for n in ways if n != "fused")
+    yield Measured("llm_head/bf16", over, {"seconds": found}, limit(found["products"], flop), over, note)
+
+
+def memory() -> Iterator[Measured]:
+    """Peaks that are measured once: a large vocabulary, and four times the tokens."""
+    wide = inputs(2048, 151_936, WIDTH)
+    taken = peak(passes({"fused": fused(ragged(2048))}, wide)["fused"], wide) / 1024
+    gradients = sum(tensor.numel() for tensor in wide[:2]) * 4 / 2**30
+    yield Measured("llm_head/vocabulary", [taken], limit=f"{gradients:.2f} GiB", times=[taken / gradients])
+    del wide
+    grown = []
+    for tokens in (4096, 16_384):
+        given = inputs(tokens, 8192, 256)
+        grown.append(peak(passes({"fused": fused(ragged(tokens))}, given)["fused"], given))
+    states = (16_384 - 4096) * 256 * 4 / 2**20
+    times = [(grown[1] - grown[0]) / states]
+    yield Measured("llm_head/growth", times, {"peak MiB": grown}, f"{states:.0f} MiB", times)
+
+
+def measure(rounds: int) -> Iterator[Measured]:
+    """All rows."""
     torch.set_num_threads(1)
-    torch.manual_seed(0)
-    states = torch.randn(TOKENS, WIDTH, requires_grad=True)
-    weight = (torch.randn(VOCABULARY, WIDTH) / WIDTH**0.5).requires_grad_()
-    inputs = states, weight, torch.randint(VOCABULARY, (TOKENS,))
-    found = ways()
-    seconds = dict.fromkeys(["limit", *found], float("inf"))
-    peak = dict.fromkeys(found, 0.0)
-    expected: list[Tensor] = []
-    for repeat in range(REPEATS):  # the least of them is no warm-up
-        for name, way in found.items():
-            spent, peak[name] = once(way, inputs)
-            seconds[name] = min(seconds[name], spent)
-            if not repeat and name not in ("fused long", "fused group"):  # other losses: the tests compare them
-                assert states.grad is not None
-                assert weight.grad is not None
-                gradient = [states.grad.clone(), weight.grad[::64].clone()]
-                expected = expected or gradient
-                for one, other in zip(gradient, expected, strict=True):
-                    torch.testing.assert_close(one, other, atol=1e-4 * float(other.abs().max()), rtol=0)
-        states.grad = weight.grad = None
-        seconds["limit"] = min(seconds["limit"], products(states, weight))
-    print(f"limit {seconds['limit']:.2f} s = {6 * TOKENS * VOCABULARY * WIDTH / seconds['limit'] / 1e9:.0f} GFLOP/s")
-    for name in found:
-        ratio = seconds[name] / seconds["limit"]
-        print(f"{name:12s} {seconds[name]:6.2f} s = {ratio:.2f}x limit, {peak[name]:5.0f} MiB")
-    print(json.dumps([{"way": n, "seconds": s, "peak_mib": peak.get(n)} for n, s in seconds.items()]))
-
-
-if __name__ == "__main__":
-    main()
+    yield from single(rounds)
+    yield from half(rounds)
+    yield from memory()

@@ -1,47 +1,28 @@
 """A training pass over sequences of ragged lengths: packed, padded, and packed as transformers does it.
 
-The same Qwen2, the same 32 sequences of prompt and response, the same loss (the mean log-probability of a response
-token), forward and backward, one thread, one run. All ways must give the same gradient to 1e-5 before they are timed.
-The second table holds groups: responses to the same prompt, which is read once or with every response. CPU seconds, the
-least of alternating repeats. Needs transformers (pip install 'pmdkit[llm]').
+The same Qwen2, the same sequences of prompt and response, the same loss (the mean log-probability of a response token),
+forward and backward. All ways must give the same gradient before they are compared.
 """
 
 import copy
-import json
-import os
-import time
-from collections.abc import Callable
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
+from harness.clock import ratios, turns
+from harness.limits import gemm_rate
+from harness.rows import Measured
+from random_models import build
 from torch import Tensor
-from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+from transformers import PreTrainedModel
 
 from pmdkit.llm.packing import use_packing
 from pmdkit.llm.scoring import response_logp
 from pmdkit.randomness import generator
 
-VOCABULARY, BATCH, REPEATS = 8192, 16, 2
+LAYERS, WIDTH, VOCABULARY, BATCH = 4, 256, 8192, 16
 Rows = list[list[int]]
-
-
-def build() -> PreTrainedModel:
-    """4 layers of dimension 256, float32."""
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=VOCABULARY,
-        hidden_size=256,
-        intermediate_size=1024,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=2048,
-        bos_token_id=None,
-        eos_token_id=0,
-    )
-    return Qwen2ForCausalLM(config)
+Way = Callable[[PreTrainedModel, Rows, Rows], None]
 
 
 def ragged() -> tuple[Rows, Rows]:
@@ -83,7 +64,7 @@ def by_padding(model: PreTrainedModel, prompts: Rows, responses: Rows) -> None:
         logits = model(ids, attention_mask=seen, use_cache=False, logits_to_keep=span).logits[:, :-1]
         targets = torch.where(on, ids, -100)[:, longest - span + 1 :]
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100, reduction="sum")
-        (-loss / count).backward()
+        (loss / count).backward()
 
 
 def by_position(model: PreTrainedModel, prompts: Rows, responses: Rows) -> None:
@@ -100,70 +81,64 @@ def by_position(model: PreTrainedModel, prompts: Rows, responses: Rows) -> None:
         use_cache=False,
         logits_to_keep=torch.tensor(read),
     ).logits[0]
-    (-F.cross_entropy(logits, torch.tensor(targets))).backward()
+    F.cross_entropy(logits, torch.tensor(targets)).backward()
 
 
-def packed(model: PreTrainedModel, prompts: Rows, responses: Rows) -> None:
-    """Ours, prompts not shared."""
-    scores = response_logp(model, prompts, responses, share=False)
-    (scores.logp.sum() / sum(scores.lengths)).backward()
+def packed(model: PreTrainedModel, prompts: Rows, responses: Rows, share: bool = False) -> None:
+    """Ours; `share` reads a prompt once for its group."""
+    scores = response_logp(model, prompts, responses, share=share)
+    (-scores.logp.sum() / sum(scores.lengths)).backward()
 
 
 def shared(model: PreTrainedModel, prompts: Rows, responses: Rows) -> None:
-    """Ours, a prompt read once for its group."""
-    scores = response_logp(model, prompts, responses)
-    (scores.logp.sum() / sum(scores.lengths)).backward()
+    """Ours, prompts shared."""
+    packed(model, prompts, responses, share=True)
 
 
-Way = Callable[[PreTrainedModel, Rows, Rows], None]
 WAYS: dict[str, Way] = {"packed": packed, "padded": by_padding, "position_ids": by_position, "shared": shared}
 
 
-def compare(names: tuple[str, ...], prompts: Rows, responses: Rows) -> dict[str, float]:
-    """CPU seconds of each way, after their gradients agree."""
-    first = build()
+def passes(names: tuple[str, ...], prompts: Rows, responses: Rows) -> tuple[dict[str, Callable[[], None]], float]:
+    """A call for each way, and the largest relative difference of their gradients."""
+    first = build(LAYERS, WIDTH, VOCABULARY, context=2048)
     models = {name: copy.deepcopy(first) for name in names}
+    apart, expected = 0.0, list[Tensor]()
     for name, model in models.items():
         if name in ("packed", "shared"):
             use_packing(model)
-    seconds = dict.fromkeys(names, float("inf"))
-    reference: list[Tensor] = []
-    for repeat in range(REPEATS + 1):  # the first is warm-up, and the check
-        for name, model in models.items():
-            model.zero_grad()
-            began = time.process_time()
-            WAYS[name](model, prompts, responses)
-            if repeat:
-                seconds[name] = min(seconds[name], time.process_time() - began)
-                continue
-            gradient = [p.grad.clone() for p in model.parameters() if p.grad is not None]
-            reference = reference or gradient
-            for ours, other in zip(reference, gradient, strict=True):
-                torch.testing.assert_close(ours, other, atol=1e-5 * float(ours.abs().max()), rtol=0)
-    return seconds
+        WAYS[name](model, prompts, responses)
+        gradient = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+        expected = expected or gradient
+        for one, other in zip(expected, gradient, strict=True):
+            apart = max(apart, float((one - other).abs().max() / one.abs().max()))
+            torch.testing.assert_close(one, other, atol=1e-5 * float(one.abs().max()), rtol=0)
+
+    def call(name: str) -> None:
+        models[name].zero_grad()
+        WAYS[name](models[name], prompts, responses)
+
+    return {name: lambda name=name: call(name) for name in names}, apart
 
 
-def main() -> None:
-    """Two tables, then the same as JSON."""
+def flop(prompts: Rows, responses: Rows) -> float:
+    """Of the products forward and backward: every token that is read, the head where a response token is predicted."""
+    read = sum(map(len, prompts)) + sum(map(len, responses)) - len(responses)
+    layers = LAYERS * (4 * 3 + 2 + 1) * WIDTH**2
+    return 6.0 * (layers * read + WIDTH * VOCABULARY * sum(map(len, responses)))
+
+
+def measure(rounds: int) -> Iterator[Measured]:
+    """Ragged sequences, then groups."""
     torch.set_num_threads(1)
-    prompts, responses = ragged()
-    lengths = [len(p) + len(r) for p, r in zip(prompts, responses, strict=True)]
-    print(f"32 sequences, mean {sum(lengths) / 32:.0f} tokens, longest {max(lengths)}")
-    seconds = compare(("packed", "padded", "position_ids"), prompts, responses)
-    for name, value in seconds.items():
-        print(f"  {name:13s} {value:6.2f} s = {value / seconds['packed']:.2f}x packed", flush=True)
-    rows: list[dict[str, object]] = [{"case": "ragged", **seconds}]
-    for prompt, response in ((128, 8), (128, 64), (64, 128)):
-        seconds = compare(("packed", "shared"), *grouped(prompt, response))
-        ratio = seconds["packed"] / seconds["shared"]
-        rows.append({"case": f"4 prompts of {prompt} x 8 responses of {response}", **seconds})
-        print(
-            f"4 prompts of {prompt} tokens, 8 responses of about {response} each: "
-            f"whole {seconds['packed']:.2f} s, shared {seconds['shared']:.2f} s = {ratio:.2f}x",
-            flush=True,
-        )
-    print(json.dumps(rows))
-
-
-if __name__ == "__main__":
-    main()
+    given = ragged()
+    calls, apart = passes(("packed", "padded", "position_ids"), *given)
+    found = turns(calls, rounds)
+    rate = gemm_rate(2048, WIDTH, VOCABULARY)
+    limit = f"{flop(*given) / rate:.2f} s at {rate / 1e9:.0f} GFLOP/s"
+    times = [reading.cpu * rate / flop(*given) for reading in found["packed"]]
+    yield Measured("llm_packing/padded", ratios(found["padded"], found["packed"]), {"seconds": found}, limit, times)
+    yield Measured("llm_packing/positions", ratios(found["position_ids"], found["packed"]), {}, limit, times)
+    yield Measured("llm_packing/gradients", [apart])
+    calls, _ = passes(("packed", "shared"), *grouped(128, 64))
+    found = turns(calls, rounds)
+    yield Measured("llm_packing/shared", ratios(found["packed"], found["shared"]), {"seconds": found})

@@ -1,33 +1,146 @@
-"""Runs the benchmarks of this folder that need no further package, one after the other, on one thread.
+"""Runs every benchmark of the project in one sitting, and writes the table of README.md: what `make bench` does.
 
-Numbers go to README.md by hand.
+A sitting that was interrupted goes on where it stopped; when it is complete, the next call begins a new one. Each
+benchmark is a process of its own, on one thread, in the environment that has its peers. One that fails, or whose peer
+is not installed, becomes a row that says so, and the exit code is 1.
 """
 
+import argparse
+import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
+import time
+import tomllib
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-# toy_training.py and llm_step.py need trl besides, and run alone
-SCRIPTS = (
-    "solver.py",
-    "cold_start.py",
-    "vector_env.py",
-    "toy_sampling.py",
-    "toy_threads.py",
-    "llm_sampling.py",
-    "llm_packing.py",
-    "verifier.py",
-)
+from harness import record as records
+from harness.machine import load
+from harness.rows import CLAIMS, benchmark_of
+from table import README, RECORD, inserted, met, result, table
+
+HERE = Path(__file__).parent
+PLACES = {"bench": HERE.parent / ".venv-bench", "vllm": HERE.parent / ".venv-vllm"}
+ENVIRONMENT = {
+    **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+PATIENCE = 10  # times the minutes that a benchmark takes on an idle machine, before it is given up
 
 
 def main() -> None:
-    """Fails when one of them fails."""
-    here = Path(__file__).parent
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    for script in SCRIPTS:
-        print(f"== {script}", flush=True)
-        subprocess.run([sys.executable, str(here / script)], check=True, env=environment)
+    """Measure what is to be measured, one benchmark after another."""
+    benchmarks = tomllib.loads(CLAIMS.read_text(encoding="utf-8"))["benchmark"]
+    chosen = arguments(list(benchmarks))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started ends too
+    path = chosen.record or (Path(tempfile.gettempdir()) / "pmdkit-bench-quick.json" if chosen.quick else RECORD)
+    record = records.empty() if chosen.fresh else records.read(path)
+    wanted = chosen.only or records.missing(record, able(benchmarks))
+    if not wanted:
+        record, wanted = records.empty(), able(benchmarks)
+    for name in set(benchmarks) - set(able(benchmarks)):
+        record["results"][name] = entry(0) | {"failed": benchmarks[name]["why"]}
+    rounds = 1 if chosen.quick else chosen.rounds
+    minutes = sum(benchmarks[name]["minutes"] for name in wanted)
+    told = f"about {max(1, minutes * (rounds + 1) / 4):.0f} minutes on an idle machine"
+    print(f"{len(wanted)} benchmarks, {rounds} rounds, {told}", flush=True)
+    for place, name in enumerate(wanted, 1):
+        about = benchmarks[name]
+        print(f"[{place}/{len(wanted)}] {name}", flush=True)
+        record["results"][name] = measured(name, about, rounds)
+        records.write(path, record)
+        tell(record, name)
+    text = table(record)
+    if path == RECORD:
+        README.write_text(inserted(README.read_text(encoding="utf-8"), text), encoding="utf-8")
+    print(f"\n{text.splitlines()[0]}\n{path} has every reading")
+    sys.exit(any(records.failures(record, name) for name in able(benchmarks) if name in record["results"]))
+
+
+def arguments(names: list[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", action="append", choices=names, help="measure this one anew; may be repeated")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of all sides, of which the table has the median")
+    parser.add_argument("--quick", action="store_true", help="one round, into a record aside; README.md stays")
+    parser.add_argument("--fresh", action="store_true", help="forget what this sitting has measured")
+    parser.add_argument("--record", type=Path, help="another file than results/bench.json; README.md stays")
+    return parser.parse_args()
+
+
+def able(benchmarks: dict[str, Any]) -> list[str]:
+    """Those that there is a script for."""
+    return [name for name, about in benchmarks.items() if about["environment"] != "none"]
+
+
+def entry(rounds: int) -> dict[str, Any]:
+    """Of a benchmark that begins now."""
+    today = datetime.now(UTC).strftime("%Y-%m-%d")
+    return {"date": today, "rounds": rounds, "load": [load()], "failed": "", "environment": {}, "rows": {}}
+
+
+def measured(name: str, about: dict[str, Any], rounds: int) -> dict[str, Any]:
+    """What came of a benchmark."""
+    found, began = entry(rounds), time.monotonic()
+    place = PLACES.get(about["environment"])
+    python = sys.executable if place is None else str(place / "bin" / "python")
+    if place is not None and not Path(python).exists():
+        return found | {"failed": f"{place.name} is not there: make {place.name}/installed"}
+    with tempfile.TemporaryDirectory() as folder:
+        out, log = Path(folder) / "rows.json", Path(folder) / "log"
+        command = [python, str(HERE / "one.py"), name, "--rounds", str(rounds), "--out", str(out)]
+        failed = watched(command, out, log, about["minutes"] * 60 * PATIENCE)
+        if failed:
+            print("".join(log.read_text(errors="replace").splitlines(keepends=True)[-15:]), file=sys.stderr)
+        told = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
+    seconds = round(time.monotonic() - began, 1)
+    return {**found, **told, "failed": failed, "load": [*found["load"], load()], "seconds": seconds}
+
+
+def watched(command: list[str], out: Path, log: Path, seconds: float) -> str:
+    """Runs a command with all that it starts; why it failed, or nothing."""
+    began = time.monotonic()
+    with log.open("w") as sink:
+        process = subprocess.Popen(
+            command, stdout=sink, stderr=sink, env={**os.environ, **ENVIRONMENT}, start_new_session=True
+        )
+        try:
+            while process.poll() is None:
+                time.sleep(0.5)
+                if sys.stdout.isatty():
+                    rows = len(json.loads(out.read_text())["rows"]) if out.exists() else 0
+                    print(f"    {time.monotonic() - began:4.0f} s, {rows} rows", end="\r", flush=True)
+                if time.monotonic() - began > seconds:
+                    return f"given up after {seconds / 60:.0f} minutes"
+        finally:
+            with suppress(ProcessLookupError):  # nobody is left
+                os.killpg(process.pid, signal.SIGKILL)  # engines outlive those who started them
+            process.wait()
+    if process.returncode == 0:
+        return ""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    last = lines[-1].replace(str(HERE.parent), ".") if lines else "it said nothing"
+    return f"ended with code {process.returncode}: {last}"[:200]
+
+
+def tell(record: records.Record, name: str) -> None:
+    """The rows of a benchmark, for whoever watches."""
+    found = record["results"][name]
+    failures = records.failures(record, name)
+    for claim in records.claims_of(record):
+        if benchmark_of(claim.key) != name:
+            continue
+        if claim.key in failures:
+            print(f"    {claim.key}: not run: {failures[claim.key]}", flush=True)
+            continue
+        values = found["rows"][claim.key]["values"]
+        print(f"    {claim.key}: {result(values, claim)}; goal {claim.goal or '-'}: {met(values, claim)}", flush=True)
 
 
 if __name__ == "__main__":

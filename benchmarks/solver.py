@@ -1,147 +1,130 @@
-"""The exact PMD-mean solve against what else one would write, in one run: time per entry, ratios, and accuracy.
+"""The exact PMD-mean solve against what else one would write (solver_peers.py): time per entry, and accuracy."""
 
-Peers: (1) Newton on log x with scipy's Wright omega, vectorised over all contexts, stopped at its best rule;
-(2) brentq on scipy's Lambert W, context by context. `stream` reads pi and reward and writes one array: the floor.
-"""
+import math
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
 
-import json
-import time
-from collections.abc import Callable
-
-import mpmath as mp
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import lambertw, wrightomega
+from harness.clock import Reading, per, ratios, turns
+from harness.limits import exponentials, stream
+from harness.rows import Measured
+from solver_peers import lambert_brentq, omega_newton, reference
 
 from pmdkit import theory
-from pmdkit.theory.inputs import centred
 
 TAUS = (1.0, 0.1, 0.01, 0.005, 1e-3, 1e-4)
-REPEATS = 5
-BLOCK = 32
+FEW = 20  # contexts that the textbook peer gets: it takes them one by one
+ENTRIES = 200_000  # that the vectorised peer gets, or 10 contexts: it takes them in blocks
+EXPONENTIALS = 5  # an entry: fewer sweeps of Newton do not reach double precision
+Sides = dict[str, list[Reading]]
 
 
-def problem(kind: str, contexts: int = 1000, arms: int = 1000) -> tuple[np.ndarray, np.ndarray]:
+@lru_cache(maxsize=1)
+def problem(kind: str, contexts: int, arms: int) -> tuple[np.ndarray, np.ndarray]:
     """Gamma(0.5) policies; rewards uniform, or 0/1 with one in ten right."""
     rng = np.random.default_rng(0)
     pi = rng.gamma(0.5, size=(contexts, arms))
     reward = rng.random((contexts, arms))
-    return pi / pi.sum(1, keepdims=True), reward if kind == "continuous" else (reward < 0.1).astype(float)
+    return pi / pi.sum(1, keepdims=True), reward if kind == "real" else (reward < 0.1).astype(float)
 
 
-def omega_newton(pi: np.ndarray, reward: np.ndarray, tau: float) -> np.ndarray:
-    """The vectorised peer, in blocks that fit the cache like ours."""
-    target = centred(pi, reward) / tau
-    out = np.empty_like(target)
-    for start in range(0, len(pi), BLOCK):
-        p, d = pi[start : start + BLOCK], target[start : start + BLOCK]
-        top = d.max(1)
-        log_x = np.log(np.log(np.einsum("sa,sa->s", p, np.exp(d - top[:, None]))) + top)
-        for _ in range(60):
-            w = wrightomega(d + log_x[:, None])
-            ratio = np.exp(d - w)
-            gap = np.einsum("sa,sa->s", p, ratio) - 1
-            step = np.clip(gap / np.einsum("sa,sa,sa->s", p, ratio, w / (1 + w)), -3, 3)
-            log_x += step
-            if np.abs(step).max() < 1e-7:
-                break
-        out[start : start + BLOCK] = d - wrightomega(d + log_x[:, None])
-    return out
+def fails(call: Callable[[], object]) -> bool:
+    """Whether a peer overflows on this problem."""
+    try:
+        call()
+    except (FloatingPointError, ValueError):
+        return True
+    return False
 
 
-def lambert_brentq(pi: np.ndarray, reward: np.ndarray, tau: float) -> np.ndarray:
-    """The textbook peer: one root per context."""
-    target = centred(pi, reward) / tau
-    out = np.empty_like(target)
-    for row, (p, d) in enumerate(zip(pi, target, strict=True)):
-        growth = np.exp(d)
-        upper = np.log(p @ growth)
-        x = brentq(lambda x, p=p, d=d, g=growth: p @ np.exp(d - lambertw(x * g).real) - 1, 1e-12 * upper, upper)
-        out[row] = d - lambertw(x * growth).real
-    return out
+def sides(kind: str, contexts: int, arms: int, tau: float, rounds: int, peers: bool = True) -> Sides:
+    """Readings of every side that can, those of the slow peers scaled up from a few contexts."""
+    pi, reward = problem(kind, contexts, arms)
+    calls: dict[str, Callable[[], object]] = {
+        "pmdkit": partial(theory.pmd_mean, pi, reward, tau),
+        "stream": stream(pi.size),
+        "five exponentials": exponentials(EXPONENTIALS * pi.size),
+    }
+    parts = {"omega-Newton": (max(ENTRIES // arms, 10), omega_newton), "lambertw + brentq": (FEW, lambert_brentq)}
+    for name, (count, solve) in parts.items() if peers else ():
+        call = partial(solve, pi[:count], reward[:count], tau)
+        if solve is omega_newton or not fails(call):
+            calls[name] = call
+    readings = turns(calls, rounds, least_of=2)
+    for name, (count, _) in parts.items() if peers else ():
+        scale = contexts / count
+        readings[name] = [Reading(wall * scale, cpu * scale) for wall, cpu in readings.get(name, [])]
+    return readings
 
 
-def stream(pi: np.ndarray, reward: np.ndarray, tau: float) -> np.ndarray:
-    """Read both arrays once, write one."""
-    return pi * reward
+def against(found: dict[float, Sides], peer: str) -> list[list[float]]:
+    """[rounds] of the ratios at every tau where the peer does not fail."""
+    return list(zip(*[ratios(s[peer], s["pmdkit"]) for s in found.values() if s[peer]], strict=True))
 
 
-def best_of(call: Callable[..., np.ndarray], *arguments: object) -> tuple[float, np.ndarray]:
-    """Least seconds of a few repeats, and the result."""
-    seconds, result = np.inf, None
-    for _ in range(REPEATS):
-        began = time.perf_counter()
-        result = call(*arguments)
-        seconds = min(seconds, time.perf_counter() - began)
-    return seconds, result
+def worst_limit(found: dict[float, Sides], limit: str, entries: int) -> dict[str, object]:
+    """The limit in nanoseconds an entry, and how many times it the slowest tau takes, round by round."""
+    times = list(zip(*[ratios(s["pmdkit"], s[limit]) for s in found.values()], strict=True))
+    least = min(min(per(s[limit], entries)) for s in found.values())
+    return {"limit": f"{1e9 * least:.2f} ns an entry", "times": [max(turn) for turn in times]}
 
 
-def reference(pi: np.ndarray, reward: np.ndarray, tau: float) -> list[mp.mpf]:
-    """40 digits by bisection on log x, the sums exact."""
-    with mp.workdps(60):
-        weights = [mp.mpf(float(p)) for p in pi]
-        total = mp.fsum(weights)
-        rewards = [mp.mpf(float(r)) for r in reward]
-        mean = mp.fsum(w * r for w, r in zip(weights, rewards, strict=True)) / total
-        target = [(r - mean) / mp.mpf(tau) for r in rewards]
-
-        def ratios(log_x: mp.mpf) -> list[mp.mpf]:
-            return [d - mp.lambertw(mp.exp(d + log_x)).real for d in target]
-
-        low, high = mp.mpf(-60), mp.mpf(20)
-        for _ in range(160):
-            middle = (low + high) / 2
-            gap = mp.fsum(w * mp.expm1(u) for w, u in zip(weights, ratios(middle), strict=True))
-            low, high = (middle, high) if gap > 0 else (low, middle)
-        return ratios((low + high) / 2)
+def raw(found: dict[float, Sides]) -> dict[str, object]:
+    """By tau and side."""
+    return {f"tau {tau:g}": readings for tau, readings in found.items()}
 
 
-def main() -> None:
-    """One line per tau, then the ratios."""
-    rows = []
-    for kind in ("continuous", "two-valued"):
-        pi, reward = problem(kind)
-        entries = pi.size
-        floor, _ = best_of(stream, pi, reward, 1.0)
+def failures(found: dict[float, Sides]) -> str:
+    """At which tau the textbook peer gives up."""
+    taus = [f"{tau:g}" for tau, s in found.items() if not s["lambertw + brentq"]]
+    return f"the peer overflows at tau {', '.join(taus)}" if taus else ""
+
+
+def real(rounds: int) -> Iterator[Measured]:
+    """1,000 x 1,000, rewards uniform."""
+    found = {tau: sides("real", 1000, 1000, tau, rounds) for tau in TAUS}
+    limit, omega = worst_limit(found, "five exponentials", 10**6), against(found, "omega-Newton")
+    mean = [math.exp(sum(map(math.log, turn)) / len(turn)) for turn in omega]
+    yield Measured("solver/real", mean, raw(found), **limit)
+    yield Measured("solver/real-worst", [min(turn) for turn in omega], **limit)
+    textbook = [min(turn) for turn in against(found, "lambertw + brentq")]
+    yield Measured("solver/real-lambertw", textbook, note=failures(found))
+
+
+def two_valued(rounds: int) -> Iterator[Measured]:
+    """0/1 rewards, as under any verifier."""
+    square = {tau: sides("two", 1000, 1000, tau, rounds) for tau in TAUS}
+    limit = worst_limit(square, "stream", 10**6)
+    worst = [min(turn) for turn in against(square, "omega-Newton")]
+    yield Measured("solver/two-square", worst, raw(square), **limit)
+    textbook = [min(turn) for turn in against(square, "lambertw + brentq")]
+    yield Measured("solver/two-lambertw", textbook, note=failures(square))
+    wide = {tau: sides("two", 100, 100_000, tau, rounds) for tau in TAUS}
+    limit = worst_limit(wide, "stream", 10**7)
+    yield Measured("solver/two-wide", [min(turn) for turn in against(wide, "omega-Newton")], raw(wide), **limit)
+    yield Measured("solver/two-stream", limit["times"], **limit)
+    short = {tau: sides("two", 10_000, 100, tau, rounds, peers=False) for tau in TAUS}
+    slowest = [1e9 * max(turn) for turn in zip(*[per(s["pmdkit"], 10**6) for s in short.values()], strict=True)]
+    yield Measured("solver/two-short", slowest, raw(short), **worst_limit(short, "stream", 10**6))
+
+
+def accuracy() -> Iterator[Measured]:
+    """Of 60 arms against 40 digits, and of all sums."""
+    error, gap = 0.0, 0.0
+    for kind in ("real", "two"):
+        pi, reward = problem(kind, 1000, 1000)
+        small, rewards = pi[0, :60] / pi[0, :60].sum(), reward[0, :60]
         for tau in TAUS:
-            ours, solution = best_of(lambda *a: theory.pmd_mean(*a).log_ratio, pi, reward, tau)
-            peer, _ = best_of(omega_newton, pi, reward, tau)
-            few = slice(0, 20)
-            try:
-                with np.errstate(all="raise"):
-                    began = time.perf_counter()
-                    lambert_brentq(pi[few], reward[few], tau)
-                    textbook = (time.perf_counter() - began) * len(pi) / 20 / entries * 1e9
-            except (FloatingPointError, ValueError) as problem_:
-                textbook = None
-                reason = type(problem_).__name__
-            small = theory.pmd_mean(pi[0, :60] / pi[0, :60].sum(), reward[0, :60], tau)
-            exact = reference(pi[0, :60] / pi[0, :60].sum(), reward[0, :60], tau)
-            error = max(abs(float((a - b) / b)) for a, b in zip(small.log_ratio.tolist(), exact, strict=True))
-            row = {
-                "rewards": kind,
-                "tau": tau,
-                "ours_ns": ours / entries * 1e9,
-                "omega_newton_ns": peer / entries * 1e9,
-                "ratio_omega": peer / ours,
-                "lambertw_brentq_ns": textbook,
-                "ratio_lambertw": None if textbook is None else textbook / (ours / entries * 1e9),
-                "stream_ratio": ours / floor,
-                "sum_error": float(np.abs((pi * np.expm1(solution)).sum(1)).max()),
-                "relative_error": error,
-            }
-            rows.append(row)
-            told = f"fails ({reason})" if textbook is None else f"{textbook:5.0f} ns = {row['ratio_lambertw']:4.0f}x"
-            print(
-                f"{kind:11s} tau {tau:<7g} ours {row['ours_ns']:5.1f} ns, {row['stream_ratio']:4.0f}x streaming; "
-                f"omega-Newton {row['omega_newton_ns']:4.0f} ns = {row['ratio_omega']:4.1f}x; "
-                f"lambertw+brentq {told}; |sum-1| {row['sum_error']:.0e}, relative error {error:.0e}",
-                flush=True,
-            )
-    continuous = [r for r in rows if r["rewards"] == "continuous"]
-    print(f"worst ratio to omega-Newton, continuous: {min(r['ratio_omega'] for r in continuous):.1f}")
-    print(json.dumps(rows))
+            gap = max(gap, float(np.abs((pi * np.expm1(theory.pmd_mean(pi, reward, tau).log_ratio)).sum(1)).max()))
+            exact = reference(small, rewards, tau)
+            ours = theory.pmd_mean(small, rewards, tau).log_ratio.tolist()
+            error = max(error, *(abs(float((a - b) / b)) for a, b in zip(ours, exact, strict=True)))
+    yield Measured("solver/error", [error], note="the largest over all tau and both kinds of rewards")
+    yield Measured("solver/sum", [gap])
 
 
-if __name__ == "__main__":
-    main()
+def measure(rounds: int) -> Iterator[Measured]:
+    """All rows."""
+    yield from real(rounds)
+    yield from two_valued(rounds)
+    yield from accuracy()

@@ -1,16 +1,15 @@
-"""Sampling of the toy transformer against `generate` of transformers: same weights, same prompts, one thread, one run.
+"""Sampling of the toy transformer against `generate` of transformers: same weights, same prompts.
 
-Each task twice: with the first weights, whose responses hardly share a beginning (the worst case), and after a short
-supervised phase. Ours returns log-probabilities too; the peer is not asked for them. Times are the least of alternating
-repeats. Needs transformers (pip install 'pmdkit[llm]').
+With the first weights, whose responses hardly share a beginning (the worst case), and after a short supervised phase.
+Ours returns log-probabilities too; the peer is not asked for them.
 """
 
-import json
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
+from harness.clock import ratios, turns
+from harness.rows import Measured
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -20,9 +19,8 @@ from pmdkit.toy.llama import to_llama
 from pmdkit.toy.model import ModelConfig, Transformer
 from pmdkit.toy.sampling import generate, score
 
-TASKS = ("modular-sum", "addition", "sort", "parity", "maze")
-SIZES = ((8, 16), (128, 16))  # prompts and responses per prompt
-REPEATS = 4
+TASKS = ("modular-sum", "sort", "addition")
+PROMPTS, FEW, GROUP = 128, 8, 16
 WARM_STEPS = 200
 
 
@@ -51,22 +49,10 @@ def peer(model: Transformer, eos: int) -> LlamaForCausalLM:
     return theirs
 
 
-def alternate(*calls: Callable[[], object]) -> list[float]:
-    """Least seconds of each call."""
-    seconds = [float("inf")] * len(calls)
-    for repeat in range(REPEATS + 1):  # the first is warm-up
-        for i, call in enumerate(calls):
-            began = time.perf_counter()
-            call()
-            if repeat:
-                seconds[i] = min(seconds[i], time.perf_counter() - began)
-    return seconds
-
-
-def measure(model: Transformer, prompts: Tensor, group: int, width: int, eos: int) -> dict[str, float]:
-    """Milliseconds of both for the same number of responses, and what they look like."""
-    theirs = peer(model, eos)
-    seen = torch.ones_like(prompts)
+def calls(model: Transformer, problem: TokenProblem, eos: int, count: int) -> dict[str, Callable[[], object]]:
+    """Both sides, for the same number of responses."""
+    prompts = torch.as_tensor(problem.sample(np.random.default_rng(1), count))
+    theirs, seen = peer(model, eos), torch.ones_like(prompts)
 
     def library() -> Tensor:
         return theirs.generate(
@@ -74,46 +60,29 @@ def measure(model: Transformer, prompts: Tensor, group: int, width: int, eos: in
             attention_mask=seen,
             do_sample=True,
             top_k=0,
-            num_return_sequences=group,
-            max_new_tokens=width,
+            num_return_sequences=GROUP,
+            max_new_tokens=problem.width,
             pad_token_id=eos,
         )
 
-    ours_s, library_s = alternate(lambda: generate(model, prompts, group, width, eos, seed=0), library)
-    _, logp, mask = generate(model, prompts, group, width, eos, seed=0)
-    return {
-        "length": mask.sum(1).double().mean().item(),
-        "nats_per_token": -(logp.sum() / mask.sum()).item(),
-        "ours_ms": ours_s * 1e3,
-        "generate_ms": library_s * 1e3,
-        "ratio": library_s / ours_s,
-    }
+    return {"pmdkit": lambda: generate(model, prompts, GROUP, problem.width, eos, seed=0), "generate": library}
 
 
-def main() -> None:
-    """One line per task, state of training and size, then the same as JSON."""
+def measure(rounds: int) -> Iterator[Measured]:
+    """Each task with its first weights and taught, and few prompts once taught."""
     torch.set_num_threads(1)
-    rows = []
     for task in TASKS:
         problem = KINDS[task]().build()
         eos = problem.vocabulary.index(EOS)
         model = Transformer(ModelConfig(len(problem.vocabulary), context=problem.prompt_length + problem.width))
-        for state in ("first weights", "supervised"):
-            if state == "supervised":
-                taught(model, problem, eos)
-            for prompts, group in SIZES:
-                drawn = torch.as_tensor(problem.sample(np.random.default_rng(1), prompts))
-                row = measure(model, drawn, group, problem.width, eos)
-                rows.append({"task": task, "state": state, "prompts": prompts, "group": group, **row})
-                print(
-                    f"{task:11s} {state:13s} {prompts:3d} x {group}: "
-                    f"{row['length']:4.1f} of {problem.width:2d} tokens, "
-                    f"{row['nats_per_token']:4.2f} nats each; ours {row['ours_ms']:6.1f} ms, "
-                    f"generate {row['generate_ms']:6.1f} ms = {row['ratio']:4.1f}x",
-                    flush=True,
-                )
-    print(json.dumps(rows))
-
-
-if __name__ == "__main__":
-    main()
+        found = {"first": turns(calls(model, problem, eos, PROMPTS), rounds, warm_up=True)}
+        taught(model, problem, eos)
+        found["taught"] = turns(calls(model, problem, eos, PROMPTS), rounds)
+        found["few"] = turns(calls(model, problem, eos, FEW), rounds, least_of=3)
+        notes = []
+        for state in ("first", "few"):
+            over = ratios(found[state]["generate"], found[state]["pmdkit"])
+            told = {"first": "with its first weights", "few": f"with {FEW} prompts"}[state]
+            notes.append(f"{told} {min(over):.1f}x to {max(over):.1f}x")
+        over = ratios(found["taught"]["generate"], found["taught"]["pmdkit"])
+        yield Measured(f"toy_sampling/{task}", over, found, note="; ".join(notes))

@@ -1,6 +1,7 @@
-"""Threads of a toy run: the same run with 1 and with 2, alternating, and two runs of one thread side by side.
+"""Threads of a toy run: the same run with 1 and with 2, and two runs of one thread side by side, by the clock.
 
-Why the default is 1. Each run is a process of its own, as a person starts it; seconds are those of its steps.
+Why the default is 1. Each run is a process of its own, as a person starts it; seconds are those of its steps. Other
+work on the machine shows in these rows more than in any other.
 """
 
 import json
@@ -8,11 +9,12 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
-CASES = (("modular-sum", 60), ("reverse", 15))
-REPEATS = 3
+from harness.rows import Measured
+
+CASES = {"modular-sum": 60, "reverse": 15}  # and steps
 
 
 def begin(env: str, steps: int, threads: int, out: Path) -> "subprocess.Popen[bytes]":
@@ -27,31 +29,22 @@ def seconds(process: "subprocess.Popen[bytes]") -> float:
     """Of its steps, rollouts and updates."""
     output, _ = process.communicate()
     if process.returncode:
-        sys.exit(f"a run failed with code {process.returncode}")
+        raise RuntimeError(f"a run ended with code {process.returncode}")
     return float(json.loads(output)["seconds"])
 
 
-def main() -> None:
-    """One row per task: least seconds of alternating repeats."""
-    rows = []
-    for env, steps in CASES:
-        best = {"one": float("inf"), "two": float("inf"), "pair": float("inf")}
+def measure(rounds: int) -> Iterator[Measured]:
+    """One row per task."""
+    for env, steps in CASES.items():
+        found: dict[str, list[float]] = {"one": [], "two": [], "pair": []}
         with tempfile.TemporaryDirectory() as folder:
-            for repeat in range(REPEATS):
-                place = Path(folder) / str(repeat)
-                best["one"] = min(best["one"], seconds(begin(env, steps, 1, place / "one")))
-                best["two"] = min(best["two"], seconds(begin(env, steps, 2, place / "two")))
+            for turn in range(rounds):
+                place = Path(folder) / str(turn)
+                found["one"].append(seconds(begin(env, steps, 1, place / "one")))
+                found["two"].append(seconds(begin(env, steps, 2, place / "two")))
                 pair = [begin(env, steps, 1, place / f"pair-{i}") for i in range(2)]
-                best["pair"] = min(best["pair"], max(seconds(process) for process in pair))
-        rows.append({"task": env, "steps": steps, **best, "load": os.getloadavg()[0], "cores": os.cpu_count()})
-        print(
-            f"{env:12s} {steps} steps: 1 thread {best['one']:.2f} s, 2 threads {best['two']:.2f} s "
-            f"({best['two'] / best['one']:.2f}x); two runs of 1 thread at once {best['pair']:.2f} s each; "
-            f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores",
-            flush=True,
-        )
-    print(json.dumps(rows), time.strftime("%Y-%m-%d"))
-
-
-if __name__ == "__main__":
-    main()
+                found["pair"].append(max([seconds(process) for process in pair]))
+        beside = min(found["pair"]) / min(found["one"])
+        note = f"two runs of one thread side by side: {beside:.2f}x the time of one alone"
+        over = [two / one for two, one in zip(found["two"], found["one"], strict=True)]
+        yield Measured(f"toy_threads/{env}", over, {"seconds": found}, note=note)

@@ -1,84 +1,78 @@
 """Useful steps per second of the native vector bandit, beside Gymnasium's SyncVectorEnv and a bare NumPy loop.
 
 Useful: one action consumed and one reward produced per copy. SyncVectorEnv resets in the same step too, so that it
-loses none on resets. Run: taskset -c 0 python benchmarks/vector_env.py
+loses none on resets.
 """
 
-import os
-import time
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # one core
+from collections.abc import Callable, Iterator
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode
+from harness.clock import ratios, turns
+from harness.rows import Measured
 
 import pmdkit.envs
 
-SECONDS = 1.0
-REPEATS = 3
+ENV = "needle"
+COPIES = {64: 3000, 1024: 1000, 4096: 300}  # and calls in a reading
+SYNC_CALLS = 3  # a call of SyncVectorEnv steps through its copies one by one
 
 
-def rate(step, num_envs: int) -> float:
-    """Best of a few runs, useful steps per second."""
-    best = 0.0
-    for _ in range(REPEATS):
-        calls, start = 0, time.perf_counter()
-        while time.perf_counter() - start < SECONDS / REPEATS:
-            step(calls)
-            calls += 1
-        best = max(best, calls * num_envs / (time.perf_counter() - start))
-    return best
-
-
-def native(env: str, num_envs: int) -> float:
-    envs = gymnasium.make_vec("pmdkit/Bandit-v0", num_envs=num_envs, env=env)
-    return of(envs, num_envs)
-
-
-def sync(env: str, num_envs: int) -> float:
-    envs = gymnasium.make_vec(
-        "pmdkit/Bandit-v0",
-        num_envs=num_envs,
-        vectorization_mode="sync",
-        vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
-        env=pmdkit.envs.make(pmdkit.envs.load(env).env),  # one problem for all, not one reading per copy
-    )
-    return of(envs, num_envs)
-
-
-def of(envs: gymnasium.vector.VectorEnv, num_envs: int) -> float:
+def stepping(envs: gymnasium.vector.VectorEnv, copies: int, calls: int) -> Callable[[], None]:
+    """So many steps of a vector environment."""
     envs.reset(seed=0)
-    arms = np.random.default_rng(0).integers(envs.single_action_space.n, size=(8, num_envs))
-    return rate(lambda call: envs.step(arms[call % 8]), num_envs)
+    arms = np.random.default_rng(0).integers(envs.single_action_space.n, size=(8, copies))
+
+    def call() -> None:
+        for turn in range(calls):
+            envs.step(arms[turn % 8])
+
+    return call
 
 
-def bare(env: str, num_envs: int) -> float:
-    """The least that must happen: look up the chance, draw the reward, draw the next context."""
-    bandit = pmdkit.envs.make(pmdkit.envs.load(env).env)
-    rng = np.random.default_rng(0)
-    arms = rng.integers(bandit.arms, size=(8, num_envs))
-    contexts = rng.integers(bandit.contexts, size=num_envs)
-
-    def step(call: int) -> None:
-        nonlocal contexts
-        (rng.random(num_envs) < bandit.reward[contexts, arms[call % 8]]).astype(np.float64)
-        contexts = rng.integers(bandit.contexts, size=num_envs)
-
-    return rate(step, num_envs)
+def native(copies: int) -> gymnasium.vector.VectorEnv:
+    """pmdkit's own."""
+    return gymnasium.make_vec("pmdkit/Bandit-v0", num_envs=copies, env=ENV)
 
 
-if __name__ == "__main__":
-    print("useful steps per second, one core; millions but for SyncVectorEnv")
-    print(
-        f"{'environment':<12} {'copies':>7} {'SyncVectorEnv':>14} {'native':>8} {'bare NumPy':>11} {'native/Sync':>12}"
+def sync(copies: int) -> gymnasium.vector.VectorEnv:
+    """Gymnasium's."""
+    return gymnasium.make_vec(
+        "pmdkit/Bandit-v0",
+        num_envs=copies,
+        vectorization_mode="sync",
+        vector_kwargs={"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP},
+        env=pmdkit.envs.make(pmdkit.envs.load(ENV).env),  # one problem for all, not one reading per copy
     )
-    for env in ("needle", "pass-rates"):
-        for num_envs in (64, 1024, 4096, 65536):
-            fast, least = native(env, num_envs) / 1e6, bare(env, num_envs) / 1e6
-            line = f"{fast:>8.1f} {least:>11.1f}"
-            if num_envs <= 4096:  # more copies of SyncVectorEnv take minutes to make
-                slow = sync(env, num_envs)
-                print(f"{env:<12} {num_envs:>7} {slow:>14,.0f} {line} {1e6 * fast / slow:>12,.0f}", flush=True)
-            else:
-                print(f"{env:<12} {num_envs:>7} {'-':>14} {line} {'-':>12}", flush=True)
+
+
+def bare(copies: int, calls: int) -> Callable[[], None]:
+    """The least that must happen: look up the chance, draw the reward, draw the next context."""
+    bandit = pmdkit.envs.make(pmdkit.envs.load(ENV).env)
+    rng = np.random.default_rng(0)
+    arms = rng.integers(bandit.arms, size=(8, copies))
+    contexts = rng.integers(bandit.contexts, size=copies)
+
+    def call() -> None:
+        nonlocal contexts
+        for turn in range(calls):
+            (rng.random(copies) < bandit.reward[contexts, arms[turn % 8]]).astype(np.float64)
+            contexts = rng.integers(bandit.contexts, size=copies)
+
+    return call
+
+
+def measure(rounds: int) -> Iterator[Measured]:
+    """A row per number of copies, and one against SyncVectorEnv."""
+    for copies, calls in COPIES.items():
+        sides = {"pmdkit": stepping(native(copies), copies, calls), "bare NumPy": bare(copies, calls)}
+        if copies == 1024:
+            sides["SyncVectorEnv"] = stepping(sync(copies), copies, SYNC_CALLS)
+        found = turns(sides, rounds, warm_up=True)
+        rates = [copies * calls / reading.cpu / 1e6 for reading in found["pmdkit"]]
+        bound = max(copies * calls / reading.cpu / 1e6 for reading in found["bare NumPy"])
+        times = ratios(found["pmdkit"], found["bare NumPy"])
+        yield Measured(f"vector_env/{copies}", rates, {"seconds": found}, f"{bound:.0f} million", times)
+        if copies == 1024:
+            over = [calls / SYNC_CALLS * ratio for ratio in ratios(found["SyncVectorEnv"], found["pmdkit"])]
+            yield Measured("vector_env/sync", over)

@@ -1,11 +1,13 @@
 """The answer verifier against labelled answers, and its speed: `python benchmarks/verifier.py [cases.jsonl] [--all]`.
 
 Agreement by kind and tag over rows labelled true or false, then every disagreement with its rule. By default
-the subset shipped with the tests.
+the subset shipped with the tests. `--hostile` alone measures honest answers with one hostile in ten.
 """
 
 import json
+import random
 import re
+import resource
 import sys
 import time
 from collections import Counter, defaultdict
@@ -13,8 +15,11 @@ from pathlib import Path
 
 from pmdkit.envs.math_answers import Grader, Item, Verdict, verify
 from pmdkit.envs.math_answers.extract import BOXES, MARKER, last_box
+from pmdkit.from_path import module_from_file
 
 CASES = Path(__file__).parents[1] / "tests" / "data" / "verifier_cases.jsonl"
+ATTACKS = Path(__file__).parents[1] / "tests" / "faults" / "attacks.py"
+KINDS = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 TAG = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.DOTALL)
 JSON_ANSWER = re.compile(r'"answer"\s*:\s*("(?:[^"\\]|\\.)*"|[^,}\n]+)')
 A_LINE = re.compile(r"(?:^|\n)A: *(.*)\s*\Z")
@@ -129,9 +134,43 @@ def speed() -> None:
         start = time.perf_counter()
         grader.grade(items)
         print(f"symbolic path: {len(items) / (time.perf_counter() - start):,.0f} answers/s through one worker")
+    hostile()
+
+
+def hostile(count: int = 10_000, share: float = 0.1, workers: int = 2) -> None:
+    """Verdicts a second with one hostile answer in ten, and whether all honest ones are right.
+
+    Honest and hostile answers are those of the fault tests. By the clock, which wants an idle machine, and by processor
+    time of caller and workers together, which does not: two cores spend two seconds of it in a second.
+    """
+    draw = random.Random(0)
+    rows = [row for row in module_from_file(ATTACKS).attacks() if not row.boxed]
+    good, bad = [row for row in rows if row.correct], [row for row in rows if not row.correct]
+    asked = [draw.choice(bad if draw.random() < share else good) for _ in range(count)]
+    # numbered, as equal responses are judged once
+    items = [Item(f"Thought {number}.\n{row.response}", row.gold) for number, row in enumerate(asked)]
+    began, spent = time.perf_counter(), sum(map(processor, KINDS))
+    with Grader(workers=workers) as grader:
+        verdicts = [verdict for start in range(0, count, 512) for verdict in grader.grade(items[start : start + 512])]
+    seconds, spent = time.perf_counter() - began, sum(map(processor, KINDS)) - spent
+    missed = sum(row.correct and verdict.correct is not True for row, verdict in zip(asked, verdicts, strict=True))
+    parsed = sum(verdict.path in ("symbolic", "timeout") for verdict in verdicts)
+    print(
+        f"hostile: {count / seconds:,.0f} verdicts/s by the clock, {2 * count / spent:,.0f} per two seconds of "
+        f"processor time, start of {workers} workers included; {parsed} parsed, {missed} honest answers not right"
+    )
+
+
+def processor(kind: int) -> float:
+    """Processor seconds of this process, or of its ended children."""
+    usage = resource.getrusage(kind)
+    return usage.ru_utime + usage.ru_stime
 
 
 if __name__ == "__main__":
-    arguments = [argument for argument in sys.argv[1:] if argument != "--all"]
-    report(Path(arguments[0]) if arguments else CASES, "--all" in sys.argv)
-    speed()
+    arguments = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
+    if "--hostile" in sys.argv:
+        hostile()
+    else:
+        report(Path(arguments[0]) if arguments else CASES, "--all" in sys.argv)
+        speed()

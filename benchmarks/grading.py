@@ -1,0 +1,35 @@
+"""Answers a second through the verifier: plain integers in this process, parsed answers through one worker, and parsed
+answers among which one in ten is hostile. By the clock: most of the work is in another process.
+
+Agreement with labels is verifier.py's, and a test's."""
+
+from collections.abc import Iterator
+
+import verifier
+from harness.clock import rate, turns
+from harness.rows import Measured
+
+from pmdkit.envs.math_answers import Grader, Item, verify
+
+TEXT = "Let me think about it once more. " * 100 + "\nAnswer: {}"
+PLAIN, PARSED, HOSTILE = 100_000, 500, 2_000
+
+
+def plain() -> None:
+    """Integers: decided here."""
+    response = TEXT.format("34")
+    for _ in range(PLAIN):
+        verify(response, "34")
+
+
+def measure(rounds: int) -> Iterator[Measured]:
+    """One row each."""
+    found = turns({"plain": plain}, rounds)
+    yield Measured("grading/plain", rate(PLAIN, found["plain"]), found)
+    with Grader() as grader:
+        grader.probe()
+        items = [Item(TEXT.format(f"2^5+{i}"), "34") for i in range(PARSED)]
+        found = turns({"parsed": lambda: grader.grade(items)}, rounds)
+    yield Measured("grading/parsed", rate(PARSED, found["parsed"], "wall"), found)
+    found = turns({"hostile": lambda: verifier.hostile(HOSTILE)}, rounds)
+    yield Measured("grading/hostile", rate(HOSTILE, found["hostile"], "wall"), found)

@@ -1,0 +1,84 @@
+"""Ways through the head of a language model to a loss: ours, all logits at once, TRL's and Liger's chunks.
+
+TRL and Liger give log-probabilities of tokens and compute logits again in the backward pass, as `scoring.head_logp`
+("chunks") does; their cost does not depend on how the tokens fall into responses, ours ("fused") does.
+"""
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from pmdkit.llm.fused import head_total
+from pmdkit.llm.scoring import head_logp, to_rows
+from pmdkit.objectives import Batch, Groups, PMDMean, credit, total
+from pmdkit.randomness import generator
+
+ROWS = 512  # rows of logits held at a time, and the longest response of `ragged`
+Inputs = tuple[Tensor, Tensor, Tensor]  # states [N, d], weight [V, d], targets [N]
+Logp = Callable[[Tensor, Tensor, Tensor], Tensor]
+Way = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def inputs(tokens: int, vocabulary: int, width: int, dtype: torch.dtype = torch.float32) -> Inputs:
+    """Random ones, with room for gradients."""
+    torch.manual_seed(0)
+    states = torch.randn(tokens, width).to(dtype).requires_grad_()
+    weight = (torch.randn(vocabulary, width) / width**0.5).to(dtype).requires_grad_()
+    return states, weight, torch.randint(vocabulary, (tokens,))
+
+
+def ragged(tokens: int) -> list[int]:
+    """Heavy-tailed lengths, at most ROWS each."""
+    drawn = generator(0, "lengths").lognormal(4.75, 0.9, tokens).clip(8, ROWS).astype(int).tolist()
+    lengths: list[int] = []
+    while sum(lengths) < tokens:
+        lengths.append(min(drawn.pop(), tokens - sum(lengths)))
+    return lengths
+
+
+def batch(lengths: list[int]) -> Batch:
+    """One group of responses with their rewards; an old policy near the present one."""
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    reward = torch.from_numpy(generator(0, "rewards").integers(0, 2, (1, len(lengths)))).double()
+    logp_old = torch.where(mask, -10.9, 0.0).double()
+    return credit(PMDMean(), Groups(reward, torch.full_like(reward, 1 / len(lengths))), logp_old, mask)
+
+
+def fused(lengths: list[int]) -> Way:
+    """Ours, for losses with one coefficient per response."""
+    rows = batch(lengths)
+    return lambda *given: head_total(*given, lengths, PMDMean(), rows, ROWS).loss
+
+
+def through(logp: Logp, lengths: list[int]) -> Way:
+    """A way that gives log-probabilities of tokens."""
+    rows = batch(lengths)
+    return lambda *given: total(PMDMean(), replace(rows, logp=to_rows(logp(*given).double(), lengths, max(lengths))))
+
+
+def chunks(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    """Ours, for losses of tokens."""
+    return head_logp(states, weight, targets, ROWS)
+
+
+def naive(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    """All logits at once, in the inputs' precision."""
+    return (states @ weight.T).log_softmax(-1).gather(1, targets[:, None])[:, 0]
+
+
+def peers() -> dict[str, Logp]:
+    """TRL and Liger, where they are installed."""
+    found: dict[str, Logp] = {}
+    if importlib.util.find_spec("trl"):
+        from trl.kernels.chunked_logprob import ChunkedLogProbFunction
+        from trl.trainer.utils import _CHUNKED_LOGPROB_CHUNK_SIZE as columns
+
+        found["TRL"] = lambda h, w, t: ChunkedLogProbFunction.apply(h, w, None, t, 1.0, columns, None, 1.0, ())[0]
+    if importlib.util.find_spec("liger_kernel"):
+        from liger_kernel.chunked_loss.fused_linear_ppo import _ChunkedSelectiveLogProbFunction as Liger
+
+        found["Liger"] = lambda *given: Liger.apply(*given, None, 1.0, 4096)
+    return found

@@ -1,0 +1,91 @@
+"""A Qwen2 with random weights in transformers, and lengths that are imposed on whoever writes with it.
+
+A model with random weights does not end its responses, so lengths are drawn beforehand and imposed on all sides: at the
+place where a response is to end, and only there, its end token is certain.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import LogitsProcessor, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+
+from pmdkit.llm.engines import embedded
+from pmdkit.llm.engines.embedded import EmbeddedEngine
+from pmdkit.llm.engines.protocol import Responses
+
+EOS = 0
+Lengths = NDArray[np.int64]
+
+
+def build(layers: int, dimension: int, vocabulary: int, context: int = 512) -> PreTrainedModel:
+    """Heads of 64, half as many for keys, a feed-forward layer of four times the dimension; float32."""
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=vocabulary,
+        hidden_size=dimension,
+        intermediate_size=4 * dimension,
+        num_hidden_layers=layers,
+        num_attention_heads=dimension // 64,
+        num_key_value_heads=dimension // 128,
+        max_position_embeddings=context,
+        bos_token_id=None,
+        eos_token_id=EOS,
+    )
+    return Qwen2ForCausalLM(config).eval()
+
+
+def impose(logits: Tensor, ends: Tensor) -> None:
+    """In place, by row: the end token is certain or impossible. The same few operations for all sides."""
+    logits[:, EOS] = torch.where(ends, 1e4, -torch.inf)
+
+
+class Until(LogitsProcessor):
+    """For `generate` of transformers."""
+
+    def __init__(self, lengths: Lengths, prompt: int) -> None:
+        self.lengths, self.prompt = torch.from_numpy(lengths), prompt
+
+    def __call__(self, ids: Tensor, scores: Tensor) -> Tensor:
+        """The scores, with the end token where the row is to end."""
+        impose(scores, self.lengths == ids.shape[1] - self.prompt + 1)
+        return scores
+
+
+class Forced(embedded.Batch):
+    """For the embedded engine, where it has its logits."""
+
+    lengths: Lengths
+
+    def write(self, states: Tensor) -> None:
+        """One token for each slot."""
+        rows = np.array(self.rows[self.fresh :])
+        ends = torch.from_numpy(self.lengths[rows] == self.at[rows] + 1)
+        plain = embedded.logits
+
+        def forced(states: Tensor, weight: Tensor) -> Tensor:
+            scores = plain(states, weight)
+            impose(scores, ends)
+            return scores
+
+        embedded.logits = forced
+        try:
+            super().write(states)
+        finally:
+            embedded.logits = plain
+
+
+class ForcedEngine(EmbeddedEngine):
+    """The embedded engine, whose rows end where `next_lengths` says."""
+
+    def next_lengths(self, rows: int) -> Lengths:
+        """Of the rows of the coming call."""
+        raise NotImplementedError
+
+    def generate(self, *given: object, **options: object) -> Responses:
+        """One call's responses, checked to be as long as they were to be."""
+        prompts, group = given[0], given[1]
+        embedded.Batch, Forced.lengths = Forced, self.next_lengths(len(prompts) * group)
+        drawn = super().generate(*given, **options)
+        assert (drawn.mask.sum(1).numpy() == Forced.lengths).all()
+        return drawn

@@ -1,0 +1,99 @@
+"""A whole step of the tier of language models, in the loop that `pmdkit train` runs, without what it writes to disk."""
+
+import time
+from copy import deepcopy
+from typing import Any
+
+import torch
+from harness.limits import gemm_rate
+from random_models import EOS, ForcedEngine, Lengths
+from step_task import CUT, GROUP, LR, VOCABULARY, WIDTH, lengths_of, model, prompts_of, right
+from torch import Tensor
+
+from pmdkit.learner import Rollouts
+from pmdkit.llm.ahead import ahead
+from pmdkit.llm.engines.protocol import Sampling
+from pmdkit.llm.engines.shared import SharedEngine
+from pmdkit.llm.learner import CausalLearner
+from pmdkit.llm.writer import Writer
+from pmdkit.loop import Schedule, run
+from pmdkit.objectives import PMDMean
+from pmdkit.tables import ScheduleTable, UpdateTable
+
+
+class Engine(ForcedEngine):
+    """Each call writes one step. Keeps the seconds it took, on both clocks: of its thread, when it has one."""
+
+    calls = 0
+    wall = cpu = 0.0
+
+    def next_lengths(self, rows: int) -> Lengths:
+        """Of the next step."""
+        self.calls += 1
+        return lengths_of(self.calls, rows)
+
+    def generate(self, *given: Any, **options: Any) -> Any:
+        """Timed."""
+        wall, cpu = time.perf_counter(), time.thread_time()
+        drawn = super().generate(*given, **options)
+        self.wall += time.perf_counter() - wall
+        self.cpu += time.thread_time() - cpu
+        return drawn
+
+
+class AnyTask:
+    """P prompts per step, numbered on from step to step."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def prompts(self, step: int) -> Tensor:
+        """[P] their numbers."""
+        return torch.arange((step - 1) * self.count, step * self.count)
+
+    def tokens(self, number: int) -> list[int]:
+        """The prompt of that number."""
+        return prompts_of(number // self.count + 1, self.count)[number % self.count].tolist()
+
+    def reward(self, rollouts: Rollouts) -> Tensor:
+        """[P, G]."""
+        earned = [right(row) for row in rollouts.responses.tolist()]
+        return torch.tensor(earned, dtype=torch.float64).view(rollouts.mass.shape)
+
+
+def train(prompts: int, ministeps: int, steps: int, lag: int = 0) -> dict[str, float]:
+    """Seconds of each of `steps` steps after the first, rollouts with all their updates, and what they consist of."""
+    task, trained = AnyTask(prompts), model()
+    engine = Engine(deepcopy(trained).requires_grad_(False) if lag else trained, EOS)
+    writer = Writer(SharedEngine(engine), ahead=lag > 0)
+    schedule, update = ScheduleTable(lr=LR, optimizer="adamw"), UpdateTable()
+    learner = CausalLearner(trained, None, task.tokens, writer, Sampling(CUT), schedule, update)
+    scored, score_rows = 0, learner.score_rows
+
+    def counted(*given: Any) -> Tensor:
+        nonlocal scored
+        scored += len(given[2])
+        return score_rows(*given)
+
+    learner.score_rows = counted
+    ends: list[tuple[float, ...]] = []
+    updates = [0.0, 0.0]
+    plain = learner.update
+
+    def timed(*given: Any) -> dict[str, float]:
+        wall, cpu = time.perf_counter(), time.thread_time()
+        report = plain(*given)
+        updates[0] += time.perf_counter() - wall
+        updates[1] += time.thread_time() - cpu
+        return report
+
+    learner.update = timed
+
+    def note(*_: Any) -> None:
+        ends.append((time.perf_counter(), time.process_time(), engine.wall, engine.cpu, *updates))
+
+    run(PMDMean(), learner, task, Schedule(steps + 1, GROUP, ministeps), [note], ahead(lag))
+    writer.close()
+    names = ("wall", "cpu", "rollout_wall", "rollout_cpu", "update_wall", "update_cpu")
+    spent = {name: (end - begin) / steps for name, begin, end in zip(names, ends[0], ends[-1], strict=True)}
+    return spent | {"scored_again": scored / (steps + 1), "gemm": gemm_rate(2048, WIDTH, VOCABULARY)}

@@ -1,0 +1,49 @@
+"""What both sides of a whole training step are given: prompts, the length of each response, the rule that rewards.
+
+Lengths are geometric with a mean of about 42, cut at 256, drawn beforehand by step and row, and imposed on both sides
+(random_models.py), so that both write, grade and train on responses of the same lengths. The log-probability that
+sampling keeps for an end token is not the model's then, which changes numbers, not work.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from random_models import Lengths, build
+
+from pmdkit.randomness import generator
+
+LAYERS, WIDTH, VOCABULARY, PROMPT, GROUP, CUT, MEAN, LR = 4, 256, 8192, 48, 8, 256, 42, 1e-6
+TOKEN_FLOP = 6.0 * LAYERS * (4 * 3 + 2 + 1) * WIDTH**2  # products of the layers, forward and backward
+HEAD_FLOP = 6.0 * WIDTH * VOCABULARY
+
+
+def model():
+    """6 million weights, float32."""
+    return build(LAYERS, WIDTH, VOCABULARY)
+
+
+def lengths_of(step: int, rows: int) -> Lengths:
+    """[rows] tokens of each response of a step."""
+    return generator(0, "lengths", step).geometric(1 / MEAN, rows).clip(1, CUT)
+
+
+def prompts_of(step: int, count: int) -> np.ndarray:
+    """[count, PROMPT] tokens; the end token is none of them."""
+    return generator(0, "prompts", step).integers(1, VOCABULARY, (count, PROMPT))
+
+
+def right(response: Sequence[int]) -> float:
+    """The reward: what half of all responses get."""
+    return float(response[0] % 2)
+
+
+def tokens_of(rows: int, steps: range) -> int:
+    """Response tokens of these steps."""
+    return int(sum(lengths_of(step, rows).sum() for step in steps))
+
+
+def useful_flop(prompts: int, steps: range) -> float:
+    """Of the products of a packed training pass over these steps: a prompt once for its group, no padding."""
+    responses = tokens_of(prompts * GROUP, steps)
+    read = responses + len(steps) * (prompts * PROMPT - prompts * GROUP)  # a last token is not read
+    return TOKEN_FLOP * read + HEAD_FLOP * responses

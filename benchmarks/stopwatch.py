@@ -1,0 +1,42 @@
+"""When a run of pmdkit began, when each of its steps ended, and when its rollouts first passed at a rate."""
+
+import time
+from typing import Any
+
+from harness.clock import Reading
+
+from pmdkit.observe.console import Silent
+
+
+def now() -> Reading:
+    """Both clocks."""
+    return Reading(time.perf_counter(), time.process_time())
+
+
+def between(begin: Reading, end: Reading, parts: int = 1) -> Reading:
+    """Seconds of each of so many equal parts."""
+    return Reading(*((b - a) / parts for a, b in zip(begin, end, strict=True)))
+
+
+class Stopwatch(Silent):
+    """A display that shows nothing.
+
+    Args:
+        target: pass rate whose first time is noted in `reached`, as (seconds, step).
+    """
+
+    def __init__(self, target: float = 1.0) -> None:
+        self.target = target
+        self.began = now()
+        self.ends: list[Reading] = []
+        self.reached: tuple[Reading, int] | None = None
+
+    def show(self, row: dict[str, Any]) -> None:
+        """After each step."""
+        self.ends.append(now())
+        if self.reached is None and row["pass_rate"] >= self.target:
+            self.reached = between(self.began, self.ends[-1]), row["step"]
+
+    def per_step(self) -> Reading:
+        """After the first one, from the end of one step to the end of the next: nothing is left out."""
+        return between(self.ends[0], self.ends[-1], len(self.ends) - 1)

@@ -1,0 +1,59 @@
+"""Steps of the toy tier against TRL's GRPOTrainer: the same Llama from the same weights (a folder that save_pretrained
+wrote, after the recipe's warm start), with the recipe's prompts per step, responses, updates and learning rate, in one
+process, in turns. Ours writes its folder and a checkpoint in every step; TRL writes nothing. Needs trl==1.16.0."""
+
+import importlib.util
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import torch
+from harness.clock import Reading
+from harness.rows import Measured
+from stopwatch import Stopwatch
+
+from pmdkit import train
+from pmdkit.planning import build, plan
+
+TASKS = {"modular-sum": 10, "reverse": 4, "sort": 4}  # and steps
+
+
+def ours(task: str, steps: int, model: Path, out: Path) -> Reading:
+    """Seconds per step after the first."""
+    watch = Stopwatch()
+    options = {"model.path": str(model), "warm_start.pass_rate": 0.0, "run.checkpoint_every": 1}
+    train("grpo", "toy", task, steps=steps + 1, seed=1, out=out, display=watch, options=options)
+    return watch.per_step()
+
+
+def start(task: str, folder: Path) -> Path:
+    """The model after the recipe's warm start."""
+    spec, objective = plan("toy", task, {"run.seed": 1})
+    setup, model = build(spec, objective)[1], folder / "model"
+    if setup.prepare is not None:
+        setup.prepare(lambda sentence: None)
+    setup.learner.save_pretrained(model)
+    return model
+
+
+def measure(rounds: int) -> Iterator[Measured]:
+    """One row per task."""
+    torch.set_num_threads(1)
+    if not importlib.util.find_spec("trl"):
+        yield from (Measured(f"toy_step/{task}", failed="trl is not installed") for task in TASKS)
+        return
+    import toy_trl
+
+    for task, steps in TASKS.items():
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            model = start(task, folder)
+            sides = {"pmdkit": partial(ours, task, steps, model), "TRL": partial(toy_trl.train, task, steps, model)}
+            found: dict[str, list[Reading]] = {side: [] for side in sides}
+            for turn in range(rounds):
+                for side, run in sides.items():
+                    found[side].append(run(folder / f"{side}-{turn}"))
+        over = [trl.cpu / own.cpu for trl, own in zip(found["TRL"], found["pmdkit"], strict=True)]
+        speeds = ", ".join(f"{side} {1 / min(r.cpu for r in readings):.2f}" for side, readings in found.items())
+        yield Measured(f"toy_step/{task}", over, {"seconds": found}, note=f"steps a CPU second: {speeds}")

@@ -1,0 +1,155 @@
+"""The table of benchmarks/README.md is a pure function of the record of a sitting. Nothing is timed here."""
+
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+MACHINE = {"processor": "2 cores of P", "memory": "24 GiB", "system": "Linux x86_64", "versions": {"Python": "3.11"}}
+MODULES = ("table", "run", "harness", "harness.rows", "harness.record", "harness.machine")
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """Import a module of the folder; afterwards none of its plain names is left behind."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    for name in MODULES:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    yield import_module
+    for name in MODULES:
+        sys.modules.pop(name, None)
+
+
+def claim(key="speed/one", **more):
+    return {"key": key, "what": "W", "workload": "L", "peer": "", "unit": "x", "goal": ">= 5", "limit": ""} | more
+
+
+def record(claims, rows, failed="", **entry):
+    told = {"date": "2026-11-21", "rounds": 3, "load": [0.2, 0.3], "environment": MACHINE, "rows": rows}
+    return {"format": 1, "claims": claims, "results": {"speed": told | {"failed": failed} | entry}}
+
+
+def cells(bench, record, line=0):
+    """Of a row of the table."""
+    rows = [text for text in bench("table").table(record).splitlines() if text.startswith("| ")]
+    return [cell.strip() for cell in rows[1 + line].strip("|").split("|")]
+
+
+def test_a_row_has_its_median_range_goal_limit_and_machine(bench):
+    row = {"values": [7.0, 6.0, 6.5], "limit": "2 ns", "times": [3.0, 4.0, 3.5], "note": "said"}
+    found = cells(bench, record([claim(limit="five", peer="scipy")], {"speed/one": row}))
+    assert found == ["W", "L", "scipy", "6.5x [6, 7]; said", ">= 5x", "yes", "five, 2 ns: 3.5x", "2026-11-21, A"]
+    assert bench("table").table(record([claim()], {"speed/one": row})).splitlines()[-1].startswith("- A: 2 cores of P")
+
+
+@pytest.mark.parametrize(
+    ("goal", "values", "said"),
+    [
+        (">= 5", [5.0, 6.0, 7.0], "yes"),
+        (">= 5", [4.9, 6.0, 7.0], "yes, not in every round"),
+        (">= 5", [4.0, 4.9, 7.0], "no"),
+        ("<= 5", [4.0, 5.0, 5.0], "yes"),
+        ("<= 5", [4.0, 5.1, 5.2], "no"),
+        ("", [1.0], "-"),
+    ],
+)
+def test_the_median_decides_and_the_range_is_told(bench, goal, values, said):
+    assert cells(bench, record([claim(goal=goal)], {"speed/one": {"values": values}}))[5] == said
+
+
+def test_what_did_not_run_is_a_row_with_its_reason_and_counts_for_nothing(bench):
+    """A row that failed, one that never came, and one of a benchmark that was not started."""
+    claims = [claim(), claim("speed/two"), claim("speed/three"), claim("other/one")]
+    rows = {"speed/one": {"values": [6.0]}, "speed/two": {"failed": "no peer"}}
+    told = record(claims, rows, failed="ended with code 1: oh")
+    assert [cells(bench, told, line)[3] for line in range(4)] == [
+        "6x",
+        "no peer",
+        "ended with code 1: oh",
+        "not in this sitting",
+    ]
+    assert [cells(bench, told, line)[5] for line in range(4)] == ["yes", "not run", "not run", "not run"]
+    assert bench("table").table(told).startswith("1 of 1 measured goals are met; 3 rows did not run.")
+    assert bench("harness.record").missing(told, ["speed", "other"]) == ["speed", "other"]
+
+
+def test_a_busy_machine_is_told(bench):
+    assert cells(bench, record([claim()], {"speed/one": {"values": [6.0]}}, load=[3.2, 3.0]))[7].endswith("load 3.2")
+
+
+def test_machines_have_letters(bench):
+    other = MACHINE | {"versions": {"Python": "3.12"}}
+    told = record([claim(), claim("more/one")], {"speed/one": {"values": [6.0]}})
+    told["results"]["more"] = told["results"]["speed"] | {"environment": other, "rows": {"more/one": {"values": [1.0]}}}
+    assert [cells(bench, told, line)[7] for line in range(2)] == ["2026-11-21, A", "2026-11-21, B"]
+
+
+def test_only_what_is_between_the_marks_changes(bench):
+    table = bench("table")
+    page = f"before\n{table.BEGIN}\nold\n{table.END}\nafter\n"
+    once = table.inserted(page, "new")
+    assert "old" not in once
+    assert once.startswith("before\n")
+    assert once.endswith(f"{table.END}\nafter\n")
+    assert table.inserted(once, "new") == once
+    with pytest.raises(SystemExit, match="needs one line"):
+        table.inserted("no marks", "new")
+
+
+def test_a_record_comes_back_as_it_was_written(bench, tmp_path):
+    records = bench("harness.record")
+    told = records.empty() | {"results": record([], {"speed/one": {"values": [1 / 3]}})["results"]}
+    records.write(tmp_path / "bench.json", told)
+    found = records.read(tmp_path / "bench.json")
+    assert found["results"]["speed"]["rows"]["speed/one"]["values"] == [0.3333333]
+    assert bench("table").table(found) == bench("table").table(json.loads((tmp_path / "bench.json").read_text()))
+
+
+def test_every_claim_is_measured_by_a_script_and_can_be_judged(bench):
+    """Keys are unique, their benchmarks are listed and have a module that names the row, goals can be read."""
+    import tomllib
+
+    rows = bench("harness.rows")
+    listed = tomllib.loads((BENCHMARKS / "rows.toml").read_text(encoding="utf-8"))["benchmark"]
+    claims = rows.claims()
+    assert len({one.key for one in claims}) == len(claims)
+    assert {rows.benchmark_of(one.key) for one in claims} == set(listed)
+    for one in claims:
+        if one.goal:
+            one.met(1.0)
+        if listed[rows.benchmark_of(one.key)]["environment"] != "none":
+            assert (BENCHMARKS / f"{rows.benchmark_of(one.key)}.py").exists()
+
+
+def test_the_readme_holds_the_table_of_the_record(bench):
+    """The page is what `python benchmarks/table.py` makes of the stored sitting."""
+    table = bench("table")
+    page = table.README.read_text(encoding="utf-8")
+    assert table.inserted(page, table.table(bench("harness.record").read(table.RECORD))) == page
+
+
+def test_a_benchmark_that_fails_is_told_and_what_it_measured_before_stays(bench, tmp_path, monkeypatch):
+    """A real process that writes one row and dies: its reason is its last line, without the path of this folder."""
+    run = bench("run")
+    (tmp_path / "one.py").write_text(
+        "import json, pathlib, sys\n"
+        "out = pathlib.Path(sys.argv[sys.argv.index('--out') + 1])\n"
+        f"out.write_text(json.dumps({{'environment': {MACHINE!r}, 'rows': {{'speed/one': {{'values': [6.0]}}}}}}))\n"
+        "raise RuntimeError('the peer broke')\n"
+    )
+    monkeypatch.setattr(run, "HERE", tmp_path)
+    found = run.measured("speed", {"environment": "base", "minutes": 1}, 1)
+    assert found["failed"] == "ended with code 1: RuntimeError: the peer broke"
+    assert found["rows"] == {"speed/one": {"values": [6.0]}}
+    told = {"claims": [claim(), claim("speed/two")], "results": {"speed": found}}
+    assert bench("harness.record").failures(told, "speed") == {"speed/two": found["failed"]}
+
+
+def test_an_environment_that_is_not_there_is_told(bench, tmp_path, monkeypatch):
+    run = bench("run")
+    monkeypatch.setitem(run.PLACES, "bench", tmp_path / ".venv-bench")
+    found = run.measured("speed", {"environment": "bench", "minutes": 1}, 1)
+    assert found["failed"] == ".venv-bench is not there: make .venv-bench/installed"
