@@ -88,13 +88,14 @@ class Packed:
     def attend_one_by_one(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
         """One call per sequence: what a CPU does best, and what kernels for half precision cannot do in float32."""
         gqa = query.shape[1] != key.shape[1]
+        # split, not a slice each: the gradient of a slice is as long as all sequences together
+        queries, keys, values = (x.split(self.lengths, 2) for x in (query, key, value))
         parts = []
-        for start, length, head in zip(self.starts, self.lengths, self.heads, strict=False):
-            q, k, v = (x[:, :, start : start + length] for x in (query, key, value))
+        for q, k, v, head in zip(queries, keys, values, self.after or (-1,) * len(queries), strict=True):
             mask = None
-            if head:
-                k, v = (torch.cat((x[:, :, head.start : head.stop], y), 2) for x, y in ((key, k), (value, v)))
-                mask = self.mask(length, len(head), q.device)
+            if head >= 0:
+                mask = self.mask(k.shape[2], keys[head].shape[2], q.device)
+                k, v = torch.cat((keys[head], k), 2), torch.cat((values[head], v), 2)
             part = F.scaled_dot_product_attention(
                 q, k, v, attn_mask=mask, is_causal=mask is None, scale=scaling, enable_gqa=gqa
             )
