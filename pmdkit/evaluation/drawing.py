@@ -37,18 +37,12 @@ def load(path: Path) -> tuple[Spec, Setup, int, list[str]]:
         raise UsageError(f"{path} {what}; expected the folder of a run, the --out of pmdkit toy or pmdkit bandit")
     spec = stored_spec(folder)
     setup = build(spec)[1]
-    warnings: list[str] = []
-    for step in reversed(checkpoint.steps(folder.checkpoints)):
-        place = folder.checkpoints / f"step-{step}"
-        problem = checkpoint.damage(place, step)
-        if problem is None:
-            state = checkpoint.read(place)
-            state.pop("first")
-            setup.learner.load_state_dict(state)
-            return spec, setup, step, warnings
-        warnings.append(f"checkpoint {place} is damaged ({problem}); an older one is used")
-    trouble = "; ".join(warnings) or "none was written yet"
-    raise ResumeRefused(f"no loadable checkpoint in {folder.checkpoints} ({trouble}); train first, or --resume")
+    step, state, damaged = checkpoint.find_newest(folder.checkpoints)
+    if not state:
+        raise ResumeRefused(f"no checkpoint in {folder.checkpoints}, none was written yet; train first, or --resume")
+    state.pop("first")
+    setup.learner.load_state_dict(state)
+    return spec, setup, step, checkpoint.told(folder.checkpoints, damaged)
 
 
 def draw(spec: Spec, setup: Setup, k: int, problems: int | None, seed: int) -> Draws:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from pmdkit.errors import ResumeRefused, UsageError
-from pmdkit.observe import checkpoint
+from pmdkit.observe import checkpoint, manifest
 from pmdkit.observe.folder import RunFolder
 from pmdkit.planning import stored_spec
 from pmdkit.spec import Spec
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-NOT_NEEDED = ("optimizer.safetensors", "reference.safetensors", "state.json")
+NOT_NEEDED = {"optimizer.safetensors", "reference.safetensors", "state.json"}
 
 
 @dataclass(frozen=True)
@@ -86,27 +86,28 @@ def of_run(folder: RunFolder, given: Path, only: int | None = None) -> Subject:
         place = given if only is not None else folder.checkpoints / f"step-{step}"
         problem = damage(place, step)
         if problem is None:
-            sums = json.loads((place / "manifest.json").read_bytes())["sha256"]
-            return Subject(str(place), sums["model.safetensors"], spec, step, tuple(warnings))
+            weights = manifest.read_manifest(place).sha256["model.safetensors"]
+            return Subject(str(place), weights, spec, step, tuple(warnings))
         warnings.append(f"checkpoint {place} is damaged ({problem}); an older one is used")
     trouble = "; ".join(warnings) or "none was written yet"
     raise ResumeRefused(f"no loadable checkpoint in {folder.checkpoints} ({trouble}); train first, or --resume")
 
 
 def damage(place: Path, step: int) -> str | None:
-    """What is wrong with the files that an evaluation needs, or None. The optimizer's, the largest, are not read."""
+    """What is wrong with the files that an evaluation needs, or None. The optimizer's, the largest, are not read.
+
+    What the manifest does not name is damage here: transformers would read it along with the rest.
+    """
     try:
-        manifest = json.loads((place / "manifest.json").read_bytes())
-        if manifest["step"] != step:
-            return f"it is of step {manifest['step']}"
-        for name, wanted in manifest["sha256"].items():
-            if name not in NOT_NEEDED and digest([place / name]) != wanted:
-                return f"{name} does not match its checksum"
-        if "model.safetensors" not in manifest["sha256"]:
-            return "it has no weights"
-    except (OSError, ValueError, KeyError, TypeError) as problem:
-        return f"{type(problem).__name__}: {problem}"
-    return None
+        told = manifest.read_manifest(place)
+        manifest.check_place(told, step, manifest.run_of(place.absolute().parent))
+        for name in told.sha256.keys() - NOT_NEEDED:
+            told.check(name)
+    except manifest.Damaged as problem:
+        return str(problem)
+    there = {path.name for path in place.iterdir() if not path.name.startswith(".")}
+    strange = sorted(there - told.sha256.keys() - {manifest.NAME})
+    return f"it holds {strange[0]}, which its manifest does not name" if strange else None
 
 
 def digest(paths: list[Path]) -> str:

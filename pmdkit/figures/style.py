@@ -100,7 +100,7 @@ def save(figure: Figure, path: str | Path) -> list[Path]:
     for kind in ("png", "svg"):
         target = Path(path).with_name(f"{Path(path).name}.{kind}")
         target.parent.mkdir(parents=True, exist_ok=True)
-        files.replace(target, render(figure, kind))
+        files.replace(target, render(figure, kind), files.PUBLIC)
         written.append(target)
     return written
 

@@ -47,6 +47,6 @@ class Table:
         for kind, content in (("md", self.markdown()), ("csv", text.getvalue())):
             target = Path(path).with_name(f"{Path(path).name}.{kind}")
             target.parent.mkdir(parents=True, exist_ok=True)
-            files.replace(target, content.encode())
+            files.replace(target, content.encode(), files.PUBLIC)
             written.append(target)
         return written

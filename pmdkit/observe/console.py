@@ -11,6 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from pmdkit.printable import printable
 from pmdkit.spec import Spec
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -41,7 +42,7 @@ class Silent:
 
     def warn(self, sentence: str) -> None:
         """A warning still reaches a person."""
-        print(f"pmdkit: warning: {sentence}", file=sys.stderr)
+        print(f"pmdkit: warning: {printable(sentence)}", file=sys.stderr)
 
     def note(self, sentence: str) -> None:
         """Nothing."""
@@ -87,7 +88,7 @@ class Log(Silent):
 
     def say(self, text: str) -> None:
         """One line."""
-        print(f"pmdkit: {text}", file=sys.stderr, flush=True)
+        print(f"pmdkit: {printable(text)}", file=sys.stderr, flush=True)
 
 
 class Screen(Silent):
@@ -103,7 +104,7 @@ class Screen(Silent):
 
     def begin(self, spec: Spec, start: int) -> None:
         """Open the table."""
-        self.title = title(spec)
+        self.title = printable(title(spec))
         self.last = spec.schedule.steps
         self.table = Text(self.title, "bold")
         self.live.start()
@@ -124,7 +125,11 @@ class Screen(Silent):
             return
         self.drawn = time.monotonic()
         bar = Table.grid(padding=(0, 1))
-        bar.add_row(Text(f"  {what}", "dim"), ProgressBar(total=total, completed=done, width=24), Text(detail, "dim"))
+        bar.add_row(
+            Text(f"  {printable(what)}", "dim"),
+            ProgressBar(total=total, completed=done, width=24),
+            Text(printable(detail), "dim"),
+        )
         self.below = bar
         if not self.live.is_started:
             self.live.start()
@@ -149,11 +154,11 @@ class Screen(Silent):
 
     def warn(self, sentence: str) -> None:
         """Above the table."""
-        self.console.print(f"[yellow]pmdkit: warning:[/yellow] {sentence}")
+        self.console.print(Text.assemble(("pmdkit: warning: ", "yellow"), printable(sentence)))
 
     def note(self, sentence: str) -> None:
         """A line that stays."""
-        self.console.print(f"[dim]{sentence}[/dim]")
+        self.console.print(Text(printable(sentence), "dim"))
 
     def end(self) -> None:
         """Close the table."""

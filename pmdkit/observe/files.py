@@ -1,38 +1,118 @@
-"""Files that survive a kill at any moment: written aside, flushed to the disk, then renamed into place."""
+"""Files that survive a kill at any moment: written aside, flushed to the disk, then renamed into place.
 
+What is written is for its owner alone, and no symbolic link is written through.
+"""
+
+import errno
 import json
 import os
+import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+PRIVATE = 0o600
+PUBLIC = 0o666  # less what the umask takes: pictures and tables that are made to be shown
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+MORE = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
 def sync(path: Path) -> None:
     """Flush a file, or the names in a folder, to the disk."""
     if os.name == "nt" and path.is_dir():  # Windows cannot open a folder; a rename there is durable on its own
         return
-    handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as problem:
+        raise explained(problem, path) from problem
 
 
-def write(path: Path, data: bytes) -> None:
-    """Write a file and flush it. A full disk raises here, not at some later close."""
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+def write(path: Path, data: bytes, mode: int = PRIVATE) -> None:
+    """Write a new file and flush it; what a killed process left in its place goes."""
+    path.unlink(missing_ok=True)
+    put(path, NEW, data, mode)
 
 
-def replace(path: Path, data: bytes) -> None:
+def append(path: Path, data: bytes) -> None:
+    """Add to a file and flush it, and its name too where it is new."""
+    new = not path.exists()
+    put(path, MORE, data, PRIVATE)
+    if new:
+        sync(path.parent)
+
+
+def replace(path: Path, data: bytes, mode: int = PRIVATE) -> None:
     """Put a whole file in place of another: a reader sees the old one or the new one."""
     aside = path.with_name(f".{path.name}.part")
-    write(aside, data)
-    os.replace(aside, path)
+    try:
+        write(aside, data, mode)
+        os.replace(aside, path)
+    except OSError:
+        with suppress(OSError):  # the first error is the one to tell
+            remove(aside)
+        raise
     sync(path.parent)
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder for its owner alone, and the folders above it, whose names are flushed too."""
+    missing = [place for place in (path, *path.parents) if not place.exists()]
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for place in missing:
+        sync(place.parent)
+
+
+def remove(path: Path) -> None:
+    """Delete a file, a folder with all that is in it, or a link but nothing behind it; nothing there is fine."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def encode(value: Any) -> bytes:
     """JSON for people: indented, NaN refused."""
     return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
+
+
+def private(path: str, flags: int) -> int:
+    """An opener for `open`: what is new is for its owner alone."""
+    return os.open(path, flags, PRIVATE)
+
+
+def put(path: Path, flags: int, data: bytes, mode: int) -> None:
+    """Write bytes to a file and flush them. Whatever fails is raised, a disk that is found full at close included."""
+    try:
+        handle = os.open(path, flags, mode)
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[os.write(handle, left) :]
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as problem:
+        raise explained(problem, path, len(data)) from problem
+
+
+def explained(problem: OSError, path: Path, size: int = 0) -> OSError:
+    """The same error with the path, and with what is needed and what is free where the disk is full."""
+    if problem.errno is None:
+        return problem
+    told = os.strerror(problem.errno)
+    if problem.errno == errno.ELOOP:
+        told = "a symbolic link, which is not written through"
+    elif problem.errno in (errno.ENOSPC, errno.EDQUOT) and size:
+        told += f": {megabytes(size)} to write"
+    if problem.errno == errno.ENOSPC and size:  # what a quota leaves is not known here
+        told += f", {megabytes(shutil.disk_usage(path.parent).free)} free on the disk"
+    return OSError(problem.errno, told, str(path))
+
+
+def megabytes(size: int) -> str:
+    """A number of bytes for people; a full disk is never told as having more than it has."""
+    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"

@@ -1,8 +1,10 @@
 """The run folder, the same in all tiers: who may write to it, what stands in it, and where a run goes on."""
 
 import json
+import os
 import platform
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
@@ -11,8 +13,8 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from pmdkit.errors import EnvironmentLacks, UsageError
-from pmdkit.observe import files
+from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError
+from pmdkit.observe import files, redact
 
 PACKAGES = ("torch", "numpy", "scipy", "gymnasium", "safetensors", "transformers", "math-verify")
 
@@ -51,17 +53,31 @@ class RunFolder:
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """One dictionary per step; a torn last line does not count."""
-        return [json.loads(line) for line in whole_lines(self.metrics)]
+        return rows_of(self.metrics, whole_lines(self.metrics))
 
     def begin(self, config: dict[str, Any]) -> None:
-        """Write what the run is, before its first step."""
-        self.checkpoints.mkdir(exist_ok=True)
+        """Write what the run is, before its first step. A configuration with a secret in it is refused."""
+        redact.check(config)
+        self.checkpoints.mkdir(mode=0o700, exist_ok=True)
         files.replace(self.path / "env.json", files.encode(describe_machine()))
         files.replace(self.config, files.encode(config))
 
     def rewind(self, step: int) -> None:
-        """Drop what was measured and recorded after a step: it is computed again."""
-        kept = [line for line in whole_lines(self.metrics) if json.loads(line)["step"] <= step]
+        """Drop what was measured and recorded after a step: it is computed again.
+
+        Raises:
+            ResumeRefused: the rows up to the step are not all there; they would not be computed again.
+        """
+        kept = whole_lines(self.metrics)[:step]
+        try:
+            found = [row["step"] for row in rows_of(self.metrics, kept)]
+        except UsageError as problem:
+            raise ResumeRefused(f"{problem}, or start again with another --out") from problem
+        if found != list(range(1, step + 1)):
+            raise ResumeRefused(
+                f"{self.metrics} does not have a row of each of the {step} steps up to the checkpoint, in order; "
+                "restore the file, or start again with another --out"
+            )
         if self.metrics.exists():
             files.replace(self.metrics, b"".join(kept))
         for path in self.rollouts.glob("step-*"):
@@ -87,10 +103,9 @@ def fresh(out: str | Path | None, name: str) -> RunFolder:
 def make(path: Path) -> Path:
     """Create a folder and make sure that it can be written to."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        probe = path / ".probe"
-        files.write(probe, b"")
-        probe.unlink()
+        files.make_folder(path)
+        with tempfile.TemporaryFile(dir=path) as probe:
+            os.fsync(probe.fileno())
     except OSError as problem:
         raise EnvironmentLacks(
             f"output {path} cannot be written ({problem.strerror}); choose a folder that can, with --out"
@@ -101,7 +116,8 @@ def make(path: Path) -> Path:
 @contextmanager
 def locked(folder: RunFolder) -> Iterator[None]:
     """Hold the folder for one process. The kernel lets go when the process dies, so a stale lock never blocks."""
-    lock = FileLock(folder.path / "run.lock")
+    make(folder.path)  # a folder to go on in may have become read-only
+    lock = FileLock(folder.path / "run.lock", mode=files.PRIVATE)
     try:
         lock.acquire(timeout=0)
     except Timeout as problem:
@@ -119,6 +135,20 @@ def whole_lines(path: Path) -> list[bytes]:
     if not path.exists():
         return []
     return [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+def rows_of(path: Path, lines: list[bytes]) -> list[dict[str, Any]]:
+    """What lines of metrics.jsonl say."""
+    rows = []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            if type(row["step"]) is not int:
+                raise TypeError(f"step is {row['step']!r}")
+        except (ValueError, TypeError, KeyError, IndexError) as problem:
+            raise UsageError(f"{path}, line {number} is no row of metrics ({problem}); restore the file") from problem
+        rows.append(row)
+    return rows
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -141,7 +171,7 @@ def describe_machine() -> dict[str, Any]:
         except metadata.PackageNotFoundError:
             versions[name] = None
     return {
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "command": redact.command([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "versions": versions,

@@ -84,6 +84,15 @@ LANGUAGE_MODELS: dict[str, Meaning] = {
     ),
     "mismatch_max": Meaning("The largest of them.", "nats per token"),
     "mismatch_response": Meaning("The absolute difference summed over a response, mean.", "nats"),
+    "mismatch_kl": Meaning(
+        "What the engine gives its own tokens more than the trainer does, mean: an estimate of KL(engine || trainer).",
+        "nats per token",
+        "Beyond 0.015 a warning is given: another temperature, a top_p below 1, or other weights.",
+    ),
+    "target_bias": Meaning(
+        "How far the mismatch of a response moves its target, tau times nats over the range of rewards.",
+        look="Beyond 0.01 a warning is given, beyond 0.1 in three steps the run stops: take rollout.old = recompute.",
+    ),
     "canary_mean": Meaning(
         "The same on fixed texts after every publish of weights.",
         "nats per token",

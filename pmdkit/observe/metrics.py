@@ -2,11 +2,11 @@
 
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
 from pmdkit.errors import Diverged
+from pmdkit.observe import files
 
 KEYS = (
     "step", "reward_mean", "pass_rate", "loss", "grad_norm", "log_ratio_min", "log_ratio_max", "kl", "ess", "entropy",
@@ -19,10 +19,7 @@ KEYS = (
 def append(path: Path, row: dict[str, Any]) -> None:
     """Write one step. It is on the disk before the step's checkpoint is."""
     finite_or_stop(row)
-    with open(path, "ab") as file:
-        file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+    files.append(path, json.dumps(row, allow_nan=False).encode() + b"\n")
 
 
 def finite_or_stop(row: dict[str, Any]) -> None:

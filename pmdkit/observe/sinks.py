@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pmdkit.observe import files
+from pmdkit.observe.telemetry import no_telemetry
 
 Scalars = dict[str, float]
 naming = threading.Lock()
+no_telemetry()  # before a tracker is imported
 
 
 class Sink(Protocol):

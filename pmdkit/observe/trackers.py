@@ -15,7 +15,9 @@ from typing import Any
 
 from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit.nearest import unknown
+from pmdkit.observe import redact
 from pmdkit.observe.sinks import TRACKERS, Scalars, Sink
+from pmdkit.printable import printable
 
 WAITING = 1000  # rows; a tracker that is so far behind loses the next ones
 PATIENCE = 10.0  # seconds that the end of a run waits for a tracker
@@ -76,7 +78,8 @@ class Background:
             if sink is not None:
                 sink.close()
         except BaseException as problem:  # whatever a tracker raises, SystemExit included, the run goes on
-            self.trouble = f"{type(problem).__name__}: {' '.join(str(problem).split())[:200]}"
+            said = redact.text(" ".join(str(problem).split()))  # some name the address they called, keys included
+            self.trouble = f"{type(problem).__name__}: {printable(said[:200])}"
 
 
 class Trackers:
@@ -97,6 +100,16 @@ class Trackers:
             tracker.close()
 
 
+def check_trackers(names: Sequence[str]) -> None:
+    """Refuse names that are not known, and packages that are not here."""
+    for name in names:
+        if name not in TRACKERS:
+            raise UsageError(unknown("tracker in run.report_to", name, TRACKERS))
+        package = TRACKERS[name][0]
+        if find_spec(package) is None:
+            raise EnvironmentLacks(f"run.report_to has {name}, which is not installed; pip install {package}")
+
+
 def make_trackers(
     names: Sequence[str], folder: Path, config: dict[str, Any], warn: Callable[[str], None] | None = None
 ) -> Trackers:
@@ -112,14 +125,10 @@ def make_trackers(
         UsageError: a name that is not known.
         EnvironmentLacks: a package that is not installed.
     """
-    for name in names:
-        if name not in TRACKERS:
-            raise UsageError(unknown("tracker in run.report_to", name, TRACKERS))
-        package = TRACKERS[name][0]
-        if find_spec(package) is None:
-            raise EnvironmentLacks(f"run.report_to has {name}, which is not installed; pip install {package}")
+    check_trackers(names)
     told = warn or (lambda sentence: print(f"pmdkit: warning: {sentence}", file=sys.stderr))
-    return Trackers([Background(name, folder, config, told) for name in dict.fromkeys(names)])
+    shown = redact.value(config)  # what is told to others holds no secret
+    return Trackers([Background(name, folder, shown, told) for name in dict.fromkeys(names)])
 
 
 def is_number(value: Any) -> bool:

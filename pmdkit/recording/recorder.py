@@ -15,6 +15,7 @@ from torch import Tensor
 from pmdkit.learner import Rollouts
 from pmdkit.loop import Schedule
 from pmdkit.objectives import Groups
+from pmdkit.observe import files
 from pmdkit.observe.folder import RunFolder
 from pmdkit.recording.format import Recording, encode
 from pmdkit.recording.witness import Witness
@@ -78,7 +79,7 @@ class Recorder:
             seen = put_together(self.witness.seen(rollouts), rollouts, self.team)
             if self.team.main:
                 recording = self.recording(step, rollouts, groups, updates, seen, after)
-                self.folder.rollouts.mkdir(exist_ok=True)
+                self.folder.rollouts.mkdir(mode=0o700, exist_ok=True)
                 put(self.folder.rollouts / f"step-{step}.safetensors", encode(recording))
         self.witness.forget()
 
@@ -128,7 +129,9 @@ def put(path: Path, data: bytes) -> None:
     recordings; they fail their checksums then.
     """
     aside = path.with_name(f".{path.name}.part")
-    aside.write_bytes(data)
+    aside.unlink(missing_ok=True)
+    with open(aside, "xb", opener=files.private) as file:
+        file.write(data)
     os.replace(aside, path)
 
 

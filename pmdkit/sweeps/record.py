@@ -45,7 +45,7 @@ def write(path: Path, points: Sequence[Point], folder: Path, failed: Mapping[str
     for entry in entries:
         if "config" in entry:
             entry["config"] = {k: v for k, v in entry["config"].items() if k not in sweep["config"]}
-    files.replace(path, (json.dumps(sweep, separators=(",", ":"), allow_nan=False) + "\n").encode())
+    files.replace(path, (json.dumps(sweep, separators=(",", ":"), allow_nan=False) + "\n").encode(), files.PUBLIC)
     return sweep
 
 

@@ -7,7 +7,7 @@ import torch
 
 from pmdkit.bandit.learner import BanditLearner
 from pmdkit.errors import ResumeRefused
-from pmdkit.observe import checkpoint
+from pmdkit.observe import checkpoint, files, manifest
 
 FILES = ("model.safetensors", "optimizer.safetensors", "state.json", "manifest.json")
 
@@ -74,18 +74,72 @@ def test_a_checkpoint_of_another_step_is_refused(tmp_path):
         checkpoint.load_newest(tmp_path)
 
 
-def test_a_newer_format_is_refused(tmp_path):
-    checkpoint.save_step(tmp_path, 1, trained().state_dict(), keep=2)
-    manifest = tmp_path / "step-1" / "manifest.json"
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99}))
-    with pytest.raises(ResumeRefused, match="format 99"):
+def rewritten(path, **changes):
+    """Give a manifest other values and the digest that goes with them, as another program would."""
+    body = {**json.loads(path.read_bytes()), **changes}
+    del body["digest"]
+    path.write_bytes(files.encode({**body, "digest": manifest.digest(files.encode(body))}))
+
+
+def test_a_newer_format_is_refused_and_left_alone(tmp_path):
+    """It is whole, and not ours to read: nothing is put aside, and no older one is taken."""
+    for step in (1, 2):
+        checkpoint.save_step(tmp_path, step, trained().state_dict(), keep=2)
+    rewritten(tmp_path / "step-2" / "manifest.json", format=99, pmdkit="9.1")
+    with pytest.raises(ResumeRefused, match=r"step-2 has format 99, written by pmdkit 9\.1; .* up to 2"):
         checkpoint.load_newest(tmp_path)
+    assert checkpoint.names(tmp_path) == ["step-1", "step-2"]
+
+
+def test_format_1_still_loads(tmp_path):
+    """It had no digest, no sizes and no run; its sums are checked as ever."""
+    for step in (1, 2):
+        checkpoint.save_step(tmp_path, step, trained(step).state_dict(), keep=2)
+        place = tmp_path / f"step-{step}" / "manifest.json"
+        sums = json.loads(place.read_bytes())["sha256"]
+        place.write_bytes(files.encode({"format": 1, "step": step, "sha256": sums}))
+    assert checkpoint.load_newest(tmp_path)[0] == 2
+    file = tmp_path / "step-2" / "state.json"
+    file.write_bytes(file.read_bytes() + b" ")
+    assert checkpoint.load_newest(tmp_path)[0] == 1
+
+
+def test_where_none_can_be_loaded_it_says_so_every_time(tmp_path):
+    """Nothing is renamed, and the second attempt does not start from the first step either."""
+    checkpoint.save_step(tmp_path, 1, trained().state_dict(), keep=2)
+    (tmp_path / "step-1" / "state.json").unlink()
+    for _ in range(2):
+        with pytest.raises(ResumeRefused, match="every one is damaged"):
+            checkpoint.load_newest(tmp_path)
+    (tmp_path / "step-1").rename(tmp_path / "step-1.corrupt")
+    with pytest.raises(ResumeRefused, match=r"it holds step-1\.corrupt"):
+        checkpoint.load_newest(tmp_path)
+
+
+def test_an_earlier_damaged_one_is_kept_too(tmp_path):
+    for turn in range(2):
+        for step in (1, 2):
+            if not (tmp_path / f"step-{step}").exists():
+                checkpoint.save_step(tmp_path, step, trained().state_dict(), keep=2)
+        (tmp_path / "step-2" / "state.json").write_text(str(turn))
+        checkpoint.load_newest(tmp_path)
+    assert (tmp_path / "step-2.corrupt" / "state.json").read_text() == "0"
+    assert (tmp_path / "step-2.corrupt-2" / "state.json").read_text() == "1"
+
+
+def test_a_folder_of_the_future_does_not_push_out_what_is_saved(tmp_path):
+    """Only what is older than the checkpoint just written is dropped."""
+    (tmp_path / "step-1000").mkdir()
+    for step in (1, 2, 3):
+        checkpoint.save_step(tmp_path, step, trained().state_dict(), keep=2)
+    assert checkpoint.steps(tmp_path) == [2, 3, 1000]
 
 
 def test_half_written_folders_do_not_count(tmp_path):
     checkpoint.save_step(tmp_path, 1, trained().state_dict(), keep=2)
-    (tmp_path / ".step-2.part").mkdir()
+    for step in (2, 7):
+        (tmp_path / f".step-{step}.part").mkdir()
     assert checkpoint.load_newest(tmp_path)[0] == 1
     checkpoint.save_step(tmp_path, 2, trained().state_dict(), keep=2)
-    assert not (tmp_path / ".step-2.part").exists()
     assert checkpoint.load_newest(tmp_path)[0] == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-1", "step-2"]

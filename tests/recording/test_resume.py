@@ -54,6 +54,7 @@ def test_a_resumed_llm_run_writes_the_same_bytes(tmp_path):
 
 def test_what_is_beyond_the_checkpoint_is_dropped_first(tmp_path):
     folder = RunFolder(tmp_path)
+    folder.metrics.write_text('{"step": 1}\n{"step": 2}\n{"step": 3}\n')
     folder.rollouts.mkdir()
     for name in (
         "step-1.safetensors",
