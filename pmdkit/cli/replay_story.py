@@ -5,6 +5,7 @@ from typing import Any
 from rich.console import Console
 
 from pmdkit.cli.replay_tables import count, grid, number, plain, told
+from pmdkit.printable import printable
 from pmdkit.recording.format import Recording
 from pmdkit.recording.points import MEANING
 from pmdkit.recording.question import Question
@@ -16,7 +17,7 @@ def show_row(story: dict[str, Any], recording: Recording, question: Question) ->
 
     def line(head: str, text: str) -> None:
         console.print(f"[bold]{head:12s}[/bold]", end="")
-        console.print(text, markup=False, soft_wrap=True)
+        console.print(printable(text), markup=False, soft_wrap=True)
 
     step, group = recording.about["step"], story["group"]
     console.print(

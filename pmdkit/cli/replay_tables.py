@@ -5,7 +5,9 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from pmdkit.printable import printable
 from pmdkit.recording.points import MEANING
 
 
@@ -101,7 +103,7 @@ def show_drivers(console: Console, found: dict[str, Any]) -> None:
     table.add_column("prompts that drive the step", no_wrap=True, overflow="ellipsis", max_width=44)
     for driver in found["drivers"]:
         first, last = driver["rows"]
-        text = " ".join(driver["text"].split())
+        text = Text(printable(" ".join(driver["text"].split())))  # of the data: no markup, no command
         table.add_row(f"{driver['share']:.1%}", plain(driver["pass_rate"]), f"{first} to {last}", text)
     console.print(table)
 

@@ -8,6 +8,7 @@ from typing import Any
 from pmdkit.learn.comparing import shown
 from pmdkit.learn.deadline import TooLong
 from pmdkit.learn.exercise import Answer
+from pmdkit.printable import printable
 
 ONLY_ITSELF = "only its arguments, imports, and names of its own cell count: not those of the rest of the notebook"
 
@@ -36,7 +37,7 @@ def raised(error: BaseException, answer: Answer | None = None) -> str:
     """One sentence: which exception, in which line of the answer, and what it says."""
     line = line_in(getattr(answer, "__code__", None), error)
     place = f" in line {line} of the function" if line else ""
-    said = " ".join(str(error).split())[:300]
+    said = printable(" ".join(str(error).split())[:300])
     sentence = f"It raised {type(error).__name__}{place}" + (f": {said}" if said else "")
     sentence = sentence if sentence.endswith((".", "!", "?")) else sentence + "."
     if isinstance(error, NameError) and answer is None:

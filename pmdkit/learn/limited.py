@@ -3,12 +3,10 @@
 The process computes and never judges: it cannot say that it is right. Not prevented: docs/teach/grading.md.
 """
 
-import base64
 import contextlib
 import dataclasses
 import json
 import os
-import pickle
 import shutil
 import signal
 import subprocess
@@ -22,12 +20,14 @@ import numpy as np
 
 from pmdkit.envs.math_answers.process import KEPT, STARTUP, Process, WorkerFailed
 from pmdkit.errors import EnvironmentLacks
+from pmdkit.learn.arguments import pack
 from pmdkit.learn.calling import Failed
 from pmdkit.learn.deadline import TooLong
 from pmdkit.learn.exercise import Exercise, Verdict
 from pmdkit.learn.handed_in import Code
 from pmdkit.learn.judging import SEED, judge
 from pmdkit.learn.values import decode
+from pmdkit.printable import printable
 
 MEMORY_MB = 2048
 LONGEST = 1000
@@ -133,11 +133,11 @@ class Limited:
                 "cell": code.cell,
                 "imports": list(code.imports),
                 "name": exercise.name,
-                "sample": pickled(first),
+                "sample": pack(first),
             }
             reply = runner.ask(request, LOADING, exercise.deadline)
             if "failed" in reply:
-                return Verdict(False, str(reply["failed"])[:LONGEST], exercise=exercise.id)
+                return Verdict(False, printable(str(reply["failed"])[:LONGEST]), exercise=exercise.id)
             answer = Remote(runner, exercise.deadline) if reply.get("callable") else carried(reply)
             return judge(exercise, answer, self.seed)
         except TooLong:
@@ -185,15 +185,10 @@ class Remote:
         left = self.begun + 2 * self.seconds - time.monotonic()  # twice: `verify` has a deadline of its own
         if left <= 0:
             raise TooLong
-        reply = self.runner.ask({"case": pickled(case)}, min(left, self.seconds))
+        reply = self.runner.ask({"case": pack(case)}, min(left, self.seconds))
         if "failed" in reply:
-            raise Failed(str(reply["failed"])[:LONGEST])
+            raise Failed(printable(str(reply["failed"])[:LONGEST]))
         return carried(reply)
-
-
-def pickled(case: tuple[Any, ...]) -> str:
-    """Arguments on their way to the process, which trusts this one."""
-    return base64.b64encode(pickle.dumps(case)).decode()
 
 
 def carried(reply: dict[str, Any]) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from pmdkit.learn.comparing import shown, to_numpy
+from pmdkit.printable import printable
 
 LARGEST = 2**24
 "Bytes of an array that is carried; the right answers have a few hundred."
@@ -17,7 +18,7 @@ class Other:
     """Something that is no answer: it can be shown and not compared."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
+        self.text = printable(text)  # the process that sends it is not trusted
 
     def __repr__(self) -> str:
         return self.text

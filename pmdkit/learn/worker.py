@@ -4,12 +4,10 @@ Started by limited.py with its options as JSON; the pipes and their messages are
 """
 
 import ast
-import base64
 import builtins
 import contextlib
 import json
 import os
-import pickle
 import resource
 import sys
 import warnings
@@ -23,6 +21,7 @@ from pmdkit.envs.math_answers.worker import (
     receive,
     send,
 )
+from pmdkit.learn.arguments import unpack
 from pmdkit.learn.calling import ONLY_ITSELF, Failed, call, raised
 from pmdkit.learn.confine import confine
 from pmdkit.learn.extras import remedy
@@ -62,7 +61,7 @@ def import_known(request: Message, memory_mb: int) -> None:
     """Load the course's own packages without limits, then limit the memory that comes on top of them."""
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
-    arguments(request["sample"])
+    unpack(request["sample"])
     sources = [*request["imports"], request["cell"]]
     for node in (node for source in sources for node in parsed(source)):
         if not isinstance(node, ast.Import | ast.ImportFrom):
@@ -95,12 +94,6 @@ def load(request: Message) -> tuple[Any, Message]:
     return names[name], {"callable": callable(names[name]), "value": quietly(names[name])}
 
 
-def arguments(text: str) -> tuple[Any, ...]:
-    """Arguments as the parent, who is trusted here, packed them."""
-    case: tuple[Any, ...] = pickle.loads(base64.b64decode(text))
-    return case
-
-
 def quietly(value: Any) -> Message:
     """A name's value for the case that it is no function."""
     try:
@@ -111,7 +104,7 @@ def quietly(value: Any) -> Message:
 
 def answer(function: Any, request: Message) -> Message:
     """What the function returns, or why it returns nothing."""
-    case = arguments(request["case"])
+    case = unpack(request["case"])
     try:
         return {"value": encode(call(function, case))}
     except Failed as failure:

@@ -1,6 +1,6 @@
 """A causal language model and its tokenizer from a folder or the hub: safetensors only, no code from the folder."""
 
-import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +14,9 @@ from transformers import (
 )
 
 from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit.hub import local_only
 from pmdkit.llm.packing import use_packing
+from pmdkit.llm.trust import check_trust
 from pmdkit.observe.quiet import quietly
 
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
@@ -28,7 +30,8 @@ def load(path: str, device: torch.device | str = "cpu") -> tuple[PreTrainedModel
         device: where the weights go.
     """
     folder = Path(path)
-    if folder.exists():
+    here = os.path.exists(path)  # a Path would raise for some names that no file can have
+    if here:
         check_folder(folder)
     elif path.startswith((".", "/", "~")) or path.count("/") != 1:
         raise UsageError(
@@ -36,12 +39,13 @@ def load(path: str, device: torch.device | str = "cpu") -> tuple[PreTrainedModel
         )
     try:
         with quietly():
-            tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+            local = here or local_only()
+            tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False, local_files_only=local)
             model = AutoModelForCausalLM.from_pretrained(
-                path, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+                path, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, local_files_only=local
             )
     except (OSError, ValueError, SafetensorError) as problem:
-        if folder.exists():
+        if here:
             raise UsageError(f"model.path {path} does not load: {first_line(problem)}") from problem
         raise EnvironmentLacks(
             f"model '{path}' is no folder here and the hub did not give it ({first_line(problem)}); "
@@ -66,15 +70,7 @@ def check_folder(folder: Path) -> None:
     """Refuse, with a sentence, a folder that lacks something or would have to be trusted."""
     if not (folder / "config.json").is_file():
         raise UsageError(f"model.path {folder} has no config.json; expected a folder in Hugging Face layout")
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except ValueError as problem:
-        raise UsageError(f"{folder}/config.json is not JSON ({problem}); save the model again") from problem
-    if "auto_map" in config:
-        raise UsageError(
-            f"{folder}/config.json asks to run code of its own (auto_map); pmdkit never does: "
-            "take a model whose architecture is part of transformers"
-        )
+    check_trust(folder)
     if not list(folder.glob("*.safetensors")):
         pickled = sorted(path.name for path in folder.glob("*.bin")) + sorted(p.name for p in folder.glob("*.pt*"))
         told = f"only {pickled[0]}, a pickle, which can run code" if pickled else "no weights"
