@@ -15,6 +15,7 @@ from pmdkit.objectives.temperature import TAUS
 from pmdkit.observe.folder import RunFolder
 from pmdkit.session import Setup
 from pmdkit.spec import Spec
+from pmdkit.tables.plain import short
 
 BACKENDS = {"bandit": "pmdkit.bandit", "toy": "pmdkit.toy", "llm": "pmdkit.llm"}
 
@@ -28,8 +29,9 @@ def plan(tier: str, env: str, changes: Mapping[str, Any], given: Objective | Non
 
 def adopt(spec: Spec, changes: Mapping[str, Any], given: Objective | None = None) -> Spec:
     """The spec with the objective of `changes`: another objective keeps the environment's tau, if it has one."""
-    name = changes.get("objective.name", spec.objective["name"])
-    if name == spec.objective["name"]:
+    known = named(spec.objective)
+    name = named({"name": changes.get("objective.name", known)})
+    if name == known:
         return spec
     options = field_names(given or load_objective(name))
     kept = {key: value for key, value in spec.objective.items() if key == "tau" and key in options}
@@ -39,7 +41,7 @@ def adopt(spec: Spec, changes: Mapping[str, Any], given: Objective | None = None
 def complete(spec: Spec, given: Objective | None = None) -> tuple[Spec, Objective]:
     """The spec with the objective's defaults written out and the backend's choices made."""
     objective = given or objective_of(spec)
-    table = describe(objective, spec.objective["name"])
+    table = describe(objective, named(spec.objective))
     spec = spec.model_copy(update={"objective": table})
     resolved: Spec = import_module(BACKENDS[spec.tier]).resolve(spec, objective)
     return resolved, objective
@@ -53,12 +55,22 @@ def build(spec: Spec, given: Objective | None = None) -> tuple[Objective, Setup]
 
 def objective_of(spec: Spec) -> Objective:
     """The objective of a spec; a misspelt option is answered with its dotted name."""
+    name = named(spec.objective)
     options = {key: value for key, value in spec.objective.items() if key != "name"}
-    known = field_names(load_objective(spec.objective["name"]))
+    known = ["name", *field_names(load_objective(name))]
     for key in options:
         if key not in known:
-            raise UsageError(unknown("option", f"objective.{key}", (f"objective.{name}" for name in known)))
-    return load_objective(spec.objective["name"], **options)
+            raise UsageError(unknown("option", f"objective.{key}", (f"objective.{option}" for option in known)))
+    return load_objective(name, **options)
+
+
+def named(table: Mapping[str, Any]) -> str:
+    """The name in an [objective] table."""
+    name = table.get("name")
+    if not isinstance(name, str):
+        told = "not set" if name is None else short(name)
+        raise UsageError(f"objective.name is {told}; expected one of pmdkit objectives, or your own as file.py:Class")
+    return name
 
 
 def field_names(objective: Objective) -> list[str]:

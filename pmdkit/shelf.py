@@ -1,5 +1,6 @@
 """Finds specs: on the shelf of a checkout, in the wheel, or in a file of the user's own."""
 
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from pmdkit.errors import UsageError
 from pmdkit.nearest import unknown
 
 SHELVES = {"bandit": "envs/bandit", "toy": "envs/toy", "llm": "llm/recipes"}
+LARGEST = 1_000_000  # bytes of a spec
 WORDS = {"bandit": "bandit environment", "toy": "toy environment", "llm": "recipe"}
 
 
@@ -26,18 +28,27 @@ def names(tier: str) -> list[str]:
 def find(name: str, tier: str) -> Path:
     """The spec of that name or path; a misspelt one is answered with the nearest."""
     if name.endswith(".toml"):
-        path = Path(name)
-        if not path.is_file():
-            raise UsageError(f"spec file {path} does not exist; give a name ({', '.join(names(tier))}) or a .toml file")
-        return path
+        if not os.path.isfile(name):  # a Path would raise for some names that no file can have
+            what = "is no file" if os.path.lexists(name) else "does not exist"
+            raise UsageError(f"spec file {name[:200]} {what}; give a name ({', '.join(names(tier))}) or a .toml file")
+        return Path(name)
     if name not in names(tier):
         raise UsageError(unknown(WORDS[tier], name, names(tier)) + ". Or give the path of a .toml file")
     return root() / SHELVES[tier] / f"{name}.toml"
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file."""
+    """The tables of a TOML file. A byte order mark in front, as Windows writes it, is no part of them."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)
+    except OSError as problem:
+        raise UsageError(f"spec {path} cannot be read ({problem.strerror}); give another .toml file") from problem
+    if len(data) > LARGEST:
+        raise UsageError(f"spec {path} has more than {LARGEST:,} bytes; expected a few tables: is it the right file?")
+    try:
+        return tomllib.loads(data.decode("utf-8-sig"))
+    except RecursionError:
+        raise UsageError(f"spec {path} nests values without end; expected tables of keys and values") from None
+    except ValueError as problem:  # also of bytes that are not UTF-8, and of integers of thousands of digits
         raise UsageError(f"spec {path} is not valid TOML: {problem}; mend that line") from problem

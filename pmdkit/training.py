@@ -1,5 +1,6 @@
 """The front door: `train` for notebooks and scripts, `launch` beneath it for the command line, the Run they return."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
@@ -10,6 +11,7 @@ from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.objectives import Objective
 from pmdkit.observe.console import Silent
 from pmdkit.observe.folder import RunFolder, fresh, locked, make
+from pmdkit.observe.trackers import check_trackers
 from pmdkit.planning import adopt, build, compare, complete, describe, plan, stored_spec
 from pmdkit.session import Display, Row, Setup, execute
 from pmdkit.spec import Spec
@@ -53,13 +55,18 @@ class Run:
 
     @property
     def policy(self) -> Any:
-        """The trained policy, from the newest checkpoint where the run is not in memory."""
+        """The trained policy, from the newest whole checkpoint where the run is not in memory; nothing is changed."""
         if self._setup is None:
-            from pmdkit.observe.checkpoint import load_newest
+            from pmdkit.observe import checkpoint
 
-            self._setup = build(self.spec)[1]
-            _, state, _ = load_newest(self.folder.checkpoints)
-            self._setup.learner.load_state_dict(state)
+            setup = build(self.spec)[1]
+            _, state, damaged = checkpoint.find_newest(self.folder.checkpoints)
+            if not state:
+                raise ResumeRefused(f"{self.path} has no checkpoint yet; train first, or --resume")
+            for sentence in checkpoint.told(self.folder.checkpoints, damaged):
+                warnings.warn(sentence, stacklevel=2)
+            setup.learner.load_state_dict(state)
+            self._setup = setup
         return self._setup.policy()
 
     def figure(self) -> "Figure":
@@ -123,17 +130,27 @@ def launch(
         if out is None:
             raise UsageError("--resume got no run; give its folder with --out")
         folder = RunFolder(Path(out))
+        refuse_links(folder.path)
         if folder.started:
             return go_on(folder, tier, env, changes, display, given)
         strangers = [p.name for p in folder.path.glob("*") if p.name not in OURS and not p.name.startswith(".")]
         if strangers:
             raise UsageError(f"output {out} is no run folder (it holds {strangers[0]}); nothing was changed")
     spec, objective = plan(tier, env, changes, given)
+    check_trackers(spec.run.report_to)
     setup = build(spec, objective)[1]
-    name = f"{spec.name}-{spec.objective['name']}"
-    folder = opened(setup.team, lambda: RunFolder(make(Path(str(out)))) if resume else fresh(out, name))
+    folder = opened(setup.team, lambda: RunFolder(make(Path(str(out)))) if resume else fresh(out, spec.label))
     perform(spec, objective, setup, folder, display)
     return Run(folder.path, setup)
+
+
+def refuse_links(path: Path) -> None:
+    """A folder that came from elsewhere may hold links, through which a run would write anywhere."""
+    for inside in path.glob("*"):
+        if inside.is_symlink() and not inside.resolve().is_relative_to(path.resolve()):
+            raise UsageError(
+                f"{inside} is a link out of the run's folder; nothing was changed: put a real folder there"
+            )
 
 
 def opened(team: Team, make_folder: Callable[[], RunFolder]) -> RunFolder:

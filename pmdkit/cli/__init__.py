@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
+from cyclopts.exceptions import UnknownOptionError
 
 from pmdkit.errors import PmdkitError
 from pmdkit.version import __version__
@@ -40,6 +41,9 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 something is missing her
 """
 
 
+LONGEST_WORD = 300
+
+
 def make_app() -> App:
     """The whole command line; building it imports no verb."""
     app = App(
@@ -48,6 +52,7 @@ def make_app() -> App:
         help_epilogue=EPILOGUE,
         help_format="plaintext",
         version=__version__,
+        suppress_keyboard_interrupt=False,  # main says what it was, and leaves with the documented code
     )
     for name, help_line in VERBS.items():
         module = name.replace("-", "_")
@@ -61,9 +66,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     debug = "--debug" in tokens
     tokens = [token for token in tokens if token != "--debug"]
     try:
-        make_app()(tokens, exit_on_error=False, print_error=False)
+        try:
+            make_app()(tokens, exit_on_error=False, print_error=False)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # the interpreter would do it at its end, and tell a full disk in its own way
     except BrokenPipeError:  # the reader of our output left, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         sys.exit(0)
     except KeyboardInterrupt:
         fail("interrupted; a run with --out goes on with --resume", 75)
@@ -81,6 +90,8 @@ def told(problem: Exception) -> tuple[str, int]:
         return str(problem), problem.exit_code
     if isinstance(problem, ValueError):
         return str(problem), 2
+    if isinstance(problem, MemoryError):
+        return f"out of memory: {problem or 'no room'}; ask for less, or run where there is more", 1
     if isinstance(problem, OSError):
         where = f" ({problem.filename})" if problem.filename else ""
         return f"{problem.strerror or problem}{where}; what was saved is intact: mend it, then go on with --resume", 1
@@ -88,11 +99,32 @@ def told(problem: Exception) -> tuple[str, int]:
 
 
 def usage_sentence(problem: CycloptsError) -> str:
-    """The parser's own words without their final stop."""
-    return str(problem).strip().rstrip(".")
+    """The parser's own words without their final stop, and the nearest option where it names none."""
+    sentence = str(problem).strip().rstrip(".")
+    if isinstance(problem, UnknownOptionError) and "Did you mean" not in sentence:
+        from pmdkit.nearest import nearest
+
+        options = [name for argument in problem.argument_collection for name in argument.names]
+        close = nearest(problem.token.keyword or problem.token.value or "", options)
+        sentence += f". Did you mean {close}?" if close else ""
+    return sentence
 
 
 def fail(sentence: str, code: int) -> None:
-    """One line on stderr."""
-    print("pmdkit: error: " + " ".join(sentence.split()), file=sys.stderr)
+    """One line on stderr, of words that a person can read: a value that fills pages is cut, and none moves a cursor."""
+    from pmdkit.observe import redact
+
+    words = (word if len(word) <= LONGEST_WORD else word[:LONGEST_WORD] + "..." for word in sentence.split())
+    line = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in redact.text(" ".join(words)))
+    print("pmdkit: error: " + line, file=sys.stderr)
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        drop_output()
     sys.exit(code)
+
+
+def drop_output() -> None:
+    """Let what stdout does not take go nowhere, or the interpreter stumbles over it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

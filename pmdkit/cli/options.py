@@ -1,10 +1,59 @@
 """The options that every tier shares, and what they change in a spec."""
 
+import os
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
+
+from pmdkit.errors import UsageError
+from pmdkit.tables.plain import short
+
+NAME_BYTES = 255  # what file systems take
+INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]{0,18})")
+DECIMAL = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
+NUMERIC = re.compile(r"[+\-\u2212]?[.,]?\d|[+-]?(nan|inf)$|$", re.IGNORECASE)  # meant as a number, or nothing
+
+
+def whole(_: Any, tokens: Sequence[Token]) -> int:
+    """An integer as TOML has them: the parser's own reading takes 3.7 for 4, 010 for 10 and digits of any script."""
+    text = tokens[0].value
+    if not INTEGER.fullmatch(text):
+        raise ValueError(f"'{text[:40]}'; expected an integer, such as 16")
+    return int(text)
+
+
+def number(_: Any, tokens: Sequence[Token]) -> float:
+    """A number in the digits 0 to 9, with a point."""
+    text = tokens[0].value
+    if not DECIMAL.fullmatch(text) and text.lower().lstrip("+-") not in ("nan", "inf"):
+        raise ValueError(f"'{text[:40]}'; expected a number, such as 0.05 or 1e-6")
+    return float(text)
+
+
+def number_or_text(_: Any, tokens: Sequence[Token]) -> float | str:
+    """The same; a text that does not begin like a number stays text."""
+    text = tokens[0].value
+    return number(_, tokens) if NUMERIC.match(text) else text
+
+
+def folder(_: Any, tokens: Sequence[Token]) -> Path:
+    """A path that names something: an empty text, as of an unset variable of the shell, would be the folder here."""
+    if not tokens[0].value:
+        raise ValueError("''; expected a folder, such as runs/first")
+    path = Path(tokens[0].value)
+    if any(len(os.fsencode(part)) > NAME_BYTES for part in path.parts) or not path.as_posix().isprintable():
+        raise ValueError(
+            f"{short(str(path))}; expected names of at most {NAME_BYTES} bytes, without control characters"
+        )
+    return path
+
+
+Whole = Annotated[int, Parameter(converter=whole)]
+Number = Annotated[float, Parameter(converter=number)]
 
 
 @Parameter(name="*")
@@ -14,25 +63,25 @@ class RunOptions:
 
     objective: str | None = None
     "Name (see pmdkit objectives) or my.py:MyLoss."
-    tau: float | str | None = None
+    tau: Annotated[float | str | None, Parameter(converter=number_or_text)] = None
     "Temperature in reward units (0.05 on rewards {0,1} is 0.1 on +-1), or a rule: pass-rate, contraction, kl-budget."
-    steps: int | None = None
+    steps: Whole | None = None
     "Rollout batches in all; a resumed run may raise it."
-    prompts: int | None = None
+    prompts: Whole | None = None
     "Prompts per step."
-    group: int | None = None
+    group: Whole | None = None
     "Responses drawn per prompt; without it the full support is enumerated."
-    ministeps: int | None = None
+    ministeps: Whole | None = None
     "Updates per rollout batch."
-    lr: float | None = None
+    lr: Number | None = None
     "Learning rate of gradient updates."
-    seed: int | None = None
+    seed: Whole | None = None
     "Seed of every draw."
     record: Annotated[bool, Parameter(negative="")] = False
     "Keep every step in rollouts/ for pmdkit replay; --set run.record=10 keeps every tenth."
     set: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None
     "Any other key of the spec: --set objective.norm=none env.arms=20."
-    out: Path | None = None
+    out: Annotated[Path | None, Parameter(converter=folder)] = None
     "Folder of the run, new or empty; by default the next number under runs/."
     resume: Annotated[bool, Parameter(negative="")] = False
     "Go on with the run in --out where it stopped."
@@ -54,25 +103,41 @@ class RunOptions:
             "run.seed": self.seed,
             "run.record": 1 if self.record else None,
         }
-        return {key: value for key, value in short.items() if value is not None} | assignments(self.set or [])
+        if self.set == []:
+            raise UsageError("--set got nothing; expected key=value, such as objective.norm=none")
+        given = {key: value for key, value in short.items() if value is not None}
+        return merged([*given.items(), *assignments(self.set or []).items()])
 
 
 def assignments(pairs: list[str]) -> dict[str, Any]:
     """`key=value` texts; a value is read as TOML, and as plain text where it is not."""
-    import tomllib
-
-    from pmdkit.errors import UsageError
-
-    changes: dict[str, Any] = {}
+    read = []
     for pair in pairs:
         key, separator, text = pair.partition("=")
-        if not separator or not key:
-            raise UsageError(f"--set got '{pair}'; expected key=value, such as objective.norm=none")
-        if text.strip() == "null":  # what TOML has no word for: --set group=null asks for the full support
-            changes[key.strip()] = None
-            continue
-        try:
-            changes[key.strip()] = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
-            changes[key.strip()] = text
+        if not separator or not key.strip():
+            raise UsageError(f"--set got '{pair[:80]}'; expected key=value, such as objective.norm=none")
+        read.append((key.strip(), value_of(text)))
+    return merged(read)
+
+
+def value_of(text: str) -> Any:
+    """A TOML value; `null`, for which TOML has no word, is None: --set group=null asks for the full support."""
+    import tomllib
+
+    if text.strip() == "null":
+        return None
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (ValueError, RecursionError):  # tomllib raises the one for what is no TOML, the other for [[[[...
+        return float(text) if "." in text and DECIMAL.fullmatch(text) else text  # .5 and 5. are no TOML
+
+
+def merged(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Keys and values, where a key that is given again has the value that it has already."""
+    changes: dict[str, Any] = {}
+    for key, value in pairs:
+        first = changes.setdefault(key, value)
+        if first is not value and first != value:  # nan is not even itself
+            told = f"{short(first)} and {short(value)}"
+            raise UsageError(f"{key[:80]} is given twice, as {told}; leave one out")
     return changes

@@ -96,7 +96,7 @@ def grid(
     tier: str | None, env: str | None, over: list[str] | None, seeds: int, set: list[str] | None
 ) -> "tuple[str, list[Point], dict[str, Any]]":
     """The sweep of the command line."""
-    from pmdkit.cli.options import assignments
+    from pmdkit.cli.options import assignments, merged
     from pmdkit.errors import UsageError
     from pmdkit.sweeps.grid import SHORT, expand, parse_over
 
@@ -107,7 +107,7 @@ def grid(
     if seeds < 1:
         raise UsageError(f"--seeds is {seeds}; expected an integer >= 1")
     varied = parse_over(over or [])
-    fixed = {SHORT.get(key, key): value for key, value in assignments(set or []).items()}
+    fixed = merged([(SHORT.get(key, key), value) for key, value in assignments(set or []).items()])
     for key in fixed:
         if key in "+".join(varied).split("+"):
             raise UsageError(f"{key} is both in --over and in --set; expected it in one of them")
@@ -163,7 +163,7 @@ def alone(name: str, out: Path | None, json: bool) -> None:
         raise UsageError(f"output {path} exists; nothing was changed: give another --out")
     torch.set_num_threads(1)
     result = getattr(import_module(f"pmdkit.sweeps.{name}"), name)(say=tell)
-    files.replace(path, to_json.dumps(result, separators=(",", ":")).encode() + b"\n")
+    files.replace(path, to_json.dumps(result, separators=(",", ":")).encode() + b"\n", files.PUBLIC)
     print(to_json.dumps(result) if json else f"sweep: {path}   picture: {picture(name, place)}")
 
 

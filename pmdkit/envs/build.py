@@ -1,7 +1,7 @@
 """From an [env] table to a problem: the kind by its name in a dict of kinds, or from a user's own file. All tiers."""
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, TypeVar
 
 from pmdkit.from_path import class_from_path, is_path
@@ -18,6 +18,17 @@ def build(table: dict[str, Any], kinds: Mapping[str, Any], wanted: type[Problem]
         kinds: name to dataclass; its fields are the options, its build() makes the problem.
         wanted: what build() must return.
     """
+    problem = described(table, kinds, wanted).build()
+    if not isinstance(problem, wanted):
+        name = wanted.__name__
+        raise ValueError(
+            f"build() of {table['kind']} returned a {type(problem).__name__}; expected a pmdkit.envs.{name}"
+        )
+    return problem
+
+
+def described(table: dict[str, Any], kinds: Mapping[str, Any], wanted: type) -> Any:
+    """The kind with its options, all of them checked, and nothing built or read yet."""
     if "kind" not in table:
         raise ValueError(
             f"the [env] table has no kind; expected one of {', '.join(kinds)}, or your own as file.py:Class"
@@ -25,15 +36,15 @@ def build(table: dict[str, Any], kinds: Mapping[str, Any], wanted: type[Problem]
     kind = table["kind"]
     factory = kind_of(kind, kinds, wanted)
     options = {name: value for name, value in table.items() if name != "kind"}
-    known = [f"env.{field.name}" for field in fields(factory) if field.init]
+    known = ["env.kind", *(f"env.{field.name}" for field in fields(factory) if field.init)]
     for name in options:
         if f"env.{name}" not in known:
             raise ValueError(unknown(f"option of {kind}", f"env.{name}", known))
-    problem = factory(**options).build()
-    if not isinstance(problem, wanted):
-        name = wanted.__name__
-        raise ValueError(f"build() of {kind} returned a {type(problem).__name__}; expected a pmdkit.envs.{name}")
-    return problem
+    for field in fields(factory):
+        needed = field.init and field.default is MISSING and field.default_factory is MISSING
+        if needed and field.name not in options:
+            raise ValueError(f"env.{field.name} is not set; expected a value: {kind} has no default for it")
+    return factory(**options)
 
 
 def kind_of(kind: Any, kinds: Mapping[str, Any], wanted: type) -> Any:

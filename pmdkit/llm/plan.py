@@ -1,13 +1,14 @@
 """What a recipe comes to before anything starts: batch arithmetic, staleness, memory by phase, files."""
 
+import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
 from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit.hub import local_only
 from pmdkit.llm.lora import asked, refuse, sizes
 from pmdkit.llm.scoring import HEAD_TOKENS
 from pmdkit.llm.shapes import known
@@ -162,10 +163,11 @@ def shape_of(spec: Spec) -> PretrainedConfig:
         with torch.device("meta"):
             return build(getattr(spec.model, "build", ""), tokenizer, 0).config
     shipped = known(path)
-    if shipped is not None and not Path(path).exists():
+    if shipped is not None and not os.path.exists(path):
         return shipped
     try:
-        return AutoConfig.from_pretrained(path, trust_remote_code=False)
+        here = os.path.exists(path) or local_only()
+        return AutoConfig.from_pretrained(path, trust_remote_code=False, local_files_only=here)
     except OSError as problem:
         raise EnvironmentLacks(
             f"model.path {path} is no folder here and the hub did not give it; download it first, then name its folder"

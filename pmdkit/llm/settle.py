@@ -1,21 +1,28 @@
 """From a recipe to one that can run: defaults written out, impossible combinations refused before a model is loaded."""
 
 import os
+from pathlib import Path
 
 import torch
 
+from pmdkit.envs.math import check_math
+from pmdkit.envs.math.rows import SUFFIXES
+from pmdkit.envs.math_answers.pool import identify
 from pmdkit.errors import UsageError
+from pmdkit.nearest import unknown
 from pmdkit.objectives import Groups, Objective
 from pmdkit.objectives.credit import credit
 from pmdkit.objectives.traits import traits
 from pmdkit.spec import Spec
 from pmdkit.tables import ParallelTable, RolloutTable, VLLMTable
 
+EVALUATED = ("held-out", "aime24", "aime25")
 PROMPTS = 64  # per step, where a recipe does not say
 
 
 def settle(spec: Spec, objective: Objective) -> Spec:
     """The spec with its defaults written out."""
+    check_words(spec)
     schedule, model, warm = spec.schedule, spec.model, spec.warm_start
     assert model is not None
     assert warm is not None
@@ -52,6 +59,24 @@ def settle(spec: Spec, objective: Objective) -> Spec:
     vllm = engine_of(spec.rollout, spec.vllm)
     settled = schedule.model_copy(update={"update": "gradient", "prompts": prompts})
     return spec.model_copy(update={"schedule": settled, "vllm": vllm, "parallel": launched(spec)})
+
+
+def check_words(spec: Spec) -> None:
+    """Refuse words that only a later stage would read, minutes on: problems, device, grader, evaluation."""
+    check_math(spec.env)
+    device, path = getattr(spec.model, "device", "auto"), getattr(spec.model, "path", None)
+    if path is not None and not path.strip():
+        raise UsageError("model.path is empty; expected the folder of a model, or a name on the hub")
+    if device != "auto":
+        try:
+            torch.device(device)
+        except RuntimeError as problem:
+            raise UsageError(f"model.device is '{device}'; expected auto, cpu, cuda or cuda:1") from problem
+    if spec.reward is not None:
+        identify(spec.reward.grade, spec.reward.boxed)
+    data = "held-out" if spec.evaluation is None else spec.evaluation.data
+    if data not in EVALUATED and "/" not in data and Path(data).suffix not in SUFFIXES:
+        raise UsageError(unknown("evaluation.data", data, (*EVALUATED, "FILE.jsonl", "FILE.parquet")))
 
 
 def engine_of(rollout: RolloutTable, vllm: VLLMTable | None) -> VLLMTable:

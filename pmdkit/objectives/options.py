@@ -32,8 +32,9 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 def check_range(name: str, value: float, low: float, high: float = math.inf) -> None:
     """A finite number between two bounds, both allowed."""
-    if not (math.isfinite(value) and low <= value <= high):
-        raise ValueError(f"{name} is {value}; expected a finite number from {low} to {high}")
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not (number and math.isfinite(value) and low <= value <= high):
+        raise ValueError(f"{name} is {value!r}; expected a finite number from {low} to {high}")
 
 
 def check_options(name: str, factory: Any, options: Iterable[str]) -> None:

@@ -6,9 +6,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Strict(BaseModel):
-    """A table of a spec: its fields are the keys it may have."""
+    """A table of a spec: its fields are the keys it may have, and a value is taken as it is or not at all.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    A number in quotes, true for 1, or 3.0 for 3 is more likely a slip than a wish. An integer where a number is wanted
+    is fine.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class ScheduleTable(Strict):

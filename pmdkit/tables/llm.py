@@ -110,8 +110,8 @@ class RewardTable(Strict):
     "Read the last \\boxed{} instead of the last 'Answer:' line."
     workers: int = 1
     "Processes that grade what strict integers do not decide."
-    seconds: float = 2.0
-    "Deadline of one answer; over it the response is unscored, which is not wrong."
+    seconds: float = 0.8
+    "Limit of one answer: processor time of math, time by the clock of your own function. Over it: unscored, not wrong."
     memory_mb: int = 1024
     "Memory limit of a worker, MiB."
     most_unscored: float = 0.01
@@ -127,7 +127,7 @@ class UpdateTable(Strict):
     "Largest norm of the gradient; larger ones are scaled down to it."
     weight_decay: float = 0.01
     "Of AdamW."
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[float, float] = Field(default=(0.9, 0.999), strict=False)  # TOML and JSON have lists
     "Of Adam and AdamW."
     drop_equal_groups: bool = False
     "Leave out groups whose rewards are all equal. They pull back to pi_old under PMD, so this changes the objective."

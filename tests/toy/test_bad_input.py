@@ -47,7 +47,7 @@ def one_line(captured, told):
         (["modular-sum", "--set", "env.modulus=1"], "modulus"),
         (["modular-sum", "--set", "update=exact"], "a transformer is fitted by 'gradient' only"),
         (["modular-sum", "--set", "warm_start.pass_rate=1"], "expected a number from 0"),
-        (["modular-sum", "--set", "warm_start.pass_rate=nan"], "expected a number from 0"),
+        (["modular-sum", "--set", "warm_start.pass_rate=nan"], "pass_rate is nan; expected a finite number"),
         (["modular-sum", "--set", "warm_start.max_steps=0"], "max_steps is 0"),
         (["modular-sum", "--tau", "0"], "tau is 0.0; expected a finite number > 0"),
         (["modular-sum", "--lr", "-1"], "schedule.lr is -1.0"),

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pmdkit.envs.kinds.options import check_number, check_whole, uniform
+from pmdkit.envs.kinds.options import check_number, check_size, check_whole, uniform
 from pmdkit.envs.problem import Bandit
 
 
@@ -30,6 +30,7 @@ class Graded:
     def __post_init__(self) -> None:
         check_whole("arms", self.arms, 2)
         check_whole("contexts", self.contexts, 1)
+        check_size(self, "contexts", "arms")
         check_number("hardness", self.hardness, 1, 1e6)
         check_number("sd", self.sd, 0)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pmdkit.envs.kinds.options import check_flag, check_whole, uniform
+from pmdkit.envs.kinds.options import check_flag, check_size, check_whole, uniform
 from pmdkit.envs.problem import Bandit
 
 
@@ -28,6 +28,7 @@ class Needle:
         check_whole("arms", self.arms, 2)
         check_whole("good", self.good, 1, self.arms - 1)
         check_whole("contexts", self.contexts, 1)
+        check_size(self, "contexts", "arms")
         check_flag("plus_minus", self.plus_minus)
 
     def build(self) -> Bandit:

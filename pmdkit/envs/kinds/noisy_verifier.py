@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pmdkit.envs.kinds.options import check_flag, check_number, check_whole, uniform
+from pmdkit.envs.kinds.options import check_flag, check_number, check_size, check_whole, uniform
 from pmdkit.envs.problem import Bandit
 from pmdkit.randomness import generator
 
@@ -37,6 +37,7 @@ class NoisyVerifier:
         check_whole("arms", self.arms, 2)
         check_whole("right", self.right, 1, self.arms - 1)
         check_whole("contexts", self.contexts, 1)
+        check_size(self, "contexts", "arms")
         check_number("false_positive", self.false_positive, 0, 1)
         check_number("false_negative", self.false_negative, 0, 1)
         check_flag("systematic", self.systematic)

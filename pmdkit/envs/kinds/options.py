@@ -1,10 +1,13 @@
 """Checks of a kind's options, named as they stand in a spec: 'env.arms'. And the initial policy that kinds share."""
 
 import math
+from typing import Any
 
 import numpy as np
 
 from pmdkit.envs.problem import Array
+
+LARGEST = 10_000_000  # entries, 80 MB
 
 
 def check_whole(name: str, value: int, low: int, high: float = math.inf) -> None:
@@ -24,6 +27,14 @@ def check_share(name: str, value: float) -> None:
     check_number(name, value, 0, 1)
     if value in (0, 1):
         raise ValueError(f"env.{name} is {value!r}; expected a share above 0 and below 1")
+
+
+def check_size(kind: Any, *names: str) -> None:
+    """Options whose product is the size of a table: it fits into the memory of a laptop, several times."""
+    size = math.prod(getattr(kind, name) for name in names)
+    if size > LARGEST:
+        product = " * ".join(f"env.{name}" for name in names)
+        raise ValueError(f"{product} is {size:,}; expected at most {LARGEST:,}, so that the table fits into memory")
 
 
 def check_flag(name: str, value: bool) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pmdkit.envs.kinds.options import check_number, check_whole
+from pmdkit.envs.kinds.options import check_number, check_size, check_whole
 from pmdkit.envs.problem import Array, Bandit
 from pmdkit.randomness import generator
 
@@ -41,6 +41,7 @@ class PassRates:
     def __post_init__(self) -> None:
         check_whole("problems", self.problems, 1, PROBLEMS)
         check_whole("arms", self.arms, 2)
+        check_size(self, "problems", "arms")
         check_whole("right", self.right, 1, self.arms - 1)
         check_number("spread", self.spread, 0.1, 1e6)  # below 0.1 Gamma draws underflow to shares of 0
         check_whole("seed", self.seed, 0)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pmdkit.envs.kinds.options import check_number, check_share, check_whole, uniform
+from pmdkit.envs.kinds.options import check_number, check_share, check_size, check_whole, uniform
 from pmdkit.envs.problem import Array, Bandit
 from pmdkit.randomness import generator
 
@@ -44,6 +44,7 @@ class SharedFeatures:
         check_whole("arms", self.arms, 2)
         check_whole("contexts", self.contexts, 1)
         check_whole("dim", self.dim, 1)
+        check_size(self, "contexts", "arms", "dim")
         check_number("alignment", self.alignment, 0, 1)
         check_whole("traps", self.traps, 0, self.contexts)
         check_share("easy", self.easy)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pmdkit.envs.kinds.options import check_share, check_whole
+from pmdkit.envs.kinds.options import check_share, check_size, check_whole
 from pmdkit.envs.problem import Bandit
 
 
@@ -39,6 +39,7 @@ class TwoHills:
         check_whole("broad", self.broad, 1, self.arms - 2)
         check_whole("narrow", self.narrow, 1, self.arms - self.broad - 1)
         check_whole("contexts", self.contexts, 1)
+        check_size(self, "contexts", "arms")
         for name in ("share", "luck", "common", "rare"):
             check_share(name, getattr(self, name))
         if self.share + max(self.common, self.rare) >= 1:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pmdkit.envs.math.problem import MathProblems, Problem
 
-__all__ = ["MATH_KINDS", "MathProblems", "Problem", "make_math"]
+__all__ = ["MATH_KINDS", "MathProblems", "Problem", "check_math", "make_math"]
 
 
 def make_math(table: dict[str, Any]) -> MathProblems:
@@ -16,6 +16,14 @@ def make_math(table: dict[str, Any]) -> MathProblems:
     from pmdkit.envs.math.kinds import MATH_KINDS
 
     return build(table, MATH_KINDS, MathProblems)
+
+
+def check_math(table: dict[str, Any]) -> None:
+    """Refuse an [env] table whose kind or options are wrong, before anything is read or generated."""
+    from pmdkit.envs.build import described
+    from pmdkit.envs.math.kinds import MATH_KINDS
+
+    described(table, MATH_KINDS, MathProblems)
 
 
 def __getattr__(name: str) -> Any:

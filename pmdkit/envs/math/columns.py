@@ -14,6 +14,7 @@ PROBLEM = ("problem", "question", "prompt")
 ANSWER = ("answer", "final_answer", "expected_answer", "reward_model.ground_truth", "ground_truth", "solution")
 ID = ("id", "extra_info.index", "unique_id", "index")
 HALF_PAIR = re.compile("[\ud800-\udfff]")
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 LONGEST = 100_000  # characters of one field: more is no question, and a tokenizer takes seconds over it
 
 
@@ -127,7 +128,10 @@ def id_of(value: Any, otherwise: str) -> str:
         return otherwise
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError(f"the id is a {type(value).__name__}; expected text or an integer")
-    return checked(str(value), "id").strip() or otherwise
+    text = checked(str(value), "id").strip()
+    if CONTROL.search(text):
+        raise ValueError("the id holds a control character")
+    return text or otherwise
 
 
 def checked(value: Any, what: str) -> str:

@@ -43,6 +43,12 @@ class MathFile:
     def __post_init__(self) -> None:
         if not isinstance(self.path, str) or not self.path:
             raise ValueError(f"env.path is {self.path!r}; expected a file such as problems.jsonl, or owner/name")
+        for name in ("problem", "answer", "id", "subset", "revision"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, str) or not value):
+                raise ValueError(f"env.{name} is {value!r}; expected a name as text, or nothing")
+        if not isinstance(self.split, str) or not self.split:
+            raise ValueError(f"env.split is {self.split!r}; expected a name such as train")
         if not isinstance(self.drop_bad_rows, bool):
             raise ValueError(f"env.drop_bad_rows is {self.drop_bad_rows!r}; expected true or false")
         check_share(self.held_out, self.limit)
