@@ -46,7 +46,7 @@ TABLE = (
     Row("unit in LaTeX", "34", r"34 \text{ cm}^2", True, "integer", "as above"),
     Row("degree", "34", r"34^\circ", True, "integer", "as above; some golds carry it, some do not"),
     Row("unit of the gold", r"10\text{ units}", "10", True, "integer", "as above, the other way round"),
-    Row("variable, no unit", "34", "34x", False, "symbolic", "one glued letter is a variable"),
+    Row("variable, no unit", "34", "34x", False, "rejected", "one glued letter is a variable, and 34 has none"),
     Row("ordinal", "6", "6th", True, "integer", "one number, one commitment"),
     Row("percent", "34", "34%", False, "rejected", "34% is 0.34; which is meant is not guessed"),
     Row("percent of hundreds", "34", r"3400\%", False, "rejected", "as above"),
@@ -80,6 +80,16 @@ TABLE = (
     Row("other expression", "34", r"16\sqrt{3}", False, "symbolic", ""),
     Row("fraction for a decimal", "0.5", r"\frac{1}{2}", True, "symbolic", "equal in value"),
     Row("rounded fraction", r"\frac{1}{3}", "0.33", False, "symbolic", "a rounded value is another value"),
+    Row("many places", r"\frac{1}{3}", "0.3333333", False, "symbolic", "as above, however many there are"),
+    Row("dots", "34", "34.0...", False, "rejected", "the value goes on, nobody knows how"),
+    Row("tilde", "34", "~34", False, "rejected", "says about, or strikes out"),
+    Row("e notation", "34", "3.4e1", False, "symbolic", "e is Euler's number in mathematics"),
+    Row("an unknown", r"\frac{1}{2}", r"\frac{x}{2x}", False, "rejected", "the gold has none; never parsed"),
+    Row("hidden number", "34", r"\phantom{34}", False, "rejected", "what no reader sees is no answer"),
+    Row("infinite", "34", r"\cosh{\infty}", False, "symbolic", "no number is infinite"),
+    Row("matrix", "34", r"\det\begin{pmatrix}34&0\\0&1\end{pmatrix}", False, "rejected", "a task, not a value"),
+    Row("set for a pair", "(1,2)", r"\{1,2\}", False, "rejected", "a set has no order"),
+    Row("formula among words", r"\frac{1}{2}", r"The answer is $\frac{1}{2}$.", True, "symbolic", "one formula"),
     Row("words", r"\text{Evelyn}", "Evelyn", True, "symbolic", "the same text, blanks apart"),
     Row("exclamation mark", "34", "34!", False, "symbolic", "is read as a factorial"),
     Row(
@@ -87,7 +97,7 @@ TABLE = (
         "34",
         "\uff13\uff14",
         False,
-        "symbolic",
+        "rejected",
         "ASCII digits only, on both sides of the comparison",
     ),
     Row("tower of powers", "34", "9^{9^{9}}", False, "rejected", "guard: nobody asks for it, and it is never parsed"),
@@ -96,7 +106,9 @@ TABLE = (
     Row("unfinished sum", "34", r"\sum_{i=1}^{4} i", False, "rejected", "guard: an answer is a value, not a task"),
 )
 
-CHAIN = re.compile(r"=|≈|≡|⇒|→|\\(?:approx|equiv|implies|iff|to|simeq|sim|leadsto|(?:long)?[rR]ightarrow)(?![A-Za-z])")
+CHAIN = re.compile(
+    r"=|≈|≡|⇒|→|~|\\(?:not|approx|equiv|implies|iff|to|simeq|sim|leadsto|(?:long)?[rR]ightarrow)(?![A-Za-z])"
+)
 NAME = re.compile(r"[|\\]*[A-Za-z][A-Za-z' \\|+_{}*-]*(?:_\{?[A-Za-z0-9]+\}?)?(?:\([A-Za-z0-9, ]*\))?'{0,2}[|\s]*")
 PERCENT = re.compile(r"%|(?<![A-Za-z])(?:percent|percentage|pct)(?![A-Za-z])", re.IGNORECASE)
 SEVERAL = re.compile(r"[,;±]|[0-9] ?: ?[0-9]|\\pm(?![A-Za-z])|\\mp(?![A-Za-z])|(?<![A-Za-z])(?:or|and)(?![A-Za-z])")
@@ -104,7 +116,10 @@ THOUSANDS = re.compile(r"(?<![0-9])[0-9]{1,3}(?:(?:,|\{,\})[0-9]{3})+(?![0-9])")
 DEGREES = re.compile(r"\^ ?\{? ?\\circ ?\}?|\\degree|\\circ|°")
 TEXT = re.compile(r"\\(?:text|textbf|textit|mathrm|mathbf|mathit|operatorname|mbox|rm)\s*\{([^{}]*)\}")
 NUMBER = re.compile(r"[+-]? ?(?:\\?\$|€|£)? ?-?[0-9]+(?:(?:,|\{,\})[0-9]{3})*(?:\.[0-9]+)?")
-WORDS = re.compile(r"[A-Za-z'’ ,.:()/?\"$-]*")
+WORDS = re.compile(r"(?:[A-Za-z'’ ,.:()/?\"$]|(?<=[A-Za-z])-(?=[A-Za-z]))*")
+UNFINISHED = re.compile(r"\.\.\.|…|\\[lcd]?dots(?![A-Za-z])")
+SET, PAIR = re.compile(r"(?:\\left ?)?\\\{"), re.compile(r"(?:\\left ?)?[(\[]")
+FORMULA = re.compile(r"([A-Za-z'’ ,.:]*)(?:\$([^$]+)\$|\\\(((?:(?!\\[()]).)+)\\\))([A-Za-z'’ ,.:]*)", re.DOTALL)
 ORDINAL = re.compile(r"(?<=[0-9])(?:st|nd|rd|th)(?![A-Za-z])")
 UNITS = (
     "mm|cm|dm|km|kg|mg|ml|mL|lb|lbs|oz|ft|in|yd|mi|mph|kmh|hr|hrs|min|mins|sec|secs|"
@@ -120,11 +135,12 @@ CHANGING = frozenset(
         "triple", "squared", "cubed", "factorial", "not", "no", "never", "minus", "negative", "plus", "times",
         "over", "under", "about", "approximately", "approx", "around", "roughly", "almost", "nearly", "least",
         "most", "less", "fewer", "greater", "above", "below", "between", "until", "exceed", "exceeds",
-        "choose", "mod", "modulo", "base", "wrong", "incorrect", "false",
-        "maybe", "perhaps", "possibly", "probably",
+        "choose", "mod", "modulo", "base", "wrong", "incorrect", "false", "isn", "wasn", "aren", "doesn", "don",
+        "cannot", "could", "may", "might", "except", "but", "other", "besides", "without", "nor", "neither",
+        "maybe", "perhaps", "possibly", "probably", "guess", "unknown", "unsure", "ish", "reciprocal", "inverse",
     }
 )
-"Words that change the number beside them, or take it back."
+"Words that change the number beside them, or take it back; language has more of them."
 FUNCTIONS = frozenset(
     {
         "sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "pi", "abs", "floor", "ceil",
@@ -136,8 +152,16 @@ FUNCTIONS = frozenset(
 
 
 def plain(span: str) -> str:
-    r"""\text{...} opened and degrees taken off; what remains is read as words or as mathematics."""
+    r"""\text{...} opened, degrees taken off; what remains is read as words or as mathematics."""
     return " ".join(DEGREES.sub("", TEXT.sub(r" \1 ", span)).split())
+
+
+def formula(span: str) -> str:
+    """The one formula between dollars or \\( \\) among words that say nothing about it; else the span itself."""
+    found = FORMULA.fullmatch(span)
+    if found is None or CHANGING & {word.lower() for word in re.findall("[A-Za-z]+", found[1] + " " + found[4])}:
+        return span
+    return (found[2] or found[3]).strip()
 
 
 def several(span: str) -> bool:
@@ -166,6 +190,8 @@ def among_words(text: str) -> tuple[str | None, str | None]:
     words = re.findall(r"[A-Za-z]+", around)
     if not numbers or not WORDS.fullmatch(around) or FUNCTIONS & set(words) or re.search("[A-Za-z][(]", text):
         return None, None
+    if any(added(text, found) for found in numbers) or (words and max(map(len, words)) == 1 and len(words) > 1):
+        return None, None
     if any(m.end() < len(text) and text[m.end()].isalpha() for m in numbers) or len(words) == 1 == len(words[0]):
         glued = [m for m in numbers if m.end() < len(text) and text[m.end()].isalpha()]
         if not glued or len(re.match(r"[A-Za-z]+", text[glued[0].end() :]).group()) < 3:  # type: ignore[union-attr]
@@ -176,3 +202,9 @@ def among_words(text: str) -> tuple[str | None, str | None]:
     if len(numbers) > 1:
         return (None, "several numbers among words") if any(len(word) > 1 for word in words) else (None, None)
     return numbers[0].group().replace(" ", ""), None
+
+
+def added(text: str, number: re.Match[str]) -> bool:
+    """Whether the sign of a number adds it to what stands before, as in xy+34 and a - 34, not in `is -34`."""
+    before = text[: number.start()]
+    return number.group()[0] in "+-" and bool(before.strip()) and (before[-1] != " " or number.group()[1:2] == " ")

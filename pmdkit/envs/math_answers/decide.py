@@ -11,8 +11,10 @@ from pmdkit.envs.math_answers import conventions
 from pmdkit.envs.math_answers.extract import BOXES, answer_line, last_box
 from pmdkit.envs.math_answers.guard import too_much
 from pmdkit.envs.math_answers.integer import LONGEST, PLAIN, canonical, number, strip
-from pmdkit.envs.math_answers.verdict import Path, Verdict
+from pmdkit.envs.math_answers.names import foreign
+from pmdkit.envs.math_answers.verdict import Path, Verdict, printable
 
+SHAPES = ((conventions.SET, conventions.PAIR), (conventions.PAIR, conventions.SET))
 SHOWN = 1000
 "Characters of a span that a verdict keeps."
 
@@ -101,8 +103,12 @@ def plain_integers(span: str, gold: str) -> Verdict:
 
 def compare_spans(extracted: str, span: str, wanted: Gold) -> Verdict | Pending:
     """The rules of conventions.TABLE in their order."""
+    inner = conventions.formula(span)
+    span = span if inner == span else strip(inner)
     if not span:
         return wrong(extracted, "none", "nothing is left of the answer but decoration")
+    if conventions.UNFINISHED.search(extracted) and not conventions.UNFINISHED.search(wanted.text):
+        return wrong(extracted, "rejected", "dots: the value goes on")
     if squeezed(span) == squeezed(wanted.text):
         path: Path = "integer" if wanted.integer is not None else "symbolic"
         return judged(True, extracted, path, "the same text")
@@ -118,12 +124,17 @@ def compare_spans(extracted: str, span: str, wanted: Gold) -> Verdict | Pending:
             return judged(value == wanted.integer, extracted, "integer", "numbers compared exactly")
         if refusal is not None:
             return wrong(extracted, "rejected", refusal)
+    if any(one.match(span) and other.match(wanted.text) for one, other in SHAPES):
+        return wrong(extracted, "rejected", "a set is no pair")
     if not wanted.several and conventions.several(span):
         return wrong(extracted, "rejected", "several answers where the gold has one")
     reason = too_much(span, wanted.text)
     if reason is not None:
         return wrong(extracted, "rejected", f"not parsed: {reason}")
-    return Pending(span, wanted.integer or wanted.text, extracted)
+    reason = foreign(span, wanted.text)
+    if reason is not None:
+        return wrong(extracted, "rejected", reason)
+    return Pending(span, wanted.integer or wanted.text, shortened(extracted))
 
 
 def squeezed(text: str) -> str:
@@ -142,5 +153,5 @@ def wrong(extracted: str | None, path: Path, reason: str) -> Verdict:
 
 
 def shortened(span: str) -> str:
-    """A span, cut where it is longer than a person reads."""
-    return span if len(span) <= SHOWN else span[:SHOWN] + "..."
+    """A span for a verdict, cut where it is longer than a person reads."""
+    return printable(span, SHOWN)

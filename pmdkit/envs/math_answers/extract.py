@@ -9,6 +9,10 @@ MARKER = re.compile(r"(?<![A-Za-z])answer[ \t]*[*_}`]{0,4}[ \t]*:[ \t]*[*_}`]{0,
 "The word in any case, markdown or the end of \\text{} around the colon, also inside a line (Final Answer: 34)."
 TAILS = (64, 400)
 "Characters searched first; nearly every answer stands there, and a long response costs no more than a short one."
+SEARCHED = 200_000
+"Characters at the end in which a marker is looked for: twice the longest response, and milliseconds at any length."
+BOX = 20_000
+"Characters in which a box must close; what is longer is no answer."
 OPENERS = {"\\[": "\\]", "$$": "$$", "\\(": "\\)"}
 BOXES = ("\\boxed", "\\fbox")
 
@@ -19,6 +23,7 @@ def answer_line(response: str) -> str | None:
     An empty rest of the line passes on to the next line with text. Mathematics that opens there (`\\[`, `$$`) is taken
     to where it closes. Lines after the answer are ignored, whatever they say, unless they hold a marker themselves.
     """
+    response = response[-SEARCHED:]
     last = None
     for start in (*(len(response) - tail for tail in TAILS if tail < len(response)), 0):
         for found in MARKER.finditer(response, start):
@@ -41,12 +46,13 @@ def answer_line(response: str) -> str | None:
 def last_box(response: str) -> str | None:
     r"""Inside of the last \boxed{} or \fbox{} with balanced braces; `\boxed 7` gives 7; None if there is none.
 
-    A last box that never closes is no answer, even where an earlier one closes: the response was cut off or broken.
+    A last box that never closes, or not soon, is no answer, even where an earlier one closes: the response was cut off
+    or broken.
     """
     start = max(response.rfind(name) for name in BOXES)
     if start < 0:
         return None
-    rest = response[start:]
+    rest = response[start : start + BOX]
     rest = rest[len("\\boxed") if rest.startswith("\\boxed") else len("\\fbox") :].lstrip(" ")
     if not rest.startswith("{"):
         word = re.match(r"[^\s$\\]+", rest)

@@ -10,11 +10,12 @@ from pmdkit.envs.math_answers.extract import closing
 
 LENGTH = 400
 DIGITS = 60
-DEPTH = 12
+DEPTH = 8
 EXPONENT = 1000
 GROUP_EXPONENT = 20
 COUNT = 60
-"Characters; digits in a row; brackets in brackets; exponents; exponents of a bracket with letters; operators."
+CALLS = 6
+"Characters; digits in a row; brackets in brackets; exponents, and of a bracket with letters; operators; functions."
 
 OPERATORS = re.compile(
     r"\\(?:sum|prod|int|iint|iiint|oint|lim|limsup|liminf|bigcup|bigcap|coprod|bigoplus|binom|tbinom|dbinom|choose)"
@@ -22,8 +23,18 @@ OPERATORS = re.compile(
 )
 CHEAP_BINOMIAL = re.compile(r"\\[td]?binom ?\{ ?[0-9]{1,3} ?\} ?\{ ?[0-9]{1,3} ?\}")
 FACTORIAL = re.compile(r"(?<![0-9])([0-9]{1,3})!(?![!0-9])")
-DROPPED = re.compile(r"[0-9.] ?\\(?:overline|bar|dot)|[0-9] ?_|\\[lcd]?dots|\\(?:text|mathrm|mbox)[a-z]*\{[^{}]*[0-9]")
-"Repeating decimals, the base of a number, dots, a number inside text: math-verify reads the rest as if it were all."
+DROPPED = re.compile(
+    r"[0-9.] ?\\(?:overline|bar|dot)|[0-9] ?_|\\[lcd]?dots|\\(?:text|mathrm|mbox)[a-z]*\{[^{}]*[0-9]"
+    r"|\\(?:[hv]?phantom|(?:text)?color|[bx]?cancel|sout|href|url|[rl]lap|smash|footnote|(?:over|under)set|[hv]space"
+    r"|iffalse|verb|tag|label|input|def|newcommand|csname)(?![A-Za-z])"
+)
+"""Repeating decimals, the base of a number, dots, a number inside text, commands that hide or move: math-verify reads
+the rest as if it were all, or what nobody sees."""
+FUNCTION = re.compile(r"(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|ln|lg|exp")
+NESTED = re.compile(rf"(?:(?:{FUNCTION.pattern})[\\ ({{]*){{3}}")
+PLAIN_POWER = re.compile(r"([0-9]+) ?(?:\^|\*\*) ?\{? ?([0-9]{1,4})(?![0-9])")
+RESULT = 2000
+"Digits of a power of a number."
 POWER = re.compile(r"\*\*|\^")
 
 
@@ -83,7 +94,7 @@ def nested_power(span: str) -> bool:
 
 
 def big_exponent(span: str) -> bool:
-    """An exponent above EXPONENT, or above GROUP_EXPONENT on a bracket, or one that is computed."""
+    """An exponent above EXPONENT, or above GROUP_EXPONENT on a bracket, or one that is computed; a long result."""
     for before, inside, _ in powers(span):
         numbers = [int(n) for n in re.findall(r"[0-9]+", inside) if len(n) < 9] + [
             EXPONENT + 1 for n in re.findall(r"[0-9]{9,}", inside)
@@ -94,7 +105,7 @@ def big_exponent(span: str) -> bool:
             return True
         if sum(n > 9 for n in numbers) > 1 and re.search(r"\\(?:cdot|times)|\*", inside):
             return True
-    return False
+    return any(len(base) * int(exponent) > RESULT for base, exponent in PLAIN_POWER.findall(span))
 
 
 def many_powers(span: str) -> bool:
@@ -119,7 +130,12 @@ def digits(span: str) -> bool:
 
 def crowded(span: str) -> bool:
     """More commands and operators than an answer has: each costs the parser, some of them a simplification."""
-    return len(re.findall(r"\\[A-Za-z]+|[+*/^=<>-]", span)) > COUNT
+    return len(re.findall(r"\\[A-Za-z]+|[+*/^=<>|-]", span)) > COUNT
+
+
+def functions(span: str) -> bool:
+    """More functions than an answer has, or one of one of one: simplifying them tries every identity."""
+    return len(FUNCTION.findall(span)) > CALLS or NESTED.search(span) is not None
 
 
 RULES: dict[str, Callable[[str], bool]] = {
@@ -130,6 +146,8 @@ RULES: dict[str, Callable[[str], bool]] = {
     "more than 8 powers": many_powers,
     "a factorial that is not of a small number": factorial,
     "a sum, product, integral, limit or large binomial": operator,
+    "a matrix": lambda span: "\\begin" in span or "matrix" in span,
     "a part that the parser drops": lambda span: DROPPED.search(span) is not None,
+    f"more than {CALLS} functions, or three in one another": functions,
     f"more than {COUNT} commands and operators": crowded,
 }

@@ -13,11 +13,24 @@ GROUPED = re.compile(r"([0-9]{1,3})((?:,[0-9]{3})+|(?:\{,\}[0-9]{3})+|(?: [0-9]{
 DECIMAL = re.compile(r"[0-9]*\.?[0-9]*")
 RATIO = re.compile(r"([+-]?[0-9]+) ?(?:/|÷) ?([+-]?[0-9]+)")
 FRAC = re.compile(r"([+-]?) ?\\[dtc]?frac ?\{ ?([+-]?[0-9]+) ?\} ?\{ ?([+-]?[0-9]+) ?\}")
+BOLD = re.compile(r"(?<![0-9A-Za-z)}])\*\*([^*]+)\*\*(?![0-9A-Za-z({])")
+SPACE = re.compile(r"(?<!\\)\\([!,; ])")
+TIE = re.compile(r"(?<=[0-9A-Za-z}$])~(?=[0-9A-Za-z{\\])")
+"A blank of LaTeX between two words; elsewhere a tilde says about."
 LONGEST = 1000
 "Characters of a span that are looked at; a longer one is no integer that anybody asks for."
 WRAPPERS = ("\\boxed", "\\fbox", "\\text", "\\textbf", "\\mathbf", "\\mathrm", "\\bm", "\\boldsymbol", "\\mathit")
 EDGES = " \t\r\n*_`\"'“”"
-PAIRS = (("\\(", "\\)"), ("\\[", "\\]"), ("$", "$"), ("{", "}"), ("\\left(", "\\right)"), ("(", ")"), ("[", "]"))
+PAIRS = (
+    ("\\(", "\\)"),
+    ("\\[", "\\]"),
+    ("$$", "$$"),
+    ("$", "$"),
+    ("{", "}"),
+    ("\\left(", "\\right)"),
+    ("(", ")"),
+    ("[", "]"),
+)
 CURRENCY = ("\\$", "$", "€", "£", "¥", "\\pounds", "\\euro")
 MINUS = str.maketrans({"−": "-", "﹣": "-", "–": "-"})
 
@@ -31,7 +44,7 @@ def canonical(digits: str) -> str:
 
 def strip(span: str) -> str:
     r"""Take off what says nothing: $ and \( \), \boxed{} and \text{}, markdown, quotes, a full stop at the end."""
-    span = span.translate(MINUS)
+    span = BOLD.sub(r"\1", span.translate(MINUS))
     for _ in range(12):  # more layers than anybody writes; deeper ones are left to the guard
         before = span
         span = span.strip(EDGES).rstrip(".,; \t\n\\")
@@ -47,9 +60,8 @@ def strip(span: str) -> str:
         if span == before:
             break
     span = span.replace(",\\! ", ",").replace(",\\!", ",")
-    for space in ("\\!", "\\,", "\\;", "\\ ", "~"):
-        if space in span:
-            span = span.replace(space, "" if space == "\\!" else " ")
+    span = TIE.sub(" ", span)
+    span = SPACE.sub(lambda found: "" if found[1] == "!" else " ", span)
     return " ".join(span.split())
 
 

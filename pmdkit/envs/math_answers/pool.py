@@ -15,13 +15,17 @@ from typing import Any, Literal
 
 from pmdkit.envs.math_answers.decide import Pending, decide, wrong
 from pmdkit.envs.math_answers.journal import Journal, key_of
-from pmdkit.envs.math_answers.process import Process, WorkerFailed
-from pmdkit.envs.math_answers.verdict import Verdict
+from pmdkit.envs.math_answers.process import CannotLoad, OverTime, Process, WorkerFailed
+from pmdkit.envs.math_answers.verdict import Verdict, printable
 from pmdkit.errors import UsageError
 from pmdkit.version import __version__
 
 CALLS = 1000
 "Answers after which a worker is replaced: sympy caches grow, and a grader may leak."
+REASON = 200
+"Characters of a reason that come from elsewhere."
+PATIENCE = 10
+"Wall-clock seconds per second of processor time before a comparison counts as stuck: a crowded machine is slow."
 
 
 @dataclass(frozen=True)
@@ -49,9 +53,15 @@ class Grader:
             grade(response, gold) and returning a number from 0 to 1.
         boxed: take the answer from the last \\boxed{} instead of the last Answer: line ("math" only).
         workers: processes at most; they start when first needed.
-        seconds: wall-clock limit per answer. An answer that runs over is tried once more, alone, before it is unscored.
+        seconds: limit per answer: processor time of the comparison for "math", so that no load of the machine changes
+            a verdict, with ten times that by the clock; by the clock for a function of your own, which may wait. An
+            answer over its processor time is unscored at once; other failures are tried once more, alone. The guard
+            refuses what is costly, so that a comparison takes milliseconds; 0.8 s keeps even those that run over below
+            a second.
         memory_mb: MiB that an answer may make a worker allocate.
         journal: a JSONL file that makes verdicts of workers permanent.
+        most_unscored: share of a batch without a verdict, and one at least, above which the verifier is what failed:
+            that is not written down, and asked again by whoever goes on after it was mended.
 
     Raises:
         UsageError: the file of an own grader cannot be loaded (tried in a worker), or a number makes no sense.
@@ -63,9 +73,10 @@ class Grader:
         *,
         boxed: bool = False,
         workers: int = 1,
-        seconds: float = 2.0,
+        seconds: float = 0.8,
         memory_mb: int = 1024,
         journal: str | Path | None = None,
+        most_unscored: float = 1.0,
     ) -> None:
         if workers < 1 or seconds <= 0 or memory_mb < 1:
             raise UsageError(
@@ -75,7 +86,9 @@ class Grader:
         self.own = grade != "math"
         self.grade_path, self.identity = identify(grade, boxed)
         self.boxed, self.workers, self.seconds, self.memory_mb = boxed, workers, seconds, memory_mb
+        self.patience = seconds if self.own else PATIENCE * seconds
         self.journal = None if journal is None else Journal(journal)
+        self.most_unscored = most_unscored
         self.processes: list[Process] = []
         self.owner = os.getpid()
         self.outage = "no worker"  # why none could start, when last tried
@@ -104,10 +117,15 @@ class Grader:
                     verdicts.append(before)
                 else:
                     verdicts.append(said)
-            for key, verdict in self.run(tasks).items():
+            judged, from_workers = self.collect(tasks) if tasks else ({}, set())
+            for key, verdict in judged.items():
                 for place in places[key]:
                     verdicts[place] = verdict
-            return [verdict for verdict in verdicts if verdict is not None]
+            found = [verdict for verdict in verdicts if verdict is not None]
+            outage = sum(not verdict.scored for verdict in found) > max(1, self.most_unscored * len(found))
+            if self.journal is not None and tasks:  # before anybody sees them; a pool that cannot start says nothing
+                self.journal.append({key: judged[key] for key in from_workers if judged[key].scored or not outage})
+            return found
 
     def probe(self) -> Verdict:
         """Ask a worker whether 34 is 34: correct is True if the pool works, None with the reason if it does not."""
@@ -143,15 +161,6 @@ class Grader:
         said = decide(item.response, item.gold, boxed=self.boxed, truncated=item.truncated)
         return Task({"span": said.span, "gold": said.gold}, said.extracted) if isinstance(said, Pending) else said
 
-    def run(self, tasks: dict[str, Task]) -> dict[str, Verdict]:
-        """Judge, and write down before anybody sees it. A pool that cannot start is not a verdict to remember."""
-        if not tasks:
-            return {}
-        verdicts, from_workers = self.collect(tasks)
-        if self.journal is not None:
-            self.journal.append({key: verdicts[key] for key in from_workers})
-        return verdicts
-
     def collect(self, tasks: dict[str, Task]) -> tuple[dict[str, Verdict], set[str]]:
         """(verdicts, keys of those that came from a worker). Failed ones get a second chance, alone."""
         verdicts: dict[str, Verdict] = {}
@@ -176,7 +185,7 @@ class Grader:
                 for process in self.processes[:workers]:
                     if waiting and process.replies not in running:
                         key = waiting.popleft()
-                        deadline = time.monotonic() + self.seconds
+                        deadline = time.monotonic() + self.patience
                         running[process.replies] = process, key, deadline
                         try:
                             process.send(tasks[key].request, deadline)
@@ -195,7 +204,10 @@ class Grader:
                             del running[process.replies]
                             verdicts[key] = self.verdict(tasks[key], message)
                         elif time.monotonic() >= deadline:
-                            raise WorkerFailed(f"no answer within {self.seconds:g} s")
+                            raise WorkerFailed(f"no answer within {self.patience:g} s")
+                    except OverTime as error:
+                        reason = f"{self.drop(running, process, str(error))} of {self.seconds:g} s"
+                        verdicts[key] = unscored(tasks[key].extracted, reason)
                     except WorkerFailed as error:
                         failed[key] = self.drop(running, process, str(error))
         except WorkerFailed as error:  # of `ensure`: no worker can start
@@ -220,20 +232,25 @@ class Grader:
             if process.replies not in running and (process.calls >= CALLS or not process.alive):
                 self.processes.remove(process)
                 process.kill()
-        while len(self.processes) < count:
-            self.processes.append(Process(self.grade_path, self.seconds, self.memory_mb))
-        for process in list(self.processes):
-            try:
-                process.await_ready()
-            except WorkerFailed:
-                self.processes.remove(process)
-                process.kill()
-                raise
+        for last in (False, True):  # one that is killed while it starts, as by the kernel short of memory, is replaced
+            while len(self.processes) < count:
+                self.processes.append(Process(self.grade_path, self.seconds, self.memory_mb))
+            for process in list(self.processes):
+                try:
+                    process.await_ready()
+                except WorkerFailed as error:
+                    self.processes.remove(process)
+                    process.kill()
+                    if last or isinstance(error, CannotLoad):
+                        raise
 
     def verdict(self, task: Task, message: dict[str, Any]) -> Verdict:
         """What a reply says."""
         if "error" in message:
             return unscored(task.extracted, message["error"], "own" if self.own else "timeout")
+        value = message.get("value" if self.own else "correct")
+        if not isinstance(value, int | float) or not 0 <= value <= 1:  # the worker checks it; a grader may have written
+            raise WorkerFailed(f"the worker sent nonsense: a verdict of {str(value)[:80]}")
         if self.own:
             return Verdict(message["value"] >= 0.5, None, "own", f"graded {message['value']:g}", message["value"])
         return Verdict(message["correct"], task.extracted, "symbolic", message["reason"], float(message["correct"]))
@@ -256,5 +273,5 @@ def identify(grade: str, boxed: bool) -> tuple[str, str]:
 
 
 def unscored(extracted: str | None, reason: str, path: Literal["own", "timeout"] = "timeout") -> Verdict:
-    """No verdict, and why."""
-    return Verdict(None, extracted, path, reason, None)
+    """No verdict, and why. A grader's error may quote the response."""
+    return Verdict(None, extracted, path, printable(reason, REASON), None)

@@ -22,6 +22,14 @@ class WorkerFailed(Exception):
     """The worker cannot be used any more; the message says why."""
 
 
+class CannotLoad(WorkerFailed):
+    """What a worker was to load raised an error: another worker will meet it too."""
+
+
+class OverTime(WorkerFailed):
+    """The worker ended itself: an answer took more processor time than it may. No load of the machine does that."""
+
+
 class Process:
     """One worker, alive from construction to `kill`.
 
@@ -64,7 +72,7 @@ class Process:
         if message is None:
             raise WorkerFailed(f"a worker was not ready after {STARTUP:.0f} s")
         if "failed" in message:
-            raise WorkerFailed(message["failed"])
+            raise CannotLoad(message["failed"])
         self.ready = True
 
     def send(self, message: dict[str, Any], deadline: float) -> None:
@@ -80,7 +88,7 @@ class Process:
             except BlockingIOError:
                 continue
             except OSError as error:
-                raise WorkerFailed("the worker died") from error
+                raise self.ended() from error
 
     def receive(self) -> dict[str, Any] | None:
         """A reply if it is complete, without waiting; WorkerFailed if the worker is gone or speaks nonsense."""
@@ -89,12 +97,19 @@ class Process:
         except BlockingIOError:
             return None
         if not part:
-            raise WorkerFailed("the worker died")
+            raise self.ended()
         self.buffer += part
         try:
             return unpack(self.buffer)
         except ValueError as error:
             raise WorkerFailed(f"the worker sent nonsense: {error}") from error
+
+    def ended(self) -> WorkerFailed:
+        """Why the pipe is closed."""
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a grader that closed the pipe and lives on is killed
+            if self.popen.wait(timeout=1.0) == -signal.SIGPROF:
+                return OverTime("over its limit of processor time")
+        return WorkerFailed("the worker died")
 
     def wait(self, deadline: float) -> dict[str, Any] | None:
         """A reply, or None at the deadline (monotonic seconds)."""

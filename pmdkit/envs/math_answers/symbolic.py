@@ -4,13 +4,23 @@ math-verify's own time-outs use SIGALRM and are off; the deadline belongs to who
 """
 
 import logging
+import math
 import re
 from functools import lru_cache
+from itertools import count
 from typing import Any
 
 import math_verify  # type: ignore[import-untyped]
+import sympy  # type: ignore[import-untyped]
 from math_verify import LatexExtractionConfig, parse
+from sympy.core.function import AppliedUndef  # type: ignore[import-untyped]
+from sympy.core.random import seed  # type: ignore[import-untyped]
 
+PLACES = 12
+"Decimals are compared to as many places: to math-verify's own six, 0.3333333 is a third."
+CLOSE = 1e-9
+"Absolute and relative: values nearer than that may be equal, and math-verify decides."
+TERMS = (sympy.Number, sympy.NumberSymbol, sympy.Symbol, sympy.Add, sympy.Mul, sympy.Pow, sympy.Function)
 CONFIG = (LatexExtractionConfig(),)
 UNICODE = {"π": r"\pi ", "×": r"\times ", "·": r"\cdot ", "∞": r"\infty ", "≤": r"\leq ", "≥": r"\geq ", "÷": "/"}
 ROOT = re.compile(r"(?<![A-Za-z\\])sqrt ?\(([^()]*)\)|√ ?(?:\(([^()]*)\)|([0-9]+|[a-z]))")
@@ -20,13 +30,54 @@ logging.getLogger("math_verify").setLevel(logging.CRITICAL)  # it logs whole ans
 def compare(span: str, gold: str) -> tuple[bool, str]:
     """(equal, one short sentence). Both are spans without delimiters, stripped."""
     wanted = read(gold)
-    if not wanted:
+    if not wanted or sympy.nan in wanted or sympy.zoo in wanted:
         return False, "the gold is no mathematics and the texts differ"
     said = read(span)
     if not said:
         return False, "the answer cannot be read as mathematics"
-    equal = math_verify.verify(wanted, said, timeout_seconds=None, raise_on_error=True)
+    if all(apart(one, other) for one in wanted for other in said):
+        return False, "the values differ"
+    seed(0)  # sympy draws numbers to test its guesses: the same answer shall get the same verdict
+    equal = math_verify.verify(wanted, said, timeout_seconds=None, raise_on_error=True, float_rounding=PLACES)
     return bool(equal), "equal by math-verify" if equal else "not equal by math-verify"
+
+
+def apart(wanted: Any, said: Any) -> bool:
+    """Whether two readings differ in shape, or in value at one place: that settles it, and nothing is simplified.
+
+    False where they agree there, or have no value: math-verify decides. It is never asked whether a finite number
+    equals an infinite one, which its simplifications get wrong at times. The place has odd coordinates, near which no
+    answer has a pole.
+    """
+    if isinstance(wanted, sympy.Symbol) or isinstance(said, sympy.Symbol) or not is_term(said):
+        return False  # math-verify compares a symbol by its name
+    if isinstance(wanted, sympy.Set | sympy.Tuple):  # it takes a set of one for its element
+        return not isinstance(wanted, sympy.FiniteSet | sympy.Tuple) or len(wanted) != 1
+    if not is_term(wanted):
+        return False
+    names = sorted(wanted.free_symbols | said.free_symbols, key=str)
+    place = {name: sympy.Rational(314159 * k + 265358, 979323) for name, k in zip(names, count(1), strict=False)}
+    try:
+        one, other = (value(term.evalf(15, subs=place)) for term in (wanted, said))
+    except (TypeError, ValueError, OverflowError, ZeroDivisionError, AttributeError):
+        return False
+    if math.isfinite(abs(one)) != math.isfinite(abs(other)):
+        return True
+    return abs(one - other) > CLOSE * (1 + max(abs(one), abs(other)))
+
+
+def value(number: Any) -> complex:
+    """A number of sympy as one of Python; no number is a TypeError."""
+    return complex(math.inf) if number in (sympy.nan, sympy.zoo) else complex(number)
+
+
+def is_term(part: Any) -> bool:
+    """Made of numbers, symbols, sums, products, powers and named functions alone."""
+    return (
+        (isinstance(part, TERMS) or part in (sympy.I, sympy.zoo))
+        and not isinstance(part, AppliedUndef)
+        and all(is_term(inner) for inner in part.args)
+    )
 
 
 @lru_cache(maxsize=1000)  # a group of responses shares its gold

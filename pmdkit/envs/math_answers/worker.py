@@ -1,7 +1,8 @@
 """A process that compares answers, or runs a user's grader, under limits. The pool starts it, with options as JSON.
 
 It may hang, grow or die: whoever started it holds the deadline. It imports no torch and sees few environment
-variables. Not a sandbox: a user's grader can read files and open sockets; model output is only ever data here.
+variables. While it compares answers it can write to no file and start no process, and processor time, memory and open
+files are limited. Not a sandbox: a user's grader can read files and open sockets; model output is only ever data here.
 """
 
 import ctypes
@@ -19,6 +20,12 @@ from pmdkit.envs.math_answers.frames import HEAD, pack
 
 Message = dict[str, Any]
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+NEAR = 8 * 2**20
+"Bytes below the limit of memory at which a comparison has met it: math-verify takes a lack of memory for unequal."
+OPEN_FILES = 64
+"The pipes, and modules that sympy imports when it first needs them."
+WARM = ((r"\frac{1}{2}", "0.5"), (r"(2,\sqrt{3}]", r"\{1,x\}"), (r"((x^2+\sin(2))) \cdot 1", r"\pi"), ("x<1", "y=2"))
+"Spans and golds that make the parser build its tables and sympy import its parts, before anybody waits."
 
 
 def main(options: Message) -> None:
@@ -32,12 +39,31 @@ def main(options: Message) -> None:
         return
     # counted from here: what a grader imports is its own affair, what an answer makes it allocate is not
     limit = address_space() + options["memory_mb"] * 2**20
+    near = max(limit - NEAR, peak()) if options["grade"] == "math" else math.inf
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if options["grade"] == "math":
+        take_away()
     send(replies, {"ready": True})
     while (request := receive(requests)) is not None:
         allow_seconds(options["seconds"])
-        send(replies, answer(judge, request))
+        if options["grade"] == "math":
+            signal.setitimer(signal.ITIMER_PROF, options["seconds"])
+        reply = answer(judge, request)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        send(replies, {"fatal": "over its memory limit"} if peak() > near else reply)
+
+
+def take_away() -> None:
+    """What a comparison has no need of: files to write, processes to start (not enforced on root), many open files.
+
+    Processor time over the limit ends the process by SIGPROF, also in the middle of a long multiplication: how long an
+    answer may take does not depend on what else the machine does.
+    """
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
 
 
 def answer(judge: Callable[[Message], Message], request: Message) -> Message:
@@ -55,7 +81,11 @@ def load(grade: str) -> Callable[[Message], Message]:
     if grade == "math":
         from pmdkit.envs.math_answers.symbolic import compare
 
-        compare(r"\frac{1}{2}", "0.5")  # the parser builds its tables on first use
+        for span, gold in WARM:
+            compare(span, gold)
+        for span, right in (("0.5", True), ("0.25", False)):
+            if compare(span, r"\frac{1}{2}")[0] is not right:
+                raise ValueError(f"{span} is {'not ' * right}1/2: math-verify is broken")
 
         def judge(request: Message) -> Message:
             correct, reason = compare(request["span"], request["gold"])
@@ -105,6 +135,15 @@ def address_space() -> int:
         return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     except OSError:
         return 0
+
+
+def peak() -> int:
+    """The most bytes of address space so far, 0 where the system does not tell."""
+    try:
+        told = Path("/proc/self/status").read_text()
+    except OSError:
+        return 0
+    return int(told.partition("VmPeak:")[2].split()[0]) * 1024
 
 
 def allow_seconds(seconds: float) -> None:

@@ -44,7 +44,7 @@ def grade(response, gold):
     return {"nan": math.nan, "inf": math.inf, "two": 2, "minus": -0.1, "text": "good", "none": None,
             "half": 0.5, "true": True, "false": False, "third": 1 / 3}[response]
 """
-HARD = "Answer: (x+y+z+w+u+v)^{19}(x-y+z-w+u-v)^{18}(x+y-z-w-u+v)^{17}"
+HARD = "Answer: (x+y+z+w+u+v)^{18}(x^2+y^2+z^2+2xy+2xz+2yz+(w+u+v)^2+2(x+y+z)(w+u+v))"
 HARD_GOLD = "(x+y+z+w+u+v)^{20}"
 
 
