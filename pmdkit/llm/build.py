@@ -14,6 +14,7 @@ from pmdkit.envs.math_answers import Grader
 from pmdkit.errors import UsageError
 from pmdkit.llm import lora
 from pmdkit.llm.ahead import ahead
+from pmdkit.llm.alarm import Alarm
 from pmdkit.llm.card import Beside
 from pmdkit.llm.engine import make_writer
 from pmdkit.llm.engines.protocol import Sampling, Tokens
@@ -23,7 +24,7 @@ from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.load import end_tokens, load, pick_device, reader, ready
 from pmdkit.llm.prompts import Encoder, limit_prompts
 from pmdkit.llm.stages import Stages, more_columns
-from pmdkit.llm.task import MathTask
+from pmdkit.llm.task import SCALES, MathTask
 from pmdkit.llm.team import team_of
 from pmdkit.llm.watched import WatchedLearner, remarks
 from pmdkit.loop import Schedule
@@ -79,6 +80,7 @@ def build(spec: Spec, objective: Objective) -> Setup:
         correction=spec.rollout.correction,
         correction_cap=spec.rollout.correction_cap,
         team=team,
+        alarm=Alarm(SCALES[spec.reward.scale][1] - SCALES[spec.reward.scale][0], spec.rollout.old == "rollout"),
     )
     grader: Grader | SharedGrader = make_grader(spec.reward) if team.size == 1 else shared_grader(spec.reward, team)
 
@@ -130,7 +132,12 @@ def make_model(
 def make_grader(table: RewardTable) -> Grader:
     """The verifier pool of [reward]."""
     return Grader(
-        table.grade, boxed=table.boxed, workers=table.workers, seconds=table.seconds, memory_mb=table.memory_mb
+        table.grade,
+        boxed=table.boxed,
+        workers=table.workers,
+        seconds=table.seconds,
+        memory_mb=table.memory_mb,
+        most_unscored=table.most_unscored,
     )
 
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from pmdkit.errors import ComponentDied
-from pmdkit.llm.engines.protocol import Engine, Sampling, Tokens
+from pmdkit.llm.engines.answer import ANY, Form
+from pmdkit.llm.engines.protocol import Engine, EngineLost, Sampling, Tokens
 from pmdkit.randomness import derive
 
 Expected = Sequence[Tensor]
@@ -38,18 +39,20 @@ class Canary:
     responses: Sequence[Tokens]
     tolerance: float
 
-    def check(self, engine: Engine, expected: Expected) -> dict[str, float]:
+    def check(self, engine: Engine, expected: Expected, form: Form = ANY) -> dict[str, float]:
         """The differences of an engine in nats: `canary_mean`, `canary_max` and `canary_own`.
 
         Raises:
             ComponentDied: one of them is above the tolerance, or not a number.
+            EngineLost: an answer is not of the form.
         """
         read = difference(engine.score(self.prompts, self.responses), expected)
         seeds = np.array([derive(0, "canary", p) for p in range(len(self.prompts))], dtype=np.uint64)
         drawn = engine.generate(self.prompts, 1, seeds, Sampling(WRITTEN))
+        form.check(drawn, len(self.prompts), 1, Sampling(WRITTEN))
         rows = list(zip(drawn.tokens, drawn.logp, drawn.mask, strict=True))
         scored = engine.score(self.prompts, [tokens[on].tolist() for tokens, _, on in rows])
-        own = difference([logp[on] for _, logp, on in rows], scored)
+        own = difference(scored, [logp[on] for _, logp, on in rows])
         found = dict(zip(MEASURED, (read.mean().item(), read.max().item(), own.mean().item()), strict=True))
         if not found["canary_mean"] <= self.tolerance:  # false for NaN too
             raise ComponentDied(
@@ -62,11 +65,15 @@ class Canary:
             raise ComponentDied(
                 f"the engine writes {len(own)} tokens with log-probabilities that differ by {own.mean():.1e} nats on "
                 f"average from its own reading of them, version {engine.version}; at most {self.tolerance:.0e} is "
-                "expected: something that it computed with older weights is still used"
+                "expected: something that it computed with older weights is still used, rows are swapped, or it draws "
+                "at another temperature or top_p than it is asked to"
             )
         return found
 
 
 def difference(one: Sequence[Tensor], other: Sequence[Tensor]) -> Tensor:
     """[tokens] absolute differences, float64."""
+    found, wanted = [len(x) for x in one], [len(x) for x in other]
+    if found != wanted:
+        raise EngineLost(f"the engine scores texts of {wanted} tokens with {found} numbers; expected one per token")
     return (torch.cat([x.cpu().double() for x in one]) - torch.cat([x.cpu().double() for x in other])).abs()

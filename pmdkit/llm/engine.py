@@ -9,9 +9,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from pmdkit.envs.math.problem import MathProblems
 from pmdkit.llm.canary import TOLERANCE, Canary
 from pmdkit.llm.engines import CENTRAL, ENGINES
+from pmdkit.llm.engines.answer import Form
 from pmdkit.llm.engines.protocol import Engine
 from pmdkit.llm.engines.shared import SharedEngine
 from pmdkit.llm.engines.wanted import Wanted
+from pmdkit.llm.packing import head
 from pmdkit.llm.prompts import Encoder
 from pmdkit.llm.writer import Writer
 from pmdkit.spec import Spec
@@ -66,6 +68,7 @@ def make_writer(
         span=1 if central or inside else vllm.tensor_parallel,
         joined=rollout.engine == "vllm" and team.size > 1,
         canary=canary(rollout, spec.model.dtype, tokenizer, encoder, problems) if compared else None,
+        form=Form(ends, head(model).shape[0]),
     )
     return Writer(shared, ahead=rollout.lag > 0, aside=not inside, silence=rollout.silence, start=vllm.start)
 

@@ -21,6 +21,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from pmdkit.errors import ComponentDied, Diverged, ResumeRefused, UsageError
 from pmdkit.learner import Rollouts
 from pmdkit.llm import adapted, weights
+from pmdkit.llm.alarm import Alarm
 from pmdkit.llm.canary import Expected
 from pmdkit.llm.division import divide
 from pmdkit.llm.engines.protocol import Engine, Sampling, Tokens
@@ -61,6 +62,7 @@ class CausalLearner:
         reference: keep the reference policy: a copy of the model, or, where it has adapters, the model without them.
         old, correction, correction_cap: whose log-probabilities pi_old are, see `provenance.settled`.
         team: the processes that share the work. All call the same methods with the same arguments, and get the same.
+        alarm: judges the mismatch of engine and trainer in each step.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class CausalLearner:
         correction: str = "none",
         correction_cap: float = 2.0,
         team: Team = ALONE,
+        alarm: Alarm | None = None,
     ) -> None:
         self.version = 0
         self.team = team
@@ -99,6 +102,7 @@ class CausalLearner:
         self.optimizer = make_optimizer(model, schedule, update)
         self.report: Report = lambda what, done, total, tokens: None
         self.provenance = old, correction, correction_cap
+        self.alarm = alarm
         self.mismatch: dict[str, float] = {}  # of engine and trainer, in the last rollout
         self.found: Mapping[str, float] = {}  # by the canary, under the weights of the last rollout
         self.stale = True  # the engine has not been given these weights yet
@@ -269,6 +273,8 @@ class CausalLearner:
         if not self.writer.ahead:
             self.engine.enter("update")
         self.last = rollouts, batch
+        if self.alarm is not None:
+            self.mismatch |= self.alarm.hear(self.version, self.mismatch, batch.tau, self.engine.warn)
         prompts, responses = self.rows(rollouts)
         counted = ((batch.weight != 0) & batch.mask.any(1)).tolist()
         size = rollouts.mass.shape[1]

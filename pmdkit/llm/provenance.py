@@ -31,7 +31,8 @@ def settled(
 
     Returns:
         Rollouts, with `correction` [N, T] or [N] where asked for; and `mismatch`: per token, its mean and largest
-        absolute value in nats, and per response the mean absolute sum.
+        absolute value in nats and its mean with sign, an estimate of KL(engine || trainer); per response, the mean
+        absolute sum.
     """
     with torch.no_grad():
         if old == "rollout" and correction == "none":
@@ -72,4 +73,5 @@ def mismatch(difference: Tensor, mask: Tensor) -> dict[str, float]:
         "mismatch_mean": float(on.abs().sum() / mask.sum()),
         "mismatch_max": float(on.abs().max()),
         "mismatch_response": float(on.sum(1).abs().mean()),
+        "mismatch_kl": float(-on.sum() / mask.sum()),
     }

@@ -101,8 +101,9 @@ class Writer:
 
         def work() -> None:
             try:
-                if before is not None:
-                    before.done.wait()  # its own silence ends the run
+                while before is not None and not before.done.wait(LOOK):  # its own silence ends the run
+                    if self.closing:
+                        raise Abandoned
                 self.execute(order)
             except BaseException as problem:  # told to whoever collects it
                 order.problem = problem

@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from pmdkit.errors import ComponentDied
+from pmdkit.llm.alarm import Alarm
 from pmdkit.llm.provenance import importance, mismatch, settled
 from pmdkit.loop import Schedule, run
 from pmdkit.objectives import OBJECTIVES, Groups, credit, total
@@ -123,4 +125,49 @@ def test_mismatch_is_of_the_mask_only():
     difference = torch.tensor([[0.5, torch.nan], [-0.5, 0.25]])
     mask = torch.tensor([[True, False], [True, True]])
     told = mismatch(difference, mask)
-    assert told == pytest.approx({"mismatch_mean": 1.25 / 3, "mismatch_max": 0.5, "mismatch_response": 0.375})
+    wanted = {"mismatch_mean": 1.25 / 3, "mismatch_max": 0.5, "mismatch_response": 0.375, "mismatch_kl": -0.25 / 3}
+    assert told == pytest.approx(wanted)
+
+
+def heard(alarm, step, response, kl=0.0, tau=0.1):
+    """What an alarm says of a step, and what it adds to the metrics."""
+    said = []
+    told = {"mismatch_response": response, "mismatch_kl": kl}
+    return said, alarm.hear(step, told, torch.full((4,), tau, dtype=torch.float64), said.append)
+
+
+def test_the_bias_of_a_target_is_in_units_of_its_range():
+    """tau nats / (r_max - r_min): 0.18 nats at tau = 0.1 are 0.9 % of the range of -1 to 1."""
+    assert heard(Alarm(2.0, in_target=True), 0, 0.18) == ([], {"target_bias": pytest.approx(0.009)})
+    said, _ = heard(Alarm(1.0, in_target=True), 0, 0.2)
+    assert len(said) == 1
+    assert "0.2 nats in a response, which moves its target by 2.0% of the range" in said[0]
+
+
+def test_an_alarm_is_told_once_and_ends_a_run_after_three_steps_in_a_row():
+    alarm = Alarm(1.0, in_target=True)
+    words = [heard(alarm, step, nats)[0] for step, nats in enumerate([1.5, 1.5, 0.5, 1.5, 1.5])]
+    assert [len(said) for said in words] == [1, 0, 0, 0, 0]
+    assert heard(alarm, 4, 1.5) == ([], {})  # the second ministep of a step
+    with pytest.raises(ComponentDied, match=r"by 15\.0% .* above 10% in 3 steps in a row.*'recompute'"):
+        heard(alarm, 5, 1.5)
+
+
+@pytest.mark.parametrize("kl", [0.02, -0.02, math.nan])
+def test_another_distribution_is_told_whoevers_numbers_are_in_the_target(kl):
+    said, told = heard(Alarm(1.0, in_target=False), 0, 50.0, kl)
+    assert told == {}
+    assert len(said) == 1
+    assert "another temperature, or a top_p below 1" in said[0]
+
+
+def test_a_bias_that_is_not_a_number_counts_as_large():
+    alarm = Alarm(1.0, in_target=True)
+    assert [len(heard(alarm, step, math.nan)[0]) for step in range(2)] == [1, 0]
+    with pytest.raises(ComponentDied):
+        heard(alarm, 2, math.nan)
+
+
+def test_objectives_without_a_temperature_have_no_such_bias():
+    assert heard(Alarm(1.0, in_target=True), 0, 50.0, tau=math.nan) == ([], {})
+    assert Alarm(1.0, in_target=True).hear(0, {}, torch.ones(1), pytest.fail) == {}

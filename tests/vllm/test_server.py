@@ -12,14 +12,18 @@ import numpy as np
 import pytest
 import torch
 
-from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit.errors import ComponentDied, EnvironmentLacks, UsageError
+from pmdkit.llm.canary import TOLERANCE, Canary
 from pmdkit.llm.engines.protocol import EngineLost, Sampling
 from pmdkit.llm.engines.vllm import serve_fleet
+from pmdkit.llm.engines.vllm.http import Server
 from pmdkit.llm.engines.vllm.serve_guard import members
 from pmdkit.llm.engines.vllm.server import make
 from pmdkit.llm.scoring import response_logp
 from pmdkit.randomness import generator
 from pmdkit.testing import check_engine
+
+from .conftest import make_starter
 
 pytestmark = pytest.mark.vllm
 PROMPTS = [[3, 4, 5], [6], [7, 8, 9, 10, 11, 3, 4], [5, 5]]
@@ -197,6 +201,58 @@ def test_a_hung_server_is_lost_after_the_silence_and_replaced(fresh, starter, mo
     assert rows_of(drawn_by(fresh)) == before
 
 
+LONG = [list(range(3, 43)) * 4, list(range(4, 44)) * 4]
+
+
+def watched(model):
+    """A canary with long prompts, and what the trainer expects of a server with the weights of a model."""
+    canary = Canary(LONG, [[5, 6, 7, 8], [9, 10, 11]], TOLERANCE["float32"])
+    with torch.no_grad():
+        return canary, response_logp(model, canary.prompts, canary.responses).rows()
+
+
+def test_half_of_an_update_is_caught_by_the_canary(fresh, starter):
+    """The file is whole and its digest right, and every second tensor in it is the old one."""
+    other, old = make_starter(seed=1), starter.weights()
+    canary, expected = watched(other.model)
+    half = {name: old[name] if at % 2 else weight for at, (name, weight) in enumerate(other.weights().items())}
+    fresh.publish(half, fresh.version + 1)
+    with pytest.raises(ComponentDied, match=r"disagree on 7 fixed tokens .*: the engine has other weights"):
+        canary.check(fresh, expected)
+    fresh.publish(other.weights(), fresh.version + 1)
+    canary.check(fresh, expected)
+
+
+def test_a_prefix_cache_that_survives_a_publish_is_caught_by_the_canary(fresh, starter, monkeypatch):
+    """Blocks of 128 tokens are kept, so that prompts are longer."""
+    canary, expected = watched(starter.model)
+    canary.check(fresh, expected)  # the server knows the prompts now
+    other = make_starter(seed=1)
+    canary, expected = watched(other.model)
+    call = Server.call
+
+    def keep(server, method, path, *given, **how):
+        if path == "/reset_prefix_cache":
+            return {}
+        path += "&clear_cache=false" if path.startswith("/pause") else ""  # which clears by default
+        return call(server, method, path, *given, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Server, "call", keep)
+        fresh.publish(other.weights(), fresh.version + 1)
+    with pytest.raises(ComponentDied, match=r"its own reading .*older weights"):
+        canary.check(fresh, expected)
+    fresh.publish(other.weights(), fresh.version + 1)
+    canary.check(fresh, expected)
+
+
+def test_a_foreign_server_on_the_port_is_known_by_its_name(fresh):
+    """A server that was started here has a name that was drawn for it; this one has another, though it is vLLM too."""
+    stranger = Server(fresh.fleet.servers[0].url, "pmdkit-0123456789abcdef")
+    with pytest.raises(EnvironmentLacks, match=r"another server answers at .*, which serves \['pmdkit-\w+'\]"):
+        fresh.fleet.check_name(stranger)
+
+
 def test_two_servers_told_as_those_of_0_24_keep_the_contract(fresh, starter, monkeypatch):
     """The road of 0.24, `reload_weights` through an extension of the workers, is open in 0.32 too."""
     monkeypatch.setattr(serve_fleet, "interface", lambda installed: "reload")
@@ -226,6 +282,7 @@ def test_no_process_is_left_when_the_trainer_is_killed(starter, tmp_path):
     trainer = f"""
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from pmdkit.llm.engines.vllm import serve_fleet
+from pmdkit.llm.engines.vllm.http import Server
 from pmdkit.llm.engines.wanted import Wanted
 from pmdkit.tables import RolloutTable, VLLMTable
 folder = {str(tmp_path / "model")!r}

@@ -92,7 +92,7 @@ class EmbeddedEngine:
         """
         waiting = self.line_up(prompts, group, seeds, sampling)
         with self.reading():
-            batch = Batch(self, seeds, sampling, len(prompts) * group)
+            batch = self.batch(seeds, sampling, len(prompts) * group)
             while waiting or batch.rows:
                 if not batch.rows:
                     batch.cache = Cache(batch.device)  # its slots have the room of prompts that are gone
@@ -102,6 +102,10 @@ class EmbeddedEngine:
                 if progress is not None:
                     progress(batch.written, batch.finished)
         return batch.responses(self.version)
+
+    def batch(self, seeds: NDArray[np.uint64], sampling: Sampling, rows: int) -> "Batch":
+        """What rows are written in."""
+        return Batch(self, seeds, sampling, rows)
 
     def line_up(
         self, prompts: Sequence[Tokens], group: int, seeds: NDArray[np.uint64], sampling: Sampling
@@ -214,15 +218,19 @@ class Batch:
         """Prompts join. [n of them, d] what the head reads for their first tokens."""
         lengths = [len(one.prompt) for one in some]
         copies = [len(one.rows) for one in some]
-        kept: dict[int, tuple[Tensor, Tensor]] = {}
-        layout = Packed(tuple(lengths), kept=kept)
-        ids = torch.tensor([token for one in some for token in one.prompt], device=self.device)
-        states = hidden(self.model, ids, layout.positions(self.device), layout)
+        kept, states = self.understand(some)
         self.cache.join(kept, lengths, copies)
         self.fresh = len(self.rows)
         self.rows += [row for one in some for row in one.rows]
         ends = torch.tensor(lengths).cumsum(0) - 1
         return states[ends.repeat_interleave(torch.tensor(copies)).to(self.device)]
+
+    def understand(self, some: list[Waiting]) -> tuple[dict[int, tuple[Tensor, Tensor]], Tensor]:
+        """Keys and values of prompts by layer, and [tokens of them, d] what the head reads."""
+        kept: dict[int, tuple[Tensor, Tensor]] = {}
+        layout = Packed(tuple(len(one.prompt) for one in some), kept=kept)
+        ids = torch.tensor([token for one in some for token in one.prompt], device=self.device)
+        return kept, hidden(self.model, ids, layout.positions(self.device), layout)
 
     def step(self) -> Tensor:
         """Every row reads its last token. [n, d]."""

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pmdkit.errors import ComponentDied
 from pmdkit.llm.canary import Canary, Expected
+from pmdkit.llm.engines.answer import ANY, Form
 from pmdkit.llm.engines.protocol import Engine, EngineLost, Phase, Progress, Responses, Sampling, Tokens
 from pmdkit.llm.shards import unseen
 from pmdkit.team import ALONE, Team
@@ -46,6 +47,7 @@ class SharedEngine:
         span: consecutive processes that are one engine together, its tensor-parallel ranks.
         joined: engines of several processes begin and end together, so that one alone cannot be restarted.
         canary: compares engine and trainer after every publish.
+        form: what every answer must look like.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class SharedEngine:
         span: int = 1,
         joined: bool = False,
         canary: Canary | None = None,
+        form: Form = ANY,
     ) -> None:
         self.engine = engine
         self.team = team
@@ -66,6 +69,7 @@ class SharedEngine:
         self.span = span
         self.joined = joined
         self.canary = canary
+        self.form = form
         self.version = NOTHING
         self.failures = 0  # in a row
         self.restarts = 0  # in all
@@ -105,13 +109,15 @@ class SharedEngine:
             return None
         self.engine.enter("rollout")
         parts, told = len(work.prompts) / len(mine), work.progress
-        return self.engine.generate(
+        drawn = self.engine.generate(
             work.prompts[mine.start : mine.stop],
             work.group,
             work.seeds[mine.start * work.group : mine.stop * work.group],
             work.sampling,
             None if told is None else lambda tokens, ended: told(int(tokens * parts), int(ended * parts)),
         )
+        self.form.check(drawn, len(mine), work.group, work.sampling)
+        return drawn
 
     def join(self, drawn: Responses | None) -> Responses:
         """All shares, in every process."""
@@ -162,7 +168,7 @@ class SharedEngine:
             visited.rest()  # looking at a weight may put it together from the shares of all processes
         self.version = version
         if self.canary is not None and self.engine is not None and expected is not None:
-            self.found = self.canary.check(self.engine, expected)
+            self.found = self.canary.check(self.engine, expected, self.form)
 
     def mend(self, lost: EngineLost | None) -> None:
         """After a loss in any process: until every engine has the weights again."""

@@ -73,6 +73,8 @@ class Double:
         self.bodies.append(body)
         reply = self.replies.get(path, getattr(self, path.strip("/").replace("/", "_"), None))
         reply = reply(body) if callable(reply) else reply
+        if isinstance(reply, dict) and body and "request_id" in body:
+            reply = {"id": f"cmpl-{body['request_id']}", **reply}
         status, data = reply if isinstance(reply, tuple) else (200, json.dumps(reply).encode())
         try:
             handler.send_response(status)
@@ -193,6 +195,7 @@ NONSENSE = {
     "garbage": ((200, b"<html>"), "without JSON"),
     "a list": ((200, b"[]"), "not an object"),
     "no choice": ({"model": "double", "choices": []}, "one response to row"),
+    "another row's": ({"model": "double", "id": "cmpl-1", "choices": written([3, EOS])}, "swapped or sent twice"),
     "another model": ({"model": "other", "choices": written([3, EOS])}, "answers for the model other"),
     "no log-probabilities": ({"model": "double", "choices": [{"token_ids": [3]}]}, "log-probabilities"),
     "one too few": ({"model": "double", "choices": written([3, EOS], [-1.0])}, "not as many log-probabilities"),

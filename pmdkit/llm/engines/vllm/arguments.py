@@ -8,6 +8,7 @@ from typing import Any
 from pmdkit.errors import UsageError
 from pmdkit.llm.engines.vllm.versions import API
 from pmdkit.llm.engines.wanted import Wanted
+from pmdkit.llm.trust import check_options
 from pmdkit.randomness import derive
 
 MUST = {
@@ -113,6 +114,7 @@ def arguments(wanted: Wanted, folder: Path, api: API) -> dict[str, Any]:
         given["max_num_seqs"] = table.rows
     if api == "native":
         given["weight_transfer_config"] = None  # set where vLLM may be imported
+    check_options(table.options)
     taken = sorted(set(table.options) & (set(given) | {"tokenizer", "quantization", "enable_lora"}))
     if taken:
         raise UsageError(f"vllm.options sets {', '.join(taken)}, which pmdkit sets itself; see [vllm] and [rollout]")

@@ -1,7 +1,7 @@
 """vLLM's outputs as rows: checked token by token, since a wrong number in them would train a wrong policy."""
 
 from collections.abc import Sequence
-from math import isnan
+from math import isfinite
 from typing import Any
 
 import torch
@@ -19,8 +19,8 @@ def responses(outputs: Sequence[Any], ends: Sequence[int], width: int, version: 
         version: of the weights that must have written them.
 
     Raises:
-        EngineLost: a log-probability is missing, NaN or positive; a row is empty, too long, goes on behind an end,
-            stops without one, or was written by other weights.
+        EngineLost: a log-probability is missing, not finite or positive; a row is empty, too long, goes on behind an
+            end, stops without one, or was written by other weights.
     """
     last = set(ends)
     rows = []
@@ -64,9 +64,9 @@ def logps(row: int, tokens: Sequence[int], found: Any) -> list[float]:
             for entry, token in zip(found, tokens, strict=True)
         ]
     for place, number in enumerate(numbers):
-        if number is None or isnan(number) or number > 0:
+        if number is None or not isfinite(number) or number > 0:
             raise EngineLost(
                 f"vLLM answers row {row} with log-probability {number} for token {place}, id {tokens[place]}; "
-                "expected a number of at most 0: the engine, or the weights it was given, are broken"
+                "expected a finite number of at most 0: the engine, or the weights it was given, are broken"
             )
     return numbers

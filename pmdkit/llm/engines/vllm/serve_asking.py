@@ -21,14 +21,15 @@ PLAIN |= {"presence_penalty": 0.0, "frequency_penalty": 0.0}
 
 
 def response_body(
-    prompts: Sequence[Tokens], group: int, seeds: Sequence[int], sampling: Sampling, ends: Sequence[int]
+    prompts: Sequence[Tokens], group: int, seeds: Sequence[int], sampling: Sampling, ends: Sequence[int], call: str
 ) -> Callable[[Server, int], Json]:
-    """The request for the response of a row."""
+    """The request for the response of a row, under a name that no other row of any call has."""
 
     def body(server: Server, row: int) -> Json:
         return {
             **PLAIN,
             "model": server.model,
+            "request_id": f"{call}-{row}",
             "prompt": list(prompts[row // group]),
             "seed": int(seeds[row]) & SEEDS,
             "max_tokens": sampling.width,
@@ -64,11 +65,11 @@ class Row:
     finish_reason: str | None
 
 
-def response_reader(vocabulary: int) -> Callable[[Server, int, Json], tuple[Row, int]]:
+def response_reader(vocabulary: int, call: str) -> Callable[[Server, int, Json], tuple[Row, int]]:
     """Of an answer: the row, and its number of tokens. Where rows may end, reading.py knows."""
 
     def read(server: Server, row: int, answer: Json) -> tuple[Row, int]:
-        choice = the_choice(server, row, answer)
+        choice = the_choice(server, row, answer, call)
         tokens = choice.get("token_ids")
         logp = (choice.get("logprobs") or {}).get("token_logprobs")
         if not isinstance(tokens, list) or not isinstance(logp, list) or len(logp) != len(tokens):
@@ -85,23 +86,24 @@ def response_reader(vocabulary: int) -> Callable[[Server, int, Json], tuple[Row,
     return read
 
 
-def score_body(prompts: Sequence[Tokens], responses: Sequence[Tokens]) -> Callable[[Server, int], Json]:
+def score_body(prompts: Sequence[Tokens], responses: Sequence[Tokens], call: str) -> Callable[[Server, int], Json]:
     """The request for the log-probabilities of a given response."""
 
     def body(server: Server, row: int) -> Json:
         prompt = [*prompts[row], *responses[row]]
-        return {**PLAIN, "model": server.model, "prompt": prompt, "max_tokens": 1, "prompt_logprobs": 0}
+        name = {"model": server.model, "request_id": f"{call}-{row}"}
+        return {**PLAIN, **name, "prompt": prompt, "max_tokens": 1, "prompt_logprobs": 0}
 
     return body
 
 
 def score_reader(
-    prompts: Sequence[Tokens], responses: Sequence[Tokens]
+    prompts: Sequence[Tokens], responses: Sequence[Tokens], call: str
 ) -> Callable[[Server, int, Json], tuple[list[float], int]]:
     """Of an answer: the log-probabilities of the response's tokens, and no tokens written."""
 
     def read(server: Server, row: int, answer: Json) -> tuple[list[float], int]:
-        scores = the_choice(server, row, answer).get("prompt_logprobs")
+        scores = the_choice(server, row, answer, call).get("prompt_logprobs")
         begin, text = len(prompts[row]), [*prompts[row], *responses[row]]
         if not isinstance(scores, list) or len(scores) != len(text):
             raise EngineLost(f"{server.url} did not score the {len(text)} tokens of row {row}")
@@ -115,13 +117,18 @@ def score_reader(
     return read
 
 
-def the_choice(server: Server, row: int, answer: Json) -> Json:
-    """The only one, of the model that was asked."""
+def the_choice(server: Server, row: int, answer: Json, call: str) -> Json:
+    """The only one, of the model that was asked, to the question that was asked."""
     choices = answer.get("choices")
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
         raise EngineLost(f"{server.url} did not send one response to row {row}: {str(answer)[:100]}")
     if answer.get("model") != server.model:
         raise EngineLost(f"{server.url} answers for the model {answer.get('model')}; {server.model} was asked")
+    if answer.get("id") != f"cmpl-{call}-{row}":  # a proxy that caches, or mixes up its connections
+        raise EngineLost(
+            f"{server.url} sent the answer to {answer.get('id')} for row {row}; expected cmpl-{call}-{row}: "
+            "answers are swapped or sent twice"
+        )
     return choices[0]
 
 

@@ -93,11 +93,12 @@ class ServerEngine:
                 "one seed per row"
             )
         self.check_weights()
+        call = token_hex(8)
         rows = self.asked(
             lambda: ask_all(
                 deal(self.fleet.servers, len(prompts), group),
-                response_body(prompts, group, seeds.tolist(), sampling, self.ends),
-                response_reader(self.vocabulary),
+                response_body(prompts, group, seeds.tolist(), sampling, self.ends, call),
+                response_reader(self.vocabulary, call),
                 lines=self.lines,
                 silence=self.silence,
                 progress=progress,
@@ -111,11 +112,12 @@ class ServerEngine:
         if not len(prompts):
             return []
         self.check_weights()
+        call = token_hex(8)
         rows = self.asked(
             lambda: ask_all(
                 deal(self.fleet.servers, len(prompts), 1),
-                score_body(prompts, responses),
-                score_reader(prompts, responses),
+                score_body(prompts, responses, call),
+                score_reader(prompts, responses, call),
                 lines=self.lines,
                 silence=self.silence,
             )

@@ -1,0 +1,196 @@
+"""A vLLM 0.32 server as the trainer sees it, with a real tiny model inside, which misbehaves as a script says."""
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+import torch
+
+from pmdkit.llm.engines.protocol import Sampling
+from pmdkit.llm.engines.vllm.names import Names
+from pmdkit.llm.engines.vllm.weight_file import WeightFile, read
+
+from .scripted_engine import Cached
+
+NAME = "scripted"
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """At the calls first, first + 1, ... of a path, `times` of them, `act(server, body, honest)` answers instead.
+
+    `honest()` is the right answer. An answer is JSON, or (status, bytes), or these and a number of bytes that are
+    announced and do not follow; None breaks the connection off.
+    """
+
+    path: str
+    act: Callable[["ScriptedServer", Json, Callable[[], Any]], Any]
+    first: int = 0
+    times: int = 10**9
+
+
+class ScriptedServer:
+    """Listens on a loopback port of its own from construction to `close`.
+
+    Attributes:
+        engine: writes the rows, one at a time.
+        held: tag of the weights that it says it has.
+        tokens: written in all its life, for /metrics.
+        left: set when the test is over, for whoever hangs.
+    """
+
+    def __init__(self, model, ends, *faults: Fault) -> None:
+        self.engine = Cached(deepcopy(model).requires_grad_(False), ends)
+        self.names = Names(model.config)
+        self.faults = faults
+        self.held, self.tokens = "default", 0
+        self.calls: Counter[str] = Counter()
+        self.left = threading.Event()
+        self.one = threading.RLock()
+        self.connections: set[Any] = set()
+        self.listen(0)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def listen(self, port: int) -> None:
+        """Begin to answer; a port of 0 takes a free one."""
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_):
+                pass
+
+            def setup(self):
+                super().setup()
+                server.connections.add(self.connection)
+
+            def finish(self):
+                server.connections.discard(self.connection)
+                with suppress(OSError):
+                    super().finish()
+
+            def do_GET(self):
+                server.answer(self, {})
+
+            def do_POST(self):
+                size = int(self.headers.get("Content-Length") or 0)
+                server.answer(self, json.loads(self.rfile.read(size)) if size else {})
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self.http.daemon_threads = True
+        self.http.handle_error = lambda *_: None  # whoever asked has gone
+        self.port = self.http.server_port
+        threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+
+    def answer(self, handler: BaseHTTPRequestHandler, body: Json) -> None:
+        """The honest answer, or what the script says."""
+        path = handler.path.partition("?")[0].strip("/")
+        with self.one:
+            call = self.calls[path]
+            self.calls[path] += 1
+        reply = getattr(self, path.replace("/", "_"))
+        found = next((f for f in self.faults if f.path == path and f.first <= call < f.first + f.times), None)
+        said = reply(body) if found is None else found.act(self, body, lambda: reply(body))
+        if said is None:
+            handler.close_connection = True
+            return
+        status, data, *more = said if isinstance(said, tuple) else (200, json.dumps(said).encode())
+        handler.send_response(status)
+        handler.send_header("Content-Length", str(len(data) + sum(more)))
+        handler.end_headers()
+        handler.wfile.write(data)
+        handler.close_connection = bool(more)
+
+    def die(self) -> None:
+        """As after SIGKILL: nobody listens, every connection is broken, the weights are gone."""
+        self.http.shutdown()
+        self.http.server_close()
+        for connection in list(self.connections):
+            with suppress(OSError):
+                connection.shutdown(2)
+        with self.one, torch.no_grad():
+            self.held = "default"
+            for weight in self.engine.model.parameters():
+                weight.fill_(torch.nan)
+
+    def health(self, _: Json) -> Any:
+        return 200, b""
+
+    def v1_models(self, _: Json) -> Any:
+        return {"data": [{"id": NAME}]}
+
+    def version(self, _: Json) -> Any:
+        return {"version": "0.32.0"}
+
+    def server_info(self, _: Json) -> Any:
+        model = {"logprobs_mode": "processed_logprobs", "max_model_len": 4096}
+        return {"vllm_config": {"model_config": model, "weight_transfer_config": {"backend": "pmdkit-file"}}}
+
+    def metrics(self, _: Json) -> Any:
+        return 200, f'vllm:generation_tokens_total{{engine="0"}} {self.tokens}.0\n'.encode()
+
+    def nothing(self, _: Json) -> Any:
+        return {}
+
+    pause = resume = init_weight_transfer_engine = start_weight_update = nothing
+
+    def update_weights(self, body: Json) -> Any:
+        self.load(read(WeightFile(**body["update_info"]), self.names.filed))
+        return {}
+
+    def load(self, weights) -> None:
+        """Take over some weights."""
+        own = self.engine.model.state_dict()
+        with self.one, torch.no_grad():
+            for name, value in weights.items():
+                own[name].copy_(value)
+
+    def finish_weight_update(self, body: Json) -> Any:
+        self.held = body["weight_version"]
+        return {}
+
+    def reset_prefix_cache(self, _: Json) -> Any:
+        self.engine.forget()
+        return {"success": True}
+
+    def weight_info(self, _: Json) -> Any:
+        return {"weight_version": self.held}
+
+    def v1_completions(self, body: Json, **how: Any) -> Any:
+        said = {"id": f"cmpl-{body['request_id']}", "model": NAME}
+        with self.one:
+            choice = self.scored(body) if "prompt_logprobs" in body else self.written(body, **how)
+        return {**said, "choices": [choice]}
+
+    def scored(self, body: Json) -> Json:
+        """Log-probabilities of all tokens of a prompt but the first."""
+        text = body["prompt"]
+        found = self.engine.score([text[:1]], [text[1:]])[0].tolist()
+        return {"prompt_logprobs": [None] + [{str(t): {"logprob": x}} for t, x in zip(text[1:], found, strict=True)]}
+
+    def written(self, body: Json, **how: Any) -> Json:
+        """One row."""
+        sampling = Sampling(body["max_tokens"], **{"temperature": body["temperature"] or 1.0, **how})
+        drawn = self.engine.generate([body["prompt"]], 1, np.array([body["seed"]], dtype=np.uint64), sampling)
+        tokens, logp = drawn.tokens[0][drawn.mask[0]].tolist(), drawn.logp[0][drawn.mask[0]].tolist()
+        self.tokens += len(tokens)
+        reason = "stop" if bool(drawn.ended[0]) else "length"
+        return {"token_ids": tokens, "logprobs": {"token_logprobs": logp}, "finish_reason": reason}
+
+    def close(self) -> None:
+        """End, hung calls too."""
+        self.left.set()
+        self.http.shutdown()
+        self.http.server_close()
