@@ -192,7 +192,7 @@ def go_on(
     regrouped = [key for key in differences if key.startswith("parallel.")]
     for key in regrouped:  # who computes what changes sums in the last digits, and nothing else
         was, now = differences.pop(key)
-        if key != "parallel.timeout":
+        if key not in ("parallel.timeout", "parallel.restarts"):
             display.warn(f"{key} was {was} and is now {now}: the run does not end on the bits of an undisturbed one")
     if differences:
         told = ", ".join(f"{key} was {a} and is now {b}" for key, (a, b) in sorted(differences.items()))

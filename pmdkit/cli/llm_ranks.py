@@ -1,15 +1,20 @@
 """`pmdkit llm` on several processes: start them, or be one of them; what happened is said once, not by each."""
 
+import faulthandler
 import hashlib
 import os
+import signal
 import socket
 import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pmdkit.cli.options import RunOptions
+from pmdkit.cli.outlasting import outlasting, tell
+from pmdkit.cli.start import begin
 
 if TYPE_CHECKING:
+    from pmdkit.llm.desk import Desk
     from pmdkit.spec import Spec
 
 
@@ -20,30 +25,48 @@ def start_all(recipe: str, options: RunOptions, fit: bool) -> None:
         recipe, options: of the command line.
         fit: measure the token budget first; one process only.
     """
+    from pmdkit.llm.launch import ranks_here
+
+    if ranks_here() > 1:
+        be_rank(recipe, options, fit)
+    else:
+        with outlasting():
+            start_here(recipe, options, fit)
+
+
+def start_here(recipe: str, options: RunOptions, fit: bool) -> None:
+    """The process of the command line: run alone, or start the others."""
+    from pmdkit.cli import fail
     from pmdkit.cli.llm_plan import measured
-    from pmdkit.cli.start import start
     from pmdkit.errors import UsageError
-    from pmdkit.llm.launch import ranks_here, start_ranks
+    from pmdkit.llm.launch import start_ranks
     from pmdkit.llm.room import check_room
 
     check_room()
     spec = asked(recipe, options)
-    processes = 1 if spec.parallel is None else spec.parallel.processes
-    if fit and processes > 1:
+    table = spec.parallel
+    if table is None or table.processes == 1:
+        begin("llm", recipe, options, measured(recipe, options) if fit else {})
+        return
+    refuse_fit(fit)
+    if table.restarts and options.out is None:
+        raise UsageError("parallel.restarts is set; name the run's folder with --out, so that it is found again")
+    device, threads = getattr(spec.model, "device", "auto"), spec.run.threads
+    code, said = start_ranks(sys.argv[1:], table.processes, device, threads, table.timeout, table.restarts)
+    if said:
+        fail(said, code)
+    sys.exit(code)
+
+
+def refuse_fit(fit: bool) -> None:
+    """Several processes do not measure."""
+    from pmdkit.errors import UsageError
+
+    if fit:
         raise UsageError(
             "--fit measures one process; run it with --set parallel.processes=1 first, then name what it found: "
             "--set update.token_budget=..."
         )
-    if ranks_here() > 1:
-        be_rank(recipe, options)
-    elif processes > 1:
-        device = getattr(spec.model, "device", "auto")
-        restarts = getattr(spec.parallel, "restarts", 0)
-        if restarts and options.out is None:
-            raise UsageError("parallel.restarts is set; name the run's folder with --out, so that it is found again")
-        sys.exit(start_ranks(sys.argv[1:], processes, device, spec.run.threads, restarts))
-    else:
-        start("llm", recipe, options, measured(recipe, options) if fit else {})
 
 
 def asked(recipe: str, options: RunOptions) -> "Spec":
@@ -59,34 +82,65 @@ def asked(recipe: str, options: RunOptions) -> "Spec":
     return plan("llm", recipe, changes)[0]
 
 
-def be_rank(recipe: str, options: RunOptions) -> None:
+def be_rank(recipe: str, options: RunOptions, fit: bool) -> None:
     """One of several processes: the main one shows and reports, the others work."""
-    import torch
+    from pmdkit.llm.desk import Desk
+    from pmdkit.llm.launch import die_with_parent
 
-    from pmdkit.cli import told
-    from pmdkit.cli.start import start
-    from pmdkit.errors import Stopped
-    from pmdkit.llm.team import RankLost, rank_name
-    from pmdkit.observe.console import Silent
-    from pmdkit.training import launch
-
-    rank = int(os.environ["RANK"])
+    die_with_parent()
+    rank, desk = int(os.environ["RANK"]), Desk.here()
+    if desk is not None:
+        desk.enter(rank)
+    if hasattr(signal, "SIGUSR2"):  # the launcher asks for it before it ends a process that hangs
+        faulthandler.register(signal.SIGUSR2, all_threads=True)
     try:
-        if rank == 0:
-            start("llm", recipe, options)
-        else:
-            launch("llm", recipe, options.changes(), options.out, options.resume, Silent())
+        with outlasting(lambda sentence: leave(rank, desk, sentence, 75)):
+            refuse_fit(fit)
+            work(recipe, options, rank)
     except Exception as problem:
+        from pmdkit.cli import told
+        from pmdkit.errors import Stopped
+        from pmdkit.llm.team import RankLost
+        from pmdkit.llm.verdict import rank_name
+
         if "--debug" in sys.argv:
             raise
         sentence, code = told(problem)
         lost = isinstance(problem, RankLost)
-        if first_to_say("another rank is lost" if lost else sentence, lost):
-            who = "" if rank == 0 or lost or isinstance(problem, Stopped) else f"{rank_name(rank)}: "
-            print(f"pmdkit: error: {who}{' '.join(sentence.split())}", file=sys.stderr, flush=True)
-        os._exit(code)  # what the run held is let go; gloo's threads would abort an ordinary exit, with another code
+        who = "" if rank == 0 or lost or isinstance(problem, Stopped) else f"{rank_name(rank)}: "
+        leave(rank, desk, who + " ".join(sentence.split()), code, lost)
+    if desk is not None:
+        desk.leave(rank, 0)
+
+
+def work(recipe: str, options: RunOptions, rank: int) -> None:
+    """The run of one process."""
+    import torch
+
+    from pmdkit.observe.console import Silent
+    from pmdkit.training import launch
+
+    class Mute(Silent):
+        """What the main process warns of is not said again."""
+
+        def warn(self, sentence: str) -> None:
+            """Nothing."""
+
+    if rank == 0:
+        begin("llm", recipe, options)
+    else:
+        launch("llm", recipe, options.changes(), options.out, options.resume, Mute())
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+
+
+def leave(rank: int, desk: "Desk | None", sentence: str, code: int, lost: bool = False) -> None:
+    """End this process: whoever started it gets the reason; where nobody waits for it, the first to leave says it."""
+    if desk is not None:
+        desk.leave(rank, code, sentence, lost)
+    elif first_to_say("another rank is lost" if lost else sentence, lost):
+        tell(sentence)
+    os._exit(code)  # what the run held is let go; gloo's threads would abort an ordinary exit, with another code
 
 
 def first_to_say(sentence: str, consequence: bool) -> bool:

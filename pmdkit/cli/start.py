@@ -6,10 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from pmdkit.cli.options import RunOptions
+from pmdkit.cli.outlasting import outlasting
 
 
 def start(tier: str, env: str, options: RunOptions, more: Mapping[str, Any] | None = None) -> None:
     """Run a spec of a tier, or print what would run. `more` are changes that no option stands for."""
+    with outlasting():
+        begin(tier, env, options, more)
+
+
+def begin(tier: str, env: str, options: RunOptions, more: Mapping[str, Any] | None = None) -> None:
+    """The same, with signals and streams as they are."""
     from pmdkit.cli.report import report
     from pmdkit.observe.console import watch
     from pmdkit.planning import plan

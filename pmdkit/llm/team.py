@@ -3,11 +3,7 @@
 Collectives carry numbers and JSON, never pickles. Who starts the processes is launch.py.
 """
 
-import ctypes
 import json
-import signal
-import socket
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
@@ -18,14 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from pmdkit.errors import ComponentDied, EnvironmentLacks, PmdkitError, UsageError
-from pmdkit.llm.launch import ranks_here
+from pmdkit.llm.launch import die_with_parent, ranks_here
 from pmdkit.llm.shards import shard, spread
+from pmdkit.llm.verdict import GO_ON, rank_name
 from pmdkit.observe.checkpoint import WEIGHTS, join, split
 from pmdkit.spec import Spec
 from pmdkit.tables import ParallelTable
 from pmdkit.team import ALONE, Team
 
-DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
 LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting", "timed out")
 "What gloo says in a plain RuntimeError; NCCL and the store have classes of their own."
 
@@ -169,9 +165,7 @@ class Ranks(Team):
             if not lost(problem):
                 raise
             what = f"waited {self.timeout:g} s for" if "imed out" in str(problem) else "lost"
-            raise RankLost(
-                f"{rank_name(self.rank)} {what} another one; the last checkpoint is intact: go on with --resume"
-            ) from problem
+            raise RankLost(f"{rank_name(self.rank)} {what} another one; {GO_ON}") from problem
 
     def leave(self) -> None:
         """Take leave of the others, after a run that ended well."""
@@ -193,17 +187,6 @@ def lost(problem: BaseException) -> bool:
     """Whether a failure means that another process is gone or stuck."""
     kinds = (torch.distributed.DistBackendError, torch.distributed.DistNetworkError, torch.distributed.DistStoreError)
     return isinstance(problem, kinds) or any(words in str(problem) for words in LOST)
-
-
-def rank_name(rank: int) -> str:
-    """A process and its machine."""
-    return f"rank {rank} on {socket.gethostname()}"
-
-
-def die_with_parent() -> None:
-    """Ask the kernel to stop this process when the one that started it is killed. Linux only."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGTERM, 0, 0, 0)
 
 
 def first_line(problem: BaseException) -> str:

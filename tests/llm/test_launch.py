@@ -1,21 +1,24 @@
-"""Runs of two real processes from the command line: started, killed, stopped, resumed, and resumed by one alone."""
+"""Runs of two real processes from the command line: resumed by one alone, refused, told once; and why one ended.
+
+What kills and stops them is tests/faults/test_ranks.py.
+"""
 
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from pmdkit.cli import main
-from pmdkit.errors import ComponentDied, UsageError
-from pmdkit.llm.launch import verdict
-from pmdkit.observe import checkpoint
+from pmdkit.errors import UsageError
+from pmdkit.llm.desk import Desk, Word
+from pmdkit.llm.verdict import Ended, verdict
 from pmdkit.planning import plan
 
 ROOT = Path(__file__).parents[2]
@@ -24,9 +27,6 @@ STEPS = 30
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
 PMDKIT = [sys.executable, "-m", "pmdkit", "llm", TINY, "--json", "--steps", str(STEPS)]
 TWO = ["--set", "parallel.processes=2", "evaluation.every=0", "warm_start.pass_rate=0"]
-
-
-linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, asks the kernel to end children")
 
 
 def start(out, *more):
@@ -42,12 +42,6 @@ def finish(process, seconds=120):
     return process.returncode, out, told
 
 
-def ranks_of(process):
-    """Process ids of the ranks that a launcher started."""
-    found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    return [int(number) for number in found]
-
-
 def wait_for_steps(out, count):
     """Until so many steps are on the disk."""
     deadline = time.monotonic() + 60
@@ -55,16 +49,6 @@ def wait_for_steps(out, count):
     while not (path.exists() and path.read_bytes().count(b"\n") >= count):
         assert time.monotonic() < deadline, "no step within a minute"
         time.sleep(0.02)
-
-
-def gone(pids):
-    """Whether none of the processes is left after some seconds."""
-    deadline = time.monotonic() + 10
-    while any(Path(f"/proc/{pid}").exists() for pid in pids):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def digest(folder):
@@ -84,77 +68,6 @@ def whole(tmp_path_factory):
     assert code == 0, errors
     assert json.loads(told)["steps"] == STEPS
     return out
-
-
-@linux
-@pytest.mark.slow
-@pytest.mark.parametrize("victim", [0, 1])
-def test_a_killed_rank_ends_the_run_and_resume_mends_it(victim, whole, tmp_path):
-    """Exit 7 within seconds, one sentence that names the rank, nobody left, and the same bits after --resume."""
-    out = tmp_path / "run"
-    process = start(out, *TWO)
-    wait_for_steps(out, 2)
-    ranks = ranks_of(process)
-    assert len(ranks) == 2
-    began = time.monotonic()
-    os.kill(ranks[victim], signal.SIGKILL)
-    code, _, told = finish(process)
-    assert code == 7
-    assert time.monotonic() - began < 60
-    assert f"rank {victim} on " in told
-    assert "was killed by SIGKILL" in told
-    assert "Traceback" not in told
-    assert gone(ranks)
-    assert 1 <= checkpoint.steps(out / "checkpoints")[-1] < STEPS
-    code, _, told = finish(start(out, "--resume"))  # in two processes, as config.json says
-    assert code == 0, told
-    assert digest(out) == digest(whole)
-
-
-@linux
-@pytest.mark.slow
-def test_a_run_goes_on_by_itself_as_often_as_it_may(whole, tmp_path):
-    out = tmp_path / "run"
-    process = start(out, *TWO, "parallel.restarts=1")
-    wait_for_steps(out, 2)
-    first = ranks_of(process)
-    os.kill(first[1], signal.SIGKILL)
-    code, told, errors = finish(process)
-    assert code == 0, errors
-    assert json.loads(told)["steps"] == STEPS
-    assert "rank 1 on " in errors
-    assert "going on from the last checkpoint, 0 restarts left" in errors
-    assert gone(first)
-    assert digest(out) == digest(whole)
-
-
-@linux
-@pytest.mark.slow
-def test_stopped_on_request_all_leave_after_the_same_step(whole, tmp_path):
-    out = tmp_path / "run"
-    process = start(out, *TWO)
-    wait_for_steps(out, 2)
-    ranks = ranks_of(process)
-    process.send_signal(signal.SIGTERM)
-    code, _, told = finish(process)
-    assert code == 75
-    assert told.count("stopped on request after step") == 1
-    assert gone(ranks)
-    code, _, told = finish(start(out, "--resume"))
-    assert code == 0, told
-    assert digest(out) == digest(whole)
-
-
-@linux
-@pytest.mark.slow
-def test_ranks_die_with_the_launcher(tmp_path):
-    out = tmp_path / "run"
-    process = start(out, *TWO)
-    wait_for_steps(out, 1)
-    ranks = ranks_of(process)
-    process.kill()
-    finish(process)
-    assert gone(ranks)
 
 
 @pytest.mark.slow
@@ -233,19 +146,72 @@ def test_bad_options_name_the_key(options, told):
         plan("llm", TINY, options)
 
 
-def failures(*codes):
-    return {rank: SimpleNamespace(exitcode=code, pid=100 + rank) for rank, code in enumerate(codes) if code}
+def told(code, rank=0, sentence="why", consequence=False):
+    return Word(rank, 100 + rank, code, sentence, consequence, at=rank)
 
 
-@pytest.mark.parametrize(("codes", "wanted"), [((7, 2), 2), ((6, 6), 6), ((75, 75), 75), ((7, 0), 7), ((-15, 3), 3)])
-def test_the_exit_code_is_that_of_the_cause(codes, wanted):
-    assert verdict(failures(*codes)) == wanted
+def ends(*codes):
+    return {rank: Ended(code, 100 + rank) for rank, code in enumerate(codes) if code}
 
 
-@pytest.mark.parametrize("codes", [(7, -9), (-9, 0), (75, -11)])
-def test_a_killed_rank_is_named(codes):
-    with pytest.raises(ComponentDied, match=r"rank \d on .* \(process 10\d\) was killed by SIG(KILL|SEGV)"):
-        verdict(failures(*codes))
+LOST = told(7, 0, "rank 0 lost another one", consequence=True)
+
+
+@pytest.mark.parametrize(
+    ("codes", "words", "stopped", "wanted"),
+    [
+        ((7, 2), [LOST, told(2, 1)], False, (2, "why")),
+        ((6, 6), [told(6, 0), told(6, 1, "too")], False, (6, "why")),
+        ((3, -15), [told(3, 0), told(None, 1)], False, (3, "why")),
+        ((7, 0), [told(7, 0)], False, (7, "why")),
+        ((7, 7), [LOST], False, (7, "rank 0 lost another one")),
+        ((75, 75), [told(75, 0), told(75, 1)], False, (75, "why")),
+        ((), [told(75, 0), told(75, 1)], True, (75, "why")),
+        ((), [told(75, 0), told(1, 1, "disk full")], True, (1, "disk full")),
+        ((), [told(0, 0), told(0, 1)], True, (0, "")),
+        ((), [], True, (75, "stopped on request; run again with --resume to go on")),
+    ],
+)
+def test_the_verdict_is_that_of_the_cause(codes, words, stopped, wanted):
+    assert verdict(ends(*codes), words, (), 8, stopped) == wanted
+
+
+@pytest.mark.parametrize(
+    ("codes", "words", "rank", "name"),
+    [
+        ((7, -9), [LOST, told(None, 1)], 1, "SIGKILL"),
+        ((-9, 0), [], 0, "SIGKILL"),
+        ((-15, -9), [], 1, "SIGKILL"),
+        ((75, -11), [told(75, 0), told(None, 1)], 1, "SIGSEGV"),
+    ],
+)
+def test_a_killed_rank_is_named(codes, words, rank, name):
+    code, said = verdict(ends(*codes), words, (), 8, False)
+    assert code == 7
+    assert re.match(rf"rank {rank} on .* \(process 10{rank}\) was killed by {name}", said)
+
+
+def test_a_rank_that_hung_is_named_however_it_ended():
+    """Woken up to be ended it may find by itself that the others are gone."""
+    for word in (told(None, 1), told(1, 1, "RuntimeError"), told(7, 1, "lost", consequence=True)):
+        code, said = verdict(ends(7, -9), [LOST, word], {101}, 8, False)
+        assert code == 7
+        assert re.match(r"rank 1 on .* \(process 101\) did not answer.*parallel.timeout allows \(8 s\)", said)
+
+
+def test_who_ends_in_silence_is_named():
+    code, said = verdict(ends(0, 1), [told(None, 1)], (), 8, False)
+    assert code == 1
+    assert "ended with exit code 1" in said
+
+
+def test_a_word_is_read_whole(tmp_path):
+    desk = Desk(tmp_path)
+    desk.enter(1)
+    assert [(word.rank, word.pid, word.code) for word in desk.words()] == [(1, os.getpid(), None)]
+    desk.leave(1, 6, "the loss is nan")
+    (word,) = desk.words()
+    assert (word.code, word.sentence, word.broken) == (6, "the loss is nan", True)
 
 
 def test_more_processes_than_the_machine_can_give_are_refused_before_anything_starts(capsys, tmp_path):
