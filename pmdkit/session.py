@@ -93,19 +93,19 @@ def execute(spec: Spec, objective: Objective, setup: Setup, folder: RunFolder, d
     start, state, warnings = checkpoint.load_newest(folder.checkpoints) if team.main else (0, {}, [])
     for warning in warnings:
         display.warn(warning)
-    with team.together(), setup.workplace(folder, display):
+    with stop_at_once(), team.together(), setup.workplace(folder, display):
         start, state = team.hand_out(start, state)
         if state:
             first = state.pop("first")
             setup.learner.load_state_dict(state)
         else:
-            with stop_at_once("stopped before the first step, nothing was lost; run again with --resume"):
-                first = begin(spec, setup, folder, display)
+            first = begin(spec, setup, folder, display)
         if team.main:
+            checkpoint.prune(folder.checkpoints, start, spec.run.keep)  # a kill may have come between save and prune
+            shutil.rmtree(folder.phase_0, ignore_errors=True)  # what phase 0 kept for its own resume: it is over
             folder.rewind(start)
         train(spec, objective, setup, folder, display, start, first)
-        with stop_at_once("stopped while evaluating after the last step; run again with --resume"):
-            last = setup.evaluate()
+        last = setup.evaluate()
         summary: Row = team.tell(summarise(spec, folder, first, last) if team.main else None)
     if team.main:
         files.replace(folder.summary, files.encode(summary))
@@ -119,8 +119,6 @@ def begin(spec: Spec, setup: Setup, folder: RunFolder, display: Display) -> Row:
     first = setup.evaluate()
     if setup.prepare is not None:
         save(spec, setup, folder, 0, first)
-        if setup.team.main:
-            shutil.rmtree(folder.phase_0, ignore_errors=True)  # what phase 0 kept for its own resume
     return first
 
 
@@ -206,8 +204,10 @@ def summarise(spec: Spec, folder: RunFolder, first: Row, last: Row) -> Row:
 
 
 @contextmanager
-def stop_at_once(sentence: str) -> Iterator[None]:
-    """SIGTERM and SIGINT end the block where it stands; phase 0 is computed again on resume."""
+def stop_at_once(
+    sentence: str = "stopped between two steps, nothing was lost; run again with --resume",
+) -> Iterator[None]:
+    """SIGTERM and SIGINT end the block where it stands; what it was at is computed again on resume."""
 
     def leave(number: int, frame: Any) -> None:
         raise Stopped(sentence)
@@ -218,7 +218,7 @@ def stop_at_once(sentence: str) -> Iterator[None]:
 
 @contextmanager
 def stop_requests() -> Iterator[threading.Event]:
-    """SIGTERM and the first SIGINT ask the run to stop after this step; a second one interrupts at once.
+    """SIGTERM and the first SIGINT ask the run to stop after this step; a second SIGINT interrupts at once.
 
     A step that takes longer than the grace is abandoned where it stands: the last checkpoint is what goes on.
     """
@@ -226,7 +226,9 @@ def stop_requests() -> Iterator[threading.Event]:
 
     def ask(number: int, frame: Any) -> None:
         if stop.is_set():
-            raise KeyboardInterrupt
+            if number == signal.SIGINT:
+                raise KeyboardInterrupt
+            return  # who stops a whole group tells each process, and a rank hears it from its launcher as well
         stop.set()
         if hasattr(signal, "setitimer"):  # not on Windows, where a long step is waited for
             signal.setitimer(signal.ITIMER_REAL, GRACE)
@@ -250,7 +252,8 @@ def handling(
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, handler) for number in numbers}
+    heard = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]  # nohup, or a script's "&"
+    before = {number: signal.signal(number, handler) for number in heard}
     try:
         yield
     finally:

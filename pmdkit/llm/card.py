@@ -1,7 +1,7 @@
 """The files beside the weights that make a checkpoint a folder of transformers, a model card among them."""
 
-import tempfile
-from pathlib import Path
+import shutil
+from functools import cached_property
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -52,12 +52,21 @@ class Beside:
         self.spec = spec
         self.model = model
         self.stages = stages
-        with tempfile.TemporaryDirectory() as folder:
-            model.config.save_pretrained(folder)
-            if model.generation_config is not None:
-                model.generation_config.save_pretrained(folder)
-            tokenizer.save_pretrained(folder)
-            self.fixed = {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir()) if path.is_file()}
+        self.tokenizer = tokenizer
+
+    @cached_property
+    def fixed(self) -> dict[str, bytes]:
+        """The files that no step changes, made in the run's folder: what a kill leaves there is found again."""
+        assert self.stages.folder is not None
+        folder = self.stages.folder.path / ".beside.part"
+        shutil.rmtree(folder, ignore_errors=True)
+        self.model.config.save_pretrained(folder)
+        if self.model.generation_config is not None:
+            self.model.generation_config.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+        found = {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
+        shutil.rmtree(folder)
+        return found
 
     def __call__(self) -> dict[str, bytes]:
         """The files of the present step."""

@@ -67,7 +67,7 @@ def make_writer(
         central=central,
         span=1 if central or inside else vllm.tensor_parallel,
         joined=rollout.engine == "vllm" and team.size > 1,
-        canary=canary(rollout, spec.model.dtype, tokenizer, encoder, problems) if compared else None,
+        canary=canary(rollout, spec.model.dtype, encoder, problems) if compared else None,
         form=Form(ends, head(model).shape[0]),
     )
     return Writer(shared, ahead=rollout.lag > 0, aside=not inside, silence=rollout.silence, start=vllm.start)
@@ -81,14 +81,12 @@ def context(spec: Spec, model: PreTrainedModel) -> int:
     return min(longest, getattr(model.config, "max_position_embeddings", None) or longest)
 
 
-def canary(
-    rollout: RolloutTable, dtype: str, tokenizer: PreTrainedTokenizerBase, encoder: Encoder, problems: MathProblems
-) -> Canary:
+def canary(rollout: RolloutTable, dtype: str, encoder: Encoder, problems: MathProblems) -> Canary:
     """Fixed prompts and texts: the first problems, each with its own statement and answer as the response."""
     asked = [problems.problem(int(number)) for number in problems.train[: rollout.canary]]
     texts = [f"{problem.problem}\n\nAnswer: {problem.answer}" for problem in asked]
     return Canary(
         prompts=[encoder.encode(problem.problem) for problem in asked],
-        responses=[tokenizer.encode(text, add_special_tokens=False)[:TEXT] for text in texts],
+        responses=[encoder.data(text)[:TEXT] for text in texts],
         tolerance=rollout.canary_tolerance or TOLERANCE[dtype],
     )

@@ -151,12 +151,8 @@ def answer_text(answer: Answered) -> str:
 
 def append(record: Path, answers: Sequence[Answered]) -> None:
     """Add lines and flush them."""
-    record.parent.mkdir(parents=True, exist_ok=True)
-    with open(record, "ab") as file:
-        for answer in answers:
-            file.write(json.dumps(line(answer)).encode() + b"\n")
-        file.flush()
-    files.sync(record)
+    files.make_folder(record.parent)
+    files.append(record, b"".join(json.dumps(line(answer)).encode() + b"\n" for answer in answers))
 
 
 def line(answer: Answered) -> dict[str, Any]:

@@ -228,7 +228,7 @@ class Stages:
                     "reason": verdict.reason,
                 }
             )
-        path.parent.mkdir(exist_ok=True)
+        files.make_folder(path.parent)
         files.replace(path, b"".join(json.dumps(line).encode() + b"\n" for line in lines))
 
     def save_last(self, path: Path) -> None:

@@ -11,6 +11,7 @@
 | 22 | a rank is stopped (SIGSTOP) | 7, named, with its stack |
 | 23 | an exception on one rank | 1, that of the exception |
 | 24 | rank 1 is killed, one restart allowed | 0: goes on by itself |
+| 25 | SIGTERM to the launcher and to both ranks, again and again | 75, saved |
 
 Faults 1 to 15 are those of one process, in test_processes.py; here too they strike one run after another.
 """
@@ -77,6 +78,19 @@ def test_19_the_launcher_is_asked_to_stop(run):
     assert run.saved()[-1] == done + 1
     (line,) = run.errors
     assert f"after step {done + 1} of 12; run again with --resume" in line
+
+
+def test_25_all_of_them_are_asked_to_stop_many_times(run):
+    """As systemd and slurm do, and more than once: the step is finished and saved all the same."""
+    launcher, ranks = held(run)
+    done = len(run.lines())
+    for _ in range(10):
+        for pid in (*ranks, launcher.pid):
+            os.kill(pid, signal.SIGTERM)
+        time.sleep(0.1)
+    run.release()
+    run.end(launcher, 75, SAVED_WITHIN)
+    assert run.saved()[-1] == done + 1
 
 
 def test_20_interrupted_from_the_keyboard(run):

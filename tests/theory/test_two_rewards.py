@@ -42,7 +42,7 @@ def test_equal_to_the_solver(seed, rows, actions, tau, rewards):
 @pytest.mark.parametrize("rare", [1e-12, 1e-300])
 @pytest.mark.parametrize("right", [True, False])
 def test_a_rare_reward_keeps_its_digits(rare, right):
-    """The log-ratio of a reward that is almost sure is tiny beside that of the rare one; both are those of two actions."""
+    """The log-ratio of an almost sure reward is tiny beside that of the rare one; both are those of two actions."""
     pi = np.array([rare / 2, rare / 2, 1 - rare])
     reward = np.array([1.0, 1.0, 0.0] if right else [0.0, 0.0, 1.0])
     fast = theory.pmd_mean(pi, reward, 0.05)

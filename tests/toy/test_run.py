@@ -186,5 +186,5 @@ def test_sigterm_in_the_warm_start_leaves_with_75_and_resumes(tmp_path):
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=30) == 75
     last = (tmp_path / "log").read_text().splitlines()[-1]
-    assert last == "pmdkit: error: stopped before the first step, nothing was lost; run again with --resume"
+    assert last == "pmdkit: error: stopped between two steps, nothing was lost; run again with --resume"
     assert not list((out / "checkpoints").iterdir())

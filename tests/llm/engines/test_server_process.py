@@ -210,9 +210,9 @@ def test_options_cannot_undo_what_keeps_a_run_right(wanted, tmp_path):
     old = command(wanted(), tmp_path, "reload", "file", "127.0.0.1", 8000, "a name")
     assert "--worker-extension-cls" in old
     assert "--weight-transfer-config" not in old
-    with pytest.raises(UsageError, match=r"vllm\.options sets host, logprobs_mode"):
+    with pytest.raises(UsageError, match=r"vllm\.options sets host, logprobs-mode"):
         command(
-            wanted(options={"host": "0.0.0.0", "logprobs_mode": "raw_logprobs"}),
+            wanted(options={"host": "0.0.0.0", "logprobs-mode": "raw_logprobs"}),
             tmp_path,
             "native",
             "file",

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +115,14 @@ def arguments(wanted: Wanted, folder: Path, api: API) -> dict[str, Any]:
         given["max_num_seqs"] = table.rows
     if api == "native":
         given["weight_transfer_config"] = None  # set where vLLM may be imported
-    check_options(table.options)
-    taken = sorted(set(table.options) & (set(given) | {"tokenizer", "quantization", "enable_lora"}))
+    check_free(table.options, given)
+    return given | table.options
+
+
+def check_free(options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Refuse options of vLLM that pmdkit sets, in either spelling, and those that trust code of a model folder."""
+    check_options(options)
+    ours = {*given, "tokenizer", "quantization", "enable_lora"}
+    taken = sorted(name for name in options if name.replace("-", "_") in ours)
     if taken:
         raise UsageError(f"vllm.options sets {', '.join(taken)}, which pmdkit sets itself; see [vllm] and [rollout]")
-    return given | table.options

@@ -13,11 +13,10 @@ from typing import Any
 import torch
 
 from pmdkit.errors import EnvironmentLacks, UsageError
-from pmdkit.llm.engines.vllm.arguments import accelerated, max_model_len
+from pmdkit.llm.engines.vllm.arguments import accelerated, check_free, max_model_len
 from pmdkit.llm.engines.vllm.plugin import FILE
 from pmdkit.llm.engines.vllm.versions import API
 from pmdkit.llm.engines.wanted import Wanted
-from pmdkit.llm.trust import check_options
 from pmdkit.randomness import derive
 
 EXTENSION = "pmdkit.llm.engines.vllm.serve_extension.Reloading"
@@ -71,10 +70,7 @@ def command(wanted: Wanted, folder: Path, api: API, transfer: str, host: str, po
         given["worker_extension_cls"] = EXTENSION
     else:
         given["weight_transfer_config"] = {"backend": FILE if transfer == "file" else transfer}
-    check_options(table.options)
-    taken = sorted(set(table.options) & (set(given) | {"tokenizer", "quantization", "enable_lora"}))
-    if taken:
-        raise UsageError(f"vllm.options sets {', '.join(taken)}, which pmdkit sets itself; see [vllm] and [rollout]")
+    check_free(table.options, given)
     return [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *flags(given | table.options)]
 
 
