@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -88,7 +89,10 @@ def build(spec: Spec, objective: Objective) -> Setup:
         return reader(tokenizer, tokens)
 
     task = MathTask(problems, schedule.prompts, seed, grader, read, ends, spec.reward.scale, spec.reward.most_unscored)
-    evaluation = make_evaluation(spec.evaluation, problems, encoder, read, grader, spec.rollout.width, seed)
+    evaluation = replace(
+        make_evaluation(spec.evaluation, problems, encoder, read, grader, spec.rollout.width, seed),
+        most_unscored=spec.reward.most_unscored,
+    )
     stages = Stages(learner, task, evaluation, schedule.steps, spec.evaluation.every, spec.rollout.record_every, team)
     sample = max(2, GAUGED // schedule.group)
     passed = (task.low + task.high) / 2

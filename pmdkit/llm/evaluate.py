@@ -15,6 +15,7 @@ from pmdkit.evaluation.statistics import Draws
 from pmdkit.llm.engines.protocol import Engine, Sampling, Tokens
 from pmdkit.llm.jury import SharedGrader
 from pmdkit.llm.task import Reader
+from pmdkit.llm.unscored import stop_if_unscored
 from pmdkit.observe import files
 from pmdkit.randomness import derive
 
@@ -47,6 +48,7 @@ class Evaluation:
         k: responses to each.
         sampling: width, temperature, top_p.
         seed: of the draws, the same at every call.
+        most_unscored: share of a turn without a verdict above which it counts for nothing and is asked again.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Evaluation:
     k: int
     sampling: Sampling
     seed: int
+    most_unscored: float = 0.5  # a run has a share of its own, reward.most_unscored
 
     def __call__(
         self, engine: Engine, record: Path | None = None, progress: Callable[[int, int, int], None] | None = None
@@ -113,6 +116,7 @@ class Evaluation:
         verdicts = self.grader.grade(
             [Item(text, problem.answer, not end) for text, problem, end in zip(texts, asked, ended, strict=True)]
         )
+        stop_if_unscored(verdicts, self.most_unscored, "they count for nothing and are not written down")
         return [
             Answered(problem.id, n % self.k, texts[n], ended[n], lengths[n], verdicts[n])
             for n, problem in enumerate(asked)

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from pmdkit.envs.math.problem import MathProblems
 from pmdkit.envs.math_answers import Grader, Item, Verdict
-from pmdkit.errors import ComponentDied
 from pmdkit.learner import Rollouts
 from pmdkit.llm.engines.protocol import Tokens
 from pmdkit.llm.jury import SharedGrader
 from pmdkit.llm.order import step_numbers
+from pmdkit.llm.unscored import MOST, stop_if_unscored
 
 SCALES = {"zero-one": (0.0, 1.0), "plus-minus-one": (-1.0, 1.0)}
 Reader = Callable[[Tokens], str]
@@ -49,7 +49,7 @@ class MathTask:
         read: Reader,
         ends: Sequence[int],
         scale: str = "zero-one",
-        most_unscored: float = 0.01,
+        most_unscored: float = MOST,
     ) -> None:
         self.problems = problems
         self.count = prompts
@@ -70,7 +70,7 @@ class MathTask:
         items = self.items(rollouts)
         verdicts = self.grader.grade(items)
         self.last = Judged(items, verdicts)
-        self.stop_if_unscored(verdicts)
+        stop_if_unscored(verdicts, self.most_unscored, "no update was made from them")
         return self.earned(verdicts).view(rollouts.mass.shape)
 
     def items(self, rollouts: Rollouts) -> list[Item]:
@@ -85,13 +85,3 @@ class MathTask:
         """[N] rewards; NaN is no verdict."""
         values = [torch.nan if v.value is None else self.low + (self.high - self.low) * v.value for v in verdicts]
         return torch.tensor(values, dtype=torch.float64)
-
-    def stop_if_unscored(self, verdicts: Sequence[Verdict]) -> None:
-        """A verifier that fails on many responses is broken; training on the rest would hide it."""
-        unscored = [v for v in verdicts if not v.scored]
-        if len(unscored) > max(1, self.most_unscored * len(verdicts)):
-            raise ComponentDied(
-                f"the verifier came to no verdict on {len(unscored)} of {len(verdicts)} responses "
-                f"({unscored[0].reason}); no update was made from them: mend it, or raise reward.most_unscored, "
-                "then go on with --resume"
-            )

@@ -8,6 +8,7 @@ import torch
 
 from pmdkit.envs.math.problem import Problem
 from pmdkit.envs.math_answers import Grader, Verdict
+from pmdkit.errors import ComponentDied
 from pmdkit.llm import evaluate
 from pmdkit.llm.engines.protocol import Responses, Sampling
 from pmdkit.llm.evaluate import Answered, Evaluation, draws_of, read_record
@@ -64,6 +65,29 @@ def test_every_response_is_that_of_its_own_seed():
         assert (answer.ended, answer.tokens) == (True, len("Answer: 1") + 1)
     one = make()
     assert Evaluation(**{**vars(one), "problems": one.problems[3:4]})(Parrot()) == answers[12:16]
+
+
+class Broken:
+    """A grader that comes to no verdict on every answer from the `after`-th call on."""
+
+    def __init__(self, after):
+        self.grader, self.calls, self.after = Grader(), 0, after
+
+    def grade(self, items):
+        self.calls += 1
+        if self.calls <= self.after:
+            return self.grader.grade(items)
+        return [Verdict(None, None, "timeout", "no worker", None) for _ in items]
+
+
+def test_an_outage_of_the_verifier_ends_the_evaluation_and_leaves_no_trace(tmp_path, small_turns):
+    record = tmp_path / "record.jsonl"
+    with pytest.raises(ComponentDied, match=r"no verdict on 8 of 8 responses \(no worker\)"):
+        make(grader=Broken(after=1))(Parrot(), record)
+    assert len(record.read_bytes().splitlines()) == 8  # the turn before it
+    whole = make()(Parrot(), tmp_path / "whole.jsonl")
+    assert make()(Parrot(), record) == whole
+    assert record.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
 def test_the_record_is_continued_and_nothing_is_asked_twice(tmp_path, small_turns):
