@@ -1,5 +1,5 @@
 # make demo   sets up .venv and runs the tour        make test    sets up what the tests need and runs all of them
-# make fast   the fast tests, minutes                make slow    the others
+# make fast   the fast tests, minutes                make slow    the others      make faults  kills, full disks, poison
 # make check  ruff, mypy, import rules               make docs    the lessons, the site       make tutorials  the lessons alone
 # make test-vllm  real vLLM on a CPU (Linux), in .venv-vllm      make test-adapters  real verl and TRL, in .venv-verl and .venv-trl
 # make hashed  .venv from files whose sha256 is in requirements/, as CI begins      make lock  writes those files anew
@@ -13,14 +13,14 @@ HASHED := -q --disable-pip-version-check --require-hashes --no-deps --only-binar
 SOURCES := pyproject.toml constraints.txt
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check fast slow tutorials docs site-tests wheel test-vllm test-adapters notebooks bench hashed audit lock clean
+.PHONY: demo test check fast slow faults tutorials docs site-tests wheel test-vllm test-adapters notebooks bench hashed audit lock clean
 
 demo: .venv/installed
 	$(BIN)/pmdkit tour
 
 # docs executes every lesson; the adapters' environments are built only where an adapter, an objective or a golden vector
 # changed since they were tested
-test: check fast slow docs site-tests wheel test-vllm
+test: check fast faults slow docs site-tests wheel test-vllm
 	PYTHON="$(PYTHON)" PIP_FLAGS="$(PIP_FLAGS)" sh tests/adapters/run.sh --if-changed
 
 check: .venv/installed-dev
@@ -29,11 +29,16 @@ check: .venv/installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# a file stays with one worker: what its tests share is made once
 fast: .venv/installed-dev
-	$(BIN)/pytest -n 2 -m "not slow and not gpu and not vllm and not site"
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not gpu and not vllm and not site" --ignore tests/faults
+
+# in one process: some tests start two others. PMDKIT_FAULTS_SCALE=5 makes 500 kills of 100, 50 makes 100,000 answers of 2,000
+faults: .venv/installed-dev
+	$(BIN)/pytest tests/faults
 
 slow: .venv/installed-dev
-	$(BIN)/pytest -n 2 -m "slow and not gpu and not vllm and not site"
+	$(BIN)/pytest -n 2 --dist loadfile -m "slow and not gpu and not vllm and not site" --ignore tests/faults
 
 tutorials: .venv/installed-dev
 	$(BIN)/pytest -q --nbmake --nbmake-timeout=240 -n 2 tutorials

@@ -20,7 +20,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     Of dotted names the last part counts too: `armz` is near `env.arms`.
     """
     pairs = [(other, whole) for other in sorted(known) for whole in (other, other.rpartition(".")[2])] if name else []
-    slips = [(other, whole) for other, whole in pairs if one_slip(name, whole)]
+    slips = [(other, whole) for other, whole in pairs if one_slip(name, whole) and any(c.isalnum() for c in name)]
     best, closest = (-1.0 if slips else ALIKE), None  # a slip in a short name leaves little of it
     for other, whole in slips or pairs:
         alike = SequenceMatcher(None, plain(name[:100]), plain(whole)).ratio()

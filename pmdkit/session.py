@@ -17,6 +17,7 @@ from pmdkit.objectives import Groups, Objective
 from pmdkit.objectives.vocabulary import Batch
 from pmdkit.observe import checkpoint, files, metrics
 from pmdkit.observe.folder import RunFolder
+from pmdkit.observe.room import shortage
 from pmdkit.observe.trackers import make_trackers
 from pmdkit.recording.recorder import Recorder, Remarks
 from pmdkit.recording.witness import Heard, Witness
@@ -156,6 +157,10 @@ def train(
             stopping = team.any(stop.is_set())  # asked at different moments, all leave after the same step
             if step % spec.run.checkpoint_every == 0 or step == last or stopping:
                 save(spec, setup, folder, step, first)
+                if team.main and step - start <= spec.run.checkpoint_every:  # the first one here tells their size
+                    short = shortage(folder.checkpoints, spec.run.keep, -(-(last - step) // spec.run.checkpoint_every))
+                    if short is not None:
+                        display.warn(short)
             if stopping and step < last:
                 raise Stopped(f"stopped on request after step {step} of {last}; run again with --resume to go on")
 

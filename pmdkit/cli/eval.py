@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from pmdkit.cli.options import Number, Whole
+
 DATA = ("held-out",)
 MEANING = {
     "avg_at_k": ("avg@{k}", "share of right draws"),
@@ -20,12 +22,12 @@ def eval(  # the verb's name
     /,
     *,
     data: str | None = None,
-    k: int = 32,
-    problems: int | None = None,
-    seed: int = 0,
-    temperature: float | None = None,
-    top_p: float | None = None,
-    width: int | None = None,
+    k: Whole = 32,
+    problems: Whole | None = None,
+    seed: Whole = 0,
+    temperature: Number | None = None,
+    top_p: Number | None = None,
+    width: Whole | None = None,
     device: str | None = None,
     dtype: Literal["float32", "bfloat16"] | None = None,
     out: Path | None = None,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from pmdkit.cli.options import Number
+
 if TYPE_CHECKING:
     from pmdkit.explaining import Explanation
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 def explain(
     name: str | None = None,
     *,
-    tau: float | None = None,
+    tau: Number | None = None,
     set: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
     out: Path | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,

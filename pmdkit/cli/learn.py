@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from pmdkit.cli.learn_teach import course, grade
+from pmdkit.cli.options import Whole
 
 if TYPE_CHECKING:
     from pmdkit.learn import Exercise, Verdict
@@ -101,7 +102,7 @@ def check(which: str | None = None, file: Path | None = None, *, all: Flag = Fal
 
 
 @learn.command
-def hint(which: str, *, step: int = 1) -> None:
+def hint(which: str, *, step: Whole = 1) -> None:
     """Print a hint.
 
     Args:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from pmdkit.cli.options import Number, Whole
+
 if TYPE_CHECKING:
     from pmdkit.learn import Exercise
 
@@ -17,9 +19,9 @@ def grade(
     folder: Path,
     *,
     only: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
-    seconds: float | None = None,
-    memory_mb: int = 2048,
-    seed: int | None = None,
+    seconds: Number | None = None,
+    memory_mb: Whole = 2048,
+    seed: Whole | None = None,
     csv: Flag = False,
     json: Flag = False,
 ) -> None:

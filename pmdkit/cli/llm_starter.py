@@ -7,14 +7,16 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from pmdkit.cli.options import Number, Whole
+
 
 def llm_starter(
     out: Path,
     /,
     *,
     size: str = "starter",
-    seed: int = 0,
-    pass_rate: float = 0.3,
+    seed: Whole = 0,
+    pass_rate: Number = 0.3,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Build a small language model and teach it sums told as stories, about half a minute on one core; no download.

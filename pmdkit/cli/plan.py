@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from pmdkit.cli.options import Number, Whole
+
 if TYPE_CHECKING:
     from pmdkit.llm.planner.words import Keys
 
@@ -16,20 +18,20 @@ def plan(
     /,
     *,
     gpus: str,
-    tp: int | None = None,
-    ep: int = 1,
-    serve: int | None = None,
+    tp: Whole | None = None,
+    ep: Whole = 1,
+    serve: Whole | None = None,
     lengths: str = "direct",
-    mean_length: float | None = None,
-    prompt_length: int | None = None,
+    mean_length: Number | None = None,
+    prompt_length: Whole | None = None,
     as_: Annotated[str | None, Parameter(name="--as")] = None,
     scale: Annotated[bool, Parameter(negative="")] = False,
     out: Path | None = None,
     objective: str | None = None,
-    steps: int | None = None,
-    prompts: int | None = None,
-    group: int | None = None,
-    ministeps: int | None = None,
+    steps: Whole | None = None,
+    prompts: Whole | None = None,
+    group: Whole | None = None,
+    ministeps: Whole | None = None,
     set: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:

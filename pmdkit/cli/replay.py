@@ -6,16 +6,18 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from pmdkit.cli.options import Number, Whole
+
 
 def replay(
     run: Path,
     *,
-    step: int | None = None,
+    step: Whole | None = None,
     objective: str | None = None,
-    tau: float | None = None,
-    ministeps: int | None = None,
+    tau: Number | None = None,
+    ministeps: Whole | None = None,
     order: str = "recorded",
-    row: int | None = None,
+    row: Whole | None = None,
     set: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from pmdkit.cli.options import Whole
+
 Flag = Annotated[bool, Parameter(negative="")]
 
 
@@ -15,7 +17,7 @@ def reproduce(
     budget: str | None = None,
     out: Path | None = None,
     resume: Flag = False,
-    jobs: int | None = None,
+    jobs: Whole | None = None,
     json: Flag = False,
     dry_run: Flag = False,
 ) -> None:

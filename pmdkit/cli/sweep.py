@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from pmdkit.cli.options import Whole
+
 if TYPE_CHECKING:
     from pmdkit.sweeps.grid import Point
 
@@ -23,11 +25,11 @@ def sweep(
     /,
     *,
     over: Texts = None,
-    seeds: int = 5,
+    seeds: Whole = 5,
     set: Texts = None,
     experiment: str | None = None,
     out: Path | None = None,
-    jobs: int = 1,
+    jobs: Whole = 1,
     resume: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
     dry_run: Annotated[bool, Parameter(negative="")] = False,

@@ -5,11 +5,13 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from pmdkit.cli.options import Number
+
 
 def theory(
     *,
-    p: float = 0.1,
-    tau: float = 0.05,
+    p: Number = 0.1,
+    tau: Number = 0.05,
     rewards: str = "0,1",
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:

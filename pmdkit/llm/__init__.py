@@ -19,7 +19,7 @@ def setup(spec: "Spec", objective: "Objective") -> "Setup":
 
     check_room()
     if spec.rollout is not None:
-        check_engine(spec.rollout.engine)
+        check_engine(spec.rollout.engine, elsewhere=spec.vllm is not None and bool(spec.vllm.urls))
     with warnings.catch_warnings():  # of tqdm in notebooks without ipywidgets; no bar of its is drawn here
         warnings.filterwarnings("ignore", message="IProgress not found")
         from pmdkit.llm.build import build

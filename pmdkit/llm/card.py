@@ -1,7 +1,9 @@
 """The files beside the weights that make a checkpoint a folder of transformers, a model card among them."""
 
 import shutil
+import tempfile
 from functools import cached_property
+from pathlib import Path
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -57,16 +59,22 @@ class Beside:
     @cached_property
     def fixed(self) -> dict[str, bytes]:
         """The files that no step changes, made in the run's folder: what a kill leaves there is found again."""
-        assert self.stages.folder is not None
-        folder = self.stages.folder.path / ".beside.part"
-        shutil.rmtree(folder, ignore_errors=True)
+        if self.stages.folder is None:  # a field test, which has no run
+            with tempfile.TemporaryDirectory() as folder:
+                return self.made(Path(folder))
+        place = self.stages.folder.path / ".beside.part"
+        shutil.rmtree(place, ignore_errors=True)
+        found = self.made(place)
+        shutil.rmtree(place)
+        return found
+
+    def made(self, folder: Path) -> dict[str, bytes]:
+        """What transformers writes to a folder."""
         self.model.config.save_pretrained(folder)
         if self.model.generation_config is not None:
             self.model.generation_config.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
-        found = {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
-        shutil.rmtree(folder)
-        return found
+        return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
 
     def __call__(self) -> dict[str, bytes]:
         """The files of the present step."""

@@ -15,11 +15,17 @@ def check_room() -> None:
         raise EnvironmentLacks(f"the tier of language models needs {', '.join(missing)}; {REMEDY}")
 
 
-def check_engine(engine: str) -> None:
-    """Raise where vLLM is to write in this process and is missing, or is a version that takes no weights."""
+def check_engine(engine: str, elsewhere: bool = False) -> None:
+    """Raise where vLLM is to write on this machine and is missing, or is a version that takes no weights.
+
+    Args:
+        engine: of the recipe.
+        elsewhere: its servers are started by somebody else.
+    """
     from pmdkit.llm.engines import ENGINES
 
-    if engine == "vllm" and ENGINES[engine].startswith("pmdkit."):
+    here = engine == "vllm" or (engine == "vllm-server" and not elsewhere)
+    if here and ENGINES[engine].startswith("pmdkit."):
         from pmdkit.llm.engines.vllm.versions import installed_version, interface
 
         interface(installed_version())

@@ -154,12 +154,21 @@ def rows_of(path: Path, lines: list[bytes]) -> list[dict[str, Any]]:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file of the run."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=once)
     except (OSError, ValueError) as problem:
         raise UsageError(f"{path} cannot be read as JSON ({problem}); this is not a run folder of pmdkit") from problem
     if not isinstance(value, dict):
         raise UsageError(f"{path} holds no JSON object; this is not a run folder of pmdkit")
     return value
+
+
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys are there once; of two, which one a reader takes is anybody's guess."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is there twice")
+    return found
 
 
 def describe_machine() -> dict[str, Any]:

@@ -122,7 +122,8 @@ class Case:
             assert time.monotonic() < deadline, [command_line(pid) for pid in left]
             time.sleep(0.02)
         if self.out.exists():
-            FileLock(self.out / "run.lock").acquire(timeout=0).lock.release()
+            # the kernel closes the files of a killed process a moment after its folder is gone from /proc
+            FileLock(self.out / "run.lock").acquire(timeout=GONE_WITHIN).lock.release()
         for number in self.saved():
             assert checkpoint.damage(self.out / "checkpoints" / f"step-{number}", number) is None
         lines, saved = self.lines(), max(self.saved(), default=0)

@@ -178,13 +178,13 @@ def test_a_full_disk_leaves_the_checkpoint_before(taught, short, tmp_path, monke
     """The write of the second checkpoint fails half way: the first stays, alone, and the run goes on."""
     write, calls = checkpoint.files.write, 0
 
-    def full(path, data):
+    def full(path, data, *mode):
         nonlocal calls
         if path.parent.name == ".step-2.part":
             calls += 1
             if calls == 2:
                 raise OSError(errno.ENOSPC, "No space left on device", str(path))
-        write(path, data)
+        write(path, data, *mode)
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint.files, "write", full)

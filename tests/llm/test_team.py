@@ -90,7 +90,7 @@ class Scribe:
         tokens = torch.tensor([row + [0] * (width - len(row)) for row in rows])
         if progress is not None:
             progress(int(mask.sum()), len(rows))
-        return Responses(tokens, -tokens.float() * mask, mask, tokens[:, 0] > 0, self.version)
+        return Responses(tokens, -tokens.float() / 100 * mask, mask, tokens[:, 0] > 0, self.version)
 
 
 @given(st.integers(1, 5), st.integers(1, 3), st.integers(1, 4), st.randoms())
