@@ -1,15 +1,21 @@
-"""Theorem 1: the exact population solution of PMD-mean, also for rows with lengths. two_rewards.py is its fast twin."""
+"""Theorem 1: the exact population solution of PMD-mean, also for rows with lengths.
 
-from collections.abc import Callable
+`solve` is the reference. Its fast twins are lambert_fast.py and, for two rewards, two_rewards.py.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pmdkit.theory.inputs import Array, centred, excess, lengths, problem, together
+from pmdkit.theory.inputs import SMALLEST, Array, centred, excess, lengths, problem, together
+from pmdkit.theory.lambert_fast import FastSolver
 from pmdkit.theory.two_rewards import pairs, spread
 
-BLOCK = 65_536  # entries solved at a time: few calls, and arrays that still fit a shared cache
+BLOCK = 32_768  # entries solved at a time: few calls, and arrays that still fit the cache
+FLOOR = float(np.log(SMALLEST))
 
 
 @dataclass(frozen=True)
@@ -59,28 +65,54 @@ def pmd_mean(
     pi, reward, tau = problem(pi, reward, tau, log_pi)
     shape = (*together(pi=pi[..., 0], reward=reward[..., 0], tau=tau), pi.shape[-1])
     rows = [np.broadcast_to(array, shape).reshape(-1, shape[-1]) for array in (pi, reward)]
-    if length is None and (two := pairs(*rows)) is not None:
-        ends = np.stack([two.high, two.low], -1)
-        pair = pmd_mean(two.mass / two.mass.sum(1, keepdims=True), ends, np.broadcast_to(tau, shape[:-1]).reshape(-1))
-        log_ratio, probs = spread(rows[0], two.best, pair.log_ratio)
-        return MeanSolution(log_ratio.reshape(shape), probs.reshape(shape), pair.lam.reshape(shape[:-1]))
     if (size := lengths(length, shape)) is not None:
         rows.append(size.reshape(-1, shape[-1]))
-    row_tau = np.broadcast_to(tau, shape[:-1]).reshape(-1, 1)
-    log_ratio, probs, log_x = np.empty(rows[0].shape), np.empty(rows[0].shape), np.empty(len(row_tau))
-    step = max(1, BLOCK // shape[-1])
-    for first in range(0, len(log_x), step):
-        part = slice(first, first + step)
-        old, values, *tokens = (array[part] for array in rows)
-        log_ratio[part], log_x[part] = solve(old, centred(old, values) / row_tau[part], *tokens)
-        probs[part] = old * ratio(log_ratio[part])
+    with buffer(shape[-1]):
+        log_ratio, probs, log_x = solution(*rows, tau=np.broadcast_to(tau, shape[:-1]).reshape(-1, 1))
     lam = np.exp(log_x.reshape(shape[:-1]) + 2 * np.log(tau))
     return MeanSolution(log_ratio.reshape(shape), probs.reshape(shape), lam)
 
 
+def solution(pi: Array, reward: Array, *length: Array, tau: Array) -> tuple[Array, Array, Array]:
+    """Log-ratios and probabilities [S, A], log x [S]: by pairs where two rewards are all, else in blocks of rows."""
+    if not length and (two := pairs(pi, reward)) is not None:
+        with buffer(2):
+            masses, ends = two.mass / two.mass.sum(1, keepdims=True), np.stack([two.high, two.low], -1)
+            log_ratio, _, log_x = solution(masses, ends, tau=tau)
+        return *spread(pi, two.best, log_ratio), log_x
+    log_ratio, probs, log_x = np.empty(pi.shape), np.empty(pi.shape), np.empty(len(pi))
+    step = max(1, BLOCK // pi.shape[1])
+    fast = FastSolver(min(step, len(pi)), pi.shape[1])
+    for first in range(0, len(pi), step):
+        part = slice(first, first + step)
+        old, u, found, tokens = pi[part], log_ratio[part], log_x[part], [size[part] for size in length]
+        target = centred(old, reward[part])
+        target /= tau[part]
+        found[...] = np.nan if length else fast.solve(old, target, u)
+        if (rest := np.isnan(found)).any():
+            u[rest], found[rest] = solve(old[rest], target[rest], *(size[rest] for size in tokens))
+        probs[part] = ratio(u)
+        probs[part] *= old
+    return log_ratio, probs, log_x
+
+
+@contextmanager
+def buffer(actions: int) -> Iterator[None]:
+    """[S, A] with [S, 1] takes numpy a third of the time where two rows do not fit its buffer; short rows need one."""
+    with np.errstate():  # its end restores the buffer
+        np.setbufsize(64 if actions > 64 else 8192)
+        yield
+
+
 def ratio(log_ratio: Array) -> Array:
-    """e^u; only an action of probability 0 can pass e^709, and its product with pi stays 0."""
-    return np.exp(log_ratio if log_ratio.max(initial=0.0) <= 709 else np.minimum(log_ratio, 709.0))
+    """e^u, 0 below SMALLEST; only an action of probability 0 can pass e^709, and its product with pi stays 0."""
+    if log_ratio.max(initial=0.0) > 709:
+        log_ratio = np.minimum(log_ratio, 709.0)
+    if log_ratio.min(initial=0.0) >= FLOOR:
+        return np.exp(log_ratio)
+    values = np.exp(np.maximum(log_ratio, FLOOR))  # np.exp is ten times slower where its result is not a normal number
+    values *= log_ratio > FLOOR
+    return values
 
 
 def solve(pi: Array, target: Array, length: Array | None = None) -> tuple[Array, Array]:

@@ -35,21 +35,34 @@ def pairs(pi: Array, reward: Array) -> Pairs | None:
     Args:
         pi, reward: [S, A], checked.
     """
-    actions = pi.shape[-1]
-    if actions <= 2 or not len(reward) or not two_valued(reward[:1]):
+    if reward.shape[1] <= 2 or not len(reward) or not two_valued(reward[:1]):
         return None
-    high, low = reward.max(1), reward.min(1)
-    best, mass = np.empty(reward.shape), np.empty((len(reward), 2))
+    if reward[0].min() == 0 and reward[0].max() == 1:
+        column = (len(reward), 1)
+        found = masses(pi, reward, np.broadcast_to(1.0, column), np.broadcast_to(0.0, column), verdicts=True)
+        if found is not None:
+            return found
+    return masses(pi, reward, reward.max(1, keepdims=True), reward.min(1, keepdims=True))
+
+
+def masses(pi: Array, reward: Array, high: Array, low: Array, verdicts: bool = False) -> Pairs | None:
+    """The pairs of these rewards, [S, 1]; None where a row holds another. `verdicts`: 0 and 1 are `best` themselves."""
+    best, mass = reward if verdicts else np.empty(reward.shape), np.empty((len(reward), 2))
     for part in blocks(reward):
-        top = reward[part] == high[part, None]
-        if not (top | (reward[part] == low[part, None])).all():
+        old, values, here = pi[part], reward[part], best[part]
+        top, other = values == high[part], values == low[part]
+        other |= top
+        if not other.all():
             return None
-        best[part] = top
-        mass[part, 0] = np.vecdot(pi[part], best[part])
-    mass[:, 1] = pi.sum(1) - mass[:, 0]
-    rare = mass[:, 1] < mass[:, 0]  # a difference loses the digits of the smaller part
-    mass[rare, 1] = np.vecdot(pi[rare], 1 - best[rare])
-    return Pairs(high, low, best, mass)
+        if not verdicts:
+            here[...] = top
+        right, wrong = mass[part].T
+        right[...] = np.vecdot(old, here)
+        np.subtract(old.sum(1), right, out=wrong)
+        rare = wrong < right  # a difference loses the digits of the smaller part
+        if rare.any():
+            wrong[rare] = np.vecdot(old, 1 - here)[rare]
+    return Pairs(high[:, 0], low[:, 0], best, mass)
 
 
 def two_valued(reward: Array) -> bool:
@@ -58,27 +71,20 @@ def two_valued(reward: Array) -> bool:
 
 
 def spread(pi: Array, best: Array, log_ratio: Array) -> tuple[Array, Array]:
-    """Log-ratios and new probabilities, [S, A], from the log-ratios [S, 2] of the high and the low reward.
-
-    `best` is used up: the log-ratios are written over it.
-    """
-    probs = np.empty_like(best)
+    """Log-ratios and new probabilities, [S, A], from the log-ratios [S, 2] of the high and the low reward."""
+    wide, probs = np.empty(best.shape), np.empty(best.shape)
     right, wrong = log_ratio[:, :1], log_ratio[:, 1:]
     more, less = np.exp(np.minimum(right, 709.0)), np.exp(np.minimum(wrong, 709.0))  # beyond: actions without mass
+    gap = more - less  # no digit of a ratio is lost: less <= 1 <= more
     for part in blocks(best):
-        here, new = best[part], probs[part]
-        np.multiply(here, (more - less)[part], out=new)  # no digit is lost: less <= 1 <= more
+        here, new = wide[part], probs[part]
+        np.multiply(best[part], gap[part], out=new)
         new += less[part]
         new *= pi[part]
-        here *= (right - wrong)[part]
+        np.multiply(best[part], 1e300, out=here)
         here += wrong[part]
-    lost = np.abs(wrong + (right - wrong) - right) > 4e-16 * np.abs(
-        right
-    )  # beside a large one a small one loses digits
-    rows = lost[:, 0]
-    if rows.any():
-        best[rows] = np.where(best[rows] == wrong[rows], wrong[rows], right[rows])
-    return best, probs
+        np.minimum(here, right[part], out=here)  # wrong or right to the last digit: wrong <= right < 1e300
+    return wide, probs
 
 
 def blocks(rows: Array) -> list[slice]:

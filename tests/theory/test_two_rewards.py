@@ -62,6 +62,23 @@ def test_a_third_reward_in_any_row_is_seen():
         assert pairs(pi, changed) is None
 
 
+def test_rows_of_other_scales_after_verdicts():
+    """Rewards of 0 and 1 in the first row do not decide for the rest; rows of one verdict stay as they are."""
+    rng = np.random.default_rng(5)
+    pi, best = draw(rng, 60, 40, [1])
+    verdicts = best.astype(float)
+    verdicts[7], verdicts[8] = 0.0, 1.0
+    scaled = verdicts * rng.uniform(1, 3, (60, 1)) - rng.random((60, 1))
+    scaled[0] = verdicts[0]
+    for reward in (verdicts, scaled):
+        assert pairs(pi, reward) is not None
+        new = theory.pmd_mean(pi, reward, 0.05)
+        slow, log_x = solve(pi, centred(pi, reward) / 0.05)
+        np.testing.assert_allclose(new.log_ratio, slow, rtol=1e-11, atol=1e-13)
+        np.testing.assert_allclose(new.lam, np.exp(log_x) * 0.05**2, rtol=1e-11)
+        np.testing.assert_allclose(new.probs[7:9], pi[7:9], rtol=1e-12)
+
+
 def test_a_reward_without_mass_and_a_row_of_one_reward():
     pi = np.array([[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]])
     reward = np.array([[0.0, 0.0, 1.0], [1.0, 1.0, 1.0]])
