@@ -30,7 +30,7 @@ import time
 import pytest
 
 from pmdkit.llm.engines import ENGINES
-from pmdkit.llm.engines.vllm import serve_fleet
+from pmdkit.llm.engines.vllm import serve_fleet, versions
 from pmdkit.llm.engines.vllm.http import Server
 
 from . import scripted_faults as faults
@@ -219,7 +219,8 @@ def test_a_foreign_server_on_the_port_at_the_start_is_refused(model, runner, mon
             """Nothing was started."""
 
     stranger = ScriptedServer(*model)
-    monkeypatch.setattr(serve_fleet, "installed_version", lambda: "0.32.0")
+    for asks in (versions, serve_fleet):
+        monkeypatch.setattr(asks, "installed_version", lambda: "0.32.0")
     monkeypatch.setattr(serve_fleet, "check_plugin", lambda: None)
     monkeypatch.setattr(
         serve_fleet.Fleet, "launch", lambda *_: (Server(stranger.url, "pmdkit-0123456789abcdef"), Process())
