@@ -12,6 +12,7 @@ from pmdkit.envs.math.columns import HALF_PAIR
 from pmdkit.envs.math.problem import MathProblems
 from pmdkit.envs.math.wording import AFTER, BEFORE
 from pmdkit.errors import UsageError
+from pmdkit.llm.byte_level import a_byte_a_token
 
 PLACE = "{problem_statement}"
 TEMPLATE = BEFORE + PLACE + AFTER
@@ -97,6 +98,10 @@ class Encoder:
             raise UsageError(f"the text becomes the control token {names} in this tokenizer; drop the problem")
         return ids
 
+    def plain(self, text: str) -> bool:
+        """Whether a text is of ASCII alone and spells no added token."""
+        return text.isascii() and not self.spelt.search(text)
+
     def pieces(self, text: str) -> list[str]:
         """The text, cut behind the first character of every added token that it spells.
 
@@ -124,8 +129,14 @@ def limit_prompts(problems: MathProblems, encoder: Encoder, limit: int) -> tuple
     if limit < 1:
         raise ValueError(f"the limit of prompts is {limit} tokens; expected 1 or more")
 
+    # Encoding every problem is most of a run's set-up: plain text that fits even at a token per byte is not encoded.
+    around = len(encoder.before) + len(encoder.after)
+    room = limit - around if a_byte_a_token(encoder.tokenizer) else -1
+
     def fits(number: int) -> bool:
         problem = problems.problem(number)
+        if len(problem.problem) <= room and encoder.plain(problem.problem):
+            return True
         try:
             return len(encoder.encode(problem.problem)) <= limit
         except UsageError as reason:
