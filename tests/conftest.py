@@ -1,4 +1,4 @@
-"""What every test runs under: float64 by default, one thread, no run folder left behind; and a browser for who asks.
+"""What every test runs under: float64 by default, one thread, no run folder left behind; a model, a browser if asked.
 
 Where Chromium, Node or playwright are missing the tests that need them skip and say so; PMDKIT_REQUIRE_BROWSER=1 makes
 them fail.
@@ -70,6 +70,20 @@ def browser(missing):
         running = driver.chromium.launch(executable_path=chromium, args=FLAGS)
         yield running
         running.close()
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory):
+    """A folder with a tiny random model and its tokenizer, as they are saved. Whoever changes it takes a copy."""
+    from pmdkit.envs.math.arithmetic import Arithmetic
+    from pmdkit.llm.starter.model import build
+    from pmdkit.llm.starter.tokenizer import train_tokenizer
+
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = train_tokenizer(Arithmetic(numbers=2, problems=100).build())
+    build("starter", tokenizer, 0).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture

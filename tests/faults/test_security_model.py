@@ -7,13 +7,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pmdkit.envs.math.arithmetic import Arithmetic
 from pmdkit.errors import UsageError
 from pmdkit.llm.engines.vllm import arguments, serve_command
 from pmdkit.llm.engines.wanted import Wanted
 from pmdkit.llm.load import load
-from pmdkit.llm.starter.model import build
-from pmdkit.llm.starter.tokenizer import train_tokenizer
 from pmdkit.tables.llm import RolloutTable, VLLMTable
 
 CODE = (
@@ -28,20 +25,10 @@ class OwnModel(Qwen2ForCausalLM):
 )
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """A folder that loads."""
-    folder = tmp_path_factory.mktemp("model")
-    tokenizer = train_tokenizer(Arithmetic(numbers=2, problems=100).build())
-    build("starter", tokenizer, 0).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
 @pytest.fixture
-def hostile(whole, tmp_path):
+def hostile(model_folder, tmp_path):
     """`hostile(file, **keys)`: the folder with code in it and these keys in one of its files."""
-    folder = shutil.copytree(whole, tmp_path / "model")
+    folder = shutil.copytree(model_folder, tmp_path / "model")
     ran = tmp_path / "ran"
     for name in ("own.py", "modeling_own.py", "custom_generate/generate.py"):
         (folder / name).parent.mkdir(exist_ok=True)
@@ -93,7 +80,7 @@ def test_code_that_nobody_asks_for_lies_there(hostile):
     assert not made.ran.exists()
 
 
-def test_no_option_of_a_recipe_trusts_code(call, whole, tmp_path, capsys):
+def test_no_option_of_a_recipe_trusts_code(call, tmp_path, capsys):
     """Under any table the key is unknown, in words that name it."""
     for key in ("model.trust_remote_code", "rollout.trust_remote_code", "run.trust_remote_code"):
         out = tmp_path / key

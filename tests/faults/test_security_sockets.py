@@ -21,20 +21,6 @@ SHORT = ["--steps", "2", "--json"]
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """A folder with a tiny random model."""
-    from pmdkit.envs.math.arithmetic import Arithmetic
-    from pmdkit.llm.starter.model import build
-    from pmdkit.llm.starter.tokenizer import train_tokenizer
-
-    folder = tmp_path_factory.mktemp("model")
-    tokenizer = train_tokenizer(Arithmetic(numbers=2, problems=100).build())
-    build("starter", tokenizer, 0).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def grader(tmp_path_factory):
     """A grader of one's own, which the verifier's processes run on every answer."""
     path = tmp_path_factory.mktemp("grader") / "own.py"
@@ -63,9 +49,9 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("what", COMMANDS)
-def test_nothing_listens_and_nothing_is_asked_elsewhere(what, model, grader, handed_in, tmp_path):
+def test_nothing_listens_and_nothing_is_asked_elsewhere(what, model_folder, grader, handed_in, tmp_path):
     arguments, processes = COMMANDS[what]
-    filled = [text.format(model=model, grader=grader, handed_in=handed_in) for text in arguments]
+    filled = [text.format(model=model_folder, grader=grader, handed_in=handed_in) for text in arguments]
     seen = watch([*PMDKIT, *filled], tmp_path)
     assert seen.code == 0, seen.told
     assert len(seen.processes) >= processes
@@ -73,9 +59,9 @@ def test_nothing_listens_and_nothing_is_asked_elsewhere(what, model, grader, han
     assert seen.listening == set()
 
 
-def test_two_ranks_meet_on_loopback(model, tmp_path):
+def test_two_ranks_meet_on_loopback(model_folder, tmp_path):
     """torch's own store listens on every network whatever host it is given; ours does not."""
-    two = ["--set", "parallel.processes=2", f'model.path="{model}"', "model.build=null", "evaluation.every=0"]
+    two = ["--set", "parallel.processes=2", f'model.path="{model_folder}"', "model.build=null", "evaluation.every=0"]
     seen = watch([*PMDKIT, "llm", TINY, *SHORT, "--out", "run", *two], tmp_path)
     assert seen.code == 0, seen.told
     assert len(seen.processes) >= 3

@@ -6,25 +6,13 @@ import shutil
 import pytest
 import torch
 
-from pmdkit.envs.math.arithmetic import Arithmetic
 from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit.llm.load import end_tokens, load, pick_device
-from pmdkit.llm.starter.model import build
-from pmdkit.llm.starter.tokenizer import train_tokenizer
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    tokenizer = train_tokenizer(Arithmetic(numbers=2, problems=200).build())
-    build("starter", tokenizer, 0).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture
-def folder(whole, tmp_path):
-    return shutil.copytree(whole, tmp_path / "model")
+def folder(model_folder, tmp_path):
+    return shutil.copytree(model_folder, tmp_path / "model")
 
 
 def test_a_whole_folder_loads_in_float32_and_has_an_end(folder):
