@@ -85,6 +85,49 @@ def test_many_random_problems_of_the_box_have_ten_digits_or_are_declined(referen
     check_box(reference, monkeypatch, seed=12, problems=4000)
 
 
+@pytest.fixture
+def double(monkeypatch):
+    """The sweeps in double precision, one entry each."""
+    done, sweep = [], lambert_fast.sweep
+
+    def counted(pi, *rest):
+        if pi.dtype == np.float64:
+            done.append(pi)
+        return sweep(pi, *rest)
+
+    monkeypatch.setattr(lambert_fast, "sweep", counted)
+    return done
+
+
+def coarse(factor):
+    """Policies up to a factor, near the smallest number of single precision: the start has few digits, or none."""
+    rng = np.random.default_rng(6)
+    pi, reward = rng.dirichlet(np.full(100, 0.3), 60), rng.random((60, 100))
+    return pi * factor, centred(pi, reward) / 0.05
+
+
+@pytest.mark.parametrize(("factor", "sweeps"), [(1.0, 1), (1e-43, 3)])
+def test_as_many_sweeps_as_the_start_needs(factor, sweeps, double):
+    pi, target = coarse(factor)
+    u, log_x = twin(pi, target)
+    expected, multiplier = solve(pi / factor, target)
+    np.testing.assert_allclose(u, expected, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(log_x, multiplier, rtol=0, atol=1e-12)
+    assert len(double) == sweeps
+
+
+def test_a_row_that_is_not_there_after_three_sweeps_is_declined(double):
+    """Some of these rows start too far off; without a look at the last step they are answered, and wrong."""
+    pi, target = coarse(2e-44)
+    u, log_x = twin(pi, target)
+    expected, multiplier = solve(pi / 2e-44, target)
+    sure = ~np.isnan(log_x)
+    assert 0 < sure.sum() < len(sure)
+    np.testing.assert_allclose(u[sure], expected[sure], rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(log_x[sure], multiplier[sure], rtol=0, atol=1e-10)
+    assert len(double) == 3
+
+
 def test_declines_by_row():
     """One reward, a tiny multiplier and a target without digits; the neighbours keep their answer."""
     rng = np.random.default_rng(2)
