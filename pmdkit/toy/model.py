@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from pmdkit.randomness import derive
 from pmdkit.toy.cache import Cache
+from pmdkit.toy.memory import keep_freed_memory
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class Transformer(nn.Module):
 
     def __init__(self, config: ModelConfig, seed: int = 0) -> None:
         super().__init__()
+        keep_freed_memory()  # every batch frees what the next one asks for
         self.config = config
         self.embedding = nn.Embedding(config.vocabulary, config.dimension)
         self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.layers))
@@ -90,28 +92,32 @@ class Transformer(nn.Module):
         """What the head reads, [N, S, d]. With a cache, `tokens` follow those in it, and are added to it."""
         start = 0 if cache is None else cache.length
         stop = start + tokens.shape[1]
-        if stop > self.config.context:
-            raise ValueError(
-                f"a row has {stop} tokens; the model has a context of {self.config.context}: "
-                "shorten the prompt or the response, or raise model.context"
-            )
+        self.fits(stop)
         turn = torch.view_as_complex(self.turn[start:stop])
         h = self.embedding(tokens)  # [N, S, d]
         for block in self.blocks:
             h = block(h, turn, cache)
         if cache is not None:
-            cache.length = stop
+            cache.advance(tokens.shape[1])
         return self.norm(h)
 
     def prefill(self, prompts: Tensor, room: int) -> tuple[Tensor, Cache]:
-        """Read prompts [P, L]: logits [P, V] of the first response token, and a cache with room for `room` tokens."""
-        shape = (len(prompts), room, 2, self.config.heads, self.config.dimension // self.config.heads)
-        cache = Cache([self.embedding.weight.new_empty(shape) for _ in self.blocks])
+        """Read prompts [P, L]: logits [P, V] of the next token, and a cache that goes on, to `room` tokens at most."""
+        self.fits(room)  # else the last token is refused after all others were read
+        cache = Cache()
         return self.head(self.hidden(prompts, cache)[:, -1]), cache
 
     def step(self, tokens: Tensor, cache: Cache) -> Tensor:
         """Read one more token [N] per row: logits [N, V] of the next. The cache grows by one."""
         return self.head(self.hidden(tokens[:, None], cache)[:, 0])
+
+    def fits(self, count: int) -> None:
+        """Refuse rows of more tokens than the context, before the first is read."""
+        if count > self.config.context:
+            raise ValueError(
+                f"a row has {count} tokens; the model has a context of {self.config.context}: "
+                "shorten the prompt or the response, or raise model.context"
+            )
 
 
 class Block(nn.Module):
@@ -138,10 +144,10 @@ class Block(nn.Module):
         rows, new, d = h.shape
         qkv = self.qkv(h).view(rows, new, 3, self.heads, -1, 2)  # pairs of coordinates: complex numbers
         qkv = torch.view_as_real(torch.view_as_complex(qkv) * turn).flatten(-2)  # [N, S, 3, H, D]
-        q, pair = qkv[:, :, 0], qkv[:, :, 1:]
+        q, pair = qkv.split_with_sizes((1, 2), 2)
         if cache is not None:
             pair = cache.append(self.layer, pair)  # [N, C, 2, H, D]
-        q, k, v = (x.transpose(1, 2) for x in (q, pair[:, :, 0], pair[:, :, 1]))  # [N, H, S or C, D]
+        q, k, v = (x.transpose(1, 2) for x in (q.squeeze(2), *pair.unbind(2)))  # [N, H, S or C, D]
         read = k.shape[2]
         if new == 1 or new == read:
             seen = F.scaled_dot_product_attention(q, k, v, is_causal=new > 1)

@@ -11,6 +11,7 @@ from pmdkit.randomness import generator
 from pmdkit.toy.model import Transformer
 
 Draws = tuple[Tensor, Tensor, Tensor]
+LARGEST = 2**63 - 1  # of the int64 numbers
 ROWS = 1024  # at a time on a CPU: what they compute at dimension 64 still fits the cache of a core
 
 
@@ -112,9 +113,7 @@ def score(model: Transformer, prompts: Tensor, responses: Tensor, mask: Tensor) 
     logp = first.new_zeros(responses.shape)
     logp[:, 0] = torch.where(mask[:, 0], first, 0.0)
     if longest > 1:
-        leaf = owner
-        for t in range(longest - 1):
-            _, _, leaf = descend(leaf, responses[:, t], logits.shape[1])
+        leaf = leaves(owner, responses[:, : longest - 1], logits.shape[1])
         one = owner.new_empty(int(leaf.max()) + 1)  # [leaves] a row that ends there
         one[leaf] = torch.arange(len(leaf), device=leaf.device)
         hidden = model.hidden(responses[one, : longest - 1], cache.rows(owner[one]))  # [leaves, longest - 1, d]
@@ -128,6 +127,19 @@ def descend(node: Tensor, token: Tensor, vocabulary: int) -> tuple[Tensor, Tenso
     """One level down the tree: parent and token of each new node, and the new node of each row."""
     edge, node = torch.unique(node * vocabulary + token, return_inverse=True)
     return edge // vocabulary, edge % vocabulary, node
+
+
+def leaves(owner: Tensor, tokens: Tensor, vocabulary: int) -> Tensor:
+    """[N] the node of each row after several tokens [N, S]: `descend` from node `owner`, all at once.
+
+    Owner and tokens are the digits of one number, so equal beginnings have equal numbers, in the order of the tree.
+    """
+    number, count = owner, int(owner.max()) + 1  # below which all numbers are
+    for token in tokens.unbind(1):
+        if count > LARGEST // vocabulary:  # the next digit may not fit: count the nodes reached so far instead
+            number, count = torch.unique(number, return_inverse=True)[1], len(number)
+        number, count = number * vocabulary + token, count * vocabulary
+    return torch.unique(number, return_inverse=True)[1]
 
 
 def uniforms(seed: int, rows: int, width: int) -> Tensor:

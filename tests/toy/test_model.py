@@ -1,6 +1,7 @@
 """The transformer against Hugging Face's Llama and Qwen2, and against itself with and without a cache."""
 
 import math
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -25,6 +26,11 @@ def lively(config: ModelConfig, seed: int = 1) -> Transformer:
 
 def tokens(rows: int, count: int, config: ModelConfig = SMALL) -> torch.Tensor:
     return torch.randint(config.vocabulary, (rows, count), generator=torch.Generator().manual_seed(0))
+
+
+def inner(model: Transformer) -> Iterator[torch.nn.Parameter]:
+    """The weights below the head."""
+    return (weight for name, weight in model.named_parameters() if not name.startswith("head"))
 
 
 def peer(name: str, config: ModelConfig) -> torch.nn.Module:
@@ -126,6 +132,30 @@ def test_copied_rows_of_a_cache_go_on_as_their_own():
     torch.testing.assert_close(logits, expected, atol=1e-12, rtol=0)
 
 
+def test_rows_of_a_cache_do_not_change_the_cache_and_rows_of_rows_are_those_rows():
+    model, read = lively(SMALL).double(), tokens(3, 6)
+    with torch.no_grad():
+        whole = model(read)
+        _, cache = model.prefill(read[:, :4], room=6)
+        some = cache.rows(torch.tensor([2, 0, 2])).rows(torch.tensor([1, 2]))
+        part = model.head(model.hidden(read[[0, 2], 4:], some))
+        torch.testing.assert_close(part, whole[[0, 2], 4:], atol=1e-12, rtol=0)
+        torch.testing.assert_close(model.head(model.hidden(read[:, 4:], cache)), whole[:, 4:], atol=1e-12, rtol=0)
+
+
+def test_gradients_flow_through_a_cache_and_copies_of_its_rows():
+    """The same gradient as of reading all at once. 1e-12: float64."""
+    model, read = lively(SMALL).double(), tokens(3, 6)
+    pick = torch.tensor([2, 0, 2, 1])
+    weight = torch.randn(4, 2, 48, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    _, cache = model.prefill(read[:, :4], room=6)
+    parts = torch.autograd.grad((model.hidden(read[pick, 4:], cache.rows(pick)) * weight).sum(), list(inner(model)))
+    whole = torch.autograd.grad((model.hidden(read[pick])[:, 4:] * weight).sum(), list(inner(model)))
+    for a, b in zip(parts, whole, strict=True):
+        assert b.abs().max() > 0
+        torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-12)
+
+
 def test_first_weights_depend_on_the_seed_alone_and_the_first_policy_is_nearly_uniform():
     torch.manual_seed(1)
     one = Transformer(SMALL, seed=5)
@@ -145,3 +175,5 @@ def test_bad_sizes_are_sentences():
         ModelConfig(13, dimension=48, heads=5)
     with pytest.raises(ValueError, match="a row has 41 tokens; the model has a context of 40"):
         Transformer(SMALL)(tokens(1, 41))
+    with pytest.raises(ValueError, match="a row has 41 tokens; the model has a context of 40"):
+        Transformer(SMALL).prefill(tokens(1, 3), room=41)
