@@ -8,7 +8,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import save
 from safetensors.torch import load
@@ -20,6 +22,7 @@ from pmdkit.recording.narrow import narrow, widen
 FORMAT = 1
 KEY = "pmdkit"  # the only key of the header: safetensors writes several in random order
 TOKENS = ("responses", "logp_old", "logp_engine", "logp_ref", "logp_seen", "logp_after", "correction")
+MACHINES = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 @dataclass(frozen=True)
@@ -46,25 +49,27 @@ class Recording:
 
 def encode(recording: Recording) -> bytes:
     """The file's bytes; the same recording gives the same bytes."""
-    mask = recording.mask
-    length = mask.sum(1)
-    flat: dict[str, Tensor] = {"length": length}
-    if not torch.equal(mask, torch.arange(mask.shape[1]) < length[:, None]):
+    mask = recording.mask.numpy()
+    flat = {"length": mask.sum(1, dtype=np.int64)}
+    places = None if mask.all() else np.flatnonzero(mask)
+    if places is not None and (mask[:, 1:] > mask[:, :-1]).any():
         flat["mask"] = mask  # tokens that do not stand at the beginning of the row
-    places = mask.flatten().nonzero()[:, 0]
-    counts = length.cumsum(0)
+    rows: dict[str, int] = {}
     for name, tensor in recording.tensors.items():
-        flat[name] = tensor
-        if per_token(recording, name):
-            flat[name] = tensor.flatten()[places[: int(counts[len(tensor) - 1])]]
+        flat[name] = tensor.detach().cpu().numpy()
+        if name in TOKENS and tensor.ndim == 2:  # a number per token: one response after another, those of the mask
+            rows[name] = len(tensor)
+            flat[name] = flat[name].reshape(-1)
+            if places is not None:
+                flat[name] = flat[name].take(places[: np.searchsorted(places, tensor.numel())])
     stored, how = {}, {}
     for name in sorted(flat):
         stored[name], how[name] = narrow(flat[name])
-        if per_token(recording, name):
-            how[name]["rows"] = len(recording.tensors[name])
+        if name in rows:
+            how[name]["rows"] = rows[name]
     about = to_json(recording.about | {"format": FORMAT, "columns": mask.shape[1], "tensors": how})
     header = f'{{"about":{about},"sha256":"{checksum(about, stored)}"}}'
-    return save({name: tensor.numpy() for name, tensor in stored.items()}, {KEY: header})
+    return save(stored, {KEY: header})
 
 
 def decode(data: bytes, where: str) -> Recording:
@@ -94,7 +99,8 @@ def decode(data: bytes, where: str) -> Recording:
             f"{where} is truncated ({len(data)} bytes, its tensors need more); record the step again, or take another "
             "with --step"
         ) from problem
-    if checksum(to_json(about), stored) != wanted:
+    numbers = {name: tensor.reshape(-1).view(torch.uint8).numpy() for name, tensor in stored.items()}
+    if checksum(to_json(about), numbers) != wanted:
         raise UsageError(f"{where} does not match its checksum; it was changed or damaged: record the step again")
     how = about.pop("tensors")
     flat = {name: widen(tensor, how[name]) for name, tensor in stored.items()}
@@ -103,25 +109,19 @@ def decode(data: bytes, where: str) -> Recording:
     return Recording(about, mask, {name: spread(x, mask, how[name].get("rows")) for name, x in flat.items()})
 
 
-def per_token(recording: Recording, name: str) -> bool:
-    """Whether a tensor has a number per token; only those of the mask are held, one response after another."""
-    tensor = recording.tensors.get(name)
-    return name in TOKENS and tensor is not None and tensor.ndim == 2
-
-
 def spread(x: Tensor, mask: Tensor, rows: int | None) -> Tensor:
     """[n, T] from the tokens of the first n rows; whatever is not per token stays as it is."""
     return x if rows is None else x.new_zeros(mask[:rows].shape).masked_scatter(mask[:rows], x)
 
 
-def checksum(about: str, stored: dict[str, Tensor]) -> str:
+def checksum(about: str, stored: dict[str, NDArray[Any]]) -> str:
     """Of everything in the file but the checksum itself."""
     digest = hashlib.sha256(about.encode())
     for name in sorted(stored):
-        digest.update(stored[name].contiguous().view(torch.uint8).numpy().data)
+        digest.update(stored[name].reshape(-1).data)
     return digest.hexdigest()
 
 
 def to_json(value: Any) -> str:
     """JSON for machines: one line, keys in order, NaN refused."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return MACHINES.encode(value)

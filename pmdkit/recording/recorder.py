@@ -137,9 +137,11 @@ def put(path: Path, data: bytes) -> None:
 
 def put_together(seen: Tensor | None, rollouts: Rollouts, team: Team) -> Tensor | None:
     """What the processes saw, each its own rows; None where nobody saw any."""
-    axes = max(int(part) for part in team.gather(torch.tensor([0 if seen is None else seen.ndim])))
-    if axes == 0 or team.size == 1:
+    if team.size == 1:
         return seen
+    axes = max(int(part) for part in team.gather(torch.tensor([0 if seen is None else seen.ndim])))
+    if axes == 0:
+        return None
     if seen is None:
         shape = rollouts.mask.shape if axes == 2 else rollouts.mask.shape[:1]
         seen = torch.full(shape, torch.nan)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -84,18 +85,16 @@ class Witness:
         size = rollouts.mass.shape[1]
         sums = width > 1 and all(look.logp.shape[1] == 1 for look in self.looks)
         wide = 1 if sums else width
-        dtype = self.looks[0].logp.dtype
-        seen = torch.full((count, wide), torch.nan, dtype=dtype)
-        groups = torch.arange(len(rollouts.mass)).repeat_interleave(size)
+        seen = np.full((count, wide), np.nan, self.looks[0].logp.cpu().numpy().dtype)
+        groups = np.arange(len(rollouts.mass)).repeat(size)
         for look in reversed(self.looks):  # a second pass comes after the first, which is to stay
-            start = int(look.group[0]) * size
-            rows: Any = slice(start, start + len(look.group))
-            if look.rows is not None:
-                rows = torch.tensor(look.rows)
-            if look.logp.shape[1] != wide or not torch.equal(look.group.cpu(), groups[rows]):
+            logp, group = look.logp.cpu().numpy(), look.group.cpu().numpy()
+            start = int(group[0]) * size
+            rows = slice(start, start + len(group)) if look.rows is None else np.array(look.rows)
+            if logp.shape[1] != wide or not np.array_equal(group, groups[rows]):
                 return None
-            seen[rows] = look.logp.to("cpu", dtype)
-        return seen[:, 0] if sums else seen
+            seen[rows] = logp
+        return torch.from_numpy(seen[:, 0] if sums else seen)
 
 
 class Heard:

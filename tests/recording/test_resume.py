@@ -12,6 +12,7 @@ import pytest
 from pmdkit import train
 from pmdkit.observe.checkpoint import steps
 from pmdkit.observe.folder import RunFolder
+from pmdkit.recording.recorder import put
 from pmdkit.recording.shelf import open_step, recorded
 
 from .conftest import llm_run, toy_run
@@ -69,6 +70,25 @@ def test_what_is_beyond_the_checkpoint_is_dropped_first(tmp_path):
     assert sorted(p.name for p in folder.rollouts.iterdir()) == [
         "notes.txt", "step-1.safetensors", "step-2.jsonl", "step-x.txt"
     ]  # fmt: skip
+
+
+def test_whatever_stands_in_its_place_is_replaced(tmp_path):
+    """What a killed process left, an older recording, and a link, behind which nothing changes."""
+    folder, other = tmp_path / "rollouts", tmp_path / "other"
+    path, aside = folder / "step-1.safetensors", folder / ".step-1.safetensors.part"
+    folder.mkdir()
+    put(path, b"first")
+    aside.write_bytes(b"torn, and longer than what comes")
+    put(path, b"second")
+    assert path.read_bytes() == b"second"
+    other.write_bytes(b"theirs")
+    aside.symlink_to(other)
+    put(path, b"third")
+    assert path.read_bytes() == b"third"
+    assert other.read_bytes() == b"theirs"
+    assert [p.name for p in folder.iterdir()] == ["step-1.safetensors"]
+    if os.name != "nt":
+        assert path.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.slow

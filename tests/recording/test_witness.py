@@ -61,6 +61,8 @@ def test_forward_passes_of_chosen_rows():
             part = some[torch.tensor(rows)]
             coefficient(witness, part)  # its own numbers are no look
             total(witness, looked(part, wanted[torch.tensor(rows)]))
+    with witness.looking_at([3], some):  # a second pass over the ministep
+        total(witness, looked(some[torch.tensor([3])], wanted[3:4] - 7))
     seen = witness.seen(rollouts)
     assert torch.isnan(seen[:6]).all()
     assert torch.isnan(seen[7]).all()
