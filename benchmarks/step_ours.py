@@ -15,6 +15,7 @@ from pmdkit.llm.ahead import ahead
 from pmdkit.llm.engines.protocol import Sampling
 from pmdkit.llm.engines.shared import SharedEngine
 from pmdkit.llm.learner import CausalLearner
+from pmdkit.llm.load import ready
 from pmdkit.llm.writer import Writer
 from pmdkit.loop import Schedule, run
 from pmdkit.objectives import PMDMean
@@ -63,7 +64,8 @@ class AnyTask:
 
 def train(prompts: int, ministeps: int, steps: int, lag: int = 0) -> dict[str, float]:
     """Seconds of each of `steps` steps after the first, rollouts with all their updates, and what they consist of."""
-    task, trained = AnyTask(prompts), model()
+    # an engine switches the attention of its own model only, and with a lag that is a copy
+    task, trained = AnyTask(prompts), ready(model())
     engine = Engine(deepcopy(trained).requires_grad_(False) if lag else trained, EOS)
     writer = Writer(SharedEngine(engine), ahead=lag > 0)
     schedule, update = ScheduleTable(lr=LR, optimizer="adamw"), UpdateTable()

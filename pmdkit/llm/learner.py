@@ -29,6 +29,7 @@ from pmdkit.llm.engines.shared import SharedEngine, Work
 from pmdkit.llm.fused import fused_total
 from pmdkit.llm.memory import memory_of
 from pmdkit.llm.optimizer import make_optimizer, on_host, placed
+from pmdkit.llm.packing import use_packing
 from pmdkit.llm.pending import Ordered, restored, written
 from pmdkit.llm.provenance import settled
 from pmdkit.llm.root import Root
@@ -50,7 +51,7 @@ class CausalLearner:
     """A Learner whose policy is a causal language model of transformers.
 
     Args:
-        model: trained in place, float32, switched to packed attention.
+        model: trained in place, float32; switched to packed attention here, for good.
         tokenizer: for `save_pretrained`.
         encode: the tokens of a prompt, by its number.
         engine: writes responses; weights are published to it before each rollout that follows an update. A Writer
@@ -82,6 +83,7 @@ class CausalLearner:
         team: Team = ALONE,
         alarm: Alarm | None = None,
     ) -> None:
+        use_packing(model)  # its engine may have switched a copy only
         self.version = 0
         self.team = team
         self.model = model

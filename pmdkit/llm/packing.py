@@ -197,7 +197,16 @@ def use_packing(model: PreTrainedModel) -> None:
 
 
 def hidden(model: PreTrainedModel, ids: Tensor, positions: Tensor, layout: Layout) -> Tensor:
-    """[S, d] what the head reads at each of S packed tokens, with gradient; ids and positions are [S]."""
+    """[S, d] what the head reads at each of S packed tokens, with gradient; ids and positions are [S].
+
+    Raises:
+        ValueError: the model is not switched: its own attention may see all sequences as one, and is slow.
+    """
+    found = model.config._attn_implementation
+    if found != NAME:
+        raise ValueError(
+            f"the attention of this {type(model).__name__} is '{found}'; expected '{NAME}': call use_packing first"
+        )
     out = model.base_model(input_ids=ids[None], position_ids=positions[None], use_cache=False, layout=layout)
     return out.last_hidden_state[0]
 

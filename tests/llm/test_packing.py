@@ -114,6 +114,13 @@ def test_learned_positions_are_fine_where_the_forward_pass_agrees():
     check_packing(GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=None, eos_token_id=2)).eval())
 
 
+def test_packed_sequences_are_not_given_to_a_model_with_its_own_attention():
+    """Which would see them as one sequence, or pay for all pairs of their tokens."""
+    model, layout = build("qwen2"), Packed((2, 3))
+    with pytest.raises(ValueError, match="the attention of this Qwen2ForCausalLM is 'sdpa'; expected 'pmdkit'"):
+        hidden(model, torch.arange(5), layout.positions(model.device), layout)
+
+
 def test_a_stock_call_of_a_packed_model_says_what_to_do(qwen2):
     use_packing(qwen2)
     assert qwen2.config._attn_implementation == NAME
