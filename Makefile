@@ -33,9 +33,10 @@ check: .venv/installed-dev
 fast: .venv/installed-dev
 	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not gpu and not vllm and not site" --ignore tests/faults
 
-# in one process: some tests start two others. PMDKIT_FAULTS_SCALE=5 makes 500 kills of 100, 50 makes 100,000 answers of 2,000
+# a file stays with one worker: its tests share processes. PMDKIT_FAULTS_SCALE=5 makes 500 kills of 100, 50 makes 100,000
+# answers of 2,000
 faults: .venv/installed-dev
-	$(BIN)/pytest tests/faults
+	$(BIN)/pytest -n 2 --dist loadfile tests/faults
 
 slow: .venv/installed-dev
 	$(BIN)/pytest -n 2 --dist loadfile -m "slow and not gpu and not vllm and not site" --ignore tests/faults
