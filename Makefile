@@ -31,15 +31,15 @@ check: .venv/installed-dev
 
 # a file stays with one worker: what its tests share is made once
 fast: .venv/installed-dev
-	$(BIN)/pytest -n 2 --dist loadfile -m "not slow and not gpu and not vllm and not site" --ignore tests/faults
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "not slow and not gpu and not vllm and not site" --ignore tests/faults
 
 # a file stays with one worker: its tests share processes. PMDKIT_FAULTS_SCALE=5 makes 500 kills of 100, 50 makes 100,000
 # answers of 2,000
 faults: .venv/installed-dev
-	$(BIN)/pytest -n 2 --dist loadfile tests/faults
+	$(BIN)/pytest -q -n 2 --dist loadfile tests/faults
 
 slow: .venv/installed-dev
-	$(BIN)/pytest -n 2 --dist loadfile -m "slow and not gpu and not vllm and not site" --ignore tests/faults
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "slow and not gpu and not vllm and not site" --ignore tests/faults
 
 tutorials: .venv/installed-dev
 	$(BIN)/pytest -q --nbmake --nbmake-timeout=240 -n 2 tutorials
@@ -51,7 +51,7 @@ docs: .venv/installed-dev
 
 # a real browser: Debian's chromium and node; without them these tests skip, with PMDKIT_REQUIRE_BROWSER=1 they fail
 site-tests: docs
-	PMDKIT_SITE=$(CURDIR)/site $(BIN)/pytest -n 2 -m "site" tests/site tests/explore
+	PMDKIT_SITE=$(CURDIR)/site $(BIN)/pytest -q -n 2 -m "site" tests/site tests/explore
 
 wheel: .venv/installed-dev
 	sh tests/wheel.sh $(BIN)/python

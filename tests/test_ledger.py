@@ -64,7 +64,7 @@ def test_every_test_of_the_ledger_collects(request):
     if not wanted:
         return
     files = sorted({test.split("::")[0] for test in wanted})
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-p", "no:cacheprovider", *files]
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", *files]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
