@@ -9,7 +9,7 @@ import verifier
 from harness.clock import rate, turns
 from harness.rows import Measured
 
-from pmdkit.envs.math_answers import Grader, Item, verify
+from pmdkit.envs.verifier import Grader, Item, verify
 
 TEXT = "Let me think about it once more. " * 100 + "\nAnswer: {}"
 PLAIN, PARSED, HOSTILE = 100_000, 500, 2_000

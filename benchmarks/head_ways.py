@@ -11,8 +11,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from pmdkit.llm.fused import head_total
-from pmdkit.llm.scoring import head_logp, to_rows
+from pmdkit.llm.fused_loss import fused_linear_loss
+from pmdkit.llm.head import head_logp
+from pmdkit.llm.logprobs import to_rows
 from pmdkit.objectives import Batch, Groups, PMDMean, credit, total
 from pmdkit.randomness import generator
 
@@ -50,7 +51,7 @@ def batch(lengths: list[int]) -> Batch:
 def fused(lengths: list[int]) -> Way:
     """Ours, for losses with one coefficient per response."""
     rows = batch(lengths)
-    return lambda *given: head_total(*given, lengths, PMDMean(), rows, ROWS).loss
+    return lambda *given: fused_linear_loss(*given, lengths, PMDMean(), rows, ROWS).loss
 
 
 def through(logp: Logp, lengths: list[int]) -> Way:

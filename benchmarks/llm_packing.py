@@ -16,8 +16,8 @@ from random_models import build
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from pmdkit.llm.logprobs import response_logp
 from pmdkit.llm.packing import use_packing
-from pmdkit.llm.scoring import response_logp
 from pmdkit.randomness import generator
 
 LAYERS, WIDTH, VOCABULARY, BATCH = 4, 256, 8192, 16

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import LogitsProcessor, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
-from pmdkit.llm.engines import embedded
-from pmdkit.llm.engines.embedded import EmbeddedEngine
-from pmdkit.llm.engines.protocol import Responses
+from pmdkit.llm.engines import transformers
+from pmdkit.llm.engines.base import Responses
+from pmdkit.llm.engines.transformers import TransformersEngine
 
 EOS = 0
 Lengths = NDArray[np.int64]
@@ -52,7 +52,7 @@ class Until(LogitsProcessor):
         return scores
 
 
-class Forced(embedded.Batch):
+class Forced(transformers.RunningBatch):
     """For the embedded engine, where it has its logits."""
 
     lengths: Lengths
@@ -61,21 +61,21 @@ class Forced(embedded.Batch):
         """One token for each slot."""
         rows = np.array(self.rows[self.fresh :])
         ends = torch.from_numpy(self.lengths[rows] == self.at[rows] + 1)
-        plain = embedded.logits
+        plain = transformers.logits
 
         def forced(states: Tensor, weight: Tensor) -> Tensor:
             scores = plain(states, weight)
             impose(scores, ends)
             return scores
 
-        embedded.logits = forced
+        transformers.logits = forced
         try:
             super().write(states)
         finally:
-            embedded.logits = plain
+            transformers.logits = plain
 
 
-class ForcedEngine(EmbeddedEngine):
+class ForcedEngine(TransformersEngine):
     """The embedded engine, whose rows end where `next_lengths` says."""
 
     def next_lengths(self, rows: int) -> Lengths:
@@ -85,7 +85,7 @@ class ForcedEngine(EmbeddedEngine):
     def generate(self, *given: object, **options: object) -> Responses:
         """One call's responses, checked to be as long as they were to be."""
         prompts, group = given[0], given[1]
-        embedded.Batch, Forced.lengths = Forced, self.next_lengths(len(prompts) * group)
+        transformers.RunningBatch, Forced.lengths = Forced, self.next_lengths(len(prompts) * group)
         drawn = super().generate(*given, **options)
         assert (drawn.mask.sum(1).numpy() == Forced.lengths).all()
         return drawn

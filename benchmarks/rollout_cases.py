@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 from random_models import EOS, ForcedEngine, Lengths, build
 
-from pmdkit.llm.engines.protocol import Sampling
+from pmdkit.llm.engines.base import Sampling
 from pmdkit.randomness import generator
 
 CUT, PROMPT = 128, 48

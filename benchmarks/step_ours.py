@@ -10,16 +10,13 @@ from random_models import EOS, ForcedEngine, Lengths
 from step_task import CUT, GROUP, LR, VOCABULARY, WIDTH, lengths_of, model, prompts_of, right
 from torch import Tensor
 
-from pmdkit.learner import Rollouts
-from pmdkit.llm.ahead import ahead
-from pmdkit.llm.engines.protocol import Sampling
-from pmdkit.llm.engines.shared import SharedEngine
+from pmdkit.config import ScheduleTable, UpdateTable
+from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.learner import CausalLearner
-from pmdkit.llm.load import ready
-from pmdkit.llm.writer import Writer
-from pmdkit.loop import Schedule, run
+from pmdkit.llm.model import prepare_model
+from pmdkit.llm.rollouts import RolloutQueue, async_rollouts
+from pmdkit.loop import Rollouts, Schedule, inline, run
 from pmdkit.objectives import PMDMean
-from pmdkit.tables import ScheduleTable, UpdateTable
 
 
 class Engine(ForcedEngine):
@@ -65,11 +62,12 @@ class AnyTask:
 def train(prompts: int, ministeps: int, steps: int, lag: int = 0) -> dict[str, float]:
     """Seconds of each of `steps` steps after the first, rollouts with all their updates, and what they consist of."""
     # an engine switches the attention of its own model only, and with a lag that is a copy
-    task, trained = AnyTask(prompts), ready(model())
+    task, trained = AnyTask(prompts), prepare_model(model())
     engine = Engine(deepcopy(trained).requires_grad_(False) if lag else trained, EOS)
-    writer = Writer(SharedEngine(engine), ahead=lag > 0)
     schedule, update = ScheduleTable(lr=LR, optimizer="adamw"), UpdateTable()
-    learner = CausalLearner(trained, None, task.tokens, writer, Sampling(CUT), schedule, update)
+    learner = CausalLearner(trained, None, task.tokens, engine, Sampling(CUT), schedule, update)
+    queue = RolloutQueue(learner) if lag else None
+    stream = async_rollouts(lag) if lag else inline
     scored, score_rows = 0, learner.score_rows
 
     def counted(*given: Any) -> Tensor:
@@ -94,8 +92,8 @@ def train(prompts: int, ministeps: int, steps: int, lag: int = 0) -> dict[str, f
     def note(*_: Any) -> None:
         ends.append((time.perf_counter(), time.process_time(), engine.wall, engine.cpu, *updates))
 
-    run(PMDMean(), learner, task, Schedule(steps + 1, GROUP, ministeps), [note], ahead(lag))
-    writer.close()
+    run(PMDMean(), learner, task, Schedule(steps + 1, GROUP, ministeps), [note], stream)
+    (queue or learner.engine).close()
     names = ("wall", "cpu", "rollout_wall", "rollout_cpu", "update_wall", "update_cpu")
     spent = {name: (end - begin) / steps for name, begin, end in zip(names, ends[0], ends[-1], strict=True)}
     return spent | {"scored_again": scored / (steps + 1), "gemm": gemm_rate(2048, WIDTH, VOCABULARY)}

@@ -14,8 +14,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from pmdkit.envs.tokens import KINDS, TokenProblem
-from pmdkit.toy.convert import EOS, config_to_llama
-from pmdkit.toy.llama import to_llama
+from pmdkit.toy.hf import EOS, config_to_llama, to_llama
 from pmdkit.toy.model import ModelConfig, Transformer
 from pmdkit.toy.sampling import generate, score
 

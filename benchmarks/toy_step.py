@@ -14,7 +14,7 @@ from harness.rows import Measured
 from stopwatch import Stopwatch
 
 from pmdkit import train
-from pmdkit.planning import build, plan
+from pmdkit.training import build, plan
 
 TASKS = {"modular-sum": 10, "reverse": 4, "sort": 4}  # and steps
 
@@ -31,8 +31,8 @@ def start(task: str, folder: Path) -> Path:
     """The model after the recipe's warm start."""
     spec, objective = plan("toy", task, {"run.seed": 1})
     setup, model = build(spec, objective)[1], folder / "model"
-    if setup.prepare is not None:
-        setup.prepare(lambda sentence: None)
+    if setup.warm_start is not None:
+        setup.warm_start(lambda sentence: None)
     setup.learner.save_pretrained(model)
     return model
 

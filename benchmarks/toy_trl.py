@@ -8,8 +8,8 @@ import numpy as np
 from harness.clock import Reading
 from stopwatch import between, now
 
+from pmdkit.config import Spec
 from pmdkit.envs.tokens import make_tokens
-from pmdkit.spec import Spec
 
 
 def train(task: str, steps: int, model: Path, out: Path) -> Reading:

@@ -13,9 +13,9 @@ import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from pmdkit.envs.math_answers import Grader, Item, Verdict, verify
-from pmdkit.envs.math_answers.extract import BOXES, MARKER, last_box
-from pmdkit.from_path import module_from_file
+from pmdkit.envs.verifier import Grader, Item, Verdict, verify
+from pmdkit.envs.verifier.extract import BOXES, MARKER, last_box
+from pmdkit.plugins import module_from_file
 
 CASES = Path(__file__).parents[1] / "tests" / "data" / "verifier_cases.jsonl"
 ATTACKS = Path(__file__).parents[1] / "tests" / "faults" / "attacks.py"

@@ -21,7 +21,7 @@ from harness.clock import ratios, turns
 from harness.rows import Measured
 from rollout_cases import CASES, CUT, PROMPT, Case
 
-from pmdkit.llm.engines.vllm import starting
+from pmdkit.llm.engines.vllm import colocate
 
 
 def engine(case: Case, folder: Path) -> Any:
@@ -38,7 +38,7 @@ def engine(case: Case, folder: Path) -> Any:
         "kv_cache_memory_bytes": 2**30,
         "seed": 0,
     }
-    return starting.start(given, "Qwen2ForCausalLM", "0.32", True)
+    return colocate.start_vllm(given, "Qwen2ForCausalLM", "0.32", True)
 
 
 def writes(llm: Any, case: Case) -> Callable[[], None]:
@@ -63,7 +63,7 @@ def measure(rounds: int) -> Iterator[Measured]:
             llm = engine(case, Path(folder))
             threads = torch.get_num_threads()
             found = turns({"pmdkit": case.ours(), "vLLM": writes(llm, case)}, rounds, warm_up=True)
-            starting.end(llm, True)
+            colocate.shut_down_vllm(llm, True)
         speeds = {side: [case.tokens / reading.cpu for reading in readings] for side, readings in found.items()}
         yield Measured(
             f"vllm_sampling/{name}",

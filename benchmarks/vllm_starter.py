@@ -14,17 +14,15 @@ from harness.clock import turns
 from harness.rows import Measured
 from torch import Tensor
 
+from pmdkit.config import RolloutTable, VLLMTable
 from pmdkit.envs.math import make_math
-from pmdkit.llm.engines.embedded import EmbeddedEngine
-from pmdkit.llm.engines.protocol import Sampling
-from pmdkit.llm.engines.vllm.inside import make
-from pmdkit.llm.engines.wanted import Wanted
-from pmdkit.llm.load import ready
-from pmdkit.llm.scoring import response_logp
-from pmdkit.llm.starter.model import build
-from pmdkit.llm.starter.tokenizer import train_tokenizer
+from pmdkit.llm.engines.base import Sampling, EngineConfig
+from pmdkit.llm.engines.transformers import TransformersEngine
+from pmdkit.llm.engines.vllm.colocate import make
+from pmdkit.llm.logprobs import response_logp
+from pmdkit.llm.model import prepare_model
+from pmdkit.llm.starter.model import build, train_tokenizer
 from pmdkit.randomness import generator
-from pmdkit.tables import RolloutTable, VLLMTable
 
 P, G, PROMPT, WIDTH, PART = 256, 8, 36, 32, 256
 END = 447
@@ -41,12 +39,12 @@ def measure(rounds: int) -> Iterator[Measured]:
     torch.set_num_threads(1)
     model, tokenizer = starter()
     theirs, _ = starter()
-    model = ready(model)
+    model = prepare_model(model)
     texts = generator(0, "prompts").integers(3, 400, size=(P, PROMPT))
     seeds = generator(0, "seeds").integers(0, 2**63, P * G).astype(np.uint64)
     prompts, ids = texts.tolist(), torch.from_numpy(texts)
-    wanted = Wanted(model, tokenizer, (END,), RolloutTable(engine="vllm"), VLLMTable(), context=PROMPT + WIDTH)
-    engines = {"vLLM": make(wanted), "pmdkit": EmbeddedEngine(model, END)}
+    wanted = EngineConfig(model, tokenizer, (END,), RolloutTable(engine="vllm"), VLLMTable(), context=PROMPT + WIDTH)
+    engines = {"vLLM": make(wanted), "pmdkit": TransformersEngine(model, END)}
     vllm, weights = engines["vLLM"], dict(model.state_dict())
     vllm.publish(weights, 1)
     tokens: dict[str, int] = {}

@@ -20,10 +20,10 @@ import torch
 from harness.limits import gemm_rate
 from torch.utils.flop_counter import FlopCounterMode
 
-import pmdkit.session
+import pmdkit.trainer
 import pmdkit.training
 from pmdkit import train
-from pmdkit.session import Setup
+from pmdkit.trainer import Backend
 
 TIERS = {"bandit": ("needle", 200), "toy": ("modular-sum", 40), "llm": ("starter", 3)}
 OPTIONS = {"toy": {"warm_start.pass_rate": 0.0}, "llm": {"warm_start.pass_rate": 0.0, "evaluation.problems": 8}}
@@ -62,15 +62,15 @@ class Watch:
 
         return timed
 
-    def setup(self, setup: Setup) -> Setup:
+    def backend(self, backend: Backend) -> Backend:
         """A run's parts, each watched."""
-        learner = setup.learner
-        for name in ("order", "collect") if hasattr(learner, "order") else ("rollout",):
-            setattr(learner, name, self.around("rollout", getattr(learner, name)))
+        learner: Any = backend.learner
+        learner.rollout = self.around("rollout", learner.rollout)
+        for name in ("submit", "collect") if getattr(learner, "queue", None) else ():
+            setattr(learner.queue, name, self.around("rollout", getattr(learner.queue, name)))
         learner.update = self.around("update", learner.update)
-        object.__setattr__(setup.task, "reward", self.around("reward", setup.task.reward))
-        plain = setup.meter
-        return replace(setup, meter=lambda: self.around("measure", plain()))
+        object.__setattr__(backend.task, "reward", self.around("reward", backend.task.reward))
+        return replace(backend, metrics=self.around("measure", backend.metrics))
 
     def sync(self, handle: int) -> None:
         """os.fsync, counted."""
@@ -84,20 +84,20 @@ FSYNC = os.fsync
 @contextmanager
 def watching(watch: Watch) -> Iterator[None]:
     """pmdkit with its parts watched."""
-    build, save, append = pmdkit.training.build, pmdkit.session.save, pmdkit.session.metrics.append
+    build, save, append = pmdkit.training.build, pmdkit.trainer.save, pmdkit.trainer.metrics.append
 
     def built(*given: Any) -> Any:
-        objective, setup = watch.around("set-up, once", build)(*given)
-        return objective, watch.setup(setup)
+        objective, backend = watch.around("set-up, once", build)(*given)
+        return objective, watch.backend(backend)
 
     pmdkit.training.build = built
-    pmdkit.session.save = watch.around("checkpoint", save)
-    pmdkit.session.metrics.append = watch.around("line of metrics", append)
+    pmdkit.trainer.save = watch.around("checkpoint", save)
+    pmdkit.trainer.metrics.append = watch.around("line of metrics", append)
     os.fsync = watch.sync
     try:
         yield
     finally:
-        pmdkit.training.build, pmdkit.session.save, pmdkit.session.metrics.append = build, save, append
+        pmdkit.training.build, pmdkit.trainer.save, pmdkit.trainer.metrics.append = build, save, append
         os.fsync = FSYNC
 
 

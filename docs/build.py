@@ -14,6 +14,7 @@ from generate.gallery import write_gallery
 from generate.ledger import write_ledger
 from generate.lessons import write_lessons
 from generate.metric_glossary import write_metrics
+from generate.one_step import write_one_step
 from generate.paper_index import write_paper_index
 from generate.verbs import write_verbs
 
@@ -37,6 +38,7 @@ def main() -> None:
     study = write_adaptive_tau(DOCS / "use" / "adaptive-tau.md", ROOT / "benchmarks" / "results")
     print(f"adaptive tau: {study} cells")
     print(f"metrics: {write_metrics(DOCS / 'learn' / 'metrics.md')} columns")
+    print(f"one step, three tiers: {write_one_step(DOCS / 'learn' / 'one-step.md')} calls")
     print(f"command line: {write_verbs(DOCS / 'use' / 'verbs.md')} verbs")
     print(f"explorables: {write_explore_figures(DOCS / 'explore')} static pictures")
     print(f"{time.perf_counter() - start:.0f} s")

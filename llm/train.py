@@ -1,4 +1,4 @@
-"""Recipe, model, engine, learner, loop: what `pmdkit llm` runs, as a program to read and to change.
+"""Recipe, model, engine, verifier, learner, loop: what `pmdkit llm` runs, as a program to read and to change.
 
     python llm/train.py starter --out runs/mine --steps 20
 
@@ -7,17 +7,29 @@
     accelerate launch --config_file llm/accelerate/fsdp2.yaml llm/train.py qwen2.5-7b
     accelerate launch --multi_gpu --num_processes 2 llm/train.py starter
 
-Every name below is public; replace any of them with your own.
+Every line of `main` makes one thing by a public call; replace any of them with your own.
 """
 
 import argparse
 from pathlib import Path
 
-from pmdkit.llm import setup
+from pmdkit.llm.backend import (
+    assemble,
+    check_machine,
+    load_problems,
+    make_engine,
+    make_evaluation,
+    make_learner,
+    make_model,
+    make_process_group,
+    make_task,
+    make_verifier,
+)
+from pmdkit.llm.prompts import Encoder, limit_prompts
 from pmdkit.observe.console import watch
-from pmdkit.observe.folder import fresh
-from pmdkit.planning import plan
-from pmdkit.training import opened, perform
+from pmdkit.observe.run_folder import new_folder
+from pmdkit.trainer import fit
+from pmdkit.training import open_folder, plan
 
 
 def main() -> None:
@@ -30,13 +42,25 @@ def main() -> None:
     changes = {} if given.steps is None else {"schedule.steps": given.steps}
 
     spec, objective = plan("llm", given.recipe, changes)  # the recipe, every default written out; PMDMean(tau=...)
-    parts = setup(spec, objective)  # model, tokenizer, engine, verifier, learner, task
-    name = f"{spec.name}-{spec.objective['name']}"
-    folder = opened(parts.team, lambda: fresh(given.out, name))  # made by the main process, known to all
-    summary = perform(spec, objective, parts, folder, watch())  # pmdkit.loop.run, with checkpoints around it
-    if parts.team.main:
+    check_machine(spec)
+    group = make_process_group(spec)  # this process, or those of accelerate
+    problems = load_problems(spec)
+    model, tokenizer = make_model(spec, group)
+    encoder = Encoder(tokenizer)  # the template and the chat format around a problem
+    problems, _ = limit_prompts(problems, encoder, spec.rollout.max_prompt)
+
+    engine = make_engine(spec, model, encoder, problems, group)  # samples responses and takes new weights
+    learner = make_learner(spec, objective, model, encoder, problems, engine, group)  # rollout, logp, update
+    verifier = make_verifier(spec, group)  # is an answer right?
+    task = make_task(spec, model, encoder, problems, verifier)  # prompts of a step, rewards of its responses
+    evaluation = make_evaluation(spec, encoder, problems, verifier)
+
+    backend = assemble(spec, objective, learner, task, evaluation)  # with metrics, phase 0, records, model card
+    folder = open_folder(group, lambda: new_folder(given.out, spec.label))  # the main process makes it for all
+    summary = fit(spec, objective, backend, folder, watch())  # pmdkit.loop.run, with checkpoints around it
+    if group.is_main_process:
         print(f"pass rate {summary['pass_rate_first']:.3f} to {summary['pass_rate_last']:.3f}, {folder.path}")
-    parts.team.leave()
+    group.close()
 
 
 if __name__ == "__main__":

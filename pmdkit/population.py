@@ -11,14 +11,14 @@ from pmdkit.objectives.traits import traits
 
 
 @dataclass(frozen=True)
-class Solution:
+class PopulationSolution:
     """Attributes: log_ratio [P, A] nats; lam [P], NaN where the solution has no multiplier."""
 
     log_ratio: np.ndarray
     lam: np.ndarray
 
 
-def known(objective: Objective) -> bool:
+def has_solution(objective: Objective) -> bool:
     """Whether `solve` has the population minimiser of this objective: its trait `population` says so."""
     return traits(objective).population is not None
 
@@ -30,7 +30,7 @@ def solve(
     reward: Tensor,
     tau: Tensor,
     length: Tensor | None = None,
-) -> Solution:
+) -> PopulationSolution:
     """The minimiser over all policies of the expected loss.
 
     Args:
@@ -51,6 +51,6 @@ def solve(
         weigh = length is not None and objective.norm == "length"
         size = length.detach().double().numpy() if weigh and length is not None else None
         mean = theory.pmd_mean(reward=rewards, tau=temperatures, log_pi=log_pi, length=size)
-        return Solution(mean.log_ratio, mean.lam)
+        return PopulationSolution(mean.log_ratio, mean.lam)
     part = theory.pmd_part(reward=rewards, tau=temperatures, log_pi=log_pi)
-    return Solution(part.log_ratio + (anchor - logp_old).detach().numpy(), np.full(len(rewards), np.nan))
+    return PopulationSolution(part.log_ratio + (anchor - logp_old).detach().numpy(), np.full(len(rewards), np.nan))

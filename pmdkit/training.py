@@ -1,26 +1,37 @@
-"""The front door: `train` for notebooks and scripts, `launch` beneath it for the command line, the Run they return."""
+"""The front door: `train` for notebooks and scripts, `launch` for the command line, and the Run that they return.
+
+Below it, how a spec and some changes become a run that can start: `plan` writes every option out, `build` makes the
+backend.
+"""
 
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from dataclasses import fields, is_dataclass
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
+from pmdkit.config import Spec
+from pmdkit.distributed import ProcessGroup
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.objectives import Objective
-from pmdkit.observe.console import Silent
-from pmdkit.observe.folder import RunFolder, fresh, locked, make
+from pmdkit.objectives.registry import load_objective, objective_name
+from pmdkit.objectives.temperature import TAUS
+from pmdkit.observe import checkpoint
+from pmdkit.observe.console import SilentDisplay
+from pmdkit.observe.run_folder import RunFolder, new_folder, make_writable
 from pmdkit.observe.trackers import check_trackers
-from pmdkit.planning import adopt, build, compare, complete, describe, plan, stored_spec
-from pmdkit.session import Display, Row, Setup, execute
-from pmdkit.spec import Spec
-from pmdkit.team import Team
+from pmdkit.text import short, unknown
+from pmdkit.trainer import Backend, Display, Row, fit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-OURS = {"run.lock", "env.json", "checkpoints", "figures"}
+BACKENDS = {"bandit": "pmdkit.bandit", "toy": "pmdkit.toy", "llm": "pmdkit.llm"}
+OURS = {"run.lock", "env.json", "checkpoints", "figures"}  # what may stand in the folder of a run before it begins
 
 
 class Run:
@@ -33,10 +44,10 @@ class Run:
         policy: the trained policy; on the bandit [S, A] probabilities.
     """
 
-    def __init__(self, path: str | Path, setup: Setup | None = None) -> None:
+    def __init__(self, path: str | Path, backend: Backend | None = None) -> None:
         self.folder = RunFolder(Path(path))
         self.path = self.folder.path
-        self._setup = setup
+        self._backend = backend
 
     @cached_property
     def summary(self) -> Row:
@@ -56,18 +67,16 @@ class Run:
     @property
     def policy(self) -> Any:
         """The trained policy, from the newest whole checkpoint where the run is not in memory; nothing is changed."""
-        if self._setup is None:
-            from pmdkit.observe import checkpoint
-
-            setup = build(self.spec)[1]
+        if self._backend is None:
+            backend = build(self.spec)[1]
             _, state, damaged = checkpoint.find_newest(self.folder.checkpoints)
             if not state:
                 raise ResumeRefused(f"{self.path} has no checkpoint yet; train first, or --resume")
-            for sentence in checkpoint.told(self.folder.checkpoints, damaged):
+            for sentence in checkpoint.damage_warnings(self.folder.checkpoints, damaged):
                 warnings.warn(sentence, stacklevel=2)
-            setup.learner.load_state_dict(state)
-            self._setup = setup
-        return self._setup.policy()
+            backend.learner.load_state_dict(state)
+            self._backend = backend
+        return self._backend.policy()
 
     def figure(self) -> "Figure":
         """Whether it learns, its steps beside the exact update, and what depends on the pass rate."""
@@ -113,7 +122,7 @@ def train(
         changes = {f"objective.{key}": value for key, value in describe(objective).items()}
     changes |= dict(options or {}) | {key: value for key, value in schedule.items() if value is not None}
     given = None if isinstance(objective, str) else objective
-    return launch(backend, env, changes, out, resume, display or Silent(), given)
+    return launch(backend, env, changes, out, resume, display or SilentDisplay(), given)
 
 
 def launch(
@@ -132,44 +141,22 @@ def launch(
         folder = RunFolder(Path(out))
         refuse_links(folder.path)
         if folder.started:
-            return go_on(folder, tier, env, changes, display, given)
+            return resume_run(folder, tier, env, changes, display, given)
         strangers = [p.name for p in folder.path.glob("*") if p.name not in OURS and not p.name.startswith(".")]
         if strangers:
             raise UsageError(f"output {out} is no run folder (it holds {strangers[0]}); nothing was changed")
     spec, objective = plan(tier, env, changes, given)
     check_trackers(spec.run.report_to)
-    setup = build(spec, objective)[1]
-    folder = opened(setup.team, lambda: RunFolder(make(Path(str(out)))) if resume else fresh(out, spec.label))
-    perform(spec, objective, setup, folder, display)
-    return Run(folder.path, setup)
+    backend = build(spec, objective)[1]
+    group = backend.process_group
+    folder = open_folder(
+        group, lambda: RunFolder(make_writable(Path(str(out)))) if resume else new_folder(out, spec.label)
+    )
+    fit(spec, objective, backend, folder, display)
+    return Run(folder.path, backend)
 
 
-def refuse_links(path: Path) -> None:
-    """A folder that came from elsewhere may hold links, through which a run would write anywhere."""
-    for inside in path.glob("*"):
-        if inside.is_symlink() and not inside.resolve().is_relative_to(path.resolve()):
-            raise UsageError(
-                f"{inside} is a link out of the run's folder; nothing was changed: put a real folder there"
-            )
-
-
-def opened(team: Team, make_folder: Callable[[], RunFolder]) -> RunFolder:
-    """The folder that the main process makes, in every process."""
-    with team.together():
-        return RunFolder(Path(team.tell(str(make_folder().path) if team.main else "")))
-
-
-def perform(spec: Spec, objective: Objective, setup: Setup, folder: RunFolder, display: Display) -> Row:
-    """Execute a run in its folder, which the main process holds and writes to; the others watch in silence."""
-    main = setup.team.main
-    lock: AbstractContextManager[None] = locked(folder) if main else nullcontext()
-    with lock:
-        if main:
-            folder.begin(spec.record())
-        return execute(spec, objective, setup, folder, display if main else Silent())
-
-
-def go_on(
+def resume_run(
     folder: RunFolder,
     tier: str,
     env: str,
@@ -184,7 +171,7 @@ def go_on(
         raise ResumeRefused(
             f"{folder.path} holds a run of '{stored.tier} {stored.name}', not of '{tier} {name}'; give another --out"
         )
-    spec = complete(adopt(stored, changes, given).override(dict(changes)), given)[0]
+    spec = complete(with_objective(stored, changes, given).override(dict(changes)), given)[0]
     differences = {key: (a, b) for key, a, b in compare(stored.record(), spec.record())}
     longer = differences.get("schedule.steps", (0, 0))
     if longer[1] > longer[0]:
@@ -195,12 +182,125 @@ def go_on(
         if key not in ("parallel.timeout", "parallel.restarts"):
             display.warn(f"{key} was {was} and is now {now}: the run does not end on the bits of an undisturbed one")
     if differences:
-        told = ", ".join(f"{key} was {a} and is now {b}" for key, (a, b) in sorted(differences.items()))
+        changed = ", ".join(f"{key} was {a} and is now {b}" for key, (a, b) in sorted(differences.items()))
         raise ResumeRefused(
-            f"{folder.path} was started with other options: {told}; leave them out, or give another --out"
+            f"{folder.path} was started with other options: {changed}; leave them out, or give another --out"
         )
     if folder.finished and folder.read_summary()["steps"] >= spec.schedule.steps:
         return Run(folder.path)
-    objective, setup = build(spec, given)
-    perform(spec, objective, setup, folder, display)
-    return Run(folder.path, setup)
+    objective, backend = build(spec, given)
+    fit(spec, objective, backend, folder, display)
+    return Run(folder.path, backend)
+
+
+def open_folder(process_group: ProcessGroup, make_folder: Callable[[], RunFolder]) -> RunFolder:
+    """The folder that the main process makes, in every process."""
+    with process_group.error_scope():
+        path = str(make_folder().path) if process_group.is_main_process else ""
+        return RunFolder(Path(process_group.broadcast_object(path)))
+
+
+def refuse_links(path: Path) -> None:
+    """A folder that came from elsewhere may hold links, through which a run would write anywhere."""
+    for inside in path.glob("*"):
+        if inside.is_symlink() and not inside.resolve().is_relative_to(path.resolve()):
+            raise UsageError(
+                f"{inside} is a link out of the run's folder; nothing was changed: put a real folder there"
+            )
+
+
+def plan(tier: str, env: str, changes: Mapping[str, Any], given: Objective | None = None) -> tuple[Spec, Objective]:
+    """The resolved spec of a new run, every option explicit, and its objective."""
+    if tier not in BACKENDS:
+        raise UsageError(unknown("backend", tier, BACKENDS))
+    return complete(with_objective(Spec.read(env, tier), changes, given).override(dict(changes)), given)
+
+
+def with_objective(spec: Spec, changes: Mapping[str, Any], given: Objective | None = None) -> Spec:
+    """The spec with the objective of `changes`: another objective keeps the environment's tau, if it has one."""
+    known = named(spec.objective)
+    name = named({"name": changes.get("objective.name", known)})
+    if name == known:
+        return spec
+    options = field_names(given or load_objective(name))
+    kept = {key: value for key, value in spec.objective.items() if key == "tau" and key in options}
+    return spec.model_copy(update={"objective": {"name": name, **kept}})
+
+
+def complete(spec: Spec, given: Objective | None = None) -> tuple[Spec, Objective]:
+    """The spec with the objective's defaults written out and the backend's choices made."""
+    objective = given or objective_of(spec)
+    table = describe(objective, named(spec.objective))
+    spec = spec.model_copy(update={"objective": table})
+    resolved: Spec = import_module(BACKENDS[spec.tier]).resolve_config(spec, objective)
+    return resolved, objective
+
+
+def build(spec: Spec, given: Objective | None = None) -> tuple[Objective, Backend]:
+    """Objective and backend of a resolved spec."""
+    objective = given or objective_of(spec)
+    return objective, import_module(BACKENDS[spec.tier]).make_backend(spec, objective)
+
+
+def objective_of(spec: Spec) -> Objective:
+    """The objective of a spec; a misspelt option is answered with its dotted name."""
+    name = named(spec.objective)
+    options = {key: value for key, value in spec.objective.items() if key != "name"}
+    known = ["name", *field_names(load_objective(name))]
+    for key in options:
+        if key not in known:
+            raise UsageError(unknown("option", f"objective.{key}", (f"objective.{option}" for option in known)))
+    return load_objective(name, **options)
+
+
+def named(table: Mapping[str, Any]) -> str:
+    """The name in an [objective] table."""
+    name = table.get("name")
+    if not isinstance(name, str):
+        got = "not set" if name is None else short(name)
+        raise UsageError(f"objective.name is {got}; expected one of pmdkit objectives, or your own as file.py:Class")
+    return name
+
+
+def field_names(objective: Objective) -> list[str]:
+    """The options of an objective."""
+    return [field.name for field in fields(objective)]  # type: ignore[arg-type]
+
+
+def describe(objective: Objective, name: str | None = None) -> dict[str, Any]:
+    """An objective as a table: its name and every field, temperature rules as {"rule": name, ...}."""
+    table: dict[str, Any] = {"name": name or objective_name(objective)}
+    for field in fields(objective):  # type: ignore[arg-type]
+        value = getattr(objective, field.name)
+        if is_dataclass(value) and not isinstance(value, type):
+            rules: dict[Any, str] = {factory: rule for rule, factory in TAUS.items()}
+            table[field.name] = {
+                "rule": rules.get(type(value), type(value).__name__),
+                **{f.name: plain(getattr(value, f.name)) for f in fields(value)},
+            }
+        else:
+            table[field.name] = plain(value)
+    return table
+
+
+def plain(value: Any) -> Any:
+    """A value that JSON can hold and give back; a function is recorded by its name."""
+    if isinstance(value, tuple):
+        return list(value)
+    return getattr(value, "__qualname__", repr(value)) if callable(value) else value
+
+
+def stored_spec(folder: RunFolder) -> Spec:
+    """The configuration that a run folder was started with."""
+    try:
+        return Spec(**folder.read_config())
+    except (ValidationError, TypeError) as problem:
+        raise UsageError(f"{folder.config} is not the configuration of a run; give another --out") from problem
+
+
+def compare(old: Any, new: Any, key: str = "") -> list[tuple[str, Any, Any]]:
+    """Dotted keys that differ, with both values."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = sorted(old.keys() | new.keys())
+        return [d for k in keys for d in compare(old.get(k), new.get(k), f"{key}.{k}" if key else k)]
+    return [] if old == new else [(key, old, new)]

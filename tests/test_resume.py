@@ -88,7 +88,7 @@ def test_a_strange_folder_is_left_alone(tmp_path):
 
 def test_two_runs_cannot_share_a_folder(tmp_path):
     from pmdkit.errors import EnvironmentLacks
-    from pmdkit.observe.folder import RunFolder, locked
+    from pmdkit.observe.run_folder import RunFolder, locked
 
     train(out=tmp_path / "run", steps=2, **RECIPE)
     with locked(RunFolder(tmp_path / "run")), pytest.raises(EnvironmentLacks, match="in use by another run"):

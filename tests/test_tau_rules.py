@@ -8,7 +8,7 @@ from pmdkit import train
 from pmdkit.cli import main
 from pmdkit.errors import UsageError
 from pmdkit.objectives import TAUS
-from pmdkit.planning import plan
+from pmdkit.training import plan
 
 
 def test_a_rule_by_name_and_an_option_of_it():

@@ -23,8 +23,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from pmdkit import learn, theory
-from pmdkit.explaining import Problem, curve, explain, rest
-from pmdkit.explaining.words import headline
+from pmdkit.explain import TabularPrompt, explain, regulariser_curve, stationary_point
+from pmdkit.explain.report import headline
 from pmdkit.figures import style
 from pmdkit.figures.style import look, shades
 from pmdkit.objectives import load_objective
@@ -85,7 +85,7 @@ plt.show()
 #
 # ## Run
 #
-# The theory has an answer, but do not ask it first. `pmdkit.explaining` knows nothing
+# The theory has an answer, but do not ask it first. `pmdkit.explain` knows nothing
 # of Lambert-W. It takes any loss, searches for the policy where it comes to rest, and
 # reads the price list off with responses so rare that they move nothing else. Then it
 # looks for a mix of KL, $\chi^2$ and reverse KL with that price list.
@@ -94,9 +94,9 @@ plt.show()
 # %%
 def price_list(objective, p):
     """Weights of the terms of f' at a pass rate p, rewards 0 and 1."""
-    prompt = Problem.of([p, 1 - p], [1.0, 0.0])
-    resting = rest(objective, prompt, starts=2)
-    return curve(objective, prompt, resting.log_ratio).weights
+    prompt = TabularPrompt.of([p, 1 - p], [1.0, 0.0])
+    resting = stationary_point(objective, prompt, starts=2)
+    return regulariser_curve(objective, prompt, resting.log_ratio).weights
 
 
 pass_rates = np.array([0.01, 0.1, 0.3, 0.5, 0.9])

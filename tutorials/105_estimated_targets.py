@@ -31,10 +31,10 @@ from scipy.stats import binom
 
 from pmdkit import learn, theory
 from pmdkit.figures import style
-from pmdkit.figures.intervals import bootstrap
 from pmdkit.figures.style import look, shades
 from pmdkit.ledger import of_item
 from pmdkit.objectives import Groups, PMDMean, PMDPart
+from pmdkit.stats import bootstrap
 
 style()
 np.set_printoptions(precision=2, suppress=True)

@@ -28,12 +28,12 @@ import numpy as np
 from gymnasium.utils.env_checker import check_env
 from scipy.stats import ttest_ind
 
-from pmdkit import learn, shelf, train
+from pmdkit import learn, spec_files, train
 from pmdkit.envs import Bandit
 from pmdkit.figures import style
 from pmdkit.figures.style import COLOURS, look
 from pmdkit.objectives import GRPO, RLOO, PMDMean, PMDPart
-from pmdkit.sweeps.statistics import mean_interval, paired
+from pmdkit.stats import mean_interval, paired_difference
 
 style()
 np.set_printoptions(precision=3, suppress=True)
@@ -136,7 +136,7 @@ for name, by_method in final.items():
     print(name)
     for method, values in by_method.items():
         alone = mean_interval(values)
-        versus = paired(by_method["pmd-mean"], values).difference
+        versus = paired_difference(by_method["pmd-mean"], values).difference
         print(
             f"   {method:9s} {alone.mean:6.3f} [{alone.low:6.3f}, {alone.high:6.3f}]",
             f"  {versus.mean:+9.5f} [{versus.low:+9.5f}, {versus.high:+9.5f}]",
@@ -193,7 +193,7 @@ for ax, name in zip(axes, ("pass-rates", "two-hills"), strict=True):
     for place, method in enumerate(("grpo", "rloo")):
         second = final[name][method]
         strangers = ttest_ind(second, first, equal_var=False).confidence_interval()
-        pairs = paired(first, second).difference
+        pairs = paired_difference(first, second).difference
         ends = ((strangers.low, strangers.high, "0.6"), (pairs.low, pairs.high, None))
         for shift, (low, high, grey) in zip((0.15, -0.15), ends, strict=True):
             color = grey or COLOURS[method]
@@ -257,7 +257,7 @@ for name, runs in results.items():
 # For a first try the arrays alone will do.
 
 # %%
-own = f"{shelf.root() / 'envs' / 'own_bandit.py'}:OwnBandit"
+own = f"{spec_files.root() / 'envs' / 'own_bandit.py'}:OwnBandit"
 check_env(gymnasium.make("pmdkit/Bandit-v0", kind=own).unwrapped)
 
 chance = np.array([[0.2, 0.8], [0.6, 0.4]])  # that an arm passes, [contexts, arms]

@@ -28,8 +28,8 @@ import numpy as np
 import torch
 
 from pmdkit import learn, theory, train
-from pmdkit.figures.paper_numbers import MILLISECONDS
 from pmdkit.figures.style import shades, style
+from pmdkit.figures.tables import MILLISECONDS
 from pmdkit.objectives import Groups, PMDMean, PMDPart
 
 style()

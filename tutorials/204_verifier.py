@@ -33,8 +33,8 @@ import numpy as np
 import torch
 
 from pmdkit import learn, theory
-from pmdkit.envs.math_answers import Grader, Item, audit, verify
-from pmdkit.envs.math_answers.conventions import TABLE
+from pmdkit.envs.verifier import Grader, Item, audit, verify
+from pmdkit.envs.verifier.conventions import TABLE
 from pmdkit.figures.style import GREEN, GREY, PURPLE, style
 from pmdkit.objectives import Groups, PMDMean
 

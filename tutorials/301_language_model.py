@@ -44,8 +44,8 @@ from pmdkit.figures.style import GREEN, GREY, PURPLE, style
 from pmdkit.loop import graded
 from pmdkit.objectives import PMDMean, credit, total
 from pmdkit.observe import checkpoint, gauge
-from pmdkit.planning import build
 from pmdkit.randomness import derive
+from pmdkit.training import build
 
 style()
 folder = Path(tempfile.mkdtemp())  # where the runs are kept
@@ -213,7 +213,7 @@ plt.show()
 # %%
 _, parts = build(run.spec)
 learner, task = parts.learner, parts.task
-state = checkpoint.read(run.path / "checkpoints/step-0")
+state = checkpoint.load_step(run.path / "checkpoints/step-0")
 learner.load_state_dict(state)
 seed = derive(run.spec.run.seed, "rollout", 1)
 rollouts = learner.rollout(task.prompts(1), group=16, seed=seed)

@@ -25,19 +25,16 @@ from dataclasses import replace
 
 import matplotlib.pyplot as plt
 import numpy as np
+from pmdkit.planner.hardware import cluster
 
 from pmdkit import learn
 from pmdkit.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION, style
-from pmdkit.llm.planner.division import best
-from pmdkit.llm.planner.draws import draw
-from pmdkit.llm.planner.export import export
-from pmdkit.llm.planner.gpus import cluster
-from pmdkit.llm.planner.lengths import lengths
-from pmdkit.llm.planner.overlap import timeline
-from pmdkit.llm.planner.predict import Prediction
-from pmdkit.llm.planner.scaling import DESIGNS, scaling, stops
-from pmdkit.llm.planner.sizes import sizes_of, work_of
-from pmdkit.planning import plan
+from pmdkit.planner.export import export
+from pmdkit.planner.predict import Prediction, best
+from pmdkit.planner.scaling import DESIGNS, scaling, stops
+from pmdkit.planner.simulate import draw, timeline
+from pmdkit.planner.workload import lengths, sizes_of, work_of
+from pmdkit.training import plan
 
 _ = style()
 spec, _ = plan("llm", "qwen2.5-7b", {})  # the recipe of the paper's run

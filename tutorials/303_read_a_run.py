@@ -25,16 +25,21 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from pmdkit import learn, train
-from pmdkit.evaluation.drawing import draw, load
-from pmdkit.evaluation.intervals import measure
-from pmdkit.evaluation.statistics import Draws, evaluate, pass_at_k
+from pmdkit.evaluation.sampling import sample_held_out, load_policy
 from pmdkit.figures import table
-from pmdkit.figures.paper_numbers import GSPO, SCORES
 from pmdkit.figures.scores import over_draws, over_problems
 from pmdkit.figures.style import BLUE, COLOURS, GREY, ORANGE, style
-from pmdkit.figures.toy_runs import setting
+from pmdkit.figures.tables import GSPO, SCORES
+from pmdkit.figures.training_curves import setting
 from pmdkit.observe import gauge
-from pmdkit.sweeps.statistics import mean_interval, paired
+from pmdkit.stats import (
+    GradedDraws,
+    estimate_at_k,
+    mean_interval,
+    measure_at_k,
+    paired_difference,
+    pass_at_k,
+)
 
 style()
 rng = np.random.default_rng(303)
@@ -178,17 +183,17 @@ print(table("tab1-scores").sentence)
 def drawn(right, draws=50):
     """So many right answers of each problem, as draws; all wrong answers alike."""
     graded = (np.arange(draws) < right[:, None]).astype(float)
-    return Draws(graded, 1 - graded.astype(int))
+    return GradedDraws(graded, 1 - graded.astype(int))
 
 
 for name, right in (("step 400", step_400), ("step 800", step_800)):
-    found = measure(drawn(right), rng)["avg_at_k"]
+    found = measure_at_k(drawn(right), rng)["avg_at_k"]
     ends = found.over_draws, found.over_problems
     told = [f"{100 * end.low:.1f} to {100 * end.high:.1f}" for end in ends]
     print(f"{name}: {100 * found.value:.1f} %, same problems {told[0]}", end=", ")
     print(f"other problems {told[1]}")
 
-versus = paired(step_400 / 50, step_800 / 50)
+versus = paired_difference(step_400 / 50, step_800 / 50)
 gap = versus.difference
 print(f"difference {100 * gap.mean:+.2f} points", end=", ")
 print(f"paired, other problems {100 * gap.low:+.1f} to {100 * gap.high:+.1f}", end=": ")
@@ -236,8 +241,8 @@ stale = {"prompts": 256, "group": 16, "ministeps": 16}
 half = train(
     "pmd-mean", "toy", "modular-sum", steps=6, **stale, options=small, out=folder
 )
-spec, setup, _, _ = load(half.path)
-estimates = evaluate(draw(spec, setup, 32, None, seed=0), 32, rng)
+spec, setup, _, _ = load_policy(half.path)
+estimates = estimate_at_k(sample_held_out(spec, setup, 32, None, seed=0), 32, rng)
 for name, each in estimates.items():
     print(f"{name:9} {each.value:.3f}, from {each.low:.3f} to {each.high:.3f}")
 
@@ -352,7 +357,7 @@ ax.set(xlabel="final pass rate, parity", ylabel="", xlim=(0.28, 1.02), ylim=(3.6
 plt.show()
 
 for name in methods[1:]:
-    versus = paired(final[name], final["pmd-mean"])
+    versus = paired_difference(final[name], final["pmd-mean"])
     gap = versus.difference
     print(f"PMD-mean minus {name:5}: {gap.mean:+.2f}", end=", ")
     print(f"{gap.low:+.2f} to {gap.high:+.2f}", end="; ")

@@ -30,14 +30,12 @@ import numpy as np
 from scipy.optimize import brentq
 
 from pmdkit import learn, train
-from pmdkit.explaining import RATIOS, explain
-from pmdkit.explaining.words import facts, headline
+from pmdkit.explain import RATIOS, explain
+from pmdkit.explain.report import facts, headline
 from pmdkit.figures.style import BLACK, BLUE, GREY, ORANGE, look, style
 from pmdkit.objectives import load_objective
-from pmdkit.sweeps.collect import collect
-from pmdkit.sweeps.compare import compare
-from pmdkit.sweeps.statistics import mean_interval
-from pmdkit.sweeps.tables import told, wins
+from pmdkit.stats import interval_text, mean_interval
+from pmdkit.sweeps.compare import collect, compare, wins
 from pmdkit.testing import check_objective
 
 style()
@@ -244,9 +242,12 @@ def report(name, of_mine):
         print(task)
         for measure in MEASURES:
             rival, mine = compare(theirs + ours, measure)
-            print(f"  {measure:14} PMD-mean {told(rival.interval)}")
-            print(f"  {'':14} {name:8} {told(mine.interval)}", end=", ")
-            print(f"minus PMD-mean {told(mine.against_first.difference)}", end=", ")
+            print(f"  {measure:14} PMD-mean {interval_text(rival.interval, '.4g')}")
+            print(f"  {'':14} {name:8} {interval_text(mine.interval, '.4g')}", end=", ")
+            print(
+                f"minus PMD-mean {interval_text(mine.against_first.difference, '.4g')}",
+                end=", ",
+            )
             print(f"larger in {wins(mine)}")
             if measure == MEASURES[0]:
                 pairs = [(mine.values[k], rival.values[k]) for k in mine.values]

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from pmdkit.observe.folder import read_json
+from pmdkit.observe.run_folder import read_json
 from pmdkit.sweeps.pictures import PICTURES, draw
 
 HEAD = "| arm | tuned to | mean pass rate | gain [95 %] | p | final | worst drop | dead |\n" + "|---" * 8 + "|\n"

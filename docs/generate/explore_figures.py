@@ -1,6 +1,6 @@
 """The static pictures of the explorables, from pmdkit itself: what a reader without JavaScript, or on paper, sees.
 
-Each module of docs/generate/explorables/ draws one: `draw() -> pmdkit.figures.drawing.Drawing`, named like its page.
+Each module of docs/generate/explorables/ draws one: `draw() -> pmdkit.figures.style.Drawing`, named like its page.
 """
 
 import html

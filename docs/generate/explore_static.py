@@ -11,16 +11,13 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from pmdkit.figures.drawing import Drawing
-from pmdkit.figures.style import LOOKS
-from pmdkit.llm.planner.efficiency import PRACTICE
-from pmdkit.llm.planner.gpus import GPUS, NODE
-from pmdkit.llm.planner.length_tables import QUANTILES
-from pmdkit.llm.planner.sizes import PROMPT, sizes_of
-from pmdkit.llm.shapes import SHAPES
+from pmdkit.config import Spec
+from pmdkit.figures.style import LOOKS, Drawing
 from pmdkit.objectives import OBJECTIVES
-from pmdkit.planning import plan
-from pmdkit.spec import Spec
+from pmdkit.planner.hardware import GPUS, NODE, PRACTICE
+from pmdkit.planner.model_size import SHAPES
+from pmdkit.planner.workload import PROMPT, QUANTILES, sizes_of
+from pmdkit.training import plan
 
 RECIPES = ("qwen2.5-7b", "qwen3-30b-a3b", "one-gpu")
 

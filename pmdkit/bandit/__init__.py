@@ -3,21 +3,21 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pmdkit.config import Spec
     from pmdkit.objectives import Objective
-    from pmdkit.session import Setup
-    from pmdkit.spec import Spec
+    from pmdkit.trainer import Backend
 
 
-def setup(spec: "Spec", objective: "Objective") -> "Setup":
+def make_backend(spec: "Spec", objective: "Objective") -> "Backend":
     """Learner, task and measurements of a bandit run."""
     import torch
 
     from pmdkit.bandit.learner import BanditLearner
-    from pmdkit.bandit.measure import Meter, evaluate
+    from pmdkit.bandit.metrics import ExactStepMetrics, evaluate
     from pmdkit.envs import BanditTask, make
     from pmdkit.loop import Schedule
-    from pmdkit.recording.recorder import Remarks
-    from pmdkit.session import Setup
+    from pmdkit.replay.recorder import Recorder, StepExtras
+    from pmdkit.trainer import Backend, TrainerCallback
 
     schedule = spec.schedule
     assert schedule.update != "auto", "the spec is resolved before a backend sees it"
@@ -30,49 +30,53 @@ def setup(spec: "Spec", objective: "Objective") -> "Setup":
         optimizer=schedule.optimizer,
         passes=schedule.passes,
     )
-    passed = None if problem.success is None or problem.values is None else sum(problem.values) / 2
-    return Setup(
+    metrics = ExactStepMetrics(problem, objective, learner)
+    callbacks: list[TrainerCallback] = [metrics]
+    if spec.run.record:
+        passed = None if problem.success is None or problem.values is None else sum(problem.values) / 2
+        # a table is scored for nothing; the metrics look at whole policies and score no rows
+        callbacks.append(
+            Recorder(
+                spec.run.record,
+                lambda rollouts: StepExtras({"passed": passed}, {"logp_after": learner.logp(rollouts).detach()}),
+            )
+        )
+    return Backend(
         learner=learner,
         task=BanditTask(problem, prompts=schedule.prompts, seed=spec.run.seed),
         schedule=Schedule(schedule.steps, schedule.group, schedule.ministeps, spec.run.seed),
-        meter=lambda: Meter(problem, objective, learner).row,
+        metrics=metrics.row,
         evaluate=lambda: evaluate(problem, learner),
         policy=lambda: learner.log_policy().exp().numpy(),
-        # a table is scored for nothing; the meter looks at whole policies and scores no rows
-        remarks=lambda rollouts: Remarks({"passed": passed}, {"logp_after": learner.logp(rollouts).detach()}),
+        callbacks=callbacks,
     )
 
 
-def resolve(spec: "Spec", objective: "Objective") -> "Spec":
+def resolve_config(spec: "Spec", objective: "Objective") -> "Spec":
     """The spec with `update` decided and impossible combinations refused."""
     from pmdkit.envs import make
     from pmdkit.errors import UsageError
     from pmdkit.objectives.traits import traits
-    from pmdkit.population import known
+    from pmdkit.population import has_solution
 
     schedule = spec.schedule
     problem = make(spec.env)
     prompts = schedule.prompts or len(problem.reward)
-    if schedule.ministeps > prompts:
-        raise UsageError(
-            f"schedule.ministeps is {schedule.ministeps} for {prompts} prompts per step; expected at most {prompts}: "
-            "each ministep needs a prompt of its own, raise --prompts"
-        )
-    if schedule.group == 1 and traits(objective).needs_peers:
-        raise UsageError(
-            "schedule.group is 1 with a baseline that leaves the own response out; expected at least 2: raise --group, "
-            "or leave it out to use the full support"
-        )
-    exact = known(objective) and problem.features is None
+    schedule.check_batch(prompts, traits(objective).needs_peers, full_support=True)
+    exact = has_solution(objective) and problem.features is None
     update = schedule.update
     if update == "auto":
         update = "exact" if schedule.group is None and exact else "gradient"
-        if schedule.group is None and problem.features is not None and known(objective):
+        if schedule.group is None and problem.features is not None and has_solution(objective):
             update = "regression"
     if schedule.group is not None and update != "gradient":
         raise UsageError(f"schedule.update is '{update}' with drawn arms; it needs the full support: leave --group out")
     if update == "exact" and not exact:
-        why = "a log-linear policy cannot hold it" if known(objective) else "this objective has none in closed form"
+        why = (
+            "a log-linear policy cannot hold it"
+            if has_solution(objective)
+            else "this objective has none in closed form"
+        )
         raise UsageError(f"schedule.update is 'exact': {why}; use update=regression or update=gradient")
     if update == "regression" and traits(objective).whole_groups:
         raise UsageError(

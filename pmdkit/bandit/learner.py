@@ -1,21 +1,23 @@
-"""The tabular learner: enumerates or draws arms, and fits its policy exactly, by regression or by gradient steps."""
+"""The tabular learner: enumerates or draws arms, and fits its policy exactly, by regression or by gradient steps.
+
+The policy has one logit per arm, or logits that are linear in features. Both give [P, A] log-probabilities.
+"""
 
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from pmdkit import population
 from pmdkit.bandit import newton
-from pmdkit.bandit.policy import LinearPolicy, Policy, TablePolicy
-from pmdkit.learner import Rollouts
+from pmdkit.loop import LogpHook, Rollouts
 from pmdkit.objectives import Objective, total
-from pmdkit.objectives.vocabulary import Batch
+from pmdkit.objectives.batch import Batch
 from pmdkit.randomness import generator
 
 Update = Literal["exact", "regression", "gradient"]
@@ -41,6 +43,7 @@ class BanditLearner:
         passes: int = 1,
     ) -> None:
         self.version = 0
+        self.on_logp: LogpHook | None = None
         self.reference = log_policy.double()
         self.policy: Policy = TablePolicy(log_policy) if features is None else LinearPolicy(log_policy, features)
         self.mode = update
@@ -50,15 +53,15 @@ class BanditLearner:
 
     @torch.no_grad()
     def rollout(self, prompts: Tensor, group: int | None, seed: int) -> Rollouts:
-        """Draw `group` arms per context by inverse transform, or enumerate all arms with mass pi_old."""
+        """Sample `group` arms per context by inverse transform, or enumerate all arms with mass pi_old."""
         log_policy = self.policy(prompts)
         if group is None:
             arms = torch.arange(log_policy.shape[1]).expand(len(prompts), -1)
             mass = log_policy.exp()
         else:
             uniform = torch.from_numpy(generator(seed, "arms").random((len(prompts), group)))
-            ladder = log_policy.exp().cumsum(1)
-            arms = torch.searchsorted(ladder / ladder[:, -1:], uniform, right=True).clamp_max(log_policy.shape[1] - 1)
+            cdf = log_policy.exp().cumsum(1)
+            arms = torch.searchsorted(cdf / cdf[:, -1:], uniform, right=True).clamp_max(log_policy.shape[1] - 1)
             mass = torch.full((len(prompts), group), 1.0 / group, dtype=torch.float64)
         rows = arms.reshape(-1, 1)
         return Rollouts(
@@ -88,7 +91,10 @@ class BanditLearner:
         """One ministep in the learner's mode. `loss` is before the update; Newton adds its number of `sweeps`."""
         if self.mode == "gradient":
             for turn in range(self.passes):
-                loss = total(objective, replace(batch, logp=self.logp(rollouts)))
+                logp = self.logp(rollouts)
+                if turn == 0 and self.on_logp is not None:
+                    self.on_logp(batch, range(len(logp)), logp)
+                loss = total(objective, replace(batch, logp=logp))
                 self.optimizer.zero_grad()
                 loss.backward()
                 norm = torch.nn.utils.get_total_norm([p.grad for p in self.policy.parameters() if p.grad is not None])
@@ -99,11 +105,13 @@ class BanditLearner:
         if rollouts.sampled:
             raise ValueError(f"update is '{self.mode}' on drawn arms; it needs the full support: leave group out")
         logp = self.logp(rollouts)
+        if self.on_logp is not None:
+            self.on_logp(batch, range(len(logp)), logp)
         loss = total(objective, replace(batch, logp=logp))
-        (pull,) = torch.autograd.grad(loss, logp)
+        (gradient,) = torch.autograd.grad(loss, logp)
         shape = rollouts.mass.shape
-        pi, pull = logp.detach().exp().view(shape), pull.view(shape)
-        report = {"loss": loss.item(), "grad_norm": (pull - pull.sum(1, keepdim=True) * pi).norm().item()}
+        pi, gradient = logp.detach().exp().view(shape), gradient.view(shape)
+        report = {"loss": loss.item(), "grad_norm": (gradient - gradient.sum(1, keepdim=True) * pi).norm().item()}
         if self.mode == "regression":
             sweeps = newton.regress(self.policy, rollouts.prompts, objective, batch)
             return report | {"sweeps": float(sweeps)}
@@ -137,3 +145,77 @@ class BanditLearner:
         contexts, arms = self.reference.shape
         about = {"kind": type(self.policy).__name__, "contexts": contexts, "arms": arms}
         (folder / "config.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+
+
+class TablePolicy(nn.Module):
+    """One logit per context and arm: any policy can be represented, and contexts share nothing."""
+
+    flat_directions: ClassVar[bool] = False  # a change of the parameters that leaves every log-probability as it is
+
+    def __init__(self, log_policy: Tensor) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(log_policy.clone().double())
+
+    def forward(self, contexts: Tensor) -> Tensor:
+        """[P, A] log-probabilities of the contexts [P]."""
+        return self.logits[contexts].log_softmax(1)
+
+    @torch.no_grad()
+    def assign(self, contexts: Tensor, log_policy: Tensor) -> None:
+        """Set the policy of some contexts outright; what no network can do."""
+        self.logits[contexts] = log_policy
+
+    def newton_step(
+        self, contexts: Tensor, logp: Tensor, gradient: Tensor, curvature: Tensor, damping: float
+    ) -> tuple[Tensor, Tensor]:
+        """[P, A] change of the log-probabilities that keeps the sum of each row to first order.
+
+        It is both the step and the change that the step makes, so it is returned twice.
+        """
+        pi = logp.exp()
+        safe = torch.where(curvature > 0, curvature, 1.0) * (1 + damping)
+        q = (pi * gradient / safe).sum(1, keepdim=True) / (pi * pi / safe).sum(1, keepdim=True)
+        change = (pi * q - gradient) / safe
+        return change, change
+
+    def apply_step(self, contexts: Tensor, step: Tensor, logp: Tensor) -> None:
+        """Take the log-probabilities [P, A] that the step leads to."""
+        self.assign(contexts, logp)
+
+
+class LinearPolicy(nn.Module):
+    """Logits = initial log-policy + features @ theta: what is learned on one prompt moves the others, also wrongly."""
+
+    initial: Tensor
+    features: Tensor
+    flat_directions: ClassVar[bool] = True
+
+    def __init__(self, log_policy: Tensor, features: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("initial", log_policy.clone().double())
+        self.register_buffer("features", features.clone().double())
+        self.theta = nn.Parameter(torch.zeros(features.shape[-1], dtype=torch.float64))
+
+    def forward(self, contexts: Tensor) -> Tensor:
+        """[P, A] log-probabilities of the contexts [P]."""
+        return (self.initial[contexts] + self.features[contexts] @ self.theta).log_softmax(1)
+
+    def newton_step(
+        self, contexts: Tensor, logp: Tensor, gradient: Tensor, curvature: Tensor, damping: float
+    ) -> tuple[Tensor, Tensor]:
+        """[d] change of theta, by the same Hessian through the centred features, and [P, A] the change it makes."""
+        features = self.features[contexts]
+        centred = features - torch.einsum("pa,pad->pd", logp.exp(), features)[:, None]
+        hessian = torch.einsum("pad,pa,pae->de", centred, curvature, centred)
+        slope = torch.einsum("pad,pa->d", centred, gradient)
+        ridge = max(damping, 1e-12) * hessian.diagonal().mean()
+        step = -torch.linalg.solve(hessian + ridge * torch.eye(len(slope), dtype=slope.dtype), slope)
+        return step, features @ step
+
+    @torch.no_grad()
+    def apply_step(self, contexts: Tensor, step: Tensor, logp: Tensor) -> None:
+        """Add the step [d] to theta."""
+        self.theta.add_(step)
+
+
+Policy = TablePolicy | LinearPolicy

@@ -5,21 +5,24 @@ each log-probability and C = sum c, the Lagrangian has the diagonal Hessian h - 
 """
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from pmdkit.bandit.policy import LinearPolicy, Policy, TablePolicy
 from pmdkit.errors import Diverged
 from pmdkit.objectives import Objective
-from pmdkit.objectives.vocabulary import Batch
+from pmdkit.objectives.batch import Batch
+
+if TYPE_CHECKING:
+    from pmdkit.bandit.learner import Policy
 
 TOLERANCE = 1e-10
 SWEEPS = 500
-NOTHING = 1e-10  # of the loss: the rest is in arms that have hardly any mass
+NEGLIGIBLE = 1e-10  # of the loss: the rest is in arms that have hardly any mass
 
 
-def regress(policy: Policy, contexts: Tensor, objective: Objective, batch: Batch) -> int:
+def regress(policy: "Policy", contexts: Tensor, objective: Objective, batch: Batch) -> int:
     """Minimise the weighted loss of a full-support batch over the policy, in place.
 
     Args:
@@ -35,36 +38,37 @@ def regress(policy: Policy, contexts: Tensor, objective: Objective, batch: Batch
             f"update is 'regression' with {type(objective).__name__}, which couples the responses of a group; "
             "Newton in O(arms) needs one loss per response: use update=exact or update=gradient"
         )
-    step = table_step if isinstance(policy, TablePolicy) else linear_step
     logp = policy(contexts).detach()
-    value, first, second = derivatives(objective, batch, logp)
+    value, c, h = derivatives(objective, batch, logp)
     damping = 0.0
     for sweep in range(1, SWEEPS + 1):
-        pull = first.sum(1, keepdim=True)
-        gradient = first - pull * logp.exp()
-        curvature = second.clamp_min(0) - pull.clamp_max(0) * logp.exp()
+        # with the multiplier C = sum c, the Lagrangian has the gradient c - C pi and the Hessian diag(h - C pi), of
+        # which negative parts are dropped
+        multiplier = c.sum(1, keepdim=True)
+        gradient = c - multiplier * logp.exp()
+        curvature = h.clamp_min(0) - multiplier.clamp_max(0) * logp.exp()
         while True:  # only PMD-mean's loss is convex, and a Hessian may be nearly singular: damp until the loss falls
-            size, change = step(policy, contexts, logp, gradient, curvature, damping)
+            step, change = policy.newton_step(contexts, logp, gradient, curvature, damping)
             trial = (logp + change).log_softmax(1)
-            trial_value, trial_first, trial_second = derivatives(objective, batch, trial)
+            trial_value, trial_c, trial_h = derivatives(objective, batch, trial)
             if trial_value <= value + 1e-14 * abs(value) or damping > 1e12:
                 break
             damping = max(10 * damping, 1e-9)
-        promise = -(gradient * change).sum().item()
-        commit(policy, contexts, trial, size)
+        predicted = -(gradient * change).sum().item()
+        policy.apply_step(contexts, step, trial)
         moved = (trial - logp).abs().max().item()
-        logp, value, first, second = trial, trial_value, trial_first, trial_second
+        logp, value, c, h = trial, trial_value, trial_c, trial_h
         damping = 0.0 if damping <= 1e-9 else damping / 10
         # along features of arms without mass theta may drift for ever; what the loss cannot tell is no difference
-        if moved < TOLERANCE or (isinstance(policy, LinearPolicy) and promise <= NOTHING * abs(value)):
+        if moved < TOLERANCE or (policy.flat_directions and predicted <= NEGLIGIBLE * abs(value)):
             return sweep
     raise Diverged(
-        f"Newton did not settle in {SWEEPS} sweeps (last change {moved:.1e} nats); raise tau, or use update=gradient"
+        f"Newton did not converge in {SWEEPS} sweeps (last change {moved:.1e} nats); raise tau, or use update=gradient"
     )
 
 
 def derivatives(objective: Objective, batch: Batch, logp: Tensor) -> tuple[float, Tensor, Tensor]:
-    """Weighted loss, and its first and second derivative by each log-probability, [P, A]."""
+    """Weighted loss, and its first and second derivative c and h by each log-probability, [P, A]."""
     rows = logp.reshape(-1, 1).clone().requires_grad_()
     loss = objective.loss(replace(batch, logp=rows))
     if loss.ndim == 2:
@@ -73,37 +77,3 @@ def derivatives(objective: Objective, batch: Batch, logp: Tensor) -> tuple[float
     (first,) = torch.autograd.grad(value, rows, create_graph=True)
     second = torch.autograd.grad(first.sum(), rows)[0] if first.requires_grad else torch.zeros_like(first)
     return value.item(), first.detach().view_as(logp), second.view_as(logp)
-
-
-def table_step(
-    _: Policy, __: Tensor, logp: Tensor, gradient: Tensor, curvature: Tensor, damping: float
-) -> tuple[Tensor, Tensor]:
-    """[P, A] change of the log-probabilities that keeps the sum of each row to first order (twice: it is the step)."""
-    pi = logp.exp()
-    safe = torch.where(curvature > 0, curvature, 1.0) * (1 + damping)
-    q = (pi * gradient / safe).sum(1, keepdim=True) / (pi * pi / safe).sum(1, keepdim=True)
-    change = (pi * q - gradient) / safe
-    return change, change
-
-
-def linear_step(
-    policy: Policy, contexts: Tensor, logp: Tensor, gradient: Tensor, curvature: Tensor, damping: float
-) -> tuple[Tensor, Tensor]:
-    """[d] change of theta, the same Hessian seen through the centred features, and [P, A] the change it makes."""
-    assert isinstance(policy, LinearPolicy)
-    features = policy.features[contexts]
-    centred = features - torch.einsum("pa,pad->pd", logp.exp(), features)[:, None]
-    hessian = torch.einsum("pad,pa,pae->de", centred, curvature, centred)
-    slope = torch.einsum("pad,pa->d", centred, gradient)
-    ridge = max(damping, 1e-12) * hessian.diagonal().mean()
-    size = -torch.linalg.solve(hessian + ridge * torch.eye(len(slope), dtype=slope.dtype), slope)
-    return size, features @ size
-
-
-@torch.no_grad()
-def commit(policy: Policy, contexts: Tensor, logp: Tensor, size: Tensor) -> None:
-    """Write a step that was accepted into the policy."""
-    if isinstance(policy, TablePolicy):
-        policy.assign(contexts, logp)
-    else:
-        policy.theta.add_(size)

@@ -1,4 +1,4 @@
-"""The command line: `pmdkit VERB`. One file per verb, imported when it is called; errors become one line and a code."""
+"""The command line: `pmdkit VERB`. A verb is imported when it is called; errors become one line and a code."""
 
 import os
 import sys
@@ -33,6 +33,12 @@ VERBS = {
     "completion": "Print a shell's completion script.",
 }
 
+MODULES = {  # of verbs that share one; any other verb has a module of its name
+    **dict.fromkeys(("bandit", "toy"), "train"),
+    **dict.fromkeys(("objectives", "envs", "ledger", "completion"), "listings"),
+    "llm-starter": "llm",
+}
+
 EPILOGUE = """\
 Data goes to stdout, progress to stderr; --json prints one JSON value; --debug shows the traceback of an error.
 
@@ -55,8 +61,8 @@ def make_app() -> App:
         suppress_keyboard_interrupt=False,  # main says what it was, and leaves with the documented code
     )
     for name, help_line in VERBS.items():
-        module = name.replace("-", "_")
-        app.command(f"pmdkit.cli.{module}:{module}", name=name, help=help_line, sort_key=list(VERBS).index(name))
+        place = f"pmdkit.cli.{MODULES.get(name, name)}:{name.replace('-', '_')}"
+        app.command(place, name=name, help=help_line, sort_key=list(VERBS).index(name))
     return app
 
 
@@ -79,11 +85,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     except Exception as problem:
         if debug:
             raise
-        fail(*told(problem))
+        fail(*explain_error(problem))
 
 
-def told(problem: Exception) -> tuple[str, int]:
-    """What a person is told about an error, and the exit code."""
+def explain_error(problem: Exception) -> tuple[str, int]:
+    """The sentence that a person reads about an error, and the exit code."""
     if isinstance(problem, CycloptsError):
         return f"{usage_sentence(problem)}; see pmdkit --help", 2
     if isinstance(problem, PmdkitError):
@@ -102,10 +108,10 @@ def usage_sentence(problem: CycloptsError) -> str:
     """The parser's own words without their final stop, and the nearest option where it names none."""
     sentence = str(problem).strip().rstrip(".")
     if isinstance(problem, UnknownOptionError) and "Did you mean" not in sentence:
-        from pmdkit.nearest import nearest
+        from pmdkit.text import did_you_mean
 
         options = [name for argument in problem.argument_collection for name in argument.names]
-        close = nearest(problem.token.keyword or problem.token.value or "", options)
+        close = did_you_mean(problem.token.keyword or problem.token.value or "", options)
         sentence += f". Did you mean {close}?" if close else ""
     return sentence
 

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+from rich import box
+from rich.console import Console
+from rich.table import Table
 
 if TYPE_CHECKING:
     from pmdkit.sweeps.compare import Arm
@@ -33,9 +36,8 @@ def compare(
         json: print one JSON value.
     """
     from pmdkit.errors import UsageError
-    from pmdkit.sweeps import tables
-    from pmdkit.sweeps.collect import collect
-    from pmdkit.sweeps.compare import compare as put_side_by_side
+    from pmdkit.sweeps.compare import collect, to_csv, to_latex
+    from pmdkit.sweeps.compare import compare as make_arms
 
     if not places:
         raise UsageError("compare got no runs; give run folders, or the folder of a sweep")
@@ -46,11 +48,11 @@ def compare(
     entries, skipped = collect(places)
     if skipped:
         print(f"pmdkit: {len(skipped)} runs are not finished and left out", file=sys.stderr)
-    arms = put_side_by_side(entries, metric, by)
+    arms = make_arms(entries, metric, by)
     if csv is not None:
-        csv.write_text(tables.to_csv(arms), encoding="utf-8")
+        csv.write_text(to_csv(arms), encoding="utf-8")
     if latex is not None:
-        latex.write_text(tables.to_latex(arms, metric), encoding="utf-8")
+        latex.write_text(to_latex(arms, metric), encoding="utf-8")
     if json:
         rows = [arm.row() for arm in arms]
         print(to_json.dumps({"metric": metric, "interval": "t, 95 %, over seeds", "arms": rows, "skipped": skipped}))
@@ -60,11 +62,8 @@ def compare(
 
 def show(arms: "Sequence[Arm]", metric: str) -> None:
     """The comparison as a table."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    from pmdkit.sweeps.tables import told, wins
+    from pmdkit.stats import interval_text
+    from pmdkit.sweeps.compare import wins
 
     table = Table(box=box.SIMPLE, pad_edge=False)
     for title in ("", "runs", metric, "difference to the first", "larger in"):
@@ -74,8 +73,8 @@ def show(arms: "Sequence[Arm]", metric: str) -> None:
         table.add_row(
             arm.label,
             str(len(arm.values)),
-            told(arm.interval),
-            told(versus.difference) if versus else "-",
+            interval_text(arm.interval, ".4g"),
+            interval_text(versus.difference, ".4g") if versus else "-",
             wins(arm) if versus else "-",
         )
     table.caption = "mean [95 % interval, Student's t]; differences are paired by seed"

@@ -124,12 +124,12 @@ def others() -> dict[str, dict[str, Any]]:
     from importlib import metadata
 
     from pmdkit.errors import EnvironmentLacks
-    from pmdkit.llm.engines.vllm.versions import installed_version, interface
+    from pmdkit.llm.engines.vllm import check_version, installed_version
 
     found: dict[str, dict[str, Any]] = {}
     installed = installed_version()
     try:
-        interface(installed)
+        check_version(installed)
         found["vllm"] = {
             "version": installed,
             "works": True,

@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
+from rich import box
+from rich.console import Console
+from rich.table import Table
 
 from pmdkit.cli.options import Number, Whole
 
@@ -55,7 +58,7 @@ def eval(  # the verb's name
         resume: go on with the evaluation in --out; problems that are done are not asked again.
         json: print one JSON value.
     """
-    from pmdkit.evaluation.subject import tier_of
+    from pmdkit.evaluation.checkpoint_source import tier_of
 
     tier = tier_of(model_or_run)
     only = {
@@ -66,21 +69,20 @@ def eval(  # the verb's name
         refuse(tier, [name for name, value in only.items() if value is not None], data)
         small(model_or_run, k, problems, seed, json)
         return
-    from pmdkit.evaluation.subject import find
-    from pmdkit.llm.room import check_room
+    from pmdkit.evaluation.checkpoint_source import find_source
+    from pmdkit.llm.recipe import check_requirements
 
-    subject = find(model_or_run)
-    check_room()
-    from pmdkit.evaluation.asked import Asked
+    subject = find_source(model_or_run)
+    check_requirements()
+    from pmdkit.evaluation.eval_config import EvalConfig
     from pmdkit.evaluation.language import evaluate
-    from pmdkit.observe.console import watch
+    from pmdkit.observe.console import make_display
 
-    asked = Asked(data, k, problems, seed, temperature, top_p, width)
-    summary = evaluate(subject, asked, out, resume, watch(quiet=json), device, dtype)
+    asked = EvalConfig(data, k, problems, seed, temperature, top_p, width)
+    summary = evaluate(subject, asked, out, resume, make_display(quiet=json), device, dtype)
     if json:
         print(to_json.dumps(summary))
         return
-    from pmdkit.cli.eval_table import show
 
     show(summary, MEANING)
 
@@ -88,7 +90,7 @@ def eval(  # the verb's name
 def refuse(tier: str, given: list[str], data: str | None) -> None:
     """Options that mean nothing on a small tier are not ignored."""
     from pmdkit.errors import UsageError
-    from pmdkit.nearest import unknown
+    from pmdkit.text import unknown
 
     if given:
         raise UsageError(f"--{given[0]} is for language models, and this is a {tier} run; leave it out")
@@ -102,26 +104,22 @@ def small(run: Path, k: int, problems: int | None, seed: int, json: bool) -> Non
 
     import torch
 
-    from pmdkit.evaluation.drawing import draw, load
-    from pmdkit.evaluation.statistics import evaluate
+    from pmdkit.evaluation.sampling import load_policy, sample_held_out
     from pmdkit.randomness import generator
+    from pmdkit.stats import estimate_at_k
 
-    spec, setup, step, warnings = load(run)
+    spec, setup, step, warnings = load_policy(run)
     for warning in warnings:
         print(f"pmdkit: warning: {warning}", file=sys.stderr)
     torch.set_num_threads(spec.run.threads)
-    draws = draw(spec, setup, k, problems, seed)
-    estimates = evaluate(draws, k, generator(seed, "eval", "bootstrap"))
+    draws = sample_held_out(spec, setup, k, problems, seed)
+    estimates = estimate_at_k(draws, k, generator(seed, "eval", "bootstrap"))
     count, given = draws.right.shape
     over = "draws" if draws.exhaustive else "problems"
     if json:
         about: dict[str, Any] = {"problems": count, "k": k, "draws": given, "interval_over": over, "step": step}
         print(to_json.dumps({name: asdict(e) for name, e in estimates.items()} | about | {"data": DATA[0]}))
         return
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
     table = Table(box=box.SIMPLE, pad_edge=False)
     for title in ("", "value", "95 % interval", "meaning"):
         table.add_column(title, justify="left" if title in ("", "meaning") else "right")
@@ -133,3 +131,38 @@ def small(run: Path, k: int, problems: int | None, seed: int, json: bool) -> Non
     console.print(table)
     what = "all problems" if draws.exhaustive else "held-out problems"
     console.print(f"{count} {what}, {given} draws on each; intervals by drawing {over} again", soft_wrap=True)
+
+
+def show(summary: dict[str, Any], meaning: dict[str, tuple[str, str]]) -> None:
+    """Print a summary of `pmdkit.evaluation.language`. `meaning`: name to its short and its long form."""
+    k = summary["k"]
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for title in ("", "value", "95 % over draws", "95 % over problems"):
+        table.add_column(title, justify="right" if title else "left")
+    for name, (short, _) in meaning.items():
+        share = summary[name]
+        spans = (f"{share[over]['low']:.4f} to {share[over]['high']:.4f}" for over in ("over_draws", "over_problems"))
+        table.add_row(short.format(k=k), f"{share['value']:.4f}", *spans)
+    console = Console(highlight=False)
+    step = "" if summary["step"] is None else f", step {summary['step']}"
+    console.print(f"[bold]{summary['model']}[/bold]{step}, {summary['data']}")
+    console.print(table)
+    drawn = "greedy" if summary["temperature"] == 0 else f"temperature {summary['temperature']:g}"
+    console.print(
+        f"{summary['problems']} problems, {k} responses to each, {drawn}, top_p {summary['top_p']:g}, "
+        f"at most {summary['width']} tokens",
+        soft_wrap=True,
+    )
+    total = summary["problems"] * k
+    console.print(
+        f"Of {total:,} responses: {summary['cut_off']:,} cut off, {summary['unanswered']:,} without an answer, "
+        f"{summary['unscored']:,} without a verdict; none of these counts as right",
+        soft_wrap=True,
+    )
+    told = (f"{short}, {long}".format(k=k) for short, long in meaning.values())
+    console.print("; ".join(told), soft_wrap=True)
+    console.print(
+        "Over draws: these problems asked again. Over problems: others of their kind, of which these are a sample",
+        soft_wrap=True,
+    )
+    console.print(f"Responses: {summary['out']}", soft_wrap=True, markup=False)

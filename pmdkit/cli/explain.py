@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+from rich import box
+from rich.console import Console
+from rich.table import Table
 
 from pmdkit.cli.options import Number
 
 if TYPE_CHECKING:
-    from pmdkit.explaining import Explanation
+    from pmdkit.explain import Explanation
 
 
 def explain(
@@ -32,9 +35,9 @@ def explain(
     """
     from pmdkit.cli.options import assignments
     from pmdkit.errors import UsageError
-    from pmdkit.explaining import explain as ask
+    from pmdkit.explain import explain as ask
     from pmdkit.objectives import OBJECTIVES
-    from pmdkit.observe.folder import make
+    from pmdkit.observe.run_folder import make_writable
 
     if out is not None and out.exists() and not out.is_dir():
         raise UsageError(f"output {out} is a file; expected a folder: give another --out")
@@ -52,7 +55,7 @@ def explain(
     if out is not None:
         from pmdkit.figures.explained import draw
 
-        make(out)
+        make_writable(out)
         files = [str(path) for path in draw(found[0]).save(out / f"explain-{found[0].name}")]
     if json:
         told = [each.to_json() | {"files": files} for each in found]
@@ -65,11 +68,7 @@ def explain(
 
 def overview(found: "list[Explanation]") -> None:
     """One line for each objective."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    from pmdkit.explaining.words import headline
+    from pmdkit.explain.report import headline
 
     table = Table(box=box.SIMPLE, pad_edge=False)
     for title in ("objective", "what it solves (rewards graded in [0, 1], default options)"):
@@ -83,42 +82,37 @@ def overview(found: "list[Explanation]") -> None:
 
 def show(e: "Explanation", files: list[str]) -> None:
     """The screen of one objective."""
-    from rich.console import Console
-
-    from pmdkit.explaining.words import caveats, facts, headline, solves
+    from pmdkit.explain.report import caveats, facts, headline, solves
 
     console = Console()
 
-    def say(text: str, style: str | None = None) -> None:
+    def write(text: str, style: str | None = None) -> None:
         console.print(text, style=style, markup=False, highlight=False)
 
-    say(f"{e.name}  " + " ".join(f"{key}={value}" for key, value in e.options.items()), "bold")
-    say(headline(e))
+    write(f"{e.name}  " + " ".join(f"{key}={value}" for key, value in e.options.items()), "bold")
+    write(headline(e))
     for sentence in solves(e):
-        say(sentence)
+        write(sentence)
     if e.theory:
         console.print(theory_table(e))
     console.print(step_table(e))
     for sentence in facts(e):
-        say(f"- {sentence}")
+        write(f"- {sentence}")
     for sentence in caveats(e):
-        say(f"! {sentence}")
+        write(f"! {sentence}")
     rest = e.rests["graded rewards"]
     if e.kind == "minimiser":
-        say(
+        write(
             f"checked: gradient {max(r.gradient for r in e.rests.values()):.0e}, curvature at least "
             f"{min(r.curvature for r in e.rests.values()):.2g}, {rest.starts} starts within "
             f"{max(r.apart for r in e.rests.values()):.0e} nats",
             "dim",
         )
-    say(f"picture: {' '.join(files)}" if files else "--out DIR draws it; --json gives every number", "dim")
+    write(f"picture: {' '.join(files)}" if files else "--out DIR draws it; --json gives every number", "dim")
 
 
 def theory_table(e: "Explanation") -> Any:
     """What was recovered beside the theory."""
-    from rich import box
-    from rich.table import Table
-
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     table.add_column("recovered from the loss alone")
     for title in ("tau", "lambda", "lambda, theory", "rel. error", "log ratios, error"):
@@ -137,10 +131,7 @@ def theory_table(e: "Explanation") -> Any:
 
 def step_table(e: "Explanation") -> Any:
     """One exact step by pass rate."""
-    from rich import box
-    from rich.table import Table
-
-    from pmdkit.explaining.words import share
+    from pmdkit.explain.report import share
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     table.add_column("one exact step, rewards {0,1}: p =")

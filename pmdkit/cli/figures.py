@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from rich.console import Console
 
 Flag = Annotated[bool, Parameter(negative="")]
 
@@ -24,7 +25,7 @@ def figures(*names: str, out: Path = Path("figures-out"), check: Flag = False, j
     """
     from pmdkit.errors import UsageError
     from pmdkit.figures import FIGURES, TABLES
-    from pmdkit.nearest import unknown
+    from pmdkit.text import unknown
 
     everything = FIGURES | TABLES
     for name in names:
@@ -41,11 +42,11 @@ def made(chosen: list[str], out: Path, json: bool) -> None:
     """Draws and saves."""
     from pmdkit.errors import UsageError
     from pmdkit.figures import FIGURES, TABLES, draw, table
-    from pmdkit.observe.folder import make
+    from pmdkit.observe.run_folder import make_writable
 
     if out.exists() and not out.is_dir():
         raise UsageError(f"output {out} is a file; expected a folder: give another --out")
-    make(out)
+    make_writable(out)
     found = []
     for number, name in enumerate(chosen, 1):
         print(f"drawing {name} ({number} of {len(chosen)})", file=sys.stderr, flush=True)
@@ -61,8 +62,6 @@ def made(chosen: list[str], out: Path, json: bool) -> None:
     if json:
         print(to_json.dumps([about | {"files": files} for about, files in found]))
         return
-    from rich.console import Console
-
     console = Console(highlight=False)
     for about, files in found:
         console.print(f"[bold]{about['name']}[/bold]  {about['paper']}", soft_wrap=True)

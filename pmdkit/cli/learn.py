@@ -1,4 +1,4 @@
-"""`pmdkit learn`: exercises checked offline. What `check` is asked: learn_questions.py. Teaching: learn_teach.py."""
+"""`pmdkit learn`: exercises checked offline; for those who teach, `grade` and `course`."""
 
 import json as to_json
 import sys
@@ -6,16 +6,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
+from rich import box
+from rich.console import Console
+from rich.table import Table
 
-from pmdkit.cli.learn_teach import course, grade
-from pmdkit.cli.options import Whole
+from pmdkit.cli.options import Number, Whole
+from pmdkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from pmdkit.learn import Exercise, Verdict
+    from pmdkit.learn import AnswerVerdict, Exercise
+    from pmdkit.learn.submission import NotebookCell
+
 
 learn = App(name="learn", help="The exercises of the course, checked offline: the verdict names the mistake.")
-learn.command(grade)
-learn.command(course)
 
 Flag = Annotated[bool, Parameter(negative="")]
 
@@ -34,8 +37,6 @@ def list_(*, json: Flag = False) -> None:
     if json:
         print(to_json.dumps(entries))
         return
-    from rich.console import Console
-
     table = simple_table("exercise", "what to do", "difficulty", "minutes", "solved")
     for e in entries:
         row = (e["id"], e["title"], f"{e['difficulty']} of 5", str(e["minutes"]), "yes" if e["solved"] else "")
@@ -81,20 +82,19 @@ def check(which: str | None = None, file: Path | None = None, *, all: Flag = Fal
         all: check every exercise of every lesson in the folder `which`, by default here or tutorials/.
         json: print one JSON value.
     """
-    from pmdkit.cli.learn_questions import missing, questions
     from pmdkit.learn import progress
-    from pmdkit.learn.handed_in import answer_to
-    from pmdkit.learn.limited import limited
+    from pmdkit.learn.sandbox import sandboxed_grader
+    from pmdkit.learn.submission import answer_to
 
-    verdicts: list[Verdict] = []
-    with limited() as judging:
+    verdicts: list[AnswerVerdict] = []
+    with sandboxed_grader() as judging:
         for exercise, cells, path in questions(which, file, all):
             code = answer_to(exercise, cells)
             verdict = judging.judge(exercise, code) if code else missing(exercise, path)
             progress.note(verdict)
             verdicts.append(verdict)
             if not json:
-                say(verdict)
+                print_verdict(verdict)
     if json:
         print(to_json.dumps([record(verdict) for verdict in verdicts]))
     if not all_right(verdicts):
@@ -143,8 +143,6 @@ def progress_(*, json: Flag = False) -> None:
     if json:
         print(to_json.dumps({"file": str(progress.path()), "exercises": entries}))
         return
-    from rich.console import Console
-
     table = simple_table("lesson", "solved", "exercises")
     for lesson in dict.fromkeys(which.partition(".")[0] for which in every):
         own = [which for which in every if which.startswith(lesson + ".")]
@@ -156,12 +154,12 @@ def progress_(*, json: Flag = False) -> None:
     console.print(f"Kept in {progress.path()}; delete it to begin anew.", soft_wrap=True)
 
 
-def all_right(verdicts: "list[Verdict]") -> bool:
+def all_right(verdicts: "list[AnswerVerdict]") -> bool:
     """Whether all are; nothing checked is nothing right."""
     return bool(verdicts) and all(verdict.right for verdict in verdicts)
 
 
-def say(verdict: "Verdict") -> None:
+def print_verdict(verdict: "AnswerVerdict") -> None:
     """One verdict for a person."""
     print(f"{verdict.exercise}  {verdict!r}")
     if not verdict.right:
@@ -169,7 +167,7 @@ def say(verdict: "Verdict") -> None:
     sys.stdout.flush()
 
 
-def record(verdict: "Verdict") -> dict[str, Any]:
+def record(verdict: "AnswerVerdict") -> dict[str, Any]:
     """One verdict for a program."""
     return {
         "exercise": verdict.exercise,
@@ -203,9 +201,6 @@ def state(entry: dict[str, Any] | None) -> str:
 
 def simple_table(*titles: str) -> Any:
     """A table without lines between rows."""
-    from rich import box
-    from rich.table import Table
-
     table = Table(box=box.SIMPLE, pad_edge=False)
     for title in titles:
         table.add_column(title, overflow="fold")
@@ -220,3 +215,160 @@ def wrapped(text: str) -> str:
     width = min(shutil.get_terminal_size().columns, 100)
     paragraphs = text.strip().split("\n\n")
     return "\n\n".join(p if p.startswith((" ", "```", "|", "*", "-")) else textwrap.fill(p, width) for p in paragraphs)
+
+
+def questions(which: str | None, file: Path | None, every: bool) -> "list[tuple[Exercise, list[NotebookCell], Path]]":
+    """What is to be checked: exercise, cells of the file, file."""
+    from pmdkit.learn import exercise
+    from pmdkit.learn.exercises import lessons, of_lesson
+    from pmdkit.learn.lessons import folder, notebook
+    from pmdkit.learn.submission import exercises_in, read
+
+    if every:
+        if file is not None:
+            raise UsageError("--all takes a folder and no exercise: pmdkit learn check --all tutorials")
+        place = folder(Path(which) if which else None, lessons())
+        paths = [notebook(number, place) for number in lessons() if list(place.glob(f"{number}_*"))]
+        return [(e, cells, path) for path in paths for cells in [read(path)] for e in exercises_in(cells, known())]
+    if which is None:
+        raise UsageError("check what? An exercise (103.2), a lesson (103), a file, or --all; see pmdkit learn list")
+    if which in lessons():
+        path = file or notebook(which)
+        return [(e, cells, path) for cells in [read(path)] for e in of_lesson(which)]
+    if Path(which).suffix in (".ipynb", ".py"):
+        if file is not None:
+            raise UsageError(f"two files: {which} and {file}; give an exercise and one file, or one file alone")
+        cells = read(Path(which))
+        found = exercises_in(cells, known())
+        if not found:
+            raise UsageError(f"{which} answers no exercise: no cell is tagged with one and no function has its name")
+        return [(e, cells, Path(which)) for e in found]
+    found = [exercise(which)]  # before the file is looked for: a misspelt id is told first
+    path = file or notebook(found[0].lesson)
+    return [(e, read(path), path) for e in found]
+
+
+def known() -> "list[Exercise]":
+    """All exercises."""
+    from pmdkit.learn import exercise, ids
+
+    return [exercise(which) for which in ids()]
+
+
+def missing(exercise: "Exercise", path: Path) -> "AnswerVerdict":
+    """The verdict on a file that has nothing for an exercise."""
+    from pmdkit.learn import AnswerVerdict
+
+    return AnswerVerdict(False, f"{path} defines no function `{exercise.name}`.", exercise=exercise.id, untouched=True)
+
+
+@learn.command
+def grade(
+    folder: Path,
+    *,
+    only: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    seconds: Number | None = None,
+    memory_mb: Whole = 2048,
+    seed: Whole | None = None,
+    csv: Flag = False,
+    json: Flag = False,
+) -> None:
+    """Grade a folder of submissions. A line per student and exercise; the summary goes to stderr.
+
+    The folder holds STUDENT/NOTEBOOK.ipynb (or .py), nbgrader's STUDENT/ASSIGNMENT/NOTEBOOK.ipynb, or files side by
+    side. Code runs in processes with limits; what these do not prevent is said in the page on grading.
+
+    Args:
+        folder: the submissions.
+        only: lessons or exercises that count: --only 103 201.2; by default all that anybody handed in.
+        seconds: an answer's time, if shorter than its exercise allows (20 for most).
+        memory_mb: of an answer's process, beyond what Python and the packages take.
+        seed: of the inputs; another one finds answers that hold for the usual inputs only.
+        csv: print a table for a spreadsheet: student, exercise, right, verdict, seconds.
+        json: print one JSON value.
+    """
+    import dataclasses
+
+    from pmdkit.errors import UsageError
+    from pmdkit.learn.grading import grade as grade_all
+    from pmdkit.learn.grading import summary, to_csv
+    from pmdkit.learn.judging import SEED
+    from pmdkit.learn.sandbox import sandboxed_grader
+    from pmdkit.learn.submission import submissions
+
+    if csv and json:
+        raise UsageError("--csv and --json both write to stdout; choose one")
+    if (seconds is not None and not seconds > 0) or memory_mb < 1:
+        raise UsageError("--seconds and --memory-mb are above 0")
+    handed_in, exercises = submissions(folder), chosen(only)
+
+    def log(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    with sandboxed_grader(SEED if seed is None else seed, seconds, memory_mb) as judging:
+        rows = grade_all(handed_in, exercises, judging, log)
+        kept = judging.kept
+    if not rows:
+        raise UsageError(f"no file in {folder} answers an exercise: no tagged cell, and no function of that name")
+    if csv:
+        print(to_csv(rows), end="")
+    elif json:
+        print(to_json.dumps([dataclasses.asdict(row) for row in rows]))
+    else:
+        table = simple_table("student", "exercise", "right", "verdict")
+        for row in rows:
+            words = (row.student, row.exercise, "yes" if row.right else "no", row.verdict)
+            table.add_row(*(word.replace("[", r"\[") for word in words))
+        Console().print(table)
+    log(summary(rows))
+    for what in ("writes", "network"):
+        if rows and what not in kept:
+            log(f"note: this system did not confine {what} for good; Python's own hook did")
+
+
+@learn.command
+def course(
+    *,
+    out: Path,
+    student: Flag = False,
+    solutions: Flag = False,
+    print: Annotated[bool, Parameter(negative="")] = False,
+    only: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    lessons: Path | None = None,
+    execute: Flag = False,
+) -> None:
+    """Build the instructor's kit: notebooks for students, notebooks with solutions, pages to print, a timing sheet.
+
+    Without --student, --solutions and --print all three are built. The notebooks carry nbgrader's metadata, and the
+    folder is laid out as nbgrader wants it; nbgrader is not needed to use them.
+
+    Args:
+        out: folder of the kit, new or empty.
+        student: release/LESSON/LESSON.ipynb, to be handed out.
+        solutions: source/LESSON/LESSON.ipynb, and answers.md with every recognised mistake.
+        print: print/LESSON.html, which load nothing from elsewhere.
+        only: numbers of lessons: --only 103 201.
+        lessons: folder of the lessons; by default here, tutorials/ here, or the checkout pmdkit runs from.
+        execute: run the lessons first, so that the printed pages have their pictures; minutes.
+    """
+    from pmdkit.learn import kit
+
+    wanted = {"student": student, "solutions": solutions, "print": print}
+    chosen_parts = {name for name, on in wanted.items() if on} or set(wanted)
+
+    def log(line: str) -> None:
+        sys.stderr.write(line + "\n")
+
+    for line in kit(out, chosen_parts, only, lessons, execute, log):
+        sys.stdout.write(line + "\n")  # the name of an option hides `print`
+
+
+def chosen(only: list[str] | None) -> "list[Exercise]":
+    """The exercises that count."""
+    from pmdkit.learn import exercise, ids
+    from pmdkit.learn.exercises import lessons, of_lesson
+
+    if not only:
+        return [exercise(which) for which in ids()]
+    found = [e for which in only for e in (of_lesson(which) if which in lessons() else (exercise(which),))]
+    return sorted(set(found), key=lambda e: e.id)

@@ -1,4 +1,4 @@
-"""`pmdkit llm` on several processes: start them, or be one of them; what happened is said once, not by each."""
+"""`pmdkit llm` on several processes: start them, or be one of them; what happened is printed once, not by each."""
 
 import faulthandler
 import hashlib
@@ -10,12 +10,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from pmdkit.cli.options import RunOptions
-from pmdkit.cli.outlasting import outlasting, tell
-from pmdkit.cli.start import begin
+from pmdkit.cli.signals import command_context, print_error
+from pmdkit.cli.train import begin
 
 if TYPE_CHECKING:
-    from pmdkit.llm.desk import Desk
-    from pmdkit.spec import Spec
+    from pmdkit.config import Spec
 
 
 def start_all(recipe: str, options: RunOptions, fit: bool) -> None:
@@ -25,24 +24,24 @@ def start_all(recipe: str, options: RunOptions, fit: bool) -> None:
         recipe, options: of the command line.
         fit: measure the token budget first; one process only.
     """
-    from pmdkit.llm.launch import ranks_here
+    from pmdkit.llm.launcher import launched_ranks
 
-    if ranks_here() > 1:
+    if launched_ranks() > 1:
         be_rank(recipe, options, fit)
     else:
-        with outlasting():
+        with command_context():
             start_here(recipe, options, fit)
 
 
 def start_here(recipe: str, options: RunOptions, fit: bool) -> None:
     """The process of the command line: run alone, or start the others."""
     from pmdkit.cli import fail
-    from pmdkit.cli.llm_plan import measured
+    from pmdkit.cli.llm import measured
     from pmdkit.errors import UsageError
-    from pmdkit.llm.launch import start_ranks
-    from pmdkit.llm.room import check_room
+    from pmdkit.llm.launcher import start_ranks
+    from pmdkit.llm.recipe import check_requirements
 
-    check_room()
+    check_requirements()
     spec = asked(recipe, options)
     table = spec.parallel
     if table is None or table.processes == 1:
@@ -71,62 +70,57 @@ def refuse_fit(fit: bool) -> None:
 
 def asked(recipe: str, options: RunOptions) -> "Spec":
     """The spec that the command line stands for, of the run that it goes on with or of a new one."""
-    from pmdkit.observe.folder import RunFolder
-    from pmdkit.planning import adopt, plan, stored_spec
+    from pmdkit.observe.run_folder import RunFolder
+    from pmdkit.training import plan, stored_spec, with_objective
 
     changes = options.changes()
     if options.resume and options.out is not None and RunFolder(options.out).started:
         stored = stored_spec(RunFolder(options.out))
         if stored.tier == "llm":
-            return adopt(stored, changes).override(changes)
+            return with_objective(stored, changes).override(changes)
     return plan("llm", recipe, changes)[0]
 
 
 def be_rank(recipe: str, options: RunOptions, fit: bool) -> None:
     """One of several processes: the main one shows and reports, the others work."""
-    from pmdkit.llm.desk import Desk
-    from pmdkit.llm.launch import die_with_parent
+    from pmdkit.llm.launcher import die_with_launcher
 
-    die_with_parent()
-    rank, desk = int(os.environ["RANK"]), Desk.here()
-    if desk is not None:
-        desk.enter(rank)
+    die_with_launcher()
     if hasattr(signal, "SIGUSR2"):  # the launcher asks for it before it ends a process that hangs
         faulthandler.register(signal.SIGUSR2, all_threads=True)
     try:
-        with outlasting(lambda sentence: leave(rank, desk, sentence, 75)):
+        with command_context(lambda sentence: end_rank(sentence, 75)):
             refuse_fit(fit)
-            work(recipe, options, rank)
+            work(recipe, options)
     except Exception as problem:
-        from pmdkit.cli import told
+        from pmdkit.cli import explain_error
         from pmdkit.errors import Stopped
-        from pmdkit.llm.team import RankLost
-        from pmdkit.llm.verdict import rank_name
+        from pmdkit.llm.distributed import RankLost
+        from pmdkit.llm.launcher import rank_name
 
         if "--debug" in sys.argv:
             raise
-        sentence, code = told(problem)
+        sentence, code = explain_error(problem)
         lost = isinstance(problem, RankLost)
+        rank = int(os.environ["RANK"])
         who = "" if rank == 0 or lost or isinstance(problem, Stopped) else f"{rank_name(rank)}: "
-        leave(rank, desk, who + " ".join(sentence.split()), code, lost)
-    if desk is not None:
-        desk.leave(rank, 0)
+        end_rank(who + " ".join(sentence.split()), code, lost)
 
 
-def work(recipe: str, options: RunOptions, rank: int) -> None:
+def work(recipe: str, options: RunOptions) -> None:
     """The run of one process."""
     import torch
 
-    from pmdkit.observe.console import Silent
+    from pmdkit.observe.console import SilentDisplay
     from pmdkit.training import launch
 
-    class Mute(Silent):
-        """What the main process warns of is not said again."""
+    class Mute(SilentDisplay):
+        """The main process has printed it."""
 
         def warn(self, sentence: str) -> None:
             """Nothing."""
 
-    if rank == 0:
+    if os.environ["RANK"] == "0":
         begin("llm", recipe, options)
     else:
         launch("llm", recipe, options.changes(), options.out, options.resume, Mute())
@@ -134,17 +128,18 @@ def work(recipe: str, options: RunOptions, rank: int) -> None:
         torch.distributed.destroy_process_group()
 
 
-def leave(rank: int, desk: "Desk | None", sentence: str, code: int, lost: bool = False) -> None:
-    """End this process: whoever started it gets the reason; where nobody waits for it, the first to leave says it."""
-    if desk is not None:
-        desk.leave(rank, code, sentence, lost)
-    elif first_to_say("another rank is lost" if lost else sentence, lost):
-        tell(sentence)
+def end_rank(sentence: str, code: int, lost: bool = False) -> None:
+    """End this process and leave the reason for its launcher; where that is not ours, the first to end prints it."""
+    from pmdkit.llm.launcher import LAUNCHER, write_error_file
+
+    write_error_file(sentence, code, lost)
+    if LAUNCHER not in os.environ and first_to_print("another rank is lost" if lost else sentence, lost):
+        print_error(sentence)
     os._exit(code)  # what the run held is let go; gloo's threads would abort an ordinary exit, with another code
 
 
-def first_to_say(sentence: str, consequence: bool) -> bool:
-    """Whether no other process has said it; a consequence is not worth saying once a cause is known."""
+def first_to_print(sentence: str, consequence: bool) -> bool:
+    """Whether no other process has printed it; a consequence is not worth a line once a cause is known."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])

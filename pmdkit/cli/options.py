@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter, Token
 
 from pmdkit.errors import UsageError
-from pmdkit.tables.plain import short
+from pmdkit.text import short
 
 NAME_BYTES = 255  # what file systems take
 INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]{0,18})")

@@ -1,16 +1,22 @@
 """`pmdkit plan RECIPE --gpus 32xH100`: memory, time and staleness of a run on accelerators not rented yet."""
 
 import json as to_json
+import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+from rich import box
+from rich.console import Console
+from rich.table import Table
 
 from pmdkit.cli.options import Number, Whole
 
 if TYPE_CHECKING:
-    from pmdkit.llm.planner.words import Keys
+    from pmdkit.config import Spec
+    from pmdkit.planner.export import Keys
+    from pmdkit.planner.predict import Prediction
 
 
 def plan(
@@ -63,19 +69,19 @@ def plan(
     """
     from pmdkit.cli.options import RunOptions
     from pmdkit.errors import UsageError
-    from pmdkit.llm.planner.gpus import cluster, divided
-    from pmdkit.llm.planner.lengths import lengths as measured
-    from pmdkit.llm.room import check_room
+    from pmdkit.llm.recipe import check_requirements
+    from pmdkit.planner.hardware import cluster, divided
+    from pmdkit.planner.workload import lengths as measured
 
     where = cluster(gpus, tp or 1, ep)
     if out is not None and not scale:
         raise UsageError("--out is the folder of the figure that --scale draws; give both")
     if scale and as_ is not None:
         raise UsageError("--scale simulates and --as translates; give one of them")
-    check_room()
-    from pmdkit.llm.planner.predict import Prediction
-    from pmdkit.llm.planner.sizes import serving, sizes_of, work_of
-    from pmdkit.planning import plan as resolve
+    check_requirements()
+    from pmdkit.planner.predict import Prediction
+    from pmdkit.planner.workload import serving, sizes_of, work_of
+    from pmdkit.training import plan as resolve
 
     options = RunOptions(objective=objective, steps=steps, prompts=prompts, group=group, ministeps=ministeps, set=set)
     spec, _ = resolve("llm", recipe, options.changes())
@@ -92,30 +98,27 @@ def plan(
         serve=apart,
     )
     if scale:
-        from pmdkit.cli.plan_scale import show_scaling
-
         show_scaling(spec, found, out, json)
         return
     if as_ is not None:
-        from pmdkit.llm.planner.export import FRAMEWORKS, export
+        from pmdkit.planner.export import FRAMEWORKS, export
 
         show_keys(export(as_, spec, found), FRAMEWORKS[as_].version, json)
         return
-    from pmdkit.llm.planner.report import report
+    from pmdkit.planner.report import report
 
     if json:
         print(to_json.dumps(report(spec, found)))
         return
-    from pmdkit.cli.plan_table import show
 
-    show(report(spec, found))
+    show_plan_tables(report(spec, found))
 
 
 def show_keys(keys: "Keys", version: str, json: bool) -> None:
     """Keys on stdout, as a file or overrides, with what they count behind a #."""
     from dataclasses import asdict
 
-    from pmdkit.llm.planner.words import lines
+    from pmdkit.planner.export import lines
 
     if json:
         print(to_json.dumps(asdict(keys) | {"version": version}))
@@ -123,3 +126,217 @@ def show_keys(keys: "Keys", version: str, json: bool) -> None:
     print(f"# {version}")
     for line in lines(keys):
         print(line)
+
+
+def show_plan_tables(told: dict[str, Any]) -> None:
+    """Print a report of the planner."""
+    console = Console(highlight=False)
+    verdict = "fits" if told["fits"] else "does not fit"
+    console.print(f"[bold]{told['recipe']}[/bold] on {told['gpus']}: [bold]{verdict}[/bold]")
+    console.print(memory(told))
+    for title, rows in (("batch", batch(told)), ("time", time(told)), ("assumed", assumed(told))):
+        console.print(pairs(title, rows))
+    if told["advice"]:
+        console.print(pairs("what would fit", {made["words"]: batch_sentence(made) for made in told["advice"]}))
+    elif not told["fits"]:
+        console.print("Nothing that was tried fits: take a smaller model, or train adapters ([lora] rank = 8).")
+    console.print(
+        "Predicted from shapes and data sheets, not measured; the engine is taken to be one like vLLM. "
+        "Nothing was started."
+    )
+
+
+def memory(told: dict[str, Any]) -> Table:
+    """GiB of one accelerator by part and phase."""
+    table = Table(box=box.SIMPLE, pad_edge=False, title="memory of one accelerator, GiB", title_justify="left")
+    phases = told["memory_parts_gib"]
+    table.add_column("", style="dim")
+    for phase in phases:
+        table.add_column(phase, justify="right")
+    parts = dict.fromkeys(part for held in phases.values() for part in held)
+    for part in parts:
+        table.add_row(part, *(f"{held[part]:.2f}" if part in held else "" for held in phases.values()))
+    table.add_section()
+    table.add_row("together", *(f"{value:.2f}" for value in told["memory_gib"].values()))
+    table.add_row("limit", *(f"{told['memory_limit_gib']:.2f}" for _ in phases))
+    return table
+
+
+def batch(told: dict[str, Any]) -> dict[str, str]:
+    """What a step asks for."""
+    b = told["batch"]
+    return {
+        "responses per step": f"{b['responses_per_step']:,.0f} = {b['prompts_per_step']:,.0f} prompts x "
+        f"{b['responses_per_prompt']}",
+        "updates per step": f"{b['updates_per_step']}, of {b['responses_per_ministep']:,.6g} responses each",
+        "staleness of the last update": f"{told['staleness']} updates",
+        "engines": f"{b['engines']}, {b['responses_per_engine']:,.6g} responses each",
+        **divided(told),
+        "passes of one update on one accelerator": f"{b['visits_per_ministep']}",
+    }
+
+
+def divided(told: dict[str, Any]) -> dict[str, str]:
+    """Who generates and who trains, where that is asked for, and what a lag does there."""
+    parts, lag = told["division"], told["lag"]
+    rows = {}
+    if parts["apart"]:
+        rows["accelerators"] = f"{parts['generate']} generate, {parts['train']} train"
+        if parts["best_serve"] and parts["best_serve"] != parts["generate"]:
+            rows["accelerators"] += (
+                f"; faster: --serve {parts['best_serve']}, {number(parts['best_seconds_step'])} s per step"
+            )
+    share = told["assumptions"]["engine_memory_share"]
+    if parts["apart"] and share is not None and share < 0.85:
+        rows[f"vllm.memory {share:g}"] = "an engine on accelerators of its own may have 0.9 of their memory"
+    if parts["overlap"]:
+        rows[f"rollout.lag {lag}"] = "generation and update at the same time: a step lasts as long as the slower"
+    elif lag:
+        rows[f"rollout.lag {lag}"] = (
+            "gains nothing where the same accelerators generate and train, and the policy is as stale: --serve divides "
+            "them"
+        )
+    elif parts["apart"]:
+        rows["rollout.lag 0"] = "engines and trainer wait for each other; --set rollout.lag=1 overlaps them"
+    return rows
+
+
+def time(told: dict[str, Any]) -> dict[str, str]:
+    """Where the time goes."""
+    ms, alone, g = told["ms_per_token"], told["on_policy_ms_per_token"], told["generation"]
+    rows = {
+        "generation": f"{number(told['seconds_generation'])} s per step, {ms['generation']:.4f} ms per token; "
+        f"{g['decode_steps']:,.0f} decode steps",
+        "update": f"{number(told['seconds_update'])} s per step, {ms['update']:.4f} ms per token",
+    }
+    if told["update_waits_for"] == "network":
+        rows["update"] += "; sending weights and gradients takes longer than computing"
+    if told["seconds_scoring"]:
+        rows["scoring by the trainer"] = (
+            f"{number(told['seconds_scoring'])} s per step, {ms['scoring']:.4f} ms per token"
+        )
+    if g["waiting_share"]:
+        rows["responses that wait for memory"] = f"{100 * g['waiting_share']:.0f} %"
+    return rows | {
+        "all steps": f"{number(told['hours'])} h, {number(told['gpu_hours'])} accelerator hours, without evaluations",
+        "on-policy, each ministep its own rollout": f"generation {alone['generation']:.4f}, update "
+        f"{alone['update']:.4f} ms per token",
+        "speed-up over on-policy": f"{told['speedup_over_on_policy']:.2f}, of generation and update together",
+    }
+
+
+def assumed(told: dict[str, Any]) -> dict[str, str]:
+    """What the times rest on."""
+    a = told["assumptions"]
+    return {
+        "response": f"{a['mean_response_tokens']:,.0f} tokens on average, the longest of a step "
+        f"{a['longest_response_tokens']:,.0f}",
+        "prompt": f"{a['prompt_tokens']} tokens",
+        "reached of the data sheet": f"{100 * a['bandwidth']:.0f} % of bandwidth and {100 * a['products']:.0f} % of "
+        f"products while generating, {100 * a['training']:.0f} % of products in updates",
+    }
+
+
+def batch_sentence(made: dict[str, Any]) -> str:
+    """A suggestion's cost."""
+    return f"{made['gib']:.1f} GiB, {number(made['seconds'])} s per step"
+
+
+def number(value: float) -> str:
+    """Three digits, or all of a larger number's whole ones."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def pairs(title: str, rows: dict[str, str]) -> Table:
+    """Two columns."""
+    table = Table(box=box.SIMPLE, pad_edge=False, show_header=False, title=title, title_justify="left")
+    table.add_column(style="dim", overflow="fold")
+    table.add_column(overflow="fold")
+    for row in rows.items():
+        table.add_row(*row)
+    return table
+
+
+# `pmdkit plan RECIPE --scale`: a table of simulated designs on more and more accelerators, and their figure.
+
+BOUNDS = {
+    "longest": "engines wait until the longest response ends",
+    "room": "responses wait for memory of keys and values",
+    "decoding": "decode steps of responses side by side take the time",
+    "network": "trainers wait for weights and gradients",
+    "rows": "a ministep has too few responses to fill the trainers",
+    "products": "trainers compute",
+}
+
+
+def show_scaling(spec: "Spec", prediction: "Prediction", out: Path | None, json: bool) -> None:
+    """Simulate and print; with a folder, draw as well."""
+    from pmdkit.errors import UsageError
+    from pmdkit.observe.run_folder import make_writable
+    from pmdkit.planner.scaling import scale_report, scaling
+
+    if out is not None:
+        if out.exists() and not out.is_dir():
+            raise UsageError(f"output {out} is a file; expected a folder: give another --out")
+        make_writable(out)
+    print("pmdkit: simulating ...", file=sys.stderr, flush=True)
+    told = scale_report(spec.name, prediction, scaling(prediction))
+    if out is not None:
+        from pmdkit.figures.scaling import draw
+
+        drawing = draw(told)
+        told |= {"files": [str(path) for path in drawing.save(out / f"scaling-{spec.name}")], "see": drawing.sentence}
+    print(to_json.dumps(told)) if json else show_scaling_table(told)
+
+
+def show_scaling_table(told: dict[str, Any]) -> None:
+    """The table for a person."""
+    console = Console(highlight=False)
+    console.print(f"[bold]{told['recipe']}[/bold], simulated on more and more {told['gpus'].split('x', 1)[1]}")
+    table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in ("GPUs", "design", "split", "s/step", "tokens/s", "write", "train", "stale", "bound"):
+        table.add_column(name, justify="left" if name in ("design", "bound") else "right", no_wrap=True)
+    before = None
+    for point in told["points"]:
+        if before is not None and point["gpus"] != before:
+            table.add_section()
+        table.add_row(*row(point, point["gpus"] != before))
+        before = point["gpus"]
+    console.print(table)
+    for design, gpus in told["stops_scaling_at"].items():
+        end = (
+            f"twice {gpus} give less than {told['worth']:g} times as much" if gpus else "scales to the end of the table"
+        )
+        console.print(f"[dim]{design}:[/dim] {end}")
+    seen = dict.fromkeys(point["bound"] for point in told["points"])
+    console.print("\n" + "\n".join(f"[dim]{name}:[/dim] {BOUNDS[name]}" for name in seen))
+    if any(not point["fits"] for point in told["points"]):
+        console.print("[dim]!:[/dim] does not fit the memory")
+    console.print(
+        "\nsplit: accelerators that write + those that train. write, train: share of time that these work at it. "
+        "stale: updates between the policy that wrote a response and the last one that learns from it. unscored: in "
+        "turns, with pi_old from the engine, as every lag needs it. larger batch: in turns, with a rollout batch that "
+        "grows with the accelerators and ministeps that do not."
+    )
+    console.print(
+        f"Simulated from drawn lengths ({told['mean_response_tokens']:,.0f} tokens on average), shapes and data "
+        "sheets; nothing was measured or started."
+    )
+    if "files" in told:
+        console.print(told["see"] + "\n" + "  ".join(told["files"]), soft_wrap=True)
+
+
+def row(point: dict[str, Any], first: bool) -> list[str]:
+    """A line of the table."""
+    apart = point["generate"] + point["train"] == point["gpus"] and point["train"] != point["gpus"]
+    return [
+        str(point["gpus"]) if first else "",
+        point["design"] + ("" if point["fits"] else " !"),
+        f"{point['generate']}+{point['train']}" if apart else "all",
+        f"{point['seconds_step']:.0f}" if point["seconds_step"] >= 10 else f"{point['seconds_step']:.3g}",
+        f"{point['tokens_per_second']:,.0f}",
+        f"{100 * point['share_generating']:.0f}%",
+        f"{100 * point['share_training']:.0f}%",
+        str(point["staleness"]),
+        point["bound"],
+    ]

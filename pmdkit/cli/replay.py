@@ -2,11 +2,20 @@
 
 import json as to_json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from pmdkit.cli.options import Number, Whole
+from pmdkit.text import printable
+
+if TYPE_CHECKING:
+    from pmdkit.replay.recording import Recording
+    from pmdkit.replay.replay import ReplayRequest
 
 
 def replay(
@@ -34,18 +43,16 @@ def replay(
         set: other options of the objective: --set norm=none clip_high=0.3.
         json: print one JSON value.
     """
-    from pmdkit.cli.replay_story import show_row
-    from pmdkit.cli.replay_tables import show_step
-    from pmdkit.recording.biography import biography
-    from pmdkit.recording.question import ask
-    from pmdkit.recording.replay import replay as ask_step
-    from pmdkit.recording.shelf import open_step
-    from pmdkit.recording.words import Words
+    from pmdkit.replay.recording import RecordingText
+    from pmdkit.replay.biography import biography
+    from pmdkit.replay.recording import open_step
+    from pmdkit.replay.replay import make_request
+    from pmdkit.replay.replay import replay as ask_step
 
     recording = open_step(run, step)
     options = ({} if tau is None else {"tau": tau}) | objective_options(set or [])
-    question = ask(recording, objective, options, ministeps, order)
-    words = Words(recording, run)
+    question = make_request(recording, objective, options, ministeps, order)
+    words = RecordingText(recording, run)
     if row is not None:
         story = biography(recording, question, row, words)
         if json:
@@ -77,3 +84,274 @@ def objective_options(pairs: list[str]) -> dict[str, object]:
             )
         options[name if dot else section] = value
     return options
+
+
+def show_step(found: dict[str, Any]) -> None:
+    """The tables of a replayed step."""
+    console = Console(highlight=False)
+    recorded, asked = found["recorded"]["objective"], found["objective"]
+    console.print(
+        f"[bold]{found['run']}[/bold], step {found['step']}: {found['tier']} {found['env']}, "
+        f"{count(found['prompts'], 'prompt')} of {found['group']} "
+        + ("responses" if found["sampled"] else "arms or responses, the full support")
+        + ("" if found["pass_rate"] is None else f", pass rate {found['pass_rate']:.3f}"),
+        soft_wrap=True,
+    )
+    console.print(
+        f"recorded  {objective_words(recorded)}, {count(found['recorded']['ministeps'], 'update')}", soft_wrap=True
+    )
+    console.print(
+        f"asked     {objective_words(asked)}, {count(found['ministeps'], 'update')}"
+        + ("" if found["order"] == "recorded" else f", prompts {order_words(found['order'])}")
+        + ("" if found["anchor"] == "pi_old" else f", anchor: {found['anchor']}"),
+        soft_wrap=True,
+    )
+    show_check(console, found["recorded"])
+    advantage = found["advantage"]
+    console.print(
+        f"advantage from {number(advantage['low'])} to {number(advantage['high'])}, mean {number(advantage['mean'])}; "
+        f"above 0 for {advantage['positive']:.1%} of the rows",
+        soft_wrap=True,
+    )
+    show_points(console, found)
+    show_updates(console, found)
+    show_drivers(console, found)
+    show_gauge(console, found)
+
+
+def show_check(console: Console, recorded: dict[str, Any]) -> None:
+    """Whether the recording gives the losses that the run reported."""
+    if recorded["replayed"] is None:
+        console.print(f"check     the recorded losses cannot be computed again: {recorded['why']}", soft_wrap=True)
+        return
+    pairs = list(zip(recorded["losses"], recorded["replayed"], strict=True))
+    worst = max(abs(a - b) for a, b in pairs)
+    mean = sum(recorded["losses"]) / len(pairs)
+    console.print(
+        f"check     the run reported a loss of {number(mean)}; the recording gives it again, to {worst:.1e}",
+        soft_wrap=True,
+    )
+
+
+def show_points(console: Console, found: dict[str, Any]) -> None:
+    """Loss and gradient at each recorded policy."""
+    from pmdkit.replay.gradient import MEANING
+
+    table = grid("the policy", "loss", "|grad|", "up", "silent", "rows", "cosine", "size")
+    for name, at in found["points"].items():
+        if "missing" in at:
+            continue
+        cells = [number(at["loss"]), number(at["norm"]), share(at["up"]), share(at["silent"])]
+        rows = str(at["rows"]) + (f" of {at['rows'] + at['rows_missing']}" if at["rows_missing"] else "")
+        table.add_row(MEANING[name], *cells, rows, plain(at["cosine"]), times(at["scale"]))
+    console.print(table)
+    console.print(
+        "Gradients are by the log-probabilities of the tokens"
+        + ("" if found["sampled"] else ", of arms by their free logits")
+        + ". up: share of the pull that raises responses; silent: tokens that have an advantage and no gradient "
+        "(clipped, or at rest); cosine and size: beside the recorded objective at the same policy.",
+        soft_wrap=True,
+    )
+    for name, at in found["points"].items():
+        if "missing" in at:
+            console.print(f"the policy {MEANING[name]}: {at['missing']}", soft_wrap=True)
+
+
+def show_updates(console: Console, found: dict[str, Any]) -> None:
+    """What each update holds."""
+    if len(found["updates"]) < 2:
+        return
+    table = grid("update", "prompts", "pass rate", "loss", "|grad|")
+    for n, part in enumerate(found["updates"], 1):
+        cells = (plain(part["pass_rate"]), number(part["loss"]), number(part["norm"]))
+        table.add_row(str(n), str(part["prompts"]), *cells)
+    console.print(table)
+    console.print(
+        "All at the policy that drew the rows. The first update starts there; where later ones start depends on those "
+        "before them.",
+        soft_wrap=True,
+    )
+
+
+def show_drivers(console: Console, found: dict[str, Any]) -> None:
+    """The prompts that pull most."""
+    if not found["drivers"]:
+        console.print("no prompt pulls: every gradient is 0")
+        return
+    table = grid("share", "pass rate", "rows")
+    table.add_column("prompts that drive the step", no_wrap=True, overflow="ellipsis", max_width=44)
+    for driver in found["drivers"]:
+        first, last = driver["rows"]
+        text = Text(printable(" ".join(driver["text"].split())))  # of the data: no markup, no command
+        table.add_row(f"{driver['share']:.1%}", plain(driver["pass_rate"]), f"{first} to {last}", text)
+    console.print(table)
+
+
+def show_gauge(console: Console, found: dict[str, Any]) -> None:
+    """Predicted log-ratios beside the measured ones."""
+    asked, recorded = found["gauge"], found["gauge_recorded"]
+    if not asked:
+        console.print("rewards do not pass or fail: there are no right and wrong responses to predict for")
+        return
+    table = grid(
+        "pass rate", "prompts", "wrong:\nasked", "\nrecorded", "\nmeasured", "right:\nasked", "\nrecorded", "\nmeasured"
+    )
+    for n, entry in enumerate(asked):
+        own = recorded[n] if recorded else {}
+        cells = []
+        for side in ("neg", "pos"):
+            cells += [plain(entry[f"theory_log_ratio_{side}"]), plain(own.get(f"theory_log_ratio_{side}"))]
+            cells.append(plain(entry[f"log_ratio_{side}"]))
+        table.add_row(entry["pass_rates"], str(entry["prompts"]), *cells)
+    console.print(table)
+    console.print(
+        "Mean log-ratios, nats: of the exact update of each group under the asked and the recorded objective, and "
+        "after the run's own step. - is no such response, no known solution, or not recorded.",
+        soft_wrap=True,
+    )
+
+
+def grid(first: str, *titles: str) -> Table:
+    """A table whose first column is words."""
+    table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(first, no_wrap=True, overflow="ellipsis", max_width=30)
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
+    return table
+
+
+def objective_words(objective: dict[str, Any]) -> str:
+    """`pmd-mean, tau 0.05, norm length`."""
+    options = [f"{key} {value}" for key, value in objective.items() if key != "name"]
+    return ", ".join([str(objective["name"]), *options])
+
+
+def order_words(order: str) -> str:
+    """How prompts are ordered."""
+    return f"shuffled by seed {order}" if order.isdigit() else order
+
+
+def count(n: int, noun: str) -> str:
+    """`1 prompt`, `2 prompts`."""
+    return f"{n:,} {noun}" + ("" if n == 1 else "s")
+
+
+def number(value: float | None) -> str:
+    """Three digits that matter."""
+    return "-" if value is None else "0" if abs(value) < 1e-12 else f"{value:.3g}"
+
+
+def plain(value: float | None, digits: int = 3) -> str:
+    """A number with so many decimals."""
+    return "-" if value is None else f"{round(value, digits) + 0.0:.{digits}f}"
+
+
+def share(value: float | None) -> str:
+    """A share in per cent."""
+    return "-" if value is None else f"{value:.1%}"
+
+
+def times(value: float | None) -> str:
+    """A factor."""
+    return "-" if value is None else f"x {value:.3g}"
+
+
+def show_row(story: dict[str, Any], recording: "Recording", question: "ReplayRequest") -> None:
+    """The story of a row."""
+    console = Console(highlight=False)
+
+    def line(head: str, text: str) -> None:
+        console.print(f"[bold]{head:12s}[/bold]", end="")
+        console.print(printable(text), markup=False, soft_wrap=True)
+
+    step, group = recording.about["step"], story["group"]
+    console.print(
+        f"[bold]row {story['row']}[/bold] of step {step}: response {story['response']} to prompt {story['prompt']}, "
+        f"under {objective_words(question.table)}",
+        soft_wrap=True,
+    )
+    line("prompt", " ".join(story["prompt_text"].split()))
+    line("response", " ".join(story["response_text"].split()))
+    if story["text_note"]:
+        line("", story["text_note"])
+    if story["formula"]:
+        line("formula", story["formula"])
+    if story["reward"] is None:
+        line("reward", "none: no verdict. The row has mass 0, and nothing follows from it.")
+        return
+    verdict = {True: ", right", False: ", wrong", None: ""}[story["right"]]
+    rate = "" if group["pass_rate"] is None else f", pass rate {group['pass_rate']:.3f}"
+    line("reward", f"{number(story['reward'])}{verdict}; its group: mean reward {number(group['mean_reward'])}{rate}")
+    if story["baseline"] is None:
+        line("baseline", "the group's mean; the difference is divided by the group's standard deviation")
+    else:
+        line("baseline", f"{number(story['baseline'])}, what the reward is compared with")
+    line("advantage", f"A = {number(story['advantage'])}")
+    at = story["path"][story["at"]]
+    if "missing" in at:
+        line("then", at["missing"])
+        return
+    show_target(line, story, at)
+    show_path(console, story)
+    kind = f"{number(story['mass'])} of its group, length rule {story['norm']}, {count(story['length'], 'token')}"
+    line("weight", f"{number(story['weight'])}: {kind}; update {story['update']} of {story['updates']}")
+    direction = "raises" if at["gradient_sum"] < 0 else "lowers" if at["gradient_sum"] > 0 else "leaves"
+    each = "" if at["gradient"] is None else f"{number(at['gradient'])} on each token, the same; "
+    line("gradient", f"{each}descent {direction} the response; {at['share']:.2%} of the step's pull")
+    show_tokens(console, story)
+
+
+def show_target(line: Any, story: dict[str, Any], at: dict[str, Any]) -> None:
+    """Where the row is pulled to."""
+    if at["target"] is not None:
+        tau = f"(tau {number(story['tau'])})"
+        line("target", f"A / tau = {number(at['target'])} nats from {at['anchor']} {tau}: there the row is at rest")
+    elif at["rest"] is not None:
+        line("target", f"log-ratio {number(at['rest'])} nats: there the pull ends (the loss is no square)")
+    elif story["advantage"] == 0:
+        line("target", "none: the row has no advantage")
+    elif at["per_token"]:
+        line("target", "none for the response: the loss is one per token, each pushed by its own ratio")
+    else:
+        line("target", "none: no log-ratio of the response within 30 nats ends the pull")
+
+
+def show_path(console: Console, story: dict[str, Any]) -> None:
+    """Log-ratio, residual and gradient at each policy."""
+    from pmdkit.replay.gradient import MEANING
+
+    table = grid("the policy", "log-ratio", "residual", "loss", "coefficient")
+    for name, at in story["path"].items():
+        if "missing" in at:
+            table.add_row(MEANING[name], at["missing"].split(":")[0], "", "", "")
+            continue
+        weight = story["weight"]
+        coefficient = None if at["gradient"] is None or weight == 0 else at["gradient"] / weight
+        table.add_row(
+            MEANING[name],
+            plain(at["log_ratio"], 4),
+            plain(at["residual"], 4),
+            number(at["loss"]),
+            plain(coefficient, 4),
+        )
+    console.print(table)
+    console.print(
+        "log-ratio s = log pi/pi_old of the response, nats; residual A - tau s, reward units; coefficient "
+        "d loss / d log pi(y), before the weight",
+        soft_wrap=True,
+    )
+
+
+def show_tokens(console: Console, story: dict[str, Any], most: int = 40) -> None:
+    """The gradient on each token."""
+    table = grid("token", "id", "logp_old", "logp", "gradient")
+    for token in story["tokens"][:most]:
+        table.add_row(
+            repr(token["text"]), str(token["token"]), f"{token['logp_old']:.4f}", plain(token["logp"], 4),
+            number(token["gradient"]),
+        )  # fmt: skip
+    console.print(table)
+    if len(story["tokens"]) > most:
+        console.print(f"and {len(story['tokens']) - most} more tokens; --json has all")
+    if any(token["logp"] is None for token in story["tokens"]):
+        console.print("logp: not recorded by token, the update saw the sum of the response only", soft_wrap=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
+from rich.console import Console
 
 from pmdkit.cli.options import Whole
 
@@ -37,8 +38,8 @@ def reproduce(
         dry_run: print the parts with their estimates; start nothing.
     """
     from pmdkit.errors import CheckFailed, PmdkitError, UsageError
-    from pmdkit.reproducing.keeping import cores
-    from pmdkit.reproducing.part import duration
+    from pmdkit.reproduce.folder import cores
+    from pmdkit.reproduce.part import duration
 
     began = time.monotonic()  # what is imported from here on comes out of the budget
     seconds = None if budget is None else duration(budget)
@@ -54,14 +55,14 @@ def reproduce(
         return
     import torch
 
-    from pmdkit.observe.folder import fresh
-    from pmdkit.reproducing import reproduce as run
-    from pmdkit.reproducing import watching
-    from pmdkit.reproducing.parts import PARTS
+    from pmdkit.observe.run_folder import new_folder
+    from pmdkit.reproduce import reproduce as run
+    from pmdkit.reproduce.parts import PARTS
+    from pmdkit.reproduce.runner import progress_on_stderr
 
     torch.set_num_threads(1)
-    place = fresh(None, "reproduce").path if out is None else out
-    summary = run(seconds, place, at_a_time, resume, watching(), PARTS, began)
+    place = new_folder(None, "reproduce").path if out is None else out
+    summary = run(seconds, place, at_a_time, resume, progress_on_stderr(), PARTS, began)
     if json:
         print(to_json.dumps(summary))
     else:
@@ -79,9 +80,9 @@ def reproduce(
 
 def show_plan(seconds: float | None, out: Path | None, jobs: int) -> None:
     """What a budget holds, as JSON."""
-    from pmdkit.observe.folder import read_json
-    from pmdkit.reproducing import budget_of, choose
-    from pmdkit.reproducing.parts import PARTS
+    from pmdkit.observe.run_folder import read_json
+    from pmdkit.reproduce import budget_of, choose
+    from pmdkit.reproduce.parts import PARTS
 
     if seconds is None:
         assert out is not None
@@ -103,9 +104,7 @@ def show_plan(seconds: float | None, out: Path | None, jobs: int) -> None:
 
 def conclude(summary: dict[str, Any]) -> None:
     """The last lines: what is done, what the ledger says, where the report is."""
-    from rich.console import Console
-
-    from pmdkit.reproducing import clock
+    from pmdkit.reproduce import clock
 
     console = Console(highlight=False, soft_wrap=True)
     states = [part["state"] for part in summary["parts"]]

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+from rich.console import Console
+from rich.table import Table
 
 from pmdkit.cli.options import Whole
 
 if TYPE_CHECKING:
-    from pmdkit.sweeps.grid import Point
+    from pmdkit.sweeps.grid import Trial
+
 
 ALONE = ("regimes", "speed")  # experiments that are no grid of runs
 STUDY = "adaptive-tau-"  # a study of its own for each tier: tunes first, then compares
@@ -54,8 +57,8 @@ def sweep(
         dry_run: print the runs; start nothing.
     """
     from pmdkit.errors import PmdkitError
-    from pmdkit.observe.folder import fresh
-    from pmdkit.sweeps import sweep as room
+    from pmdkit.observe.run_folder import new_folder
+    from pmdkit.sweeps import run as room
 
     if experiment in ALONE:
         alone(experiment, out, json)
@@ -64,15 +67,15 @@ def sweep(
         study(experiment, out, jobs, resume, json)
         return
     if experiment is not None:
-        name, points, about = named(experiment, tier, over, set)
+        name, trials, about = named(experiment, tier, over, set)
     else:
-        name, points, about = grid(tier, env, over, seeds, set)
+        name, trials, about = grid(tier, env, over, seeds, set)
     if dry_run:
-        print(to_json.dumps([{"name": point.name, "options": point.options} for point in points], indent=2))
+        print(to_json.dumps([{"name": trial.name, "options": trial.options} for trial in trials], indent=2))
         return
-    room.check(points, jobs)
-    place = fresh(None, f"{name}-sweep").path if out is None else out
-    result = room.sweep(points, place, name, about, jobs=jobs, resume=resume, say=tell)
+    room.check_trials(trials, jobs)
+    place = new_folder(None, f"{name}-sweep").path if out is None else out
+    result = room.sweep(trials, place, name, about, jobs=jobs, resume=resume, log=log)
     failed = [run for run in result["runs"] if run["state"] == "failed"]
     if json:
         print(to_json.dumps(result))
@@ -86,8 +89,7 @@ def sweep(
 def present(name: str, place: Path, drawn: bool) -> None:
     """What came out, and where it is."""
     from pmdkit.cli.compare import show
-    from pmdkit.sweeps.collect import collect
-    from pmdkit.sweeps.compare import compare
+    from pmdkit.sweeps.compare import collect, compare
 
     entries, _ = collect([place / f"{name}.json"])
     show(compare(entries), "pass_rate_last")
@@ -96,7 +98,7 @@ def present(name: str, place: Path, drawn: bool) -> None:
 
 def grid(
     tier: str | None, env: str | None, over: list[str] | None, seeds: int, set: list[str] | None
-) -> "tuple[str, list[Point], dict[str, Any]]":
+) -> "tuple[str, list[Trial], dict[str, Any]]":
     """The sweep of the command line."""
     from pmdkit.cli.options import assignments, merged
     from pmdkit.errors import UsageError
@@ -113,17 +115,17 @@ def grid(
     for key in fixed:
         if key in "+".join(varied).split("+"):
             raise UsageError(f"{key} is both in --over and in --set; expected it in one of them")
-    points = expand(tier, env, varied, range(seeds), fixed)
-    return "sweep", points, {"over": list(varied), "set": fixed}
+    trials = expand(tier, env, varied, range(seeds), fixed)
+    return "sweep", trials, {"over": list(varied), "set": fixed}
 
 
 def named(
     experiment: str, tier: str | None, over: list[str] | None, set: list[str] | None
-) -> "tuple[str, list[Point], dict[str, Any]]":
+) -> "tuple[str, list[Trial], dict[str, Any]]":
     """An experiment by its name."""
     from pmdkit.errors import UsageError
-    from pmdkit.nearest import unknown
     from pmdkit.sweeps.experiments import EXPERIMENTS
+    from pmdkit.text import unknown
 
     if experiment not in EXPERIMENTS:
         studies = [STUDY + each for each in TIERS]
@@ -133,17 +135,16 @@ def named(
             "--experiment has its own tier, environment and options; leave TIER, ENV, --over and --set out"
         )
     chosen = EXPERIMENTS[experiment]
-    return experiment, chosen.points(), chosen.record()
+    return experiment, chosen.trials(), chosen.record()
 
 
 def study(name: str, out: Path | None, jobs: int, resume: bool, json: bool) -> None:
     """One tier of the study of adaptive temperatures: its table on stdout, or the whole record as JSON."""
-    from pmdkit.cli.adaptive import show
-    from pmdkit.observe.folder import fresh
-    from pmdkit.sweeps.adaptive import study as run
+    from pmdkit.observe.run_folder import new_folder
+    from pmdkit.sweeps.adaptive_study import study as run
 
-    place = fresh(None, f"{name}-sweep").path if out is None else out
-    result = run(name.removeprefix(STUDY), place, jobs=jobs, resume=resume, say=tell)
+    place = new_folder(None, f"{name}-sweep").path if out is None else out
+    result = run(name.removeprefix(STUDY), place, jobs=jobs, resume=resume, log=log)
     if json:
         print(to_json.dumps(result))
     else:
@@ -157,14 +158,14 @@ def alone(name: str, out: Path | None, json: bool) -> None:
 
     from pmdkit.errors import UsageError
     from pmdkit.observe import files
-    from pmdkit.observe.folder import fresh, make
+    from pmdkit.observe.run_folder import make_writable, new_folder
 
-    place = fresh(None, f"{name}-sweep").path if out is None else make(out)
+    place = new_folder(None, f"{name}-sweep").path if out is None else make_writable(out)
     path = place / f"{name}.json"
     if path.exists():
         raise UsageError(f"output {path} exists; nothing was changed: give another --out")
     torch.set_num_threads(1)
-    result = getattr(import_module(f"pmdkit.sweeps.{name}"), name)(say=tell)
+    result = getattr(import_module(f"pmdkit.sweeps.{name}"), name)(log=log)
     files.replace(path, to_json.dumps(result, separators=(",", ":")).encode() + b"\n", files.PUBLIC)
     print(to_json.dumps(result) if json else f"sweep: {path}   picture: {picture(name, place)}")
 
@@ -176,6 +177,44 @@ def picture(name: str, folder: Path) -> str:
     return str(draw(name, folder).save(folder / "figures" / name)[0])
 
 
-def tell(sentence: str) -> None:
+def log(sentence: str) -> None:
     """Progress, on stderr."""
     print(f"pmdkit: {sentence}", file=sys.stderr, flush=True)
+
+
+# The table of the study of adaptive temperatures, for a terminal.
+
+VARIED = ("scale", "eta", "budget")  # the option of each rule that is tuned
+
+
+def show(result: dict[str, Any]) -> None:
+    """A table per cell: each arm at its tuned value, beside the fixed tau."""
+    console = Console()
+    for cell, rows in result["tables"].items():
+        table = Table(title=f"{cell}, {rows[0]['seeds']} seeds", title_justify="left", box=None, pad_edge=False)
+        for column in ("arm", "tuned to", "mean", "gain", "p", "final", "drop", "dead"):
+            table.add_column(column, justify="left" if column in ("arm", "tuned to") else "right", no_wrap=True)
+        for row in rows:
+            gain = row.get("auc_gain")
+            table.add_row(
+                row["arm"].removeprefix("pass-rate 0.14, "),
+                short(result["best"][cell][row["arm"]]),
+                f"{row['auc']['mean']:.3f}",
+                f"{gain['mean']:+.3f} ± {(gain['high'] - gain['low']) / 2:.3f}" if gain else "",
+                f"{row['p']:.1g}" if row["p"] is not None else "",
+                f"{row['final']['mean']:.3f}",
+                f"{row['drop']['mean']:.4f}",
+                f"{row['dead']['mean']:.3f}",
+            )
+        console.print(table)
+        console.print()
+    console.print(
+        "mean: pass rate over training, gain: against the tuned fixed tau, paired by seed, 95 %, p: by Holm; drop: the "
+        "worst from one step to the next; dead: share of prompts",
+        soft_wrap=False,
+    )
+
+
+def short(tau: Any) -> str:
+    """The value an arm was tuned to: a number, or the one option of its rule that was varied."""
+    return f"{tau if not isinstance(tau, dict) else next(tau[key] for key in VARIED if key in tau):g}"

@@ -4,6 +4,9 @@ import json as to_json
 from typing import Annotated
 
 from cyclopts import Parameter
+from rich import box
+from rich.console import Console
+from rich.table import Table
 
 from pmdkit.cli.options import Number
 
@@ -49,10 +52,6 @@ def theory(
     if json:
         print(to_json.dumps({"p": p, **scales, **table}))
         return
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
     console = Console()
     console.print(f"pass rate {p:g}; tau {scales['tau_on_01']:g} on rewards {{0,1}}, {scales['tau_on_pm1']:g} on +-1")
     names = {

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+
 if TYPE_CHECKING:
     from pmdkit.training import Run
 
@@ -29,34 +31,32 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
         out: folder for the runs and the picture; by default the next number under runs/.
         seed: of the draws.
     """
-    from rich.console import Console
-
     from pmdkit.errors import UsageError
     from pmdkit.figures.style import save
     from pmdkit.figures.tour import draw
-    from pmdkit.observe.console import sparkline, watch
-    from pmdkit.observe.folder import fresh
-    from pmdkit.observe.units import say_tau
-    from pmdkit.planning import plan
-    from pmdkit.training import train
+    from pmdkit.observe.console import make_display, sparkline
+    from pmdkit.observe.glossary import format_tau
+    from pmdkit.observe.run_folder import new_folder
+    from pmdkit.training import plan, train
 
     if objective not in ("pmd-mean", "pmd-part"):
         raise UsageError(
             f"objective is '{objective}'; the tour takes pmd-mean or pmd-part: use pmdkit bandit for others"
         )
-    from pmdkit.llm.room import check_room
+    from pmdkit.llm.recipe import check_requirements
 
-    check_room()
+    check_requirements()
     options = {"objective.tau": tau}
     for _, backend, env, _ in WAYS:
         plan(backend, env, {"objective.name": objective, **options, "run.seed": seed})
     console = Console()
-    folder = fresh(out, "tour")
-    console.print(f"[bold]{objective}[/bold], {say_tau(tau)}\n")
+    folder = new_folder(out, "tour")
+    console.print(f"[bold]{objective}[/bold], {format_tau(tau)}\n")
     runs: dict[str, Run] = {}
     for name, backend, env, how in WAYS:
         place = folder.path / name.replace(" ", "-")
-        runs[name] = run = train(objective, backend, env, out=place, options=options, display=watch(), seed=seed, **how)
+        run = train(objective, backend, env, out=place, options=options, display=make_display(), seed=seed, **how)
+        runs[name] = run
         picture = save(run.figure(), run.folder.figures / "run")[0]
         rates = [*(row["pass_rate"] for row in run.metrics), run.summary["pass_rate_last"]]
         curve = f"{rates[0]:.3f} {sparkline(rates, 30)} {rates[-1]:.3f}"

@@ -1,32 +1,24 @@
-"""Room 3: prompts and rewards. Here: bandits with known pass rates, and token tasks. No torch until a Task is made.
+"""Problems and rewards: bandits with known pass rates, token tasks, mathematics and its verifier. No torch here.
 
-`import pmdkit.envs` registers the Gymnasium ids, of which `gymnasium.make` and `gymnasium.make_vec` know then.
+`import pmdkit.envs` registers the Gymnasium ids, so that `gymnasium.make` and `gymnasium.make_vec` know them.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gymnasium.envs.registration import register
 
-from pmdkit.envs.kinds import KINDS
-from pmdkit.envs.make import make
-from pmdkit.envs.problem import Bandit
-from pmdkit.envs.tokens import TokenProblem, make_tokens
+from pmdkit.envs.bandit import Bandit, BanditTask
+from pmdkit.envs.kinds import KINDS, make
+from pmdkit.envs.tokens import TokenProblem, TokenTask, make_tokens
 
 if TYPE_CHECKING:
-    from pmdkit.envs.single import BanditEnv
-    from pmdkit.envs.task import BanditTask
-    from pmdkit.envs.tokens import TokenEnv, TokenTask, TokenVectorEnv
-    from pmdkit.envs.vector import BanditVectorEnv
-    from pmdkit.spec import Spec
+    from pmdkit.config import Spec
+    from pmdkit.envs.gym import BanditEnv, BanditVectorEnv
+    from pmdkit.envs.tokens.gym import TokenEnv, TokenVectorEnv
 
-LAZY = {
-    "BanditTask": "task",
-    "BanditEnv": "single",
-    "BanditVectorEnv": "vector",
-    "TokenTask": "tokens",
-    "TokenEnv": "tokens",
-    "TokenVectorEnv": "tokens",
-}
+# loaded on first use: the rest of Gymnasium
+LAZY = {"BanditEnv": "gym", "BanditVectorEnv": "gym", "TokenEnv": "tokens.gym", "TokenVectorEnv": "tokens.gym"}
 
 __all__ = [
     "KINDS",
@@ -45,13 +37,13 @@ __all__ = [
 
 register(
     id="pmdkit/Bandit-v0",
-    entry_point="pmdkit.envs.single:BanditEnv",
-    vector_entry_point="pmdkit.envs.vector:BanditVectorEnv",
+    entry_point="pmdkit.envs.gym:BanditEnv",
+    vector_entry_point="pmdkit.envs.gym:BanditVectorEnv",
 )
 register(
     id="pmdkit/TokenTask-v0",
-    entry_point="pmdkit.envs.tokens.single:TokenEnv",
-    vector_entry_point="pmdkit.envs.tokens.vector:TokenVectorEnv",
+    entry_point="pmdkit.envs.tokens.gym:TokenEnv",
+    vector_entry_point="pmdkit.envs.tokens.gym:TokenVectorEnv",
 )
 
 
@@ -64,28 +56,26 @@ def load(name_or_path: str, tier: str | None = None) -> "Spec":
         name_or_path: such as "needle" or "my.toml".
         tier: "bandit" or "toy"; by default the shelf that has the name, and for a file "toy" if it has a [model].
     """
-    from pmdkit import shelf
-    from pmdkit.nearest import unknown
-    from pmdkit.spec import Spec
+    from pmdkit import spec_files
+    from pmdkit.config import Spec
+    from pmdkit.text import unknown
 
     tiers = ("bandit", "toy")
     if tier is None and name_or_path.endswith(".toml"):
-        tier = "toy" if "model" in shelf.read(shelf.find(name_or_path, "bandit")) else "bandit"
+        tier = "toy" if "model" in spec_files.read(spec_files.find(name_or_path, "bandit")) else "bandit"
     if tier is None:
-        tier = next((tier for tier in tiers if name_or_path in shelf.names(tier)), None)
+        tier = next((tier for tier in tiers if name_or_path in spec_files.names(tier)), None)
     if tier is None:
-        raise ValueError(unknown("environment", name_or_path, (name for tier in tiers for name in shelf.names(tier))))
+        raise ValueError(
+            unknown("environment", name_or_path, (name for tier in tiers for name in spec_files.names(tier)))
+        )
     return Spec.read(name_or_path, tier)
 
 
 def __getattr__(name: str) -> Any:
-    """Load on first use what needs torch or the rest of Gymnasium, and the rooms of tier 3."""
+    """Gymnasium environments, and the rooms of tier 3, on first use."""
     if name in ("math", "math_answers"):
-        from importlib import import_module
-
         return import_module(f"pmdkit.envs.{name}")
-    if name not in LAZY:
-        raise AttributeError(f"module 'pmdkit.envs' has no attribute '{name}'")
-    from importlib import import_module
-
-    return getattr(import_module(f"pmdkit.envs.{LAZY[name]}"), name)
+    if name in LAZY:
+        return getattr(import_module(f"pmdkit.envs.{LAZY[name]}"), name)
+    raise AttributeError(f"module 'pmdkit.envs' has no attribute '{name}'")

@@ -1,37 +1,41 @@
 """`pmdkit eval` on a language model: draw, keep every response, go on where it stopped, and sum up."""
 
+import hashlib
+import json
+import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from pmdkit.config import LanguageModelTable, RewardTable, RolloutTable, Spec
 from pmdkit.envs.math.problem import MathProblems, Problem
-from pmdkit.envs.math_answers import Grader
-from pmdkit.errors import UsageError
-from pmdkit.evaluation.asked import HELD_OUT, Asked, leaked, named, trained_on
-from pmdkit.evaluation.kept import RECORD, describe, open_folder, summarise
-from pmdkit.evaluation.subject import Subject
-from pmdkit.evaluation.telling import Pace, tell_leaks, tell_unscored
-from pmdkit.llm.build import evaluation_problems, make_grader
-from pmdkit.llm.engines.embedded import EmbeddedEngine
-from pmdkit.llm.engines.protocol import Engine, Sampling, Tokens
-from pmdkit.llm.evaluate import Answered, Evaluation
-from pmdkit.llm.load import end_tokens, load, pick_device, reader
+from pmdkit.envs.verifier import Grader
+from pmdkit.errors import ResumeRefused, UsageError
+from pmdkit.evaluation.checkpoint_source import CheckpointSource
+from pmdkit.evaluation.eval_config import HELD_OUT, EvalConfig, count_leaks, load_problems, training_problems
+from pmdkit.llm.engines.base import Engine, Sampling, Tokens
+from pmdkit.llm.engines.transformers import TransformersEngine
+from pmdkit.llm.evaluate import Answered, Evaluation, graded_draws, evaluation_problems
+from pmdkit.llm.model import decode_response, end_tokens, load_model, pick_device
 from pmdkit.llm.prompts import Encoder, limit_prompts
+from pmdkit.llm.task import make_grader
 from pmdkit.observe import files
-from pmdkit.observe.folder import RunFolder, locked
-from pmdkit.randomness import derive
-from pmdkit.session import Display, stop_at_once
-from pmdkit.spec import Spec
-from pmdkit.tables import LanguageModelTable, RewardTable, RolloutTable
+from pmdkit.observe.run_folder import RunFolder, describe_machine, new_folder, locked, make_writable, read_json
+from pmdkit.randomness import derive, generator
+from pmdkit.stats import measure_at_k
+from pmdkit.trainer import Display, stop_at_once
+from pmdkit.training import compare
 
+RECORD = "responses.jsonl"
 STOPPED = "stopped; every whole turn of responses is kept: go on with the same options and --resume --out {out}"
 
 
 def evaluate(
-    subject: Subject,
-    asked: Asked,
+    source: CheckpointSource,
+    config: EvalConfig,
     out: Path | None,
     resume: bool,
     display: Display,
@@ -41,11 +45,11 @@ def evaluate(
     """Responses, verdicts and shares with intervals; returns what summary.json holds.
 
     Args:
-        subject: from `find`.
-        asked: options as given.
+        source: from `find_source`.
+        config: options as given.
         out: folder to write: responses.jsonl, config.json and summary.json; by default the next number under runs/.
         resume: go on with what `out` holds.
-        display: told warnings and progress.
+        display: shows warnings and progress.
         device, dtype: as in [model]; by default those of the run.
 
     Raises:
@@ -53,38 +57,38 @@ def evaluate(
         ResumeRefused: the folder holds another evaluation.
         Stopped: on a signal; every whole turn of responses is kept.
     """
-    asked.check()
-    asked = asked.settle(subject.spec)
-    assert asked.data is not None
-    spec = subject.spec
+    config.check()
+    config = config.resolve(source.spec)
+    assert config.data is not None
+    spec = source.spec
     table = spec.model if spec is not None and isinstance(spec.model, LanguageModelTable) else LanguageModelTable()
     table = table.model_copy(update={"device": device or table.device, "dtype": dtype or table.dtype})
-    chosen = None if asked.data == HELD_OUT else named(asked.data, asked.problems)
-    train, lost = trained_on(spec)
+    chosen = None if config.data == HELD_OUT else load_problems(config.data, config.problems)
+    train, lost = training_problems(spec)
     if spec is not None:
         torch.set_num_threads(spec.run.threads)
-    model, tokenizer = load(subject.place, pick_device(table.device))
+    model, tokenizer = load_model(source.place, pick_device(table.device))
     if table.dtype == "bfloat16":
         model = model.to(torch.bfloat16)  # type: ignore[arg-type]
     encoder = Encoder(tokenizer)
-    name, problems = chosen or held_out(spec, train, lost, encoder, asked.problems)
+    name, problems = chosen or held_out(spec, train, lost, encoder, config.problems)
     reward = spec.reward if spec is not None and spec.reward is not None else RewardTable()
     rollout = spec.rollout if spec is not None and spec.rollout is not None else RolloutTable()
-    evaluation = make_evaluation(name, problems, encoder, tokenizer, make_grader(reward), asked)
+    evaluation = make_evaluation(name, problems, encoder, tokenizer, make_grader(reward), config)
     try:
         check_context(evaluation, model.config)
-        told = describe(subject, asked, table.dtype, reward, evaluation)
-        folder = open_folder(out, resume, f"eval-{subject.name}-{Path(asked.data).stem}", told)
-        for warning in subject.warnings:
+        description = describe_evaluation(source, config, table.dtype, reward, evaluation)
+        folder = open_folder(out, resume, f"eval-{source.name}-{Path(config.data).stem}", description)
+        for warning in source.warnings:
             display.warn(warning)
-        copies = None if train is None else leaked(train, problems)
-        tell_leaks(copies, len(problems), lost, display)
-        engine = EmbeddedEngine(model, end_tokens(model, tokenizer), cache_tokens=rollout.cache_tokens)
-        answers = answered(evaluation, engine, folder, display)
+        copies = None if train is None else count_leaks(train, problems)
+        warn_of_leaks(copies, len(problems), lost, display)
+        engine = TransformersEngine(model, end_tokens(model, tokenizer), cache_tokens=rollout.cache_tokens)
+        answers = generate_answers(evaluation, engine, folder, display)
     finally:
         evaluation.grader.close()
-    summary = summarise(subject, asked, answers, copies, folder)
-    tell_unscored(answers, display)
+    summary = summarise(source, config, answers, copies, folder)
+    warn_of_ungraded(answers, display)
     files.replace(folder.summary, files.encode(summary))
     return summary
 
@@ -104,29 +108,29 @@ def held_out(
 
 
 def make_evaluation(
-    name: str, problems: Sequence[Problem], encoder: Encoder, tokenizer: Any, grader: Grader, asked: Asked
+    name: str, problems: Sequence[Problem], encoder: Encoder, tokenizer: Any, grader: Grader, config: EvalConfig
 ) -> Evaluation:
-    """The problems with how they are asked."""
-    assert asked.width is not None
-    assert asked.top_p is not None
+    """The problems with how they are config."""
+    assert config.width is not None
+    assert config.top_p is not None
 
     def read(tokens: Tokens) -> str:
-        return reader(tokenizer, tokens)
+        return decode_response(tokenizer, tokens)
 
-    greedy = asked.temperature == 0
+    greedy = config.temperature == 0
     return Evaluation(
         name=name,
         problems=problems,
         encode=encoder.encode,
         read=read,
         grader=grader,
-        k=asked.k,
-        sampling=Sampling(asked.width, asked.temperature or 1.0, asked.top_p, greedy),
-        seed=derive(asked.seed, "eval"),
+        k=config.k,
+        sampling=Sampling(config.width, config.temperature or 1.0, config.top_p, greedy),
+        seed=derive(config.seed, "eval"),
     )
 
 
-def check_context(evaluation: Evaluation, config: Any) -> None:
+def check_context(evaluation: Evaluation, model_config: Any) -> None:
     """Before anything is drawn: every prompt can be written, and the longest fits into the model with its response."""
     longest = 0
     for problem in evaluation.problems:
@@ -134,7 +138,7 @@ def check_context(evaluation: Evaluation, config: Any) -> None:
             longest = max(longest, len(evaluation.encode(problem.problem)))
         except UsageError as reason:
             raise UsageError(f"problem '{problem.id}': {reason}") from reason
-    context = getattr(config, "max_position_embeddings", None)
+    context = getattr(model_config, "max_position_embeddings", None)
     width = evaluation.sampling.width
     if context is not None and longest + width > context:
         room = context - longest
@@ -145,12 +149,111 @@ def check_context(evaluation: Evaluation, config: Any) -> None:
         )
 
 
-def answered(evaluation: Evaluation, engine: Engine, folder: RunFolder, display: Display) -> list[Answered]:
+def generate_answers(evaluation: Evaluation, engine: Engine, folder: RunFolder, display: Display) -> list[Answered]:
     """All responses; those on disk are not drawn again."""
-    pace = Pace(display)
     try:
         with locked(folder), stop_at_once(STOPPED.format(out=folder.path)):
-            return evaluation(engine, folder.path / RECORD, pace.tell)
+            return evaluation(engine, folder.path / RECORD, ProgressReport(display))
     finally:
         engine.close()
         display.end()
+
+
+def describe_evaluation(
+    source: CheckpointSource, config: EvalConfig, dtype: str, reward: RewardTable, evaluation: Evaluation
+) -> dict[str, Any]:
+    """What config.json holds: all that decides about the responses, and the versions for whoever reads it later."""
+    prompts = [[p.id, p.answer, list(evaluation.encode(p.problem))] for p in evaluation.problems]
+    return {
+        "kind": "eval",
+        "model": str(Path(source.place).absolute()) if Path(source.place).exists() else source.place,
+        "step": source.step,
+        "weights_sha256": source.weights,
+        "dtype": dtype,
+        **asdict(config),
+        "problems": len(evaluation.problems),
+        "prompts_sha256": hashlib.sha256(json.dumps(prompts).encode()).hexdigest(),
+        "grade": reward.grade,
+        "boxed": reward.boxed,
+        **describe_machine(),
+    }
+
+
+def open_folder(out: Path | None, resume: bool, name: str, description: dict[str, Any]) -> RunFolder:
+    """A folder of this evaluation, new or begun."""
+    if resume and out is None:
+        raise UsageError("--resume got no evaluation; give its folder with --out")
+    if resume and out is not None and (out / "config.json").exists():
+        decisive = description.keys() - describe_machine().keys()
+        stored = read_json(out / "config.json")
+        if stored.get("kind") != "eval":
+            raise ResumeRefused(f"{out} holds a run, not an evaluation; nothing was changed: give another --out")
+        old, new = ({key: table.get(key) for key in decisive} for table in (stored, description))
+        if changed := compare(old, new):
+            listed = ", ".join(f"{key} was {a} and is now {b}" for key, a, b in changed)
+            raise ResumeRefused(f"{out} holds another evaluation: {listed}; leave that out, or give another --out")
+        return RunFolder(make_writable(out))
+    folder = new_folder(out, name)
+    files.replace(folder.config, files.encode(description))
+    return folder
+
+
+def summarise(
+    source: CheckpointSource, config: EvalConfig, answers: Sequence[Answered], copies: int | None, folder: RunFolder
+) -> dict[str, Any]:
+    """What --json prints."""
+    shares = measure_at_k(graded_draws(answers, config.k), generator(config.seed, "eval", "votes"))
+    return {
+        **{name: asdict(share) for name, share in shares.items()},
+        "problems": len(answers) // config.k,
+        "k": config.k,
+        "draws": config.k,
+        "data": config.data,
+        "model": source.name,
+        "step": source.step,
+        "seed": config.seed,
+        "temperature": config.temperature,
+        "top_p": config.top_p,
+        "width": config.width,
+        "leaked": copies,
+        "unscored": sum(not answer.verdict.scored for answer in answers),
+        "unanswered": sum(answer.verdict.path == "none" for answer in answers),
+        "cut_off": sum(not answer.ended for answer in answers),
+        "tokens": sum(answer.tokens for answer in answers),
+        "out": str(folder.path),
+    }
+
+
+class ProgressReport:
+    """Shows how fast it goes and how long it takes; what was done before this process does not count."""
+
+    def __init__(self, display: Display) -> None:
+        self.display = display
+        self.began = time.monotonic()
+        self.before: int | None = None
+
+    def __call__(self, done: int, total: int, tokens: int) -> None:
+        """Responses done, responses in all, tokens so far."""
+        if self.before is None:
+            self.before = done
+        seconds = time.monotonic() - self.began
+        parts = [f"{tokens:,} tokens, {tokens / seconds:,.0f}/s" if seconds else f"{tokens:,} tokens"]
+        if self.before < done < total:
+            parts.append(f"{seconds * (total - done) / (done - self.before):.0f} s left")
+        self.display.work("evaluation", done, total, ", ".join(parts))
+
+
+def warn_of_leaks(copies: int | None, problems: int, lost: str | None, display: Display) -> None:
+    """Problems that the run was trained on say little."""
+    if copies:
+        display.warn(f"{copies} of {problems} problems are in the training set of the run, by their text")
+    if lost is not None:
+        display.warn(f"whether the run was trained on these problems cannot be told: {lost}")
+
+
+def warn_of_ungraded(answers: Sequence[Answered], display: Display) -> None:
+    """No verdict is counted as not right, which a person must know."""
+    without = [answer for answer in answers if not answer.verdict.scored]
+    if without:
+        reason = without[0].verdict.reason
+        display.warn(f"{len(without)} of {len(answers)} responses have no verdict and count as not right ({reason})")

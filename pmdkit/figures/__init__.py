@@ -4,75 +4,97 @@
 `table("tab1-scores")` gives a Table. check.py compares both with stored numbers.
 """
 
+from collections.abc import Mapping
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pmdkit.errors import UsageError
-from pmdkit.figures.drawing import Drawing
-from pmdkit.figures.style import COLOURS, look, save, style
-from pmdkit.figures.table import Table
-from pmdkit.nearest import unknown
+from pmdkit.figures.style import COLOURS, Drawing, look, save, style
+from pmdkit.figures.tables import Table
+from pmdkit.text import unknown
 
 __all__ = ["COLOURS", "FIGURES", "TABLES", "Drawing", "Entry", "Table", "draw", "look", "save", "style", "table"]
 
 
 class Entry(NamedTuple):
-    """Where a figure or a table is made, what it is in the paper, and what its numbers are.
+    """Where a figure or a table is computed, what it is in the paper, and what its numbers are.
 
     Attributes:
-        module: file of this room.
+        function: `module.function` of this room, imported when it is called.
         label: label of the paper.
         about: one sentence.
         source: "exact", computed here; "draws", simulated here; "toy" and "starter", stored training runs; "paper",
             its own numbers.
-        function: of the module.
     """
 
-    module: str
+    function: str
     label: str
     about: str
     source: str = "exact"
-    function: str = "draw"
+
+    def compute(self, **options: Any) -> object:
+        """Call the function."""
+        module, name = self.function.split(".")
+        return getattr(import_module(f"pmdkit.figures.{module}"), name)(**options)
 
 
 FIGURES = {
-    "fig1-left": Entry("partition_vs_mean", "fig:partition_vs_mean, left", "Log-partition against mean reward."),
+    "fig1-left": Entry("solutions.log_partition", "fig:partition_vs_mean, left", "Log-partition against mean reward."),
     "fig1-right": Entry(
-        "two_solutions", "fig:partition_vs_mean, right", "Two regressions, two solutions, one simplex."
+        "solutions.two_solutions", "fig:partition_vs_mean, right", "Two regressions, two solutions, one simplex."
     ),
-    "fig2": Entry("ratio", "fig:ratio", "Log-ratios of right and wrong responses, exact and as small-tau formulas."),
-    "target-error": Entry("target_error", "fig:target_estimation", "Error of the leave-one-out targets.", "draws"),
+    "fig2": Entry(
+        "solutions.log_ratios",
+        "fig:ratio",
+        "Log-ratios of right and wrong responses, exact and as small-tau formulas.",
+    ),
+    "target-error": Entry(
+        "target_error.target_error", "fig:target_estimation", "Error of the leave-one-out targets.", "draws"
+    ),
     "target-error-split": Entry(
-        "target_error_split", "fig:target_actions", "The same error, right and wrong apart.", "draws"
+        "target_error.target_error_split", "fig:target_actions", "The same error, right and wrong apart.", "draws"
     ),
-    "fig4-toy": Entry("main_result", "fig:main_result", "Training of both methods with baselines, toy scale.", "toy"),
-    "fig5-toy": Entry("min_ratio", "fig:min_ratio", "Smallest log-ratio of each step, toy scale, and exact.", "toy"),
+    "fig4-toy": Entry(
+        "training_curves.main_result", "fig:main_result", "Training of both methods with baselines, toy scale.", "toy"
+    ),
+    "fig5-toy": Entry(
+        "training_curves.min_ratio", "fig:min_ratio", "Smallest log-ratio of each step, toy scale, and exact.", "toy"
+    ),
     "fig7-toy": Entry(
-        "training_panels", "fig:results-7B", "Reward, length, entropy, best-of and majority, toy scale.", "toy", "seven"
+        "training_curves.results_7b",
+        "fig:results-7B",
+        "Reward, length, entropy, best-of and majority, toy scale.",
+        "toy",
     ),
     "fig8-toy": Entry(
-        "training_panels", "fig:results-30B", "GRPO and PMD-mean at two temperatures, toy scale.", "toy", "eight"
+        "training_curves.results_30b", "fig:results-30B", "GRPO and PMD-mean at two temperatures, toy scale.", "toy"
     ),
     "fig7-starter": Entry(
-        "starter_runs", "fig:results-7B", "Pass rate and length of a tiny language model over training.", "starter"
+        "training_curves.starter",
+        "fig:results-7B",
+        "Pass rate and length of a tiny language model over training.",
+        "starter",
     ),
-    "scores": Entry("score_dots", "tab:main-results, tab:gspo", "The paper's scores with intervals.", "paper"),
+    "scores": Entry("scores.score_dots", "tab:main-results, tab:gspo", "The paper's scores with intervals.", "paper"),
 }
 TABLES = {
-    "tab1-scores": Entry("tables_scores", "tab:main-results", "Avg@32, with intervals.", "paper", "main_results"),
-    "tab2-speed": Entry("tables_settings", "tab:efficiency_comparison", "Milliseconds per token.", "paper", "speed"),
-    "tab3-gspo": Entry("tables_scores", "tab:gspo", "PMD-mean and GSPO, with intervals.", "paper", "gspo"),
-    "tab4-hyperparameters": Entry(
-        "tables_settings", "tab:hyperparams", "Hyperparameters as data.", "paper", "hyperparameters"
-    ),
+    "tab1-scores": Entry("scores.main_results", "tab:main-results", "Avg@32, with intervals.", "paper"),
+    "tab2-speed": Entry("tables.speed", "tab:efficiency_comparison", "Milliseconds per token.", "paper"),
+    "tab3-gspo": Entry("scores.gspo", "tab:gspo", "PMD-mean and GSPO, with intervals.", "paper"),
+    "tab4-hyperparameters": Entry("tables.hyperparameters", "tab:hyperparams", "Hyperparameters as data.", "paper"),
 }
 
 
-def draw(name: str) -> Drawing:
-    """Compute and draw one of FIGURES."""
+def draw(name: str, runs: Mapping[str, Any] | None = None) -> Drawing:
+    """Compute and draw one of FIGURES.
+
+    Args:
+        name: a key of FIGURES.
+        runs: what a figure of source "toy" or "starter" is drawn from in place of the stored runs, in their form.
+    """
     if name not in FIGURES:
         raise UsageError(unknown("figure", name, FIGURES))
-    drawing = made(FIGURES[name])
+    drawing = FIGURES[name].compute(**({} if runs is None else {"runs": runs}))
     assert isinstance(drawing, Drawing)
     return drawing
 
@@ -81,11 +103,6 @@ def table(name: str) -> Table:
     """Compute one of TABLES."""
     if name not in TABLES:
         raise UsageError(unknown("table", name, TABLES))
-    found = made(TABLES[name])
-    assert isinstance(found, Table)
-    return found
-
-
-def made(entry: Entry) -> object:
-    """What the function of an entry returns."""
-    return getattr(import_module(f"pmdkit.figures.{entry.module}"), entry.function)()
+    computed = TABLES[name].compute()
+    assert isinstance(computed, Table)
+    return computed

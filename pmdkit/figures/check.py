@@ -71,16 +71,14 @@ def compare(name: str, found: Mapping[str, NDArray[Any]], stored: Mapping[str, A
             wrong.append(f"{name}: {key} has shape {own['shape']}; stored is {expected['shape']}")
             continue
         for first, second in zip(own["values"], expected["values"], strict=True):
-            both = first is not None and second is not None
-            if (both and not abs(first - second) <= near.absolute + near.relative * abs(second)) or (
-                not both and first is not second
-            ):
+            if first is None or second is None:
+                if first is not second:
+                    wrong.append(f"{name}: {key} is {first} where {second} is stored")
+                    break
+            elif not abs(first - second) <= near.absolute + near.relative * abs(second):
                 wrong.append(
                     f"{name}: {key} is {first:.10g} where {second:.10g} is stored, tolerance {near.relative:g} "
-                    "relative, "
-                    f"{near.absolute:g} absolute ({near.why})"
-                    if both
-                    else f"{name}: {key} is {first} where {second} is stored"
+                    f"relative, {near.absolute:g} absolute ({near.why})"
                 )
                 break
     return wrong

@@ -7,15 +7,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pmdkit import theory
-from pmdkit.explaining.forces import SHOWN
-from pmdkit.explaining.problems import PROBLEMS
-from pmdkit.explaining.regulariser import RATIOS
-from pmdkit.explaining.words import headline
-from pmdkit.figures.drawing import Drawing
-from pmdkit.figures.style import BLACK, GREY, RIGHT, TITLES, WRONG, look, style
+from pmdkit.explain.dynamics import SHOWN
+from pmdkit.explain.regulariser import RATIOS
+from pmdkit.explain.report import headline
+from pmdkit.explain.tabular import GRADED_PROMPTS
+from pmdkit.figures.style import BLACK, GREY, RIGHT, TITLES, WRONG, Drawing, look, style
 
 if TYPE_CHECKING:
-    from pmdkit.explaining import Explanation
+    from pmdkit.explain import Explanation
 
 TAU = 0.05  # of the neighbours beside an objective without a temperature
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)))
@@ -30,7 +29,7 @@ def draw(e: "Explanation") -> Drawing:
     tau; they are drawn broad and pale behind it.
     """
     tau = TAU if np.isnan(e.tau) else e.tau
-    problem = PROBLEMS["graded rewards"]
+    problem = GRADED_PROMPTS["graded rewards"]
     lam = float(theory.pmd_mean(problem.pi, problem.reward, tau).lam)
     data: dict[str, np.ndarray[Any, Any]] = {
         "ratio": RATIOS,

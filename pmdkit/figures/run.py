@@ -1,24 +1,44 @@
-"""The picture of a run: which panels it gets and how they stand. Panels: run_*.py; title and words: run_words.py."""
+"""The picture of a run: its panels, and the title, sentences and alt text that go with them."""
 
+import textwrap
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator, SymmetricalLogLocator
+from numpy.typing import NDArray
 
-from pmdkit.figures.run_axes import known, varies
-from pmdkit.figures.run_buckets import belief, brake
-from pmdkit.figures.run_course import lengths, mismatch, movement, progress
-from pmdkit.figures.run_log_ratios import by_pass_rate, key_to_sides, log_ratios
-from pmdkit.figures.run_words import caption, describe, title
-from pmdkit.figures.style import style
+from pmdkit.envs.kinds import reward_scale
+from pmdkit.figures.style import BLACK, BLUE, ORANGE, RIGHT, VERMILLION, WRONG, style
 from pmdkit.observe import gauge
+from pmdkit.observe.gauge import EDGES
+from pmdkit.observe.glossary import format_tau
 
 if TYPE_CHECKING:
     from pmdkit.training import Run
 
+Rows = list[dict[str, Any]]  # of metrics.jsonl, or the merged buckets of the gauge
 Panel = Callable[[Axes], None]
 WIDTH, PANEL, KEY, LINE = 7.8, 2.7, 0.3, 0.165  # inches: picture, height of a panel, of the key, of a line of words
+COLUMNS = 118  # characters of 8 points that the picture is wide
+MARKERS = 25  # at most, along a line: more would hide it
+SMALL = 7.0  # points, of the sentence under a heading
+EVALUATED: dict[str, Any] = {"color": ORANGE, "markersize": 6, "markeredgecolor": "white", "zorder": 3}
+DASHED = (0, (5, 1.5))
+SIDES = (("pos", "right", RIGHT, "^"), ("neg", "wrong", WRONG, "v"))
+EXACT: dict[str, Any] = {
+    "color": BLACK,
+    "linestyle": (0, (4, 2)),
+    "linewidth": 1.0,
+    "zorder": 3,
+    "mfc": "none",
+    "ms": 9,
+}
+LABEL = r"$\log\,\pi_{new}/\pi_{old}$ (nats)"
 
 
 def run_figure(run: "Run") -> Figure:
@@ -71,3 +91,337 @@ def placed(panels: list[Panel], words: str) -> tuple[Figure, Axes]:
         ax.axis("off")
     strip.text(0, 1, words, va="top", fontsize=8, linespacing=1.35, in_layout=False)
     return figure, key
+
+
+def progress(ax: Axes, rows: Rows, summary: dict[str, Any] | None) -> None:
+    """What the step's rollouts scored, and the fixed evaluation before the first and after the last step."""
+    rated = known(rows, "pass_rate")
+    line(ax, rows, "pass_rate" if rated else "reward_mean", color=BLACK, marker="o", label="this step's rollouts")
+    if summary is not None:
+        kind = "pass_rate" if rated else "reward"
+        ends = [numbers([summary], f"{kind}_{end}")[0] for end in ("first", "last")]
+        ax.plot((0, summary["steps"]), ends, "D", label="evaluation", **EVALUATED)
+    what = "share of right responses" if rated else "mean reward"
+    heading(ax, "Does it learn?", f"{what} in each step and in a fixed evaluation")
+    ax.set_ylabel("pass rate" if rated else "reward (reward units)")
+    if rated:
+        ax.set_ylim(-0.03, 1.03)
+    steps_axis(ax)
+    ax.legend(handlelength=1.6)
+
+
+def movement(ax: Axes, rows: Rows) -> None:
+    """How far each step went, and how much of the policy's spread is left."""
+    line(ax, rows, "kl", color=BLUE, marker="o", label=r"KL($\pi_{new}$ || $\pi_{old}$)")
+    line(ax, rows, "entropy", color=ORANGE, marker="D", linestyle=DASHED, label="entropy")
+    nats_axis(ax)
+    ax.set_ylim(bottom=0)
+    heading(ax, "How much does the policy change?", "KL: distance of a step. Entropy: spread that is left to explore")
+    ax.set_ylabel("nats")
+    steps_axis(ax)
+    ax.legend()
+
+
+def lengths(ax: Axes, rows: Rows) -> None:
+    """Mean length of the responses, and how many the budget cut off."""
+    line(ax, rows, "response_length", color=BLUE, marker="o", label="mean length")
+    heading(ax, "How long are the responses?", "mean over the responses of each step")
+    ax.set_ylabel("tokens")
+    if known(rows, "cut_off") and any(row.get("cut_off") for row in rows):
+        line(ax, rows, "cut_off", color=ORANGE, marker="D", linestyle=DASHED, label="cut off (number)")
+        ax.legend(loc="center right")
+    ax.set_ylim(bottom=0)
+    steps_axis(ax)
+
+
+def mismatch(ax: Axes, rows: Rows) -> None:
+    """How far engine and trainer differ on the same tokens under the same weights."""
+    line(ax, rows, "mismatch_mean", color=BLUE, marker="o", label="mean per token")
+    line(ax, rows, "mismatch_max", color=BLUE, marker="^", linestyle=":", label="largest per token")
+    line(ax, rows, "mismatch_response", color=ORANGE, marker="D", linestyle=DASHED, label="mean per response")
+    heading(ax, "Do engine and trainer agree?", "log-probabilities of the same tokens under the same weights")
+    ax.set(ylabel="difference (nats)", yscale="log")
+    low, high = ax.get_ylim()
+    ax.set_ylim(low, 30 * high)  # room for the key
+    ax.legend(loc="upper right")
+    steps_axis(ax)
+
+
+def log_ratios(ax: Axes, rows: Rows) -> None:
+    """Mean log-ratio of right and wrong responses in each step, beside the exact update of the objective."""
+    apart = any(known(rows, f"log_ratio_{key}") for key, *_ in SIDES)
+    for key, _, colour, marker in SIDES:
+        line(ax, rows, f"log_ratio_{key}", color=colour, marker=marker)
+        line(ax, rows, f"theory_log_ratio_{key}", marker=marker if len(rows) == 1 else "", **EXACT)
+    if not apart:
+        line(ax, rows, "log_ratio_max", color=RIGHT, marker="^", label="largest")
+        line(ax, rows, "log_ratio_min", color=WRONG, marker="v", label="smallest")
+        ax.legend()
+    nats_axis(ax)
+    shares = reached(rows)
+    reading = "how much likelier it made a response (+1 nat: 2.7 times)"
+    if shares:
+        words = ", ".join(f"{name} {percent(share)}" for name, share in shares.items())
+        reading += f"\nmeasured / exact: {words} of the way"
+    heading(ax, "How far does one step go?", reading)
+    ax.set_ylabel(LABEL)
+    steps_axis(ax)
+
+
+def by_pass_rate(ax: Axes, gauges: Rows) -> None:
+    """The gauge: each prompt step in the bucket of its pass rate before the step."""
+    for key, _, colour, marker in SIDES:
+        for name, looks in ((f"log_ratio_{key}", {"color": colour, "ms": 6}), (f"theory_log_ratio_{key}", EXACT)):
+            places, heights = numbers(gauges, "bucket"), numbers(gauges, name)
+            ax.plot(places, heights, **looks | {"marker": marker, "linestyle": "none"})
+    nats_axis(ax)
+    heading(ax, "Which prompts move?", "hard prompts left, easy ones right; means over all steps")
+    ax.set_ylabel(LABEL)
+    pass_rate_axis(ax)
+
+
+def key_to_sides(ax: Axes, rows: Rows) -> None:
+    """One legend for the panels of log-ratios."""
+    handles = [
+        Line2D([], [], color=colour, marker=marker, label=f"{name} responses, measured")
+        for key, name, colour, marker in SIDES
+        if known(rows, f"log_ratio_{key}")
+    ]
+    if any(known(rows, f"theory_log_ratio_{key}") for key, *_ in SIDES):
+        handles.append(Line2D([], [], marker="^", label="exact update of each prompt alone", **EXACT))
+    if handles:
+        ax.legend(handles=handles, loc="center", ncols=3)
+
+
+def reached(rows: Rows) -> dict[str, float]:
+    """The share of the predicted log-ratio that the steps reached on average; nothing where nothing was to do."""
+    shares = {}
+    for key, name, *_ in SIDES:
+        measured, predicted = numbers(rows, f"log_ratio_{key}"), numbers(rows, f"theory_log_ratio_{key}")
+        both = ~np.isnan(measured) & ~np.isnan(predicted)
+        target = float(predicted[both].sum())
+        if abs(target) > 1e-9:
+            shares[name] = float(measured[both].sum()) / target
+    return shares
+
+
+def percent(share: float) -> str:
+    """Two digits of a share."""
+    number = f"{100 * share:.2g}" if abs(share) < 0.995 else f"{100 * share:.0f}"
+    return f"{number}\N{NO-BREAK SPACE}%".replace("-", "\N{MINUS SIGN}")
+
+
+def brake(ax: Axes, rows: Rows, gauges: Rows) -> None:
+    """lambda/tau, by which the chi2 term raises the temperature near pi_old, beside tau itself.
+
+    Over the steps where no bucket has it, and plain lambda of runs that wrote nothing else.
+    """
+    reading = r"the loss acts as if $\tau$ were larger by $\lambda/\tau$, where steps are small"
+    if known(gauges, "theory_lambda_over_tau"):
+        places = numbers(gauges, "bucket")
+        ax.bar(places, numbers(gauges, "theory_lambda_over_tau"), 0.5, color=BLUE, label=r"$\lambda/\tau$, exact")
+        ax.plot(
+            places, numbers(gauges, "tau"), color=ORANGE, marker="_", ms=20, mew=2.5, linestyle="none", label=r"$\tau$"
+        )
+        pass_rate_axis(ax)
+        ax.set_ylim(top=1.25 * ax.get_ylim()[1])  # room for the key
+        ax.legend(handlelength=1.6, markerscale=0.75, loc="upper center", ncols=2)
+    elif known(rows, "theory_lambda_over_tau"):
+        line(ax, rows, "theory_lambda_over_tau", color=BLUE, marker="o", label=r"$\lambda/\tau$, exact")
+        line(ax, rows, "tau", color=ORANGE, linestyle=(0, (5, 1.5)), label=r"$\tau$")
+        steps_axis(ax)
+        ax.legend()
+    else:
+        line(ax, rows, "theory_lambda", color=BLUE, marker="o")
+        reading = r"the multiplier $\lambda$: PMD-mean adds $\lambda/2\tau$ times $\chi^2$ to $\tau$ times KL"
+        steps_axis(ax)
+    heading(ax, "How strong is the hidden brake?", reading)
+    old = not known(rows, "theory_lambda_over_tau")
+    ax.set_ylabel(r"$\lambda$ (reward units squared)" if old else "reward units")
+    ax.set_ylim(bottom=0)
+
+
+def belief(ax: Axes, gauges: Rows) -> None:
+    """Where the prompts are, what the step left of a group, and in how many groups PMD-part's target is noise."""
+    places, prompts = numbers(gauges, "bucket"), numbers(gauges, "prompts")
+    ax.bar(places, prompts / prompts.sum(), 0.86, color="0.87", label="share of all prompts")
+    question, reading = "How much of the old policy still counts?", r"effective: $1/(1+\chi^2)$ of the step"
+    if known(gauges, "noise_share"):
+        ax.bar(places, numbers(gauges, "noise_share"), 0.36, color=VERMILLION, label="noise for PMD-part")
+        question, reading = (
+            "Which groups can be believed?",
+            "noise: too few right draws, PMD-part's target is over a nat off",
+        )
+    if known(gauges, "theory_noise_share"):
+        heights = numbers(gauges, "theory_noise_share")
+        ax.plot(places, heights, "s", color=BLACK, ms=6, mfc="none", label="noise to be expected")
+    if known(gauges, "ess"):
+        ax.plot(places, numbers(gauges, "ess"), "o", color=BLUE, label="effective after the step")
+    heading(ax, question, reading)
+    ax.set(ylabel="share", ylim=(0, 1.45), yticks=np.linspace(0, 1, 6))
+    pass_rate_axis(ax)
+    ax.legend(handlelength=1.2, fontsize=7, loc="upper center", ncols=2)  # in the room above 1
+
+
+# Title, the sentences under the picture, and alt text.
+
+
+def title(run: "Run") -> str:
+    """Environment, objective and temperature, the temperature on both reward scales."""
+    spec = run.spec
+    tau = format_tau(spec.objective.get("tau"), reward_scale(spec))
+    most = max((row.get("staleness") or 0 for row in run.metrics), default=0)  # of ministeps and lag together
+    stale = f", staleness {most}" if most else ""
+    return f"{spec.tier} {spec.name}, {spec.objective['name']}, {tau}{stale}"
+
+
+def caption(rows: Rows, gauges: Rows, summary: dict[str, Any] | None) -> str:
+    """What to see, in sentences with the run's own numbers, broken into lines."""
+    words = [learned(rows, summary), *step_size(rows), *brake_size(rows), *noise(rows)]
+    return textwrap.fill("What to see. " + " ".join(words), COLUMNS)
+
+
+def learned(rows: Rows, summary: dict[str, Any] | None) -> str:
+    """From where to where."""
+    kind, key = ("pass rate", "pass_rate") if known(rows, "pass_rate") else ("mean reward", "reward")
+    if summary is not None and summary[f"{key}_first"] is not None:
+        first, last = summary[f"{key}_first"], summary[f"{key}_last"]
+        return f"The {kind} of the evaluation goes from {first:.3g} to {last:.3g} in {count(summary['steps'], 'step')}."
+    values = numbers(rows, "pass_rate" if key == "pass_rate" else "reward_mean")
+    return f"The {kind} of the rollouts is {values[-1]:.3g} in step {rows[-1]['step']}, the last one so far."
+
+
+def step_size(rows: Rows) -> list[str]:
+    """The share of the exact update that a step reaches, and what that means."""
+    shares = reached(rows)
+    if not shares:
+        return []
+    if all(abs(share - 1) < 1e-6 for share in shares.values()):
+        return ["Each step is the exact update: measured and exact are the same."]
+    words = " and ".join(f"{name} responses {percent(share)}" for name, share in shares.items())
+    sentence = f"One step takes {words} of the way to the exact update of their prompt alone"
+    if min(shares.values()) < 0:
+        return [f"{sentence}; a negative share is a step against it, which updates of other prompts can do."]
+    if max(shares.values()) > 1.05:
+        return [f"{sentence}; above 100 % the optimizer overshoots, or other prompts push along."]
+    if max(shares.values()) < 0.5:
+        return [f"{sentence}; a small share is usual, that update can be hundreds of nats away."]
+    return [f"{sentence}."]
+
+
+def brake_size(rows: Rows) -> list[str]:
+    """How much the chi2 term adds to the temperature."""
+    if not (known(rows, "theory_lambda_over_tau") and known(rows, "tau")):
+        return []
+    extra, tau = (float(np.nanmean(numbers(rows, key))) for key in ("theory_lambda_over_tau", "tau"))
+    return [f"The hidden brake adds {extra:.2g} to a temperature of {tau:.2g}, on average."]
+
+
+def noise(rows: Rows) -> list[str]:
+    """The share of groups whose target would be noise under PMD-part."""
+    if not known(rows, "noise_share"):
+        return []
+    share = percent(float(np.nanmean(numbers(rows, "noise_share"))))
+    return [f"In {share} of the groups so few draws are right that PMD-part's target is noise."]
+
+
+def describe(run: "Run", rows: Rows) -> str:
+    """Alt text: first and last values of what is drawn."""
+    words = [f"Run of {title(run)}; steps {rows[0]['step']} to {rows[-1]['step']}, drawn over the steps."]
+    names = {
+        "pass_rate": "pass rate of the rollouts",
+        "reward_mean": "mean reward of the rollouts",
+        "log_ratio_pos": "log-ratio of right responses, nats",
+        "theory_log_ratio_pos": "its prediction",
+        "log_ratio_neg": "log-ratio of wrong responses, nats",
+        "theory_log_ratio_neg": "its prediction",
+        "theory_lambda_over_tau": "lambda over tau, reward units",
+        "noise_share": "share of groups whose PMD-part target is noise",
+        "ess": "effective share of a group",
+        "response_length": "mean length of the responses, tokens",
+        "mismatch_mean": "difference of engine and trainer, nats per token",
+    }
+    for key, name in names.items():
+        values = [row[key] for row in rows if row.get(key) is not None]
+        if values:
+            words.append(f"{name[0].upper()}{name[1:]}: first {values[0]:.3g}, last {values[-1]:.3g}.")
+    return " ".join(words)
+
+
+def count(n: int, noun: str) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{n:,} {noun}" + ("" if n == 1 else "s")
+
+
+# Axes, headings, and lines that leave gaps.
+
+
+def heading(ax: Axes, title: str, reading: str) -> None:
+    """A question, and under it in small letters how the panel is read."""
+    lines = reading.count("\n") + 1
+    ax.set_title(title, loc="left", fontweight="bold", pad=5 + 1.3 * SMALL * lines)
+    ax.annotate(
+        reading,
+        (0, 1),
+        xytext=(0, 4),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        fontsize=SMALL,
+        linespacing=1.3,
+        color="0.3",
+        in_layout=False,  # the title above it keeps the room; a long sentence must not make its panel narrow
+    )
+
+
+def line(ax: Axes, rows: Rows, key: str, marker: str = "", **look: Any) -> None:
+    """A metric over the steps, with a few markers; null leaves a gap."""
+    every = -(-len(rows) // MARKERS)
+    ax.plot(numbers(rows, "step"), numbers(rows, key), **({"linestyle": "-"} | look), marker=marker, markevery=every)
+
+
+def numbers(rows: Rows, key: str) -> NDArray[np.float64]:
+    """The values of a key, NaN where it is null or the run is older than the key."""
+    return np.array([np.nan if row.get(key) is None else row[key] for row in rows], dtype=np.float64)
+
+
+def known(rows: Rows, key: str) -> bool:
+    """Whether a metric has a number at all."""
+    return any(row.get(key) is not None for row in rows)
+
+
+def varies(rows: Rows, key: str) -> bool:
+    """Whether a metric has two different numbers."""
+    return len({row[key] for row in rows if row.get(key) is not None}) > 1
+
+
+def steps_axis(ax: Axes) -> None:
+    """Whole steps only."""
+    ax.set_xlabel("step")
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
+
+
+def pass_rate_axis(ax: Axes) -> None:
+    """A place of its own for every bucket of the gauge: on a straight axis the hard prompts would lie on each other."""
+    count = len(EDGES) - 1
+    names = [f"{100 * low:g}\N{EN DASH}{100 * high:g}" for low, high in pairwise(EDGES)]
+    ax.set_xticks(range(count), names, fontsize=7.5)
+    ax.set(xlim=(-0.6, count - 0.4), xlabel="prompts by pass rate before the step (%)")
+    ax.grid(axis="x", visible=False)
+
+
+def nats_axis(ax: Axes) -> None:
+    """A zero line; the axis turns logarithmic away from 0 where one line would flatten the others.
+
+    Targets can be hundreds of nats while a step moves a hundredth: on a linear axis the step could not be seen.
+    """
+    ax.axhline(0.0, color="0.6", linewidth=0.8, zorder=1)
+    drawn = [np.asarray(line.get_ydata(), dtype=np.float64) for line in ax.get_lines()]
+    values = [y[~np.isnan(y)] for y in drawn]
+    sizes = [size for y in values if (size := float(np.abs(y).max(initial=0.0))) > 1e-6]
+    if sizes and max(sizes) > 10 * min(sizes):
+        linear = 10.0 ** max(np.floor(np.log10(min(sizes))), np.floor(np.log10(max(sizes))) - 4)
+        ax.set_yscale("symlog", linthresh=linear, linscale=0.7)
+        ax.yaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=linear))
+        ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}".replace("-", "\N{MINUS SIGN}"))
+        below, above = (max(((sign * y).max() for y in values if y.size), default=0.0) for sign in (-1, 1))
+        ax.set_ylim(-2.5 * max(below, linear), 2.5 * max(above, linear))

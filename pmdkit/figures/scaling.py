@@ -6,8 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pmdkit.figures.drawing import Drawing
-from pmdkit.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, style
+from pmdkit.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, Drawing, style
 
 LOOKS: dict[str, tuple[str, Any, str]] = {
     "in turns": (BLUE, "-", "o"),
@@ -19,13 +18,13 @@ LOOKS: dict[str, tuple[str, Any, str]] = {
 }
 
 
-def draw(told: dict[str, Any]) -> Drawing:
+def draw(report: dict[str, Any]) -> Drawing:
     """Three panels over the number of accelerators.
 
     Args:
-        told: `pmdkit.llm.planner.scale_report`; plans that do not fit are left out.
+        report: `pmdkit.planner.scaling`; plans that do not fit are left out.
     """
-    points = [point for point in told["points"] if point["fits"]]
+    points = [point for point in report["points"] if point["fits"]]
     data: dict[str, np.ndarray] = {}
     for design in LOOKS:
         mine = [point for point in points if point["design"] == design]
@@ -46,7 +45,7 @@ def draw(told: dict[str, Any]) -> Drawing:
             ax.set_xticks(counts, [str(count) for count in counts])
             ax.minorticks_off()
         figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=7)
-    return Drawing(figure, alt(told, data), sentence(told, data), data)
+    return Drawing(figure, alt(report, data), sentence(report, data), data)
 
 
 def lines(ax: Axes, data: dict[str, np.ndarray], key: str) -> None:
@@ -93,11 +92,11 @@ def shares(ax: Axes, data: dict[str, np.ndarray]) -> None:
     ax.legend(loc="lower left")
 
 
-def sentence(told: dict[str, Any], data: dict[str, np.ndarray]) -> str:
+def sentence(report: dict[str, Any], data: dict[str, np.ndarray]) -> str:
     """What to see."""
-    ends = told["stops_scaling_at"]
+    ends = report["stops_scaling_at"]
     named = [f"{design} at {gpus}" for design, gpus in ends.items() if gpus and design in ("in turns", "lag 1")]
-    end = f"Twice as many accelerators give less than {told['worth']:g} times as much from: {', '.join(named)}. "
+    end = f"Twice as many accelerators give less than {report['worth']:g} times as much from: {', '.join(named)}. "
     return (
         (end if named else "")
         + "A fixed rollout batch that is spread over more engines leaves each with few responses, and the longest one "
@@ -106,17 +105,17 @@ def sentence(told: dict[str, Any], data: dict[str, np.ndarray]) -> str:
     )
 
 
-def alt(told: dict[str, Any], data: dict[str, np.ndarray]) -> str:
+def alt(report: dict[str, Any], data: dict[str, np.ndarray]) -> str:
     """The picture in words."""
-    said = []
+    words = []
     for design in LOOKS:
         gpus, tokens, stale = (data[f"{key} {design}"] for key in ("gpus", "tokens_per_second", "staleness"))
         if len(gpus):
-            said.append(
+            words.append(
                 f"{design}, {tokens[0]:,.0f} tokens per second on {gpus[0]:.0f} to {tokens[-1]:,.0f} on "
                 f"{gpus[-1]:.0f}, staleness {stale[0]:.0f} to {stale[-1]:.0f}"
             )
     return (
-        f"Three panels against the number of accelerators for {told['recipe']}: throughput, share of time that "
-        f"accelerators generate and train, and staleness. {'; '.join(said)}."
+        f"Three panels against the number of accelerators for {report['recipe']}: throughput, share of time that "
+        f"accelerators generate and train, and staleness. {'; '.join(words)}."
     )

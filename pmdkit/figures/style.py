@@ -1,6 +1,8 @@
-"""How figures look and are saved: one rc for all, one colour, dash and marker per method. Nothing is drawn here."""
+"""How figures look and are saved: one rc for all; colour, dash and marker per method; a Drawing with its words."""
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -85,9 +87,41 @@ def look(method: str, marker: bool = False) -> dict[str, Any]:
     return {"color": colour, "linestyle": dash} | ({"marker": symbol} if marker else {})
 
 
+def method_title(method: str) -> str:
+    """The name of a method in titles and legends."""
+    return {**TITLES, "rloo": "RLOO, on-policy"}.get(method, method.upper())
+
+
 def shades(count: int) -> list[Any]:
     """Colours from dark to light for a quantity that is swept; their order survives greyscale."""
     return list(matplotlib.colormaps["viridis"](np.linspace(0.0, 0.82, count)))
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A finished figure, with what a page needs beside it.
+
+    Attributes:
+        figure: free of pyplot; a notebook shows it, nothing else needs a display.
+        alt: what the picture shows, for those who cannot see it.
+        sentence: what to see.
+        data: the arrays drawn, by name.
+    """
+
+    figure: Figure
+    alt: str
+    sentence: str
+    data: Mapping[str, np.ndarray[Any, Any]]
+
+    def __post_init__(self) -> None:
+        self.figure.set_label(self.alt)
+
+    def save(self, path: str | Path) -> list[Path]:
+        """Write PNG and SVG; `path` has no suffix."""
+        return save(self.figure, path)
+
+    def _repr_png_(self) -> bytes:
+        return render(self.figure, "png")
 
 
 def save(figure: Figure, path: str | Path) -> list[Path]:
@@ -95,7 +129,7 @@ def save(figure: Figure, path: str | Path) -> list[Path]:
 
     The same figure gives the same bytes: no date, no random ids, no last digits of its layout.
     """
-    settle(figure)
+    freeze_layout(figure)
     written = []
     for kind in ("png", "svg"):
         target = Path(path).with_name(f"{Path(path).name}.{kind}")
@@ -105,8 +139,8 @@ def save(figure: Figure, path: str | Path) -> list[Path]:
     return written
 
 
-def settle(figure: Figure) -> None:
-    """Lay the figure out once and for all, to a ten-thousandth of its size: less than a tenth of a pixel.
+def freeze_layout(figure: Figure) -> None:
+    """Compute the layout once and fix it, to a ten-thousandth of its size: less than a tenth of a pixel.
 
     The solver of the layout adds in an order that depends on addresses in memory, so its last digits differ; on a finer
     grid they would still decide now and then where a number is rounded to.

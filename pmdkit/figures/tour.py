@@ -8,9 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pmdkit import theory
-from pmdkit.figures.drawing import Drawing
-from pmdkit.figures.style import BLUE, GREY, ORANGE, RIGHT, VERMILLION, WRONG, style
-from pmdkit.observe.units import say_tau
+from pmdkit.figures.style import BLUE, GREY, ORANGE, RIGHT, VERMILLION, WRONG, Drawing, style
+from pmdkit.observe.glossary import format_tau
 
 if TYPE_CHECKING:
     from pmdkit.training import Run
@@ -41,7 +40,7 @@ def draw(runs: Mapping[str, "Run"], method: str, tau: float) -> Drawing:
         left.set_title("Tier 1: a table, three ways")
         left.legend(loc="lower right")
         first_steps(middle, {name: runs[name] for name in LOOKS}, method, tau, data)
-        middle.set_title(f"One step, {say_tau(tau)}")
+        middle.set_title(f"One step, {format_tau(tau)}")
         middle.legend(loc="lower left", fontsize=7)
         for ax, name, title in (
             (right, TRANSFORMER, "Tier 2: a small transformer"),
@@ -53,8 +52,8 @@ def draw(runs: Mapping[str, "Run"], method: str, tau: float) -> Drawing:
     sentence = (
         "Top left: the exact update needs a few batches, draws need many. Top right: a step pushes wrong answers down "
         "hard only where the pass rate is high; one small step from draws covers little of that way. Below: the same "
-        "objective object teaches a small transformer, and a Qwen2 of transformers that answers in words, from rewards "
-        "alone."
+        "objective object teaches a small transformer, and a Qwen2 of the library transformers that answers in words, "
+        "from rewards alone."
     )
     alt = (
         "Top left, mean pass rate against rollout batch for the exact update, Newton on the expectation, and draws."

@@ -3,16 +3,27 @@
 import dataclasses
 
 from pmdkit.learn import progress
-from pmdkit.learn.exercise import Answer, Exercise, Slip, Verdict
+from pmdkit.learn.exercise import Answer, AnswerVerdict, Exercise, Misconception, Text
 from pmdkit.learn.exercises import exercise, ids
 from pmdkit.learn.extras import needs
 from pmdkit.learn.judging import SEED, judge
-from pmdkit.learn.text import Text
 
-__all__ = ["Answer", "Exercise", "Slip", "Verdict", "check", "exercise", "hint", "ids", "judge", "needs", "solution"]
+__all__ = [
+    "Answer",
+    "AnswerVerdict",
+    "Exercise",
+    "Misconception",
+    "check",
+    "exercise",
+    "hint",
+    "ids",
+    "judge",
+    "needs",
+    "solution",
+]
 
 
-def check(which: str, answer: Answer, seed: int = SEED) -> Verdict:
+def check(which: str, answer: Answer, seed: int = SEED) -> AnswerVerdict:
     """Judge an answer and return what is to be said of it; a notebook shows the sentence.
 
     A right answer is noted in a file of this account (`pmdkit learn progress` shows it), which nobody else reads.

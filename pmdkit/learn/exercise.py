@@ -12,7 +12,7 @@ Answer = Callable[..., Any]
 
 
 @dataclass(frozen=True)
-class Slip:
+class Misconception:
     """A wrong answer that people give.
 
     Attributes:
@@ -51,7 +51,7 @@ class Exercise:
     start: Answer
     solution: Answer
     inputs: Callable[[np.random.Generator], Sequence[tuple[Any, ...]]]
-    slips: tuple[Slip, ...]
+    slips: tuple[Misconception, ...]
     hints: tuple[str, ...]
     difficulty: int = 2
     minutes: int = 10
@@ -72,7 +72,7 @@ class Exercise:
 
 
 @dataclass(frozen=True, repr=False)
-class Verdict:
+class AnswerVerdict:
     """What is said of an answer. A notebook shows it as a sentence, in bold first words and not in colour alone.
 
     Attributes:
@@ -117,3 +117,21 @@ class Verdict:
 def in_html(text: str) -> str:
     """Text for a page: `code` in backticks is set as code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text, quote=False))
+
+
+class Text(str):
+    """A string with a look of its own in a notebook."""
+
+    code: bool
+
+    def __new__(cls, value: str, code: bool = False) -> "Text":
+        """Text; `code` says that it is Python."""
+        text = super().__new__(cls, value)
+        text.code = code
+        return text
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_markdown_(self) -> str:
+        return f"```python\n{self}\n```" if self.code else str(self)

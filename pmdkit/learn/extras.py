@@ -5,7 +5,7 @@ import importlib.util
 from types import ModuleType
 
 from pmdkit.errors import EnvironmentLacks
-from pmdkit.nearest import unknown
+from pmdkit.text import unknown
 
 EXTRAS = {
     "llm": ("transformers", "tokenizers", "accelerate", "pyarrow", "math_verify"),

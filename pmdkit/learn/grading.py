@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pmdkit.errors import UsageError
-from pmdkit.learn.exercise import Exercise, Verdict
-from pmdkit.learn.handed_in import Cell, answer_to, exercises_in, read
-from pmdkit.learn.limited import Limited
-from pmdkit.learn.submissions import Submission
+from pmdkit.learn.exercise import AnswerVerdict, Exercise
+from pmdkit.learn.sandbox import SandboxedGrader
+from pmdkit.learn.submission import NotebookCell, Submission, answer_to, exercises_in, read
 
 ABSENT = "Not handed in."
 COLUMNS = ("student", "exercise", "right", "verdict", "seconds")
 
 
 @dataclass(frozen=True)
-class Row:
+class Grade:
     """One line of the result. `exercise` is empty where a file could not be read; `verdict` says which then."""
 
     student: str
@@ -31,9 +30,9 @@ class Row:
 def grade(
     handed_in: Sequence[Submission],
     exercises: Sequence[Exercise],
-    judging: Limited,
+    judging: SandboxedGrader,
     say: Callable[[str], None] = lambda line: None,
-) -> list[Row]:
+) -> list[Grade]:
     """A row for every student and every exercise that anybody handed in, in the order of names and of the course.
 
     Of two files of a student that answer the same exercise the better one counts.
@@ -46,10 +45,10 @@ def grade(
     """
     files = {each.student: opened(each) for each in handed_in}
     asked = {e.id for cells, _ in files.values() for one in cells.values() for e in exercises_in(one, exercises)}
-    rows: list[Row] = []
+    rows: list[Grade] = []
     for each in handed_in:
         cells, complaints = files[each.student]
-        new = [Row(each.student, "", False, complaint, 0.0) for complaint in complaints]
+        new = [Grade(each.student, "", False, complaint, 0.0) for complaint in complaints]
         for exercise in exercises:
             if exercise.id in asked:
                 new.append(graded(each.student, exercise, list(cells.values()), judging))
@@ -59,7 +58,7 @@ def grade(
     return rows
 
 
-def opened(submission: Submission) -> tuple[dict[Path, list[Cell]], list[str]]:
+def opened(submission: Submission) -> tuple[dict[Path, list[NotebookCell]], list[str]]:
     """The cells of a student's files, and what is to be said of files that cannot be read."""
     cells, complaints = {}, []
     for path in submission.files:
@@ -70,18 +69,18 @@ def opened(submission: Submission) -> tuple[dict[Path, list[Cell]], list[str]]:
     return cells, complaints
 
 
-def graded(student: str, exercise: Exercise, files: list[list[Cell]], judging: Limited) -> Row:
+def graded(student: str, exercise: Exercise, files: list[list[NotebookCell]], judging: SandboxedGrader) -> Grade:
     """The row of a student and an exercise."""
     start = time.perf_counter()
-    verdict = Verdict(False, ABSENT)
+    verdict = AnswerVerdict(False, ABSENT)
     for cells in files:
         code = answer_to(exercise, cells)
         if code is not None and not verdict.right:
             verdict = judging.judge(exercise, code)
-    return Row(student, exercise.id, verdict.right, verdict.says, round(time.perf_counter() - start, 2))
+    return Grade(student, exercise.id, verdict.right, verdict.says, round(time.perf_counter() - start, 2))
 
 
-def to_csv(rows: Sequence[Row]) -> str:
+def to_csv(rows: Sequence[Grade]) -> str:
     """The rows as a table for a spreadsheet, which must not take a name for a formula."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -98,7 +97,7 @@ def harmless(text: str) -> str:
     return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
 
 
-def summary(rows: Sequence[Row]) -> str:
+def summary(rows: Sequence[Grade]) -> str:
     """One line: how many of what."""
     students, exercises = {row.student for row in rows}, {row.exercise for row in rows if row.exercise}
     right, absent = sum(row.right for row in rows), sum(row.verdict == ABSENT for row in rows)

@@ -13,7 +13,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from pmdkit.learn.exercise import Verdict
+from pmdkit.learn.exercise import AnswerVerdict
 from pmdkit.observe import files
 
 PATIENCE = 0.5
@@ -44,7 +44,7 @@ def solved() -> set[str]:
     return {key for key, entry in read().items() if entry["solved"]}
 
 
-def note(verdict: Verdict) -> None:
+def note(verdict: AnswerVerdict) -> None:
     """Count a try. An answer that is not filled in is none. Where the file cannot be written, nothing happens."""
     if verdict.untouched or not verdict.exercise:
         return

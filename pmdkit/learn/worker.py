@@ -1,6 +1,6 @@
 """A process that runs one learner's code under limits and hands back what it returned. It judges nothing.
 
-Started by limited.py with its options as JSON; the pipes and their messages are those of the verifier's workers.
+Started by sandbox.py with its options as JSON; the pipes and their messages are those of the verifier's workers.
 """
 
 import ast
@@ -13,20 +13,13 @@ import sys
 import warnings
 from typing import Any
 
-from pmdkit.envs.math_answers.worker import (
-    address_space,
-    allow_seconds,
-    claim_pipes,
-    die_with_parent,
-    receive,
-    send,
-)
-from pmdkit.learn.arguments import unpack
-from pmdkit.learn.calling import ONLY_ITSELF, Failed, call, raised
+from pmdkit.envs.verifier.worker import address_space, allow_seconds
 from pmdkit.learn.confine import confine
 from pmdkit.learn.extras import remedy
-from pmdkit.learn.handed_in import parsed
-from pmdkit.learn.values import encode
+from pmdkit.learn.judging import ONLY_ITSELF, Failed, call, raised
+from pmdkit.learn.serialization import encode, unpack
+from pmdkit.learn.submission import parsed
+from pmdkit.processes import claim_pipes, die_with_parent, receive_request, send_reply
 
 Message = dict[str, Any]
 FILE_SIZE = 64 * 2**20
@@ -44,17 +37,17 @@ def main(options: Message) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_SIZE, FILE_SIZE))
     warnings.simplefilter("ignore")
-    send(replies, {"ready": True, "kept": kept})
+    send_reply(replies, {"ready": True, "kept": kept})
     function: Any = None
-    while (request := receive(requests)) is not None:
+    while (request := receive_request(requests)) is not None:
         if "cell" in request:
             import_known(request, options["memory_mb"])
             allow_seconds(request["seconds"])
             function, reply = load(request)
         else:
             allow_seconds(request["seconds"])
-            reply = answer(function, request)
-        send(replies, reply)
+            reply = call_answer(function, request)
+        send_reply(replies, reply)
 
 
 def import_known(request: Message, memory_mb: int) -> None:
@@ -102,7 +95,7 @@ def quietly(value: Any) -> Message:
         return encode(None)
 
 
-def answer(function: Any, request: Message) -> Message:
+def call_answer(function: Any, request: Message) -> Message:
     """What the function returns, or why it returns nothing."""
     case = unpack(request["case"])
     try:

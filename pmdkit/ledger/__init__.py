@@ -1,4 +1,4 @@
-"""The claim ledger: every claim of the paper, where it stands in the code, the test that establishes it, a verdict."""
+"""The claim ledger: every claim of the paper, where it is in the code, the test that establishes it, a verdict."""
 
 import tomllib
 from pathlib import Path
@@ -29,7 +29,7 @@ def items() -> list[dict[str, str]]:
 
 
 def of_item(item: str) -> list[dict[str, str]]:
-    """The rows of an item: its own, and those whose id goes on after a colon."""
+    """The rows of an item: its own, and those whose id continues after a colon."""
     return [row for row in claims() if row["id"] == item or row["id"].startswith(f"{item}:")]
 
 

@@ -3,32 +3,30 @@
 import warnings
 from typing import TYPE_CHECKING
 
-from pmdkit.observe.telemetry import no_telemetry
+from pmdkit.observe.trackers import no_telemetry
 
 if TYPE_CHECKING:
+    from pmdkit.config import Spec
     from pmdkit.objectives import Objective
-    from pmdkit.session import Setup
-    from pmdkit.spec import Spec
+    from pmdkit.trainer import Backend
 
 no_telemetry()  # before anything here imports transformers
 
 
-def setup(spec: "Spec", objective: "Objective") -> "Setup":
+def make_backend(spec: "Spec", objective: "Objective") -> "Backend":
     """Model, engine, learner, task and measurements of a run on a language model."""
-    from pmdkit.llm.room import check_engine, check_room
+    from pmdkit.llm.recipe import check_requirements
 
-    check_room()
-    if spec.rollout is not None:
-        check_engine(spec.rollout.engine, elsewhere=spec.vllm is not None and bool(spec.vllm.urls))
+    check_requirements()
     with warnings.catch_warnings():  # of tqdm in notebooks without ipywidgets; no bar of its is drawn here
         warnings.filterwarnings("ignore", message="IProgress not found")
-        from pmdkit.llm.build import build
+        from pmdkit.llm.backend import make_backend
 
-    return build(spec, objective)
+    return make_backend(spec, objective)
 
 
-def resolve(spec: "Spec", objective: "Objective") -> "Spec":
+def resolve_config(spec: "Spec", objective: "Objective") -> "Spec":
     """The spec with its defaults written out and impossible combinations refused."""
-    from pmdkit.llm.settle import settle
+    from pmdkit.llm.recipe import resolve_config
 
-    return settle(spec, objective)
+    return resolve_config(spec, objective)

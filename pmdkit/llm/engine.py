@@ -1,48 +1,45 @@
-"""The engine of a run as its learner uses it: made from the recipe, shared by the team, watched by a canary."""
+"""The engine of a run as its learner uses it: made from the recipe, over all processes, checked at each publish."""
 
-from collections.abc import Sequence
 from importlib import import_module
 
-import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
+from pmdkit.config import LanguageModelTable, RolloutTable, Spec, VLLMTable
+from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.envs.math.problem import MathProblems
-from pmdkit.llm.canary import TOLERANCE, Canary
 from pmdkit.llm.engines import CENTRAL, ENGINES
-from pmdkit.llm.engines.answer import Form
-from pmdkit.llm.engines.protocol import Engine
-from pmdkit.llm.engines.shared import SharedEngine
-from pmdkit.llm.engines.wanted import Wanted
-from pmdkit.llm.packing import head
+from pmdkit.llm.engines.base import Engine, EngineConfig, ResponseCheck
+from pmdkit.llm.engines.distributed import DistributedEngine
+from pmdkit.llm.head import head_weight
+from pmdkit.llm.mismatch import TOLERANCE, WeightSyncCheck
+from pmdkit.llm.model import end_tokens, pick_device
 from pmdkit.llm.prompts import Encoder
-from pmdkit.llm.writer import Writer
-from pmdkit.spec import Spec
-from pmdkit.tables import LanguageModelTable, RolloutTable, VLLMTable
-from pmdkit.team import Team
 
-TEXT = 64  # tokens of a canary's text
+TEXT_TOKENS = 64  # of each text of the sync check
 
 
-def make_writer(
+def make_engine(
     spec: Spec,
     model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    ends: Sequence[int],
     encoder: Encoder,
     problems: MathProblems,
-    device: torch.device,
-    team: Team,
-) -> Writer:
-    """Who writes the rollouts of a recipe. Adapters are put on the model afterwards."""
+    process_group: ProcessGroup = SINGLE,
+) -> Engine:
+    """The engine that writes the rollouts of a recipe, over all processes. Adapters are put on the model afterwards.
+
+    The engine of transformers on the trainer's own weights, in one process and without a lag, is returned bare: it
+    cannot be lost alone, and there is nothing to compare. Every other one is supervised by a DistributedEngine.
+    """
     rollout, vllm = spec.rollout, spec.vllm
     assert isinstance(rollout, RolloutTable)
     assert isinstance(vllm, VLLMTable)
     assert isinstance(spec.model, LanguageModelTable)
-    central = rollout.engine in CENTRAL
-    own = team.strategy == "fsdp2" or rollout.lag > 0
+    tokenizer, central = encoder.tokenizer, rollout.engine in CENTRAL
+    ends = end_tokens(model, tokenizer)
+    own = process_group.strategy == "fsdp2" or rollout.lag > 0
     engine: Engine | None = None
-    if team.main or not central:
-        wanted = Wanted(
+    if process_group.is_main_process or not central:
+        config = EngineConfig(
             model=model,
             tokenizer=tokenizer,
             ends=ends,
@@ -50,27 +47,29 @@ def make_writer(
             vllm=vllm,
             dtype=spec.model.dtype,
             context=context(spec, model),
-            device=device,
+            device=pick_device(spec.model.device),
             own=own,
-            rank=team.rank,
-            size=team.size,
+            rank=process_group.rank,
+            size=process_group.size,
             seed=spec.run.seed,
         )
         module, _, name = ENGINES[rollout.engine].partition(":")
-        engine = getattr(import_module(module), name)(wanted)
+        engine = getattr(import_module(module), name)(config)
     inside = rollout.engine == "transformers"
     compared = rollout.canary and not (inside and getattr(engine, "model", None) is model)
-    shared = SharedEngine(
+    if inside and engine is not None and not compared and process_group.size == 1 and rollout.lag == 0:
+        return engine
+    return DistributedEngine(
         engine,
-        team,
+        process_group,
         ends[0],
         central=central,
         span=1 if central or inside else vllm.tensor_parallel,
-        joined=rollout.engine == "vllm" and team.size > 1,
-        canary=canary(rollout, spec.model.dtype, encoder, problems) if compared else None,
-        form=Form(ends, head(model).shape[0]),
+        joined=rollout.engine == "vllm" and process_group.size > 1,
+        silence=None if inside else rollout.silence,
+        sync_check=sync_check(rollout, spec.model.dtype, encoder, problems) if compared else None,
+        response_check=ResponseCheck(ends, head_weight(model).shape[0]),
     )
-    return Writer(shared, ahead=rollout.lag > 0, aside=not inside, silence=rollout.silence, start=vllm.start)
 
 
 def context(spec: Spec, model: PreTrainedModel) -> int:
@@ -81,12 +80,12 @@ def context(spec: Spec, model: PreTrainedModel) -> int:
     return min(longest, getattr(model.config, "max_position_embeddings", None) or longest)
 
 
-def canary(rollout: RolloutTable, dtype: str, encoder: Encoder, problems: MathProblems) -> Canary:
+def sync_check(rollout: RolloutTable, dtype: str, encoder: Encoder, problems: MathProblems) -> WeightSyncCheck:
     """Fixed prompts and texts: the first problems, each with its own statement and answer as the response."""
     asked = [problems.problem(int(number)) for number in problems.train[: rollout.canary]]
     texts = [f"{problem.problem}\n\nAnswer: {problem.answer}" for problem in asked]
-    return Canary(
+    return WeightSyncCheck(
         prompts=[encoder.encode(problem.problem) for problem in asked],
-        responses=[encoder.data(text)[:TEXT] for text in texts],
+        responses=[encoder.data(text)[:TEXT_TOKENS] for text in texts],
         tolerance=rollout.canary_tolerance or TOLERANCE[dtype],
     )

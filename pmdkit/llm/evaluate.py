@@ -1,23 +1,27 @@
-"""Evaluation of a language model: k responses to each problem, graded, each of them kept. Intervals are elsewhere."""
+"""Evaluation of a language model: k responses to each problem, graded, each of them kept."""
 
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pmdkit.envs.math.problem import Problem
-from pmdkit.envs.math_answers import Grader, Item, Verdict
-from pmdkit.evaluation.statistics import Draws
-from pmdkit.llm.engines.protocol import Engine, Sampling, Tokens
-from pmdkit.llm.jury import SharedGrader
-from pmdkit.llm.task import Reader
-from pmdkit.llm.unscored import stop_if_unscored
+from pmdkit.config import EvaluationTable
+from pmdkit.envs.math import make_math
+from pmdkit.envs.math.problem import MathProblems, Problem
+from pmdkit.envs.verifier import Grader, Item, Verdict
+from pmdkit.errors import UsageError
+from pmdkit.llm.engines.base import Engine, Sampling, Tokens
+from pmdkit.llm.model import decode_response
+from pmdkit.llm.prompts import Encoder
+from pmdkit.llm.task import Reader, SharedGrader, stop_if_ungraded
 from pmdkit.observe import files
-from pmdkit.randomness import derive
+from pmdkit.randomness import derive, generator
+from pmdkit.stats import GradedDraws
 
 ROWS = 2048  # responses between two writes, at most
 TOKENS = 2**20  # that they may have; about four times what is written at a time, so that few wait for the last one
@@ -72,7 +76,7 @@ class Evaluation:
         Args:
             engine: with the weights to evaluate.
             record: JSONL file that holds what is done and is continued: a line per response, a problem's k together.
-            progress: told responses done, responses in all, and tokens so far.
+            progress: called with responses done, responses in all, and tokens so far.
         """
         done = read_record(record, self.k) if record is not None else {}
         total, tokens = len(self.problems) * self.k, 0
@@ -82,11 +86,11 @@ class Evaluation:
                 continue
             before = len(done) * self.k
 
-            def tell(written: int, ended: int, before: int = before, so_far: int = tokens) -> None:
+            def report(written: int, ended: int, before: int = before, so_far: int = tokens) -> None:
                 if progress is not None:
                     progress(before + ended, total, so_far + written)
 
-            answers = self.ask(engine, some, tell)
+            answers = self.ask(engine, some, report)
             tokens += sum(answer.tokens for answer in answers)
             if record is not None:
                 append(record, answers)
@@ -99,7 +103,7 @@ class Evaluation:
         """Problems whose responses are drawn, graded and written together."""
         return max(1, min(ROWS, TOKENS // self.sampling.width) // self.k)
 
-    def ask(self, engine: Engine, problems: Sequence[Problem], tell: Callable[[int, int], None]) -> list[Answered]:
+    def ask(self, engine: Engine, problems: Sequence[Problem], report: Callable[[int, int], None]) -> list[Answered]:
         """k responses to each of some problems."""
         seeds = [derive(self.seed, problem.id, k) for problem in problems for k in range(self.k)]
         drawn = engine.generate(
@@ -107,7 +111,7 @@ class Evaluation:
             self.k,
             np.array(seeds, dtype=np.uint64),
             self.sampling,
-            tell,
+            report,
         )
         lengths = drawn.mask.sum(1).tolist()
         texts = [self.read(row[:n]) for row, n in zip(drawn.tokens.tolist(), lengths, strict=True)]
@@ -116,20 +120,59 @@ class Evaluation:
         verdicts = self.grader.grade(
             [Item(text, problem.answer, not end) for text, problem, end in zip(texts, asked, ended, strict=True)]
         )
-        stop_if_unscored(verdicts, self.most_unscored, "they count for nothing and are not written down")
+        stop_if_ungraded(verdicts, self.most_unscored, "they count for nothing and are not written down")
         return [
             Answered(problem.id, n % self.k, texts[n], ended[n], lengths[n], verdicts[n])
             for n, problem in enumerate(asked)
         ]
 
 
-def draws_of(answers: Sequence[Answered], k: int) -> Draws:
+def fixed_evaluation(
+    table: EvaluationTable,
+    problems: MathProblems,
+    encoder: Encoder,
+    grader: Grader | SharedGrader,
+    width: int,
+    seed: int,
+) -> Evaluation:
+    """The evaluation of an [evaluation] table: the same problems and seeds at every call."""
+    name, chosen = evaluation_problems(table.data, problems, table.problems, seed)
+    return Evaluation(
+        name=name,
+        problems=chosen,
+        encode=encoder.encode,
+        read=partial(decode_response, encoder.tokenizer),
+        grader=grader,
+        k=table.k,
+        sampling=Sampling(table.width or width, table.temperature, table.top_p),
+        seed=derive(seed, "evaluation"),
+    )
+
+
+def evaluation_problems(data: str, problems: MathProblems, most: int, seed: int) -> tuple[str, list[Problem]]:
+    """Name and problems: held out of the run's own, a shipped set by name, or a file."""
+    if data == "held-out":
+        numbers = problems.held_out
+        if not len(numbers):
+            raise UsageError(
+                f"evaluation.data is 'held-out' and {problems.name} holds none out; "
+                "set env.held_out, or evaluation.data to aime24, aime25 or a file"
+            )
+        chosen = generator(seed, "held-out").permutation(len(numbers))[:most]
+        return data, [problems.problem(int(numbers[i])) for i in sorted(chosen)]
+    table = {"kind": data} if data in ("aime24", "aime25") else {"kind": "file", "path": data}
+    other = make_math(table)
+    numbers = other.held_out if len(other.held_out) else other.train
+    return other.name, [other.problem(int(number)) for number in numbers[:most]]
+
+
+def graded_draws(answers: Sequence[Answered], k: int) -> GradedDraws:
     """[P, k] right and said, for the statistics. A response without a verdict is not right."""
     right = np.array([float(answer.verdict.correct is True) for answer in answers]).reshape(-1, k)
-    return Draws(right, said(answers, k))
+    return GradedDraws(right, answer_classes(answers, k))
 
 
-def said(answers: Sequence[Answered], k: int) -> NDArray[np.int64]:
+def answer_classes(answers: Sequence[Answered], k: int) -> NDArray[np.int64]:
     """[P, k] integers, equal where two responses to a problem give the same answer; none at all is an answer too."""
     table = []
     for start in range(0, len(answers), k):
@@ -143,13 +186,13 @@ def answer_text(answer: Answered) -> str:
 
     A grader of the user's own takes nothing out of a response: the whole of it is the answer.
     """
-    from pmdkit.envs.math_answers.integer import number, strip
+    from pmdkit.envs.verifier.numbers import parse_number, strip_decoration
 
     verdict = answer.verdict
     text = answer.response if verdict.path == "own" else verdict.extracted
     if text is None:
         return ""
-    value = number(strip(text))
+    value = parse_number(strip_decoration(text))
     return "".join(text.split()) if value is None else str(value)
 
 
@@ -166,7 +209,7 @@ def line(answer: Answered) -> dict[str, Any]:
 
 def read_record(record: Path, k: int) -> dict[str, list[Answered]]:
     """What a record holds of problems that are whole; the rest of it is cut off."""
-    from pmdkit.observe.folder import whole_lines
+    from pmdkit.observe.run_folder import whole_lines
 
     done: dict[str, list[Answered]] = {}
     for text in whole_lines(record):

@@ -1,7 +1,6 @@
-"""The learner of language models: an engine writes the responses, packed forward passes score them, AdamW follows.
+"""The learner of language models, to be read from top to bottom: rollout, log-probabilities, update, checkpoint.
 
-Which process scores which rows is division.py; which of them share a forward pass, microbatches.py; how
-log-probabilities are computed, scoring.py.
+An engine writes the responses, packed forward passes score them, and an optimizer follows the gradient.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,30 +17,25 @@ from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_map_only
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from pmdkit.config import ScheduleTable, UpdateTable
+from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import ComponentDied, Diverged, ResumeRefused, UsageError
-from pmdkit.learner import Rollouts
-from pmdkit.llm import adapted, weights
-from pmdkit.llm.alarm import Alarm
-from pmdkit.llm.canary import Expected
-from pmdkit.llm.division import divide
-from pmdkit.llm.engines.protocol import Engine, Sampling, Tokens
-from pmdkit.llm.engines.shared import SharedEngine, Work
-from pmdkit.llm.fused import fused_total
-from pmdkit.llm.memory import memory_of
-from pmdkit.llm.optimizer import make_optimizer, on_host, placed
-from pmdkit.llm.packing import use_packing
-from pmdkit.llm.pending import Ordered, restored, written
-from pmdkit.llm.provenance import settled
-from pmdkit.llm.root import Root
-from pmdkit.llm.scoring import response_logp, to_rows
-from pmdkit.llm.shards import Gathered, whole
-from pmdkit.llm.writer import Order, Writer
-from pmdkit.objectives import Objective, coefficient, total
+from pmdkit.llm import lora, weights
+from pmdkit.llm.engines.base import Engine, Responses, Sampling, Tokens
+from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest, supervise
+from pmdkit.llm.fused_loss import FusedLoss, fused_total
+from pmdkit.llm.logprobs import response_logp, to_rows
+from pmdkit.llm.memory import explain_out_of_memory
+from pmdkit.llm.mismatch import ExpectedLogp, MismatchMonitor, resolve_old_logprobs
+from pmdkit.llm.packing import shard_by_tokens, use_packing
+from pmdkit.loop import LogpHook, Rollouts
+from pmdkit.objectives import Objective, total
+from pmdkit.objectives.batch import Batch
 from pmdkit.objectives.traits import traits
-from pmdkit.objectives.vocabulary import Batch
 from pmdkit.randomness import derive
-from pmdkit.tables import ScheduleTable, UpdateTable
-from pmdkit.team import ALONE, Team
+
+if TYPE_CHECKING:
+    from pmdkit.llm.rollouts import RolloutQueue
 
 Report = Callable[[str, float, float, int], None]
 "What goes on, how much of it is done, how much there is, tokens written so far."
@@ -54,16 +48,24 @@ class CausalLearner:
         model: trained in place, float32; switched to packed attention here, for good.
         tokenizer: for `save_pretrained`.
         encode: the tokens of a prompt, by its number.
-        engine: writes responses; weights are published to it before each rollout that follows an update. A Writer
-            may also let it write ahead of time.
+        engine: writes responses; it gets the weights before each rollout that follows an update.
         sampling: width and temperature of training rollouts.
         schedule: lr, optimizer and passes.
         update: token budget, clip, weight decay.
         bfloat16: compute in bfloat16 where autocast thinks it safe; weights stay float32.
         reference: keep the reference policy: a copy of the model, or, where it has adapters, the model without them.
-        old, correction, correction_cap: whose log-probabilities pi_old are, see `provenance.settled`.
-        team: the processes that share the work. All call the same methods with the same arguments, and get the same.
-        alarm: judges the mismatch of engine and trainer in each step.
+        old, correction, correction_cap: whose log-probabilities pi_old are, see `mismatch.resolve_old_logprobs`.
+        process_group: the processes that share the work. All of them call the same methods with the same arguments,
+            and get the same results.
+        monitor: judges the mismatch of engine and trainer in each step.
+
+    Attributes:
+        on_logp: called with the log-probabilities of each forward pass of an update, in its first pass over the data.
+        queue: of rollouts ahead of the updates, where there is a lag.
+        mismatch: of engine and trainer, in the last rollout.
+        found: what the weight-sync check measured under the weights of the last rollout.
+        logp_engine: [N, T] of the last rollout, where pi_old is the trainer's.
+        last: what the last update saw, to look at when it diverged.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class CausalLearner:
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         encode: Callable[[int], Tokens],
-        engine: Engine | Writer,
+        engine: Engine,
         sampling: Sampling,
         schedule: ScheduleTable,
         update: UpdateTable,
@@ -80,139 +82,135 @@ class CausalLearner:
         old: str = "rollout",
         correction: str = "none",
         correction_cap: float = 2.0,
-        team: Team = ALONE,
-        alarm: Alarm | None = None,
+        process_group: ProcessGroup = SINGLE,
+        monitor: MismatchMonitor | None = None,
     ) -> None:
         use_packing(model)  # its engine may have switched a copy only
         self.version = 0
-        self.team = team
+        self.process_group = process_group
         self.model = model
         self.tokenizer = tokenizer
         self.encode = encode
-        self.writer = engine if isinstance(engine, Writer) else Writer(shared(engine, team))
-        self.engine = self.writer.engine
+        self.engine = supervise(engine, process_group)
         self.sampling = sampling
         self.options = update
         self.passes = schedule.passes
         self.bfloat16 = bfloat16
-        own = reference and not adapted.is_adapted(model)
-        self.reference = deepcopy(model).requires_grad_(False) if own else None
-        self.root = team.wrap(Root(model))
+        self.old, self.correction, self.correction_cap = old, correction, correction_cap
+        self.monitor = monitor
+        copied = reference and not lora.has_adapters(model)
+        self.reference = deepcopy(model).requires_grad_(False) if copied else None
+        self.root = process_group.wrap(ForwardRoot(model))
         self.reference_root = self.root if reference else None
         if self.reference is not None:
-            self.reference_root = team.wrap(Root(self.reference))
-        self.optimizer = make_optimizer(model, schedule, update)
+            self.reference_root = process_group.wrap(ForwardRoot(self.reference))
+        self.optimizer = weights.make_optimizer(model, schedule, update)
         self.report: Report = lambda what, done, total, tokens: None
-        self.provenance = old, correction, correction_cap
-        self.alarm = alarm
-        self.mismatch: dict[str, float] = {}  # of engine and trainer, in the last rollout
-        self.found: Mapping[str, float] = {}  # by the canary, under the weights of the last rollout
+        self.warn: Callable[[str], None] = lambda sentence: None
+        self.on_logp: LogpHook | None = None
+        self.queue: RolloutQueue | None = None
+        self.mismatch: dict[str, float] = {}
+        self.found: Mapping[str, float] = {}
+        self.logp_engine: Tensor | None = None
+        self.last: tuple[Rollouts, Batch] | None = None
         self.stale = True  # the engine has not been given these weights yet
-        self.ordered: dict[int, Order] = {}  # and not collected, by the seed of their step
-        self.restored: dict[int, Order] = {}  # written before an interruption, by the seed of their step
-        self.last: tuple[Rollouts, Batch] | None = None  # what the last update saw, for whoever asks why it diverged
+
+    # Rollout: weights to the engine, responses from it, and whose log-probabilities count as pi_old.
 
     def rollout(self, prompts: Tensor, group: int | None, seed: int) -> Rollouts:
         """`group` responses to each prompt of these numbers, seeded by (seed, prompt, k)."""
-        return self.collect(self.order(prompts, group, seed))
+        request = self.generate_request(prompts, group, seed)
+        self.sync_weights()
+        with explain_out_of_memory("rollout", "rollout.cache_tokens"):
+            responses = self.engine.generate(
+                request.prompts, request.group, request.seeds, request.sampling, request.progress
+            )
+        if isinstance(self.engine, DistributedEngine):
+            self.found = self.engine.found
+        rollouts = self.as_rollouts(prompts, seed, responses, self.version)
+        self.logp_engine = rollouts.logp_old if self.old == "recompute" else None
+        rollouts, self.mismatch = resolve_old_logprobs(
+            rollouts, self.logp, self.old, self.correction, self.correction_cap
+        )
+        return self.with_reference(rollouts)
 
-    def order(self, prompts: Tensor, group: int | None, seed: int) -> Ordered:
-        """Ask for a rollout by the present weights; `collect` gets it."""
+    def generate_request(self, prompts: Tensor, group: int | None, seed: int) -> GenerateRequest:
+        """What an engine is asked for a rollout; a response is seeded by (seed, prompt, k)."""
         if group is None:
             raise UsageError("schedule.group is not set; a language model has no support to enumerate: give --group")
-        if seed in self.restored:
-            self.ordered[seed] = self.writer.order(self.restored.pop(seed))
-            return Ordered(prompts, group, seed, self.ordered[seed])
         rows = len(prompts) * group
-        work = Work(
+        return GenerateRequest(
             self.prompt_tokens(prompts),
             group,
             row_seeds(prompts, group, seed),
             self.sampling,
             lambda tokens, ended: self.report("rollout", ended, rows, tokens),
         )
-        if self.writer.ahead:
-            order = Order(work, self.version, self.snapshot(), self.expected())
-        else:
-            self.publish()
-            order = Order(work, self.version)
-        self.ordered[seed] = self.writer.order(order)
-        return Ordered(prompts, group, seed, order)
 
-    def collect(self, ordered: Ordered) -> Rollouts:
-        """The rollout that was ordered."""
-        prompts, group, order = ordered.prompts, ordered.group, ordered.order
-        rows = len(prompts) * group
-        drawn = self.writer.collect(order)
-        del self.ordered[ordered.seed]
-        self.report("rollout", rows, rows, int(drawn.mask.sum()))
-        self.found = order.found
-        if drawn.version != order.version:
+    def as_rollouts(self, prompts: Tensor, seed: int, responses: Responses, version: int) -> Rollouts:
+        """Rollouts of the responses that an engine gave; ComponentDied if other weights than `version` wrote them."""
+        rows = len(responses.mask)
+        group = rows // len(prompts)
+        self.report("rollout", rows, rows, int(responses.mask.sum()))
+        if responses.version != version:
             raise ComponentDied(
-                f"the engine answered with weights of version {drawn.version}; expected {order.version}: "
+                f"the engine answered with weights of version {responses.version}; expected {version}: "
                 "its weights were not updated, restart it and go on with --resume"
             )
-        rollouts = Rollouts(
+        return Rollouts(
             prompts=prompts,
-            responses=drawn.tokens.cpu(),
-            logp_old=drawn.logp.cpu(),
-            mask=drawn.mask.cpu(),
+            responses=responses.tokens.cpu(),
+            logp_old=responses.logp.cpu(),
+            mask=responses.mask.cpu(),
             mass=torch.full((len(prompts), group), 1.0 / group, dtype=torch.float64),
             sampled=True,
-            seed=ordered.seed,
-            version=drawn.version,
+            seed=seed,
+            version=responses.version,
             width=self.sampling.width,
         )
-        if self.writer.ahead:  # the trainer's weights have moved on; the canary compared while they were the same
-            self.mismatch = {}
-        else:
-            rollouts, self.mismatch = settled(rollouts, self.logp, *self.provenance)
+
+    def with_reference(self, rollouts: Rollouts) -> Rollouts:
+        """The rollouts with log-probabilities under the reference policy, where the objective needs one."""
         if self.reference_root is None:
             return rollouts
-        with torch.no_grad(), adapted.switched_off(self.model):
+        with torch.no_grad(), lora.adapters_disabled(self.model):
             return replace(rollouts, logp_ref=self.score(self.reference_root, rollouts))
 
-    def publish(self) -> None:
+    def sync_weights(self) -> None:
         """Give the engine the present weights, if it does not have them."""
-        self.writer.drain()
-        given = self.engine.given
-        if self.stale or given is None or given[1] != self.version:
-            self.engine.publish(self.present(), self.version, self.expected())
-            self.stale = False
+        if self.queue is not None:
+            self.queue.drain()
+        if not self.stale and self.engine.version == self.version:
+            return
+        if isinstance(self.engine, DistributedEngine):
+            self.engine.publish(self.gathered_weights(), self.version, self.expected_logp())
+        else:
+            self.engine.publish(self.gathered_weights(), self.version)
+        self.stale = False
 
-    def present(self) -> Gathered:
+    def gathered_weights(self) -> weights.GatheredWeights:
         """The weights as engines take them; a weight is put together when it is looked at."""
-        return Gathered(adapted.for_engine(self.model, self.engine))
+        return weights.GatheredWeights(lora.engine_weights(self.model, self.engine))
 
-    def snapshot(self) -> dict[str, Tensor]:
+    def weights_on_host(self) -> dict[str, Tensor]:
         """A copy of the present weights on the host, where there is an engine to take them."""
         copies = {}
-        for name, weight in self.present().items():  # all processes look at all weights
-            if self.engine.engine is not None:
+        for name, weight in self.gathered_weights().items():  # all processes look at all weights
+            if getattr(self.engine, "engine", self.engine) is not None:
                 copies[name] = weight.detach().to("cpu", copy=True)
         return copies
 
-    def expected(self) -> Expected | None:
-        """What the canary expects of an engine with the present weights."""
-        if self.engine.canary is None:
+    def expected_logp(self) -> ExpectedLogp | None:
+        """What the weight-sync check expects of an engine with the present weights."""
+        check = getattr(self.engine, "sync_check", None)
+        if check is None:
             return None
-        asked, answers = list(self.engine.canary.prompts), list(self.engine.canary.responses)
-        width = max(len(answer) for answer in answers)
+        prompts, responses = list(check.prompts), list(check.responses)
         with torch.no_grad():
-            logp = self.score_rows(self.root, asked, answers, 1, width)
-        return [row[: len(answer)] for row, answer in zip(logp, answers, strict=True)]
+            logp = self.score_rows(self.root, prompts, responses, 1, max(len(response) for response in responses))
+        return [row[: len(response)] for row, response in zip(logp, responses, strict=True)]
 
-    def take(self, model: PreTrainedModel) -> None:
-        """Take over the weights of a model that others moved; it may be the learner's own."""
-        if model is not self.model:
-            weights.load(self.model, weights.named(model), self.team)
-        self.stale = True
-
-    def after_phase_0(self) -> None:
-        """The weights were moved by others: the engine needs them anew, and the reference policy is them."""
-        self.stale = True
-        if self.reference is not None:
-            weights.load(self.reference, weights.named(self.model))
+    # Log-probabilities: which rows share a forward pass, and in which process.
 
     def logp(self, rollouts: Rollouts) -> Tensor:
         """[N, T] log-probabilities under the current policy, with gradient unless it is switched off."""
@@ -220,160 +218,206 @@ class CausalLearner:
 
     def score(self, root: nn.Module, rollouts: Rollouts) -> Tensor:
         """[N, T] under a model, a token budget at a time; where a gradient is asked for, each process scores all."""
-        prompts, responses = self.rows(rollouts)
+        prompts, responses = self.row_tokens(rollouts)
         return self.score_rows(root, prompts, responses, rollouts.mass.shape[1], rollouts.logp_old.shape[1])
 
     def score_rows(
         self, root: nn.Module, prompts: list[Tokens], responses: list[Tokens], size: int, width: int
     ) -> Tensor:
         """[N, width] of N responses, `size` of them to a prompt."""
-        team = ALONE if torch.is_grad_enabled() else self.team
-        plans = divide(team, prompts, responses, size, self.options.token_budget, whole_groups=False)
-        mine = [self.some_logp(root, prompts, responses, rows, width) for rows in plans[team.rank]]
-        scored = torch.zeros(len(responses), width, dtype=torch.float64)
-        for plan, part in zip(plans, team.gather(torch.cat(mine)), strict=True):
-            scored = scored.index_copy(0, torch.tensor([row for rows in plan for row in rows], dtype=torch.long), part)
-        return scored
+        group = SINGLE if torch.is_grad_enabled() else self.process_group
+        plans = shard_by_tokens(group, prompts, responses, size, self.options.token_budget, whole_groups=False)
+        mine = [self.logp_of_rows(root, prompts, responses, rows, width) for rows in plans[group.rank]]
+        logp = torch.zeros(len(responses), width, dtype=torch.float64)
+        for plan, part in zip(plans, group.gather(torch.cat(mine)), strict=True):
+            logp = logp.index_copy(0, torch.tensor([row for rows in plan for row in rows], dtype=torch.long), part)
+        return logp
 
-    def some_logp(
+    def logp_of_rows(
         self, root: nn.Module, prompts: list[Tokens], responses: list[Tokens], rows: list[int], width: int
     ) -> Tensor:
         """[n, T] float64 of some rows, on the CPU, in one forward pass."""
         if not rows:
-            return (self.idle(root, prompts, responses) * torch.zeros(0, width)).double()
-        asked, answers = [prompts[row] for row in rows], [responses[row] for row in rows]
-        with self.precision():
-            scores = root(lambda model: response_logp(model, asked, answers))
+            return (self.empty_pass(root, prompts, responses) * torch.zeros(0, width)).double()
+        some, answers = [prompts[row] for row in rows], [responses[row] for row in rows]
+        with self.autocast():
+            scores = root(lambda model: response_logp(model, some, answers))
         return to_rows(scores.logp, scores.lengths, width).double().cpu()
 
-    def some_loss(
-        self, objective: Objective, prompts: list[Tokens], responses: list[Tokens], rows: list[int], batch: Batch
-    ) -> Tensor:
-        """Scalar float64, with gradient: the sum over some rows of a ministep's batch, in one forward pass."""
-        if not rows:
-            return self.idle(self.root, prompts, responses)
-        some = batch[torch.tensor(rows)]
-        if coefficient(objective, some[:1]) is None:
-            logp = self.some_logp(self.root, prompts, responses, rows, batch.mask.shape[1])
-            return total(objective, replace(some, logp=logp))
-        asked, answers = [prompts[row] for row in rows], [responses[row] for row in rows]
-        with self.precision():
-            loss: Tensor = self.root(lambda model: fused_total(model, asked, answers, objective, some)).loss
-        return loss
-
-    def idle(self, root: nn.Module, prompts: list[Tokens], responses: list[Tokens]) -> Tensor:
-        """0, with a gradient of 0 by every weight: the pass of a process that has no rows in it."""
-        with self.precision():
+    def empty_pass(self, root: nn.Module, prompts: list[Tokens], responses: list[Tokens]) -> Tensor:
+        """0, with a gradient of 0 by every weight: the forward pass of a process that has no rows in it."""
+        with self.autocast():
             scores = root(lambda model: response_logp(model, [prompts[0][:1]], [responses[0][:1]]))
         return scores.logp.double().sum().cpu() * 0.0
 
-    def update(self, objective: Objective, rollouts: Rollouts, batch: Batch) -> dict[str, float]:
-        """One ministep. `loss` and `grad_norm` (before clipping) are those of the first pass.
-
-        The batch is cut by the token budget; the parts add up to the same gradient whatever the budget.
-        """
-        if not self.writer.ahead:
-            self.engine.enter("update")
-        self.last = rollouts, batch
-        if self.alarm is not None:
-            self.mismatch |= self.alarm.hear(self.version, self.mismatch, batch.tau, self.engine.warn)
-        prompts, responses = self.rows(rollouts)
-        counted = ((batch.weight != 0) & batch.mask.any(1)).tolist()
+    def row_tokens(self, rollouts: Rollouts) -> tuple[list[Tokens], list[Tokens]]:
+        """N prompts and N responses; the responses of a group name one and the same prompt object."""
+        prompts = self.prompt_tokens(rollouts.prompts)
         size = rollouts.mass.shape[1]
-        groups = traits(objective).whole_groups
-        plans = divide(self.team, prompts, responses, size, self.options.token_budget, groups, counted)
-        plan = plans[self.team.rank]
-        report: dict[str, float] = {}
-        for _ in range(self.passes):
-            self.optimizer.zero_grad(set_to_none=True)
-            loss = 0.0
-            with memory_of("update", "update.token_budget"):
-                for done, rows in enumerate(plan):
-                    self.report("update", done, len(plan), 0)
-                    with self.team.holding(self.root, last=done + 1 == len(plan)):
-                        part = self.some_loss(objective, prompts, responses, rows, batch)
-                        part.backward()
-                    loss += part.item()
-            loss = sum(part.item() for part in self.team.gather(torch.tensor([loss], dtype=torch.float64)))
-            norm = self.step(loss)
-            report = report or {"loss": loss, "grad_norm": norm}
-        self.report("update", len(plan), len(plan), 0)
-        self.stale = True
-        return report
-
-    def step(self, loss: float) -> float:
-        """Clip and take the optimizer's step; a number that is not finite never becomes one."""
-        if not np.isfinite(loss):
-            raise Diverged(
-                f"the loss is {loss}; no step was taken, the last checkpoint is intact: lower lr or raise tau"
-            )
-        norm = whole(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip)).item()
-        if not np.isfinite(norm):
-            raise Diverged(f"the gradient's norm is {norm}; no step was taken, the last checkpoint is intact: lower lr")
-        self.optimizer.step()
-        if self.team.any(not weights.finite(self.model)):
-            raise Diverged("a weight is not finite after the step; the last checkpoint is intact: lower lr")
-        return norm
+        lengths = rollouts.mask.sum(1).tolist()
+        responses = [row[:length] for row, length in zip(rollouts.responses.tolist(), lengths, strict=True)]
+        return [prompt for prompt in prompts for _ in range(size)], responses
 
     def prompt_tokens(self, prompts: Tensor) -> list[Tokens]:
         """The tokens of each prompt."""
         return [self.encode(number) for number in prompts.tolist()]
 
-    def rows(self, rollouts: Rollouts) -> tuple[list[Tokens], list[Tokens]]:
-        """N prompts and N responses; the responses of a group name one and the same prompt object."""
-        asked = self.prompt_tokens(rollouts.prompts)
-        size = rollouts.mass.shape[1]
-        lengths = rollouts.mask.sum(1).tolist()
-        responses = [row[:length] for row, length in zip(rollouts.responses.tolist(), lengths, strict=True)]
-        return [prompt for prompt in asked for _ in range(size)], responses
-
-    def precision(self) -> AbstractContextManager[Any]:
+    def autocast(self) -> AbstractContextManager[Any]:
         """Autocast to bfloat16 where it is asked for."""
         return torch.autocast(self.model.device.type, torch.bfloat16) if self.bfloat16 else nullcontext()
+
+    # Update: one ministep, cut by the token budget. The parts add up to the same gradient whatever the budget.
+
+    def update(self, objective: Objective, rollouts: Rollouts, batch: Batch) -> dict[str, float]:
+        """One ministep. `loss` and `grad_norm` (before clipping) are those of the first pass."""
+        if self.queue is None:
+            self.engine.enter("update")
+        self.last = rollouts, batch
+        if self.monitor is not None:
+            self.mismatch |= self.monitor.check(self.version, self.mismatch, batch.tau, self.warn)
+        prompts, responses = self.row_tokens(rollouts)
+        counted = ((batch.weight != 0) & batch.mask.any(1)).tolist()
+        size, whole_groups = rollouts.mass.shape[1], traits(objective).whole_groups
+        plan = shard_by_tokens(
+            self.process_group, prompts, responses, size, self.options.token_budget, whole_groups, counted
+        )[self.process_group.rank]
+        report: dict[str, float] = {}
+        for turn in range(self.passes):
+            self.optimizer.zero_grad(set_to_none=True)
+            loss = 0.0
+            with explain_out_of_memory("update", "update.token_budget"):
+                for done, rows in enumerate(plan):
+                    self.report("update", done, len(plan), 0)
+                    with self.process_group.no_sync(self.root, last=done + 1 == len(plan)):
+                        part = self.loss_of_rows(
+                            objective, prompts, responses, rows, batch, self.on_logp if turn == 0 else None
+                        )
+                        part.backward()
+                    loss += part.item()
+            loss = sum(part.item() for part in self.process_group.gather(torch.tensor([loss], dtype=torch.float64)))
+            norm = self.optimizer_step(loss)
+            report = report or {"loss": loss, "grad_norm": norm}
+        self.report("update", len(plan), len(plan), 0)
+        self.stale = True
+        return report
+
+    def loss_of_rows(
+        self,
+        objective: Objective,
+        prompts: list[Tokens],
+        responses: list[Tokens],
+        rows: list[int],
+        batch: Batch,
+        on_logp: LogpHook | None = None,
+    ) -> Tensor:
+        """Scalar float64, with gradient: the sum over some rows of a ministep's batch, in one forward pass.
+
+        A response-level loss reports sums of log-probabilities, a token-level loss each of them.
+        """
+        if not rows:
+            return self.empty_pass(self.root, prompts, responses)
+        some = batch[torch.tensor(rows)]
+        if traits(objective).level == "token":
+            logp = self.logp_of_rows(self.root, prompts, responses, rows, batch.mask.shape[1])
+            loss = total(objective, replace(some, logp=logp))
+        else:
+            mine, answers = [prompts[row] for row in rows], [responses[row] for row in rows]
+            with self.autocast():
+                fused: FusedLoss = self.root(lambda model: fused_total(model, mine, answers, objective, some))
+            loss, logp = fused.loss, fused.seq_logp[:, None]
+        if on_logp is not None:
+            on_logp(batch, rows, logp)
+        return loss
+
+    def optimizer_step(self, loss: float) -> float:
+        """Clip and take the optimizer's step; a number that is not finite never becomes one."""
+        if not np.isfinite(loss):
+            raise Diverged(
+                f"the loss is {loss}; no step was taken, the last checkpoint is intact: lower lr or raise tau"
+            )
+        norm = weights.full_tensor(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip)).item()
+        if not np.isfinite(norm):
+            raise Diverged(f"the gradient's norm is {norm}; no step was taken, the last checkpoint is intact: lower lr")
+        self.optimizer.step()
+        if self.process_group.any_rank(not weights.all_finite(self.model)):
+            raise Diverged("a weight is not finite after the step; the last checkpoint is intact: lower lr")
+        return norm
+
+    # Checkpoint, and weights that others moved.
 
     def state_dict(self) -> dict[str, Any]:
         """Weights under the names a Hugging Face folder has, the optimizer's state, the version, the reference."""
         state: dict[str, Any] = {
-            **self.whole(adapted.state(self.model)),
-            **written(self.restored | self.ordered, self.writer),
-            "optimizer": self.whole(self.optimizer.state_dict()),
+            **self.full_state(lora.model_state(self.model)),
+            **({} if self.queue is None else self.queue.state_dict()),
+            "optimizer": self.full_state(self.optimizer.state_dict()),
             "version": self.version,
         }
-        return state if self.reference is None else state | {"reference": self.whole(weights.named(self.reference))}
+        if self.reference is not None:
+            state["reference"] = self.full_state(weights.named_weights(self.reference))
+        return state
 
-    def whole(self, state: dict[str, Any]) -> dict[str, Any]:
+    def full_state(self, state: dict[str, Any]) -> dict[str, Any]:
         """The same with every shared tensor put together, in the main process and beside its accelerator.
 
         Not torch's `get_optimizer_state_dict`: it renames the slots, and gives some to an optimizer without a step.
         """
-        found: dict[str, Any] = tree_map_only(DTensor, lambda x: on_host(x, self.team.main), state)
+        main = self.process_group.is_main_process
+        found: dict[str, Any] = tree_map_only(DTensor, lambda x: weights.full_on_host(x, main), state)
         return found
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned; of a team, in the main process."""
-        adapted.restore(self.model, state, self.team)
+        """Restore what `state_dict` returned; of several processes, in the main one."""
+        lora.load_model_state(self.model, state, self.process_group)
         if self.reference is not None:
             if "reference" not in state:
                 raise ResumeRefused("the checkpoint has no reference policy, which this objective needs; start anew")
-            weights.load(self.reference, state["reference"], self.team)
-        self.optimizer.load_state_dict(placed(state["optimizer"], self.optimizer, self.team))
+            weights.load_weights(self.reference, state["reference"], self.process_group)
+        placed = weights.place_optimizer_state(state["optimizer"], self.optimizer, self.process_group)
+        self.optimizer.load_state_dict(placed)
         self.version = state["version"]
-        self.restored = restored(state.get("pending", {}), self.team)
+        if self.queue is not None:
+            self.queue.load_state_dict(state)
         self.stale = True
+
+    def load_weights(self, model: PreTrainedModel) -> None:
+        """Take over the weights of a model that others moved; it may be the learner's own."""
+        if model is not self.model:
+            weights.load_weights(self.model, weights.named_weights(model), self.process_group)
+        self.stale = True
+
+    def reset_reference(self) -> None:
+        """Make the present policy the reference policy, after the warm start."""
+        if self.reference is not None:
+            weights.load_weights(self.reference, weights.named_weights(self.model))
 
     def save_pretrained(self, path: str | Path) -> None:
         """Write a folder that transformers and vLLM load; adapters are merged, and also stand beside."""
-        given = self.team.size > 1 or adapted.is_adapted(self.model)
-        state = self.whole(adapted.merged(self.model)) if given else None
-        if self.team.main:
-            adapted.save_adapter(self.model, Path(path) / "adapter")
+        given = self.process_group.size > 1 or lora.has_adapters(self.model)
+        state = self.full_state(lora.merged_weights(self.model)) if given else None
+        if self.process_group.is_main_process:
+            lora.save_adapter(self.model, Path(path) / "adapter")
             self.model.save_pretrained(path, state_dict=state)
             self.tokenizer.save_pretrained(path)
 
 
-def shared(engine: Engine, team: Team) -> SharedEngine:
-    """The engine of this process as one of all."""
-    return engine if isinstance(engine, SharedEngine) else SharedEngine(engine, team)
+class ForwardRoot(nn.Module):
+    """The module at whose call a forward pass begins: DDP and FSDP2 have their hooks there.
+
+    Packed scoring calls the base model and reads the head's weight on its own, so the hooks of the model's own call
+    would not run.
+
+    Args:
+        model: called within `forward` only, where its weights are whole.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, work: Callable[[PreTrainedModel], Any]) -> Any:
+        """What `work` makes of the model. A closure: DDP would walk through every token of plain arguments."""
+        return work(self.model)
 
 
 def row_seeds(prompts: Tensor, group: int, seed: int) -> np.ndarray:

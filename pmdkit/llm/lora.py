@@ -1,28 +1,35 @@
-"""Low-rank adapters through peft: which layers get one, and the model that has them. Only they are trained.
+"""Low-rank adapters through peft: which layers get one, and what is asked of a model that has them.
 
-What is asked of a model that has adapters (merged weights, the base policy, a checkpoint) is adapted.py.
+Only adapters are trained. Merged weights have stock names; every function takes a model without adapters too.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import torch
-from torch import nn
+from safetensors.torch import save_file
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from pmdkit.errors import EnvironmentLacks, UsageError
-from pmdkit.llm.adapted import NAME, layers
+from pmdkit.config import LoraTable, Spec
+from pmdkit.distributed import SINGLE, ProcessGroup
+from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError
+from pmdkit.llm import weights
+from pmdkit.llm.weights import LazyWeights, full_tensor
 from pmdkit.randomness import derive
-from pmdkit.spec import Spec
-from pmdkit.tables import LoraTable
 
+ADAPTER = "default"  # its name in peft
+DRIFT = 1e-5  # relative to the largest entry: B A differs by rounding between an accelerator and a CPU
 REMEDY = "pip install -c constraints.txt -e '.[lora]'"
 
 
-def refuse(spec: Spec) -> None:
+def check_tables(spec: Spec) -> None:
     """Raise where [lora] does not go with another table: a checkpoint holds the adapter, not the base below it."""
-    if not asked(spec.lora):
+    if not uses_lora(spec.lora):
         return
     assert spec.lora is not None
     if spec.warm_start is not None and spec.warm_start.pass_rate > 0:
@@ -38,14 +45,14 @@ def refuse(spec: Spec) -> None:
         )
 
 
-def check(spec: Spec) -> None:
+def check_lora(spec: Spec) -> None:
     """Raise where this machine, or another table, keeps a run from training adapters."""
-    refuse(spec)
-    if asked(spec.lora):
+    check_tables(spec)
+    if uses_lora(spec.lora):
         check_peft()
 
 
-def asked(table: LoraTable | None) -> bool:
+def uses_lora(table: LoraTable | None) -> bool:
     """Whether a run trains adapters."""
     return table is not None and table.rank > 0
 
@@ -56,7 +63,7 @@ def check_peft() -> None:
         raise EnvironmentLacks(f"[lora] needs peft; {REMEDY}")
 
 
-def adapt(model: PreTrainedModel, table: LoraTable | None, seed: int) -> PreTrainedModel:
+def inject_adapters(model: PreTrainedModel, table: LoraTable | None, seed: int) -> PreTrainedModel:
     """Put adapters into a model, in place, and freeze everything else; nothing is done at rank 0.
 
     The model keeps its class and its forward pass. B is 0, so it is the base policy exactly; A is drawn as peft draws
@@ -71,12 +78,12 @@ def adapt(model: PreTrainedModel, table: LoraTable | None, seed: int) -> PreTrai
         UsageError: a target names nothing that can have an adapter.
         EnvironmentLacks: peft is missing.
     """
-    if table is None or not asked(table):
+    if table is None or not uses_lora(table):
         return model
     check_peft()
     from peft import LoraConfig, inject_adapter_in_model
 
-    linear, fused = targets(model, table.targets)
+    linear, fused = target_modules(model, table.targets)
     config = LoraConfig(
         r=table.rank,
         lora_alpha=table.alpha,  # type: ignore[arg-type]  # peft divides it by the rank, and takes any number
@@ -87,18 +94,18 @@ def adapt(model: PreTrainedModel, table: LoraTable | None, seed: int) -> PreTrai
     )
     training = model.training
     with torch.random.fork_rng(devices=[]):  # peft draws A from torch's own generator
-        inject_adapter_in_model(config, model, NAME)
+        inject_adapter_in_model(config, model, ADAPTER)
     model.train(training)
     chance = torch.Generator().manual_seed(derive(seed, "lora"))
     with torch.no_grad():
-        for layer in layers(model).values():
-            weight = layer.lora_A[NAME].weight
+        for layer in adapter_layers(model).values():
+            weight = layer.lora_A[ADAPTER].weight
             drawn = nn.init.kaiming_uniform_(torch.empty(weight.shape), a=math.sqrt(5), generator=chance)
             weight.copy_(drawn)
     return model
 
 
-def targets(model: PreTrainedModel, names: Sequence[str] | None) -> tuple[list[str], list[str]]:
+def target_modules(model: PreTrainedModel, names: Sequence[str] | None) -> tuple[list[str], list[str]]:
     """Full names of the linear layers, and of the experts' weights, that get an adapter.
 
     A name stands for every layer whose name is it or ends with it, as in peft. Where experts are one tensor per block,
@@ -108,10 +115,13 @@ def targets(model: PreTrainedModel, names: Sequence[str] | None) -> tuple[list[s
         model: may be on the meta device.
         names: None for every linear layer but the head.
     """
-    linear, fused = places(model)
+    linear, fused = adaptable_layers(model)
     if names is None:
         return list(linear), []
-    found = {name: ([x for x in linear if fits(x, name)], [x for x in fused if fits(x, name)]) for name in names}
+    found = {
+        name: ([x for x in linear if matches_target(x, name)], [x for x in fused if matches_target(x, name)])
+        for name in names
+    }
     missing = [name for name, (some, others) in found.items() if not some and not others]
     if missing or not found:
         kinds = sorted({name.rpartition(".")[2] for name in linear})
@@ -126,12 +136,12 @@ def targets(model: PreTrainedModel, names: Sequence[str] | None) -> tuple[list[s
     return [x for x in linear if x in chosen], [x for x in fused if x in experts]
 
 
-def fits(full: str, name: str) -> bool:
+def matches_target(full: str, name: str) -> bool:
     """Whether a target means the layer of that full name."""
     return full == name or full.endswith(f".{name}")
 
 
-def places(model: PreTrainedModel) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[int, int]]]:
+def adaptable_layers(model: PreTrainedModel) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[int, int]]]:
     """What can have an adapter: linear layers, and experts in one tensor, each with sizes whose sum times the rank is
     that of its adapter. Not the head, whose weight is read without a call."""
     head = model.get_output_embeddings()
@@ -148,14 +158,136 @@ def places(model: PreTrainedModel) -> tuple[dict[str, tuple[int, int]], dict[str
     return linear, fused
 
 
-def sizes(model: PreTrainedModel, table: LoraTable | None) -> tuple[int, int]:
+def adapter_sizes(model: PreTrainedModel, table: LoraTable | None) -> tuple[int, int]:
     """Of a model without adapters, perhaps on the meta device: weights of its adapters, and of adapted experts.
 
     Experts in one tensor are merged anew, all of them, in each forward pass, and the backward pass holds them.
     """
-    if table is None or not asked(table):
+    if table is None or not uses_lora(table):
         return 0, 0
-    linear, fused = places(model)
-    some, others = targets(model, table.targets)
+    linear, fused = adaptable_layers(model)
+    some, others = target_modules(model, table.targets)
     adapters = [sum(linear[name]) for name in some] + [sum(fused[name]) for name in others]
     return table.rank * sum(adapters), sum(model.get_parameter(name).numel() for name in others)
+
+
+def adapter_layers(model: PreTrainedModel) -> dict[str, Any]:
+    """Name to layer of peft, for each that has an adapter."""
+    return {name: module for name, module in model.named_modules() if hasattr(module, "lora_A")}
+
+
+def has_adapters(model: PreTrainedModel) -> bool:
+    """Whether the model has adapters."""
+    return any(hasattr(module, "lora_A") for module in model.modules())
+
+
+@contextmanager
+def adapters_disabled(model: PreTrainedModel) -> Iterator[None]:
+    """The model without its adapters for a while: the base policy, bit by bit. Not for gradients."""
+    some = adapter_layers(model).values()
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    for layer in some:
+        layer.enable_adapters(False)
+    for weight in trained if some else ():
+        weight.requires_grad_(True)  # peft switches it off; FSDP2 remembers what it sees in its first pass
+    try:
+        yield
+    finally:
+        for layer in some:
+            layer.enable_adapters(True)
+
+
+class MergedWeights(LazyWeights):
+    """Weights by the names that the model has without adapters; W + alpha / rank B A is formed when it is looked at.
+
+    Args:
+        model: of which nothing is changed.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        named = weights.named_weights(model)
+        super().__init__({stock_name(name): tensor for name, tensor in named.items() if ".lora_" not in name})
+        self.layers = {
+            f"{stock_name(name)}.{getattr(layer, 'parameter_name', 'weight')}": layer
+            for name, layer in adapter_layers(model).items()
+        }
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.layers:
+            return self.source[name]
+        with torch.no_grad():
+            merged: Tensor = self.source[name] + self.layers[name].get_delta_weight(ADAPTER)
+        return merged
+
+
+def stock_name(name: str) -> str:
+    """The name of a layer or weight in the model without adapters."""
+    return ".".join(part for part in name.split(".") if part != "base_layer")
+
+
+def merged_weights(model: PreTrainedModel) -> dict[str, Tensor]:
+    """Every weight by its stock name, as `named_weights` where there is no adapter."""
+    return dict(MergedWeights(model))
+
+
+def engine_weights(model: PreTrainedModel, engine: Any) -> Mapping[str, Tensor]:
+    """What is published: an engine that runs this very model has the adapters; any other gets merged weights."""
+    inner = engine
+    while inner is not None and getattr(inner, "model", None) is not model:
+        inner = getattr(inner, "engine", None)  # engines that share work hold another one
+    return weights.named_weights(model) if inner is not None else MergedWeights(model)
+
+
+def adapter_weights(model: PreTrainedModel) -> dict[str, Tensor]:
+    """Name to tensor of the adapters alone, detached, named as peft names them in files."""
+    named = {name: tensor for name, tensor in weights.named_weights(model).items() if ".lora_" in name}
+    return {name.replace(f".{ADAPTER}.", "."): tensor for name, tensor in named.items()}
+
+
+def model_state(model: PreTrainedModel) -> dict[str, dict[str, Tensor]]:
+    """What a checkpoint holds of the model: merged weights, and the adapter where there is one."""
+    own = adapter_weights(model)
+    return {"model": merged_weights(model), "adapter": own} if own else {"model": merged_weights(model)}
+
+
+def load_model_state(model: PreTrainedModel, found: Mapping[str, Any], process_group: ProcessGroup = SINGLE) -> None:
+    """Put back what `model_state` gave. The base is not in it, but what it makes with the adapter is, and is compared.
+
+    Raises:
+        ResumeRefused: the checkpoint is of another model, or of a base that is not this one.
+    """
+    if not has_adapters(model):
+        weights.load_weights(model, found["model"], process_group)
+        return
+    weights.copy_weights(adapter_weights(model), found.get("adapter", {}), process_group)
+    made = MergedWeights(model)
+    other = [
+        name for name in sorted(made.keys() | found["model"].keys()) if not same_weight(name, made, found["model"])
+    ]
+    if process_group.any_rank(process_group.is_main_process and bool(other)):
+        raise ResumeRefused(
+            f"the base model is not the one that this run began with: {len(other)} weights differ from the "
+            f"checkpoint's, {', '.join(other[:3])}; put the old model back at model.path, or start again with "
+            "another --out"
+        )
+
+
+def same_weight(name: str, made: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> bool:
+    """Whether a merged weight is the checkpoint's, up to the rounding of another machine."""
+    if name not in made or name not in found:
+        return False
+    here, there = full_tensor(made[name]), found[name]
+    if here.shape != there.shape or there.is_meta:
+        return here.shape == there.shape
+    there = there.to(here)
+    return bool((here - there).abs().max() <= DRIFT * there.abs().max()) if here.numel() else True
+
+
+def save_adapter(model: PreTrainedModel, folder: Path) -> None:
+    """Write the adapter alone, as `peft.PeftModel.from_pretrained` reads it; nothing where there is none."""
+    if not has_adapters(model):
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    model.peft_config[ADAPTER].save_pretrained(str(folder))
+    tensors = {f"base_model.model.{name}": tensor.contiguous() for name, tensor in adapter_weights(model).items()}
+    save_file(tensors, folder / "adapter_model.safetensors", {"format": "pt"})

@@ -1,4 +1,8 @@
-"""From the text of a problem to the token ids of a prompt. Data never become control tokens. Reading is elsewhere."""
+"""From the text of a problem to the token ids of a prompt. Data never become control tokens.
+
+`limit_prompts` drops prompts that are too long. Encoding all of them is slow, so plain text is not encoded where the
+tokenizer surely gives it a token per byte at most (`a_byte_a_token`).
+"""
 
 import re
 import unicodedata
@@ -7,15 +11,18 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from tokenizers import decoders, models, normalizers, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
-from pmdkit.envs.math.columns import HALF_PAIR
 from pmdkit.envs.math.problem import MathProblems
-from pmdkit.envs.math.wording import AFTER, BEFORE
+from pmdkit.envs.math.readers import AFTER, BEFORE, HALF_PAIR
 from pmdkit.errors import UsageError
-from pmdkit.llm.byte_level import a_byte_a_token
 
 PLACE = "{problem_statement}"
 TEMPLATE = BEFORE + PLACE + AFTER
+
+OVERRIDES = ("encode", "_encode_plus", "set_truncation_and_padding", "_convert_encoding", "decode", "_decode")
+"Methods of a tokenizer on the way from text to ids and back: a class that overrides one proves nothing."
 
 
 class Encoder:
@@ -154,3 +161,58 @@ def limit_prompts(problems: MathProblems, encoder: Encoder, limit: int) -> tuple
     if dropped:
         counts[f"dropped: prompt over {limit} tokens"] += dropped
     return replace(problems, train=train, held_out=held_out, counts=dict(counts)), dropped
+
+
+def a_byte_a_token(tokenizer: Any) -> bool:
+    """Whether ASCII text that spells no added token has at most as many tokens as bytes, arrives, and is no error.
+
+    Byte-level BPE begins with a known token for each byte and only merges. Nothing around it may add, drop or change a
+    character, and no merge may end on the id of an added token. False wherever that is not sure.
+    """
+    kind = type(tokenizer)
+    if any(getattr(kind, name, name) is not getattr(PreTrainedTokenizerFast, name, None) for name in OVERRIDES):
+        return False
+    backend = tokenizer.backend_tokenizer
+    return (
+        not tokenizer.clean_up_tokenization_spaces
+        and only_merges(backend.model)
+        and only_cuts(backend.pre_tokenizer)
+        and type(backend.decoder) is decoders.ByteLevel
+        and (backend.normalizer is None or type(backend.normalizer) is normalizers.NFC)  # leaves ASCII as it is
+        and no_added_by_merges(backend.get_vocab(with_added_tokens=False), tokenizer.added_tokens_decoder)
+    )
+
+
+def only_merges(model: Any) -> bool:
+    """BPE whose tokens are parts of the text, without marks for the inside or the end of a word."""
+    return type(model) is models.BPE and not model.continuing_subword_prefix and not model.end_of_word_suffix
+
+
+def only_cuts(steps: Any) -> bool:
+    """Cuts that keep every character, and bytes at the end of them."""
+    kind = type(steps)
+    *cuts, last = (list(steps) if kind is pre_tokenizers.Sequence else []) or [steps]
+    return (
+        all(type(cut) is pre_tokenizers.Split and cut.behavior == "isolated" for cut in cuts)
+        and type(last) is pre_tokenizers.ByteLevel
+        and not last.add_prefix_space
+    )
+
+
+def no_added_by_merges(vocabulary: dict[str, int], added: dict[int, Any]) -> bool:
+    """A token per byte, an id per token, and for plain text no way to an added token but to spell its name.
+
+    A name of ASCII stands for itself in the alphabet of bytes. Another one may stand for plain text there, as Ġa does
+    for a space and an a, and become plain in the normaliser, as the sign of the kelvin does.
+    """
+    words = {id: word for word, id in vocabulary.items()}
+    names = {id: str(token) for id, token in added.items()}
+    return (
+        len(words) == len(vocabulary)
+        and vocabulary.keys() >= set(pre_tokenizers.ByteLevel.alphabet())
+        and all(words.get(id, name) == name for id, name in names.items())
+        and all(
+            name.isascii() or (id not in words and not unicodedata.normalize("NFC", name).isascii())
+            for id, name in names.items()
+        )
+    )

@@ -1,25 +1,32 @@
-"""Problems with a verifier as a Task of the loop: which problems a step asks, and what the answers earn."""
+"""Problems with a verifier as a Task of the loop: which problems a step asks, who judges, and what the answers earn."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from pmdkit.config import RewardTable
+from pmdkit.distributed import ProcessGroup
 from pmdkit.envs.math.problem import MathProblems
-from pmdkit.envs.math_answers import Grader, Item, Verdict
-from pmdkit.learner import Rollouts
-from pmdkit.llm.engines.protocol import Tokens
-from pmdkit.llm.jury import SharedGrader
-from pmdkit.llm.order import step_numbers
-from pmdkit.llm.unscored import MOST, stop_if_unscored
+from pmdkit.envs.verifier import Grader, Item, Verdict
+from pmdkit.envs.verifier.pool import VerdictJournal
+from pmdkit.errors import ComponentDied
+from pmdkit.llm.engines.base import Tokens
+from pmdkit.loop import Rollouts
+from pmdkit.randomness import generator
 
 SCALES = {"zero-one": (0.0, 1.0), "plus-minus-one": (-1.0, 1.0)}
 Reader = Callable[[Tokens], str]
+Numbers = NDArray[np.int64]
+MOST = 0.01
+"Share of a batch that may be without a verdict; one response alone never stops anything."
 
 
 @dataclass(frozen=True)
-class Judged:
+class GradedStep:
     """The responses of a step as text, and what the verifier says of each."""
 
     items: list[Item]
@@ -45,7 +52,7 @@ class MathTask:
         problems: MathProblems,
         prompts: int,
         seed: int,
-        grader: Grader | SharedGrader,
+        grader: "Grader | SharedGrader",
         read: Reader,
         ends: Sequence[int],
         scale: str = "zero-one",
@@ -59,18 +66,18 @@ class MathTask:
         self.ends = frozenset(ends)
         self.low, self.high = SCALES[scale]
         self.most_unscored = most_unscored
-        self.last: Judged | None = None
+        self.last: GradedStep | None = None
 
     def prompts(self, step: int) -> Tensor:
         """[P] numbers of the problems that a step asks, counted from 1."""
-        return torch.from_numpy(step_numbers(self.problems.train, step, self.count, self.seed))
+        return torch.from_numpy(epoch_sampler(self.problems.train, step, self.count, self.seed))
 
     def reward(self, rollouts: Rollouts) -> Tensor:
         """[P, G] float64 reward of each response; NaN where the verifier came to no verdict."""
         items = self.items(rollouts)
         verdicts = self.grader.grade(items)
-        self.last = Judged(items, verdicts)
-        stop_if_unscored(verdicts, self.most_unscored, "no update was made from them")
+        self.last = GradedStep(items, verdicts)
+        stop_if_ungraded(verdicts, self.most_unscored, "no update was made from them")
         return self.earned(verdicts).view(rollouts.mass.shape)
 
     def items(self, rollouts: Rollouts) -> list[Item]:
@@ -85,3 +92,132 @@ class MathTask:
         """[N] rewards; NaN is no verdict."""
         values = [torch.nan if v.value is None else self.low + (self.high - self.low) * v.value for v in verdicts]
         return torch.tensor(values, dtype=torch.float64)
+
+
+def epoch_sampler(numbers: Numbers, step: int, count: int, seed: int) -> Numbers:
+    """[count] numbers that step `step` asks: places (step - 1) count onwards of an endless row of shuffled epochs.
+
+    Every epoch has every number once. A step that lies across two epochs has no number twice, unless count is larger
+    than there are numbers.
+
+    Args:
+        numbers: [n] distinct numbers of problems.
+        step: from 1.
+        count: problems per step, >= 1.
+        seed: of the shuffles; epoch e is drawn from (seed, "order", e).
+
+    Raises:
+        ValueError: no numbers, or a step or count below 1.
+    """
+    if numbers.ndim != 1 or len(numbers) == 0:
+        raise ValueError(f"numbers has shape {list(numbers.shape)}; expected [n] with n >= 1, one per problem")
+    if step < 1:
+        raise ValueError(f"step is {step}; expected an integer >= 1, steps count from 1")
+    if count < 1:
+        raise ValueError(f"count is {count}; expected an integer >= 1, problems per step")
+    size = len(numbers)
+    first, end = (step - 1) * count, step * count
+    epochs = range(first // size, (end - 1) // size + 1)
+    row = np.concatenate([epoch_order(size, epoch, count, seed) for epoch in epochs])
+    start = first - epochs.start * size
+    return numbers[row[start : start + count]]
+
+
+def epoch_order(size: int, epoch: int, count: int, seed: int) -> Numbers:
+    """[size] places in the order of an epoch: a shuffle whose head repeats no problem of a step that straddles."""
+    if count > size:
+        return shuffle(size, epoch, seed)
+    begin = epoch
+    # A new head moves nothing beyond place `count`, so the tail of a long epoch is a plain shuffle. Short ones are
+    # followed back to the last epoch that begins with a step; there are at most `count` of them.
+    while begin * size % count and (size < 2 * count or begin == epoch):
+        begin -= 1
+    order = shuffle(size, begin, seed)
+    for number in range(begin + 1, epoch + 1):
+        before = number * size % count  # problems of the straddling step that the epoch before gave
+        order = with_fresh_head(shuffle(size, number, seed), order[size - before :], (count - before) % count)
+    return order
+
+
+def shuffle(size: int, epoch: int, seed: int) -> Numbers:
+    """[size] the shuffle of an epoch."""
+    return generator(seed, "order", epoch).permutation(size)
+
+
+def with_fresh_head(order: Numbers, taken: Numbers, head: int) -> Numbers:
+    """The order with `taken` kept out of its first `head` places; else as it was."""
+    free = np.flatnonzero(~np.isin(order, taken))[:head]
+    return np.concatenate([order[free], np.delete(order, free)])
+
+
+def stop_if_ungraded(verdicts: Sequence[Verdict], most: float, kept: str) -> None:
+    """Raise where too many responses have no verdict.
+
+    Args:
+        verdicts: of a batch.
+        most: share that may be without one.
+        kept: what did not happen with them, for the message.
+
+    Raises:
+        ComponentDied: with the reason of the first of them.
+    """
+    unscored = [verdict for verdict in verdicts if not verdict.scored]
+    if len(unscored) > max(1, most * len(verdicts)):
+        raise ComponentDied(
+            f"the verifier came to no verdict on {len(unscored)} of {len(verdicts)} responses "
+            f"({unscored[0].reason}), above the share of {most:.3g} (reward.most_unscored in a run); {kept}: mend it, "
+            "then go on with --resume"
+        )
+
+
+def make_grader(table: RewardTable) -> Grader:
+    """The verifier pool of [reward]."""
+    return Grader(
+        table.grade,
+        boxed=table.boxed,
+        workers=table.workers,
+        seconds=table.seconds,
+        memory_mb=table.memory_mb,
+        most_unscored=table.most_unscored,
+    )
+
+
+class SharedGrader:
+    """What MathTask and Evaluation need of a Grader, in every process with the same verdicts.
+
+    A verdict can depend on the load of a machine, where an answer runs over its deadline; so one process decides.
+
+    Args:
+        grader: of the main process, None elsewhere.
+        process_group: every process calls `grade` with the same items.
+    """
+
+    def __init__(self, grader: Grader | None, process_group: ProcessGroup) -> None:
+        self.grader = grader
+        self.process_group = process_group
+
+    @property
+    def journal(self) -> VerdictJournal | None:
+        """Of the main process."""
+        return None if self.grader is None else self.grader.journal
+
+    @journal.setter
+    def journal(self, journal: VerdictJournal | None) -> None:
+        if self.grader is not None:
+            self.grader.journal = journal
+
+    def grade(self, items: Sequence[Item]) -> list[Verdict]:
+        """One verdict per item, in their order."""
+        verdicts = None if self.grader is None else [asdict(verdict) for verdict in self.grader.grade(items)]
+        return [Verdict(**verdict) for verdict in self.process_group.broadcast_object(verdicts)]
+
+    def probe(self) -> Verdict:
+        """Ask a worker whether 34 is 34."""
+        return Verdict(
+            **self.process_group.broadcast_object(None if self.grader is None else asdict(self.grader.probe()))
+        )
+
+    def close(self) -> None:
+        """End the workers."""
+        if self.grader is not None:
+            self.grader.close()

@@ -1,17 +1,22 @@
-"""The weights of a model by the names that its Hugging Face folder has: taken, put back, and checked to be finite."""
+"""The weights of a model by the names that its Hugging Face folder has, whole or in shards, and their optimizer.
 
-from collections.abc import Mapping
+Under FSDP2 every process holds a shard of each weight: `GatheredWeights` puts them together, one at a time.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
+from pmdkit.config import ScheduleTable, UpdateTable
+from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import ResumeRefused
-from pmdkit.llm.shards import own
-from pmdkit.team import ALONE, Team
 
 
-def named(model: PreTrainedModel) -> dict[str, Tensor]:
+def named_weights(model: PreTrainedModel) -> dict[str, Tensor]:
     """Name to tensor, detached; a tensor that two names share, as a tied head, stands once."""
     found: dict[str, Tensor] = {}
     seen: set[int] = set()
@@ -22,13 +27,15 @@ def named(model: PreTrainedModel) -> dict[str, Tensor]:
     return found
 
 
-def load(model: PreTrainedModel, found: Mapping[str, Tensor], team: Team = ALONE) -> None:
-    """Copy weights into a model of the same names and shapes, in place; of a team, the main process's."""
-    fill(named(model), found, team)
+def load_weights(model: PreTrainedModel, found: Mapping[str, Tensor], process_group: ProcessGroup = SINGLE) -> None:
+    """Copy weights into a model of the same names and shapes, in place; of several processes, the main one's."""
+    copy_weights(named_weights(model), found, process_group)
 
 
-def fill(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor], team: Team = ALONE) -> None:
-    """Copy tensors into others of the same names and shapes, in place; of a team, the main process's."""
+def copy_weights(
+    wanted: Mapping[str, Tensor], found: Mapping[str, Tensor], process_group: ProcessGroup = SINGLE
+) -> None:
+    """Copy tensors into others of the same names and shapes, in place; of several processes, the main one's."""
     for name in sorted(found.keys() | wanted.keys()):
         a, b = (list(x[name].shape) if name in x else "absent" for x in (found, wanted))
         if a != b:
@@ -38,11 +45,132 @@ def fill(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor], team: Team =
             )
     with torch.no_grad():
         for name, tensor in wanted.items():
-            team.copy(found[name], tensor)
+            process_group.broadcast(found[name], tensor)
 
 
-def finite(model: PreTrainedModel) -> bool:
+def all_finite(model: PreTrainedModel) -> bool:
     """Whether every weight that this process has is a number. One pass: a norm is finite if all of its terms are."""
-    here = [weight for weight in (own(weight.detach()) for weight in model.parameters()) if weight.numel()]
+    here = [weight for weight in (local_tensor(weight.detach()) for weight in model.parameters()) if weight.numel()]
     norms = torch._foreach_norm(here, torch.inf)
     return not norms or bool(torch.isfinite(torch.stack([norm.float() for norm in norms])).all())
+
+
+class LazyWeights(Mapping[str, Tensor]):
+    """Named tensors that are made when they are looked at. `like` gives the shape without that work.
+
+    Every process must look at the same ones in the same order: looking may be work for all of them.
+    """
+
+    def __init__(self, source: Mapping[str, Tensor]) -> None:
+        self.source = source
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.source[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.source  # Mapping's own would look at the weight
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.source)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def like(self, name: str) -> Tensor:
+        """A tensor of the shape of a weight."""
+        return weight_like(self.source, name)
+
+
+class GatheredWeights(LazyWeights):
+    """Weights that are put together from their shards when they are looked at, so that nobody holds all of them."""
+
+    def __getitem__(self, name: str) -> Tensor:
+        return full_tensor(self.source[name])
+
+
+def weight_like(weights: Mapping[str, Tensor], name: str) -> Tensor:
+    """A tensor of the shape of a weight; looking at the weight itself may be work for all processes."""
+    return weights.like(name) if isinstance(weights, LazyWeights) else weights[name]
+
+
+def full_tensor(tensor: Tensor) -> Tensor:
+    """The tensor from its shards, in every process; all must ask."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def local_tensor(tensor: Tensor) -> Tensor:
+    """This process's shard."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def broadcast_tensor(source: Tensor, target: Tensor, main: bool, device: torch.device) -> None:
+    """The main process's source into target everywhere; shards where target has shards."""
+    from accelerate.utils import broadcast
+
+    with torch.no_grad():
+        sent = source.detach().to(device, target.dtype) if main else torch.empty(target.shape, dtype=target.dtype)
+        sent = sent.to(device).contiguous()
+        if isinstance(target, DTensor):
+            target.copy_(distribute_tensor(sent, target.device_mesh, target.placements))
+        else:
+            target.copy_(broadcast(sent.clone() if main else sent))
+
+
+def apply_fsdp(root: nn.Module, device: str, size: int) -> nn.Module:
+    """Cut every weight below `root` over all processes: a block of the model at a time, what is left with the root.
+
+    Embeddings and head stay with the root, so that a tied weight is one and the root's forward pass may read the head.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FSDPModule, fully_shard
+
+    mesh = init_device_mesh(device, (size,))
+    blocks = {name for module in root.modules() for name in getattr(module, "_no_split_modules", None) or ()}
+    for module in list(root.modules()):
+        if type(module).__name__ in blocks:
+            fully_shard(module, mesh=mesh)
+    fully_shard(root, mesh=mesh)
+    for module in root.modules():
+        if isinstance(module, FSDPModule):
+            module.set_gradient_divide_factor(1.0)  # sums, not means: weights of rows count all prompts already
+            module.set_force_sum_reduction_for_comms(True)
+    return root
+
+
+def make_optimizer(model: PreTrainedModel, schedule: ScheduleTable, update: UpdateTable) -> torch.optim.Optimizer:
+    """The optimizer of [schedule] and [update], over every weight alike."""
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    if schedule.optimizer == "sgd":
+        return torch.optim.SGD(trained, lr=schedule.lr)
+    kind = torch.optim.AdamW if schedule.optimizer == "adamw" else torch.optim.Adam
+    decay = update.weight_decay if schedule.optimizer == "adamw" else 0.0
+    return kind(trained, lr=schedule.lr, betas=update.betas, weight_decay=decay, fused=True)
+
+
+def place_optimizer_state(
+    state: dict[str, Any], optimizer: torch.optim.Optimizer, process_group: ProcessGroup
+) -> dict[str, Any]:
+    """The optimizer's state with tensors where this process needs them, cut as the weights are that they belong to.
+
+    With several processes only the main one has the numbers, the others shapes.
+    """
+    if process_group.size == 1:
+        return state
+    trained = [weight for group in optimizer.param_groups for weight in group["params"]]
+    found: dict[int, dict[str, Any]] = {}
+    for index, slots in sorted(state["state"].items()):
+        found[index] = {}
+        for name, value in sorted(slots.items()):
+            if isinstance(value, Tensor):
+                like = trained[index].detach()
+                target = torch.zeros_like(like) if value.shape == like.shape else torch.zeros(value.shape)
+                process_group.broadcast(value, target)
+                value = target
+            found[index][name] = value
+    return {**state, "state": found}
+
+
+def full_on_host(tensor: DTensor, main: bool) -> Tensor:
+    """A sharded tensor put together, in the CPU's memory; nothing of it outside of the main process."""
+    found = full_tensor(tensor)
+    return found.cpu() if main else found.new_empty(0)

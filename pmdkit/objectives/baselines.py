@@ -1,9 +1,9 @@
-"""What a reward is compared with: the peers of a draw, or the expectation on the full support."""
+"""What a reward is compared with, the peers of a draw or the expectation on the full support; and its spread."""
 
 import torch
 from torch import Tensor
 
-from pmdkit.objectives.vocabulary import Groups, expect, log_expect_exp, one_if_zero
+from pmdkit.objectives.batch import Groups, expect, log_expect_exp, one_if_zero
 
 
 def require_peers(groups: Groups) -> None:
@@ -51,6 +51,29 @@ def peer_log_mean_exp(groups: Groups, tau: Tensor) -> Tensor:
     after = torch.cat([terms.flip(1).logcumsumexp(1).flip(1)[:, 1:], nothing], 1)
     log_mean = torch.logaddexp(before, after) - mass_of_others(groups).log()
     return torch.where(groups.scored[:, None], log_mean, 0.0)
+
+
+def standardised(groups: Groups, std: str) -> Tensor:
+    """[P, G] (reward - mean) / std, exactly 0 in a group of equal rewards.
+
+    Equality is read off the rewards. A small std would not tell: rewards of 0.1 leave rounding in it.
+
+    Args:
+        std: "population" divides by n, "sample" by n - 1 (on the full support the two agree), "none" by nothing.
+    """
+    require_peers(groups)
+    lowest = lowest_reward(groups)
+    spread = highest_reward(groups) - lowest
+    # in units of the spread neither an offset nor the square of a small difference loses digits
+    share = (groups.reward - lowest) / one_if_zero(spread)
+    deviation = zero_absent(share - expect(share, groups.mass), groups)
+    if std == "none":
+        return spread * deviation
+    variance = expect(deviation**2, groups.mass)
+    if std == "sample" and groups.sampled:
+        count = groups.present.sum(1, keepdim=True)
+        variance = variance * count / (count - 1).clamp_min(1)
+    return torch.where(spread > 0, deviation / one_if_zero(variance.sqrt()), 0.0)
 
 
 def zero_absent(advantage: Tensor, groups: Groups) -> Tensor:

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from pmdkit.objectives.baselines import peer_mean, zero_absent
+from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
 from pmdkit.objectives.options import check_norm, check_range, check_tau
-from pmdkit.objectives.vocabulary import Batch, Groups, Norm, Tau
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Chi2PO:
     k = 0 the solution is pi_old (1 + Delta / tau), which exists only where tau exceeds the largest negative Delta.
     """
 
+    level: ClassVar[str] = "response"
     unbiased: ClassVar[bool] = True
     equal_groups: ClassVar[str] = "anchor"
 

@@ -6,9 +6,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from pmdkit.objectives.clipping import log_bounds, standardised
+from pmdkit.objectives.baselines import standardised
+from pmdkit.objectives.batch import Batch, Groups, Norm
+from pmdkit.objectives.grpo import log_bounds
 from pmdkit.objectives.options import check_choice, check_norm, check_range
-from pmdkit.objectives.vocabulary import Batch, Groups, Norm
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class CISPO:
     Watch: unlike GRPO, a token far outside the band keeps pushing in the same direction.
     """
 
+    level: ClassVar[str] = "token"
     equal_groups: ClassVar[str] = "silent"
     stop_gradient: ClassVar[bool] = True
 

@@ -7,24 +7,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from pmdkit.objectives.batch import Batch, Groups, Objective, row_weight
+from pmdkit.objectives.temperature import temperature
 from pmdkit.objectives.traits import traits
-from pmdkit.objectives.vocabulary import Batch, Groups, Objective, row_weight
-
-
-def temperature(objective: Objective, groups: Groups) -> Tensor:
-    """[P] the objective's tau for each prompt: a number, or a rule of the group's rewards. NaN where it has none."""
-    tau = getattr(objective, "tau", torch.nan)
-    if callable(tau):
-        tau = tau(groups)
-    values = torch.as_tensor(tau, dtype=groups.reward.dtype, device=groups.reward.device)
-    if values.shape not in ((), groups.reward.shape[:1]):
-        raise ValueError(
-            f"the tau rule returned shape {list(values.shape)}; expected [{len(groups.reward)}], one tau per prompt"
-        )
-    values = values.expand(len(groups.reward))
-    if hasattr(objective, "tau") and not bool((torch.isfinite(values) & (values > 0)).all()):
-        raise ValueError(f"tau is {values.tolist()[:4]}; expected finite values > 0, in reward units, one per prompt")
-    return values
 
 
 def credit(

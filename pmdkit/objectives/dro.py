@@ -3,14 +3,14 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from pmdkit.objectives.baselines import peer_mean
+from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
 from pmdkit.objectives.options import check_norm, check_tau
-from pmdkit.objectives.vocabulary import Batch, Groups, Norm, Tau
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class DRO:
     A value below tau log Z pulls every ratio up against the normalisation; one that looks at the rewards of its own
     group biases the step.
     """
+
+    level: ClassVar[str] = "response"
 
     tau: Tau = 0.05
     value: float | Literal["group"] | Callable[[Groups], Tensor] = "group"

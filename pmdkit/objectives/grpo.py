@@ -1,14 +1,15 @@
 """GRPO and its two relatives, Dr.GRPO and DAPO: the same clipped token ratio under other defaults."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from pmdkit.objectives.clipping import clipped_gain, standardised
+from pmdkit.objectives.baselines import standardised
+from pmdkit.objectives.batch import Batch, Groups, Norm
 from pmdkit.objectives.options import check_choice, check_norm, check_range
-from pmdkit.objectives.vocabulary import Batch, Groups, Norm
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class GRPO:
     0. A token once clipped has no gradient, so nothing pulls it back.
     """
 
+    level: ClassVar[str] = "token"
     equal_groups: ClassVar[str] = "silent"
 
     norm: Norm = "length"
@@ -106,3 +108,19 @@ class DAPO(GRPO):
 
     norm: Norm = "tokens"
     clip_high: float = 0.28
+
+
+def clipped_gain(log_ratio: Tensor, advantage: Tensor, clip_low: float, clip_high: float) -> Tensor:
+    """min(ratio * A, clip(ratio, 1 - clip_low, 1 + clip_high) * A).
+
+    The minimum bounds the ratio above where A >= 0 and below where A < 0. Bounding the log ratio first is the same
+    function without inf * 0 when a ratio overflows.
+    """
+    low, high = log_bounds(clip_low, clip_high)
+    bounded = torch.where(advantage >= 0, log_ratio.clamp_max(high), log_ratio.clamp_min(low))
+    return bounded.exp() * advantage
+
+
+def log_bounds(clip_low: float, clip_high: float) -> tuple[float, float]:
+    """(log(1 - clip_low), log(1 + clip_high)); clip_low = 1 is no lower bound."""
+    return (math.log1p(-clip_low) if clip_low < 1 else -math.inf), math.log1p(clip_high)

@@ -5,9 +5,10 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from pmdkit.objectives.clipping import clipped_gain, standardised
+from pmdkit.objectives.baselines import standardised
+from pmdkit.objectives.batch import Batch, Groups, Norm
+from pmdkit.objectives.grpo import clipped_gain
 from pmdkit.objectives.options import check_choice, check_norm, check_range
-from pmdkit.objectives.vocabulary import Batch, Groups, Norm
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class GSPO:
     `norm="none"` the first step is the policy gradient under norm "length".
     """
 
+    level: ClassVar[str] = "response"
     equal_groups: ClassVar[str] = "silent"
     first_step_norm: ClassVar[str] = "length"
 

@@ -6,8 +6,8 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from pmdkit.objectives.baselines import mean_baseline, peer_mean, zero_absent
+from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
 from pmdkit.objectives.options import check_choice, check_norm, check_tau
-from pmdkit.objectives.vocabulary import Batch, Groups, Norm, Tau
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class PMDMean:
     equal rewards has advantage 0 and still pulls a policy that has moved back to pi_old.
     """
 
+    level: ClassVar[str] = "response"
     equal_groups: ClassVar[str] = "anchor"
     population: ClassVar[str] = "pmd_mean"
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from pmdkit.objectives.baselines import highest_reward, peer_log_mean_exp, zero_absent
-from pmdkit.objectives.credit import temperature
+from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
 from pmdkit.objectives.options import check_choice, check_norm, check_range, check_tau
-from pmdkit.objectives.vocabulary import Batch, Groups, Norm, Tau
+from pmdkit.objectives.temperature import temperature
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class PMDPart:
     rule that sees the own draw, and a cap, bias the first step.
     """
 
+    level: ClassVar[str] = "response"
     equal_groups: ClassVar[str] = "anchor"
     population: ClassVar[str] = "pmd_part"
 

@@ -6,8 +6,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from pmdkit.objectives.baselines import mean_baseline, zero_absent
+from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
 from pmdkit.objectives.options import check_norm, check_tau
-from pmdkit.objectives.vocabulary import Batch, Groups, Norm, Tau
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class REBEL:
     RLOO's. On the full support the solution is that of PMD-part: there is nothing that holds large ratios back.
     """
 
+    level: ClassVar[str] = "response"
     whole_groups: ClassVar[bool] = True
     equal_groups: ClassVar[str] = "anchor"
     population: ClassVar[str] = "pmd_part"

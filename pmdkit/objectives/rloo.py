@@ -6,8 +6,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from pmdkit.objectives.baselines import peer_mean, zero_absent
+from pmdkit.objectives.batch import Batch, Groups, Norm
 from pmdkit.objectives.options import check_norm
-from pmdkit.objectives.vocabulary import Batch, Groups, Norm
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class RLOO:
     gradient is off-policy, and the loss has no minimum.
     """
 
+    level: ClassVar[str] = "response"
     unbiased: ClassVar[bool] = True
     equal_groups: ClassVar[str] = "silent"
 

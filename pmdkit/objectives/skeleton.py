@@ -32,6 +32,7 @@ class MyLoss:
     """
 
     # Traits say what the signature cannot; `pmdkit/objectives/traits.py` lists them, and each has a default.
+    level: ClassVar[str] = "response"
     unbiased: ClassVar[bool] = True
     equal_groups: ClassVar[str] = "anchor"
     population: ClassVar[str] = "pmd_mean"

@@ -6,8 +6,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from pmdkit.objectives.baselines import mean_baseline, zero_absent
+from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
 from pmdkit.objectives.options import check_norm, check_tau
-from pmdkit.objectives.vocabulary import Batch, Groups, Norm, Tau
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class TB:
     is no mirror descent. The first step is then the gradient of reward minus tau KL(pi || pi_ref).
     """
 
+    level: ClassVar[str] = "response"
     whole_groups: ClassVar[bool] = True
     uses_reference: ClassVar[bool] = True
     equal_groups: ClassVar[str] = "anchor"

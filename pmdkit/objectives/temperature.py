@@ -1,20 +1,207 @@
-"""Temperatures from a configuration: a number, or a rule that gives every prompt its own tau from its group's rewards.
+"""Temperatures: a number, or a rule that gives every prompt its own tau from the rewards of its group.
 
-A rule is any callable from Groups to [P]; these are frozen dataclasses, so that their fields are options. The rules:
-temperature_rates.py, temperature_budgets.py.
+A rule is any callable from Groups to [P]. The rules here are frozen dataclasses, so that their fields are options.
 """
 
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from pmdkit.from_path import class_from_path, is_path
-from pmdkit.nearest import unknown
-from pmdkit.objectives.options import check_options
-from pmdkit.objectives.temperature_budgets import Chi2Budget, KLBudget
-from pmdkit.objectives.temperature_rates import Contraction, PassRate
-from pmdkit.objectives.vocabulary import Groups, Tau
+from pmdkit.objectives.batch import Groups, Objective, Tau, expect
+from pmdkit.objectives.options import check_options, check_range
+from pmdkit.plugins import class_from_path, is_path
+from pmdkit.text import unknown
+
+LAWS = ("exact", "hard")
+ESTIMATES = ("jeffreys", "pool")
+HALVINGS = 60  # of an interval of length 1: below the spacing of float64
+STRONGEST = 1e3
+"Pseudo-draws of the pool's prior, at most: prompts of one common pass rate would make it infinite."
+
+
+def temperature(objective: Objective, groups: Groups) -> Tensor:
+    """[P] the objective's tau for each prompt: a number, or a rule of the group's rewards. NaN where it has none."""
+    tau = getattr(objective, "tau", torch.nan)
+    if callable(tau):
+        tau = tau(groups)
+    values = torch.as_tensor(tau, dtype=groups.reward.dtype, device=groups.reward.device)
+    if values.shape not in ((), groups.reward.shape[:1]):
+        raise ValueError(
+            f"the tau rule returned shape {list(values.shape)}; expected [{len(groups.reward)}], one tau per prompt"
+        )
+    values = values.expand(len(groups.reward))
+    if hasattr(objective, "tau") and not bool((torch.isfinite(values) & (values > 0)).all()):
+        raise ValueError(f"tau is {values.tolist()[:4]}; expected finite values > 0, in reward units, one per prompt")
+    return values
+
+
+@dataclass(frozen=True)
+class PassRate:
+    r"""A temperature proportional to the pass rate: hard prompts move further, easy ones stay close.
+
+    $$ \tau(x) = c\,(r_{max} - r_{min})\,\max(\hat p(x), p_{floor}) $$
+
+    Source: suggested, not tested, in arXiv:2602.05933 (after Lemma pmdmean_refined).
+    Differs: the floor, and the smoothed estimate (successes + 1/2) / (draws + 1); exact on the full support.
+
+    Attributes:
+        scale: c. For rare successes c = 1 / (eta log(1 / (1 - eta))) keeps the ideal contraction at eta.
+        floor: pass rates below are treated as this one.
+        rewards: (lowest, highest) reward; (-1, 1) for rewards of +-1.
+        estimate: of the pass rate from draws, "jeffreys" or "pool": `pass_rate`.
+
+    Good values: scale 0.14 (eta = 0.999) to 2.9 (eta = 0.5); floor 0.1 with 16 draws, which cannot see less.
+    Watch: for PMD-mean. PMD-part's partition grows with e^{1/tau} at a hard prompt, and a rule that sees the own draw
+    biases its first step.
+    """
+
+    scale: float = 0.14
+    floor: float = 0.1
+    rewards: tuple[float, float] = (0.0, 1.0)
+    estimate: str = "jeffreys"
+
+    def __post_init__(self) -> None:
+        check_range("scale", self.scale, 1e-12)
+        check_rule(self.floor, self.rewards, self.estimate)
+
+    def __call__(self, groups: Groups) -> Tensor:
+        """[P] tau, reward units."""
+        low, high = self.rewards
+        return self.scale * (high - low) * pass_rate(groups, self.rewards, self.estimate).clamp_min(self.floor)
+
+
+@dataclass(frozen=True)
+class Contraction:
+    r"""The temperature at which the exact PMD-mean update closes the same share eta of every prompt's gap to 1.
+
+    $$ \tfrac{1}{\tau} = \rho_-\log\rho_+ - \rho_+\log\rho_-, \quad \rho_- = 1-\eta, \quad
+       \rho_+ = 1 + \eta\,\tfrac{1-p}{p}, \quad 1 - p_{t+1} = (1-\eta)(1-p_t) $$
+
+    Source: Theorem 1 of arXiv:2602.05933 for binary rewards, solved for tau: given eta, the two stationarity
+    conditions are linear in 1/tau and lambda/tau^2.
+    Differs: the paper goes from tau to eta. Its limit for p -> 0 is tau = p / (eta log(1 / (1 - eta))), the rule
+    PassRate without its floor; law="hard" is that limit, used at every p.
+
+    Attributes:
+        eta: share of the gap to close in one exact update, in (0, 1).
+        floor: pass rates below are treated as this one.
+        rewards: (lowest, highest) reward; (-1, 1) for rewards of +-1.
+        law: "exact" or "hard".
+        estimate: of the pass rate from draws, "jeffreys" or "pool": `pass_rate`.
+
+    Good values: eta = 0.5 to 0.9.
+    Watch: ideal, for the exact update of one prompt with binary rewards; draws, shared weights and few gradient steps
+    close less. For PMD-mean only.
+    """
+
+    eta: float = 0.5
+    floor: float = 1e-3
+    rewards: tuple[float, float] = (0.0, 1.0)
+    law: str = "exact"
+    estimate: str = "jeffreys"
+
+    def __post_init__(self) -> None:
+        check_range("eta", self.eta, 1e-6, 1 - 1e-6)
+        check_rule(self.floor, self.rewards, self.estimate)
+        if self.law not in LAWS:
+            raise ValueError(unknown("law", self.law, LAWS))
+
+    def __call__(self, groups: Groups) -> Tensor:
+        """[P] tau, reward units."""
+        low, high = self.rewards
+        p = pass_rate(groups, self.rewards, self.estimate).clamp_min(self.floor)
+        if self.law == "hard":
+            return (high - low) * p / (-self.eta * math.log1p(-self.eta))
+        return (high - low) * contraction_tau(p, torch.full_like(p, self.eta))
+
+
+@dataclass(frozen=True)
+class KLBudget:
+    r"""The temperature at which the exact PMD-mean update moves every prompt by the same KL divergence.
+
+    $$ \mathrm{KL}(\pi_{new}\,\|\,\pi_{old}) = p\,\rho_+\log\rho_+ + (1-p)\,\rho_-\log\rho_- = B, \quad
+       \rho_- = 1-\eta, \quad \rho_+ = 1 + \eta\,\tfrac{1-p}{p} $$
+
+    Source: pmdkit; the ratios are those of Theorem 1 of arXiv:2602.05933 for binary rewards.
+    Differs: the paper has no budget. KL rises with eta, so B gives eta, and `Contraction` gives tau.
+
+    Attributes:
+        budget: B, nats per step.
+        most: eta at most. An easy prompt cannot spend the budget: solving it wholly costs log(1/p) nats.
+        floor: pass rates below are treated as this one.
+        rewards: (lowest, highest) reward; (-1, 1) for rewards of +-1.
+        estimate: of the pass rate from draws, "jeffreys" or "pool": `pass_rate`.
+
+    Good values: 0.1 to 1 nats.
+    Watch: the opposite of `Contraction` at hard prompts: eta falls as p does. Ideal, as there. For PMD-mean only.
+    """
+
+    budget: float = 0.3
+    most: float = 0.99
+    floor: float = 1e-3
+    rewards: tuple[float, float] = (0.0, 1.0)
+    estimate: str = "jeffreys"
+
+    def __post_init__(self) -> None:
+        check_range("budget", self.budget, 1e-6)
+        check_range("most", self.most, 1e-6, 1 - 1e-6)
+        check_rule(self.floor, self.rewards, self.estimate)
+
+    def __call__(self, groups: Groups) -> Tensor:
+        """[P] tau, reward units."""
+        p = pass_rate(groups, self.rewards, self.estimate).clamp_min(self.floor)
+        low, high = torch.zeros_like(p), torch.full_like(p, self.most)
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            spent = kl(p, middle) > self.budget
+            low, high = torch.where(spent, low, middle), torch.where(spent, middle, high)
+        eta = torch.where(kl(p, torch.full_like(p, self.most)) <= self.budget, self.most, low)
+        return (self.rewards[1] - self.rewards[0]) * contraction_tau(p, eta)
+
+
+@dataclass(frozen=True)
+class Chi2Budget:
+    r"""The temperature at which the exact PMD-mean update moves every prompt by the same chi-squared divergence.
+
+    $$ \chi^2(\pi_{new}\,\|\,\pi_{old}) = \eta^2\,\tfrac{1-p}{p} = B \quad\Rightarrow\quad
+       \eta = \sqrt{B\,\tfrac{p}{1-p}} $$
+
+    Source: pmdkit; from the ratios of Theorem 1 of arXiv:2602.05933 for binary rewards, as in `KLBudget`.
+    Differs: the paper has no budget. 1 / (1 + B) is the share of draws that still counts (ESS) when old draws stand for
+    the new policy.
+
+    Attributes:
+        budget: B, per step.
+        most: eta at most.
+        floor: pass rates below are treated as this one.
+        rewards: (lowest, highest) reward; (-1, 1) for rewards of +-1.
+        estimate: of the pass rate from draws, "jeffreys" or "pool": `pass_rate`.
+
+    Good values: 0.3 to 3: an ESS of 0.77 to 0.25.
+    Watch: as `KLBudget`, and more cautious still at hard prompts: eta falls with the root of p.
+    """
+
+    budget: float = 1.0
+    most: float = 0.99
+    floor: float = 1e-3
+    rewards: tuple[float, float] = (0.0, 1.0)
+    estimate: str = "jeffreys"
+
+    def __post_init__(self) -> None:
+        check_range("budget", self.budget, 1e-6)
+        check_range("most", self.most, 1e-6, 1 - 1e-6)
+        check_rule(self.floor, self.rewards, self.estimate)
+
+    def __call__(self, groups: Groups) -> Tensor:
+        """[P] tau, reward units."""
+        p = pass_rate(groups, self.rewards, self.estimate).clamp_min(self.floor)
+        eta = (self.budget * p / (1 - p)).sqrt().clamp_max(self.most)
+        return (self.rewards[1] - self.rewards[0]) * contraction_tau(p, eta)
+
 
 TAUS: dict[str, Callable[..., Callable[[Groups], Tensor]]] = {
     "pass-rate": PassRate,
@@ -45,3 +232,77 @@ def make_tau(spec: Any) -> Tau:
     check_options(name, factory, options)
     # TOML and JSON have lists, a frozen rule holds tuples
     return factory(**{key: tuple(value) if isinstance(value, list) else value for key, value in options.items()})
+
+
+def pass_rate(groups: Groups, rewards: tuple[float, float], estimate: str = "jeffreys") -> Tensor:
+    r"""Mean reward of each prompt as a share of its range, shrunk for draws.
+
+    $$ \hat p = \frac{S + a}{n + a + b} $$
+
+    S is the sum of the n scaled rewards of a group. "jeffreys": a = b = 1/2. "pool": a = s m, b = s (1 - m), with m the
+    mean of all groups of the step and s by moments of a beta-binomial, so that prompts which differ little are pulled
+    together and prompts which differ much are left alone.
+
+    Shapes: [P], in [0, 1].
+    Watch: an estimate sees the own draw, and "pool" all draws of the step.
+    """
+    low, high = rewards
+    present = groups.reward[groups.present]
+    if bool(((present < low) | (present > high)).any()):
+        raise ValueError(
+            f"rewards go from {float(present.min()):g} to {float(present.max()):g}; expected {low:g} to {high:g}: "
+            "set the rule's `rewards` to (lowest, highest), such as (-1, 1)"
+        )
+    rate = expect((groups.reward - low) / (high - low), groups.mass)[:, 0]
+    if not groups.sampled:
+        return rate
+    draws = groups.present.sum(1).to(rate.dtype)
+    if estimate == "jeffreys":
+        return (rate * draws + 0.5) / (draws + 1)
+    mean, strength = pool(rate, draws)
+    return (rate * draws + strength * mean) / (draws + strength)
+
+
+def pool(rate: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Mean and strength (pseudo-draws) of the Beta prior that the groups of a step suggest, by moments.
+
+    $$ \mathrm{Var}(S/n) = m(1-m)\Big[\frac1n + \Big(1-\frac1n\Big)\frac{1}{s+1}\Big] $$
+
+    Source: moments of the beta-binomial; groups without a scored response are left out.
+    Shapes: rate, draws [P] to two scalars. The mean keeps half a pseudo-success and half a pseudo-failure in the pool,
+    so that no prompt gets 0 or 1 from all-wrong or all-right steps.
+    """
+    known = draws > 0
+    rate, draws = rate[known], draws[known]
+    total = draws.sum()
+    mean = (rate @ draws + 0.5) / (total + 1)
+    if len(rate) < 2:
+        return mean, torch.ones_like(mean)
+    spread = mean * (1 - mean)
+    size = draws.mean()
+    between = ((rate - rate.mean()).square().sum() / (len(rate) - 1) / spread - 1 / size) / (1 - 1 / size).clamp_min(
+        0.1
+    )
+    strength = 1 / between.clamp_min(1 / (STRONGEST + 1)) - 1
+    return mean, strength.clamp(1.0, STRONGEST)
+
+
+def contraction_tau(p: Tensor, eta: Tensor) -> Tensor:
+    """Tau on rewards {0, 1} at which the exact PMD-mean update closes the share eta of the gap 1 - p. [...], both."""
+    gain = torch.log1p(eta * (1 - p) / p)
+    return 1 / ((1 - eta) * gain - (1 + eta * (1 - p) / p) * torch.log1p(-eta))
+
+
+def kl(p: Tensor, eta: Tensor) -> Tensor:
+    """KL(new || old) in nats of an update from pass rate p that closes the share eta < 1 of the gap."""
+    gain = eta * (1 - p) / p
+    return p * (1 + gain) * torch.log1p(gain) + (1 - p) * (1 - eta) * torch.log1p(-eta)
+
+
+def check_rule(floor: float, rewards: tuple[float, float], estimate: str) -> None:
+    """The options that every rule has: a share, two finite numbers with the lower first, and one of ESTIMATES."""
+    check_range("floor", floor, 1e-12, 1.0)
+    if len(rewards) != 2 or not all(math.isfinite(r) for r in rewards) or rewards[0] >= rewards[1]:
+        raise ValueError(f"rewards is {rewards}; expected (lowest, highest), such as (0, 1) or (-1, 1)")
+    if estimate not in ESTIMATES:
+        raise ValueError(unknown("estimate", estimate, ESTIMATES))

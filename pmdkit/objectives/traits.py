@@ -1,7 +1,14 @@
 """What an objective says about itself: read by the loop, the trainers and the contract suite. All of it is optional."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from typing import Any, Literal
+
+import torch
+
+from pmdkit.objectives.batch import Batch
+
+Level = Literal["response", "token"]
 
 
 @dataclass(frozen=True)
@@ -11,6 +18,10 @@ class Traits:
     State one as a class variable (`unbiased: ClassVar[bool] = True`), or as a property where it depends on an option.
 
     Attributes:
+        objective: whose traits these are.
+        level: "response" if `loss` returns [N], one number per response; "token" if it returns [N, T]. A loss per
+            response needs one coefficient per response of the network, which the fused head makes use of. An
+            objective that does not state its level is measured once, on a batch of two responses.
         whole_groups: the loss compares rows of a group, so a micro-batch must hold whole groups.
         needs_peers: a group with a single draw teaches nothing, and gets weight 0.
         uses_reference: a reference policy is scored for `batch.logp_ref` where one is given.
@@ -23,6 +34,7 @@ class Traits:
         population: the function of `pmdkit.theory` that solves the full-support problem, where one is known.
     """
 
+    objective: Any = field(repr=False)
     whole_groups: bool = False
     needs_peers: bool = True
     uses_reference: bool = False
@@ -33,8 +45,54 @@ class Traits:
     equal_groups: Literal["silent", "anchor", "learn"] | None = None
     population: Literal["pmd_mean", "pmd_part"] | None = None
 
+    @property
+    def level(self) -> Level:
+        """What the objective states, or else what its loss returns."""
+        return stated_level(self.objective) or measured_level(self.objective)
+
 
 def traits(objective: Any) -> Traits:
     """The traits of an objective: what it states, and the defaults for the rest."""
-    names = [field.name for field in fields(Traits)]
-    return Traits(**{name: getattr(objective, name) for name in names if hasattr(objective, name)})
+    names = [field.name for field in fields(Traits)[1:]]
+    return Traits(objective, **{name: getattr(objective, name) for name in names if hasattr(objective, name)})
+
+
+def stated_level(objective: Any) -> Level | None:
+    """The level that an objective states. A subclass with a loss of its own does not inherit its parent's level."""
+    for kind in type(objective).__mro__:
+        if "level" in vars(kind):
+            level: Level = objective.level
+            return level
+        if "loss" in vars(kind):
+            return None
+    return None
+
+
+def measured_level(objective: Any) -> Level:
+    """The level that the shape of the loss shows; remembered for objectives that can be hashed."""
+    try:
+        return remembered_level(objective)
+    except TypeError:  # an option that is a list or a dict has no hash
+        return level_of_loss(objective)
+
+
+def level_of_loss(objective: Any) -> Level:
+    """The shape of the loss on a group of two responses of two tokens."""
+    row = torch.full((2,), 0.5, dtype=torch.float64)
+    logp = torch.full((2, 2), -1.0, dtype=torch.float64)
+    batch = Batch(
+        logp=logp.clone().requires_grad_(),
+        logp_old=logp,
+        mask=torch.ones(2, 2, dtype=torch.bool),
+        length=torch.full((2,), 2),
+        advantage=torch.tensor([-0.5, 0.5], dtype=torch.float64),
+        weight=row,
+        tau=row,
+        mass=row,
+        group=torch.zeros(2, dtype=torch.long),
+        logp_ref=logp,
+    )
+    return "token" if objective.loss(batch).ndim == 2 else "response"
+
+
+remembered_level = lru_cache(maxsize=256)(level_of_loss)

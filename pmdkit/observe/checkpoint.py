@@ -1,10 +1,20 @@
-"""Checkpoints: a step's whole state, acknowledged by one rename, checked by sums before it is trusted."""
+"""Checkpoints: a step's whole state, acknowledged by one rename, checked by sums before it is trusted.
 
+The manifest says of which run and step a checkpoint is, and has a sum for every file and one over itself. It is written
+last. A file that it does not name is not part of the checkpoint and is never read.
+"""
+
+import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from errno import EIO, EISDIR, ELOOP, ENOENT, ENOTDIR
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +24,24 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from pmdkit.errors import EnvironmentLacks, ResumeRefused
-from pmdkit.observe import files, manifest
-from pmdkit.observe.manifest import Damaged
+from pmdkit.observe import files
+from pmdkit.version import __version__
 
 WEIGHTS = ("model", "reference", "adapter", "pending")
 STEP = re.compile(r"step-(0|[1-9][0-9]{0,17})")
+MANIFEST = "manifest.json"
+MANIFEST_FORMAT = 2
+MANIFEST_LIMIT = 2**20  # bytes; a manifest has some kilobytes, so what is larger is none and is not read into memory
+NEEDED = {"model.safetensors", "optimizer.safetensors", "state.json"}
+DAMAGE = (ENOENT, ENOTDIR, EISDIR, ELOOP, EIO)  # other errors of a read are of the machine, and pass
+
+
+class Damaged(ValueError):
+    """What is wrong with a checkpoint, in a few words."""
 
 
 def save_step(
-    folder: Path, step: int, state: dict[str, Any], keep: int, beside: Mapping[str, bytes] | None = None
+    folder: Path, step: int, state: dict[str, Any], keep: int, extra_files: Mapping[str, bytes] | None = None
 ) -> None:
     """Write checkpoints/step-N and drop the oldest beyond `keep`. Until the rename, the previous one is the newest.
 
@@ -32,26 +51,26 @@ def save_step(
         state: of the learner: `model` (tensors), `optimizer` (a torch state dict), perhaps `reference` and `adapter`
             (tensors), and plain values.
         keep: checkpoints to keep.
-        beside: further files by name, such as what makes the folder one that transformers loads.
+        extra_files: by name, such as what makes the folder one that transformers loads.
 
     Raises:
         OSError: the disk is full, or fails. The checkpoints before this one are as they were.
     """
-    sweep(folder)
+    remove_leftovers(folder)
     aside, target = folder / f".step-{step}.part", folder / f"step-{step}"
-    contents = {**(beside or {}), **contents_of(state)}
-    told = manifest.describe(step, manifest.run_of(folder), contents)
+    contents = {**(extra_files or {}), **encode_state(state)}
+    manifest = encode_manifest(step, run_identity(folder), contents)
     try:
         aside.mkdir(mode=0o700)
         for name, data in contents.items():
             files.write(aside / name, data)
-        files.write(aside / manifest.NAME, told)
+        files.write(aside / MANIFEST, manifest)
         files.sync(aside)
         os.rename(aside, target)
     except OSError as problem:  # a full disk: what was begun goes, the checkpoints before it stay
-        with suppress(OSError):  # the first error is the one to tell
+        with suppress(OSError):  # the first error is the one to report
             files.remove(aside)
-        raise files.explained(problem, target, sum(map(len, contents.values())) + len(told)) from problem
+        raise files.explain_error(problem, target, sum(map(len, contents.values())) + len(manifest)) from problem
     files.sync(folder)
     prune(folder, step, keep)
 
@@ -64,9 +83,135 @@ def prune(folder: Path, step: int, keep: int) -> None:
         files.remove(gone)
 
 
-def contents_of(state: dict[str, Any]) -> dict[str, bytes]:
+def load_newest(folder: Path) -> tuple[int, dict[str, Any], list[str]]:
+    """The newest checkpoint that is whole, with a warning for each that was not.
+
+    A damaged one is renamed to step-N.corrupt, never deleted, and the one before it is taken.
+
+    Returns:
+        Step, state and warnings; step 0 and an empty state where no checkpoint was ever acknowledged.
+
+    Raises:
+        ResumeRefused: there are checkpoints, and none of them can be loaded.
+    """
+    remove_leftovers(folder)
+    step, state, damaged = find_newest(folder)
+    warnings = []
+    for number, problem in damaged:
+        path = folder / f"step-{number}"
+        target = mark_corrupt(path)
+        warnings.append(f"checkpoint {path} is damaged ({problem}); it is now {target.name}, an older one is used")
+    return step, state, warnings
+
+
+def find_newest(folder: Path) -> tuple[int, dict[str, Any], list[tuple[int, str]]]:
+    """The newest checkpoint that is whole, and what is wrong with each newer one. Nothing is changed.
+
+    Returns and raises what `load_newest` does.
+    """
+    damaged: list[tuple[int, str]] = []
+    for step in reversed(steps(folder)):
+        try:
+            return step, load_step(folder / f"step-{step}", step), damaged
+        except Damaged as problem:
+            damaged.append((step, str(problem)))
+    if held := step_names(folder):  # a run that had a checkpoint never starts again from its first step unasked
+        found = "; ".join(f"step-{step}: {problem}" for step, problem in damaged) or f"it holds {', '.join(held)}"
+        raise ResumeRefused(
+            f"no loadable checkpoint in {folder}: every one is damaged ({found}); nothing was changed: start again "
+            f"with another --out, or delete {folder}"
+        )
+    return 0, {}, []
+
+
+def damage_warnings(folder: Path, damaged: list[tuple[int, str]]) -> list[str]:
+    """A warning for each damaged checkpoint of a folder that is only read."""
+    return [f"checkpoint {folder / f'step-{n}'} is damaged ({why}); an older one is used" for n, why in damaged]
+
+
+def damage(path: Path, step: int) -> str | None:
+    """What is wrong with a checkpoint, or None."""
+    try:
+        load_step(path, step)
+    except Damaged as problem:
+        return str(problem)
+    return None
+
+
+def load_step(path: Path, step: int | None = None) -> dict[str, Any]:
+    """The state in a checkpoint folder: of the given step, or of whichever it says.
+
+    Each file is checked and decoded before the next one is read, so that hardly more than the state is in memory.
+
+    Raises:
+        Damaged: anything in it is not as it was written.
+        ResumeRefused: it is of another run, or of a newer format.
+        EnvironmentLacks: the machine does not let it be read.
+    """
+    manifest = read_manifest(path)
+    check_origin(manifest, manifest.step if step is None else step, run_identity(path.parent))
+    for name in WEIGHTS:
+        if f"{name}.safetensors" not in manifest.sha256 and os.path.lexists(path / f"{name}.safetensors"):
+            raise Damaged(f"it holds {name}.safetensors, which its manifest does not name")
+    try:
+        weights = {
+            name: load(manifest.read(f"{name}.safetensors"))
+            for name in WEIGHTS
+            if f"{name}.safetensors" in manifest.sha256
+        }
+        tensors = load(manifest.read("optimizer.safetensors"))
+        rest = json.loads(manifest.read("state.json"))
+        state = {**weights, "optimizer": join_optimizer(tensors, rest.pop("optimizer")), **rest}
+    except (SafetensorError, KeyError, TypeError) as problem:
+        raise Damaged(f"{type(problem).__name__}: {problem}") from problem
+    ours = {f"{name}.safetensors" for name in (*WEIGHTS, "optimizer")} | {"state.json"}
+    for name in manifest.sha256.keys() - ours:
+        manifest.check(name)
+    return state
+
+
+def steps(folder: Path) -> list[int]:
+    """Steps that have a checkpoint, in order. No other spelling of a number is a step: step-007 is none."""
+    found = (STEP.fullmatch(name) for name in step_names(folder))
+    return sorted(int(match[1]) for match in found if match)
+
+
+def step_names(folder: Path) -> list[str]:
+    """What calls itself a step in a folder, in order; a folder that is not there holds nothing."""
+    try:
+        return sorted(name for name in os.listdir(folder) if name.startswith("step-"))
+    except FileNotFoundError:
+        return []
+    except OSError as problem:  # not empty, for all that is known
+        raise EnvironmentLacks(
+            f"{folder} cannot be read ({problem.strerror}); nothing was changed: mend that, then go on with --resume"
+        ) from problem
+
+
+def shortage(checkpoints: Path, keep: int, left: int) -> str | None:
+    """What a person should know before the disk is full, or None.
+
+    Args:
+        checkpoints: folder that holds at least one.
+        keep: checkpoints that are kept; one more stands beside them while it is written.
+        left: checkpoints that the run will still write.
+    """
+    there = steps(checkpoints)
+    size = sum(path.stat().st_size for path in (checkpoints / f"step-{there[-1]}").iterdir())
+    more = min(left, keep + 1 - len(there))
+    free = shutil.disk_usage(checkpoints).free
+    if free >= more * size:
+        return None
+    need = files.megabytes(more * size)
+    return (
+        f"the disk of {checkpoints} has {files.megabytes(free)} free, and the checkpoints to come need {need}: make "
+        "room, or the run ends when it is full; what is saved stays intact"
+    )
+
+
+def encode_state(state: dict[str, Any]) -> dict[str, bytes]:
     """The files of a state by name."""
-    tensors, plain = split(state["optimizer"])
+    tensors, plain = split_optimizer(state["optimizer"])
     rest = {k: v for k, v in state.items() if k not in (*WEIGHTS, "optimizer")}
     about = {"format": "pt"}  # transformers asks for it; a second key would be written in random order
     weights = {
@@ -81,125 +226,7 @@ def contents_of(state: dict[str, Any]) -> dict[str, bytes]:
     }
 
 
-def steps(folder: Path) -> list[int]:
-    """Steps that have a checkpoint, in order. No other spelling of a number is a step: step-007 is none."""
-    found = (STEP.fullmatch(name) for name in names(folder))
-    return sorted(int(match[1]) for match in found if match)
-
-
-def names(folder: Path) -> list[str]:
-    """What calls itself a step in a folder, in order; a folder that is not there holds nothing."""
-    try:
-        return sorted(name for name in os.listdir(folder) if name.startswith("step-"))
-    except FileNotFoundError:
-        return []
-    except OSError as problem:  # not empty, for all that is known
-        raise EnvironmentLacks(
-            f"{folder} cannot be read ({problem.strerror}); nothing was changed: mend that, then go on with --resume"
-        ) from problem
-
-
-def load_newest(folder: Path) -> tuple[int, dict[str, Any], list[str]]:
-    """The newest checkpoint that is whole, with a warning for each that was not.
-
-    A damaged one is renamed to step-N.corrupt, never deleted, and the one before it is taken.
-
-    Returns:
-        Step, state and warnings; step 0 and an empty state where no checkpoint was ever acknowledged.
-
-    Raises:
-        ResumeRefused: there are checkpoints, and none of them can be loaded.
-    """
-    sweep(folder)
-    step, state, damaged = find_newest(folder)
-    warnings = []
-    for number, problem in damaged:
-        path = folder / f"step-{number}"
-        target = put_aside(path)
-        warnings.append(f"checkpoint {path} is damaged ({problem}); it is now {target.name}, an older one is used")
-    return step, state, warnings
-
-
-def find_newest(folder: Path) -> tuple[int, dict[str, Any], list[tuple[int, str]]]:
-    """The newest checkpoint that is whole, and what is wrong with each newer one. Nothing is changed.
-
-    Returns and raises what `load_newest` does.
-    """
-    damaged: list[tuple[int, str]] = []
-    for step in reversed(steps(folder)):
-        try:
-            return step, read(folder / f"step-{step}", step), damaged
-        except Damaged as problem:
-            damaged.append((step, str(problem)))
-    if held := names(folder):  # a run that had a checkpoint never starts again from its first step unasked
-        told = "; ".join(f"step-{step}: {problem}" for step, problem in damaged) or f"it holds {', '.join(held)}"
-        raise ResumeRefused(
-            f"no loadable checkpoint in {folder}: every one is damaged ({told}); nothing was changed: start again with "
-            f"another --out, or delete {folder}"
-        )
-    return 0, {}, []
-
-
-def told(folder: Path, damaged: list[tuple[int, str]]) -> list[str]:
-    """A warning for each damaged checkpoint of a folder that is only read."""
-    return [f"checkpoint {folder / f'step-{n}'} is damaged ({why}); an older one is used" for n, why in damaged]
-
-
-def damage(path: Path, step: int) -> str | None:
-    """What is wrong with a checkpoint, or None."""
-    try:
-        read(path, step)
-    except Damaged as problem:
-        return str(problem)
-    return None
-
-
-def read(path: Path, step: int | None = None) -> dict[str, Any]:
-    """The state in a checkpoint folder: of the given step, or of whichever it says.
-
-    Each file is checked and decoded before the next one is read, so that hardly more than the state is in memory.
-
-    Raises:
-        Damaged: anything in it is not as it was written.
-        ResumeRefused: it is of another run, or of a newer format.
-        EnvironmentLacks: the machine does not let it be read.
-    """
-    told = manifest.read_manifest(path)
-    manifest.check_place(told, told.step if step is None else step, manifest.run_of(path.parent))
-    for name in WEIGHTS:
-        if f"{name}.safetensors" not in told.sha256 and os.path.lexists(path / f"{name}.safetensors"):
-            raise Damaged(f"it holds {name}.safetensors, which its manifest does not name")
-    try:
-        weights = {
-            name: load(told.read(f"{name}.safetensors")) for name in WEIGHTS if f"{name}.safetensors" in told.sha256
-        }
-        tensors = load(told.read("optimizer.safetensors"))
-        rest = json.loads(told.read("state.json"))
-        state = {**weights, "optimizer": join(tensors, rest.pop("optimizer")), **rest}
-    except (SafetensorError, KeyError, TypeError) as problem:
-        raise Damaged(f"{type(problem).__name__}: {problem}") from problem
-    ours = {f"{name}.safetensors" for name in (*WEIGHTS, "optimizer")} | {"state.json"}
-    for name in told.sha256.keys() - ours:
-        told.check(name)
-    return state
-
-
-def sweep(folder: Path) -> None:
-    """Delete what a killed process was writing or deleting."""
-    for leftover in folder.glob(".step-*.part"):
-        files.remove(leftover)
-
-
-def put_aside(path: Path) -> Path:
-    """Rename a damaged checkpoint; an earlier one of the same name stays too."""
-    endings = ["corrupt", *(f"corrupt-{number}" for number in range(2, 1000))]
-    targets = (path.with_name(f"{path.name}.{ending}") for ending in endings)
-    target = next(target for target in targets if not os.path.lexists(target))
-    os.rename(path, target)
-    return target
-
-
-def split(optimizer: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def split_optimizer(optimizer: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """A torch optimizer's state as named tensors and plain values, so that no pickle is ever loaded."""
     tensors, plain = {}, {}
     for index, slots in optimizer["state"].items():
@@ -211,10 +238,188 @@ def split(optimizer: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]
     return tensors, {"slots": plain, "param_groups": optimizer["param_groups"]}
 
 
-def join(tensors: dict[str, Tensor], plain: dict[str, Any]) -> dict[str, Any]:
+def join_optimizer(tensors: dict[str, Tensor], plain: dict[str, Any]) -> dict[str, Any]:
     """The inverse of `split`."""
     state: dict[int, dict[str, Any]] = {}
     for key, value in {**tensors, **plain["slots"]}.items():
         index, _, name = key.partition(".")
         state.setdefault(int(index), {})[name] = value
     return {"state": state, "param_groups": plain["param_groups"]}
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete what a killed process was writing or deleting."""
+    for leftover in folder.glob(".step-*.part"):
+        files.remove(leftover)
+
+
+def mark_corrupt(path: Path) -> Path:
+    """Rename a damaged checkpoint; an earlier one of the same name stays too."""
+    endings = ["corrupt", *(f"corrupt-{number}" for number in range(2, 1000))]
+    targets = (path.with_name(f"{path.name}.{ending}") for ending in endings)
+    target = next(target for target in targets if not os.path.lexists(target))
+    os.rename(path, target)
+    return target
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a checkpoint says of itself.
+
+    Attributes:
+        path: of the checkpoint.
+        step: completed steps.
+        run: what decides the run; empty where the checkpoint stands in no run folder, or is of format 1.
+        sha256: sum of each file by name.
+        sizes: bytes of each file by name; empty in format 1.
+    """
+
+    path: Path
+    step: int
+    run: Mapping[str, Any]
+    sha256: Mapping[str, str]
+    sizes: Mapping[str, int]
+
+    def read(self, name: str) -> bytes:
+        """A file of the checkpoint, all of it as it was written.
+
+        Raises:
+            Damaged: it is missing, or not what was written.
+            EnvironmentLacks: the machine does not let it be read.
+        """
+        with open_regular(self.path / name, self.sizes.get(name)) as file:
+            data = file.read()
+        if sha256_of(data) != self.sha256[name]:
+            raise Damaged(f"{name} does not match its checksum")
+        return data
+
+    def check(self, name: str) -> None:
+        """Like `read`, for a file that is not needed, or is not to be in memory as a whole."""
+        with open_regular(self.path / name, self.sizes.get(name)) as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != self.sha256[name]:
+                raise Damaged(f"{name} does not match its checksum")
+
+
+def encode_manifest(step: int, run: Mapping[str, Any], contents: Mapping[str, bytes]) -> bytes:
+    """The bytes of a manifest."""
+    body = {
+        "format": MANIFEST_FORMAT,
+        "pmdkit": __version__,
+        "step": step,
+        "run": run,
+        "sha256": {name: sha256_of(data) for name, data in contents.items()},
+        "bytes": {name: len(data) for name, data in contents.items()},
+    }
+    return files.encode({**body, "digest": sha256_of(files.encode(body))})
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest of a checkpoint folder.
+
+    Every format has the digest, so that a newer manifest is not taken for a damaged one. Format 1 had none, and only
+    the keys format, step and sha256.
+
+    Raises:
+        Damaged: there is none, or it was changed.
+        ResumeRefused: a newer pmdkit wrote it.
+        EnvironmentLacks: the machine does not let it be read.
+    """
+    if path.is_symlink() or not path.is_dir():
+        raise Damaged("it is no folder")
+    with open_regular(path / MANIFEST, most=MANIFEST_LIMIT) as file:
+        data = file.read()
+    try:
+        stored = json.loads(data)
+        body = {key: value for key, value in stored.items() if key != "digest"}
+        whole = stored.get("digest") == sha256_of(files.encode(body)) and data == files.encode(stored)
+        number = stored.get("format")
+        if whole and isinstance(number, int) and number > MANIFEST_FORMAT:
+            raise ResumeRefused(
+                f"checkpoint {path} has format {number}, written by pmdkit {stored.get('pmdkit')}; pmdkit "
+                f"{__version__} reads formats up to {MANIFEST_FORMAT}, and nothing was changed: go on with the newer "
+                "version"
+            )
+        if number == 1 and stored.keys() == {"format", "step", "sha256"}:
+            stored |= {"run": {}, "bytes": {}}
+        elif not whole or number != MANIFEST_FORMAT:
+            raise Damaged(f"{MANIFEST} does not match its own checksum")
+        manifest = Manifest(path, stored["step"], stored["run"], dict(stored["sha256"]), dict(stored["bytes"]))
+    except Damaged:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
+        raise Damaged(f"{MANIFEST} is no manifest: {problem}") from problem
+    if missing := sorted(NEEDED - manifest.sha256.keys()):
+        raise Damaged(f"{MANIFEST} does not name {missing[0]}")
+    if strange := [name for name in manifest.sha256 if Path(name).name != name]:
+        raise Damaged(f"{MANIFEST} names {strange[0]!r}, which is no file of the folder")
+    return manifest
+
+
+def check_origin(manifest: Manifest, step: int, run: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint of another step, or of another run.
+
+    Options that only one of the two has are of another version of pmdkit and decide nothing here.
+    """
+    if manifest.step != step:
+        raise Damaged(f"it is of step {manifest.step}")
+    there, here = dict(flatten(manifest.run)), dict(flatten(run))
+    for key in sorted(there.keys() & here.keys()):
+        if there[key] != here[key]:
+            raise ResumeRefused(
+                f"checkpoint {manifest.path} is of another run: {key} is {there[key]} there and {here[key]} here; "
+                "nothing was changed: move it away, or give its own run folder"
+            )
+
+
+def run_identity(checkpoints: Path) -> dict[str, Any]:
+    """What decides the run that a folder of checkpoints stands in; empty where it stands in none.
+
+    More steps and another number of processes continue the same run; how often it saves and reports decides nothing.
+    """
+    file = checkpoints.parent / "config.json"
+    if not file.is_file():
+        return {}
+    try:
+        config = json.loads(file.read_bytes())
+    except ValueError as problem:
+        raise ResumeRefused(f"{file} cannot be read as JSON ({problem}); restore it, nothing was changed") from problem
+    if not isinstance(config, dict) or "tier" not in config:  # a model's, say
+        return {}
+    schedule = {key: value for key, value in dict(config.get("schedule") or {}).items() if key != "steps"}
+    seed = {"seed": dict(config.get("run") or {}).get("seed")}
+    return {key: value for key, value in config.items() if key != "parallel"} | {"schedule": schedule, "run": seed}
+
+
+def flatten(value: Any, key: str = "") -> list[tuple[str, Any]]:
+    """Values with dotted keys."""
+    if isinstance(value, Mapping):
+        return [
+            entry for name, inner in value.items() for entry in flatten(inner, f"{key}.{name}" if key else str(name))
+        ]
+    return [(key, value)]
+
+
+@contextmanager
+def open_regular(path: Path, size: int | None = None, most: int | None = None) -> Iterator[BufferedReader]:
+    """A regular file, to read: no link, and no pipe, which would be waited for without end."""
+    try:
+        found = path.lstat()
+        if not stat.S_ISREG(found.st_mode):
+            raise Damaged(f"{path.name} is no regular file")
+        if size is not None and found.st_size != size:
+            raise Damaged(f"{path.name} has {found.st_size} bytes, {size} were written")
+        if most is not None and found.st_size > most:
+            raise Damaged(f"{path.name} has {found.st_size} bytes, more than {most}")
+        with path.open("rb") as file:
+            yield file
+    except OSError as problem:
+        if problem.errno in DAMAGE:
+            raise Damaged(f"{path.name}: {problem.strerror}") from problem
+        raise EnvironmentLacks(
+            f"{path} cannot be read ({problem.strerror}); nothing was changed: mend that, then go on with --resume"
+        ) from problem
+
+
+def sha256_of(data: bytes) -> str:
+    """SHA-256."""
+    return hashlib.sha256(data).hexdigest()

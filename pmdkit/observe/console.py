@@ -3,6 +3,8 @@
 import sys
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -11,8 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pmdkit.printable import printable
-from pmdkit.spec import Spec
+from pmdkit.config import Spec
+from pmdkit.text import printable
 
 BARS = "▁▂▃▄▅▆▇█"
 SHOWN = (
@@ -31,7 +33,7 @@ SHOWN = (
 )
 
 
-class Silent:
+class SilentDisplay:
     """Nobody watches."""
 
     def begin(self, spec: Spec, start: int) -> None:
@@ -54,44 +56,44 @@ class Silent:
         """Nothing."""
 
 
-class Log(Silent):
+class LogDisplay(SilentDisplay):
     """About ten plain lines on stderr: no animation where there is no terminal."""
 
-    working = ""
-    told = 0.0
+    phase = ""
+    shown_at = 0.0
 
     def begin(self, spec: Spec, start: int) -> None:
-        """Say what runs, and where it goes on."""
+        """What runs, and where it goes on."""
         self.last = spec.schedule.steps
         self.every = max(1, self.last // 10)
         going = f", from step {start + 1}" if start else ""
-        self.say(f"{title(spec)}{going}")
+        self.print_line(f"{run_title(spec)}{going}")
 
     def show(self, row: dict[str, Any]) -> None:
         """Every tenth of the run."""
         if row["step"] % self.every == 0 or row["step"] in (1, self.last):
             rate = "" if row["pass_rate"] is None else f"pass rate {row['pass_rate']:.4f}, "
-            self.say(f"step {row['step']}/{self.last}: {rate}reward {row['reward_mean']:.4f}")
+            self.print_line(f"step {row['step']}/{self.last}: {rate}reward {row['reward_mean']:.4f}")
 
     def note(self, sentence: str) -> None:
         """One line."""
-        self.say(sentence)
+        self.print_line(sentence)
 
     def work(self, what: str, done: float, total: float, detail: str = "") -> None:
         """A line every half minute, and none for what is over sooner."""
         now = time.monotonic()
-        if what != self.working:
-            self.working, self.told = what, now
-        elif now - self.told > 30:
-            self.told = now
-            self.say(f"{what}: {done:.0f} of {total:.0f}" + (f", {detail}" if detail else ""))
+        if what != self.phase:
+            self.phase, self.shown_at = what, now
+        elif now - self.shown_at > 30:
+            self.shown_at = now
+            self.print_line(f"{what}: {done:.0f} of {total:.0f}" + (f", {detail}" if detail else ""))
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """One line."""
         print(f"pmdkit: {printable(text)}", file=sys.stderr, flush=True)
 
 
-class Screen(Silent):
+class LiveDisplay(SilentDisplay):
     """A live table on a terminal: the latest step, theory beside measurement, and the pass rate so far."""
 
     def __init__(self, console: Console) -> None:
@@ -104,7 +106,7 @@ class Screen(Silent):
 
     def begin(self, spec: Spec, start: int) -> None:
         """Open the table."""
-        self.title = printable(title(spec))
+        self.title = printable(run_title(spec))
         self.last = spec.schedule.steps
         self.table = Text(self.title, "bold")
         self.live.start()
@@ -165,7 +167,7 @@ class Screen(Silent):
         self.live.stop()
 
 
-def title(spec: Spec) -> str:
+def run_title(spec: Spec) -> str:
     """One line that names a run."""
     tau = spec.objective.get("tau")
     group = spec.schedule.group
@@ -186,9 +188,25 @@ def sparkline(values: "deque[float] | list[float]", width: int) -> str:
     return "".join(BARS[round((p - low) / span * (len(BARS) - 1))] for p in points)
 
 
-def watch(quiet: bool = False) -> Silent:
+def make_display(quiet: bool = False) -> SilentDisplay:
     """The display that fits where stderr goes."""
     if quiet:
-        return Silent()
+        return SilentDisplay()
     console = Console(stderr=True)
-    return Screen(console) if console.is_terminal else Log()
+    return LiveDisplay(console) if console.is_terminal else LogDisplay()
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Keep the terminal for our own progress: transformers reports errors only, and draws no bars, inside the block."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

@@ -28,19 +28,19 @@ def sync(path: Path) -> None:
         finally:
             os.close(handle)
     except OSError as problem:
-        raise explained(problem, path) from problem
+        raise explain_error(problem, path) from problem
 
 
 def write(path: Path, data: bytes, mode: int = PRIVATE) -> None:
     """Write a new file and flush it; what a killed process left in its place goes."""
     path.unlink(missing_ok=True)
-    put(path, NEW, data, mode)
+    write_bytes(path, NEW, data, mode)
 
 
 def append(path: Path, data: bytes) -> None:
     """Add to a file and flush it, and its name too where it is new."""
     new = not path.exists()
-    put(path, MORE, data, PRIVATE)
+    write_bytes(path, MORE, data, PRIVATE)
     if new:
         sync(path.parent)
 
@@ -52,7 +52,7 @@ def replace(path: Path, data: bytes, mode: int = PRIVATE) -> None:
         write(aside, data, mode)
         os.replace(aside, path)
     except OSError:
-        with suppress(OSError):  # the first error is the one to tell
+        with suppress(OSError):  # the first error is the one to report
             remove(aside)
         raise
     sync(path.parent)
@@ -84,7 +84,7 @@ def private(path: str, flags: int) -> int:
     return os.open(path, flags, PRIVATE)
 
 
-def put(path: Path, flags: int, data: bytes, mode: int) -> None:
+def write_bytes(path: Path, flags: int, data: bytes, mode: int) -> None:
     """Write bytes to a file and flush them. Whatever fails is raised, a disk that is found full at close included."""
     try:
         handle = os.open(path, flags, mode)
@@ -96,23 +96,23 @@ def put(path: Path, flags: int, data: bytes, mode: int) -> None:
         finally:
             os.close(handle)
     except OSError as problem:
-        raise explained(problem, path, len(data)) from problem
+        raise explain_error(problem, path, len(data)) from problem
 
 
-def explained(problem: OSError, path: Path, size: int = 0) -> OSError:
+def explain_error(problem: OSError, path: Path, size: int = 0) -> OSError:
     """The same error with the path, and with what is needed and what is free where the disk is full."""
     if problem.errno is None:
         return problem
-    told = os.strerror(problem.errno)
+    reason = os.strerror(problem.errno)
     if problem.errno == errno.ELOOP:
-        told = "a symbolic link, which is not written through"
+        reason = "a symbolic link, which is not written through"
     elif problem.errno in (errno.ENOSPC, errno.EDQUOT) and size:
-        told += f": {megabytes(size)} to write"
+        reason += f": {megabytes(size)} to write"
     if problem.errno == errno.ENOSPC and size:  # what a quota leaves is not known here
-        told += f", {megabytes(shutil.disk_usage(path.parent).free)} free on the disk"
-    return OSError(problem.errno, told, str(path))
+        reason += f", {megabytes(shutil.disk_usage(path.parent).free)} free on the disk"
+    return OSError(problem.errno, reason, str(path))
 
 
 def megabytes(size: int) -> str:
-    """A number of bytes for people; a full disk is never told as having more than it has."""
+    """A number of bytes for people; small sizes in kB, so that a full disk is not shown with 0.1 MB too much."""
     return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"

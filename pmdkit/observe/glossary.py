@@ -1,6 +1,6 @@
 """What the columns of metrics.jsonl mean: a sentence, its unit, what to look for. The site's glossary is made of it."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Meaning(NamedTuple):
@@ -103,3 +103,21 @@ LANGUAGE_MODELS: dict[str, Meaning] = {
     "engine_restarts": Meaning("Engines that were started again because they had died.", "restarts"),
 }
 GLOSSARY: dict[str, Meaning] = EVERY_TIER | LANGUAGE_MODELS
+
+
+def format_tau(tau: Any, scale: str = "{0, 1}") -> str:
+    """`tau 0.05 on rewards {0,1} (0.1 on ±1)`: a temperature means nothing without the scale of the rewards.
+
+    Args:
+        tau: a number, a rule as a table, or None.
+        scale: reward scale of the environment as `Bandit.scale` has it: "{0, 1}", "{-1, 1}", or another.
+    """
+    if tau is None:
+        return "no temperature"
+    if not isinstance(tau, (int, float)):
+        return f"tau by rule: {tau['rule'] if isinstance(tau, dict) else tau}"
+    if scale == "{0, 1}":
+        return f"tau {tau:g} on rewards {{0,1}} ({2 * tau:g} on ±1)"
+    if scale == "{-1, 1}":
+        return f"tau {tau:g} on rewards ±1 ({tau / 2:g} on {{0,1}})"
+    return f"tau {tau:g} in reward units (rewards {scale})"

@@ -1,12 +1,24 @@
-"""metrics.jsonl: one flushed line per step, the same keys in all tiers, null where a key has no meaning."""
+"""metrics.jsonl: one flushed line per step, the same keys in all tiers, null where a key has no meaning.
+
+`StepMetrics` measures a step of draws on its own rows, scored again after the last update, in tiers 2 and 3.
+"""
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from torch import Tensor
+
+from pmdkit import population
 from pmdkit.errors import Diverged
-from pmdkit.observe import files
+from pmdkit.loop import Learner, Rollouts
+from pmdkit.objectives import Groups, Objective
+from pmdkit.objectives.batch import Batch
+from pmdkit.observe import files, gauge
 
 KEYS = (
     "step", "reward_mean", "pass_rate", "loss", "grad_norm", "log_ratio_min", "log_ratio_max", "kl", "ess", "entropy",
@@ -36,3 +48,146 @@ def finite_or_stop(row: dict[str, Any]) -> None:
 def null(value: float) -> float | None:
     """A number for JSON: NaN means that the key has no meaning here."""
     return None if math.isnan(value) else float(value)
+
+
+class StepMetrics:
+    """Turns each finished step into a row of metrics.
+
+    Args:
+        objective: whose exact update the gauge compares with.
+        passed: rewards above it pass: halfway between wrong and right.
+        sample: prompts of each step whose responses are scored again, the first ones; None for all. Log-ratios, KL and
+            the gauge are of these, since a large model cannot afford another pass over the whole step.
+        more: further columns, from what a backend knows of the step.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        passed: float = 0.5,
+        sample: int | None = None,
+        more: Callable[[Rollouts, Groups], dict[str, Any]] | None = None,
+    ) -> None:
+        self.objective = objective
+        self.passed = passed
+        self.sample = sample
+        self.more = more
+        self.logp_after: Tensor | None = None  # [n, T] of the first n rows of the last step, under the policy after it
+
+    def row(
+        self,
+        step: int,
+        learner: Learner,
+        rollouts: Rollouts,
+        groups: Groups,
+        batch: Batch,
+        updates: list[dict[str, float]],
+    ) -> dict[str, Any]:
+        """One line of metrics.jsonl. KL and entropy are expectations over the rollouts; entropy is that of pi_old."""
+        mass, reward = groups.mass.double(), groups.reward.double()
+        length = rollouts.mask.sum(1).view(mass.shape)
+        logp_old = torch.where(rollouts.mask, rollouts.logp_old, 0.0).double().sum(1).view(mass.shape)
+        scored = groups.present.any(1)
+        top = torch.where(groups.present, reward, -torch.inf).max(1).values
+        low = torch.where(groups.present, reward, torch.inf).min(1).values
+        return {
+            "step": step,
+            "reward_mean": expect(reward, mass, scored),
+            "pass_rate": expect((reward > self.passed).double(), mass, scored),
+            "loss": float(np.mean([u["loss"] for u in updates])),
+            "grad_norm": float(np.mean([u["grad_norm"] for u in updates])),
+            **self.movement(learner, rollouts, groups, batch),
+            "entropy": -expect(logp_old, mass, scored),
+            "tokens": int(rollouts.mask.sum()) if rollouts.sampled else 0,
+            "response_length": expect(length.double(), mass, scored),
+            "zero_variance_groups": int((scored & (top == low)).sum()),
+            "policy_version": rollouts.version,
+            "staleness": (step - rollouts.version) * len(updates) - 1,
+            **(self.more(rollouts, groups) if self.more else {}),
+            "seconds_rollout": rollouts.seconds,
+            "seconds_update": sum(u["seconds"] for u in updates),
+        }
+
+    def movement(self, learner: Learner, rollouts: Rollouts, groups: Groups, batch: Batch) -> dict[str, Any]:
+        """How far the step moved the sampled prompts, and how far the exact update would have."""
+        prompts, size = rollouts.mass.shape
+        taken = slice(0, min(prompts, self.sample or prompts))
+        tau = batch.tau.view(prompts, size)[:, 0]
+        all_groups = {} if taken.stop == prompts else self.noise(groups.mass, groups.reward, tau, rollouts.sampled)
+        rollouts = rollouts.part(taken)
+        mass, reward = groups.mass[taken].double(), groups.reward[taken].double()
+        scored = groups.present[taken].any(1)
+        with torch.no_grad():
+            logp = self.logp_after = learner.logp(rollouts)
+        change = torch.where(rollouts.mask, logp - rollouts.logp_old, 0.0).double().sum(1).view(mass.shape)
+        change = torch.where(mass > 0, change, 0.0)
+        length = rollouts.mask.sum(1).view(mass.shape)
+        return {
+            "log_ratio_min": change.min().item(),
+            "log_ratio_max": change.max().item(),
+            "kl": expect(change.exp() * change - change.exp() + 1, mass, scored),
+            **self.gauge(rollouts, mass, reward, change, length, tau[taken]),
+            **{name: gauge.mean(values) for name, values in all_groups.items()},  # needs rewards only: of all groups
+        }
+
+    def gauge(
+        self, rollouts: Rollouts, mass: Tensor, reward: Tensor, change: Tensor, length: Tensor, tau: Tensor
+    ) -> dict[str, Any]:
+        """What the step did to right and wrong responses, measured, and what the exact update of each group would do.
+
+        The prediction takes the group as the policy: its pass rate is the share of right responses among the draws.
+        A group without a single verdict has no pass rate and is in no bucket.
+
+        Args:
+            rollouts: whose rows these are.
+            mass, reward, change, length: [P, G]; change is the measured log-ratio in nats, NaN where it is not known.
+            tau: [P], NaN for an objective without one.
+        """
+        drift = drifted(rollouts, mass)
+        whole = (mass > 0).any(1)
+        if not bool(whole.all()):
+            mass, reward, change, length, tau = (x[whole] for x in (mass, reward, change, length, tau))
+            drift = None if drift is None else drift[whole]
+        right = ((reward > self.passed) & (mass > 0)).numpy()
+        wrong = ((reward <= self.passed) & (mass > 0)).numpy()
+        weight, ratio = mass.numpy(), change.exp()
+        predicted, lam = np.full(right.shape, np.nan), np.full(len(right), np.nan)
+        if population.has_solution(self.objective) and len(right):
+            log_mass = torch.log(mass.clamp_min(1e-300))
+            anchor = log_mass if drift is None else (log_mass + drift).log_softmax(1)
+            exact = population.solve(self.objective, log_mass, anchor, reward, tau, length)
+            predicted, lam = exact.log_ratio, exact.lam
+        tokens = (mass * length).sum(1).numpy() if self.objective.norm == "length" else 1.0  # lambda is one per token
+        columns = {
+            "log_ratio_neg": gauge.class_mean(change.numpy(), weight, wrong),
+            "theory_log_ratio_neg": gauge.class_mean(predicted, weight, wrong),
+            "log_ratio_pos": gauge.class_mean(change.numpy(), weight, right),
+            "theory_log_ratio_pos": gauge.class_mean(predicted, weight, right),
+            "tau": tau.double().numpy(),
+            "theory_lambda_over_tau": lam * tokens / tau.double().numpy(),
+            "ess": ((mass * ratio).sum(1) ** 2 / (mass * ratio**2).sum(1)).numpy(),  # share of a group that counts
+            **self.noise(mass, reward, tau, rollouts.sampled),
+        }
+        row = gauge.row((weight * right).sum(1), columns)
+        return row | {"theory_lambda": gauge.mean(lam)}
+
+    def noise(self, mass: Tensor, reward: Tensor, tau: Tensor, sampled: bool) -> dict[str, Any]:
+        """[P] whether PMD-part's target of a group is noise, and how often to expect that at its pass rate."""
+        if not sampled:
+            return gauge.unknown_noise(len(mass))
+        present, values = (mass > 0).numpy(), reward.double().numpy()
+        rate = (present & (values > self.passed)).sum(1) / np.maximum(present.sum(1), 1)
+        return gauge.noise_columns(values, present, self.passed, tau.double().numpy(), rate)
+
+
+def drifted(rollouts: Rollouts, mass: Tensor) -> Tensor | None:
+    """[P, G] log pi_ref/pi_old of the responses, nats; None where no reference policy was scored."""
+    if rollouts.logp_ref is None:
+        return None
+    change = torch.where(rollouts.mask, rollouts.logp_ref - rollouts.logp_old, 0.0)
+    return change.double().sum(1).view(mass.shape)
+
+
+def expect(values: Tensor, mass: Tensor, scored: Tensor) -> float:
+    """Mean over the prompts that have a scored response; 0 where none has."""
+    return float((mass * values).sum(1)[scored].mean()) if bool(scored.any()) else 0.0

@@ -1,8 +1,13 @@
 """Copies of the metrics for TensorBoard, Weights & Biases and Trackio. metrics.jsonl stays the truth; a copy may fail.
 
 Each tracker lives in a thread of its own behind a short queue: it cannot stop a run, nor make it wait.
+accelerate.tracking has the same three, but logs only after accelerate has set up a process state of its own, beside the
+process group of the run, and opens them in the thread that trains.
 """
 
+import json
+import os
+import secrets
 import sys
 import threading
 import time
@@ -11,86 +16,49 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from queue import Full, Queue
-from typing import Any
+from typing import Any, Protocol
 
 from pmdkit.errors import EnvironmentLacks, UsageError
-from pmdkit.nearest import unknown
-from pmdkit.observe import redact
-from pmdkit.observe.sinks import TRACKERS, Scalars, Sink
-from pmdkit.printable import printable
+from pmdkit.observe import files, redact
+from pmdkit.text import printable, unknown
+
+Scalars = dict[str, float]
 
 WAITING = 1000  # rows; a tracker that is so far behind loses the next ones
 PATIENCE = 10.0  # seconds that the end of a run waits for a tracker
+NO_TELEMETRY = {
+    "DO_NOT_TRACK": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "WANDB_ERROR_REPORTING": "false",
+    "GRADIO_ANALYTICS_ENABLED": "False",  # of Trackio
+}
+"Variables that libraries which count their users read once, when they are imported."
 
 
-class Background:
-    """One tracker in a daemon thread. What goes wrong there is told once, by the thread that logs."""
+class TrackerRun(Protocol):
+    """Where one tracker's rows go. The runs of wandb and trackio are of this form."""
 
-    def __init__(self, name: str, folder: Path, config: dict[str, Any], warn: Callable[[str], None]) -> None:
-        self.name = name
-        self.warn = warn
-        self.dropped = 0
-        self.trouble: str | None = None
-        self.told = False
-        self.rows: Queue[tuple[int, Scalars] | None] = Queue(WAITING)
-        self.thread = threading.Thread(target=self.work, args=(folder, config), name=f"tracker {name}", daemon=True)
-        self.thread.start()
+    def log(self, values: Scalars, step: int) -> Any:
+        """One step."""
 
-    def log(self, step: int, values: Scalars) -> None:
-        """Hand over a row, or count it as dropped."""
-        try:
-            if self.trouble is None:
-                self.rows.put_nowait((step, values))
-        except Full:
-            self.dropped += 1
-            self.tell(f"is {WAITING} rows behind; it misses some")
-        if self.trouble is not None:
-            self.tell(f"failed ({self.trouble}); it gets no more rows")
-
-    def close(self) -> None:
-        """Wait for the last rows, but not for long."""
-        deadline = time.monotonic() + PATIENCE
-        with suppress(Full):
-            self.rows.put(None, timeout=PATIENCE)
-            self.thread.join(max(0.0, deadline - time.monotonic()))
-        if self.trouble is not None:
-            self.tell(f"failed ({self.trouble})")
-        elif self.thread.is_alive():
-            self.tell(f"does not answer; {self.dropped + self.rows.qsize()} rows or more are missing there")
-        elif self.dropped:
-            self.warn(f"the tracker {self.name} missed {self.dropped} rows; metrics.jsonl has them all")
-
-    def tell(self, what: str) -> None:
-        """One warning, then silence."""
-        if not self.told:
-            self.told = True
-            self.warn(f"the tracker {self.name} {what}; the run goes on, and metrics.jsonl has every row")
-
-    def work(self, folder: Path, config: dict[str, Any]) -> None:
-        """The thread: rows in order, until there are no more or something fails."""
-        sink: Sink | None = None
-        try:
-            while (row := self.rows.get()) is not None:
-                step, values = row
-                if sink is None:
-                    sink = TRACKERS[self.name][1](folder, config, step)
-                sink.log(values, step)
-            if sink is not None:
-                sink.close()
-        except BaseException as problem:  # whatever a tracker raises, SystemExit included, the run goes on
-            said = redact.text(" ".join(str(problem).split()))  # some name the address they called, keys included
-            self.trouble = f"{type(problem).__name__}: {printable(said[:200])}"
+    def finish(self) -> Any:
+        """Send what is left."""
 
 
 class Trackers:
     """All trackers of a run."""
 
-    def __init__(self, trackers: Sequence[Background]) -> None:
+    def __init__(self, trackers: Sequence["TrackerThread"]) -> None:
         self.trackers = trackers
 
     def log(self, row: dict[str, Any]) -> None:
         """A row of metrics.jsonl; its numbers are passed on, tables and what has no meaning are not."""
-        values = {key: float(value) for key, value in row.items() if key != "step" and is_number(value)}
+        values = {
+            key: float(value)
+            for key, value in row.items()
+            if key != "step" and isinstance(value, (int, float)) and not isinstance(value, bool)
+        }
         for tracker in self.trackers:
             tracker.log(row["step"], values)
 
@@ -98,6 +66,27 @@ class Trackers:
         """At the end of the run, however it ends."""
         for tracker in self.trackers:
             tracker.close()
+
+
+def make_trackers(
+    names: Sequence[str], folder: Path, config: dict[str, Any], warn: Callable[[str], None] | None = None
+) -> Trackers:
+    """The trackers of [run] report_to. Nothing is opened, and no network is used, before the first row.
+
+    Args:
+        names: keys of TRACKERS.
+        folder: of the run.
+        config: what the run is, for the tracker to show.
+        warn: called once for each tracker that fails; by default it prints a line on stderr.
+
+    Raises:
+        UsageError: a name that is not known.
+        EnvironmentLacks: a package that is not installed.
+    """
+    check_trackers(names)
+    warn = warn or (lambda sentence: print(f"pmdkit: warning: {sentence}", file=sys.stderr))
+    shown = redact.value(config)  # what others get holds no secret
+    return Trackers([TrackerThread(name, folder, shown, warn) for name in dict.fromkeys(names)])
 
 
 def check_trackers(names: Sequence[str]) -> None:
@@ -110,27 +99,145 @@ def check_trackers(names: Sequence[str]) -> None:
             raise EnvironmentLacks(f"run.report_to has {name}, which is not installed; pip install {package}")
 
 
-def make_trackers(
-    names: Sequence[str], folder: Path, config: dict[str, Any], warn: Callable[[str], None] | None = None
-) -> Trackers:
-    """The trackers of [run] report_to. Nothing is opened, and no network is used, before the first row.
+class TrackerThread:
+    """One tracker in a daemon thread. What goes wrong there is one warning, given by the thread that logs."""
 
-    Args:
-        names: keys of TRACKERS.
-        folder: of the run.
-        config: what the run is, for the tracker to show.
-        warn: told once per tracker that fails; by default a line on stderr.
+    def __init__(self, name: str, folder: Path, config: dict[str, Any], warn: Callable[[str], None]) -> None:
+        self.name = name
+        self.warn = warn
+        self.dropped = 0
+        self.trouble: str | None = None
+        self.warned = False
+        self.rows: Queue[tuple[int, Scalars] | None] = Queue(WAITING)
+        self.thread = threading.Thread(target=self.work, args=(folder, config), name=f"tracker {name}", daemon=True)
+        self.thread.start()
 
-    Raises:
-        UsageError: a name that is not known.
-        EnvironmentLacks: a package that is not installed.
+    def log(self, step: int, values: Scalars) -> None:
+        """Hand over a row, or count it as dropped."""
+        try:
+            if self.trouble is None:
+                self.rows.put_nowait((step, values))
+        except Full:
+            self.dropped += 1
+            self.warn_once(f"is {WAITING} rows behind; it misses some")
+        if self.trouble is not None:
+            self.warn_once(f"failed ({self.trouble}); it gets no more rows")
+
+    def close(self) -> None:
+        """Wait for the last rows, but not for long."""
+        deadline = time.monotonic() + PATIENCE
+        with suppress(Full):
+            self.rows.put(None, timeout=PATIENCE)
+            self.thread.join(max(0.0, deadline - time.monotonic()))
+        if self.trouble is not None:
+            self.warn_once(f"failed ({self.trouble})")
+        elif self.thread.is_alive():
+            self.warn_once(f"does not answer; {self.dropped + self.rows.qsize()} rows or more are missing there")
+        elif self.dropped:
+            self.warn(f"the tracker {self.name} missed {self.dropped} rows; metrics.jsonl has them all")
+
+    def warn_once(self, what: str) -> None:
+        """One warning, then silence."""
+        if not self.warned:
+            self.warned = True
+            self.warn(f"the tracker {self.name} {what}; the run goes on, and metrics.jsonl has every row")
+
+    def work(self, folder: Path, config: dict[str, Any]) -> None:
+        """The thread: rows in order, until there are no more or something fails."""
+        run: TrackerRun | None = None
+        try:
+            while (row := self.rows.get()) is not None:
+                step, values = row
+                if run is None:
+                    run = TRACKERS[self.name][1](folder, config, step)
+                run.log(values, step=step)
+            if run is not None:
+                run.finish()
+        except BaseException as problem:  # whatever a tracker raises, SystemExit included, the run goes on
+            reason = redact.text(" ".join(str(problem).split()))  # some name the address they called, keys included
+            self.trouble = f"{type(problem).__name__}: {printable(reason[:200])}"
+
+
+class TensorBoardRun:
+    """Event files in tensorboard/ of the run; a resumed run hides what its rewind dropped."""
+
+    def __init__(self, folder: Path, config: dict[str, Any], first: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.writer = SummaryWriter(folder / "tensorboard", purge_step=first if first > 1 else None)
+        self.finish = self.writer.close
+        if first == 1:
+            self.writer.add_text("config", f"```\n{json.dumps(config, indent=2)}\n```", 0)
+
+    def log(self, values: Scalars, step: int) -> None:
+        """One scalar each."""
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, step)
+
+
+def open_wandb(folder: Path, config: dict[str, Any], first: int) -> TrackerRun:
+    """A run of Weights & Biases, offline in wandb/ of the run folder unless WANDB_MODE says otherwise."""
+    import wandb
+
+    mode: Any = os.environ.get("WANDB_MODE", "offline")
+    run: TrackerRun = wandb.init(
+        project=os.environ.get("WANDB_PROJECT", "pmdkit"),
+        dir=str(folder),
+        id=run_id(folder),
+        name=folder.name,
+        resume="allow",
+        mode=mode,
+        config=config,
+        settings=wandb.Settings(silent=True, console="off"),
+    )
+    return run
+
+
+def open_trackio(folder: Path, config: dict[str, Any], first: int) -> TrackerRun:
+    """A run of Trackio in its own folder (TRACKIO_DIR), local unless TRACKIO_SPACE_ID says otherwise."""
+    import trackio
+
+    for name, module in list(sys.modules.items()):
+        # it prints, and stdout is for data; redirecting stdout would redirect it for all threads
+        if name.split(".")[0] == "trackio":
+            module.print = lambda *texts, **options: None  # type: ignore[attr-defined]
+    run: TrackerRun = trackio.init(
+        project="pmdkit",
+        name=f"{folder.name}-{run_id(folder)}",
+        resume="allow",
+        config=config,
+        embed=False,
+        auto_log_gpu=False,
+        auto_log_cpu=False,
+    )
+    return run
+
+
+TRACKERS: dict[str, tuple[str, Callable[[Path, dict[str, Any], int], TrackerRun]]] = {  # name -> package and opener
+    "tensorboard": ("tensorboard", TensorBoardRun),
+    "wandb": ("wandb", open_wandb),
+    "trackio": ("trackio", open_trackio),
+}
+
+naming = threading.Lock()
+
+
+def run_id(folder: Path) -> str:
+    """A name for the run on servers, drawn once and kept in its folder, so that a resumed run goes on there."""
+    path = folder / "trackers.json"
+    with naming:
+        if not path.exists():
+            files.replace(path, files.encode({"id": secrets.token_hex(6)}))
+        return str(json.loads(path.read_text())["id"])
+
+
+def no_telemetry() -> None:
+    """Switch the telemetry of other libraries off, here and in every process that inherits the environment.
+
+    To be called before transformers, vLLM or a tracker is imported. A variable that is set already stays.
     """
-    check_trackers(names)
-    told = warn or (lambda sentence: print(f"pmdkit: warning: {sentence}", file=sys.stderr))
-    shown = redact.value(config)  # what is told to others holds no secret
-    return Trackers([Background(name, folder, shown, told) for name in dict.fromkeys(names)])
+    for name, value in NO_TELEMETRY.items():
+        os.environ.setdefault(name, value)
 
 
-def is_number(value: Any) -> bool:
-    """Whether a tracker can draw it."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+no_telemetry()

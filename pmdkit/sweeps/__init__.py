@@ -1,4 +1,4 @@
 """Room: grids of runs, comparisons paired by seed, and the paper's experiments in miniature.
 
-`grid` says which runs, `children` runs them, `record` keeps what came out, `compare` reads it.
+`grid` lists the runs, `run` runs them, `record` keeps their results, `compare` and `pictures` read those.
 """

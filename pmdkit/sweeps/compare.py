@@ -1,18 +1,33 @@
-"""Compares runs that differ in their options, paired by seed. Where runs come from: collect.py; tables: tables.py."""
+"""Compares finished runs that differ in their options, paired by seed: finds them, makes the arms, writes tables."""
 
-from collections.abc import Mapping, Sequence
+import csv
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pmdkit.errors import UsageError
-from pmdkit.nearest import unknown
+from pmdkit.observe.run_folder import RunFolder
+from pmdkit.stats import (
+    Array,
+    MeanInterval,
+    PairedDifference,
+    interval_text,
+    mean_interval,
+    paired_difference,
+    seed_means,
+)  # fmt: skip
+from pmdkit.sweeps import record
 from pmdkit.sweeps.grid import SEED, SHORT
-from pmdkit.sweeps.statistics import Array, Interval, Paired, mean_interval, paired, seed_means
+from pmdkit.text import unknown
 
-Entry = Mapping[str, Any]
+Entry = dict[str, Any]  # name, config (dotted keys) and summary of a finished run
 Key = tuple[tuple[str, Any], ...]
+LATEX = {"\\": r"\textbackslash{}", **{c: rf"\{c}" for c in "&%$#_{}"}, "~": r"\textasciitilde{}", "^": r"\^{}"}
 
 
 @dataclass(frozen=True)
@@ -28,8 +43,8 @@ class Arm:
 
     label: str
     values: Mapping[Key, float]
-    interval: Interval
-    against_first: Paired | None
+    interval: MeanInterval
+    against_first: PairedDifference | None
 
     def row(self) -> dict[str, Any]:
         """For JSON and CSV."""
@@ -49,6 +64,45 @@ class Arm:
         }
 
 
+def collect(places: Iterable[Path]) -> tuple[list[Entry], list[str]]:
+    """Every finished run, once, and the names of those that are not finished.
+
+    Args:
+        places: run folders, folders with runs in them (at any depth up to two), or records of sweeps (.json).
+    """
+    finished: dict[str, Entry] = {}
+    skipped: list[str] = []
+    for path in places:
+        found, waiting = from_record(path) if path.suffix == ".json" else from_folder(path)
+        finished |= found
+        skipped += waiting
+    if not finished:
+        words = f": {len(skipped)} runs are not finished" if skipped else ""
+        raise UsageError(f"nothing to compare{words}; expected finished runs: give run folders or a folder of a sweep")
+    return list(finished.values()), skipped
+
+
+def from_record(path: Path) -> tuple[dict[str, Entry], list[str]]:
+    """Runs of a record."""
+    runs = record.read(path)["runs"]
+    finished = {run["name"]: run for run in runs if run.get("state") == "finished"}
+    return finished, [run["name"] for run in runs if run.get("state") != "finished"]
+
+
+def from_folder(path: Path) -> tuple[dict[str, Entry], list[str]]:
+    """Runs in a folder: itself, or those one or two levels below."""
+    if not path.is_dir():
+        raise UsageError(f"{path} does not exist; expected a run folder, a folder of runs, or the record of a sweep")
+    folders = [RunFolder(path)] if RunFolder(path).started else []
+    folders = folders or [
+        RunFolder(p.parent) for depth in ("*", "*/*") for p in sorted(path.glob(f"{depth}/config.json"))
+    ]
+    finished = {
+        str(run.path.resolve()): {"name": run.path.name, **record.digest(run)} for run in folders if run.finished
+    }
+    return finished, [str(run.path) for run in folders if not run.finished]
+
+
 def compare(entries: Sequence[Entry], metric: str = "pass_rate_last", by: str | None = None) -> list[Arm]:
     """The arms in the order of their first run, each against the first of them.
 
@@ -62,7 +116,7 @@ def compare(entries: Sequence[Entry], metric: str = "pass_rate_last", by: str | 
         check_metric(entry, metric)
     differing = differences(entries)
     by = SHORT.get(by, by) if by else None
-    keys = telling(differing, entries) if by is None else [by]
+    keys = independent_options(differing, entries) if by is None else [by]
     if by is not None and by not in known(entries):
         raise UsageError(unknown("option", by, known(entries)) + ", in --by")
     arms: dict[Key, list[Entry]] = {}
@@ -77,12 +131,12 @@ def compare(entries: Sequence[Entry], metric: str = "pass_rate_last", by: str | 
     ]
 
 
-def against(first: Mapping[Key, float], table: Mapping[Key, float]) -> Paired | None:
+def against(first: Mapping[Key, float], table: Mapping[Key, float]) -> PairedDifference | None:
     """The paired difference to the first arm."""
     shared = [key for key in table if key in first]
     if table is first or not shared:
         return None
-    return paired(columns(first, shared)[0], *columns(table, shared))
+    return paired_difference(columns(first, shared)[0], *columns(table, shared))
 
 
 def columns(table: Mapping[Key, float], keys: Sequence[Key]) -> tuple[Array, Array]:
@@ -101,7 +155,7 @@ def pairs(runs: Sequence[Entry], strata: Sequence[str], metric: str, arm: str) -
     return table
 
 
-def telling(keys: Sequence[str], entries: Sequence[Entry]) -> list[str]:
+def independent_options(keys: Sequence[str], entries: Sequence[Entry]) -> list[str]:
     """The options that tell the runs apart, without those that follow from the ones before, as a clip from its
     objective."""
     chosen: list[str] = []
@@ -123,7 +177,7 @@ def known(entries: Sequence[Entry]) -> list[str]:
 
 
 def varies_within(key: str, arms: Sequence[Sequence[Entry]]) -> bool:
-    """Whether an option takes several values in one arm; one that follows from the arm is no pair of its own."""
+    """Whether an option takes several values in one arm; one that follows from the arm makes no further pairs."""
     return any(len({frozen(run["config"].get(key)) for run in runs}) > 1 for runs in arms)
 
 
@@ -144,5 +198,50 @@ def frozen(value: Any) -> Any:
 def label(arm: Key) -> str:
     """What sets an arm apart, in short names; options that it does not have are left out."""
     names = {long: short for short, long in SHORT.items()}
-    told = [(names.get(key, key), value) for key, value in arm if value is not None]
-    return ", ".join(str(value) if name == "objective" else f"{name} {value}" for name, value in told) or "all runs"
+    words = [(names.get(key, key), value) for key, value in arm if value is not None]
+    return ", ".join(str(value) if name == "objective" else f"{name} {value}" for name, value in words) or "all runs"
+
+
+def to_csv(arms: Sequence[Arm]) -> str:
+    """One row per arm; numbers unrounded, empty where there is none."""
+    rows = [arm.row() for arm in arms]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def to_latex(arms: Sequence[Arm], metric: str) -> str:
+    """A tabular for booktabs: mean with interval, paired difference with interval, wins."""
+    lines = [
+        r"% needs \usepackage{booktabs}; 95 % intervals of Student's t, differences paired by seed",
+        r"\begin{tabular}{lrrr}",
+        r"\toprule",
+        rf" & {escape(metric)} & difference to the first & wins \\",
+        r"\midrule",
+    ]
+    for arm in arms:
+        versus = arm.against_first
+        cells = [
+            escape(arm.label),
+            interval_text(arm.interval, ".4g"),
+            interval_text(versus.difference, ".4g") if versus else "--",
+            wins(arm),
+        ]
+        lines.append(" & ".join(cells) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def wins(arm: Arm) -> str:
+    """`4 of 5`, or a dash for the first arm."""
+    versus = arm.against_first
+    if versus is None:
+        return "--"
+    ties = f", {versus.ties} equal" if versus.ties else ""
+    return f"{versus.wins} of {versus.pairs}{ties}"
+
+
+def escape(text: str) -> str:
+    """Plain text for LaTeX."""
+    return re.sub(r"[\\&%$#_{}~^]", lambda match: LATEX[match[0]], text)

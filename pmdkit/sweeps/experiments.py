@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from pmdkit.sweeps.grid import Options, Point, variants
+from pmdkit.sweeps.grid import Options, Trial, variants
 
 SEEDS = range(5)
 BATCH = 32  # prompts per update, as in the paper: with 16 responses each, 512 sequences
@@ -35,7 +35,7 @@ class Experiment:
     settings: dict[str, Options]
     fixed: Options
 
-    def points(self) -> list[Point]:
+    def trials(self) -> list[Trial]:
         """Its runs. Runs that two experiments share have one name, and are run once in one folder."""
         return variants("toy", self.env, list(self.settings.values()), SEEDS, self.fixed)
 

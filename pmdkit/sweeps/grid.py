@@ -1,4 +1,4 @@
-"""Which runs a sweep has: every combination of the swept options, times the seeds. Running them is children.py."""
+"""Which runs a sweep has: every combination of the swept options, times the seeds."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ Options = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Point:
+class Trial:
     """One run of a sweep.
 
     Attributes:
@@ -58,7 +58,7 @@ class Point:
 
 def expand(
     tier: str, env: str, over: Mapping[str, Sequence[Any]], seeds: Iterable[int], fixed: Mapping[str, Any]
-) -> list[Point]:
+) -> list[Trial]:
     """Every combination of the values in `over`, the last key fastest, for every seed.
 
     Args:
@@ -68,19 +68,19 @@ def expand(
         seeds: of the runs.
         fixed: options that all runs share.
     """
-    settings = [settle(over, values) for values in product(*over.values())]
+    settings = [combination_options(over, values) for values in product(*over.values())]
     return variants(tier, env, settings, seeds, fixed)
 
 
 def variants(
     tier: str, env: str, settings: Sequence[Options], seeds: Iterable[int], fixed: Mapping[str, Any]
-) -> list[Point]:
+) -> list[Trial]:
     """Each setting on top of what is fixed, with every seed. All settings of a seed run before the next seed, so that
     whatever slows the machine down slows all of them, and an early look is a fair one."""
-    return [Point(tier, env, {**fixed, **setting, SEED: seed}) for seed in seeds for setting in settings]
+    return [Trial(tier, env, {**fixed, **setting, SEED: seed}) for seed in seeds for setting in settings]
 
 
-def settle(over: Mapping[str, Sequence[Any]], values: Sequence[Any]) -> Options:
+def combination_options(over: Mapping[str, Sequence[Any]], values: Sequence[Any]) -> Options:
     """The options of one combination, joined keys taken apart."""
     options: Options = {}
     for key, value in zip(over, values, strict=True):

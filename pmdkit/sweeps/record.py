@@ -9,10 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pmdkit.errors import UsageError
 from pmdkit.observe import files, gauge
-from pmdkit.observe.folder import RunFolder, read_json
-from pmdkit.sweeps.grid import Point
+from pmdkit.observe.run_folder import RunFolder, read_json
+from pmdkit.sweeps.grid import Trial
 
 CURVE = ("step", "pass_rate", "log_ratio_min", "response_length")
 POINTS = 40  # of a curve: a figure shows no more
@@ -20,26 +23,28 @@ DIGITS = 6  # of a summary
 CURVE_DIGITS = 4
 
 Entry = dict[str, Any]
+Runs = list[dict[str, Any]]
+Array = NDArray[np.float64]
 
 
-def write(path: Path, points: Sequence[Point], folder: Path, failed: Mapping[str, str], about: Entry) -> Entry:
+def write(path: Path, trials: Sequence[Trial], folder: Path, failed: Mapping[str, str], about: Entry) -> Entry:
     """Write down every run of a sweep as far as it got, and return it.
 
     Args:
         path: of the JSON file.
-        points: the runs of the sweep.
+        trials: the runs of the sweep.
         folder: where its runs/ are.
         failed: name to sentence.
         about: what else the file says of the sweep as a whole.
     """
     entries = []
-    for point in {point.name: point for point in points}.values():
-        run = RunFolder(folder / "runs" / point.name)
-        head = {"name": point.name, "tier": point.tier, "env": point.env, "seed": point.seed, "options": point.options}
+    for trial in {trial.name: trial for trial in trials}.values():
+        run = RunFolder(folder / "runs" / trial.name)
+        head = {"name": trial.name, "tier": trial.tier, "env": trial.env, "seed": trial.seed, "options": trial.options}
         if run.finished:
             entries.append({**head, "state": "finished", **digest(run)})
         else:
-            reason = failed.get(point.name)
+            reason = failed.get(trial.name)
             entries.append({**head, "state": "failed" if reason else "waiting", "reason": reason})
     sweep = {"format": 1, **about, "config": common(entries), "runs": entries}
     for entry in entries:
@@ -109,3 +114,29 @@ def read(path: Path) -> Entry:
         raise UsageError(f"{path} is not the record of a sweep; expected a file that pmdkit sweep wrote")
     whole = [{**run, "config": {**sweep["config"], **run["config"]}} if "config" in run else run for run in runs]
     return {**sweep, "runs": whole}
+
+
+def by_setting(record: Mapping[str, Any]) -> dict[str, Runs]:
+    """The finished runs of each setting, in the order of their seeds."""
+    found = {}
+    for label, options in record["settings"].items():
+        runs = [run for run in record["runs"] if options.items() <= run["options"].items()]
+        own = [run for run in runs if not fits_narrower_setting(run, options, record["settings"].values())]
+        found[label] = sorted((run for run in own if run["state"] == "finished"), key=lambda run: int(run["seed"]))
+    return found
+
+
+def fits_narrower_setting(run: Mapping[str, Any], options: Mapping[str, Any], settings: Any) -> bool:
+    """Whether a setting that says more than these options describes the run."""
+    return any(options.items() < other.items() and other.items() <= run["options"].items() for other in settings)
+
+
+def summary_values(runs: Runs, metric: str) -> Array:
+    """[seeds] a number of the summary."""
+    return np.array([run["summary"][metric] for run in runs], dtype=np.float64)
+
+
+def curve_values(runs: Runs, key: str) -> tuple[Array, Array]:
+    """[points] prompts answered, in thousands, and [seeds, points] a column of the curves."""
+    prompts = np.array(runs[0]["curve"]["step"]) * runs[0]["options"]["schedule.prompts"] / 1000
+    return prompts, np.array([run["curve"][key] for run in runs], dtype=np.float64)

@@ -9,13 +9,13 @@ import torch
 from numpy.typing import NDArray
 
 from pmdkit import theory
-from pmdkit.learner import Rollouts
+from pmdkit.loop import Rollouts
 from pmdkit.objectives import Groups
 from pmdkit.objectives.credit import credit
-from pmdkit.planning import build, plan
-from pmdkit.session import Setup
 from pmdkit.sweeps.experiments import MODEL, SEEDS
 from pmdkit.sweeps.record import rounded
+from pmdkit.trainer import Backend
+from pmdkit.training import build, plan
 
 Array = NDArray[np.float64]
 
@@ -39,7 +39,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def regimes(
-    seeds: Sequence[int] = SEEDS, passes: Sequence[int] = PASSES, say: Callable[[str], None] = print
+    seeds: Sequence[int] = SEEDS, passes: Sequence[int] = PASSES, log: Callable[[str], None] = print
 ) -> dict[str, Any]:
     r"""Distance of the fitted policy to each law, by passes.
 
@@ -48,38 +48,40 @@ def regimes(
 
     u* is the exact update (Theorem 1, PMD-part: Boltzmann) or Theorem 1's length-weighted form. 0 is the law itself, 1
     is pi_old. `pass_rate` is that of the fitted policy on the prompts of the batch; `right` and `wrong` are the mean
-    log-ratios of such responses over those of the exact update, the share of the way that was gone.
+    log-ratios of such responses over those of the exact update, the share of the way that the fit has covered.
 
     Args:
         seeds: of the model, the prompts and the draws.
         passes: optimizer steps on the batch, increasing.
-        say: told about progress.
+        log: called with a sentence about each step of the work.
     """
     runs: list[dict[str, Any]] = []
     for seed in seeds:
         spec, objective = plan("toy", ENV, {**OPTIONS, **MODEL, "schedule.lr": 1e-3, "run.seed": seed})
-        setup = build(spec, objective)[1]
-        start = deepcopy(setup.learner.model.state_dict())  # type: ignore[attr-defined]
+        backend = build(spec, objective)[1]
+        start = deepcopy(backend.learner.model.state_dict())  # type: ignore[attr-defined]
         for label, setting in SETTINGS.items():
-            setup.learner.model.load_state_dict(start)  # type: ignore[attr-defined]
-            runs.append({"seed": seed, "setting": label, **fit(setup, setting, passes, seed, spec.schedule.lr)})
-            say(f"regimes: seed {seed}, {label}, distance {runs[-1]['exact update'][-1]:.3f}")
+            backend.learner.model.load_state_dict(start)  # type: ignore[attr-defined]
+            runs.append({"seed": seed, "setting": label, **fit(backend, setting, passes, seed, spec.schedule.lr)})
+            log(f"regimes: seed {seed}, {label}, distance {runs[-1]['exact update'][-1]:.3f}")
     return {"format": 1, "about": ABOUT, "env": ENV, "passes": list(passes), "runs": rounded(runs)}
 
 
-def fit(setup: Setup, setting: dict[str, Any], passes: Sequence[int], seed: int, lr: float) -> dict[str, list[float]]:
+def fit(
+    backend: Backend, setting: dict[str, Any], passes: Sequence[int], seed: int, lr: float
+) -> dict[str, list[float]]:
     """Fit one frozen batch; measure after each number of passes."""
-    from pmdkit.objectives.load import load_objective
+    from pmdkit.objectives.registry import load_objective
 
-    learner: Any = setup.learner
+    learner: Any = backend.learner
     learner.optimizer = type(learner.optimizer)(learner.model.parameters(), lr=lr)
     objective = load_objective(setting["name"], tau=TAU, norm=setting["norm"])
-    prompts = countable(setup)
+    prompts = countable(backend)
     support = learner.rollout(prompts, None, seed)
     batch_rows = support if setting["source"] == "full support" else learner.rollout(prompts, DRAWS, seed)
-    groups = Groups(setup.task.reward(batch_rows), batch_rows.mass, batch_rows.sampled)
+    groups = Groups(backend.task.reward(batch_rows), batch_rows.mass, batch_rows.sampled)
     batch = credit(objective, groups, batch_rows.logp_old, batch_rows.mask, None, batch_rows.width)
-    reward, pi = setup.task.reward(support).double().numpy(), support.mass.double().numpy()
+    reward, pi = backend.task.reward(support).double().numpy(), support.mass.double().numpy()
     laws = solutions(support, setting["name"], reward, pi)
     curves: dict[str, list[float]] = {name: [] for name in (*laws, "pass_rate", "right", "wrong")}
     done = 0
@@ -98,9 +100,9 @@ def fit(setup: Setup, setting: dict[str, Any], passes: Sequence[int], seed: int,
     return curves
 
 
-def countable(setup: Setup) -> torch.Tensor:
+def countable(backend: Backend) -> torch.Tensor:
     """[P, L] prompts that are not one symbol repeated: without absolute positions a transformer cannot count those."""
-    prompts: torch.Tensor = setup.task.held_out(8)  # type: ignore[attr-defined]
+    prompts: torch.Tensor = backend.task.held_out(8)  # type: ignore[attr-defined]
     return prompts[(prompts != prompts[:, :1]).any(1)][:PROMPTS]
 
 

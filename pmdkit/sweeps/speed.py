@@ -7,10 +7,10 @@ from typing import Any
 from pmdkit.loop import ministeps
 from pmdkit.objectives import Groups
 from pmdkit.objectives.credit import credit
-from pmdkit.planning import build, plan
 from pmdkit.randomness import derive
 from pmdkit.sweeps.experiments import MODEL, SEEDS
 from pmdkit.sweeps.record import rounded
+from pmdkit.training import build, plan
 
 ABOUT = "Milliseconds of CPU time per token, generation and update apart, with 1 to 64 updates per rollout batch."
 ENVS = ("modular-sum", "parity")  # answers of one token, and of up to fifteen
@@ -23,7 +23,7 @@ def speed(
     envs: Sequence[str] = ENVS,
     levels: Sequence[int] = LEVELS,
     seeds: Sequence[int] = SEEDS,
-    say: Callable[[str], None] = print,
+    log: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """Milliseconds per generated token: roll out for `level` updates at once, then update batch by batch.
 
@@ -34,7 +34,7 @@ def speed(
         envs: of tier 2. The policy is not trained, and not warm.
         levels: updates per rollout batch.
         seeds: repetitions, each with its own model and prompts.
-        say: told about progress.
+        log: called with a sentence about each step of the work.
     """
     runs: list[dict[str, Any]] = []
     for env in envs:
@@ -42,7 +42,7 @@ def speed(
             for level in levels:
                 turns = max(1, min(8, max(levels) // level // 2))
                 runs.append({"env": env, "seed": seed, "staleness": level, **measure(env, seed, level, turns)})
-            say(f"speed: {env}, seed {seed}")
+            log(f"speed: {env}, seed {seed}")
     return {"format": 1, "about": ABOUT, "runs": rounded(runs)}
 
 
@@ -55,7 +55,7 @@ def measure(env: str, seed: int, level: int, turns: int) -> dict[str, float]:
         "run.seed": seed,
     }
     spec, objective = plan("toy", env, options | MODEL | {"schedule.lr": 1e-3})
-    learner, task = (setup := build(spec, objective)[1]).learner, setup.task
+    learner, task = (backend := build(spec, objective)[1]).learner, backend.task
     spent = {"rollout": 0.0, "update": 0.0}
     tokens = 0
     learner.rollout(task.prompts(1)[:BATCH], GROUP, seed=0)

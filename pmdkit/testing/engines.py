@@ -12,7 +12,7 @@ from torch import Tensor
 from pmdkit.randomness import derive, generator
 
 if TYPE_CHECKING:
-    from pmdkit.llm.engines.protocol import Engine, Responses, Sampling
+    from pmdkit.llm.engines.base import Engine, Responses, Sampling
 
 Tokens = Sequence[int]
 PROMPTS = ((3, 4, 5), (6,), (7, 8, 9, 10, 11, 3, 4), (5, 5))
@@ -49,14 +49,14 @@ def check_engine(
         tolerance: between log-probabilities of the same tokens, nats; wider where engine and score differ in precision.
         seed: of the draws.
     """
-    from pmdkit.llm.engines.protocol import Sampling
+    from pmdkit.llm.engines.base import Sampling
 
     start = {name: value.detach().clone() for name, value in weights.items()}
     sampling = Sampling(width)
     seeds = generator(seed, "engine").integers(0, 2**63, len(prompts) * group).astype(np.uint64)
     ends = {eos} if isinstance(eos, int) else set(eos)
     engine.enter("rollout")
-    first = written(engine, prompts, group, seeds, sampling, ends)
+    first = checked_responses(engine, prompts, group, seeds, sampling, ends)
     check_scores(engine, prompts, group, first, tolerance, "with the first weights")
     check_draws(engine, prompts, group, seeds, sampling, first)
     if exact:
@@ -65,7 +65,7 @@ def check_engine(
     check_publish(engine, start, prompts, group, seeds, sampling, ends, first, tolerance, exact)
 
 
-def written(
+def checked_responses(
     engine: "Engine",
     prompts: Sequence[Tokens],
     group: int,
@@ -177,7 +177,7 @@ def check_width(
     ends: set[int],
 ) -> None:
     """A budget of one token is one, and the most likely token does not depend on the seed."""
-    one = written(engine, prompts, group, seeds, replace(sampling, width=1), ends)
+    one = checked_responses(engine, prompts, group, seeds, replace(sampling, width=1), ends)
     assert one.tokens.shape[1] == 1, f"a width of 1 gives {one.tokens.shape[1]} tokens"
     greedy = engine.generate(prompts, group, seeds, replace(sampling, greedy=True))
     for rows in greedy.tokens.split(group):
@@ -206,7 +206,7 @@ def check_publish(
         assert engine.version == version + step, (
             f"the engine's version is {engine.version} after publishing version {version + step}"
         )
-        seen.append(written(engine, prompts, group, seeds, sampling, ends))
+        seen.append(checked_responses(engine, prompts, group, seeds, sampling, ends))
         check_scores(engine, prompts, group, seen[-1], tolerance, f"after publish number {step}")
     for p in range(len(prompts)):
         rows = slice(p * group, (p + 1) * group)

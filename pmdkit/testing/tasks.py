@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pmdkit.envs.task import BanditTask
-from pmdkit.learner import Rollouts, Task
+from pmdkit.envs.bandit import BanditTask
+from pmdkit.loop import Rollouts, Task
 from pmdkit.randomness import derive, generator
 
 Roll = Callable[[Tensor, int | None, int], Rollouts]
@@ -36,15 +36,15 @@ def check_task(task: Task, rollout: Roll | None = None, *, group: int = 4, steps
     if rollout is None:
         assert isinstance(task, BanditTask), "give rollout, say learner.rollout: only a BanditTask has a default"
         rollout = uniform_arms(task.bandit.arms)
-    with own_randomness("prompts(step)"):
+    with no_global_randomness("prompts(step)"):
         check_prompts(task, steps)
     for step in range(1, steps + 1):
         where = f"at step {step}"
         rollouts = rollout(task.prompts(step), group, derive(seed, "rollout", step))
-        with own_randomness("reward(rollouts)"):
+        with no_global_randomness("reward(rollouts)"):
             check_reward(task, rollouts, where)
             other = replace(rollouts, seed=derive(seed, "other", step))
-            if torch.equal(scored(task, rollouts), scored(task, other)):
+            if torch.equal(graded_rewards(task, rollouts), graded_rewards(task, other)):
                 check_order(task, rollouts, where)
 
 
@@ -76,7 +76,7 @@ def check_reward(task: Task, rollouts: Rollouts, where: str) -> None:
     assert not reward.requires_grad, f"reward has a gradient {where}; it is data: compute it under torch.no_grad()"
     kept = reward[rollouts.mass > 0].clone()
     assert bool(torch.isfinite(kept).all()), f"reward has a NaN or infinite entry {where}; expected finite numbers"
-    assert torch.equal(scored(task, rollouts), kept), (
+    assert torch.equal(graded_rewards(task, rollouts), kept), (
         f"reward differs when the same rollouts are judged again {where}; derive its randomness from rollouts.seed"
     )
     after = snapshot(rollouts)
@@ -99,13 +99,13 @@ def check_order(task: Task, rollouts: Rollouts, where: str) -> None:
         **{name: getattr(rollouts, name)[rows] for name in names},
     )
     expected = task.reward(rollouts).flatten()[rows].view(prompts, size)
-    assert torch.equal(scored(task, shuffled), expected[shuffled.mass > 0]), (
+    assert torch.equal(graded_rewards(task, shuffled), expected[shuffled.mass > 0]), (
         f"the reward of a response changes when prompts and responses stand in another order {where}; "
         "judge each row by its own prompt and response"
     )
 
 
-def scored(task: Task, rollouts: Rollouts) -> Tensor:
+def graded_rewards(task: Task, rollouts: Rollouts) -> Tensor:
     """The rewards of the rows that count; whatever stands in the others is never read."""
     return task.reward(rollouts)[rollouts.mass > 0]
 
@@ -141,7 +141,7 @@ def snapshot(rollouts: Rollouts) -> dict[str, Tensor]:
 
 
 @contextmanager
-def own_randomness(what: str) -> Iterator[None]:
+def no_global_randomness(what: str) -> Iterator[None]:
     """Nothing inside moves the global generators of Python, NumPy or torch."""
     before = global_state()
     yield

@@ -4,8 +4,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pmdkit.theory.binary_rewards import BinarySolution
-from pmdkit.theory.boltzmann import log_mean_exp
 from pmdkit.theory.inputs import Array, centred, expect, known_method, pass_rates, problem, temperatures, weights
+from pmdkit.theory.pmd_part_update import log_mean_exp
 
 
 def lambda_bounds(pi: ArrayLike, reward: ArrayLike, tau: ArrayLike) -> tuple[Array, Array]:

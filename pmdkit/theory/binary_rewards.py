@@ -1,13 +1,13 @@
-"""Rewards {0, 1}: ratios, contraction and log-ratio bounds of both updates, exactly; and tau as a function of eta."""
+"""Rewards {0, 1}: one exact update, tau as a function of eta, the law of hard prompts, trajectories."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pmdkit.theory.boltzmann import pmd_part
 from pmdkit.theory.inputs import Array, expect, known_method, numbers, pass_rates, temperatures, together
-from pmdkit.theory.lambert import pmd_mean
+from pmdkit.theory.pmd_mean_update import pmd_mean
+from pmdkit.theory.pmd_part_update import pmd_part
 
 
 @dataclass(frozen=True)
@@ -51,22 +51,7 @@ def binary(p: ArrayLike, tau: ArrayLike, method: str = "pmd-mean") -> BinarySolu
     """
     p, tau = pass_rates(p), temperatures(tau)
     together(p=p, tau=tau)
-    return from_masses(p, 1 - p, tau, known_method(method))
-
-
-def from_masses(p: Array, q: Array, tau: Array, method: str) -> BinarySolution:
-    """`binary` for a pass rate given together with its complement, so that a tiny 1 - p keeps its digits."""
-    pair = np.stack([p, q], -1)
-    if method == "pmd-mean":
-        mean = pmd_mean(pair, [1.0, 0.0], tau)
-        log_ratio, lam = mean.log_ratio, mean.lam
-    else:
-        log_ratio = pmd_part(pair, [1.0, 0.0], tau).log_ratio
-        lam = np.full(log_ratio.shape[:-1], np.nan)[()]
-    positive, negative = log_ratio[..., 0][()], log_ratio[..., 1][()]
-    return BinarySolution(
-        positive, negative, lam, -np.expm1(negative), np.maximum(np.abs(positive), np.abs(negative)), positive
-    )
+    return binary_of_masses(p, 1 - p, tau, known_method(method))
 
 
 def tau_for_eta(p: ArrayLike, eta: ArrayLike) -> Array:
@@ -104,3 +89,99 @@ def rescale_tau(tau: ArrayLike, gap: float, new_gap: float) -> Array:
     if not (np.isfinite([gap, new_gap]).all() and min(gap, new_gap) > 0):
         raise ValueError(f"the gaps are {gap} and {new_gap}; expected finite numbers > 0, the distance of two rewards")
     return temperatures(tau) * (new_gap / gap)
+
+
+@dataclass(frozen=True)
+class HardPrompt:
+    """PMD-mean in the limit of a small pass rate and a small temperature with p/tau held fixed.
+
+    Attributes:
+        y: the solution of y (1 - e^-y) = p/tau; -log rho_-, nats.
+        eta: 1 - e^-y.
+        lam: tau^2 y, reward units squared.
+    """
+
+    y: Array
+    eta: Array
+    lam: Array
+
+
+def hard_prompt(p: ArrayLike, tau: ArrayLike) -> HardPrompt:
+    r"""The law of PMD-mean on hard prompts, rewards {0, 1}: one equation in p/tau.
+
+    $$ y\,(1 - e^{-y}) = \frac{p}{\tau}, \qquad \rho_- = e^{-y}, \quad \eta = 1 - e^{-y}, \quad \lambda = \tau^2 y $$
+
+    Source: not in the paper. Write x = lambda/tau^2 and w = x rho, Theorem 1's Lambert-W. The normalisation is
+    x = p w_+ + (1-p) w_-. As p, tau -> 0, w_+ -> 1/tau and w_- = x rho_-, so x (1 - rho_-) = p/tau; at reward 0,
+    -log rho_- = p/tau + w_- = x. Hence y = x. At large p/tau it is the paper's e^(-p/tau); at small p/tau
+    eta = sqrt(p/tau), far above the paper's p/tau.
+    Good values: eta within 1 % for p <= 1e-4 and p/tau >= 0.1.
+    Watch: it needs e^(-1/tau) far below p; at p = 0.01, tau = 0.5 it is off by a factor of 2.7.
+    """
+    p, tau = pass_rates(p), temperatures(tau)
+    together(p=p, tau=tau)
+    s = p / tau
+    y = np.sqrt(s) + s  # above the root, where Newton falls towards it
+    for _ in range(30):
+        slope = -np.expm1(-y) + y * np.exp(-y)
+        y = y + (y * np.expm1(-y) + s) / np.where(slope > 0, slope, 1)
+    return HardPrompt(y, -np.expm1(-y), tau**2 * y)
+
+
+def trajectory(p0: ArrayLike, tau: ArrayLike, steps: int, method: str = "pmd-mean") -> Array:
+    r"""Pass rates p_0 .. p_steps when every step is the exact update at rewards {0, 1}.
+
+    $$ 1 - p_{t+1} = (1 - \eta_t)(1 - p_t) $$
+
+    Source: arXiv:2602.05933, eq. ideal_improvement with equality, which both updates reach on binary rewards.
+    For PMD-part the odds grow by e^(1/tau) a step.
+
+    Args:
+        p0: pass rate in [0, 1]; broadcasts with tau.
+        tau: temperature in units of rewards {0, 1}.
+        steps: number of updates, >= 0.
+        method: "pmd-mean" or "pmd-part".
+
+    Returns:
+        [..., steps + 1]; time is the last axis.
+
+    Watch: 1 - p is carried along with p, so late steps keep the odds of PMD-part right although p rounds to 1.
+    """
+    p, tau = pass_rates(p0), temperatures(tau)
+    if steps != int(steps) or steps < 0:
+        raise ValueError(f"steps is {steps}; expected a whole number >= 0")
+    shape = together(p0=p, tau=tau)
+    p = np.broadcast_to(p, shape)
+    path, q = [p], 1 - p
+    for _ in range(int(steps)):
+        update = binary_of_masses(p, q, tau, known_method(method))
+        p, q = p * np.exp(np.minimum(update.log_ratio_pos, 709.0)), q * np.exp(update.log_ratio_neg)
+        p, q = p / (p + q), q / (p + q)
+        path.append(p)
+    return np.stack(path, -1)
+
+
+def binary_of_masses(p: Array, q: Array, tau: Array, method: str) -> BinarySolution:
+    """`binary` for a pass rate given together with its complement, so that a tiny 1 - p keeps its digits."""
+    pair = np.stack([p, q], -1)
+    if method == "pmd-mean":
+        mean = pmd_mean(pair, [1.0, 0.0], tau)
+        log_ratio, lam = mean.log_ratio, mean.lam
+    else:
+        log_ratio = pmd_part(pair, [1.0, 0.0], tau).log_ratio
+        lam = np.full(log_ratio.shape[:-1], np.nan)[()]
+    positive, negative = log_ratio[..., 0][()], log_ratio[..., 1][()]
+    return BinarySolution(
+        positive, negative, lam, -np.expm1(negative), np.maximum(np.abs(positive), np.abs(negative)), positive
+    )
+
+
+def binomial_probabilities(m: int, p: Array) -> Array:
+    """[..., m + 1] probabilities of 0 .. m successes at pass rate p [...]; normalised, which takes out rounding."""
+    from scipy.special import gammaln, xlog1py, xlogy
+
+    k = np.arange(m + 1.0)
+    ways = gammaln(m + 1) - gammaln(k + 1) - gammaln(m - k + 1)
+    log_pmf = ways + xlogy(k, p[..., None]) + xlog1py(m - k, -p[..., None])
+    pmf = np.exp(log_pmf)
+    return pmf / pmf.sum(-1, keepdims=True)

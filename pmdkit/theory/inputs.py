@@ -1,17 +1,18 @@
-"""What every function of the room accepts, checked once at the edge; and two sums that keep their digits."""
+"""What every function of `theory` accepts, checked once at the edge; and the arithmetic that keeps its digits."""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pmdkit.nearest import unknown
+from pmdkit.text import unknown
 
 Array = NDArray[np.float64]
 
 METHODS = ("pmd-mean", "pmd-part")
 
 SMALLEST = 1e-305  # probabilities below count as 0: their ratios, up to 1 / probability, would overflow
+FLOOR = float(np.log(SMALLEST))
 
 
 def policy(pi: ArrayLike | None, log_pi: ArrayLike | None = None) -> Array:
@@ -143,6 +144,17 @@ def centred(pi: Array, reward: Array) -> Array:
     advantage = reward - np.take_along_axis(reward, most, -1)
     advantage -= np.einsum("...a,...a->...", pi, advantage)[..., None] / pi.sum(-1, keepdims=True)
     return advantage
+
+
+def ratio(log_ratio: Array) -> Array:
+    """e^u, 0 below SMALLEST; only an action of probability 0 can pass e^709, and its product with pi stays 0."""
+    if log_ratio.max(initial=0.0) > 709:
+        log_ratio = np.minimum(log_ratio, 709.0)
+    if log_ratio.min(initial=0.0) >= FLOOR:
+        return np.exp(log_ratio)
+    values = np.exp(np.maximum(log_ratio, FLOOR))  # np.exp is ten times slower where its result is not a normal number
+    values *= log_ratio > FLOOR
+    return values
 
 
 def excess(x: Array) -> Array:

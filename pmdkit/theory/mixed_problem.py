@@ -5,10 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pmdkit.theory.boltzmann import log_mean_exp
 from pmdkit.theory.divergences import kl_of_ratio
-from pmdkit.theory.inputs import Array, centred, numbers, problem, together, weights
-from pmdkit.theory.lambert import ratio
+from pmdkit.theory.inputs import Array, centred, numbers, problem, ratio, together, weights
+from pmdkit.theory.pmd_part_update import log_mean_exp
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,79 @@
-"""How wrong leave-one-out targets are, rewards {0, 1}, exactly over the binomial. Simulation is elsewhere."""
+"""Leave-one-out targets, and how wrong they are on rewards {0, 1}: exactly over the binomial, and simulated."""
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from pmdkit.theory.binary_rewards import binary
-from pmdkit.theory.binomial import probabilities
-from pmdkit.theory.error_bounds import mean_bound, part_bound
-from pmdkit.theory.inputs import Array, group_sizes, known_method, pass_rates, temperatures, together
-from pmdkit.theory.leave_one_out import log_partition_estimate
+from pmdkit.theory.binary_rewards import binary, binomial_probabilities
+from pmdkit.theory.bounds import mean_bound, part_bound
+from pmdkit.theory.inputs import Array, group_sizes, known_method, numbers, pass_rates, rewards, temperatures, together
 
 TABLE = 4_000_000  # binomial terms held at a time: 32 MB
+
+
+def leave_one_out_targets(reward: ArrayLike, tau: ArrayLike, method: str = "pmd-mean") -> Array:
+    r"""Estimated log-ratio targets of the n responses of a group, nats.
+
+    $$ \tilde s_i = \frac{r_i}{\tau} - \frac{1}{\tau(n-1)}\sum_{j\ne i} r_j \;\text{(PMD-mean)}, \qquad
+       \tilde s_i = \frac{r_i}{\tau} - \log\frac{1}{n-1}\sum_{j\ne i} e^{r_j/\tau} \;\text{(PMD-part)} $$
+
+    Source: arXiv:2602.05933, eq. loo-s-mean and loo-s-part.
+    Differs: nothing. The log mean is gathered from both ends of the group, never by subtraction from the full sum.
+
+    Args:
+        reward: [..., n] rewards of the group, n >= 2.
+        tau: scalar or [...] temperature, reward units.
+        method: "pmd-mean" or "pmd-part".
+
+    Watch: PMD-mean's targets add up to 0 in every group; PMD-part's do not: the baseline is almost the best peer.
+    """
+    reward, tau = rewards(reward), temperatures(tau)
+    n = group_sizes(reward.shape[-1])
+    together(reward=reward[..., 0], tau=tau)
+    scaled = reward / tau[..., None]
+    if known_method(method) == "pmd-mean":
+        return (scaled - scaled.mean(-1, keepdims=True)) * (n / (n - 1))
+    nothing = np.full((*scaled.shape[:-1], 1), -np.inf)
+    before = np.concatenate([nothing, np.logaddexp.accumulate(scaled, -1)[..., :-1]], -1)
+    after = np.concatenate([np.logaddexp.accumulate(scaled[..., ::-1], -1)[..., -2::-1], nothing], -1)
+    return scaled - (np.logaddexp(before, after) - np.log(n - 1))
+
+
+def log_partition_estimate(successes: ArrayLike, peers: ArrayLike, tau: ArrayLike) -> Array:
+    r"""The log mean of e^(r/tau) over `peers` responses with `successes` rewards of 1 and the rest 0, nats.
+
+    $$ \log\Big(1 + (e^{1/\tau} - 1)\frac{S}{m}\Big) $$
+
+    Source: arXiv:2602.05933, eq. loo-s-part for rewards {0, 1}. Shapes broadcast.
+    """
+    share, tau = numbers("successes", successes) / numbers("peers", peers), temperatures(tau)
+    fails = np.exp(-1 / tau)
+    low = np.log1p(share * np.expm1(np.minimum(1 / tau, 700.0)))
+    floor = np.where(share > 0, share, 1.0)
+    return np.where((1 / tau <= 600) | (share == 0), low, 1 / tau + np.log(floor + (1 - floor) * fails))
+
+
+def expected_log_partition(p: ArrayLike, n: int, tau: ArrayLike) -> Array:
+    r"""Mean of the leave-one-out log partition of a group of n, rewards {0, 1}, exactly, nats.
+
+    $$ E \log\hat Z_{n-1} = E_{S\sim Bin(n-1,\,p)} \log\Big(1 + (e^{1/\tau} - 1)\frac{S}{n-1}\Big) \le \log Z $$
+
+    Source: arXiv:2602.05933, eq. loo-s-part averaged over the peers; not in the paper.
+
+    Args:
+        p: pass rate in [0, 1]; broadcasts with tau.
+        n: responses per prompt, >= 2.
+        tau: temperature in units of rewards {0, 1}.
+
+    Watch: in small groups it lies far below log Z (2.4 against 15.4 nats at p = 0.01, tau = 0.05, n = 16): PMD-part
+    from draws is then another update than the Boltzmann reweighting, one that moves less.
+    """
+    m = int(group_sizes(n)) - 1
+    p, tau = pass_rates(p), temperatures(tau)
+    together(p=p, tau=tau)
+    p, tau = np.broadcast_arrays(p, tau)
+    return (binomial_probabilities(m, p) * log_partition_estimate(np.arange(m + 1), m, tau[..., None])).sum(-1)
 
 
 @dataclass(frozen=True)
@@ -68,6 +130,154 @@ def target_error(
     return TargetError(positive, negative, p * positive + (1 - p) * negative, bound)
 
 
+@dataclass(frozen=True)
+class SimulatedError:
+    """Squared target errors of simulated groups, nats^2; leading dimensions are those of p, n and tau.
+
+    Attributes:
+        per_seed: [..., seeds] bar Delta^2, the mean over the n responses of one group.
+        per_seed_positive: [..., seeds] the mean over the group's responses with reward 1; NaN where it has none.
+        per_seed_negative: [..., seeds] the same for reward 0.
+        positives: [..., seeds] how many responses of the group have reward 1.
+        mean: [...] mean of per_seed.
+        positive: [...] pooled: the mean over the responses with reward 1 of all groups together; NaN without any.
+        negative: [...] pooled over all responses with reward 0.
+    """
+
+    per_seed: Array
+    per_seed_positive: Array
+    per_seed_negative: Array
+    positives: Array
+    mean: Array
+    positive: Array
+    negative: Array
+
+
+def simulate_target_error(
+    p: ArrayLike,
+    n: ArrayLike,
+    tau: ArrayLike,
+    method: str = "pmd-mean",
+    seeds: int = 100,
+    rng: np.random.Generator | int = 0,
+) -> SimulatedError:
+    r"""Draw one group of n rewards per seed and measure its squared target error, as in the paper's figures.
+
+    Source: arXiv:2602.05933, figures target_estimation (`per_seed`) and target_actions (`positive`, `negative`).
+    Differs: the paper does not say how it averages over positives. Here it is pooled: every response with reward 1 of
+    every group counts once, which estimates `target_error(...).positive`. The mean over groups of `per_seed_positive`
+    is another number, for groups with few successes weigh more in it.
+
+    Args:
+        p: pass rate in [0, 1].
+        n: responses per prompt, >= 2.
+        tau: temperature in units of rewards {0, 1}. p, n and tau broadcast.
+        method: "pmd-mean" or "pmd-part".
+        seeds: number of groups, >= 1.
+        rng: a generator or its seed.
+    """
+    p, n, tau = pass_rates(p), group_sizes(n), temperatures(tau)
+    if seeds != int(seeds) or seeds < 1:
+        raise ValueError(f"seeds is {seeds}; expected a whole number of groups >= 1")
+    shape = together(p=p, n=n, tau=tau)
+    size = n[..., None].astype(np.float64)
+    p, tau = np.broadcast_to(p, shape)[..., None], np.broadcast_to(tau, shape)[..., None]
+    successes = np.random.default_rng(rng).binomial(n[..., None], p, (*shape, int(seeds))).astype(np.float64)
+
+    def own(reward: int, shortfall: Array) -> Array:
+        """[..., seeds] squared error of a response with this reward, whose peers hold the other successes."""
+        peers = successes - reward
+        if method == "pmd-mean":
+            return ((p - peers / (size - 1)) / tau + shortfall) ** 2
+        return part_gap(p, tau, np.clip(peers, 0, size - 1), size - 1) ** 2
+
+    shortfalls = mean_shortfall(p, tau) if known_method(method) == "pmd-mean" else (p, p)
+    failures = size - successes
+    positive = np.where(successes > 0, own(1, shortfalls[0]), np.nan)
+    negative = np.where(failures > 0, own(0, shortfalls[1]), np.nan)
+    sum_positive, sum_negative = (
+        np.where(count > 0, count * error, 0.0) for count, error in ((successes, positive), (failures, negative))
+    )
+    per_seed = (sum_positive + sum_negative) / size
+    return SimulatedError(
+        per_seed,
+        positive,
+        negative,
+        successes,
+        per_seed.mean(-1),
+        pooled(sum_positive, successes),
+        pooled(sum_negative, failures),
+    )
+
+
+@dataclass(frozen=True)
+class NoiseShare:
+    """Shares between 0 and 1, each of the broadcast shape of p and tau.
+
+    Attributes:
+        response: responses whose peers all have one reward; their log partition is that of a prompt never or always
+            solved, whatever p and tau are.
+        touched: groups with such a response.
+        silent: groups with one reward only; all their targets are 0.
+        drowned: groups whose mean squared target error is above the mean square of the ideal log ratios.
+    """
+
+    response: Array
+    touched: Array
+    silent: Array
+    drowned: Array
+
+
+def noise_share(p: ArrayLike, n: int, tau: ArrayLike) -> NoiseShare:
+    r"""How much of PMD-part's targets is noise, exactly over the binomial count S of right responses of a group.
+
+    $$ \text{response} = p^{n-1} + (1-p)^{n-1}, \quad \text{touched} = P(S \in \{0, 1, n-1, n\}), \quad
+       \text{silent} = p^n + (1-p)^n $$
+    $$ \text{drowned} = P\Big(\tfrac{S}{n}\Delta_+^2 + \tfrac{n-S}{n}\Delta_-^2
+       > p\,(\log\rho_+)^2 + (1-p)(\log\rho_-)^2\Big), \quad \Delta = \log Z - \log\hat Z_{-i} $$
+
+    Source: arXiv:2602.05933, eq. loo-s-part and Lemma erm_loo; the shares are not in the paper.
+
+    Args:
+        p: pass rate in [0, 1]; broadcasts with tau.
+        n: responses per prompt, >= 2.
+        tau: temperature in units of rewards {0, 1}. Only `drowned` depends on it.
+
+    Watch: peers that agree mislead by log Z or 1/tau - log Z nats, so small temperatures make it worse. At p = 0.01,
+    tau = 0.05 in groups of 16: 86 % of responses, 99 % of groups touched, 85 % drowned, 15.4 nats off.
+    """
+    size = int(group_sizes(n))
+    p, tau = pass_rates(p), temperatures(tau)
+    together(p=p, tau=tau)
+    p, tau = np.broadcast_arrays(p, tau)
+    shares = binomial_probabilities(size, p)
+    counts = np.arange(size + 1)
+    agree = (counts <= 1) | (counts >= size - 1)
+    error, signal = group_errors(p, tau, size)
+    return NoiseShare(
+        (p ** (size - 1) + (1 - p) ** (size - 1))[()],
+        shares[..., agree].sum(-1),
+        (p**size + (1 - p) ** size)[()],
+        (shares * (error > signal[..., None])).sum(-1),
+    )
+
+
+def peers_agree(reward: ArrayLike) -> NDArray[np.bool_]:
+    """[..., n] whether all other responses of the group have one reward, so that they say nothing about log Z.
+
+    Source: arXiv:2602.05933, eq. loo-s-part. For any rewards, n >= 2; `.any(-1).mean()` is the share of groups touched,
+    `.mean()` the share of responses.
+    """
+    values = rewards(reward)
+    group_sizes(values.shape[-1])
+    low, high = values.min(-1, keepdims=True), values.max(-1, keepdims=True)
+    # the peers agree where the group does, or where all but this response sit at one end
+    alone_high = (values == high) & ((values == low).sum(-1, keepdims=True) == values.shape[-1] - 1)
+    alone_low = (values == low) & ((values == high).sum(-1, keepdims=True) == values.shape[-1] - 1)
+    agreed: NDArray[np.bool_] = (low == high) | alone_high | alone_low
+    return agreed
+
+
 def mean_shortfall(p: Array, tau: Array) -> tuple[Array, Array]:
     """w_+ and w_-, the Lambert-W terms: how far Delta/tau overshoots the ideal log ratio, nats."""
     best = binary(p, tau)
@@ -95,5 +305,22 @@ def part_error(p: Array, n: Array, tau: Array) -> Array:
         for part in (where[first : first + step] for first in range(0, len(where), step)):
             rates, temperature = p.ravel()[part], tau.ravel()[part]
             gaps = part_gap(rates[:, None], temperature[:, None], counts, m)
-            error.ravel()[part] = (probabilities(m, rates) * gaps**2).sum(-1)
+            error.ravel()[part] = (binomial_probabilities(m, rates) * gaps**2).sum(-1)
     return error[()]
+
+
+def group_errors(p: Array, tau: Array, n: int) -> tuple[Array, Array]:
+    """[..., n + 1] mean squared target error of a group by its successes, [...] mean square of the ideal log ratios."""
+    best = binary(p, tau, "pmd-part")
+    signal = p * best.log_ratio_pos**2 + (1 - p) * best.log_ratio_neg**2
+    successes = np.arange(n + 1.0)
+    # a group without successes has no response of that kind: its weight is 0, and any count of peers will do
+    peers_of_right, peers_of_wrong = np.maximum(successes - 1, 0), np.minimum(successes, n - 1)
+    right, wrong = (part_gap(p[..., None], tau[..., None], of, n - 1) for of in (peers_of_right, peers_of_wrong))
+    return (successes * right**2 + (n - successes) * wrong**2) / n, signal
+
+
+def pooled(sums: Array, counts: Array) -> Array:
+    """[...] total over total; NaN where nothing was drawn."""
+    total = counts.sum(-1)
+    return np.where(total > 0, sums.sum(-1) / np.maximum(total, 1), np.nan)[()]

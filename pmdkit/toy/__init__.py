@@ -5,30 +5,29 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pmdkit.config import Spec
     from pmdkit.objectives import Objective
-    from pmdkit.session import Setup
-    from pmdkit.spec import Spec
+    from pmdkit.trainer import Backend
 
 EVALUATION = 256  # held-out prompts, four draws each: a standard error of about 0.02 on the pass rate
 DRAWS = 4
 
 
-def setup(spec: "Spec", objective: "Objective") -> "Setup":
+def make_backend(spec: "Spec", objective: "Objective") -> "Backend":
     """Learner, task and measurements of a toy run."""
     import torch
 
+    from pmdkit.config import ModelTable
     from pmdkit.envs.tokens import TokenTask, make_tokens
     from pmdkit.loop import Schedule
     from pmdkit.objectives.traits import traits
-    from pmdkit.observe.meter import Meter
+    from pmdkit.observe.metrics import StepMetrics
     from pmdkit.randomness import derive
-    from pmdkit.recording.recorder import Remarks
-    from pmdkit.session import Setup
-    from pmdkit.tables import ModelTable
-    from pmdkit.toy.build import build_model
-    from pmdkit.toy.evaluate import Evaluation
-    from pmdkit.toy.learner import ToyLearner
-    from pmdkit.toy.warm_start import warm_start
+    from pmdkit.replay.recorder import Recorder, StepExtras
+    from pmdkit.toy.learner import HeldOutEvaluation, ToyLearner
+    from pmdkit.toy.model import build_model
+    from pmdkit.toy.pretrain import warm_start as teach
+    from pmdkit.trainer import Backend, TrainerCallback
 
     schedule, seed, warm = spec.schedule, spec.run.seed, spec.warm_start
     assert isinstance(spec.model, ModelTable)
@@ -47,31 +46,39 @@ def setup(spec: "Spec", objective: "Objective") -> "Setup":
         passes=schedule.passes,
         reference=traits(objective).uses_reference,
     )
-    evaluation = Evaluation(problem, task.held_out(EVALUATION), DRAWS, derive(seed, "evaluation"))
+    evaluation = HeldOutEvaluation(problem, task.held_out(EVALUATION), DRAWS, derive(seed, "evaluation"))
 
-    def prepare(note: "Callable[[str], None]") -> None:
-        warm_start(learner.model, problem, warm, seed, lambda: evaluation.pass_rate(learner), note)
+    metrics = StepMetrics(objective)
+    callbacks: list[TrainerCallback] = []
+    if spec.run.record:
+        facts = {"passed": 0.5, "vocabulary": list(problem.vocabulary)}
+        callbacks.append(
+            Recorder(spec.run.record, lambda rollouts: StepExtras(facts, {"logp_after": metrics.logp_after}))
+        )
+
+    def warm_start(note: "Callable[[str], None]") -> None:
+        teach(learner.model, problem, warm, seed, lambda: evaluation.pass_rate(learner), note)
         if learner.reference is not None:
             learner.reference.load_state_dict(learner.model.state_dict())
 
-    return Setup(
+    return Backend(
         learner=learner,
         task=task,
         schedule=Schedule(schedule.steps, schedule.group, schedule.ministeps, seed),
-        meter=lambda: Meter(objective).row,
+        metrics=metrics.row,
         evaluate=lambda: evaluation(learner),
         policy=lambda: learner.model,
-        remarks=lambda rollouts: Remarks({"passed": 0.5, "vocabulary": list(problem.vocabulary)}),
-        prepare=prepare if warm.pass_rate > 0 else None,
+        warm_start=warm_start if warm.pass_rate > 0 else None,
+        callbacks=callbacks,
     )
 
 
-def resolve(spec: "Spec", objective: "Objective") -> "Spec":
+def resolve_config(spec: "Spec", objective: "Objective") -> "Spec":
     """The spec with its defaults written out and impossible combinations refused."""
+    from pmdkit.config import ModelTable
     from pmdkit.envs.tokens import make_tokens
     from pmdkit.errors import UsageError
     from pmdkit.objectives.traits import traits
-    from pmdkit.tables import ModelTable
 
     schedule = spec.schedule
     problem = make_tokens(spec.env)
@@ -82,17 +89,9 @@ def resolve(spec: "Spec", objective: "Objective") -> "Spec":
             f"{2 * spec.model.heads}: each head turns its coordinates in pairs"
         )
     prompts = schedule.prompts or 128
-    if schedule.ministeps > prompts:
-        raise UsageError(
-            f"schedule.ministeps is {schedule.ministeps} for {prompts} prompts per step; expected at most {prompts}: "
-            "each ministep needs a prompt of its own, raise --prompts"
-        )
+    schedule.check_batch(prompts, traits(objective).needs_peers)
     if schedule.update not in ("auto", "gradient"):
         raise UsageError(f"schedule.update is '{schedule.update}'; a transformer is fitted by 'gradient' only")
-    if schedule.group == 1 and traits(objective).needs_peers:
-        raise UsageError(
-            "schedule.group is 1 with a baseline that leaves the own response out; expected at least 2: raise --group"
-        )
     if schedule.group is None and problem.responses() is None:
         raise UsageError(
             f"schedule.group is not set and {spec.name} has too many responses to enumerate; give --group, such as 16"

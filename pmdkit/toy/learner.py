@@ -1,17 +1,22 @@
-"""The toy learner: a small transformer that draws or enumerates responses and follows the gradient of the loss."""
+"""The toy learner: a small transformer that samples or enumerates responses and follows the gradient of the loss.
+
+Below it its evaluation on problems that are held out.
+"""
 
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from pmdkit.envs.tokens.problem import TokenProblem, checked_rewards
 from pmdkit.errors import ResumeRefused
-from pmdkit.learner import Rollouts
+from pmdkit.loop import LogpHook, Rollouts
 from pmdkit.objectives import Objective, total
-from pmdkit.objectives.vocabulary import Batch
+from pmdkit.objectives.batch import Batch
 from pmdkit.toy.model import Transformer
 from pmdkit.toy.sampling import generate, score
 
@@ -45,6 +50,7 @@ class ToyLearner:
         reference: bool = False,
     ) -> None:
         self.version = 0
+        self.on_logp: LogpHook | None = None
         self.model = model
         self.vocabulary = vocabulary
         self.eos = eos
@@ -100,8 +106,11 @@ class ToyLearner:
     def update(self, objective: Objective, rollouts: Rollouts, batch: Batch) -> dict[str, float]:
         """One ministep. `loss` and `grad_norm` (before clipping) are those of the first pass."""
         report: dict[str, float] = {}
-        for _ in range(self.passes):
-            loss = total(objective, replace(batch, logp=self.logp(rollouts)))
+        for turn in range(self.passes):
+            logp = self.logp(rollouts)
+            if turn == 0 and self.on_logp is not None:
+                self.on_logp(batch, range(len(logp)), logp)
+            loss = total(objective, replace(batch, logp=logp))
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
             norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
@@ -135,6 +144,43 @@ class ToyLearner:
 
     def save_pretrained(self, path: str | Path) -> None:
         """Write a folder that transformers and vLLM load."""
-        from pmdkit.toy.convert import save_pretrained
+        from pmdkit.toy.hf import save_pretrained
 
         save_pretrained(self.model, self.vocabulary, path)
+
+
+@dataclass(frozen=True)
+class HeldOutEvaluation:
+    """The fixed evaluation of a run: exact where responses can be enumerated, else fixed draws on held-out problems.
+
+    Called with a learner, it returns the pass rate.
+
+    Attributes:
+        problem: grades.
+        prompts: [P, L] held out, or all of them where the problem has few.
+        draws: per prompt, where responses are not enumerated.
+        seed: of the draws, the same at every call.
+    """
+
+    problem: TokenProblem
+    prompts: Tensor
+    draws: int
+    seed: int
+
+    def __call__(self, learner: ToyLearner) -> dict[str, float | None]:
+        """`pass_rate` and `reward`, the same number: rewards are 0 and 1."""
+        rate = self.pass_rate(learner)
+        return {"pass_rate": rate, "reward": rate}
+
+    def pass_rate(self, learner: ToyLearner) -> float:
+        """Share of right responses, averaged over the prompts."""
+        if learner.space is not None:
+            rollouts = learner.enumerate(self.prompts, self.seed)
+            right = self.grade(rollouts.responses, rollouts.mask)
+            return float((rollouts.mass.numpy() * right).sum(1).mean())
+        responses, _, mask = generate(learner.model, self.prompts, self.draws, learner.width, learner.eos, self.seed)
+        return float(self.grade(responses, mask).mean())
+
+    def grade(self, responses: Tensor, mask: Tensor) -> np.ndarray:
+        """[P, G] 1 for a right response."""
+        return checked_rewards(self.problem, *(x.cpu().numpy() for x in (self.prompts, responses, mask)))

@@ -1,17 +1,24 @@
-"""A decoder-only transformer in the Llama architecture, written to be read. Sampling and scoring are next door.
+"""A decoder-only transformer in the Llama architecture, written to be read.
 
 Shapes: N rows, S tokens read now, C tokens in all, d dimension, H heads, D = d / H, F inner width, V vocabulary.
 """
 
 from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pmdkit.errors import UsageError
 from pmdkit.randomness import derive
-from pmdkit.toy.cache import Cache
-from pmdkit.toy.memory import keep_freed_memory
+
+if TYPE_CHECKING:
+    from pmdkit.config import ModelTable
+    from pmdkit.envs.tokens.problem import TokenProblem
+
+FREED_BLOCK = 31 * 2**20  # bytes; glibc learns from blocks of up to 32 MiB
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,43 @@ class ModelConfig:
             )
 
 
+class KVCache:
+    """What a transformer keeps of the tokens that it has read: keys and values of `length` tokens in every layer.
+
+    Every row has read equally many tokens, so there is no padding and no mask. A copy of rows is made when a layer
+    reads on; where no gradient is wanted, it goes straight to its place before the new tokens.
+    """
+
+    def __init__(self, layers: dict[int, Tensor] | None = None, length: int = 0, index: Tensor | None = None) -> None:
+        self.layers = layers or {}  # each [M, length, 2, H, D]: keys, then values
+        self.length = length
+        self.index = index  # [N] the row of `layers` that each row goes on from; None: its own
+
+    def append(self, layer: int, pair: Tensor) -> Tensor:
+        """Add the keys and values [N, S, 2, H, D] of new tokens; returns those of all C tokens, [N, C, 2, H, D]."""
+        past = self.layers.get(layer)
+        if past is None:
+            whole = pair
+        elif self.index is None:
+            whole = torch.cat((past, pair), 1)
+        elif pair.requires_grad:  # no gradient flows back through `out`
+            whole = torch.cat((past.index_select(0, self.index), pair), 1)
+        else:
+            whole = pair.new_empty((len(pair), self.length + pair.shape[1], *pair.shape[2:]))
+            torch.index_select(past, 0, self.index, out=whole[:, : self.length])
+            whole[:, self.length :] = pair
+        self.layers[layer] = whole
+        return whole
+
+    def advance(self, count: int) -> None:
+        """Every layer has read `count` more tokens."""
+        self.length, self.index = self.length + count, None
+
+    def rows(self, index: Tensor) -> "KVCache":
+        """Some rows, in the order of `index` and as often as it names them. What they read on is theirs alone."""
+        return KVCache(self.layers.copy(), self.length, index if self.index is None else self.index[index])
+
+
 class Transformer(nn.Module):
     r"""Next-token logits from the tokens so far.
 
@@ -58,7 +102,7 @@ class Transformer(nn.Module):
 
     Source: arXiv:2302.13971 (Llama): RMSNorm before each block, rotary positions, SwiGLU, no biases.
     Differs: q, k and v are one matrix, gate and up another; a pair of coordinates that turns is a complex number, so
-    neighbours turn together. `llama` reorders the rows for others. Qwen2 is the same with biases on q, k and v.
+    neighbours turn together. `hf` reorders the rows for other libraries. Qwen2 is the same with biases on q, k and v.
 
     Attributes:
         config: sizes.
@@ -88,11 +132,11 @@ class Transformer(nn.Module):
         """Logits [N, S, V] of the token after each of `tokens` [N, S]."""
         return self.head(self.hidden(tokens))
 
-    def hidden(self, tokens: Tensor, cache: Cache | None = None) -> Tensor:
+    def hidden(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
         """What the head reads, [N, S, d]. With a cache, `tokens` follow those in it, and are added to it."""
         start = 0 if cache is None else cache.length
         stop = start + tokens.shape[1]
-        self.fits(stop)
+        self.check_context(stop)
         turn = torch.view_as_complex(self.turn[start:stop])
         h = self.embedding(tokens)  # [N, S, d]
         for block in self.blocks:
@@ -101,17 +145,17 @@ class Transformer(nn.Module):
             cache.advance(tokens.shape[1])
         return self.norm(h)
 
-    def prefill(self, prompts: Tensor, room: int) -> tuple[Tensor, Cache]:
+    def prefill(self, prompts: Tensor, room: int) -> tuple[Tensor, KVCache]:
         """Read prompts [P, L]: logits [P, V] of the next token, and a cache that goes on, to `room` tokens at most."""
-        self.fits(room)  # else the last token is refused after all others were read
-        cache = Cache()
+        self.check_context(room)  # else the last token is refused after all others were read
+        cache = KVCache()
         return self.head(self.hidden(prompts, cache)[:, -1]), cache
 
-    def step(self, tokens: Tensor, cache: Cache) -> Tensor:
+    def step(self, tokens: Tensor, cache: KVCache) -> Tensor:
         """Read one more token [N] per row: logits [N, V] of the next. The cache grows by one."""
         return self.head(self.hidden(tokens[:, None], cache)[:, 0])
 
-    def fits(self, count: int) -> None:
+    def check_context(self, count: int) -> None:
         """Refuse rows of more tokens than the context, before the first is read."""
         if count > self.config.context:
             raise ValueError(
@@ -133,13 +177,13 @@ class Block(nn.Module):
         self.gate_up = nn.Linear(d, 2 * config.inner, bias=False)
         self.down = nn.Linear(config.inner, d, bias=False)
 
-    def forward(self, h: Tensor, turn: Tensor, cache: Cache | None) -> Tensor:
+    def forward(self, h: Tensor, turn: Tensor, cache: KVCache | None) -> Tensor:
         """[N, S, d] to [N, S, d]."""
         h = h + self.attention(self.norm_attention(h), turn, cache)
         gate, up = self.gate_up(self.norm_feed(h)).chunk(2, -1)  # [N, S, F] each
         return h + self.down(F.silu(gate) * up)
 
-    def attention(self, h: Tensor, turn: Tensor, cache: Cache | None) -> Tensor:
+    def attention(self, h: Tensor, turn: Tensor, cache: KVCache | None) -> Tensor:
         """Each token looks at itself and at all before it."""
         rows, new, d = h.shape
         qkv = self.qkv(h).view(rows, new, 3, self.heads, -1, 2)  # pairs of coordinates: complex numbers
@@ -157,6 +201,42 @@ class Block(nn.Module):
         return self.mix(seen.transpose(1, 2).reshape(rows, new, d))
 
 
+def build_model(table: "ModelTable", problem: "TokenProblem", seed: int) -> Transformer:
+    """The transformer of a run, of the size in [model] or continued from a folder, with room for prompt and response.
+
+    Args:
+        table: size, or the folder to start from.
+        problem: gives vocabulary, prompt length and width.
+        seed: of the random weights.
+    """
+    context = problem.prompt_length + problem.width
+    if table.path is None:
+        config = ModelConfig(
+            vocabulary=len(problem.vocabulary),
+            context=context,
+            dimension=table.dimension,
+            layers=table.layers,
+            heads=table.heads,
+            inner=max(16, 8 * (table.dimension * 8 // 3 // 8)),
+        )
+        return Transformer(config, seed)
+    from pmdkit.toy.hf import load_pretrained
+
+    model, vocabulary = load_pretrained(table.path)
+    if tuple(vocabulary) != problem.vocabulary:
+        raise UsageError(
+            f"model.path {table.path} speaks {len(vocabulary)} tokens ({' '.join(vocabulary[:6])} ...), the task "
+            f"{len(problem.vocabulary)} ({' '.join(problem.vocabulary[:6])} ...); expected the same vocabulary: "
+            "give a model of this task"
+        )
+    if model.config.context < context:
+        raise UsageError(
+            f"model.path {table.path} reads {model.config.context} tokens; this task needs {context} for prompt and "
+            "response: shorten the task, or start from a model with a longer context"
+        )
+    return model
+
+
 def rotation(config: ModelConfig) -> Tensor:
     """[context, 3, 1, D / 2] complex numbers of size one, by which queries and keys turn; values do not turn."""
     size = config.dimension // config.heads
@@ -169,13 +249,25 @@ def rotation(config: ModelConfig) -> Tensor:
 @torch.no_grad()
 def initialise(model: Transformer, seed: int) -> None:
     """Normal weights from the seed alone, with gain one through every matrix but the last of each part."""
-    chance = torch.Generator().manual_seed(derive(seed, "weights"))
+    rng = torch.Generator().manual_seed(derive(seed, "weights"))
     for name, weight in model.named_parameters():
         if weight.ndim == 1:  # norms start at one
             continue
         gain = 1.0
         if weight is model.head.weight:
-            gain = 0.1  # the first policy is then close to uniform, and every answer gets its chance
+            gain = 0.1  # the first policy is then close to uniform, and every answer is drawn now and then
         elif name.endswith(("mix.weight", "down.weight")):
             gain = (2 * model.config.layers) ** -0.5  # the stream keeps its size over all that is added to it
-        weight.copy_(torch.randn(weight.shape, generator=chance) * gain * weight.shape[1] ** -0.5)
+        weight.copy_(torch.randn(weight.shape, generator=rng) * gain * weight.shape[1] ** -0.5)
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Have glibc keep up to twice `FREED_BLOCK` bytes of freed memory, from now on in this process.
+
+    By default it hands tensors of some hundred kilobytes back to the kernel, which then has to clear every page that
+    the next tensor touches. It changes its mind once a larger block was freed: see `M_MMAP_THRESHOLD` in mallopt(3).
+    This block is never touched, so it costs no memory. Elsewhere than under glibc, and where the environment sets
+    `MALLOC_TRIM_THRESHOLD_` or its like, nothing changes. No result depends on it.
+    """
+    torch.empty(FREED_BLOCK, dtype=torch.uint8, device="cpu")

@@ -1,4 +1,4 @@
-"""Draw responses from a transformer, and score given ones. What several responses have in common is read once.
+"""Sample responses from a transformer, and score given ones. What several responses have in common is read once.
 
 Shapes: P prompts of L tokens, G responses each, N = P * G rows of at most T tokens, V vocabulary.
 """
@@ -10,8 +10,8 @@ from pmdkit.errors import Diverged
 from pmdkit.randomness import generator
 from pmdkit.toy.model import Transformer
 
-Draws = tuple[Tensor, Tensor, Tensor]
-LARGEST = 2**63 - 1  # of the int64 numbers
+Samples = tuple[Tensor, Tensor, Tensor]
+LARGEST_INT64 = 2**63 - 1
 ROWS = 1024  # at a time on a CPU: what they compute at dimension 64 still fits the cache of a core
 
 
@@ -25,12 +25,12 @@ def generate(
     *,
     uniform: Tensor | None = None,
     greedy: bool = False,
-) -> Draws:
-    """Draw `group` responses per prompt, token by token, until `eos` or `width` tokens.
+) -> Samples:
+    """Sample `group` responses per prompt, token by token, until `eos` or `width` tokens.
 
     A row is a function of its prompt and of its own row of uniform numbers; which other prompts are in the batch
     moves its log-probabilities by rounding only. The same call gives the same bits on the same machine and threads.
-    Rows with a common beginning share its forward passes: the prompt is read once per group, and so is the first token
+    Rows with a common prefix share its forward passes: the prompt is read once per group, and so is the first token
     that several of its responses have in common, and so on. A row that ended costs nothing from then on, and a response
     of one token nothing but the prompt.
 
@@ -53,39 +53,39 @@ def generate(
     if not 0 <= eos < model.config.vocabulary:
         raise ValueError(f"eos is token {eos}; expected one of the model's {model.config.vocabulary}, from 0")
     rows = len(prompts) * group
-    chance = uniforms(seed, rows, width) if uniform is None else uniform
-    if chance.shape != (rows, width):
-        raise ValueError(f"uniform has shape {list(chance.shape)}; expected [{rows}, {width}], one number per token")
+    uniform = uniforms(seed, rows, width) if uniform is None else uniform
+    if uniform.shape != (rows, width):
+        raise ValueError(f"uniform has shape {list(uniform.shape)}; expected [{rows}, {width}], one number per token")
     block = max(1, ROWS // group) if prompts.device.type == "cpu" else len(prompts)
     with torch.inference_mode():
         parts = [
-            draw(model, some, chance[start * group : (start + len(some)) * group].to(prompts.device), eos, greedy)
-            for start, some in zip(range(0, len(prompts), block), prompts.split(block), strict=True)
+            sample_tokens(model, part, uniform[start * group :][: len(part) * group].to(prompts.device), eos, greedy)
+            for start, part in zip(range(0, len(prompts), block), prompts.split(block), strict=True)
         ]
-    responses, logp, mask = (torch.cat(part) for part in zip(*parts, strict=True))
+    responses, logp, mask = (torch.cat(x) for x in zip(*parts, strict=True))
     return responses, logp, mask
 
 
-def draw(model: Transformer, prompts: Tensor, chance: Tensor, eos: int, greedy: bool) -> Draws:
-    """The responses of some prompts, given their uniform numbers [N, T]: a walk down the tree of their beginnings."""
-    rows, width = chance.shape
-    responses = torch.full_like(chance, eos, dtype=torch.long)
+def sample_tokens(model: Transformer, prompts: Tensor, uniform: Tensor, eos: int, greedy: bool) -> Samples:
+    """The responses to some prompts, given their uniform numbers [N, T]: a walk down the tree of their prefixes."""
+    rows, width = uniform.shape
+    responses = torch.full_like(uniform, eos, dtype=torch.long)
     mask = torch.zeros_like(responses, dtype=torch.bool)
     logits, cache = model.prefill(prompts, room=prompts.shape[1] + width - 1)  # [nodes, V]; at first P nodes
     logp = logits.new_zeros((rows, width))
-    alive = torch.arange(rows, device=prompts.device)  # rows that still write
-    node = alive // (rows // len(prompts))  # where in the tree each of them is: its row of the logits and of the cache
+    active = torch.arange(rows, device=prompts.device)  # rows that have not ended
+    node = active // (rows // len(prompts))  # where in the tree each of them is: its row of the logits and of the cache
     for t in range(width):
         log_policy = logits.log_softmax(-1)
-        token = log_policy.argmax(-1)[node] if greedy else inverse_cdf(log_policy, node, chance[alive, t])
-        responses[alive, t] = token
-        logp[alive, t] = log_policy[node, token]
-        mask[alive, t] = True
-        goes_on = token != eos
-        if t + 1 == width or not goes_on.any():
+        token = log_policy.argmax(-1)[node] if greedy else inverse_cdf(log_policy, node, uniform[active, t])
+        responses[active, t] = token
+        logp[active, t] = log_policy[node, token]
+        mask[active, t] = True
+        unfinished = token != eos
+        if t + 1 == width or not unfinished.any():
             break
-        alive = alive[goes_on]
-        parent, read, node = descend(node[goes_on], token[goes_on], logits.shape[1])
+        active = active[unfinished]
+        parent, read, node = descend(node[unfinished], token[unfinished], logits.shape[1])
         cache = cache.rows(parent)
         logits = model.step(read, cache)
     return responses, logp, mask
@@ -132,11 +132,11 @@ def descend(node: Tensor, token: Tensor, vocabulary: int) -> tuple[Tensor, Tenso
 def leaves(owner: Tensor, tokens: Tensor, vocabulary: int) -> Tensor:
     """[N] the node of each row after several tokens [N, S]: `descend` from node `owner`, all at once.
 
-    Owner and tokens are the digits of one number, so equal beginnings have equal numbers, in the order of the tree.
+    Owner and tokens are the digits of one number, so equal prefixes have equal numbers, in the order of the tree.
     """
     number, count = owner, int(owner.max()) + 1  # below which all numbers are
     for token in tokens.unbind(1):
-        if count > LARGEST // vocabulary:  # the next digit may not fit: count the nodes reached so far instead
+        if count > LARGEST_INT64 // vocabulary:  # the next digit may not fit: count the nodes reached so far instead
             number, count = torch.unique(number, return_inverse=True)[1], len(number)
         number, count = number * vocabulary + token, count * vocabulary
     return torch.unique(number, return_inverse=True)[1]
@@ -149,10 +149,10 @@ def uniforms(seed: int, rows: int, width: int) -> Tensor:
 
 def inverse_cdf(log_policy: Tensor, node: Tensor, uniform: Tensor) -> Tensor:
     """[n] the first token whose cumulated probability exceeds the uniform number; never one of probability 0."""
-    ladder = log_policy.double().exp().cumsum(-1)  # float64: a float32 sum would shift rare tokens by 1e-7
-    if not ladder[:, -1].isfinite().all():
+    cdf = log_policy.double().exp().cumsum(-1)  # float64: a float32 sum would shift rare tokens by 1e-7
+    if not cdf[:, -1].isfinite().all():
         raise Diverged("the model's probabilities are not numbers: an update diverged; lower lr, or raise tau")
-    return torch.searchsorted((ladder / ladder[:, -1:])[node], uniform[:, None], right=True)[:, 0]
+    return torch.searchsorted((cdf / cdf[:, -1:])[node], uniform[:, None], right=True)[:, 0]
 
 
 def check(model: Transformer, prompts: Tensor, width: int) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from pmdkit import train
 from pmdkit.envs.tokens import make_tokens
-from pmdkit.evaluation.drawing import draw, load, said
+from pmdkit.evaluation.sampling import sample_held_out, load_policy, answer_rows
 
 SMALL = {"prompts": 8, "group": 4, "steps": 2, "seed": 3}
 
@@ -25,7 +25,7 @@ def fingerprint(folder):
 def test_modular_sum_against_the_enumerated_probabilities(call, tmp_path, capsys):
     """avg@k and pass@k of all 100 prompts are known from the policy: both lie in their intervals. No file changes."""
     run = train("pmd-mean", "toy", "modular-sum", out=tmp_path / "run", **SMALL | {"steps": 8, "prompts": 64})
-    _, setup, step, _ = load(run.path)
+    _, setup, step, _ = load_policy(run.path)
     prompts = setup.task.held_out(100)
     rollouts = setup.learner.rollout(prompts, None, 0)
     p = (rollouts.mass * setup.task.reward(rollouts)).sum(1).numpy()
@@ -66,10 +66,10 @@ def test_the_same_seed_draws_the_same_and_another_does_not(call, tmp_path, capsy
 def test_draws_beyond_one_batch_stay_with_their_problem(tmp_path, monkeypatch):
     """Drawn a few problems at a time, or many: each problem's pass rate stays what the policy gives it."""
     run = train("pmd-mean", "toy", "modular-sum", out=tmp_path / "run", **SMALL)
-    spec, setup, _, _ = load(run.path)
-    monkeypatch.setattr("pmdkit.evaluation.drawing.ROWS", 3000)
-    monkeypatch.setattr("pmdkit.evaluation.drawing.BLOCKS", 20_000)
-    draws = draw(spec, setup, 5, 30, seed=0)
+    spec, setup, _, _ = load_policy(run.path)
+    monkeypatch.setattr("pmdkit.evaluation.sampling.ROWS", 3000)
+    monkeypatch.setattr("pmdkit.evaluation.sampling.BLOCKS", 20_000)
+    draws = sample_held_out(spec, setup, 5, 30, seed=0)
     rollouts = setup.learner.rollout(setup.task.held_out(30), None, 0)
     p = (rollouts.mass * setup.task.reward(rollouts)).sum(1).numpy()
     count = draws.right.shape[1]
@@ -130,11 +130,11 @@ def test_what_counts_as_the_same_answer():
     length = torch.tensor([4, 4, 4, 2, 3, 4])
     mask = (torch.arange(5) < length[:, None]).numpy()
     responses = np.array([[*row, eos] for row in rows])
-    parity = said(make_tokens({"kind": "parity", "length": 2}), responses, mask)
+    parity = answer_rows(make_tokens({"kind": "parity", "length": 2}), responses, mask)
     groups = np.unique(parity, axis=0, return_inverse=True)[1].ravel()
     assert groups[0] == groups[1] == groups[4]
     assert len({groups[0], groups[2], groups[3], groups[5]}) == 4
-    copy = said(make_tokens({"kind": "copy", "length": 4, "symbols": 3}), responses, mask)
+    copy = answer_rows(make_tokens({"kind": "copy", "length": 4, "symbols": 3}), responses, mask)
     assert len(np.unique(copy, axis=0)) == 6
 
 

@@ -96,13 +96,13 @@ def test_a_run_is_asked_its_own_problems(call, run, tmp_path, capsys):
 
 def test_the_folder_reads_prompts_as_the_run_did(run):
     """Prompts of the evaluated folder are, token by token, those that the run was trained and evaluated on."""
-    from pmdkit.llm.load import load
+    from pmdkit.llm.model import load_model
     from pmdkit.llm.prompts import Encoder
-    from pmdkit.llm.starter.tokenizer import train_tokenizer
+    from pmdkit.llm.starter.model import train_tokenizer
 
     problems = make_math({"kind": "arithmetic", "numbers": 2, "problems": 300})
     trained = Encoder(train_tokenizer(problems))
-    loaded = Encoder(load(str(run / "checkpoints" / "step-2"))[1])
+    loaded = Encoder(load_model(str(run / "checkpoints" / "step-2"))[1])
     for number in problems.held_out[:5]:
         text = problems.problem(int(number)).problem
         assert loaded.encode(text) == trained.encode(text)
@@ -352,18 +352,18 @@ def test_the_table_for_people(call, run, capsys):
 
 def test_progress_has_the_pace(run, tmp_path):
     """Responses done and in all, tokens per second, and the time left once something is done."""
-    from pmdkit.evaluation.asked import Asked
-    from pmdkit.evaluation.subject import find
-    from pmdkit.observe.console import Silent
+    from pmdkit.evaluation.checkpoint_source import find_source
+    from pmdkit.evaluation.eval_config import EvalConfig
+    from pmdkit.observe.console import SilentDisplay
 
     told = []
 
-    class Watcher(Silent):
+    class Watcher(SilentDisplay):
         def work(self, what, done, total, detail=""):
             told.append((what, done, total, detail))
 
-    asked = Asked(k=2, problems=4)
-    language.evaluate(find(run), asked, tmp_path / "out", False, Watcher())
+    asked = EvalConfig(k=2, problems=4)
+    language.evaluate(find_source(run), asked, tmp_path / "out", False, Watcher())
     assert [what for what, *_ in told] == ["evaluation"] * len(told)
     done = [counts for _, counts, _, _ in told]
     assert done == sorted(done)

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from pmdkit import envs, shelf
+from pmdkit import envs, spec_files
 from pmdkit.bandit.learner import BanditLearner
 from pmdkit.loop import Schedule, run
 from pmdkit.objectives import load_objective
 
-NAMES = shelf.names("bandit")
-SHELF = shelf.root() / "envs"
+NAMES = spec_files.names("bandit")
+SHELF = spec_files.root() / "envs"
 
 
 @pytest.mark.parametrize("name", NAMES)

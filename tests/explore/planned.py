@@ -3,12 +3,11 @@
 from functools import cache
 
 import numpy as np
+from pmdkit.planner.hardware import cluster
 
-from pmdkit.llm.planner.gpus import cluster
-from pmdkit.llm.planner.lengths import lengths
-from pmdkit.llm.planner.predict import Prediction
-from pmdkit.llm.planner.sizes import sizes_of, work_of
-from pmdkit.planning import plan
+from pmdkit.planner.predict import Prediction
+from pmdkit.planner.workload import lengths, sizes_of, work_of
+from pmdkit.training import plan
 
 TOLERANCE = 1e-9  # relative: both sum up to 32,768 terms in float64, in another order
 

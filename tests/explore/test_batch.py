@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from pmdkit.errors import UsageError
-from pmdkit.llm.planner.division import best
-from pmdkit.llm.planner.export import export
-from pmdkit.llm.planner.overlap import timeline
+from pmdkit.planner.export import export
+from pmdkit.planner.predict import best
+from pmdkit.planner.simulate import timeline
 
 from .in_node import in_node
 from .planned import PAPER, close, predicted, tables

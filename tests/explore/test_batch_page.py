@@ -2,8 +2,8 @@
 
 import pytest
 
-from pmdkit.llm.planner.division import best
-from pmdkit.llm.planner.export import export
+from pmdkit.planner.export import export
+from pmdkit.planner.predict import best
 
 from .frame_cost import frame_cost
 from .planned import PAPER, close, predicted

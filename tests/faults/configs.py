@@ -11,13 +11,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from random import Random
 
-from pmdkit import shelf
+from pmdkit import spec_files
 from pmdkit.cli import main
+from pmdkit.config import TABLES
 from pmdkit.envs.kinds import KINDS as BANDITS
-from pmdkit.envs.math.kinds import MATH_KINDS
-from pmdkit.envs.tokens.kinds import KINDS as TOKENS
+from pmdkit.envs.math.datasets import MATH_KINDS
+from pmdkit.envs.tokens.tasks import KINDS as TOKENS
 from pmdkit.objectives import OBJECTIVES
-from pmdkit.tables import TABLES
 
 BASES = {
     "bandit": ("needle", "pass-rates", "two-hills", "shared-features", "graded", "noisy-verifier"),
@@ -80,7 +80,7 @@ def known_keys(tier: str, kind: str, objective: str) -> list[str]:
 def command(number: int, folder: Path, tier: str) -> list[str]:
     """The arguments of a hostile dry run; its spec is written to the folder."""
     rng = Random(f"{tier} {number}")
-    tables = shelf.read(shelf.find(rng.choice(BASES[tier]), tier))
+    tables = spec_files.read(spec_files.find(rng.choice(BASES[tier]), tier))
     objective = rng.choice(list(OBJECTIVES)) if rng.random() < 0.3 else tables["objective"]["name"]
     keys = known_keys(tier, tables["env"]["kind"], objective)
     if objective != tables["objective"]["name"]:

@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from pmdkit.envs.math_answers import Verdict
+from pmdkit.envs.verifier import Verdict
 from pmdkit.errors import PmdkitError
 from pmdkit.llm import evaluate
 from pmdkit.observe import checkpoint, files, metrics
-from pmdkit.observe.folder import RunFolder
+from pmdkit.observe.run_folder import RunFolder
 
 from .file_calls import Calls, Fault, forked
 
@@ -38,7 +38,7 @@ def state(step: int) -> dict[str, Any]:
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     """Whether two states are the same to the last bit."""
-    return checkpoint.contents_of(one) == checkpoint.contents_of(other)
+    return checkpoint.encode_state(one) == checkpoint.encode_state(other)
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
@@ -15,12 +14,12 @@ from pmdkit import train
 from pmdkit.cli import fail, told
 from pmdkit.errors import PmdkitError
 from pmdkit.llm import evaluate
-from pmdkit.llm.stages import Stages
+from pmdkit.llm.callbacks import EvaluationCallback
 from pmdkit.observe import checkpoint
-from pmdkit.observe.console import Silent
-from pmdkit.observe.folder import RunFolder, fresh, make
-from pmdkit.planning import build, plan
-from pmdkit.training import perform
+from pmdkit.observe.console import SilentDisplay
+from pmdkit.observe.run_folder import RunFolder, make_writable, new_folder
+from pmdkit.trainer import fit
+from pmdkit.training import build, plan
 
 from .crash_points import answers, state, tree
 from .file_calls import REAL, Call, Calls, Fault, forked
@@ -34,7 +33,7 @@ def bandit(out: Path, resume: bool, steps: int = 3) -> None:
     train("pmd-mean", "bandit", "needle", out=out, resume=resume, options=OPTIONS, steps=steps)
 
 
-class Marked(Stages):
+class Marked(EvaluationCallback):
     """The evaluation of a language model without the model: records, markers and resume are the real ones."""
 
     def draw(self, record: Path | None) -> list[evaluate.Answered]:
@@ -48,7 +47,7 @@ class Marked(Stages):
     def audit(self, answers: list[evaluate.Answered]) -> None:
         """Nobody looks."""
 
-    def tell_routes(self) -> None:
+    def report_routing(self) -> None:
         """There are none."""
 
     def scores(self, answers: list[evaluate.Answered]) -> dict[str, float | None]:
@@ -58,25 +57,21 @@ class Marked(Stages):
 def taught(out: Path, resume: bool) -> None:
     """A run with what a language model's has besides: checkpoints of phase 0, and evaluations with markers."""
     spec, objective = plan("bandit", "needle", {**OPTIONS, "steps": 2}, None)
-    setup = build(spec, objective)[1]
-    stages = Marked(setup.learner, setup.task, mock.Mock(), last=2, every=1)  # type: ignore[arg-type]
-    stages.evaluation.name = "held-out"  # type: ignore[misc]
+    backend = build(spec, objective)[1]
+    evaluations = Marked(backend.learner, backend.task, mock.Mock(), last=2, every=1)  # type: ignore[arg-type]
+    evaluations.evaluation.name = "held-out"  # type: ignore[misc]
 
-    @contextmanager
-    def workplace(folder: RunFolder, display: Any) -> Iterator[None]:
-        stages.folder = folder
-        yield
-
-    def prepare(note: Callable[[str], None]) -> None:
-        assert stages.folder is not None
-        place = stages.folder.phase_0
+    def warm_start(note: Callable[[str], None]) -> None:
+        assert evaluations.folder is not None
+        place = evaluations.folder.phase_0
         place.mkdir(exist_ok=True)
         for step in range(checkpoint.load_newest(place)[0] + 1, 4):
             checkpoint.save_step(place, step, state(step), keep=1)
 
-    setup = replace(setup, prepare=prepare, evaluate=stages.evaluate, observers=[stages.observe], workplace=workplace)
-    folder = RunFolder(make(out)) if resume else fresh(out, "run")
-    perform(spec, objective, setup, folder, Silent())
+    callbacks = [*backend.callbacks, evaluations]
+    backend = replace(backend, warm_start=warm_start, evaluate=evaluations.evaluate, callbacks=callbacks)
+    folder = RunFolder(make_writable(out)) if resume else new_folder(out, "run")
+    fit(spec, objective, backend, folder, SilentDisplay())
 
 
 @dataclass(frozen=True)
@@ -236,7 +231,7 @@ def check_words(fault: Fault, code: int, said: str, out: Path) -> None:
 
 def survive(story: Story, place: Path, faults: Callable[[list[Call]], Iterator[Fault]]) -> tuple[int, list[str]]:
     """Strike a run at all points of a plan; how many there are, and what went wrong at which."""
-    with mock.patch("pmdkit.observe.folder.describe_machine", return_value={}):  # looking up versions takes long
+    with mock.patch("pmdkit.observe.run_folder.describe_machine", return_value={}):  # looking up versions takes long
         wanted, saved, calls = whole(story, place / "whole")
         planned = [fault for fault in faults(calls) if any(part in calls[fault.at - 1].path for part in story.about)]
         wrong = []

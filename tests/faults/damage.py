@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from pmdkit.observe import checkpoint, files, manifest
+from pmdkit.observe import checkpoint, files
 
 from .crash_points import state
 from .file_calls import Calls
@@ -35,13 +35,13 @@ def make_run(out: Path, config: dict = CONFIG, shift: int = 0) -> Path:
     (out / "config.json").write_bytes(files.encode(config))
     with Calls(out):  # nothing is flushed
         for step in (OLD, NEW):
-            checkpoint.save_step(place, step, whole(step + shift), keep=2, beside={"config.json": b"{}\n"})
+            checkpoint.save_step(place, step, whole(step + shift), keep=2, extra_files={"config.json": b"{}\n"})
     return place
 
 
 def some_file(step: Path, chance: random.Random) -> Path:
     """Any file of a checkpoint, its manifest included."""
-    return step / chance.choice((*NAMES, manifest.NAME))
+    return step / chance.choice((*NAMES, checkpoint.MANIFEST))
 
 
 def flip(place: Path, chance: random.Random) -> None:
@@ -81,7 +81,7 @@ def swap(place: Path, chance: random.Random) -> None:
     other = (
         place if chance.random() < 0.5 else make_run(place.parent / "other", CONFIG | {"run": {"seed": 6}}, shift=20)
     )
-    names = chance.sample((*NAMES, manifest.NAME), chance.randrange(1, 6))
+    names = chance.sample((*NAMES, checkpoint.MANIFEST), chance.randrange(1, 6))
     for name in names:
         shutil.copy(other / f"step-{OLD if other == place else NEW}" / name, place / f"step-{NEW}" / name)
 
@@ -105,7 +105,7 @@ def lose(place: Path, chance: random.Random) -> None:
 
 def edit(place: Path, chance: random.Random) -> None:
     """The manifest says something else; half the time with a digest that goes with it, as by a careful hand."""
-    file = place / f"step-{NEW}" / manifest.NAME
+    file = place / f"step-{NEW}" / checkpoint.MANIFEST
     told = json.loads(file.read_bytes())
     del told["digest"]
     name = chance.choice(NAMES)
@@ -121,13 +121,13 @@ def edit(place: Path, chance: random.Random) -> None:
     elif kind == 4:
         told["run"] = CONFIG | {"objective": {"name": "pmd-mean", "tau": 0.1}}
     elif kind == 5:
-        told["sha256"]["../../config.json"] = manifest.digest((place.parent / "config.json").read_bytes())
+        told["sha256"]["../../config.json"] = checkpoint.sha256_of((place.parent / "config.json").read_bytes())
     elif kind == 6:
         told["bytes"][name] = 2**40
     else:
         told[chance.choice(("sha256", "bytes", "run"))] = chance.choice((None, [], "x", 3, {"model.safetensors": None}))
     if chance.random() < 0.5:
-        told["digest"] = manifest.digest(files.encode(told))
+        told["digest"] = checkpoint.sha256_of(files.encode(told))
     file.write_bytes(files.encode(told))
 
 
@@ -165,7 +165,7 @@ def header(place: Path, chance: random.Random) -> None:
     contents = {other: (step / other).read_bytes() for other in NAMES}
     contents[name] = size.to_bytes(8, "little") + data[8:]
     (step / name).write_bytes(contents[name])
-    (step / manifest.NAME).write_bytes(manifest.describe(NEW, manifest.run_of(place), contents))
+    (step / checkpoint.MANIFEST).write_bytes(checkpoint.encode_manifest(NEW, checkpoint.run_identity(place), contents))
 
 
 def litter(place: Path, chance: random.Random) -> None:

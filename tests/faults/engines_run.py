@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pmdkit.llm.build import make_model
-from pmdkit.llm.load import end_tokens
+from pmdkit.config import LanguageModelTable
+from pmdkit.llm.backend import build_model
+from pmdkit.llm.model import end_tokens
 from pmdkit.observe import checkpoint
-from pmdkit.tables import LanguageModelTable
 
 TINY = Path(__file__).parents[1] / "llm" / "tiny.toml"
 STEPS = 2
@@ -27,7 +27,7 @@ ENV = {"kind": "arithmetic", "numbers": 2, "problems": 300}
 
 def small_model():
     """The model that such a run builds, and the tokens that end a response."""
-    model, tokenizer = make_model(LanguageModelTable(build="starter"), ENV, seed=0)
+    model, tokenizer = build_model(LanguageModelTable(build="starter"), ENV, seed=0)
     return model, list(end_tokens(model, tokenizer))
 
 

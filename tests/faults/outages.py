@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from pmdkit.envs.math_answers import process
-from pmdkit.envs.math_answers.journal import Journal
-from pmdkit.envs.math_answers.pool import Grader
+from pmdkit.envs.verifier import pool
+from pmdkit.envs.verifier.pool import Grader, VerdictJournal
 
 Outage = Callable[[pytest.MonkeyPatch, Path], None]
 GRADER = Path(__file__).with_name("outages_grader.py")
@@ -67,7 +67,7 @@ def binary(*lines: str) -> Outage:
         path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
         path.chmod(0o755)
         patch.setattr(sys, "executable", str(path))
-        patch.setattr(process, "STARTUP", 0.5)
+        patch.setattr(pool, "STARTUP", 0.5)
 
     return begin
 
@@ -78,29 +78,29 @@ def no_fork(patch: pytest.MonkeyPatch, folder: Path) -> None:
     def refused(*_: Any, **__: Any) -> None:
         raise BlockingIOError(EAGAIN, os.strerror(EAGAIN))
 
-    patch.setattr(process.subprocess, "Popen", refused)
+    patch.setattr(subprocess, "Popen", refused)
 
 
 def killed_as_born(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Every worker is killed when it is ready, as by a system that is short of memory."""
-    ready = process.Process.await_ready
+    ready = pool.VerifierProcess.await_ready
 
-    def killed(self: process.Process) -> None:
+    def killed(self: pool.VerifierProcess) -> None:
         ready(self)
         os.kill(self.popen.pid, 9)
 
-    patch.setattr(process.Process, "await_ready", killed)
+    patch.setattr(pool.VerifierProcess, "await_ready", killed)
 
 
 def stopped_as_born(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Every worker is stopped when it is ready."""
-    ready = process.Process.await_ready
+    ready = pool.VerifierProcess.await_ready
 
-    def stopped(self: process.Process) -> None:
+    def stopped(self: pool.VerifierProcess) -> None:
         ready(self)
         os.kill(self.popen.pid, 19)
 
-    patch.setattr(process.Process, "await_ready", stopped)
+    patch.setattr(pool.VerifierProcess, "await_ready", stopped)
 
 
 BROKEN = """raise ImportError("libsymengine is missing")
@@ -129,10 +129,10 @@ def other_math_verify(source: str) -> Outage:
 def full_disk(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """No verdict can be written down."""
 
-    def refused(self: Journal, verdicts: Any) -> None:
+    def refused(self: VerdictJournal, verdicts: Any) -> None:
         raise OSError(ENOSPC, os.strerror(ENOSPC), str(self.path))
 
-    patch.setattr(Journal, "append", refused)
+    patch.setattr(VerdictJournal, "append", refused)
 
 
 @contextmanager
@@ -143,7 +143,7 @@ def at_the_second_reward(begin: Outage, folder: Path) -> Iterator[dict[str, int]
 
     counts = {"rewards": 0, "updates": 0, "updates after": 0}
     with pytest.MonkeyPatch.context() as patch:
-        reward, step = MathTask.reward, CausalLearner.step
+        reward, step = MathTask.reward, CausalLearner.optimizer_step
 
         def watched(self: MathTask, *given: Any) -> Any:
             counts["rewards"] += 1
@@ -156,6 +156,6 @@ def at_the_second_reward(begin: Outage, folder: Path) -> Iterator[dict[str, int]
             return step(self, *given)
 
         patch.setattr(MathTask, "reward", watched)
-        patch.setattr(CausalLearner, "step", counted)
+        patch.setattr(CausalLearner, "optimizer_step", counted)
         yield counts
     (folder / "mode").write_text("honest")

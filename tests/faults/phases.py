@@ -20,9 +20,10 @@ PLACES = {
     "rollout": (
         "pmdkit.bandit.learner:BanditLearner.rollout",
         "pmdkit.toy.learner:ToyLearner.rollout",
-        "pmdkit.llm.learner:CausalLearner.order",
-        "pmdkit.llm.learner:CausalLearner.collect",
-        "pmdkit.llm.writer:Writer.execute",  # in a thread of its own where rollouts are ahead
+        "pmdkit.llm.learner:CausalLearner.rollout",
+        "pmdkit.llm.rollouts:RolloutQueue.submit",
+        "pmdkit.llm.rollouts:RolloutQueue.collect",
+        "pmdkit.llm.rollouts:RolloutQueue.write",  # in a thread of its own
     ),
     "reward": (
         "pmdkit.envs:BanditTask.reward",
@@ -34,14 +35,14 @@ PLACES = {
         "pmdkit.toy.learner:ToyLearner.update",
         "pmdkit.llm.learner:CausalLearner.update",
     ),
-    "publish": ("pmdkit.llm.learner:CausalLearner.publish", "pmdkit.llm.engines.shared:SharedEngine.give"),
+    "publish": ("pmdkit.llm.learner:CausalLearner.sync_weights", "pmdkit.llm.engines.distributed:DistributedEngine.give"),
     "checkpoint": ("pmdkit.observe.checkpoint:save_step",),
     "write": ("pmdkit.observe.files:write",),  # one file of a checkpoint, or another one
     "prune": ("pmdkit.observe.checkpoint:prune",),  # inside of a checkpoint, and once in a resume
     "evaluation": (
-        "pmdkit.bandit.measure:evaluate",
-        "pmdkit.toy.evaluate:Evaluation.__call__",
-        "pmdkit.llm.stages:Stages.evaluate",
+        "pmdkit.bandit.metrics:evaluate",
+        "pmdkit.toy.learner:HeldOutEvaluation.__call__",
+        "pmdkit.llm.callbacks:EvaluationCallback.evaluate",
     ),
     "build": ("pmdkit.training:build",),
     "load": (
@@ -50,11 +51,11 @@ PLACES = {
         "pmdkit.toy.learner:ToyLearner.load_state_dict",
         "pmdkit.llm.learner:CausalLearner.load_state_dict",
     ),
-    "rewind": ("pmdkit.observe.folder:RunFolder.begin", "pmdkit.observe.folder:RunFolder.rewind"),
-    "phase 0": ("pmdkit.toy.warm_start:warm_start", "pmdkit.llm.starter.warm_start:warm_start"),
-    "draw": ("pmdkit.llm.stages:Stages.draw",),  # inside of an evaluation: responses are written, not read
+    "rewind": ("pmdkit.observe.run_folder:RunFolder.begin", "pmdkit.observe.run_folder:RunFolder.rewind"),
+    "phase 0": ("pmdkit.toy.pretrain:warm_start", "pmdkit.llm.starter.warm_start:warm_start"),
+    "draw": ("pmdkit.llm.callbacks:EvaluationCallback.draw",),  # inside of an evaluation: responses are written, not read
     "metrics": ("pmdkit.observe.metrics:append",),
-    "record": ("pmdkit.recording.recorder:Recorder.record", "pmdkit.llm.stages:Stages.record"),
+    "record": ("pmdkit.replay.recorder:Recorder.record", "pmdkit.llm.callbacks:ResponsesCallback.record"),
 }
 
 

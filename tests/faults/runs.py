@@ -81,8 +81,8 @@ def prepare(inputs: Path) -> None:
     from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
     from pmdkit.envs.math import make_math
-    from pmdkit.llm.starter.tokenizer import train_tokenizer
-    from pmdkit.observe.quiet import quietly
+    from pmdkit.llm.starter.model import train_tokenizer
+    from pmdkit.observe.console import quietly
 
     tokenizer = train_tokenizer(make_math({"kind": "arithmetic", "numbers": 2, "problems": 200}))
     config = Qwen2Config(

@@ -67,7 +67,7 @@ def take_unfinished() -> None:
         path = found[max(found)].rename(folder / f"step-{max(found)}")
         state = json.loads((path / "state.json").read_bytes())
         tensors = {file.stem: load_file(file) for file in path.glob("*.safetensors")}
-        optimizer = checkpoint.join(tensors.pop("optimizer"), state.pop("optimizer"))
+        optimizer = checkpoint.join_optimizer(tensors.pop("optimizer"), state.pop("optimizer"))
         return max(found), {**tensors, "optimizer": optimizer, **state}, []
 
     checkpoint.load_newest = load_newest

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pmdkit import loop, session, training
+from pmdkit import loop, trainer, training
 from pmdkit.bandit.learner import BanditLearner
 from pmdkit.envs import BanditTask
 from pmdkit.envs.tokens import TokenTask
 from pmdkit.errors import EnvironmentLacks
 from pmdkit.observe import checkpoint, metrics
-from pmdkit.observe.folder import RunFolder
+from pmdkit.observe.run_folder import RunFolder
 from pmdkit.toy.learner import ToyLearner
 
 LEARNERS: tuple[Any, ...] = (BanditLearner, ToyLearner)
@@ -84,12 +84,12 @@ def shift_data() -> None:
 
 def skip_step() -> None:
     """A resumed run begins one step too late."""
-    real = session.run
+    real = trainer.run
 
     def run(*given: Any) -> None:
         real(*given[:-1], given[-1] + 1 if given[-1] else 0)
 
-    session.run = run
+    trainer.run = run
 
 
 def global_seeds() -> None:

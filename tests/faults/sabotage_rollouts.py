@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,23 +10,22 @@ from typing import Any
 
 from pmdkit import training
 from pmdkit.bandit.learner import BanditLearner
-from pmdkit.envs.math_answers import process
-from pmdkit.llm import evaluate, learner, stages
+from pmdkit.llm import callbacks, evaluate, rollouts
 from pmdkit.toy.learner import ToyLearner
 
 from .sabotage_resume import around_all
 
 DEAF = (
-    "import runpy, sys, time; import pmdkit.envs.math_answers.worker as worker; "
-    "worker.die_with_parent = lambda parent: None; heard = worker.receive; "
-    "worker.receive = lambda pipe: heard(pipe) or time.sleep(600); "
+    "import runpy, sys, time; import pmdkit.envs.verifier.worker as worker; "
+    "worker.die_with_parent = lambda parent: None; heard = worker.receive_request; "
+    "worker.receive_request = lambda pipe: heard(pipe) or time.sleep(600); "
     "import json; worker.main(json.loads(sys.argv[1]))"
 )
 
 
 def reuse() -> None:
     """The rollout that was written down last is used first after a resume, whatever step and policy it is of."""
-    run, folders, used = training.execute, [], []
+    run, folders, used = training.fit, [], []
 
     def execute(spec: Any, objective: Any, setup: Any, folder: Any, display: Any) -> Any:
         folders.append(folder.path)
@@ -47,35 +47,35 @@ def reuse() -> None:
 
         return rollout
 
-    training.execute = execute
+    training.fit = execute
     around_all((BanditLearner, ToyLearner), "rollout", make)
 
 
 def lose_pending() -> None:
     """What was written ahead of a checkpoint is written again, by the weights of the checkpoint."""
-    learner.restored = lambda tensors, team: {}
+    rollouts.RolloutQueue.load_state_dict = lambda self, state: None
 
 
 def recompute_old() -> None:
     """pi_old of a rollout from a checkpoint is scored by the present weights."""
-    restored, real = set[int](), learner.CausalLearner.collect
-    load = learner.CausalLearner.load_state_dict
+    restored, real = set[int](), rollouts.RolloutQueue.collect
+    load = rollouts.RolloutQueue.load_state_dict
 
-    def load_state_dict(self: Any, state: dict[str, Any]) -> None:
+    def load_state_dict(self: Any, state: Any) -> None:
         load(self, state)
         restored.update(self.restored)
 
-    def collect(self: Any, ordered: Any) -> Any:
-        found = real(self, ordered)
-        return replace(found, logp_old=self.logp(found).detach()) if ordered.seed in restored else found
+    def collect(self: Any, request: Any) -> Any:
+        found = real(self, request)
+        return replace(found, logp_old=self.learner.logp(found).detach()) if request.seed in restored else found
 
-    learner.CausalLearner.load_state_dict = load_state_dict
-    learner.CausalLearner.collect = collect
+    rollouts.RolloutQueue.load_state_dict = load_state_dict
+    rollouts.RolloutQueue.collect = collect
 
 
 def evaluate_again() -> None:
     """Whether an evaluation is done is not looked at."""
-    real = stages.Stages.evaluate
+    real = callbacks.EvaluationCallback.evaluate
 
     def again(self: Any) -> Any:
         name = f"{self.evaluation.name}-step-{self.learner.version}"
@@ -83,7 +83,7 @@ def evaluate_again() -> None:
             (self.folder.evaluations / f"{name}{ending}").unlink(missing_ok=True)
         return real(self)
 
-    stages.Stages.evaluate = again
+    callbacks.EvaluationCallback.evaluate = again
 
 
 def count_twice() -> None:
@@ -93,10 +93,10 @@ def count_twice() -> None:
 
 def orphan() -> None:
     """A worker of the verifier does not notice that its run is gone."""
-    real = process.subprocess.Popen
+    real = subprocess.Popen
 
     class Popen(real):  # type: ignore[misc, valid-type]
         def __init__(self, command: list[str], **options: Any) -> None:
             super().__init__([sys.executable, "-c", DEAF, command[-1]], **options)
 
-    process.subprocess.Popen = Popen
+    subprocess.Popen = Popen

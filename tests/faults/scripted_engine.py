@@ -8,18 +8,18 @@ from typing import Any
 
 import torch
 
-from pmdkit.llm.engines.embedded import Batch, EmbeddedEngine
-from pmdkit.llm.engines.wanted import Wanted
+from pmdkit.llm.engines.base import EngineConfig
+from pmdkit.llm.engines.transformers import RunningBatch, TransformersEngine
 
 
-class Cached(EmbeddedEngine):
+class Cached(TransformersEngine):
     """The embedded engine with a prefix cache: what is known of a prompt is kept until `forget`."""
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
         self.known: dict[str, Any] = {}
 
-    def batch(self, *given: Any) -> Batch:
+    def batch(self, *given: Any) -> RunningBatch:
         return Remembering(self, *given)
 
     def publish(self, weights, version) -> None:
@@ -31,17 +31,17 @@ class Cached(EmbeddedEngine):
         self.known.clear()
 
 
-class Remembering(Batch):
+class Remembering(RunningBatch):
     """Reads a prompt once in the life of its engine."""
 
     def __init__(self, engine: Cached, *given: Any) -> None:
         super().__init__(engine, *given)
         self.known = engine.known
 
-    def understand(self, some):
+    def read_prompts(self, some):
         key = str([one.prompt for one in some])
         if key not in self.known:
-            self.known[key] = super().understand(some)
+            self.known[key] = super().read_prompts(some)
         return self.known[key]
 
 
@@ -101,7 +101,7 @@ class Maker:
         self.slips: tuple[Slip, ...] = ()
         self.made: ScriptedEngine | None = None
 
-    def make(self, wanted: Wanted) -> ScriptedEngine:
+    def make(self, wanted: EngineConfig) -> ScriptedEngine:
         """As the function that ENGINES names."""
         self.made = ScriptedEngine(wanted.model, wanted.ends, *self.slips)
         return self.made

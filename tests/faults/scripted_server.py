@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from pmdkit.llm.engines.protocol import Sampling
-from pmdkit.llm.engines.vllm.names import Names
-from pmdkit.llm.engines.vllm.weight_file import WeightFile, read
+from pmdkit.llm.engines.base import Sampling
+from pmdkit.llm.engines.vllm.weight_names import WeightNames
+from pmdkit.llm.engines.vllm.weights_file import WeightFile, read_weights
 
 from .scripted_engine import Cached
 
@@ -49,7 +49,7 @@ class ScriptedServer:
 
     def __init__(self, model, ends, *faults: Fault) -> None:
         self.engine = Cached(deepcopy(model).requires_grad_(False), ends)
-        self.names = Names(model.config)
+        self.names = WeightNames(model.config)
         self.faults = faults
         self.held, self.tokens = "default", 0
         self.calls: Counter[str] = Counter()
@@ -147,7 +147,7 @@ class ScriptedServer:
     pause = resume = init_weight_transfer_engine = start_weight_update = nothing
 
     def update_weights(self, body: Json) -> Any:
-        self.load(read(WeightFile(**body["update_info"]), self.names.filed))
+        self.load(read_weights(WeightFile(**body["update_info"]), self.names.filed))
         return {}
 
     def load(self, weights) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from pmdkit.llm.engines.embedded import EmbeddedEngine
-from pmdkit.llm.engines.protocol import EngineLost, Responses
+from pmdkit.llm.engines.base import EngineLost, Responses
+from pmdkit.llm.engines.transformers import TransformersEngine
 
 from .scripted_engine import ScriptedEngine
 
@@ -122,7 +122,7 @@ def half(says: str) -> Callable[..., None]:
 
 def keeps_cache(engine: ScriptedEngine, honest: Any, weights: Any, version: int) -> None:
     """New weights, and what it knew of prompts."""
-    EmbeddedEngine.publish(engine, weights, version)
+    TransformersEngine.publish(engine, weights, version)
 
 
 def keeps_weights(engine: ScriptedEngine, honest: Any, weights: Any, version: int) -> None:

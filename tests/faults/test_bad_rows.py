@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from pmdkit.envs.math.file import MathFile
+from pmdkit.envs.math.datasets import MathFile
 from pmdkit.errors import UsageError
 
 from .configs import run

@@ -223,12 +223,12 @@ def test_no_configuration_ends_in_a_traceback(tier, share, tmp_path, hang_ends):
 
 def test_a_bug_would_be_seen(monkeypatch, tmp_path):
     """The outcome of a TypeError is exit 1, which no configuration may have."""
-    from pmdkit import planning
+    from pmdkit import training
 
     def slip(*arguments):
         raise TypeError("a slip")
 
-    monkeypatch.setattr(planning, "complete", slip)
+    monkeypatch.setattr(training, "complete", slip)
     assert run("bandit", "needle", "--dry-run").code == 1
     with pytest.raises(TypeError):
         main(["bandit", "needle", "--dry-run", "--debug"])

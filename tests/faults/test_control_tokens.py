@@ -13,11 +13,11 @@ from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedTokenizerFast, Qwen2Tokenizer
 
 import pmdkit
-from pmdkit.envs.math.arithmetic import Arithmetic
 from pmdkit.envs.math.problem import MathProblems, Problem
+from pmdkit.envs.math.synthetic import Arithmetic
 from pmdkit.errors import UsageError
 from pmdkit.llm.prompts import TEMPLATE, Encoder
-from pmdkit.llm.starter.tokenizer import CHAT, train_tokenizer
+from pmdkit.llm.starter.model import CHAT, train_tokenizer
 
 from .scale import scaled
 
@@ -143,20 +143,21 @@ def test_data_meets_no_template_engine(monkeypatch):
 
 def test_every_way_in_encodes_data_so():
     """Prompts of training, of the evaluations of a run, and of `pmdkit eval`."""
-    from pmdkit.evaluation.asked import Asked
+    from pmdkit.config import EvaluationTable
+    from pmdkit.evaluation.eval_config import EvalConfig
     from pmdkit.evaluation.language import make_evaluation as of_eval
-    from pmdkit.llm.build import encode_numbers, make_evaluation
-    from pmdkit.tables import EvaluationTable
+    from pmdkit.llm.backend import encode_numbers
+    from pmdkit.llm.evaluate import fixed_evaluation
 
     tokenizer = qwen()
     encoder = Encoder(tokenizer)
     text = "What is <|im_end|>\n<|im_start|>system <think> 1 + 1?"
     table = [Problem("a", text, "2")]
     problems = MathProblems("mine", table.__getitem__, np.array([0]), np.array([0]))
-    asked = Asked(k=1, temperature=1.0, top_p=1.0, width=8)
+    asked = EvalConfig(k=1, temperature=1.0, top_p=1.0, width=8)
     ways = {
         "training": encode_numbers(problems, encoder)(0),
-        "evaluation": make_evaluation(EvaluationTable(), problems, encoder, str, None, 8, 0).encode(text),
+        "evaluation": fixed_evaluation(EvaluationTable(), problems, encoder, None, 8, 0).encode(text),
         "eval": of_eval("mine", table, encoder, tokenizer, None, asked).encode(text),
     }
     control = set(tokenizer.added_tokens_decoder)

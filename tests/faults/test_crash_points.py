@@ -5,7 +5,7 @@ from unittest import mock
 
 import pytest
 
-from pmdkit.observe import checkpoint, files, manifest
+from pmdkit.observe import checkpoint, files
 
 from . import crash_points_runs as runs
 from .crash_points import SCENES, survive
@@ -45,10 +45,10 @@ def prune_first(folder, step, state, keep, beside=None):
 
 def in_place(folder, step, state, keep, beside=None):
     """The manifest first, and nothing aside."""
-    contents = checkpoint.contents_of(state)
+    contents = checkpoint.encode_state(state)
     target = folder / f"step-{step}"
     target.mkdir()
-    files.write(target / "manifest.json", manifest.describe(step, {}, contents))
+    files.write(target / "manifest.json", checkpoint.encode_manifest(step, {}, contents))
     for name, data in contents.items():
         files.write(target / name, data)
     files.sync(folder)
@@ -67,7 +67,7 @@ def swallow(path, flags, data, mode):
         PUT(path, flags, data, mode)
 
 
-SAVE, PUT = checkpoint.save_step, files.put
+SAVE, PUT = checkpoint.save_step, files.write_bytes
 PLANTED = {"prune first": prune_first, "in place, manifest first": in_place, "leave it": leave_it, "swallow": swallow}
 
 
@@ -75,7 +75,7 @@ PLANTED = {"prune first": prune_first, "in place, manifest first": in_place, "le
 def test_a_planted_bug_is_seen(bug, place, monkeypatch):
     """Without these the tests above would not be known to see anything; a missing flush is in test_lost_cache.py."""
     if bug == "swallow":
-        monkeypatch.setattr(files, "put", swallow)
+        monkeypatch.setattr(files, "write_bytes", swallow)
     else:
         monkeypatch.setattr(checkpoint, "save_step", PLANTED[bug])
     _, wrong = survive(SCENES["pruning save"], place, most=1)

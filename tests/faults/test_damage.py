@@ -15,8 +15,8 @@ import torch
 from pmdkit import train
 from pmdkit.cli import main
 from pmdkit.errors import EnvironmentLacks, PmdkitError, ResumeRefused, UsageError
-from pmdkit.observe import checkpoint, files, manifest
-from pmdkit.observe.folder import RunFolder
+from pmdkit.observe import checkpoint, files
+from pmdkit.observe.run_folder import RunFolder
 from pmdkit.training import Run
 
 from .crash_points import same, state
@@ -74,7 +74,7 @@ def test_mixed_steps_are_seen(tmp_path):
     for name in ("model.safetensors", "optimizer.safetensors", "state.json"):
         for with_manifest in (False, True):
             place = make_run(tmp_path / f"{name}-{with_manifest}")
-            for file in (name, *([manifest.NAME] if with_manifest else [])):
+            for file in (name, *([checkpoint.MANIFEST] if with_manifest else [])):
                 shutil.copy(place / f"step-{OLD}" / file, place / f"step-{NEW}" / file)
             step, loaded, warnings = checkpoint.load_newest(place)
             assert (step, len(warnings)) == (OLD, 1)
@@ -121,7 +121,7 @@ def test_loading_takes_at_most_twice_the_memory(tmp_path):
         checkpoint.load_newest(tmp_path)
         assert tracemalloc.get_traced_memory()[1] < 2 * size
         tracemalloc.reset_peak()
-        with open(tmp_path / "step-1" / manifest.NAME, "wb") as file:
+        with open(tmp_path / "step-1" / checkpoint.MANIFEST, "wb") as file:
             file.truncate(2**33)  # sparse
         assert checkpoint.damage(tmp_path / "step-1", 1) == f"manifest.json has {2**33} bytes, more than {2**20}"
         assert tracemalloc.get_traced_memory()[1] < 2 * size
@@ -138,7 +138,7 @@ def test_what_may_not_be_read_is_not_damaged():
             folder.chmod(0)
             assert forked(lambda: unreadable(checkpoints)) == 3
             folder.chmod(0o755)
-        assert checkpoint.names(checkpoints) == [f"step-{OLD}", f"step-{NEW}"]
+        assert checkpoint.step_names(checkpoints) == [f"step-{OLD}", f"step-{NEW}"]
 
 
 def unreadable(checkpoints):

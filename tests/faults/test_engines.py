@@ -29,8 +29,8 @@ import time
 
 import pytest
 
-from pmdkit.llm.engines import ENGINES
-from pmdkit.llm.engines.vllm import serve_fleet, versions
+from pmdkit.llm.engines import ENGINES, vllm
+from pmdkit.llm.engines.vllm import server as server_module
 from pmdkit.llm.engines.vllm.http import Server
 
 from . import scripted_faults as faults
@@ -219,11 +219,11 @@ def test_a_foreign_server_on_the_port_at_the_start_is_refused(model, runner, mon
             """Nothing was started."""
 
     stranger = ScriptedServer(*model)
-    for asks in (versions, serve_fleet):
+    for asks in (vllm, server_module):
         monkeypatch.setattr(asks, "installed_version", lambda: "0.32.0")
-    monkeypatch.setattr(serve_fleet, "check_plugin", lambda: None)
+    monkeypatch.setattr(server_module, "check_plugin", lambda: None)
     monkeypatch.setattr(
-        serve_fleet.Fleet, "launch", lambda *_: (Server(stranger.url, "pmdkit-0123456789abcdef"), Process())
+        server_module.Fleet, "launch", lambda *_: (Server(stranger.url, "pmdkit-0123456789abcdef"), Process())
     )
     ended = runner({**SMALL, "rollout.engine": "vllm-server", "vllm.start": START})
     stranger.close()

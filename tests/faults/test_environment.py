@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pmdkit import hub
-from pmdkit.observe.folder import RunFolder, locked
+from pmdkit.observe.run_folder import RunFolder, locked
 from pmdkit.training import train
 
 from .configs import run

@@ -80,4 +80,4 @@ def read_only(monkeypatch, folder):
 def test_a_real_full_device_is_seen():
     """Not only the patched calls: the kernel's own answer."""
     with pytest.raises(OSError, match=r"No space left on device: .* to write"):
-        files.put(Path("/dev/full"), os.O_WRONLY, b"x" * 10_000, 0o600)
+        files.write_bytes(Path("/dev/full"), os.O_WRONLY, b"x" * 10_000, 0o600)

@@ -7,7 +7,7 @@ import pytest
 
 from pmdkit.errors import PmdkitError
 from pmdkit.observe import checkpoint, files, metrics
-from pmdkit.observe.folder import RunFolder, make
+from pmdkit.observe.run_folder import RunFolder, make_writable
 
 from .crash_points import row, same, state
 from .file_calls import Calls, quick_place
@@ -18,7 +18,7 @@ STEPS = 3
 
 def run(folder, acknowledged=None):
     """What a run does to its folder: begin, then a row and a checkpoint a step, of which two are kept."""
-    out = RunFolder(make(folder))
+    out = RunFolder(make_writable(folder))
     out.begin({"seed": 3})
     for step in range(1, STEPS + 1):
         metrics.append(out.metrics, row(step))
@@ -77,7 +77,7 @@ def test_what_was_acknowledged_is_on_the_disk():
 @pytest.mark.parametrize("missing", ["the bytes", "the names in a checkpoint", "the names of all", "the metrics"])
 def test_a_missing_fsync_is_seen(missing, monkeypatch):
     """Planted bugs: without any one flush of the protocol, some loss of power loses a step."""
-    sync, put = files.sync, files.put
+    sync, put = files.sync, files.write_bytes
     names = {"the names in a checkpoint": ".part", "the names of all": "checkpoints"}
 
     def put_only(path, *more):
@@ -88,5 +88,5 @@ def test_a_missing_fsync_is_seen(missing, monkeypatch):
     if missing in names:
         monkeypatch.setattr(files, "sync", lambda path: None if path.name.endswith(names[missing]) else sync(path))
     else:
-        monkeypatch.setattr(files, "put", put_only)
+        monkeypatch.setattr(files, "write_bytes", put_only)
     assert next(lost(), None) is not None

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pmdkit.config import Spec
 from pmdkit.errors import UsageError
-from pmdkit.planning import plan
-from pmdkit.spec import Spec
 from pmdkit.sweeps.grid import expand
-from pmdkit.training import train
+from pmdkit.training import plan, train
 
 from .configs import run
 from .scale import scaled

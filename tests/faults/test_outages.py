@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from pmdkit.llm import build
-from pmdkit.llm.build import make_model
-from pmdkit.tables import LanguageModelTable
+from pmdkit.config import LanguageModelTable
+from pmdkit.llm import backend
+from pmdkit.llm.backend import build_model
 
 from . import outages
 from .engines_run import ENV, SMALL, Runner
@@ -55,7 +55,7 @@ OUTAGES = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A model whose answers end soon: every second token is an end."""
-    model, tokenizer = make_model(LanguageModelTable(build="starter"), ENV, seed=0)
+    model, tokenizer = build_model(LanguageModelTable(build="starter"), ENV, seed=0)
     model.generation_config.eos_token_id = list(range(2, model.config.vocab_size, 2))
     folder = tmp_path_factory.mktemp("model")
     model.save_pretrained(folder)
@@ -127,7 +127,7 @@ def test_a_journal_that_cannot_be_written_ends_the_run(runner, options, undistur
 )
 def test_no_update_is_made_from_a_broken_math_verify(source, said, runner, options, undisturbed, tmp_path, monkeypatch):
     """Answers that only a worker can judge, right or wrong by their tokens."""
-    monkeypatch.setattr(build, "reader", lambda tokenizer, tokens: f"Answer: {sum(tokens) % 7}+{len(tokens)}")
+    monkeypatch.setattr(backend, "decode_response", lambda tokenizer, tokens: f"Answer: {sum(tokens) % 7}+{len(tokens)}")
     options = options | {"reward.grade": "math", "reward.seconds": 10, "reward.memory_mb": 1024}
     if "math" not in undisturbed:
         whole = runner(options)

@@ -32,7 +32,7 @@ import time
 
 import pytest
 
-from pmdkit.cli.outlasting import OUTSIDE
+from pmdkit.cli.signals import OUTSIDE
 
 from .processes import GATE, SAVED_WITHIN, TINY, chain, command_line
 
@@ -61,7 +61,7 @@ def llm(tmp_path_factory):
 
 def verifier(case):
     """The process that grades."""
-    (pid,) = [pid for pid in case.processes() if "math_answers.worker" in command_line(pid)]
+    (pid,) = [pid for pid in case.processes() if "verifier.worker" in command_line(pid)]
     return pid
 
 

@@ -127,10 +127,10 @@ def test_mathematics_is_parsed_in_the_verifiers_processes_only():
         for path in SOURCES
         for node in nodes(path)
         for name in imported(node)
-        if "math_answers.symbolic" in name or name == "pmdkit.envs.math_answers.worker"
+        if "verifier.symbolic" in name or name == "pmdkit.envs.verifier.worker"
     ]
-    assert set(who) <= {"pmdkit/envs/math_answers/worker.py", "pmdkit/learn/worker.py"}
-    assert "pmdkit/envs/math_answers/worker.py" in who
+    assert set(who) <= {"pmdkit/envs/verifier/worker.py", "pmdkit/learn/worker.py"}
+    assert "pmdkit/envs/verifier/worker.py" in who
 
 
 def test_everything_that_loads_a_model_says_that_its_code_is_not_run():

@@ -8,12 +8,11 @@ import pytest
 import torch
 
 from pmdkit.learn import exercise, ids
-from pmdkit.learn.arguments import pack, unpack
-from pmdkit.learn.calling import Failed
-from pmdkit.learn.handed_in import Code
-from pmdkit.learn.limited import Remote, limited
+from pmdkit.learn.judging import Failed
+from pmdkit.learn.sandbox import Remote, sandboxed_grader
+from pmdkit.learn.serialization import decode, pack, unpack
 from pmdkit.learn.source import solution_source
-from pmdkit.learn.values import decode
+from pmdkit.learn.submission import Code
 
 
 def same(one, other):
@@ -59,7 +58,7 @@ def test_a_number_of_numpy_divides_as_numpy_does():
 def test_an_answer_does_not_steer_the_terminal():
     """Neither by what it raises, nor by what it returns, nor by what it writes to the pipe itself."""
     says = []
-    with limited(seconds=20.0, memory_mb=512) as judging:
+    with sandboxed_grader(seconds=20.0, memory_mb=512) as judging:
         for line in (
             "raise ValueError('\\x1b]0;owned\\x07\\x9b2J\\u202e')",
             "return type('T\\x1b[2J', (), {'__repr__': lambda self: '\\x1b[2J'})()",

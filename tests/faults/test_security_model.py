@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from pmdkit.config import RolloutTable, VLLMTable
 from pmdkit.errors import UsageError
-from pmdkit.llm.engines.vllm import arguments, serve_command
-from pmdkit.llm.engines.wanted import Wanted
-from pmdkit.llm.load import load
-from pmdkit.tables.llm import RolloutTable, VLLMTable
+from pmdkit.llm.engines.base import EngineConfig
+from pmdkit.llm.engines.vllm import arguments, server_process
+from pmdkit.llm.model import load_model
 
 CODE = (
     "import pathlib\npathlib.Path({ran!r}).write_text('ran')\n"
@@ -61,7 +61,7 @@ ASKED = [
 def test_a_folder_that_asks_for_code_is_refused_and_nothing_runs(hostile, file, keys, told):
     made = hostile(file, **keys)
     with pytest.raises(UsageError, match=told):
-        load(str(made.folder))
+        load_model(str(made.folder))
     assert not made.ran.exists()
 
 
@@ -76,7 +76,7 @@ def test_the_same_code_runs_where_a_library_is_told_to_trust_it(hostile):
 
 def test_code_that_nobody_asks_for_lies_there(hostile):
     made = hostile("config.json")
-    load(str(made.folder))
+    load_model(str(made.folder))
     assert not made.ran.exists()
 
 
@@ -96,7 +96,9 @@ def test_no_option_of_vllm_trusts_code(name, server, tmp_path):
     table = VLLMTable(options={name: True})
     model = SimpleNamespace(config=None)
     rollout = RolloutTable(engine="vllm-server" if server else "vllm")
-    wanted = Wanted(model, None, (2,), rollout, table, context=50, device=torch.device("cpu"), size=1)
-    asked = (wanted, tmp_path, "native")
+    wanted = EngineConfig(model, None, (2,), rollout, table, context=50, device=torch.device("cpu"), size=1)
     with pytest.raises(UsageError, match=f"vllm.options has {name}"):
-        serve_command.command(*asked, "file", "127.0.0.1", 1, "x") if server else arguments.arguments(*asked)
+        if server:
+            server_process.server_command(wanted, tmp_path, "file", "127.0.0.1", 1, "x")
+        else:
+            arguments.llm_arguments(wanted, tmp_path)

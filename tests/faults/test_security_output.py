@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pmdkit.envs.math_answers.audit import escaped
-from pmdkit.observe.console import Log, Screen, Silent
-from pmdkit.printable import printable
+from pmdkit.envs.verifier.audit import escaped
+from pmdkit.observe.console import LiveDisplay, LogDisplay, SilentDisplay
+from pmdkit.text import printable
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\x08\x0b\x0c\u202e\u2066\u2028\ud800\x7f\x00[red]no[/red][/]\r"
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
@@ -36,7 +36,7 @@ def test_text_is_shown_and_not_obeyed():
     assert raw(escaped(EVIL)) == set()
 
 
-@pytest.mark.parametrize("made", [Silent, Log])
+@pytest.mark.parametrize("made", [SilentDisplay, LogDisplay])
 def test_lines_of_a_log(made, capsys):
     display = made()
     for say in (display.warn, display.note):
@@ -50,7 +50,7 @@ def test_lines_of_a_log(made, capsys):
 def test_lines_of_a_live_screen():
     """On a terminal rich colours its own words; the text of others stays as it is, its markup too."""
     stream = io.StringIO()
-    display = Screen(Console(file=stream, force_terminal=True, width=200))
+    display = LiveDisplay(Console(file=stream, force_terminal=True, width=200))
     for say in (display.warn, display.note):
         say(f"problem {EVIL}")
     display.work(f"reading {EVIL}", 1, 2, EVIL)
@@ -110,9 +110,9 @@ def test_an_error_shows_the_row_of_data_that_it_names(call, tmp_path, capsys):
 
 def test_pages_are_escaped(tmp_path):
     """The report of a reproduction and a verdict in a notebook: text of others is no tag."""
-    from pmdkit.learn.exercise import Verdict
-    from pmdkit.reproducing.report import prose
+    from pmdkit.learn.exercise import AnswerVerdict
+    from pmdkit.reproduce.report import prose
 
     evil = "<script>x()</script> *b* \"'&"
-    assert "<script" not in Verdict(False, f"It raised ValueError: {evil}.")._repr_html_()
+    assert "<script" not in AnswerVerdict(False, f"It raised ValueError: {evil}.")._repr_html_()
     assert "<script" not in str(prose(evil))

@@ -7,8 +7,8 @@ import pytest
 
 from pmdkit.errors import UsageError
 from pmdkit.observe import redact, trackers
-from pmdkit.observe.folder import RunFolder, make
 from pmdkit.observe.redact import BLANK
+from pmdkit.observe.run_folder import RunFolder, make_writable
 
 TOKENS = {
     "Hugging Face": "hf_" + "aB3" * 11,
@@ -82,8 +82,8 @@ def test_nested_values():
 
 def test_every_recipe_of_the_shelf_passes():
     """A refusal of an honest configuration would be a broken run."""
-    from pmdkit.planning import plan
-    from pmdkit.shelf import names
+    from pmdkit.spec_files import names
+    from pmdkit.training import plan
 
     seen = 0
     for tier in ("bandit", "toy", "llm"):
@@ -122,7 +122,7 @@ def test_a_password_in_a_configuration_stops_a_run_before_it_is_written(tmp_path
     """The address of a server with a password in it: a run would not use it, and config.json would keep it."""
     config = {"vllm": {"urls": [f"http://ada:{SECRET}@127.0.0.1:9"]}}
     with pytest.raises(UsageError, match=r"^vllm\.urls holds what looks like a password") as refused:
-        RunFolder(make(tmp_path / "run")).begin(config)
+        RunFolder(make_writable(tmp_path / "run")).begin(config)
     assert SECRET not in str(refused.value)
     assert SECRET.encode() not in everything(tmp_path)
 

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from pmdkit.observe.telemetry import OFF, no_telemetry
+from pmdkit.observe.trackers import NO_TELEMETRY, no_telemetry
 
 from .watching import ROOT, address, loopback, watch
 
@@ -103,14 +103,14 @@ def test_addresses_of_proc_are_read_right():
 def test_libraries_are_told_not_to_count_their_users(monkeypatch):
     """Before transformers is imported, here and for every child; whoever wants it otherwise has the last word."""
     show = (
-        "import json, os, pmdkit.llm.load, huggingface_hub.constants as hub; "
+        "import json, os, pmdkit.llm.model, huggingface_hub.constants as hub; "
         "print(json.dumps([dict(os.environ), hub.HF_HUB_DISABLE_TELEMETRY]))"
     )
-    bare = {name: value for name, value in os.environ.items() if name not in OFF} | {"PYTHONPATH": str(ROOT)}
+    bare = {name: value for name, value in os.environ.items() if name not in NO_TELEMETRY} | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", show], env=bare, capture_output=True, text=True)
     environment, off = json.loads(done.stdout)
     assert off is True
-    assert {name: environment.get(name) for name in OFF} == OFF
+    assert {name: environment.get(name) for name in NO_TELEMETRY} == NO_TELEMETRY
 
     monkeypatch.setenv("DO_NOT_TRACK", "0")
     no_telemetry()

@@ -9,11 +9,10 @@ from functools import cache
 
 import pytest
 
-from pmdkit import shelf
+from pmdkit import spec_files
 from pmdkit.cli.options import RunOptions
-from pmdkit.planning import complete
-from pmdkit.spec import Spec
-from pmdkit.tables import TABLES
+from pmdkit.config import TABLES, Spec
+from pmdkit.training import complete
 
 from .configs import known_keys, run
 from .scale import scaled
@@ -83,7 +82,7 @@ def test_every_slip_of_a_bare_key_is_refused(tier):
 def test_every_slip_in_a_file_is_refused(tier):
     """Keys of every table, and the names of the tables."""
     spec = spec_of(tier)
-    tables = shelf.read(shelf.find(SPECS[tier], tier))
+    tables = spec_files.read(spec_files.find(SPECS[tier], tier))
     known = known_keys(tier, spec.env["kind"], spec.objective["name"])
     for key in known:
         section, _, name = key.partition(".")

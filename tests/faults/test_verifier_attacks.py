@@ -4,9 +4,8 @@ from collections import Counter
 
 import pytest
 
-from pmdkit.envs.math_answers import Grader, Item, audit
-from pmdkit.envs.math_answers.decide import Pending, decide
-from pmdkit.envs.math_answers.verdict import printable
+from pmdkit.envs.verifier import Grader, Item, audit
+from pmdkit.envs.verifier.verify import Pending, grade_by_rules, printable
 
 from .attacks import PARSERLESS, attacks
 
@@ -46,7 +45,7 @@ def test_rules_decide_what_the_parser_shall_not_see():
         row
         for row in ATTACKS
         if row.kind in PARSERLESS and not row.correct
-        if isinstance(decide(row.response, row.gold, boxed=row.boxed), Pending)
+        if isinstance(grade_by_rules(row.response, row.gold, boxed=row.boxed), Pending)
     ]
     assert not asked
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from pmdkit.envs.math_answers import Grader, Item
-from pmdkit.envs.math_answers import pool as pool_module
-from pmdkit.envs.math_answers.process import KEPT
+from pmdkit.envs.verifier import Grader, Item
+from pmdkit.envs.verifier import pool as pool_module
+from pmdkit.processes import INHERITED
 
 SECRETS = {
     "HF_TOKEN": "hf_x",
@@ -41,7 +41,7 @@ def test_a_worker_sees_no_secret(monkeypatch):
         text = Path(f"/proc/{pid_of(grader)}/environ").read_text()
     names = {line.partition("=")[0] for line in text.split("\0") if line}
     threads = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"}
-    assert names <= {*KEPT, *threads, "PYTHONPATH", "PYTHONHASHSEED", "LC_CTYPE"}
+    assert names <= {*INHERITED, *threads, "PYTHONPATH", "PYTHONHASHSEED", "LC_CTYPE"}
     assert not any(value in text for value in ("hf_x", "SECRET", "PASSWORD"))
 
 
@@ -63,7 +63,7 @@ def test_a_comparison_needs_no_network_no_file_and_no_process():
     """An audit hook ends the process at the first attempt; the answers are those of a worker that may."""
     code = """
 import os, sys
-from pmdkit.envs.math_answers import worker
+from pmdkit.envs.verifier import worker
 judge = worker.load("math")
 def hook(event, args):
     writes = event == "open" and (args[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
@@ -84,7 +84,7 @@ for span, gold in [("2^5+2", "34"), (r"\\frac{1}{2}", "0.5"), (r"\\sqrt{8}/2", r
 def test_the_caller_never_loads_the_parser():
     code = """
 import sys
-from pmdkit.envs.math_answers import Grader, Item, audit
+from pmdkit.envs.verifier import Grader, Item, audit
 with Grader() as grader:
     items = [Item("Answer: 2^5+2", "34"), Item("Answer: 9^{9^9}", "34"), Item(r"Answer: \\\\frac{1}{2}", "0.5")]
     print([verdict.correct for verdict in grader.grade(items)], audit(items, grader.grade(items)) != [])
@@ -146,7 +146,7 @@ def test_load_changes_no_verdict():
 @pytest.mark.parametrize("when", ["start", "start twice", "idle"])
 def test_a_worker_killed_as_it_starts_is_replaced(monkeypatch, when):
     """Once is an accident; twice in a row is an outage, which scores nothing and says so."""
-    real, killed = pool_module.Process, []
+    real, killed = pool_module.VerifierProcess, []
 
     class Doomed(real):
         def __init__(self, *args):
@@ -155,7 +155,7 @@ def test_a_worker_killed_as_it_starts_is_replaced(monkeypatch, when):
                 killed.append(self.popen.pid)
                 os.kill(self.popen.pid, signal.SIGKILL)
 
-    monkeypatch.setattr(pool_module, "Process", Doomed)
+    monkeypatch.setattr(pool_module, "VerifierProcess", Doomed)
     with Grader() as grader:
         if when == "idle":
             os.kill(pid_of(grader), signal.SIGKILL)
@@ -170,7 +170,7 @@ def test_a_worker_killed_as_it_starts_is_replaced(monkeypatch, when):
 def test_no_number_is_infinite_whatever_a_simplification_says():
     """Undecided, math-verify draws numbers and says at times that cosh(oo) is 28: in no process, of any hash seed."""
     code = r"""
-from pmdkit.envs.math_answers.symbolic import compare
+from pmdkit.envs.verifier.symbolic import compare
 print({compare(span, gold) for gold in ("28", "34", "0.5") for span in (r"\cosh{\infty}", r"e^{\infty}", r"34+\infty")})
 """
     for number in "123":

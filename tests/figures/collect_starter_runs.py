@@ -8,9 +8,9 @@ makes the runs, a quarter of an hour; SWEEP/sweep.json is that record. Four digi
 import json
 from pathlib import Path
 
-from pmdkit.figures.starter_runs import METHODS
+from pmdkit.figures.training_curves import STARTER_METHODS
 from pmdkit.sweeps import record
-from pmdkit.sweeps.pictures.panels import by_setting
+from pmdkit.sweeps.record import by_setting
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "pmdkit" / "figures" / "stored" / "starter.json"
@@ -31,7 +31,7 @@ def main() -> None:
             "last": digits([run["summary"]["pass_rate_last"] for run in runs]),
             **{key: [digits(run["curve"][key]) for run in runs] for key in KEYS},
         }
-    assert set(settings) == set(METHODS)
+    assert set(settings) == set(STARTER_METHODS)
     OUT.write_text(json.dumps({"starter": {"env": found["env"], "settings": settings}}, separators=(",", ":")) + "\n")
 
 

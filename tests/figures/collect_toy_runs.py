@@ -11,9 +11,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pmdkit.figures.training_panels import METHODS
+from pmdkit.figures.training_curves import METHODS
 from pmdkit.sweeps import record
-from pmdkit.sweeps.pictures.panels import by_setting
+from pmdkit.sweeps.record import by_setting
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "pmdkit" / "figures" / "stored" / "toy.json"

@@ -6,8 +6,8 @@ from scipy.special import logsumexp
 from scipy.stats import binom
 
 from pmdkit import figures, theory
-from pmdkit.figures import ratio, target_error, two_solutions
-from pmdkit.figures.drawing import Drawing
+from pmdkit.figures import solutions, target_error
+from pmdkit.figures.style import Drawing
 
 METHODS = ("pmd-mean", "pmd-part")
 MENTIONED = {
@@ -55,9 +55,9 @@ def test_the_log_partition_is_that_of_two_rewards(drawings: dict[str, Drawing]) 
 def test_each_descent_ends_in_the_solution_of_its_own_problem(drawings: dict[str, Drawing]) -> None:
     """Tolerance: the integrator's own, 1e-10 per step, over some hundred steps."""
     data = drawings["fig1-right"].data
-    problem = (two_solutions.PI, two_solutions.REWARD, two_solutions.TAU)
+    problem = (solutions.PI, solutions.REWARD, solutions.RATIO_TAU)
     for method, solve in (("pmd-mean", theory.pmd_mean), ("pmd-part", theory.pmd_part)):
-        np.testing.assert_allclose(data[f"flow {method}"][0], two_solutions.PI, atol=1e-12)
+        np.testing.assert_allclose(data[f"flow {method}"][0], solutions.PI, atol=1e-12)
         np.testing.assert_allclose(data[f"flow {method}"][-1], solve(*problem).probs, atol=1e-7)
     assert np.abs(data["flow pmd-mean"][-1] - data["flow pmd-part"][-1]).max() > 0.1
 
@@ -65,22 +65,22 @@ def test_each_descent_ends_in_the_solution_of_its_own_problem(drawings: dict[str
 def test_the_descents_leave_in_the_same_direction(drawings: dict[str, Drawing]) -> None:
     """A constant in the target has no gradient at pi_t: mean baseline and log-partition differ by one."""
     data = drawings["fig1-right"].data
-    first = [data[f"flow {method}"][1] - two_solutions.PI for method in METHODS]
+    first = [data[f"flow {method}"][1] - solutions.PI for method in METHODS]
     np.testing.assert_allclose(first[0] / np.linalg.norm(first[0]), first[1] / np.linalg.norm(first[1]), atol=1e-2)
 
 
 def test_without_temperature_part_is_greedy_and_mean_weighs_by_advantage(drawings: dict[str, Drawing]) -> None:
     """As tau goes to 0: PMD-part takes the best action, PMD-mean's ratio tends to Delta_+ / E Delta_+."""
     data = drawings["fig1-right"].data
-    advantage = np.maximum(two_solutions.REWARD - two_solutions.PI @ two_solutions.REWARD, 0)
-    limit = two_solutions.PI * advantage / (two_solutions.PI @ advantage)
+    advantage = np.maximum(solutions.REWARD - solutions.PI @ solutions.REWARD, 0)
+    limit = solutions.PI * advantage / (solutions.PI @ advantage)
     np.testing.assert_allclose(data["sweep pmd-part"][-1], [0, 0, 1], atol=1e-12)
     np.testing.assert_allclose(data["sweep pmd-mean"][-1], limit, atol=0.02)
 
 
 def test_ratios_are_the_theory_and_keep_the_policy_normalised(drawings: dict[str, Drawing]) -> None:
     data = drawings["fig2"].data
-    for name, p, tau in (("p", data["p"], ratio.TAU), ("tau", ratio.P, data["tau"])):
+    for name, p, tau in (("p", data["p"], solutions.RATIO_TAU), ("tau", solutions.RATIO_P, data["tau"])):
         for method in METHODS:
             right, wrong = (data[f"exact {method} {side} {name}"] for side in ("right", "wrong"))
             exact = theory.binary(p, tau, method)
@@ -92,7 +92,7 @@ def test_ratios_are_the_theory_and_keep_the_policy_normalised(drawings: dict[str
 def test_formulas_are_those_of_the_paper(drawings: dict[str, Drawing]) -> None:
     """Written out from the paper's four equations; NaN where the expression is no positive number."""
     data = drawings["fig2"].data
-    for name, p, tau in (("p", data["p"], ratio.TAU), ("tau", ratio.P, data["tau"])):
+    for name, p, tau in (("p", data["p"], solutions.RATIO_TAU), ("tau", solutions.RATIO_P, data["tau"])):
         far = np.exp(-1 / tau) / p**2
         with np.errstate(invalid="ignore"):
             by_hand = {

@@ -13,7 +13,7 @@ import pytest
 from pmdkit import learn
 from pmdkit.learn import lessons
 from pmdkit.learn.exercises import of_lesson
-from pmdkit.learn.handed_in import parsed
+from pmdkit.learn.submission import parsed
 
 TUTORIALS = Path(__file__).parents[2] / "tutorials"
 STEM = next(TUTORIALS.glob("103_*.py")).stem
@@ -23,7 +23,7 @@ ROLES = ("grade", "solution", "locked", "task")
 @pytest.fixture(scope="module")
 def kit(tmp_path_factory):
     """The kit of one lesson."""
-    from pmdkit.learn.kit.build import build
+    from pmdkit.learn.kit import build
 
     out = tmp_path_factory.mktemp("course") / "kit"
     build(out, {"student", "solutions", "print"}, ["103"], TUTORIALS)
@@ -99,7 +99,7 @@ def test_graded_cells_pass_with_solutions_and_fail_without(kit):
 
 
 def test_a_build_is_the_same_every_time(kit, tmp_path):
-    from pmdkit.learn.kit.build import build
+    from pmdkit.learn.kit import build
 
     build(tmp_path / "again", {"student", "solutions"}, ["103"], TUTORIALS)
     for path in (tmp_path / "again").rglob("*"):

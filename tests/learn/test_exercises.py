@@ -15,13 +15,11 @@ import pytest
 
 from pmdkit import learn
 from pmdkit.learn import exercises
-from pmdkit.learn.calling import call
-from pmdkit.learn.comparing import same
-from pmdkit.learn.handed_in import parsed
-from pmdkit.learn.judging import RIGHT, SEED, UNTOUCHED
-from pmdkit.learn.kit.notebooks import TO_FILL, bound_in, filled_in
+from pmdkit.learn.judging import RIGHT, SEED, UNTOUCHED, call, same
+from pmdkit.learn.kit import TO_FILL, bound_in, filled_in
+from pmdkit.learn.serialization import decode, encode
 from pmdkit.learn.source import solution_source, start_source
-from pmdkit.learn.values import decode, encode
+from pmdkit.learn.submission import parsed
 
 TUTORIALS = Path(__file__).parents[2] / "tutorials"
 BASE = {"pmdkit", "numpy", "scipy", "torch", "gymnasium", "matplotlib"} | sys.stdlib_module_names

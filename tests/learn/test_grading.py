@@ -9,7 +9,7 @@ import pytest
 from pmdkit.learn import exercise
 from pmdkit.learn.grading import harmless
 from pmdkit.learn.source import solution_source
-from pmdkit.learn.submissions import submissions
+from pmdkit.learn.submission import submissions
 
 SOLVED = solution_source(exercise("103.1"))
 BOTH = f"{SOLVED}\n\n\n{solution_source(exercise('103.2'))}"

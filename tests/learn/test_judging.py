@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pmdkit.errors import EnvironmentLacks
-from pmdkit.learn import Exercise, Slip, check, exercise, hint, judge, needs, solution
-from pmdkit.learn.comparing import same, shown
+from pmdkit.learn import Exercise, Misconception, check, exercise, hint, judge, needs, solution
 from pmdkit.learn.extras import EXTRAS
+from pmdkit.learn.judging import same, shown
 
 
 def asked(solution, inputs, **more):
@@ -22,7 +22,7 @@ def asked(solution, inputs, **more):
         """Do it."""
         return ...
 
-    wrong = (Slip(lambda *a: 1e9, "That is a thousand million."), Slip(lambda *a: "?", "A word."))
+    wrong = (Misconception(lambda *a: 1e9, "That is a thousand million."), Misconception(lambda *a: "?", "A word."))
     options = {"slips": wrong, "hints": ("a", "b"), "title": "t", "task": "t", "id": "999.1"} | more
     return Exercise(start=start, solution=solution, inputs=lambda rng: inputs, **options)
 

@@ -11,7 +11,7 @@ import torch
 from pmdkit import theory
 from pmdkit.learn.exercises import exercise
 from pmdkit.objectives import DAPO, Groups, PMDMean, credit, response_loss, row_weight, total
-from pmdkit.objectives.vocabulary import Batch
+from pmdkit.objectives.batch import Batch
 
 rng = np.random.default_rng(0)
 
@@ -233,12 +233,11 @@ def test_micro_batches_add_up_to_the_whole_loss_of_dapo():
 def test_trls_words_are_those_of_the_export():
     from dataclasses import replace
 
-    from pmdkit.llm.planner.export import export
-    from pmdkit.llm.planner.gpus import cluster
-    from pmdkit.llm.planner.lengths import lengths
-    from pmdkit.llm.planner.predict import Prediction
-    from pmdkit.llm.planner.sizes import sizes_of, work_of
-    from pmdkit.planning import plan
+    from pmdkit.planner.export import export
+    from pmdkit.planner.hardware import cluster
+    from pmdkit.planner.predict import Prediction
+    from pmdkit.planner.workload import lengths, sizes_of, work_of
+    from pmdkit.training import plan
 
     spec, _ = plan("llm", "qwen2.5-7b", {})
     work = work_of(spec)

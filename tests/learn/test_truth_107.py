@@ -6,7 +6,7 @@ import numpy as np
 from scipy.stats import ttest_rel
 
 from pmdkit.learn.exercises import lesson_107 as lesson
-from pmdkit.sweeps.statistics import paired
+from pmdkit.stats import paired_difference
 
 
 def test_the_interval_is_scipys_and_the_sweeps():
@@ -15,7 +15,7 @@ def test_the_interval_is_scipys_and_the_sweeps():
     found = lesson.solved_paired_interval(first, second)
     exact = ttest_rel(second, first).confidence_interval(0.95)
     np.testing.assert_allclose(found, (exact.low, exact.high), rtol=1e-10)
-    sweep = paired(first, second).difference
+    sweep = paired_difference(first, second).difference
     np.testing.assert_allclose(found, (sweep.low, sweep.high), rtol=1e-12)
 
 

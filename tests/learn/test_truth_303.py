@@ -5,8 +5,8 @@ from itertools import combinations, product
 import numpy as np
 from scipy.stats import ttest_1samp
 
-from pmdkit.evaluation.statistics import pass_at_k
 from pmdkit.learn.exercises import lesson_303 as lesson
+from pmdkit.stats import pass_at_k
 
 
 def test_the_squared_error_over_draws_is_unbiased():

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from pmdkit.explaining import RATIOS
-from pmdkit.explaining.landscape import Problem
-from pmdkit.explaining.regulariser import curve
-from pmdkit.explaining.solving import rest
+from pmdkit.explain import RATIOS
+from pmdkit.explain.regulariser import regulariser_curve
+from pmdkit.explain.solver import stationary_point
+from pmdkit.explain.tabular import TabularPrompt
 from pmdkit.learn.exercises import lesson_401 as lesson
 from pmdkit.objectives import Batch, PMDMean, load_objective
 
@@ -76,10 +76,10 @@ def capped(tmp_path):
 
 def test_the_explainer_reads_the_same_slope_off_the_loss_alone(capped):
     """Normalisation adds x z to the target of ratio z; there f' is the solution's slope, less its value at ratio 1."""
-    problem = Problem.of([0.25, 0.25, 0.25, 0.25], [0.2, 0.4, 0.6, 0.8])
-    found = rest(capped, problem, True)
+    problem = TabularPrompt.of([0.25, 0.25, 0.25, 0.25], [0.2, 0.4, 0.6, 0.8])
+    found = stationary_point(capped, problem, True)
     x = -found.multiplier / 0.5
-    slope = curve(capped, problem, found.log_ratio).slope
+    slope = regulariser_curve(capped, problem, found.log_ratio).slope
     known = np.isfinite(slope)
     assert known.sum() > 15
     ratio = np.exp(np.log(RATIOS[known]) + x * RATIOS[known])
@@ -88,10 +88,10 @@ def test_the_explainer_reads_the_same_slope_off_the_loss_alone(capped):
 
 
 def test_beyond_the_wall_no_reward_brings_a_response_to_rest(capped):
-    problem = Problem.of([0.1, 0.2, 0.7], [1.0, 0.6, 0.0])
-    found = rest(capped, problem, True)
+    problem = TabularPrompt.of([0.1, 0.2, 0.7], [1.0, 0.6, 0.0])
+    found = stationary_point(capped, problem, True)
     target = np.log(RATIOS) - found.multiplier / 0.5 * RATIOS
-    reached = np.isfinite(curve(capped, problem, found.log_ratio).slope)
+    reached = np.isfinite(regulariser_curve(capped, problem, found.log_ratio).slope)
     np.testing.assert_array_equal(reached, np.abs(target) < 2.0)
     assert 0 < reached.sum() < len(RATIOS)
 

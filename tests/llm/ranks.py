@@ -10,22 +10,21 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from pmdkit.envs.math_answers import Grader, Item
-from pmdkit.llm.ahead import ahead
-from pmdkit.llm.engines.embedded import EmbeddedEngine
-from pmdkit.llm.engines.protocol import EngineLost, Sampling
-from pmdkit.llm.engines.shared import SharedEngine
-from pmdkit.llm.jury import SharedGrader
+from pmdkit.config import ScheduleTable, UpdateTable
+from pmdkit.distributed import ProcessGroup
+from pmdkit.envs.verifier import Grader, Item
+from pmdkit.llm.engines.base import EngineLost, Sampling
+from pmdkit.llm.engines.distributed import DistributedEngine
+from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.learner import CausalLearner
-from pmdkit.llm.load import ready
-from pmdkit.llm.shards import whole
-from pmdkit.llm.writer import Writer
-from pmdkit.loop import Schedule, run
+from pmdkit.llm.model import prepare_model
+from pmdkit.llm.rollouts import RolloutQueue, async_rollouts
+from pmdkit.llm.task import SharedGrader
+from pmdkit.llm.weights import full_tensor
+from pmdkit.loop import Schedule, inline, run
 from pmdkit.objectives import OBJECTIVES, Groups, credit
 from pmdkit.objectives.traits import traits
 from pmdkit.observe import checkpoint
-from pmdkit.tables import ScheduleTable, UpdateTable
-from pmdkit.team import Team
 
 from .conftest import EOS, build
 
@@ -41,25 +40,25 @@ STRATEGIES = ("ddp", "fsdp2")
 
 
 def learner(
-    team: Team, kind: str, objective: str, optimizer: str = "sgd", checkpointing: bool = False
+    process_group: ProcessGroup, kind: str, objective: str, optimizer: str = "sgd", checkpointing: bool = False
 ) -> CausalLearner:
     """A learner in float32, its head tied, whose token budget cuts a step into several passes."""
     model = build(kind)
     model.config.tie_word_embeddings = True
     model.lm_head.weight = model.model.embed_tokens.weight
-    ready(model, checkpointing=checkpointing)
-    copy = deepcopy(model).requires_grad_(False) if team.strategy == "fsdp2" else model
-    engine = EmbeddedEngine(copy, EOS)
+    prepare_model(model, checkpointing=checkpointing)
+    copy = deepcopy(model).requires_grad_(False) if process_group.strategy == "fsdp2" else model
+    engine = TransformersEngine(copy, EOS)
     return CausalLearner(
         model,
         None,
         lambda number: PROMPTS[number],
-        engine if team.size == 1 else SharedEngine(engine, team, EOS),
+        engine if process_group.size == 1 else DistributedEngine(engine, process_group, EOS),
         Sampling(6),
         ScheduleTable(lr=1e-2, optimizer=optimizer),
         UpdateTable(token_budget=14, clip=0.5),
         reference=traits(OBJECTIVES[objective]()).uses_reference,
-        team=team,
+        process_group=process_group,
     )
 
 
@@ -73,19 +72,19 @@ def step_of(mine: CausalLearner, name: str, prompts: int, seed: int = 0):
     return objective, rollouts, batch
 
 
-def one_case(team: Team, name: str) -> dict[str, Tensor]:
+def one_case(process_group: ProcessGroup, name: str) -> dict[str, Tensor]:
     """Rollouts, two updates, and what they left."""
     kind, objective, prompts, checkpointing = CASES[name]
-    mine = learner(team, kind, objective, checkpointing=checkpointing)
+    mine = learner(process_group, kind, objective, checkpointing=checkpointing)
     objective, rollouts, batch = step_of(mine, objective, prompts)
     found = {"responses": rollouts.responses, "logp_old": rollouts.logp_old, "mask": rollouts.mask.int()}
     for turn in range(2):
         report = mine.update(objective, rollouts, batch)
         found[f"report {turn}"] = torch.tensor([report["loss"], report["grad_norm"]], dtype=torch.float64)
         for key, weight in mine.model.named_parameters():
-            found[f"gradient {turn} {key}"] = whole(weight.grad)
+            found[f"gradient {turn} {key}"] = full_tensor(weight.grad)
     for key, weight in mine.model.named_parameters():
-        found[f"weight {key}"] = whole(weight.detach())
+        found[f"weight {key}"] = full_tensor(weight.detach())
     with torch.no_grad():
         found["logp"] = mine.logp(rollouts)
     mine.version = 1
@@ -94,22 +93,22 @@ def one_case(team: Team, name: str) -> dict[str, Tensor]:
     return {key: value.contiguous().clone() for key, value in found.items()}
 
 
-def go_on(team: Team, folder: Path) -> dict[str, Tensor]:
+def go_on(process_group: ProcessGroup, folder: Path) -> dict[str, Tensor]:
     """A step of AdamW on what the newest checkpoint holds; its own checkpoint is written beside it."""
-    mine = learner(team, "qwen2", "pmd-mean", "adamw")
-    start, state, _ = checkpoint.load_newest(folder) if team.main else (0, {}, [])
-    start, state = team.hand_out(start, state)
+    mine = learner(process_group, "qwen2", "pmd-mean", "adamw")
+    start, state, _ = checkpoint.load_newest(folder) if process_group.is_main_process else (0, {}, [])
+    start, state = process_group.broadcast_state(start, state)
     mine.load_state_dict(state)
     objective, rollouts, batch = step_of(mine, "pmd-mean", 3, seed=start)
     mine.update(objective, rollouts, batch)
     mine.version = start + 1
     state = mine.state_dict()
-    if team.main:
+    if process_group.is_main_process:
         checkpoint.save_step(folder, start + 1, state, keep=9)
-    return {f"weight {key}": whole(weight.detach()).clone() for key, weight in mine.model.named_parameters()}
+    return {f"weight {key}": full_tensor(weight.detach()).clone() for key, weight in mine.model.named_parameters()}
 
 
-class Lost(EmbeddedEngine):
+class Lost(TransformersEngine):
     """Is lost in its second rollout and in the publish that follows, and has no weights then."""
 
     calls = 0
@@ -151,14 +150,17 @@ WRITERS = {
 }
 
 
-def trained(team: Team, name: str) -> dict[str, Tensor]:
+def trained(process_group: ProcessGroup, name: str) -> dict[str, Tensor]:
     """Four steps with engines of some kind; what one process gets to with an engine that is never lost."""
     lag, lost, central = WRITERS[name]
-    mine = learner(team, "qwen2", "pmd-mean")
-    kind = Lost if team.size > 1 and team.rank == lost else EmbeddedEngine
-    engine = None if central and not team.main else kind(deepcopy(build("qwen2")), EOS)
-    mine.writer = Writer(SharedEngine(engine, team, EOS, central=central), ahead=lag > 0)
-    mine.engine = mine.writer.engine
+    mine = learner(process_group, "qwen2", "pmd-mean")
+    kind = Lost if process_group.size > 1 and process_group.rank == lost else TransformersEngine
+    engine = None if central and not process_group.is_main_process else kind(deepcopy(build("qwen2")), EOS)
+    mine.engine = DistributedEngine(engine, process_group, EOS, central=central)
+    stream = inline
+    if lag:
+        RolloutQueue(mine)
+        stream = async_rollouts(lag)
     tied(engine)
     seen: dict[str, Tensor] = {}
 
@@ -166,21 +168,23 @@ def trained(team: Team, name: str) -> dict[str, Tensor]:
         seen[f"responses {step}"] = rollouts.responses
         seen[f"version {step}"] = torch.tensor([rollouts.version])
 
-    run(OBJECTIVES["pmd-mean"](), mine, Problems(), Schedule(4, 4, 2, seed=5), [keep], ahead(lag))
+    run(OBJECTIVES["pmd-mean"](), mine, Problems(), Schedule(4, 4, 2, seed=5), [keep], stream)
     seen["restarts"] = torch.tensor([mine.engine.restarts])
-    return seen | {f"weight {key}": whole(weight.detach()).clone() for key, weight in mine.model.named_parameters()}
+    return seen | {
+        f"weight {key}": full_tensor(weight.detach()).clone() for key, weight in mine.model.named_parameters()
+    }
 
 
-def tied(engine: EmbeddedEngine | None) -> None:
+def tied(engine: TransformersEngine | None) -> None:
     """Its head is its embedding, as the trainer's."""
     if engine is not None:
         engine.model.config.tie_word_embeddings = True
         engine.model.lm_head.weight = engine.model.model.embed_tokens.weight
 
 
-def judged(team: Team) -> list[bool | None]:
+def judged(process_group: ProcessGroup) -> list[bool | None]:
     """Verdicts of two processes, of which one has a grader."""
-    grader = SharedGrader(Grader() if team.main else None, team)
+    grader = SharedGrader(Grader() if process_group.is_main_process else None, process_group)
     said = grader.grade([Item("Answer: 34", "34"), Item("Answer: 35", "34")])
     grader.close()
     return [verdict.correct for verdict in said]
@@ -188,24 +192,25 @@ def judged(team: Team) -> list[bool | None]:
 
 def main(out: Path) -> None:
     """Every case as one of two processes; each writes what it found."""
-    from pmdkit.llm.team import Ranks
+    from pmdkit.llm.distributed import AccelerateGroup
 
     torch.set_num_threads(1)
     for strategy in STRATEGIES:
-        team = Ranks(strategy, timeout=60, cpu=True)
+        process_group = AccelerateGroup(strategy, timeout=60, cpu=True)
         for name in CASES:
-            save_file(one_case(team, name), out / f"{strategy} {name} {team.rank}.safetensors")
+            save_file(one_case(process_group, name), out / f"{strategy} {name} {process_group.rank}.safetensors")
         for name in WRITERS:
-            save_file(trained(team, name), out / f"{strategy} {name} {team.rank}.safetensors")
-        save_file(go_on(team, out / strategy), out / f"{strategy} resumed {team.rank}.safetensors")
+            save_file(trained(process_group, name), out / f"{strategy} {name} {process_group.rank}.safetensors")
+        save_file(go_on(process_group, out / strategy), out / f"{strategy} resumed {process_group.rank}.safetensors")
+    pairs = torch.arange(process_group.rank * 2).view(-1, 2)
     told = {
-        "verdicts": judged(team),
-        "main": team.tell({"rank": team.rank}),
-        "any": [team.any(team.rank == 1), team.any(False)],
-        "gathered": [part.tolist() for part in team.gather(torch.arange(team.rank * 2).view(-1, 2) > 0)],
+        "verdicts": judged(process_group),
+        "main": process_group.broadcast_object({"rank": process_group.rank}),
+        "any": [process_group.any_rank(process_group.rank == 1), process_group.any_rank(False)],
+        "gathered": [part.tolist() for part in process_group.gather(pairs > 0)],
     }
-    (out / f"told {team.rank}.json").write_text(json.dumps(told))
-    team.leave()
+    (out / f"told {process_group.rank}.json").write_text(json.dumps(told))
+    process_group.close()
 
 
 if __name__ == "__main__":

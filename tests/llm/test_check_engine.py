@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pmdkit.llm.engines.embedded import EmbeddedEngine
+from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.testing import check_engine
 
 from .conftest import EOS, build
@@ -16,13 +16,13 @@ from .conftest import EOS, build
 def test_the_embedded_engine_keeps_the_contract(kind):
     model = build(kind)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    engine = EmbeddedEngine(model, [EOS, 5], version=7)
+    engine = TransformersEngine(model, [EOS, 5], version=7)
     check_engine(engine, model.state_dict(), [EOS, 5], tolerance=1e-5)
     assert engine.version == 10
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-class Changed(EmbeddedEngine):
+class Changed(TransformersEngine):
     """What it generates is changed before it is handed out."""
 
     def generate(self, prompts, group, seeds, sampling, progress=None):
@@ -58,28 +58,28 @@ class DoublePrecision(Changed):
         return replace(drawn, logp=drawn.logp.double())
 
 
-class SeedsIgnored(EmbeddedEngine):
+class SeedsIgnored(TransformersEngine):
     """Rows draw with their place in the batch."""
 
     def generate(self, prompts, group, seeds, sampling, progress=None):
         return super().generate(prompts, group, np.arange(len(seeds), dtype=np.uint64), sampling, progress)
 
 
-class SeedOfTheGroup(EmbeddedEngine):
+class SeedOfTheGroup(TransformersEngine):
     """All rows of a prompt draw with the seed of the first."""
 
     def generate(self, prompts, group, seeds, sampling, progress=None):
         return super().generate(prompts, group, seeds[::group].repeat(group), sampling, progress)
 
 
-class OneStream(EmbeddedEngine):
+class OneStream(TransformersEngine):
     """A row's draws depend on how many rows there are."""
 
     def generate(self, prompts, group, seeds, sampling, progress=None):
         return super().generate(prompts, group, seeds + np.uint64(len(seeds)), sampling, progress)
 
 
-class NotTwice(EmbeddedEngine):
+class NotTwice(TransformersEngine):
     """A call moves the generator of the next."""
 
     calls = 0
@@ -89,20 +89,20 @@ class NotTwice(EmbeddedEngine):
         return super().generate(prompts, group, seeds + np.uint64(self.calls), sampling, progress)
 
 
-class WeightsIgnored(EmbeddedEngine):
+class WeightsIgnored(TransformersEngine):
     """Takes the version and not the weights."""
 
     def publish(self, weights, version):
         self.version = version
 
 
-class VersionIgnored(EmbeddedEngine):
+class VersionIgnored(TransformersEngine):
     def publish(self, weights, version):
         super().publish(weights, version)
         self.version = version - 1
 
 
-class StaleResponses(EmbeddedEngine):
+class StaleResponses(TransformersEngine):
     """Remembers what it wrote for the same call, whatever was published since."""
 
     def __init__(self, *args, **more):
@@ -118,7 +118,7 @@ class StaleResponses(EmbeddedEngine):
         return replace(self.seen[key], version=self.version)
 
 
-class StalePrompts(EmbeddedEngine):
+class StalePrompts(TransformersEngine):
     """Remembers what the head reads behind a prompt, whatever was published since: a prefix cache."""
 
     def __init__(self, *args, **more):
@@ -126,38 +126,38 @@ class StalePrompts(EmbeddedEngine):
         self.kept = {}
 
     def generate(self, prompts, group, seeds, sampling, progress=None):
-        from pmdkit.llm.engines import embedded
+        from pmdkit.llm.engines import transformers
 
         kept = self.kept
 
-        class Stale(embedded.Batch):
-            def read(self, some):
-                states = super().read(some)
+        class Stale(transformers.RunningBatch):
+            def prefill(self, some):
+                states = super().prefill(some)
                 return kept.setdefault(str(some), states)
 
-        plain, embedded.Batch = embedded.Batch, Stale
+        plain, transformers.RunningBatch = transformers.RunningBatch, Stale
         try:
             return super().generate(prompts, group, seeds, sampling, progress)
         finally:
-            embedded.Batch = plain
+            transformers.RunningBatch = plain
 
 
-class Silent(EmbeddedEngine):
+class Silent(TransformersEngine):
     def generate(self, prompts, group, seeds, sampling, progress=None):
         return super().generate(prompts, group, seeds, sampling)
 
 
-class TooWide(EmbeddedEngine):
+class TooWide(TransformersEngine):
     def generate(self, prompts, group, seeds, sampling, progress=None):
         return super().generate(prompts, group, seeds, replace(sampling, width=sampling.width + 4), progress)
 
 
-class GreedyIgnored(EmbeddedEngine):
+class GreedyIgnored(TransformersEngine):
     def generate(self, prompts, group, seeds, sampling, progress=None):
         return super().generate(prompts, group, seeds, replace(sampling, greedy=False), progress)
 
 
-class Hot(EmbeddedEngine):
+class Hot(TransformersEngine):
     """Samples at another temperature than it is asked for."""
 
     def generate(self, prompts, group, seeds, sampling, progress=None):

@@ -10,12 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pmdkit.errors import Diverged, UsageError
-from pmdkit.llm.engines import ENGINES, embedded
-from pmdkit.llm.engines.answer import Form
-from pmdkit.llm.engines.cache import CHUNK
-from pmdkit.llm.engines.drawing import BLOCK, draw
-from pmdkit.llm.engines.embedded import EmbeddedEngine
-from pmdkit.llm.engines.protocol import Engine, EngineLost, Sampling
+from pmdkit.llm.engines import ENGINES, transformers
+from pmdkit.llm.engines.base import Engine, EngineLost, ResponseCheck, Sampling
+from pmdkit.llm.engines.kv_cache import CHUNK
+from pmdkit.llm.engines.transformers import CDF_BLOCK, TransformersEngine, sample_tokens
 from pmdkit.randomness import uniforms
 
 from .conftest import EOS, VOCABULARY, build
@@ -31,14 +29,14 @@ def responses(drawn):
 
 def test_the_registry_names_an_engine():
     module, name = ENGINES["transformers"].split(":")
-    assert module == EmbeddedEngine.__module__
-    assert getattr(embedded, name) is embedded.make
-    assert isinstance(EmbeddedEngine(build("qwen2"), EOS), Engine)
+    assert module == TransformersEngine.__module__
+    assert getattr(transformers, name) is transformers.make
+    assert isinstance(TransformersEngine(build("qwen2"), EOS), Engine)
 
 
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3-moe", "llama"])
 def test_logp_of_draws_equal_scores(kind):
-    engine = EmbeddedEngine(build(kind), STOP)
+    engine = TransformersEngine(build(kind), STOP)
     drawn = engine.generate(PROMPTS, 8, SEEDS, Sampling(50))
     scores = engine.score([prompt for prompt in PROMPTS for _ in range(8)], responses(drawn))
     torch.testing.assert_close(drawn.logp[drawn.mask], torch.cat(scores), atol=2e-6, rtol=0)  # two roundings of 5 nats
@@ -47,7 +45,7 @@ def test_logp_of_draws_equal_scores(kind):
 
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3-moe", "llama"])
 def test_greedy_tokens_equal_those_of_transformers(kind):
-    drawn = EmbeddedEngine(build(kind), EOS).generate(PROMPTS, 1, SEEDS[:4], Sampling(24, greedy=True))
+    drawn = TransformersEngine(build(kind), EOS).generate(PROMPTS, 1, SEEDS[:4], Sampling(24, greedy=True))
     theirs = build(kind)
     for prompt, ours in zip(PROMPTS, responses(drawn), strict=True):
         ids = torch.tensor([prompt])
@@ -70,12 +68,12 @@ def test_a_row_is_a_function_of_its_prompt_and_seed(lengths, group, width, extra
     model = build("llama", torch.float64)
     prompts = [[(7 * i + j) % VOCABULARY for j in range(length)] for i, length in enumerate(lengths)]
     seeds = np.arange(len(prompts) * group, dtype=np.uint64)
-    whole = EmbeddedEngine(model, STOP).generate(prompts, group, seeds, Sampling(width))
+    whole = TransformersEngine(model, STOP).generate(prompts, group, seeds, Sampling(width))
     order = list(reversed(range(len(prompts))))
     rows = np.concatenate([np.arange(p * group, (p + 1) * group) for p in order])
-    engine = EmbeddedEngine(model, STOP, cache_tokens=max(lengths) + width + extra)
+    engine = TransformersEngine(model, STOP, cache_tokens=max(lengths) + width + extra)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embedded, "READ_TOKENS", read_tokens)
+        patch.setattr(transformers, "READ_TOKENS", read_tokens)
         part = engine.generate([prompts[p] for p in order], group, seeds[rows], Sampling(width))
     assert torch.equal(part.tokens, whole.tokens[rows])
     assert torch.equal(part.mask, whole.mask[rows])
@@ -83,7 +81,7 @@ def test_a_row_is_a_function_of_its_prompt_and_seed(lengths, group, width, extra
 
 
 def test_splitting_a_float32_batch_moves_logp_by_rounding_only():
-    engine = EmbeddedEngine(build("qwen2"), STOP)
+    engine = TransformersEngine(build("qwen2"), STOP)
     whole = engine.generate(PROMPTS, 8, SEEDS, Sampling(50))
     for p, prompt in enumerate(PROMPTS):
         part = engine.generate([prompt], 8, SEEDS[8 * p : 8 * p + 8], Sampling(50))
@@ -98,7 +96,7 @@ def test_frequencies_of_whole_responses_match_their_probabilities():
     with torch.no_grad():
         model.lm_head.weight[4:] = 0  # tokens 0 to 3 stand out
         model.lm_head.weight[:4] *= 3
-    engine = EmbeddedEngine(model, EOS)
+    engine = TransformersEngine(model, EOS)
     drawn = engine.generate([[3, 4]], draws, np.arange(draws, dtype=np.uint64), Sampling(2))
     space = [[EOS], *(list(pair) for pair in itertools.product((0, 1, 3), range(4)))]
     probability = torch.stack([score.sum() for score in engine.score([[3, 4]] * len(space), space)]).exp().double()
@@ -114,7 +112,7 @@ def test_honest_draws_that_agree_are_no_repetition():
     model = build("llama")
     with torch.no_grad():
         model.lm_head.weight[:4] *= 3
-    engine, form, short = EmbeddedEngine(model, EOS), Form((EOS,), VOCABULARY), Sampling(3)
+    engine, form, short = TransformersEngine(model, EOS), ResponseCheck((EOS,), VOCABULARY), Sampling(3)
     drawn = engine.generate([[3, 4]], 800, np.arange(800, dtype=np.uint64), short)
     assert len(drawn.tokens.unique(dim=0)) < 800
     form.check(drawn, 1, 800, short)
@@ -131,25 +129,25 @@ def test_honest_draws_that_agree_are_no_repetition():
 
 def test_every_prompt_is_read_once_and_ended_rows_never(monkeypatch):
     read = []
-    plain = embedded.hidden
-    monkeypatch.setattr(embedded, "hidden", lambda *a: read.append(len(a[1])) or plain(*a))
-    drawn = EmbeddedEngine(build("qwen2"), STOP).generate(PROMPTS, 8, SEEDS, Sampling(50))
+    plain = transformers.forward_packed
+    monkeypatch.setattr(transformers, "forward_packed", lambda *a: read.append(len(a[1])) or plain(*a))
+    drawn = TransformersEngine(build("qwen2"), STOP).generate(PROMPTS, 8, SEEDS, Sampling(50))
     assert sum(read) == sum(map(len, PROMPTS)) + int((drawn.mask.sum(1) - 1).sum())
 
 
 def test_the_cache_stays_within_its_budget(monkeypatch):
     """Also after a prompt that fills it on its own: the slots of short prompts must not have its room."""
     sizes = []
-    advance = embedded.Cache.advance
+    advance = transformers.RaggedKVCache.advance
 
     def watched(cache):
         place = advance(cache)
-        sizes.append((len(cache.lengths), cache.room))
-        assert torch.equal(cache.lengths[: cache.n], torch.tensor(cache.host))
+        sizes.append((len(cache.lengths), cache.capacity))
+        assert torch.equal(cache.lengths[: cache.n], torch.tensor(cache.host_lengths))
         return place
 
-    monkeypatch.setattr(embedded.Cache, "advance", watched)
-    engine = EmbeddedEngine(build("qwen2"), STOP, cache_tokens=230)
+    monkeypatch.setattr(transformers.RaggedKVCache, "advance", watched)
+    engine = TransformersEngine(build("qwen2"), STOP, cache_tokens=230)
     drawn = engine.generate([[3], [9] * 200, [6] * 90], 8, SEEDS[:24], Sampling(10))
     assert {slots for slots, _ in sizes} >= {1, 2, 8}
     assert all(slots * room <= 230 + CHUNK * slots for slots, room in sizes)  # the room of a slot is whole chunks
@@ -159,7 +157,7 @@ def test_the_cache_stays_within_its_budget(monkeypatch):
 @pytest.mark.parametrize("sampling", [Sampling(20, temperature=0.5), Sampling(20, top_p=0.6), Sampling(20, 2.0, 0.9)])
 def test_logp_are_those_of_the_distribution_that_is_sampled(sampling):
     """Against the plain way: logits of a stock forward pass, divided, sorted, cut and normalised again."""
-    engine, stock = EmbeddedEngine(build("qwen2"), STOP), build("qwen2")
+    engine, stock = TransformersEngine(build("qwen2"), STOP), build("qwen2")
     drawn = engine.generate(PROMPTS, 4, SEEDS[:16], sampling)
     for row, response in enumerate(responses(drawn)):
         prompt = PROMPTS[row // 4]
@@ -176,7 +174,7 @@ def test_logp_are_those_of_the_distribution_that_is_sampled(sampling):
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.integers(1, 3 * BLOCK),
+    st.integers(1, 3 * CDF_BLOCK),
     st.floats(0, 1, exclude_max=True),
     st.sampled_from([torch.float32, torch.float64]),
     st.integers(0, 2**32),
@@ -187,7 +185,7 @@ def test_a_draw_is_the_inverse_of_the_cumulated_probabilities(size, uniform, dty
     logits = torch.tensor(values[None], dtype=dtype)
     logits[0, rng.integers(size)] = 1.0
     for number in (uniform, 0.0, float(np.nextafter(1.0, 0.0))):
-        token, logp = draw(
+        token, logp = sample_tokens(
             logits, torch.tensor([number], dtype=torch.float64), temperature=1.0, top_p=1.0, greedy=False
         )
         exact = logits.double().softmax(-1)[0]
@@ -203,9 +201,9 @@ def test_logits_that_are_not_numbers_are_reported():
         logits = torch.zeros(2, 9)
         logits[1, 4] = bad
         with pytest.raises(Diverged, match="not numbers"):
-            draw(logits, torch.zeros(2).double(), temperature=1.0, top_p=1.0, greedy=False)
+            sample_tokens(logits, torch.zeros(2).double(), temperature=1.0, top_p=1.0, greedy=False)
     with pytest.raises(Diverged):
-        draw(torch.full((1, 9), -torch.inf), torch.zeros(1).double(), temperature=1.0, top_p=1.0, greedy=True)
+        sample_tokens(torch.full((1, 9), -torch.inf), torch.zeros(1).double(), temperature=1.0, top_p=1.0, greedy=True)
 
 
 def test_uniform_numbers_are_uniform_and_independent():
@@ -227,7 +225,7 @@ def test_uniform_numbers_are_uniform_and_independent():
 
 def test_publish_copies_unless_the_memory_is_the_same():
     model, other = build("qwen2"), build("qwen2", seed=1)
-    engine = EmbeddedEngine(model, EOS)
+    engine = TransformersEngine(model, EOS)
     with torch.no_grad():
         model.lm_head.weight.mul_(2)
     shared = {name: value.clone() for name, value in model.state_dict().items()}
@@ -240,7 +238,7 @@ def test_publish_copies_unless_the_memory_is_the_same():
 
 def test_publish_refuses_what_does_not_fit_and_changes_nothing():
     model = build("qwen2")
-    engine = EmbeddedEngine(model, EOS, version=3)
+    engine = TransformersEngine(model, EOS, version=3)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     moved = {name: value + 1 for name, value in before.items()}
     first, *rest = moved
@@ -259,7 +257,7 @@ def test_publish_refuses_what_does_not_fit_and_changes_nothing():
 
 def test_the_model_is_left_as_it_was():
     model = build("qwen2").train()
-    engine = EmbeddedEngine(model, EOS)
+    engine = TransformersEngine(model, EOS)
     engine.generate(PROMPTS, 1, SEEDS[:4], Sampling(3))
     engine.enter("update")
     assert model.training
@@ -268,7 +266,7 @@ def test_the_model_is_left_as_it_was():
 
 def test_progress_may_stop_a_rollout_and_the_model_still_trains():
     model = build("qwen2").train()
-    engine = EmbeddedEngine(model, EOS)
+    engine = TransformersEngine(model, EOS)
 
     def stop(tokens, rows):
         raise KeyboardInterrupt
@@ -294,9 +292,9 @@ def test_progress_may_stop_a_rollout_and_the_model_still_trains():
     ],
 )
 def test_what_makes_no_sense_is_refused(call, sentence):
-    engine = EmbeddedEngine(build("qwen2"), EOS, cache_tokens=120)
+    engine = TransformersEngine(build("qwen2"), EOS, cache_tokens=120)
     usual = {"prompts": PROMPTS, "group": 1, "seeds": SEEDS[:4], "sampling": Sampling(3)}
     with pytest.raises(UsageError, match=sentence):
         engine.generate(**{**usual, **call})
     with pytest.raises(UsageError, match="eos is 97"):
-        EmbeddedEngine(build("qwen2"), VOCABULARY)
+        TransformersEngine(build("qwen2"), VOCABULARY)

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from pmdkit.envs.math.problem import Problem
-from pmdkit.envs.math_answers import Grader, Verdict
+from pmdkit.envs.verifier import Grader, Verdict
 from pmdkit.errors import ComponentDied
 from pmdkit.llm import evaluate
-from pmdkit.llm.engines.protocol import Responses, Sampling
-from pmdkit.llm.evaluate import Answered, Evaluation, draws_of, read_record
+from pmdkit.llm.engines.base import Responses, Sampling
+from pmdkit.llm.evaluate import Answered, Evaluation, graded_draws, read_record
 from pmdkit.randomness import derive
 
 
@@ -152,7 +152,7 @@ def answered(*verdicts):
 def test_no_verdict_is_not_right_and_no_answer_is_an_answer():
     right, wrong = Verdict(True, "7", "integer", "", 1.0), Verdict(False, "8", "integer", "", 0.0)
     silent, lost = Verdict(False, None, "none", "", 0.0), Verdict(None, "9", "timeout", "")
-    draws = draws_of(answered(right, wrong, silent, lost, silent, right), 6)
+    draws = graded_draws(answered(right, wrong, silent, lost, silent, right), 6)
     assert draws.right.tolist() == [[1, 0, 0, 0, 0, 1]]
     assert draws.answer.tolist() == [[0, 1, 2, 3, 2, 0]]
 
@@ -160,14 +160,14 @@ def test_no_verdict_is_not_right_and_no_answer_is_an_answer():
 def test_integers_vote_together_whatever_they_wear():
     """Votes are counted by value where there is one, and by text without spaces elsewhere."""
     texts = ["18", "+18", "$018$", "1 8x", "18x", "\\frac{36}{2}", "x"]
-    draws = draws_of(answered(*(Verdict(False, text, "integer", "", 0.0) for text in texts)), 7)
+    draws = graded_draws(answered(*(Verdict(False, text, "integer", "", 0.0) for text in texts)), 7)
     assert draws.answer[0].tolist() == [0, 0, 0, 3, 3, 0, 6]
 
 
 def test_an_own_grader_votes_by_the_whole_response():
     """It takes nothing out of a response, so that two different ones are two answers."""
     own = Verdict(True, None, "own", "graded 1", 1.0)
-    assert np.array_equal(draws_of(answered(own, own, own), 3).answer, [[0, 1, 0]])
+    assert np.array_equal(graded_draws(answered(own, own, own), 3).answer, [[0, 1, 0]])
 
 
 def test_lines_are_json_that_comes_back(tmp_path):

@@ -17,9 +17,9 @@ import pytest
 
 from pmdkit.cli import main
 from pmdkit.errors import UsageError
-from pmdkit.llm.desk import Desk, Word
-from pmdkit.llm.verdict import Ended, verdict
-from pmdkit.planning import plan
+from pmdkit.llm.launcher import ERROR_FILE, RankExit, exit_report, read_exit, write_error_file
+from pmdkit.processes import ChildProcess
+from pmdkit.training import plan
 
 ROOT = Path(__file__).parents[2]
 TINY = str(Path(__file__).with_name("tiny.toml"))
@@ -146,72 +146,77 @@ def test_bad_options_name_the_key(options, told):
         plan("llm", TINY, options)
 
 
-def told(code, rank=0, sentence="why", consequence=False):
-    return Word(rank, 100 + rank, code, sentence, consequence, at=rank)
+def ended(code, rank=0, sentence="why", consequence=False):
+    return RankExit(rank, 100 + rank, code, sentence, consequence, at=rank)
 
 
-def ends(*codes):
-    return {rank: Ended(code, 100 + rank) for rank, code in enumerate(codes) if code}
-
-
-LOST = told(7, 0, "rank 0 lost another one", consequence=True)
+LOST = ended(7, 0, "rank 0 lost another one", consequence=True)
 
 
 @pytest.mark.parametrize(
-    ("codes", "words", "stopped", "wanted"),
+    ("exits", "stopped", "wanted"),
     [
-        ((7, 2), [LOST, told(2, 1)], False, (2, "why")),
-        ((6, 6), [told(6, 0), told(6, 1, "too")], False, (6, "why")),
-        ((3, -15), [told(3, 0), told(None, 1)], False, (3, "why")),
-        ((7, 0), [told(7, 0)], False, (7, "why")),
-        ((7, 7), [LOST], False, (7, "rank 0 lost another one")),
-        ((75, 75), [told(75, 0), told(75, 1)], False, (75, "why")),
-        ((), [told(75, 0), told(75, 1)], True, (75, "why")),
-        ((), [told(75, 0), told(1, 1, "disk full")], True, (1, "disk full")),
-        ((), [told(0, 0), told(0, 1)], True, (0, "")),
-        ((), [], True, (75, "stopped on request; run again with --resume to go on")),
+        ([LOST, ended(2, 1)], False, (2, "why")),
+        ([ended(6, 0), ended(6, 1, "too")], False, (6, "why")),
+        ([ended(3, 0), ended(-15, 1, "")], False, (3, "why")),
+        ([ended(7, 0), ended(0, 1, "")], False, (7, "why")),
+        ([LOST, ended(7, 1, "rank 1 lost another one", consequence=True)], False, (7, "rank 0 lost another one")),
+        ([ended(75, 0), ended(75, 1)], False, (75, "why")),
+        ([ended(75, 0), ended(75, 1)], True, (75, "why")),
+        ([ended(75, 0), ended(1, 1, "disk full")], True, (1, "disk full")),
+        ([ended(0, 0, ""), ended(0, 1, "")], True, (0, "")),
+        ([ended(-15, 0, ""), ended(-9, 1, "")], True, (75, "stopped on request; run again with --resume to go on")),
     ],
 )
-def test_the_verdict_is_that_of_the_cause(codes, words, stopped, wanted):
-    assert verdict(ends(*codes), words, (), 8, stopped) == wanted
+def test_the_report_is_that_of_the_cause(exits, stopped, wanted):
+    assert exit_report(exits, set(), 8, stopped) == wanted
 
 
 @pytest.mark.parametrize(
-    ("codes", "words", "rank", "name"),
+    ("exits", "rank", "name"),
     [
-        ((7, -9), [LOST, told(None, 1)], 1, "SIGKILL"),
-        ((-9, 0), [], 0, "SIGKILL"),
-        ((-15, -9), [], 1, "SIGKILL"),
-        ((75, -11), [told(75, 0), told(None, 1)], 1, "SIGSEGV"),
+        ([LOST, ended(-9, 1, "")], 1, "SIGKILL"),
+        ([ended(-9, 0, ""), ended(0, 1, "")], 0, "SIGKILL"),
+        ([ended(-15, 0, ""), ended(-9, 1, "")], 1, "SIGKILL"),
+        ([ended(75, 0), ended(-11, 1, "")], 1, "SIGSEGV"),
     ],
 )
-def test_a_killed_rank_is_named(codes, words, rank, name):
-    code, said = verdict(ends(*codes), words, (), 8, False)
+def test_a_killed_rank_is_named(exits, rank, name):
+    code, sentence = exit_report(exits, set(), 8, False)
     assert code == 7
-    assert re.match(rf"rank {rank} on .* \(process 10{rank}\) was killed by {name}", said)
+    assert re.match(rf"rank {rank} on .* \(process 10{rank}\) was killed by {name}", sentence)
 
 
 def test_a_rank_that_hung_is_named_however_it_ended():
     """Woken up to be ended it may find by itself that the others are gone."""
-    for word in (told(None, 1), told(1, 1, "RuntimeError"), told(7, 1, "lost", consequence=True)):
-        code, said = verdict(ends(7, -9), [LOST, word], {101}, 8, False)
+    for end in (ended(-9, 1, ""), ended(1, 1, "RuntimeError"), ended(7, 1, "lost", consequence=True)):
+        code, sentence = exit_report([LOST, end], {1}, 8, False)
         assert code == 7
-        assert re.match(r"rank 1 on .* \(process 101\) did not answer.*parallel.timeout allows \(8 s\)", said)
+        assert re.match(r"rank 1 on .* \(process 101\) did not answer.*parallel.timeout allows \(8 s\)", sentence)
 
 
 def test_who_ends_in_silence_is_named():
-    code, said = verdict(ends(0, 1), [told(None, 1)], (), 8, False)
+    code, sentence = exit_report([ended(-15, 0, ""), ended(1, 1, "")], set(), 8, False)
     assert code == 1
-    assert "ended with exit code 1" in said
+    assert "rank 1 on" in sentence
+    assert "ended with exit code 1" in sentence
 
 
-def test_a_word_is_read_whole(tmp_path):
-    desk = Desk(tmp_path)
-    desk.enter(1)
-    assert [(word.rank, word.pid, word.code) for word in desk.words()] == [(1, os.getpid(), None)]
-    desk.leave(1, 6, "the loss is nan")
-    (word,) = desk.words()
-    assert (word.code, word.sentence, word.broken) == (6, "the loss is nan", True)
+def test_the_reason_of_a_rank_is_torch_elastics_error_file(tmp_path, monkeypatch):
+    """What we write is read by us and by torchrun; a rank without one is known by its exit code."""
+    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+
+    file = tmp_path / "1.json"
+    child = ChildProcess([sys.executable, "-c", "raise SystemExit(6)"])
+    child.wait(60)
+    assert read_exit(1, child, file) == RankExit(1, child.pid, 6)
+    monkeypatch.setenv(ERROR_FILE, str(file))
+    write_error_file("the loss is nan", 6, False)
+    end = read_exit(1, child, file)
+    assert (end.rank, end.pid, end.code, end.sentence, end.consequence) == (1, child.pid, 6, "the loss is nan", False)
+    failure = ProcessFailure(local_rank=1, pid=child.pid, exitcode=6, error_file=str(file))
+    assert failure.message["message"] == "the loss is nan"
+    assert failure.timestamp == pytest.approx(time.time(), abs=60)
 
 
 def test_more_processes_than_the_machine_can_give_are_refused_before_anything_starts(capsys, tmp_path):

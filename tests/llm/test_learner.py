@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from pmdkit.config import ScheduleTable, UpdateTable
 from pmdkit.errors import ResumeRefused, UsageError
-from pmdkit.learner import Learner
-from pmdkit.llm.engines.embedded import EmbeddedEngine
-from pmdkit.llm.engines.protocol import Sampling
+from pmdkit.llm.engines.base import Sampling
+from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.learner import CausalLearner, row_seeds
-from pmdkit.llm.microbatches import microbatches
+from pmdkit.loop import Learner
 from pmdkit.objectives import OBJECTIVES, Groups, credit, total
 from pmdkit.objectives.traits import traits
-from pmdkit.tables import ScheduleTable, UpdateTable
 
 from .conftest import EOS, build
 
@@ -23,7 +22,7 @@ PROMPTS = [[5, 9, 3], [7, 7], [11, 4, 8, 6, 30]]
 
 def learner(kind="qwen2", budget=10_000, dtype=torch.float64, lr=1e-2, reference=False):
     model = build(kind, dtype)
-    engine = EmbeddedEngine(model, EOS)
+    engine = TransformersEngine(model, EOS)
     return CausalLearner(
         model,
         None,
@@ -105,6 +104,25 @@ def test_sampled_log_probabilities_are_those_of_the_policy():
     torch.testing.assert_close(torch.where(rollouts.mask, logp, 0.0), rollouts.logp_old.double(), atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("name", ["pmd-mean", "grpo"])
+def test_every_row_is_reported_once_before_its_update(name):
+    """In each ministep `on_logp` gets the log-probabilities of the old weights: tokens, or sums of a response."""
+    objective = OBJECTIVES[name]()
+    mine = learner(budget=25)
+    mine.passes = 2
+    rollouts, batch = step_of(mine, objective)
+    with torch.no_grad():
+        wanted = torch.where(batch.mask, mine.logp(rollouts), 0.0)
+    if traits(objective).level == "response":
+        wanted = wanted.sum(1, keepdim=True)
+    rows, parts = [], []
+    mine.on_logp = lambda batch, some, logp: (rows.extend(some), parts.append(logp.detach()))
+    mine.update(objective, rollouts, batch)
+    assert sorted(rows) == sorted(set(rows))
+    assert len(parts) > 1
+    torch.testing.assert_close(torch.cat(parts), wanted[torch.tensor(rows)], atol=1e-9, rtol=0)
+
+
 def test_rows_without_weight_cost_nothing_and_move_nothing():
     """A group without a verdict has weight 0: the step is that of the others alone."""
     objective = OBJECTIVES["pmd-mean"]()
@@ -113,8 +131,8 @@ def test_rows_without_weight_cost_nothing_and_move_nothing():
     dead = torch.arange(12) < 4
     batch = replace(batch, weight=torch.where(dead, 0.0, batch.weight))
     seen = []
-    real = mine.some_loss
-    mine.some_loss = lambda *given: seen.extend(given[3]) or real(*given)
+    real = mine.loss_of_rows
+    mine.loss_of_rows = lambda *given: seen.extend(given[3]) or real(*given)
     mine.update(objective, rollouts, batch)
     assert sorted(seen) == list(range(4, 12))
     other.update(objective, rollouts, replace(batch, logp_old=torch.where(dead[:, None], -50.0, batch.logp_old)))
@@ -156,19 +174,3 @@ def test_seeds_are_of_the_prompt_and_not_of_its_place():
     assert len(set(some.tolist())) == 6
     np.testing.assert_array_equal(row_seeds(torch.tensor([9]), 2, seed=3), some[2:4])
     assert set(row_seeds(torch.tensor([4]), 2, seed=4).tolist()).isdisjoint(some.tolist())
-
-
-@pytest.mark.parametrize("whole", [False, True])
-@pytest.mark.parametrize("budget", [1, 9, 14, 100])
-def test_microbatches_hold_every_counted_row_once(budget, whole):
-    prompts = [prompt for prompt in PROMPTS for _ in range(2)]
-    responses = [[1] * length for length in (1, 5, 2, 2, 7, 3)]
-    counted = [True, False, True, True, False, False]
-    parts = list(microbatches(prompts, responses, 2, budget, whole, counted))
-    rows = [row for part in parts for row in part]
-    assert rows == ([0, 1, 2, 3] if whole else [0, 2, 3])
-    for part in parts:
-        groups = {row // 2 for row in part}
-        cost = sum(len(responses[row]) for row in part) + sum(len(PROMPTS[group]) for group in groups)
-        assert cost <= budget or len(groups) == 1
-        assert cost <= budget or len(part) == (2 if whole else 1)

@@ -1,7 +1,11 @@
-"""Adapters: what is trained and what stays, and the same numbers as peft's own model."""
+"""Adapters: what is trained and what stays, the same numbers as peft's own model, and runs that resume to the bit."""
 
+import hashlib
+import json
+import shutil
 from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,23 +13,28 @@ import torch
 pytest.importorskip("peft")
 
 from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from pmdkit import train
+from pmdkit.config import LoraTable, ScheduleTable, UpdateTable
 from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError
-from pmdkit.llm import adapted, lora
-from pmdkit.llm.engines.embedded import EmbeddedEngine
-from pmdkit.llm.engines.protocol import Sampling
+from pmdkit.llm import lora
+from pmdkit.llm.engines.base import Sampling
+from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.learner import CausalLearner
-from pmdkit.llm.load import ready
+from pmdkit.llm.logprobs import response_logp
+from pmdkit.llm.model import prepare_model
 from pmdkit.llm.packing import check_packing, use_packing
-from pmdkit.llm.plan import count, plan, shape_of
-from pmdkit.llm.scoring import response_logp
 from pmdkit.objectives import OBJECTIVES, Groups, credit, total
-from pmdkit.planning import plan as resolve
-from pmdkit.tables import LoraTable, ScheduleTable, UpdateTable
+from pmdkit.observe import checkpoint
+from pmdkit.planner.dry_run import plan_recipe as plan
+from pmdkit.planner.model_size import count, shape_of
+from pmdkit.training import plan as resolve
 
 from .conftest import EOS, build
 
+TINY = str(Path(__file__).with_name("tiny.toml"))
 PROMPTS = [[5, 9, 3], [7, 7], [11, 4, 8, 6, 30]]
 RESPONSES = [[4, 8, 2], [9, 1, 1, 6], [3]]
 EXPERTS = ["q_proj", "o_proj", "experts.gate_up_proj", "experts.down_proj"]
@@ -47,8 +56,8 @@ def learner(case, copied=False, reference=False, **more):
     """A learner with adapters, whose engine runs the same model, or a copy made before it had them."""
     model = model_of(case)
     use_packing(model)
-    engine = EmbeddedEngine(deepcopy(model) if copied else model, EOS)
-    lora.adapt(model, CASES[case], seed=3)
+    engine = TransformersEngine(deepcopy(model) if copied else model, EOS)
+    lora.inject_adapters(model, CASES[case], seed=3)
     schedule = ScheduleTable(lr=0.3, optimizer="sgd")
     options = UpdateTable(token_budget=40, clip=1e9)
     return CausalLearner(
@@ -86,10 +95,10 @@ def stock_logp(model):
 def test_at_first_it_is_the_base_policy(case):
     """B = 0: the same bits, in the model's own class."""
     base, model = model_of(case), model_of(case)
-    given = lora.adapt(model, CASES[case], seed=3)
+    given = lora.inject_adapters(model, CASES[case], seed=3)
     assert given is model
     assert type(model) is type(base)
-    assert adapted.is_adapted(model)
+    assert lora.has_adapters(model)
     for each in (base, model):
         use_packing(each)
     with torch.no_grad():
@@ -108,11 +117,11 @@ def test_adapters_are_trained_and_nothing_else(case):
         if ".lora_" in name:
             assert weight.abs().max() > 0
         else:
-            assert torch.equal(weight, base[adapted.stock(name)])
-    made = adapted.merged(mine.model)
+            assert torch.equal(weight, base[lora.stock_name(name)])
+    made = lora.merged_weights(mine.model)
     assert made.keys() == {name for name in base if name in made} | (base.keys() - {"lm_head.weight"})
     changed = {name for name, weight in made.items() if not torch.equal(weight, base[name])}
-    linear, fused = lora.targets(model_of(case), CASES[case].targets)
+    linear, fused = lora.target_modules(model_of(case), CASES[case].targets)
     assert changed == {f"{name}.weight" for name in linear} | set(fused)
 
 
@@ -125,7 +134,7 @@ def test_packed_sampled_merged_and_stock_are_one_policy(case):
         packed = response_logp(mine.model, PROMPTS, RESPONSES).logp
         stock = model_of(case)
         before = stock_logp(stock)
-        stock.load_state_dict(adapted.merged(mine.model), strict=False)
+        stock.load_state_dict(lora.merged_weights(mine.model), strict=False)
         torch.testing.assert_close(stock_logp(stock), packed, atol=1e-5, rtol=1e-5)
         assert (before - packed).abs().max() > 1e-2
         rollouts = mine.rollout(torch.arange(3), 4, seed=9)
@@ -136,9 +145,9 @@ def test_packed_sampled_merged_and_stock_are_one_policy(case):
 @pytest.mark.parametrize("case", CASES)
 def test_an_engine_of_its_own_gets_merged_weights(case):
     mine = moved(case, copied=True)
-    mine.publish()
-    given = mine.engine.engine.model.state_dict()
-    for name, weight in adapted.merged(mine.model).items():
+    mine.sync_weights()
+    given = mine.engine.model.state_dict()
+    for name, weight in lora.merged_weights(mine.model).items():
         assert torch.equal(given[name], weight), name
     rollouts = mine.rollout(torch.arange(3), 4, seed=9)
     with torch.no_grad():
@@ -153,9 +162,9 @@ def test_recomputed_activations_change_nothing(case):
     for recompute in (False, True):
         mine = moved(case)
         if recompute:
-            ready(mine.model, checkpointing=True)
+            prepare_model(mine.model, checkpointing=True)
         mine.update(OBJECTIVES["pmd-mean"](), *step_of(mine, OBJECTIVES["pmd-mean"](), seed=3))
-        ends.append(adapted.adapter(mine.model))
+        ends.append(lora.adapter_weights(mine.model))
     for name, weight in ends[0].items():
         torch.testing.assert_close(weight, ends[1][name], atol=1e-6, rtol=1e-5)
 
@@ -167,7 +176,7 @@ def test_autocast_moves_adapters_in_float32(case):
         report = mine.update(OBJECTIVES["pmd-mean"](), *step_of(mine, OBJECTIVES["pmd-mean"](), seed))
     assert report["grad_norm"] > 0
     assert all(weight.dtype == torch.float32 for weight in mine.model.parameters())
-    assert all(weight.abs().max() > 0 for weight in adapted.adapter(mine.model).values())
+    assert all(weight.abs().max() > 0 for weight in lora.adapter_weights(mine.model).values())
 
 
 @OF_PEFT
@@ -178,7 +187,7 @@ def test_the_update_is_that_of_peft(name, case):
     objective = OBJECTIVES[name]()
     mine = moved(case)
     base = model_of(case)
-    linear, fused = lora.targets(base, CASES[case].targets)
+    linear, fused = lora.target_modules(base, CASES[case].targets)
     config = LoraConfig(r=2, lora_alpha=32, target_modules=linear, target_parameters=fused or None)
     theirs = get_peft_model(base, config)
     weights = {name.removeprefix("base_model.model."): x for name, x in theirs.named_parameters() if x.requires_grad}
@@ -222,15 +231,15 @@ def test_the_reference_policy_is_the_base(case):
         policy = mine.logp(rollouts)
     torch.testing.assert_close(rollouts.logp_ref[rollouts.mask], wanted, atol=1e-5, rtol=1e-5)
     assert (policy - rollouts.logp_ref).abs().max() > 1e-2
-    before = adapted.merged(mine.model)
+    before = lora.merged_weights(mine.model)
     assert mine.update(OBJECTIVES["tb"](), rollouts, batch)["grad_norm"] > 0
-    assert any(not torch.equal(x, before[name]) for name, x in adapted.merged(mine.model).items())
+    assert any(not torch.equal(x, before[name]) for name, x in lora.merged_weights(mine.model).items())
 
 
 def test_switched_off_it_is_the_base_bit_by_bit():
     mine, base = moved("qwen2"), build("qwen2")
     use_packing(base)
-    with torch.no_grad(), adapted.switched_off(mine.model):
+    with torch.no_grad(), lora.adapters_disabled(mine.model):
         assert torch.equal(
             response_logp(mine.model, PROMPTS, RESPONSES).logp, response_logp(base, PROMPTS, RESPONSES).logp
         )
@@ -241,7 +250,9 @@ def test_adapters_begin_as_the_seed_says():
     torch.manual_seed(0)
     wanted = torch.rand(3)
     torch.manual_seed(0)
-    first, again, other = (adapted.adapter(lora.adapt(build("qwen2"), CASES["qwen2"], seed)) for seed in (1, 1, 2))
+    first, again, other = (
+        lora.adapter_weights(lora.inject_adapters(build("qwen2"), CASES["qwen2"], seed)) for seed in (1, 1, 2)
+    )
     assert torch.equal(torch.rand(3), wanted)
     assert all(torch.equal(weight, again[name]) for name, weight in first.items())
     drawn = {name for name in first if "lora_A" in name}
@@ -250,10 +261,10 @@ def test_adapters_begin_as_the_seed_says():
 
 def test_rank_0_is_no_adapter():
     model = build("qwen2")
-    lora.adapt(model, LoraTable(), seed=0)
-    assert not adapted.is_adapted(model)
+    lora.inject_adapters(model, LoraTable(), seed=0)
+    assert not lora.has_adapters(model)
     assert all(weight.requires_grad for weight in model.parameters())
-    assert adapted.state(model).keys() == {"model"}
+    assert lora.model_state(model).keys() == {"model"}
 
 
 @pytest.mark.parametrize(
@@ -270,14 +281,14 @@ def test_rank_0_is_no_adapter():
 def test_targets_that_do_not_exist_are_named(kind, targets, told):
     model = build(kind)
     with pytest.raises(UsageError, match=told):
-        lora.adapt(model, LoraTable(rank=2, targets=targets), seed=0)
-    assert not adapted.is_adapted(model)
+        lora.inject_adapters(model, LoraTable(rank=2, targets=targets), seed=0)
+    assert not lora.has_adapters(model)
 
 
 def test_without_peft_there_is_a_line_that_installs_it(monkeypatch):
     monkeypatch.setattr(lora, "find_spec", lambda name: None)
     with pytest.raises(EnvironmentLacks, match=r"pip install .*\[lora\]"):
-        lora.adapt(build("qwen2"), CASES["qwen2"], seed=0)
+        lora.inject_adapters(build("qwen2"), CASES["qwen2"], seed=0)
 
 
 @pytest.mark.parametrize("case", ["qwen2", "experts"])
@@ -301,9 +312,9 @@ def test_a_checkpoint_goes_with_its_base_and_its_rank():
     with pytest.raises(ResumeRefused, match=r"base model .* 1 weights differ .* model\.norm\.weight"):
         other.load_state_dict(state)
     model = build("qwen2")
-    lora.adapt(model, LoraTable(rank=5), seed=0)
+    lora.inject_adapters(model, LoraTable(rank=5), seed=0)
     with pytest.raises(ResumeRefused, match="lora_A"):
-        adapted.restore(model, state)
+        lora.load_model_state(model, state)
     del state["adapter"]
     with pytest.raises(ResumeRefused, match="absent"):
         learner("qwen2").load_state_dict(state)
@@ -354,8 +365,8 @@ def test_the_plan_knows_the_size_of_adapters(case):
         model = model_of(case)
         use_packing(model)
         table = CASES[case].model_copy(update={"targets": targets})
-        adapters, experts = lora.sizes(model, table)
-        lora.adapt(model, table, seed=0)
+        adapters, experts = lora.adapter_sizes(model, table)
+        lora.inject_adapters(model, table, seed=0)
         assert adapters == sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
         held.append((experts, saved_experts(model)))
     assert held[0] == (held[0][0], 4 * held[0][0])
@@ -377,3 +388,109 @@ def saved_experts(model):
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         response_logp(model, PROMPTS, RESPONSES)
     return sum(tensor.nbytes for tensor in found.values())
+
+
+# Runs that train adapters.
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"warm_start.pass_rate": 0.1}, r"phase 0 .* model\.path=DIR"),
+        ({"lora.targets": ["nowhere"]}, "nowhere"),
+        ({"lora.rank": -1}, r"lora\.rank"),
+        ({"lora.alpha": 0.0}, r"lora\.alpha"),
+        ({"lora.rnk": 1}, r"lora\.rank"),
+    ],
+)
+def test_bad_options_stop_before_anything_is_trained(options, told, tmp_path):
+    with pytest.raises(UsageError, match=told):
+        train("pmd-mean", "llm", TINY, out=tmp_path / "run", options={"lora.rank": 2, **options})
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """A starter that ends its answers and has some of them right."""
+    place = tmp_path_factory.mktemp("base")
+    taught = {"warm_start.pass_rate": 0.01, "warm_start.max_steps": 200, "warm_start.look": 20, "warm_start.batch": 16}
+    run = train("pmd-mean", "llm", TINY, out=place / "run", steps=1, options={**taught, "evaluation.problems": 16})
+    shutil.copytree(run.path / "checkpoints" / "step-1", place / "model")
+    return place / "model"
+
+
+def go(out, base, **more):
+    options = {"model.path": str(base), "model.build": None, "lora.rank": 4, "schedule.lr": 1e-2}
+    return train("pmd-mean", "llm", TINY, out=out, options={**options, **more.pop("options", {})}, **more)
+
+
+def digest(folder):
+    """Checkpoint and metrics without wall-clock keys."""
+    last = folder / "checkpoints" / f"step-{checkpoint.steps(folder / 'checkpoints')[-1]}"
+    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in last.iterdir()}
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return found, [{k: v for k, v in row.items() if not k.startswith("seconds")} for row in rows]
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing of pmdkit catches it."""
+
+
+def test_a_run_interrupted_ends_on_the_same_bits(base, tmp_path, monkeypatch):
+    whole = go(tmp_path / "whole", base)
+    last = whole.path / "checkpoints" / "step-3"
+    adapter = load_file(last / "adapter.safetensors")
+    assert adapter.keys() == lora.adapter_weights(whole.policy).keys()
+    assert all(torch.equal(adapter[name], weight) for name, weight in lora.adapter_weights(whole.policy).items())
+    assert all(weight.abs().max() > 0 for name, weight in adapter.items() if "lora_B" in name)
+    merged = AutoModelForCausalLM.from_pretrained(last).state_dict()
+    assert all(torch.equal(merged[name], weight) for name, weight in lora.merged_weights(whole.policy).items())
+
+    step, calls = CausalLearner.optimizer_step, 0
+
+    def dies(*given):
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise Killed
+        return step(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CausalLearner, "optimizer_step", dies)
+        with pytest.raises(Killed):
+            go(tmp_path / "run", base)
+    assert checkpoint.steps(tmp_path / "run" / "checkpoints") == [1]
+    resumed = go(tmp_path / "run", base, resume=True)
+    assert digest(resumed.path) == digest(whole.path)
+
+
+def test_a_base_that_was_exchanged_is_refused(base, tmp_path):
+    mine = tmp_path / "base"
+    shutil.copytree(base, mine)
+    go(tmp_path / "run", mine, steps=1)
+    model = AutoModelForCausalLM.from_pretrained(mine)
+    with torch.no_grad():
+        model.model.layers[0].self_attn.q_proj.weight.add_(1e-2)
+    model.save_pretrained(mine)
+    with pytest.raises(ResumeRefused, match="base model is not the one"):
+        go(tmp_path / "run", mine, steps=2, resume=True)
+
+
+def test_in_bfloat16_the_engine_writes_with_merged_weights(base, tmp_path):
+    """Its copy is rounded, so that log-probabilities differ by a few hundredths, and not by what was learned."""
+    run = go(tmp_path / "run", base, options={"model.dtype": "bfloat16", "schedule.lr": 3e-2})
+    assert len(run.metrics) == 3
+    assert all(row["mismatch_max"] < 0.3 for row in run.metrics)
+    assert max(abs(row[f"log_ratio_{end}"]) for row in run.metrics[:2] for end in ("min", "max")) > 1.0
+
+
+def test_a_run_folder_without_the_table_goes_on(base, tmp_path):
+    """As an older version wrote it: no [lora] in config.json means none."""
+    out = tmp_path / "run"
+    go(out, base, steps=1, options={"lora.rank": 0})
+    config = json.loads((out / "config.json").read_text())
+    assert config.pop("lora")["rank"] == 0
+    (out / "config.json").write_text(json.dumps(config))
+    assert len(go(out, base, steps=2, options={"lora.rank": 0}, resume=True).metrics) == 2
+    with pytest.raises(ResumeRefused, match=r"lora\.rank was 0 and is now 4"):
+        go(out, base, steps=2, resume=True)

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from transformers import Gemma2Config, Gemma2ForCausalLM, GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 
 from pmdkit.errors import EnvironmentLacks, UsageError
-from pmdkit.llm.packing import NAME, Packed, check_packing, head, hidden, use_packing
+from pmdkit.llm.head import head_weight
+from pmdkit.llm.packing import ATTENTION, PackedLayout, check_packing, forward_packed, token_budget_batches, use_packing
 
 from .conftest import KINDS, SIZES, VOCABULARY, build
 
@@ -31,11 +32,11 @@ def test_gradients_equal_those_of_the_stock_forward_pass(checkpointed):
             use_packing(model)
             if checkpointed:
                 model.activation_checkpointing_enable()
-            layout = Packed(lengths)
-            states = hidden(model, ids, layout.positions(), layout)
+            layout = PackedLayout(lengths)
+            states = forward_packed(model, ids, layout.positions(), layout)
         else:
             states = torch.cat([model.model(row[None]).last_hidden_state[0] for row in ids.split(lengths)])
-        (states @ head(model).T).log_softmax(-1)[:, 7].sum().backward()
+        (states @ head_weight(model).T).log_softmax(-1)[:, 7].sum().backward()
         gradients.append([p.grad for p in model.parameters()])
     for ours, stock in zip(*gradients, strict=True):
         torch.testing.assert_close(ours, stock, atol=1e-5 * float(stock.abs().max()), rtol=0)
@@ -47,11 +48,11 @@ def test_a_sequence_does_not_depend_on_its_neighbours(lengths, random):
     model = build("qwen2")
     use_packing(model)
     rows = [torch.tensor([random.randrange(VOCABULARY) for _ in range(length)]) for length in lengths]
-    layout = Packed(tuple(lengths))
+    layout = PackedLayout(tuple(lengths))
     with torch.inference_mode():
-        together = hidden(model, torch.cat(rows), layout.positions(), layout).split(lengths)
+        together = forward_packed(model, torch.cat(rows), layout.positions(), layout).split(lengths)
         for row, states in zip(rows, together, strict=True):
-            alone = hidden(model, row, torch.arange(len(row)), Packed((len(row),)))
+            alone = forward_packed(model, row, torch.arange(len(row)), PackedLayout((len(row),)))
             torch.testing.assert_close(states, alone, atol=1e-5, rtol=1e-5)
 
 
@@ -59,17 +60,17 @@ def test_a_shared_beginning_gives_the_states_of_whole_sequences():
     model = build("llama", torch.float64)
     use_packing(model)
     head_ids, tails = torch.arange(9), [torch.arange(3) + 20, torch.arange(1) + 40, torch.arange(6) + 50]
-    layout = Packed((9, 3, 1, 6), (-1, 0, 0, 0))
-    states = hidden(model, torch.cat((head_ids, *tails)), layout.positions(), layout).split(layout.lengths)
+    layout = PackedLayout((9, 3, 1, 6), (-1, 0, 0, 0))
+    states = forward_packed(model, torch.cat((head_ids, *tails)), layout.positions(), layout).split(layout.lengths)
     for tail, ours in zip(tails, states[1:], strict=True):
         whole = torch.cat((head_ids, tail))
-        alone = hidden(model, whole, torch.arange(len(whole)), Packed((len(whole),)))
+        alone = forward_packed(model, whole, torch.arange(len(whole)), PackedLayout((len(whole),)))
         torch.testing.assert_close(torch.cat((states[0], ours)), alone, atol=1e-6, rtol=0)  # norms are in float32
 
 
 def test_the_rows_and_ends_of_the_kernel_are_those_of_the_layout():
     """What a GPU is told: keys gathered so that every sequence has what it goes on from right before it."""
-    layout = Packed((3, 2, 1, 2), (-1, 0, 0, -1))
+    layout = PackedLayout((3, 2, 1, 2), (-1, 0, 0, -1))
     assert layout.rows(torch.device("cpu")).tolist() == [0, 1, 2, 0, 1, 2, 3, 4, 0, 1, 2, 5, 6, 7]
     ends_q, ends_k = layout.ends(torch.device("cpu"))
     assert ends_q.tolist() == [0, 3, 5, 6, 8]
@@ -79,7 +80,12 @@ def test_the_rows_and_ends_of_the_kernel_are_those_of_the_layout():
 
 @pytest.mark.parametrize(
     "wrong",
-    [lambda: Packed(()), lambda: Packed((3, 0)), lambda: Packed((3,), (0, 0)), lambda: Packed((1, 1, 1), (-1, 0, 1))],
+    [
+        lambda: PackedLayout(()),
+        lambda: PackedLayout((3, 0)),
+        lambda: PackedLayout((3,), (0, 0)),
+        lambda: PackedLayout((1, 1, 1), (-1, 0, 1)),
+    ],
 )
 def test_layouts_that_make_no_sense_are_refused(wrong):
     with pytest.raises(ValueError, match=r"expected|one level"):
@@ -90,12 +96,12 @@ def test_a_sequence_longer_than_a_sliding_window_is_refused():
     model = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=8))
     use_packing(model)
     for length in (8, 9):
-        args = torch.arange(length), torch.arange(length), Packed((length,))
+        args = torch.arange(length), torch.arange(length), PackedLayout((length,))
         if length == 8:
-            assert hidden(model, *args).shape == (8, 32)
+            assert forward_packed(model, *args).shape == (8, 32)
         else:
             with pytest.raises(UsageError, match="sliding window of 8"):
-                hidden(model, *args)
+                forward_packed(model, *args)
 
 
 def test_capped_logits_are_refused():
@@ -116,13 +122,30 @@ def test_learned_positions_are_fine_where_the_forward_pass_agrees():
 
 def test_packed_sequences_are_not_given_to_a_model_with_its_own_attention():
     """Which would see them as one sequence, or pay for all pairs of their tokens."""
-    model, layout = build("qwen2"), Packed((2, 3))
+    model, layout = build("qwen2"), PackedLayout((2, 3))
     with pytest.raises(ValueError, match="the attention of this Qwen2ForCausalLM is 'sdpa'; expected 'pmdkit'"):
-        hidden(model, torch.arange(5), layout.positions(model.device), layout)
+        forward_packed(model, torch.arange(5), layout.positions(model.device), layout)
 
 
 def test_a_stock_call_of_a_packed_model_says_what_to_do(qwen2):
     use_packing(qwen2)
-    assert qwen2.config._attn_implementation == NAME
+    assert qwen2.config._attn_implementation == ATTENTION
     with pytest.raises(UsageError, match="needs a layout"):
         qwen2(torch.arange(3)[None])
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("budget", [1, 9, 14, 100])
+def test_batches_hold_every_counted_row_once(budget, whole):
+    given = [[5, 9, 3], [7, 7], [11, 4, 8, 6, 30]]
+    prompts = [prompt for prompt in given for _ in range(2)]
+    responses = [[1] * length for length in (1, 5, 2, 2, 7, 3)]
+    counted = [True, False, True, True, False, False]
+    parts = list(token_budget_batches(prompts, responses, 2, budget, whole, counted))
+    rows = [row for part in parts for row in part]
+    assert rows == ([0, 1, 2, 3] if whole else [0, 2, 3])
+    for part in parts:
+        groups = {row // 2 for row in part}
+        cost = sum(len(responses[row]) for row in part) + sum(len(given[group]) for group in groups)
+        assert cost <= budget or len(groups) == 1
+        assert cost <= budget or len(part) == (2 if whole else 1)

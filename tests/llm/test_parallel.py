@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from pmdkit.distributed import SINGLE
 from pmdkit.observe import checkpoint
-from pmdkit.team import ALONE
 
 from .ranks import CASES, STRATEGIES, WRITERS, go_on, learner, one_case, trained
 
@@ -37,8 +37,8 @@ def found(tmp_path_factory):
     out = tmp_path_factory.mktemp("found")
     start = out / "alone"
     start.mkdir()
-    checkpoint.save_step(start, 1, learner(ALONE, "qwen2", "pmd-mean", "adamw").state_dict(), keep=9)
-    go_on(ALONE, start)  # writes step 2, whose optimizer has a state
+    checkpoint.save_step(start, 1, learner(SINGLE, "qwen2", "pmd-mean", "adamw").state_dict(), keep=9)
+    go_on(SINGLE, start)  # writes step 2, whose optimizer has a state
     shutil.rmtree(start / "step-1")
     for strategy in STRATEGIES:
         shutil.copytree(start, out / strategy)
@@ -64,7 +64,7 @@ def found(tmp_path_factory):
 @pytest.fixture(scope="module")
 def alone():
     """The same in this process."""
-    return {name: one_case(ALONE, name) for name in CASES}
+    return {name: one_case(SINGLE, name) for name in CASES}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -94,7 +94,7 @@ def test_both_processes_end_on_the_same_bits(strategy, name, found):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_engines_that_are_lost_or_far_away_write_what_one_engine_writes(strategy, name, found):
     """The engine of one process is lost in a rollout and in the publish after it; or only the main process has one."""
-    one, lost = trained(ALONE, name), WRITERS[name][1]
+    one, lost = trained(SINGLE, name), WRITERS[name][1]
     for rank in range(2):
         two = load_file(found / f"{strategy} {name} {rank}.safetensors")
         assert two["restarts"].item() == (2 if rank == lost else 0)
@@ -109,10 +109,10 @@ def test_engines_that_are_lost_or_far_away_write_what_one_engine_writes(strategy
 def test_a_checkpoint_of_one_goes_on_in_two(strategy, found, tmp_path):
     """Step 2 was written by one process; its next step is the same in two, and so is its checkpoint's form."""
     shutil.copytree(found / "alone", tmp_path / "alone")
-    weights = go_on(ALONE, tmp_path / "alone")
+    weights = go_on(SINGLE, tmp_path / "alone")
     for key, value in load_file(found / f"{strategy} resumed 0.safetensors").items():
         torch.testing.assert_close(value, weights[key], **CLOSE)
-    one, two = (checkpoint.read(folder / "step-3") for folder in (tmp_path / "alone", found / strategy))
+    one, two = (checkpoint.load_step(folder / "step-3") for folder in (tmp_path / "alone", found / strategy))
     assert one["model"].keys() == two["model"].keys()
     assert one["optimizer"]["param_groups"] == two["optimizer"]["param_groups"]
     for index, slots in one["optimizer"]["state"].items():
@@ -126,8 +126,8 @@ def test_a_checkpoint_of_two_goes_on_in_one(strategy, found, tmp_path):
     """Step 3 of two processes, taken on by one, is where one process gets to that took both steps."""
     shutil.copytree(found / strategy, tmp_path / "two")
     shutil.copytree(found / "alone", tmp_path / "one")
-    go_on(ALONE, tmp_path / "one")
-    mine, other = go_on(ALONE, tmp_path / "two"), go_on(ALONE, tmp_path / "one")
+    go_on(SINGLE, tmp_path / "one")
+    mine, other = go_on(SINGLE, tmp_path / "two"), go_on(SINGLE, tmp_path / "one")
     for key, value in other.items():
         torch.testing.assert_close(mine[key], value, atol=1e-4, rtol=0)  # AdamW's steps of 1e-2 amplify small gradients
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from pmdkit.llm.plan import count, plan, shape_of
-from pmdkit.llm.shapes import known
-from pmdkit.planning import plan as resolve
+from pmdkit.planner.dry_run import plan_recipe as plan
+from pmdkit.planner.model_size import count, known, shape_of
+from pmdkit.training import plan as resolve
 
 from .conftest import KINDS, build
 

@@ -12,12 +12,12 @@ from safetensors.torch import load_file
 
 from pmdkit import train
 from pmdkit.errors import ComponentDied, Diverged, EnvironmentLacks, ResumeRefused, UsageError
-from pmdkit.llm.engines.embedded import EmbeddedEngine
+from pmdkit.llm.callbacks import EvaluationCallback, ResponsesCallback
+from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.learner import CausalLearner
-from pmdkit.llm.stages import Stages
 from pmdkit.llm.task import MathTask
 from pmdkit.observe import checkpoint
-from pmdkit.observe.console import Log
+from pmdkit.observe.console import LogDisplay
 from pmdkit.observe.glossary import GLOSSARY
 from pmdkit.observe.metrics import KEYS
 
@@ -102,13 +102,13 @@ class Killed(BaseException):
 
 
 PLACES = {
-    "phase 0": (Stages, "draw"),
-    "rollout": (EmbeddedEngine, "generate"),
+    "phase 0": (EvaluationCallback, "draw"),
+    "rollout": (TransformersEngine, "generate"),
     "reward": (MathTask, "reward"),
     "update": (CausalLearner, "step"),
     "measurement": (CausalLearner, "logp"),
-    "record": (Stages, "record"),
-    "evaluation": (Stages, "evaluate"),
+    "record": (ResponsesCallback, "record"),
+    "evaluation": (EvaluationCallback, "evaluate"),
     "checkpoint": (checkpoint.os, "rename"),
 }
 
@@ -163,7 +163,7 @@ def test_what_reading_dropped_is_said_and_kept(taught, tmp_path, capsys):
         "[schedule]\nsteps = 1\nprompts = 2\ngroup = 2\n[rollout]\nwidth = 8\nmax_prompt = 128\n"
         f'[model]\npath = "{taught["model.path"]}"\n[evaluation]\ndata = "{tmp_path}/test.jsonl"\n'
     )
-    run = train("pmd-mean", "llm", str(tmp_path / "file.toml"), out=tmp_path / "run", display=Log())
+    run = train("pmd-mean", "llm", str(tmp_path / "file.toml"), out=tmp_path / "run", display=LogDisplay())
     told = json.loads((run.path / "data.json").read_text())
     assert told["train"] == 11  # twelve texts without the conflicting one
     read = told["counts"]["read: rows"]
@@ -199,8 +199,8 @@ def test_a_full_disk_leaves_the_checkpoint_before(taught, short, tmp_path, monke
 @pytest.mark.parametrize(
     ("home", "name", "told"),
     [
-        (EmbeddedEngine, "generate", "out of memory in the rollout.*rollout.cache_tokens"),
-        (CausalLearner, "some_loss", "out of memory in the update.*update.token_budget"),
+        (TransformersEngine, "generate", "out of memory in the rollout.*rollout.cache_tokens"),
+        (CausalLearner, "loss_of_rows", "out of memory in the update.*update.token_budget"),
     ],
 )
 def test_out_of_memory_names_the_phase_and_the_knob(home, name, told, taught, tmp_path, monkeypatch):
@@ -210,7 +210,7 @@ def test_out_of_memory_names_the_phase_and_the_knob(home, name, told, taught, tm
     def greedy(*given, **named):
         nonlocal calls
         calls += 1
-        if name == "some_loss" or calls > 1:
+        if name == "loss_of_rows" or calls > 1:
             torch.empty(2**50)  # the allocator's own refusal
         return work(*given, **named)
 
@@ -238,7 +238,7 @@ def test_other_options_are_refused(whole, tmp_path):
 
 def test_a_number_that_is_not_finite_never_becomes_a_checkpoint(taught, tmp_path, monkeypatch):
     """The step is not taken, the batch is kept to look at, and the newest checkpoint is the one before."""
-    real = CausalLearner.some_loss
+    real = CausalLearner.loss_of_rows
     calls = 0
 
     def poisoned(self, *given):
@@ -246,7 +246,7 @@ def test_a_number_that_is_not_finite_never_becomes_a_checkpoint(taught, tmp_path
         calls += 1
         return real(self, *given) * (torch.nan if calls == 3 else 1.0)
 
-    monkeypatch.setattr(CausalLearner, "some_loss", poisoned)
+    monkeypatch.setattr(CausalLearner, "loss_of_rows", poisoned)
     with pytest.raises(Diverged, match="the loss is nan"):
         go(tmp_path / "run", options=taught)
     assert checkpoint.steps(tmp_path / "run" / "checkpoints") == [1]

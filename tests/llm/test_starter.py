@@ -11,16 +11,14 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2ForCausalLM, Qwen3MoeForCausalLM
 
 from pmdkit.cli import main
-from pmdkit.envs.math.arithmetic import Arithmetic
-from pmdkit.envs.math.wording import AFTER, BEFORE
-from pmdkit.envs.math_answers import verify
+from pmdkit.envs.math.readers import AFTER, BEFORE
+from pmdkit.envs.math.synthetic import Arithmetic
+from pmdkit.envs.verifier import verify
 from pmdkit.errors import PmdkitError, UsageError
 from pmdkit.llm.prompts import Encoder
 from pmdkit.llm.starter import warm_start as phase_0
-from pmdkit.llm.starter.model import SIZES, build
-from pmdkit.llm.starter.teacher import HIGHEST, LOWEST, Teacher, operands
-from pmdkit.llm.starter.tokenizer import END, train_tokenizer
-from pmdkit.llm.starter.warm_start import warm_start
+from pmdkit.llm.starter.model import END, SIZES, build, train_tokenizer
+from pmdkit.llm.starter.warm_start import HIGHEST, LOWEST, Teacher, operands, warm_start
 from pmdkit.observe.checkpoint import steps
 from pmdkit.randomness import generator
 

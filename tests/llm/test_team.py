@@ -6,16 +6,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pmdkit.llm.division import divide
-from pmdkit.llm.engines.protocol import Responses, Sampling
-from pmdkit.llm.engines.shared import SharedEngine
-from pmdkit.llm.microbatches import microbatches
-from pmdkit.team import ALONE, Team
+from pmdkit.distributed import SINGLE, ProcessGroup
+from pmdkit.llm.engines.base import Responses, Sampling
+from pmdkit.llm.engines.distributed import DistributedEngine
+from pmdkit.llm.packing import shard_by_tokens, token_budget_batches
 
 COSTS = st.lists(st.floats(0, 100, allow_nan=False), max_size=40)
 
 
-class Of(Team):
+class Of(ProcessGroup):
     """One of several processes that never speaks."""
 
     def __init__(self, rank, size):
@@ -56,11 +55,11 @@ def batches(draw):
 def test_every_row_that_counts_is_scored_once(batch, size, budget, whole):
     """As many passes in each process, no group cut that must stay whole, the same plan wherever it is made."""
     prompts, responses, group, counted = batch
-    plans = divide(Of(0, size), prompts, responses, group, budget, whole, counted)
-    assert plans == divide(Of(size - 1, size), prompts, responses, group, budget, whole, counted)
+    plans = shard_by_tokens(Of(0, size), prompts, responses, group, budget, whole, counted)
+    assert plans == shard_by_tokens(Of(size - 1, size), prompts, responses, group, budget, whole, counted)
     assert len({len(plan) for plan in plans}) == 1
     rows = sorted(row for plan in plans for part in plan for row in part)
-    alone = sorted(row for part in microbatches(prompts, responses, group, budget, whole, counted) for row in part)
+    alone = sorted(row for part in token_budget_batches(prompts, responses, group, budget, whole, counted) for row in part)
     assert rows == alone
     if whole:
         for plan in plans:
@@ -71,8 +70,8 @@ def test_every_row_that_counts_is_scored_once(batch, size, budget, whole):
 @given(batches(), st.integers(1, 40), st.booleans())
 def test_alone_the_plan_is_that_of_the_microbatches(batch, budget, whole):
     prompts, responses, group, counted = batch
-    wanted = list(microbatches(prompts, responses, group, budget, whole, counted))
-    assert divide(ALONE, prompts, responses, group, budget, whole, counted) == [wanted]
+    wanted = list(token_budget_batches(prompts, responses, group, budget, whole, counted))
+    assert shard_by_tokens(SINGLE, prompts, responses, group, budget, whole, counted) == [wanted]
 
 
 class Scribe:
@@ -113,11 +112,11 @@ def test_a_shared_engine_writes_what_one_would(prompts, group, size, random):
             return [tensor] if self.answers is None else [parts[len(self.brought) - 1] for parts in self.answers]
 
     for rank in range(size):
-        team = Recorded(rank, size)
-        SharedEngine(Scribe(), team, 0).generate(asked, group, seeds, Sampling(6))
-        heard.append(team.brought)
+        process_group = Recorded(rank, size)
+        DistributedEngine(Scribe(), process_group, 0).generate(asked, group, seeds, Sampling(6))
+        heard.append(process_group.brought)
     for rank in range(size):
-        drawn = SharedEngine(Scribe(), Recorded(rank, size, heard), 0).generate(asked, group, seeds, Sampling(6))
+        drawn = DistributedEngine(Scribe(), Recorded(rank, size, heard), 0).generate(asked, group, seeds, Sampling(6))
         for name in ("tokens", "logp", "mask", "ended"):
             assert torch.equal(getattr(drawn, name), getattr(one, name)), name
         assert drawn.version == 3
@@ -126,10 +125,10 @@ def test_a_shared_engine_writes_what_one_would(prompts, group, size, random):
 def test_one_process_is_a_team_without_accelerate():
     """What a single process asks of its team costs nothing and changes nothing."""
     tensor = torch.arange(3)
-    assert ALONE.gather(tensor)[0] is tensor
-    assert ALONE.tell({"a": 1}) == {"a": 1}
-    assert ALONE.any(True)
-    assert not ALONE.any(False)
-    assert ALONE.main
-    with pytest.raises(KeyError), ALONE.together():
+    assert SINGLE.gather(tensor)[0] is tensor
+    assert SINGLE.broadcast_object({"a": 1}) == {"a": 1}
+    assert SINGLE.any_rank(True)
+    assert not SINGLE.any_rank(False)
+    assert SINGLE.is_main_process
+    with pytest.raises(KeyError), SINGLE.error_scope():
         raise KeyError

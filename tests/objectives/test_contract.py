@@ -3,8 +3,8 @@
 import pytest
 
 from pmdkit.objectives import OBJECTIVES, Contraction, PassRate
+from pmdkit.objectives.batch import expect
 from pmdkit.objectives.skeleton import MyLoss
-from pmdkit.objectives.vocabulary import expect
 from pmdkit.testing.objectives import CHECKS
 
 SETTINGS = {

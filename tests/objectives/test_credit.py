@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pmdkit.objectives import GRPO, REBEL, Groups, PMDMean, coefficient, credit, cut, expect, parts, row_weight, total
-from pmdkit.testing.objectives.cases import case, same, value_and_gradient
+from pmdkit.testing.objectives import ragged_draws, same, value_and_gradient
 
 
 def test_row_weights_by_hand():
@@ -50,7 +50,7 @@ def test_parts_are_equal_runs_in_order():
 def test_a_cut_keeps_the_tokens_of_the_whole_batch():
     """Under norm "tokens": a part of long responses weighs more than one of short ones, as it does in the whole."""
     objective = GRPO(norm="tokens")
-    it = case(0)
+    it = ragged_draws(0)
     batch = it.on_policy(objective)
     tokens = it.mask.sum(1).double().reshape(4, 5).mean(1)
     for prompt in range(4):
@@ -61,7 +61,7 @@ def test_a_cut_keeps_the_tokens_of_the_whole_batch():
 
 @pytest.mark.parametrize("objective", [PMDMean(), GRPO()])
 def test_a_correction_per_response_scales_its_gradient(objective):
-    it = case(0)
+    it = ragged_draws(0)
     batch = it.batch(objective)
     factor = torch.linspace(0.5, 2.0, len(batch.logp), dtype=torch.float64)
     _, gradient = value_and_gradient(objective, batch)
@@ -74,7 +74,7 @@ def test_a_correction_per_response_scales_its_gradient(objective):
 
 def test_a_correction_off_the_mask_is_never_read():
     """NaN weights of padding, and of a response that is absent, change neither the loss nor its gradient."""
-    it = case(0)
+    it = ragged_draws(0)
     objective = GRPO()
     batch = it.batch(objective)
     correction = torch.where(it.mask, 1.5, torch.nan)
@@ -89,7 +89,7 @@ def test_a_correction_off_the_mask_is_never_read():
 
 
 def test_a_correction_per_token_is_refused_by_a_loss_per_response():
-    batch = case(0).batch(PMDMean())
+    batch = ragged_draws(0).batch(PMDMean())
     with pytest.raises(ValueError, match="takes one correction per response"):
         total(PMDMean(), replace(batch, correction=torch.ones_like(batch.logp)))
 
@@ -100,7 +100,7 @@ def test_a_reduced_loss_is_refused():
             return super().loss(batch).mean()
 
     with pytest.raises(ValueError, match="one number per response"):
-        total(Reduced(), case(0).batch(PMDMean()))
+        total(Reduced(), ragged_draws(0).batch(PMDMean()))
 
 
 def test_credit_keeps_the_gradient_of_logp_alone():
@@ -128,7 +128,7 @@ def test_sequences_are_summed_in_float64():
 def test_centred_takes_the_mean_of_each_group_by_mass():
     """Groups 7 and 3, rows mixed: means 0.25 * 4 / 1 = 1 and 2."""
     batch = replace(
-        case(0, prompts=1, size=3, tokens=2).batch(REBEL()),
+        ragged_draws(0, prompts=1, size=3, tokens=2).batch(REBEL()),
         group=torch.tensor([7, 3, 7]),
         mass=torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64),
     )

@@ -9,13 +9,12 @@ import torch
 from pmdkit.objectives import DRO, GRPO, OBJECTIVES, REBEL, RLOO, TB, Chi2PO, Groups, PassRate, PMDMean, PMDPart
 from pmdkit.objectives.credit import credit, total
 from pmdkit.objectives.skeleton import MyLoss
-from pmdkit.testing.objectives.cases import Case, bandit, case, same, value_and_gradient
-from pmdkit.testing.objectives.unbiased import exact_step, mean_step
+from pmdkit.testing.objectives import RaggedDraws, bandit, exact_step, mean_step, ragged_draws, same, value_and_gradient
 
 
 @pytest.fixture(params=range(3))
 def it(request):
-    return case(request.param)
+    return ragged_draws(request.param)
 
 
 def full_support(objective, log_ratio, logits, reward, logp_ref=None):
@@ -84,7 +83,7 @@ def test_float32_agrees_with_float64(it):
     for name, kind in OBJECTIVES.items():
         value, gradient = value_and_gradient(kind(), it.batch(kind()))
         groups = Groups(it.groups.reward.float(), it.groups.mass.float())
-        single = Case(groups, it.logp.float(), it.logp_old.float(), it.logp_ref.float(), it.mask)
+        single = RaggedDraws(groups, it.logp.float(), it.logp_old.float(), it.logp_ref.float(), it.mask)
         value32, gradient32 = value_and_gradient(kind(), single.batch(kind()))
         assert gradient32.dtype == torch.float32
         torch.testing.assert_close(value32, value, atol=1e-5, rtol=1e-5, msg=name)

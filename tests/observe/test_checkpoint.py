@@ -1,13 +1,17 @@
 """A checkpoint is whole or it is not taken: damage of every file is seen, named, and the one before is used."""
 
 import json
+import shutil
+from collections import namedtuple
 
 import pytest
 import torch
 
+from pmdkit import train
 from pmdkit.bandit.learner import BanditLearner
 from pmdkit.errors import ResumeRefused
-from pmdkit.observe import checkpoint, files, manifest
+from pmdkit.observe import checkpoint, files
+from pmdkit.observe.checkpoint import shortage
 
 FILES = ("model.safetensors", "optimizer.safetensors", "state.json", "manifest.json")
 
@@ -78,7 +82,7 @@ def rewritten(path, **changes):
     """Give a manifest other values and the digest that goes with them, as another program would."""
     body = {**json.loads(path.read_bytes()), **changes}
     del body["digest"]
-    path.write_bytes(files.encode({**body, "digest": manifest.digest(files.encode(body))}))
+    path.write_bytes(files.encode({**body, "digest": checkpoint.sha256_of(files.encode(body))}))
 
 
 def test_a_newer_format_is_refused_and_left_alone(tmp_path):
@@ -88,7 +92,7 @@ def test_a_newer_format_is_refused_and_left_alone(tmp_path):
     rewritten(tmp_path / "step-2" / "manifest.json", format=99, pmdkit="9.1")
     with pytest.raises(ResumeRefused, match=r"step-2 has format 99, written by pmdkit 9\.1; .* up to 2"):
         checkpoint.load_newest(tmp_path)
-    assert checkpoint.names(tmp_path) == ["step-1", "step-2"]
+    assert checkpoint.step_names(tmp_path) == ["step-1", "step-2"]
 
 
 def test_format_1_still_loads(tmp_path):
@@ -143,3 +147,41 @@ def test_half_written_folders_do_not_count(tmp_path):
     checkpoint.save_step(tmp_path, 2, trained().state_dict(), keep=2)
     assert checkpoint.load_newest(tmp_path)[0] == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-1", "step-2"]
+
+
+# A warning of a disk that will be full comes after the first checkpoint, and not before it is needed.
+
+Usage = namedtuple("Usage", "total used free")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two checkpoints of 300 kB."""
+    for step in (1, 2):
+        (tmp_path / f"step-{step}").mkdir()
+        files.write(tmp_path / f"step-{step}" / "model.safetensors", b"x" * 300_000)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("keep", "left", "free", "told"),
+    [
+        (2, 9, 300_000, None),  # one more while it is written
+        (2, 9, 299_999, "0.3 MB free, and the checkpoints to come need 0.3 MB"),
+        (4, 9, 899_999, "0.9 MB free, and the checkpoints to come need 0.9 MB"),
+        (4, 1, 300_000, None),  # the last one
+        (2, 0, 0, None),
+        (1, 5, 0, None),  # there are more than are kept: nothing is added
+    ],
+)
+def test_what_is_needed_and_what_is_free(folder, monkeypatch, keep, left, free, told):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**9, 10**9 - free, free))
+    said = shortage(folder, keep, left)
+    assert said is None if told is None else told in said
+
+
+def test_a_run_says_it_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10, 10, 0))
+    train("pmd-mean", backend="bandit", env="needle", steps=4, out=tmp_path / "run")
+    assert capsys.readouterr().err.count("the checkpoints to come need") == 1
+    assert checkpoint.steps(tmp_path / "run" / "checkpoints")[-1] == 4

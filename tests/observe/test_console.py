@@ -5,12 +5,12 @@ import io
 from rich.console import Console
 
 from pmdkit import train
-from pmdkit.observe.console import SHOWN, Log, Screen, sparkline
+from pmdkit.observe.console import SHOWN, LiveDisplay, LogDisplay, sparkline
 from pmdkit.observe.metrics import KEYS
 
 
 def test_a_log_has_about_ten_lines_and_the_last_step(tmp_path, capsys):
-    train(env="needle", steps=95, out=tmp_path / "run", display=Log())
+    train(env="needle", steps=95, out=tmp_path / "run", display=LogDisplay())
     lines = capsys.readouterr().err.splitlines()
     assert 8 <= len(lines) <= 14
     assert lines[0] == "pmdkit: bandit needle: pmd-mean, tau 0.05, full support, exact"
@@ -19,7 +19,7 @@ def test_a_log_has_about_ten_lines_and_the_last_step(tmp_path, capsys):
 
 def test_a_screen_shows_theory_beside_measurement(tmp_path):
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
-    run = train(env="needle", steps=1, out=tmp_path / "run", display=Screen(console))
+    run = train(env="needle", steps=1, out=tmp_path / "run", display=LiveDisplay(console))
     text = console.file.getvalue()
     assert "log-ratio of wrong" in text
     assert text.count(f"{run.metrics[0]['log_ratio_neg']:.4f}") >= 2

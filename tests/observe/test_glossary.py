@@ -1,7 +1,7 @@
 """The glossary names every column that a run writes, and no column that none does."""
 
 from pmdkit import train
-from pmdkit.llm.canary import MEASURED
+from pmdkit.llm.mismatch import SYNC_COLUMNS
 from pmdkit.observe.glossary import EVERY_TIER, GLOSSARY, LANGUAGE_MODELS
 from pmdkit.observe.metrics import KEYS
 
@@ -16,7 +16,7 @@ def test_the_columns_of_every_tier_are_those_of_the_first_two(tmp_path):
 
 def test_a_language_model_adds_its_own():
     """tests/llm/test_run.py compares the columns of a run with these; the canary's come with an engine outside."""
-    assert set(MEASURED) <= set(LANGUAGE_MODELS)
+    assert set(SYNC_COLUMNS) <= set(LANGUAGE_MODELS)
     assert not set(EVERY_TIER) & set(LANGUAGE_MODELS)
 
 

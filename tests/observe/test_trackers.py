@@ -9,7 +9,7 @@ import time
 import pytest
 
 from pmdkit.errors import EnvironmentLacks, UsageError
-from pmdkit.observe import sinks, trackers
+from pmdkit.observe import trackers
 from pmdkit.observe.trackers import make_trackers
 
 ROWS = [
@@ -19,12 +19,12 @@ ROWS = [
 
 
 @pytest.fixture
-def told():
+def warnings():
     return []
 
 
-def report(names, folder, rows, told=None, config=None):
-    made = make_trackers(names, folder, config or {"tier": "toy"}, None if told is None else told.append)
+def report(names, folder, rows, warnings=None, config=None):
+    made = make_trackers(names, folder, config or {"tier": "toy"}, None if warnings is None else warnings.append)
     for row in rows:
         made.log(row)
     made.close()
@@ -38,23 +38,23 @@ def events(folder):
     return found
 
 
-def test_tensorboard_has_the_numbers_and_nothing_else(tmp_path, told):
+def test_tensorboard_has_the_numbers_and_nothing_else(tmp_path, warnings):
     pytest.importorskip("tensorboard")
-    report(["tensorboard"], tmp_path, ROWS, told)
+    report(["tensorboard"], tmp_path, ROWS, warnings)
     found = events(tmp_path)
     assert found.Tags()["scalars"] == ["pass_rate", "tokens"]
     for key in ("pass_rate", "tokens"):
         assert [e.step for e in found.Scalars(key)] == [1, 2, 3, 4]
         assert [e.value for e in found.Scalars(key)] == pytest.approx([row[key] for row in ROWS])
-    assert told == []
+    assert warnings == []
 
 
-def test_a_resumed_run_goes_on_at_its_step(tmp_path, told):
+def test_a_resumed_run_goes_on_at_its_step(tmp_path, warnings):
     """Steps after the checkpoint were dropped and are computed again: each step stands once, with the newer number."""
     pytest.importorskip("tensorboard")
-    report(["tensorboard"], tmp_path, ROWS, told)
+    report(["tensorboard"], tmp_path, ROWS, warnings)
     time.sleep(1.1)  # event files are ordered by the second in their names
-    report(["tensorboard"], tmp_path, [{"step": 3, "pass_rate": 0.6}, {"step": 4, "pass_rate": 0.7}], told)
+    report(["tensorboard"], tmp_path, [{"step": 3, "pass_rate": 0.6}, {"step": 4, "pass_rate": 0.7}], warnings)
     found = events(tmp_path).Scalars("pass_rate")
     assert [e.step for e in found] == [1, 2, 3, 4]
     assert [e.value for e in found] == pytest.approx([0.1, 0.2, 0.6, 0.7])
@@ -120,11 +120,11 @@ def test_trackio_goes_on_with_the_same_run(tmp_path):
     ]
 
 
-def fake(monkeypatch, sink):
-    monkeypatch.setitem(sinks.TRACKERS, "fake", ("json", sink))
+def fake(monkeypatch, opener):
+    monkeypatch.setitem(trackers.TRACKERS, "fake", ("json", opener))
 
 
-class Sink:
+class FakeRun:
     """Keeps what it gets."""
 
     got: list
@@ -135,78 +135,78 @@ class Sink:
     def log(self, values, step):
         self.got.append((step, values))
 
-    def close(self):
+    def finish(self):
         self.got.append("closed")
 
 
-def test_rows_arrive_in_order_and_the_end_waits_for_them(tmp_path, told, monkeypatch):
-    class Slow(Sink):
+def test_rows_arrive_in_order_and_the_end_waits_for_them(tmp_path, warnings, monkeypatch):
+    class Slow(FakeRun):
         def log(self, values, step):
             time.sleep(0.02)
             super().log(values, step)
 
     fake(monkeypatch, Slow)
-    report(["fake"], tmp_path, ROWS, told)
+    report(["fake"], tmp_path, ROWS, warnings)
     assert Slow.got == [(row["step"], {"pass_rate": row["pass_rate"], "tokens": row["tokens"]}) for row in ROWS] + [
         "closed"
     ]
-    assert told == []
+    assert warnings == []
 
 
-@pytest.mark.parametrize("place", ["__init__", "log", "close"])
+@pytest.mark.parametrize("place", ["__init__", "log", "finish"])
 @pytest.mark.parametrize("problem", [RuntimeError("no\nspace"), SystemExit(3), KeyboardInterrupt()])
-def test_one_that_fails_is_told_once_and_the_run_goes_on(place, problem, tmp_path, told, monkeypatch):
-    def fails(*given):
+def test_one_that_fails_is_told_once_and_the_run_goes_on(place, problem, tmp_path, warnings, monkeypatch):
+    def fails(*given, **named):
         raise problem
 
-    fake(monkeypatch, type("Failing", (Sink,), {place: fails}))
-    made = make_trackers(["fake"], tmp_path, {}, told.append)
+    fake(monkeypatch, type("Failing", (FakeRun,), {place: fails}))
+    made = make_trackers(["fake"], tmp_path, {}, warnings.append)
     for row in ROWS:
         made.log(row)
         time.sleep(0.01)
     made.close()
-    assert len(told) == 1
-    assert type(problem).__name__ in told[0]
-    assert "metrics.jsonl has every row" in told[0]
-    assert "\n" not in told[0]
+    assert len(warnings) == 1
+    assert type(problem).__name__ in warnings[0]
+    assert "metrics.jsonl has every row" in warnings[0]
+    assert "\n" not in warnings[0]
 
 
-@pytest.mark.parametrize("place", ["__init__", "log", "close"])
-def test_one_that_hangs_delays_nothing_and_its_rows_are_counted(place, tmp_path, told, monkeypatch):
+@pytest.mark.parametrize("place", ["__init__", "log", "finish"])
+def test_one_that_hangs_delays_nothing_and_its_rows_are_counted(place, tmp_path, warnings, monkeypatch):
     """More rows than the queue holds: none waits. The end waits for its patience, and no longer."""
     forever = threading.Event()
 
-    def hangs(*given):
+    def hangs(*given, **named):
         forever.wait()
 
-    fake(monkeypatch, type("Hanging", (Sink,), {place: hangs}))
+    fake(monkeypatch, type("Hanging", (FakeRun,), {place: hangs}))
     monkeypatch.setattr(trackers, "WAITING", 8)
     monkeypatch.setattr(trackers, "PATIENCE", 0.2)
-    made = make_trackers(["fake"], tmp_path, {}, told.append)
+    made = make_trackers(["fake"], tmp_path, {}, warnings.append)
     for step in range(1, 21):
         made.log({"step": step, "loss": 1.0})
-        if place == "close":
+        if place == "finish":
             time.sleep(0.001)
     lost = made.trackers[0].dropped
-    assert lost in ((20 - 9, 20 - 8) if place != "close" else (0,))  # the thread holds at most one besides the queue
+    assert lost in ((20 - 9, 20 - 8) if place != "finish" else (0,))  # the thread holds at most one besides the queue
     made.close()
     assert made.trackers[0].thread.is_alive()
-    assert len(told) == 1
+    assert len(warnings) == 1
     forever.set()
     made.trackers[0].thread.join()
 
 
-def test_a_slow_one_that_catches_up_says_how_much_it_missed(tmp_path, told, monkeypatch):
+def test_a_slow_one_that_catches_up_says_how_much_it_missed(tmp_path, warnings, monkeypatch):
     gate = threading.Event()
 
-    class Late(Sink):
+    class Late(FakeRun):
         def log(self, values, step):
             gate.wait()
             super().log(values, step)
 
     fake(monkeypatch, Late)
     monkeypatch.setattr(trackers, "WAITING", 2)
-    made = make_trackers(["fake"], tmp_path, {}, told.append)
+    made = make_trackers(["fake"], tmp_path, {}, warnings.append)
     for step in range(1, 11):
         made.log({"step": step, "loss": 1.0})
     gate.set()
@@ -214,13 +214,13 @@ def test_a_slow_one_that_catches_up_says_how_much_it_missed(tmp_path, told, monk
     missed = made.trackers[0].dropped
     assert missed in (7, 8)
     assert len(Late.got) == 10 - missed + 1
-    assert f"missed {missed} rows" in told[-1]
+    assert f"missed {missed} rows" in warnings[-1]
 
 
 def test_what_is_not_there_is_said_before_the_run(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="did you mean 'tensorboard'"):
         make_trackers(["tensorbord"], tmp_path, {})
-    monkeypatch.setitem(sinks.TRACKERS, "absent", ("no_such_package", Sink))
+    monkeypatch.setitem(trackers.TRACKERS, "absent", ("no_such_package", FakeRun))
     with pytest.raises(EnvironmentLacks, match="pip install no_such_package"):
         make_trackers(["absent"], tmp_path, {})
     assert list(tmp_path.iterdir()) == []

@@ -14,15 +14,12 @@ from scipy.stats import ttest_rel
 
 from pmdkit import train
 from pmdkit.errors import UsageError
-from pmdkit.sweeps.adaptive import study
-from pmdkit.sweeps.adaptive.play import play
-from pmdkit.sweeps.adaptive.protocol import ARMS, CELLS, FIXED, Cell
-from pmdkit.sweeps.adaptive.study import tuning
-from pmdkit.sweeps.adaptive.table import holm, recommended, tables
+from pmdkit.sweeps.adaptive_protocol import ARMS, CELLS, FIXED, StudyCell, recommended, tables
+from pmdkit.sweeps.adaptive_study import run_job, study, tuning
 
 SMALL = {"env.arms": 8, "env.contexts": 4, "env.dim": 4, "env.traps": 0, "schedule.steps": 3, "schedule.group": 4}
 RULE = ({"rule": "pass-rate", "scale": 0.1}, {"rule": "pass-rate", "scale": 1.0})
-CELL = Cell("bandit", "shared-features", "pmd-mean", SMALL, 2, 2, arms={FIXED: (0.05, 0.5), "pass-rate": RULE})
+CELL = StudyCell("bandit", "shared-features", "pmd-mean", SMALL, 2, 2, arms={FIXED: (0.05, 0.5), "pass-rate": RULE})
 
 
 def test_every_arm_is_tuned_over_as_many_values_as_the_fixed_tau():
@@ -38,7 +35,7 @@ def test_tuning_and_comparison_share_no_seed():
 
 
 def test_a_bandit_run_is_that_of_train(tmp_path):
-    found = play(CELL, 0.05, 1, tmp_path)
+    found = run_job(CELL, 0.05, 1, tmp_path)
     options = {**SMALL, "objective.tau": 0.05, "env.seed": 1}
     run = train("pmd-mean", "bandit", "shared-features", seed=1, options=options, out=tmp_path / "run")
     assert found["final"] == pytest.approx(run.summary["pass_rate_last"], abs=1e-12)
@@ -50,19 +47,13 @@ def test_a_toy_run_is_that_of_train(tmp_path):
     """Warm start included: the runs of a seed share its state, and must end where a run of their own ends."""
     small = {"model.dimension": 16, "model.heads": 2, "schedule.prompts": 8, "schedule.group": 4, "schedule.steps": 3}
     small |= {"warm_start.pass_rate": 0.2, "warm_start.max_steps": 200, "warm_start.look": 5}
-    cell = Cell("toy", "modular-sum", "pmd-mean", small, 1, 1)
+    cell = StudyCell("toy", "modular-sum", "pmd-mean", small, 1, 1)
     for tau in (0.05, {"rule": "contraction", "eta": 0.9}):
-        found = play(cell, tau, 3, tmp_path)
+        found = run_job(cell, tau, 3, tmp_path)
         out = tmp_path / str(len(list(tmp_path.iterdir())))
         run = train("pmd-mean", "toy", "modular-sum", seed=3, options={**small, "objective.tau": tau}, out=out)
         assert found["final"] == run.summary["pass_rate_last"]
         assert found["auc"] == pytest.approx(np.mean([row["pass_rate"] for row in run.metrics]), abs=1e-12)
-
-
-def test_holm_by_hand():
-    """Sorted 0.01, 0.02, 0.03: times 3, 2, 1 is 0.03, 0.04, 0.03, and never smaller than the one before."""
-    assert holm([0.03, 0.01, 0.02]) == pytest.approx([0.04, 0.03, 0.04])
-    assert holm([0.9, 0.8]) == [1.0, 1.0]
 
 
 def made_up(cell, arm, aucs):
@@ -120,12 +111,12 @@ def test_kill_9_costs_one_run(tmp_path):
     """Killed after its third run, with a line cut off in the journal: the rest is made, the result is the same."""
     program = f"""
 from pathlib import Path
-from pmdkit.sweeps.adaptive import study
+from pmdkit.sweeps.adaptive_study import study
 from tests_cell import CELL
 study("bandit", Path({str(tmp_path / "killed")!r}), cells={{"c": CELL}})
 """
     (tmp_path / "tests_cell.py").write_text(
-        f"from pmdkit.sweeps.adaptive.protocol import Cell\nCELL = {replace(CELL)!r}\n", encoding="utf-8"
+        f"from pmdkit.sweeps.adaptive_protocol import StudyCell\nCELL = {replace(CELL)!r}\n", encoding="utf-8"
     )
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     child = subprocess.Popen([sys.executable, "-c", program], env=environment)
@@ -139,7 +130,7 @@ study("bandit", Path({str(tmp_path / "killed")!r}), cells={{"c": CELL}})
     with open(journal, "ab") as file:
         file.write(b'{"key": "[\\"c\\", ')
     said: list[str] = []
-    found = study("bandit", tmp_path / "killed", cells={"c": CELL}, resume=True, say=said.append)
+    found = study("bandit", tmp_path / "killed", cells={"c": CELL}, resume=True, log=said.append)
     assert len(said) <= 12 - whole
     assert found == study("bandit", tmp_path / "whole", cells={"c": CELL})
 

@@ -3,8 +3,7 @@
 import pytest
 
 from pmdkit.errors import UsageError
-from pmdkit.sweeps.compare import compare
-from pmdkit.sweeps.tables import to_csv, to_latex
+from pmdkit.sweeps.compare import compare, to_csv, to_latex
 
 
 def run(seed, rate, name="pmd-mean", **config):

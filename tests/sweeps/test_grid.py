@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pmdkit.errors import UsageError
-from pmdkit.sweeps.grid import Point, expand, parse_over, value
+from pmdkit.sweeps.grid import Trial, expand, parse_over, value
 
 
 def options(points):
@@ -66,11 +66,11 @@ PLAIN = st.one_of(st.integers(), st.floats(allow_nan=False), st.text(max_size=15
 @given(st.dictionaries(st.sampled_from(["objective.tau", "env.arms", "schedule.lr"]), PLAIN))
 def test_names_are_folders_and_tell_options_apart(first):
     """The name follows from the options alone, in any order, and a changed value changes it."""
-    one = Point("toy", "copy", {**first, "run.seed": 0})
-    same = Point("toy", "copy", dict(reversed(one.options.items())))
-    other = Point("toy", "copy", {**first, "run.seed": 1})
+    one = Trial("toy", "copy", {**first, "run.seed": 0})
+    same = Trial("toy", "copy", dict(reversed(one.options.items())))
+    other = Trial("toy", "copy", {**first, "run.seed": 1})
     assert one.name == same.name != other.name
-    assert one.name != Point("toy", "sort", one.options).name
+    assert one.name != Trial("toy", "sort", one.options).name
     assert len(one.name.encode()) < 200
     assert "/" not in one.name
     assert not one.name.startswith(".")

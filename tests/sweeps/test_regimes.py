@@ -9,7 +9,7 @@ def test_the_length_rule_decides_which_law_the_fit_obeys():
     """After 256 passes on all responses the law is met to a few per cent, and the other one missed by what the two
     differ in. After one pass neither is near. From draws neither ever is. PMD-part, with wrong targets of -20
     nats, is on its way through a policy that is never right: pushing wrong answers down drags the right one along."""
-    result = regimes(seeds=[0], passes=PASSES, say=lambda sentence: None)
+    result = regimes(seeds=[0], passes=PASSES, log=lambda sentence: None)
     runs = {run["setting"]: run for run in result["runs"]}
     plain, weighted = runs["full support, pmd-mean none"], runs["full support, pmd-mean length"]
     assert plain["exact update"][-1] < 0.1 < 0.15 < plain["length law"][-1]

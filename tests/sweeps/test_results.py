@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from pmdkit.observe import gauge
-from pmdkit.observe.folder import read_json
+from pmdkit.observe.run_folder import read_json
+from pmdkit.stats import mean_interval, paired_difference
 from pmdkit.sweeps import record
-from pmdkit.sweeps.adaptive.protocol import CELLS, FIXED
-from pmdkit.sweeps.adaptive.table import gains, loses, recommended, tables
+from pmdkit.sweeps.adaptive_protocol import CELLS, FIXED, gains, loses, recommended, tables
 from pmdkit.sweeps.pictures import PICTURES, draw
-from pmdkit.sweeps.pictures.panels import by_setting, curve, values
-from pmdkit.sweeps.statistics import mean_interval, paired
+from pmdkit.sweeps.record import by_setting, curve_values, summary_values
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
@@ -28,21 +27,21 @@ def settings(name):
 def versus(name, first, second, metric):
     """Second minus first, paired by seed."""
     found = settings(name)
-    return paired(values(found[first], metric), values(found[second], metric))
+    return paired_difference(summary_values(found[first], metric), summary_values(found[second], metric))
 
 
 def test_pmd_part_stays_at_chance_at_a_small_tau():
     """tau 0.005 and 0.05 on {0,1}: below 0.2 on every seed, where PMD-mean is above 0.9."""
     found = settings("tau")
     for tau in (0.005, 0.05):
-        assert values(found[f"pmd-part tau={tau}"], "pass_rate_last").max() < 0.2
-        assert values(found[f"pmd-mean tau={tau}"], "pass_rate_last").min() > 0.9
+        assert summary_values(found[f"pmd-part tau={tau}"], "pass_rate_last").max() < 0.2
+        assert summary_values(found[f"pmd-mean tau={tau}"], "pass_rate_last").min() > 0.9
 
 
 def test_pmd_part_learns_at_a_larger_tau():
     """tau 0.5: every seed above 0.95, and over training as good as PMD-mean at its best tau, to 0.03."""
     found = settings("tau")
-    part = values(found["pmd-part tau=0.5"], "pass_rate_last")
+    part = summary_values(found["pmd-part tau=0.5"], "pass_rate_last")
     assert part.min() > 0.95
     difference = versus("tau", "pmd-mean tau=0.05", "pmd-part tau=0.5", "pass_rate_mean").difference
     assert abs(difference.mean) < 0.03
@@ -73,8 +72,8 @@ def test_gspo_is_ahead_on_the_sequence_task():
 def test_on_policy_falls_to_guessing_on_the_sequence_task():
     """Parity: on 4 of 5 seeds RLOO ends within 0.05 of 0.5 and answers without a thought, in fewer than 8 tokens."""
     runs = settings("sequence")["rloo"]
-    guesses = np.abs(values(runs, "pass_rate_last") - 0.5) < 0.05
-    short = curve(runs, "response_length")[1][:, -1] < 8
+    guesses = np.abs(summary_values(runs, "pass_rate_last") - 0.5) < 0.05
+    short = curve_values(runs, "response_length")[1][:, -1] < 8
     assert (guesses & short).sum() == 4
 
 
@@ -90,7 +89,7 @@ def test_smallest_log_ratios():
     """PMD-mean's fall as its pass rate rises (modular-sum). PMD-part's are lower where answers have many tokens
     (parity), on every seed, and not lower over modular-sum, where PMD-part learns nothing."""
     found = settings("tau")
-    _, mean = curve(found["pmd-mean tau=0.05"], "log_ratio_min")
+    _, mean = curve_values(found["pmd-mean tau=0.05"], "log_ratio_min")
     assert (mean[:, -5:].mean(1) < mean[:, :2].mean(1) - 1).all()
     assert versus("sequence", "pmd-mean", "pmd-part", "log_ratio_min").wins == 0
     assert versus("tau", "pmd-mean tau=0.05", "pmd-part tau=0.05", "log_ratio_min").wins >= 1
@@ -99,7 +98,7 @@ def test_smallest_log_ratios():
 def test_staleness_costs_pmd_mean_little_and_grpo_more():
     """64 updates on one rollout batch: PMD-mean still above 0.95 on every seed; GRPO lower on 5 of 5."""
     found = settings("staleness")
-    assert values(found["pmd-mean 64"], "pass_rate_last").min() > 0.95
+    assert summary_values(found["pmd-mean 64"], "pass_rate_last").min() > 0.95
     assert versus("staleness", "grpo 64", "pmd-mean 64", "pass_rate_last").wins == 5
 
 
@@ -125,7 +124,7 @@ def test_larger_rollouts_hardly_speed_up_one_thread():
 def test_the_floor_under_the_partition_changes_nothing_at_chance():
     """PMD-part, tau 0.005: exact and clamped both end below 0.15, the interval of the difference holds 0."""
     for runs in settings("clamp").values():
-        assert values(runs, "pass_rate_last").max() < 0.15
+        assert summary_values(runs, "pass_rate_last").max() < 0.15
     difference = versus("clamp", "pmd-part tau=0.005", "pmd-part target_cap=18.42", "pass_rate_mean").difference
     assert difference.low < 0 < difference.high
 
@@ -144,10 +143,10 @@ def test_more_draws_per_prompt_hurt_pmd_part():
     """tau 0.05, the draws per update fixed: above 0.95 on every seed with 4 per prompt, below 0.2 with 16 and 64. The
     target error of theory falls with the draws; what the wrong answers of a group push down together grows."""
     found = settings("group-size")
-    assert values(found["pmd-part 4"], "pass_rate_last").min() > 0.95
+    assert summary_values(found["pmd-part 4"], "pass_rate_last").min() > 0.95
     for group in (16, 64):
-        assert values(found[f"pmd-part {group}"], "pass_rate_last").max() < 0.2
-        assert values(found[f"pmd-mean {group}"], "pass_rate_last").min() > 0.9
+        assert summary_values(found[f"pmd-part {group}"], "pass_rate_last").max() < 0.2
+        assert summary_values(found[f"pmd-mean {group}"], "pass_rate_last").min() > 0.9
 
 
 def test_regimes():

@@ -1,4 +1,6 @@
-"""Rewards {0, 1}: accuracy at every pass rate, agreement with the general solver, and the inverse tau(eta)."""
+"""Rewards {0, 1}: ten digits at every pass rate, the inverse tau(eta), the law of hard prompts, trajectories."""
+
+from itertools import pairwise
 
 import mpmath as mp
 import numpy as np
@@ -110,3 +112,74 @@ def test_the_reward_scale_is_a_factor_of_tau():
 def test_bad_input_is_one_sentence(call, sentence):
     with pytest.raises(ValueError, match=sentence):
         call()
+
+
+# The law of hard prompts against the exact update.
+
+
+@pytest.mark.parametrize("s", [0.1, 1.0, 5.0])
+def test_the_law_is_the_limit(s):
+    """With p/tau = s fixed, eta of the exact update tends to the law's as p falls, at least as fast as p^(1/3)."""
+    errors = [
+        abs(theory.binary(p, p / s).log_ratio_neg / -theory.hard_prompt(p, p / s).y - 1) for p in (1e-3, 1e-5, 1e-7)
+    ]
+    assert errors[0] > 4.6 * errors[1] > 4.6**2 * errors[2]
+    assert errors[2] < 1e-4
+    np.testing.assert_allclose(theory.binary(1e-7, 1e-7 / s).lam, theory.hard_prompt(1e-7, 1e-7 / s).lam, rtol=1e-4)
+
+
+def test_the_law_solves_its_equation_and_has_the_two_ends():
+    s = 10.0 ** np.arange(-20, 5)
+    law = theory.hard_prompt(1e-6 * np.ones_like(s) * np.minimum(s, 1), 1e-6 * np.minimum(s, 1) / s)
+    np.testing.assert_allclose(-law.y * np.expm1(-law.y), s, rtol=1e-12)
+    np.testing.assert_allclose(law.eta[:5], np.sqrt(s[:5]), rtol=1e-7)  # sqrt(p/tau), not the paper's p/tau
+    np.testing.assert_allclose(law.y[-2:], s[-2:], rtol=1e-12)
+    assert theory.hard_prompt(0.0, 0.1).eta == 0
+
+
+def test_it_is_far_closer_than_the_paper_limit():
+    """eta at p = 0.01, tau = 0.05: exact 0.373, law 0.396, paper 0.181; within 0.3 % at p = 1e-4, p/tau = 0.1."""
+    exact, law = theory.binary(0.01, 0.05).eta, theory.hard_prompt(0.01, 0.05).eta
+    np.testing.assert_allclose([exact, law, theory.binary_small_tau(0.01, 0.05).eta], [0.373, 0.396, 0.181], atol=0.001)
+    np.testing.assert_allclose(theory.binary(1e-4, 1e-3).eta, theory.hard_prompt(1e-4, 1e-3).eta, rtol=0.003)
+
+
+# Exact pass rates over many updates.
+
+
+@pytest.mark.parametrize("method", theory.METHODS)
+def test_each_step_is_the_exact_update(method):
+    path = theory.trajectory(0.01, 0.05, 6, method)
+    assert path[0] == 0.01
+    for before, after in pairwise(path):
+        eta = theory.binary(before, 0.05, method).eta
+        np.testing.assert_allclose(after, 1 - (1 - eta) * (1 - before), rtol=1e-12)
+
+
+def test_pmd_part_multiplies_the_odds():
+    """log odds grow by 1/tau a step, whatever p."""
+    path = theory.trajectory([1e-9, 0.01, 0.5], 2.0, 30, "pmd-part")
+    odds = np.log(path) - np.log1p(-path)
+    np.testing.assert_allclose(np.diff(odds), 0.5, rtol=1e-8)
+
+
+def test_it_rises_to_one_and_stays_at_the_ends():
+    path = theory.trajectory([0.0, 1e-12, 0.3, 1.0], 0.05, 60)
+    assert path.shape == (4, 61)
+    assert (np.diff(path) >= 0).all()
+    np.testing.assert_array_equal(path[[0, 3], -1], [0, 1])
+    np.testing.assert_allclose(path[1:3, -1], 1, rtol=1e-15)
+
+
+def test_pmd_mean_is_the_slower_of_the_two():
+    """From a hard prompt PMD-part needs one step, PMD-mean several: the price of its caution."""
+    mean, part = (theory.trajectory(0.001, 0.05, 10, method) for method in theory.METHODS)
+    assert (mean <= part).all()
+    assert part[1] > 0.99 > mean[2]
+
+
+def test_bad_trajectory_input_is_one_sentence():
+    with pytest.raises(ValueError, match="steps is -1; expected a whole number"):
+        theory.trajectory(0.1, 0.1, -1)
+    with pytest.raises(ValueError, match="did you mean 'pmd-part'"):
+        theory.trajectory(0.1, 0.1, 1, "pmd-prt")

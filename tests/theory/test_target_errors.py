@@ -1,4 +1,4 @@
-"""Exact target errors: enumeration of every group, high precision in large groups, and the closed form."""
+"""Leave-one-out targets and their errors: against definitions, enumeration and draws, and around n = 1/p."""
 
 import itertools
 
@@ -7,6 +7,87 @@ import numpy as np
 import pytest
 
 from pmdkit import theory
+from pmdkit.theory.target_errors import noise_share, peers_agree
+
+
+def by_definition(reward, tau, method):
+    out = []
+    for i, own in enumerate(reward):
+        peers = [mp.mpf(r) for j, r in enumerate(reward) if j != i]
+        if method == "pmd-mean":
+            out.append((own - mp.fsum(peers) / len(peers)) / tau)
+        else:
+            out.append(own / mp.mpf(tau) - mp.log(mp.fsum(mp.exp(r / tau) for r in peers) / len(peers)))
+    return np.array([float(x) for x in out])
+
+
+@pytest.mark.parametrize("method", theory.METHODS)
+@pytest.mark.parametrize("tau", [1e-4, 0.05, 1.0, 1e4])
+def test_targets_are_the_definition(method, tau):
+    """One best response at small tau included, where subtracting it from a full sum would leave nothing."""
+    rng = np.random.default_rng(80)
+    groups = np.array([rng.random(8), (rng.random(8) < 0.5) * 1.0, [1.0, *np.zeros(7)], np.full(8, 0.3)])
+    got = theory.leave_one_out_targets(groups, tau, method)
+    for reward, targets in zip(groups, got, strict=True):
+        with mp.workdps(60):
+            np.testing.assert_allclose(targets, by_definition(reward, tau, method), rtol=1e-10, atol=1e-12 / tau)
+
+
+def test_the_smallest_group():
+    """With one peer both baselines are the peer's reward."""
+    for method in theory.METHODS:
+        np.testing.assert_allclose(theory.leave_one_out_targets([1.0, 0.25], 0.5, method), [1.5, -1.5])
+
+
+def test_targets_of_pmd_mean_add_up_to_zero_and_those_of_pmd_part_do_not():
+    """PMD-part's baseline is nearly the best peer: two right of sixteen at tau = 0.005 are almost pure push down."""
+    reward = np.array([1.0] * 2 + [0.0] * 14)
+    mean, part = (0.005 * theory.leave_one_out_targets(reward, 0.005, method) for method in theory.METHODS)
+    assert abs(mean.sum()) < 1e-13
+    np.testing.assert_allclose(part[:2], 0.0135, atol=1e-4)
+    np.testing.assert_allclose(part[2:], -0.990, atol=1e-3)
+
+
+def test_their_mean_over_draws():
+    """PMD-mean's target is unbiased for Delta/tau; PMD-part's is above r/tau - log Z, by Jensen."""
+    p, n, tau = 0.3, 6, 0.2
+    draws = (np.random.default_rng(81).random((200_000, n)) < p) * 1.0
+    for method in theory.METHODS:
+        own = theory.leave_one_out_targets(draws, tau, method)[:, 0] - draws[:, 0] / tau
+        expected = -p / tau if method == "pmd-mean" else -theory.expected_log_partition(p, n, tau)
+        assert abs(own.mean() - expected) < 4 * own.std() / np.sqrt(len(own))
+
+
+@pytest.mark.parametrize("tau", [1e-4, 1e-3, 0.05, 1.0, 1e4])
+def test_expected_log_partition_is_the_sum_over_successes(tau):
+    p, n = 0.2, 9
+    with mp.workdps(50):
+        a = mp.exp(1 / mp.mpf(tau)) - 1
+        exact = mp.fsum(
+            mp.binomial(n - 1, s) * mp.mpf(p) ** s * (1 - mp.mpf(p)) ** (n - 1 - s) * mp.log(1 + a * s / (n - 1))
+            for s in range(n)
+        )
+    np.testing.assert_allclose(theory.expected_log_partition(p, n, tau), float(exact), rtol=1e-12)
+
+
+def test_small_groups_see_little_of_the_log_partition():
+    """E log Z_hat at p = 0.01, tau = 0.05: 0.56, 2.43, 7.54, 15.34 for n = 4, 16, 64, 1024; log Z = 15.39."""
+    got = [theory.expected_log_partition(0.01, n, 0.05) for n in (4, 16, 64, 1024)]
+    np.testing.assert_allclose(got, [0.56, 2.43, 7.54, 15.34], atol=0.005)
+    log_z = theory.pmd_part([0.01, 0.99], [1.0, 0.0], 0.05).log_z
+    assert got[-1] < log_z < 15.40
+
+
+def test_bad_target_input_is_one_sentence():
+    with pytest.raises(ValueError, match="n is 1; expected whole numbers >= 2"):
+        theory.leave_one_out_targets([1.0], 0.1)
+    with pytest.raises(ValueError, match="n is 1; expected whole numbers >= 2"):
+        theory.expected_log_partition(0.1, 1, 0.1)
+    with pytest.raises(ValueError, match="reward has a NaN"):
+        theory.leave_one_out_targets([1.0, float("nan")], 0.1)
+
+
+# Exact target errors: enumeration of every group, high precision in large groups, and the closed form.
 
 
 def enumerate_groups(p, n, tau, method):
@@ -105,3 +186,226 @@ def test_never_and_always_solved_have_no_error(method):
 def test_bad_input_is_one_sentence(arguments, sentence):
     with pytest.raises(ValueError, match=sentence):
         theory.target_error(*arguments)
+
+
+# Simulated groups against the exact errors, within four standard errors, and what the split means.
+
+
+@pytest.mark.parametrize("method", theory.METHODS)
+def test_simulation_meets_the_exact_error(method):
+    """Mean, positive and negative over 20,000 groups each; pooled ratios with the standard error of a ratio."""
+    p, n, tau = np.array([0.01, 0.05, 0.2])[:, None], np.array([4, 16, 64]), 0.05
+    drawn = theory.simulate_target_error(p, n, tau, method, seeds=20_000, rng=90)
+    exact = theory.target_error(p, n, tau, method)
+    seeds = drawn.per_seed.shape[-1]
+    assert (np.abs(drawn.mean - exact.mean) < 4 * drawn.per_seed.std(-1) / np.sqrt(seeds)).all()
+    failures = n[:, None] - drawn.positives
+    for pooled, each, count, expected in (
+        (drawn.positive, drawn.per_seed_positive, drawn.positives, exact.positive),
+        (drawn.negative, drawn.per_seed_negative, failures, exact.negative),
+    ):
+        spread = np.where(count > 0, count * (np.nan_to_num(each) - pooled[..., None]), 0).std(-1)
+        assert (np.abs(pooled - expected) <= 4 * spread / count.mean(-1) / np.sqrt(seeds) + 1e-12).all()
+
+
+def test_seeds_repeat_and_the_parts_add_up():
+    first, again = (theory.simulate_target_error(0.2, 8, 0.05, "pmd-part", 50, rng=7) for _ in range(2))
+    np.testing.assert_array_equal(first.per_seed, again.per_seed)
+    total = np.nan_to_num(first.per_seed_positive) * first.positives
+    total += np.nan_to_num(first.per_seed_negative) * (8 - first.positives)
+    np.testing.assert_allclose(total / 8, first.per_seed, rtol=1e-12)
+    np.testing.assert_allclose(first.per_seed.mean(), first.mean)
+
+
+def test_a_group_is_scored_by_its_own_targets():
+    """per_seed is bar Delta^2 of a group with that many successes, from the targets and the exact update."""
+    p, n, tau = 0.3, 5, 0.1
+    for method in theory.METHODS:
+        drawn, best = theory.simulate_target_error(p, n, tau, method, 40, rng=8), theory.binary(p, tau, method)
+        for successes, error in zip(drawn.positives.astype(int), drawn.per_seed, strict=True):
+            reward = np.array([1.0] * successes + [0.0] * (n - successes))
+            ideal = np.where(reward == 1, best.log_ratio_pos, best.log_ratio_neg)
+            by_hand = ((theory.leave_one_out_targets(reward, tau, method) - ideal) ** 2).mean()
+            np.testing.assert_allclose(error, by_hand, rtol=1e-10)
+
+
+def test_averaging_over_positives_has_several_readings():
+    """p = 0.05, n = 64, PMD-part: pooled 11.7; the mean over groups that have positives is more than twice that."""
+    drawn = theory.simulate_target_error(0.05, 64, 0.05, "pmd-part", 100_000, rng=9)
+    np.testing.assert_allclose(drawn.positive, 11.7, rtol=0.03)
+    np.testing.assert_allclose(drawn.negative, drawn.positive, rtol=0.05)
+    assert np.nanmean(drawn.per_seed_positive) > 2 * drawn.positive
+
+
+def test_without_a_single_success_the_positive_error_is_unknown():
+    drawn = theory.simulate_target_error(0.0, 4, 0.1, "pmd-mean", 5, rng=0)
+    assert np.isnan(drawn.positive)
+    assert drawn.negative == drawn.mean == 0
+
+
+def test_bad_simulation_input_is_one_sentence():
+    with pytest.raises(ValueError, match="seeds is 0; expected a whole number"):
+        theory.simulate_target_error(0.1, 4, 0.1, seeds=0)
+    with pytest.raises(ValueError, match="unknown method 'part'"):
+        theory.simulate_target_error(0.1, 4, 0.1, "part")
+
+
+# How often peers say nothing: against all groups written out, against draws, and in its limits.
+
+
+@pytest.mark.parametrize("tau", [0.01, 0.05, 0.5])
+@pytest.mark.parametrize(("p", "n"), [(0.01, 2), (0.05, 5), (0.5, 3), (0.3, 8), (0.97, 6)])
+def test_equal_to_all_groups_written_out(tau, p, n):
+    """2^n groups with their probabilities, targets by the definition, agreement by looking at the peers."""
+    groups = np.array(list(itertools.product((0, 1), repeat=n)))
+    weight = np.prod(np.where(groups, p, 1 - p), axis=1)
+    agree = np.array([[len(set(np.delete(group, i))) == 1 for i in range(n)] for group in groups])
+    np.testing.assert_array_equal(peers_agree(groups), agree)
+    best = theory.binary(p, tau, "pmd-part")
+    ideal = np.where(groups, best.log_ratio_pos, best.log_ratio_neg)
+    error = ((theory.leave_one_out_targets(groups, tau, "pmd-part") - ideal) ** 2).mean(1)
+    signal = p * best.log_ratio_pos**2 + (1 - p) * best.log_ratio_neg**2
+    share = noise_share(p, n, tau)
+    np.testing.assert_allclose(share.response, weight @ agree.mean(1), rtol=1e-12)
+    np.testing.assert_allclose(share.touched, weight @ agree.any(1), rtol=1e-12)
+    np.testing.assert_allclose(share.silent, weight @ (groups.min(1) == groups.max(1)), rtol=1e-12)
+    np.testing.assert_allclose(share.drowned, weight @ (error > signal), rtol=1e-9)
+
+
+def test_draws_meet_the_shares():
+    """20,000 groups of 16 at five pass rates: within 4 standard errors."""
+    rng = np.random.default_rng(0)
+    for p in (0.01, 0.05, 0.2, 0.5, 0.9):
+        agree = peers_agree((rng.random((20_000, 16)) < p).astype(float))
+        share = noise_share(p, 16, 0.05)
+        for seen, exact in ((agree.any(-1), share.touched), (agree.all(-1), share.silent)):
+            assert abs(seen.mean() - exact) <= 4 * np.sqrt(exact * (1 - exact) / 20_000)
+        assert abs(agree.mean() - share.response) <= 4 * np.sqrt(share.response / 20_000)
+
+
+def test_what_agreeing_peers_say_depends_on_neither_p_nor_tau():
+    """All wrong: log partition 0, target r/tau. All right: 1/tau, target (r - 1)/tau. Off by log Z or 1/tau - log Z."""
+    for tau in (0.005, 0.05, 1.0):
+        alone = theory.leave_one_out_targets([1.0, 0.0, 0.0, 0.0], tau, "pmd-part")
+        np.testing.assert_allclose(alone[0], 1 / tau, rtol=1e-12)
+        np.testing.assert_allclose(
+            theory.leave_one_out_targets([0.0, 1.0, 1.0], tau, "pmd-part")[0], -1 / tau, rtol=1e-12
+        )
+    best = theory.binary(0.01, 0.05, "pmd-part")
+    np.testing.assert_allclose(20 - best.log_ratio_pos, 15.39, atol=0.01)
+
+
+def test_at_the_group_size_of_the_paper():
+    """n = 16, tau = 0.05: at p = 0.01 most targets are noise, at p = 0.5 hardly any."""
+    hard, easy = noise_share(0.01, 16, 0.05), noise_share(0.5, 16, 0.05)
+    np.testing.assert_allclose([hard.response, hard.touched, hard.silent], [0.860, 0.989, 0.851], atol=5e-4)
+    np.testing.assert_allclose(hard.drowned, hard.silent, rtol=1e-12)  # drowned are the groups without a success
+    assert max(easy.response, easy.drowned) < 1e-4
+    assert easy.touched < 1e-3
+
+
+def test_a_large_tau_drowns_fewer_groups_and_changes_nothing_else():
+    small, large = noise_share(0.01, 16, 0.05), noise_share(0.01, 16, 5.0)
+    assert (small.response, small.touched, small.silent) == (large.response, large.touched, large.silent)
+    assert large.drowned < 0.25 * small.drowned
+
+
+def test_limits():
+    """A prompt never or always solved is all noise; large groups have none."""
+    for p in (0.0, 1.0):
+        share = noise_share(p, 16, 0.05)
+        assert (share.response, share.touched, share.silent) == (1, 1, 1)
+        assert share.drowned == 0  # there is nothing to learn, and nothing is asked
+    share = noise_share(0.3, 2000, 0.05)
+    assert max(share.response, share.touched, share.silent, share.drowned) < 1e-12
+    assert noise_share(np.full((3, 1), 0.1), 4, [0.1, 1.0]).drowned.shape == (3, 2)
+
+
+def test_graded_rewards():
+    np.testing.assert_array_equal(peers_agree([0.5, 0.5, 0.2]), [False, False, True])
+    np.testing.assert_array_equal(peers_agree([0.1, 0.5, 0.2]), [False] * 3)
+    np.testing.assert_array_equal(peers_agree([0.1, 0.5]), [True, True])
+
+
+def test_bad_peer_input_is_one_sentence():
+    with pytest.raises(ValueError, match="n is 1; expected whole numbers >= 2"):
+        noise_share(0.1, 1, 0.1)
+    with pytest.raises(ValueError, match="p is 2; expected pass rates"):
+        noise_share(2.0, 4, 0.1)
+
+
+# PMD-part's target error around n = 1/p: where it is the larger, where it comes down, and what "O(1)" leaves out.
+
+N = np.unique(np.geomspace(2, 4096, 16).round().astype(int))
+P = np.geomspace(1e-6, 0.4, 20)[:, None]
+
+
+@pytest.mark.parametrize("tau", [0.005, 0.05, 0.2, 1.0, 10.0])
+def test_below_one_over_p_draws_pmd_part_has_the_larger_error(tau):
+    """Exactly, in expectation, for every p and n of the grid with n p < 1; the paper says it of the bounds."""
+    part, mean = (theory.target_error(P, N, tau, method).mean for method in ("pmd-part", "pmd-mean"))
+    below = (P * N < 1).repeat(1, 0)
+    assert below.sum() > 100
+    assert (part[below] > mean[below]).all()
+
+
+def test_far_above_it_pmd_part_has_the_smaller_error():
+    """At n = 20/p PMD-part's is below PMD-mean's floor for tau up to 0.2; at tau = 1 the floor itself is small."""
+    for p in (0.01, 0.05, 0.2):
+        for tau in (0.005, 0.05, 0.2):
+            n = round(20 / p)
+            assert theory.target_error(p, n, tau, "pmd-part").mean < theory.target_error(p, n, tau).mean
+
+
+@pytest.mark.parametrize("draws", [1, 3])
+def test_a_multiple_of_one_over_p_draws_does_not_make_the_error_of_order_one(draws):
+    """n = C/p: a share e^-C of groups has no success, and their error grows as 1/tau^2: the stated O(1) fails."""
+    p = 0.01
+    errors = []
+    for tau in (0.1, 0.05, 0.02, 0.01, 0.005, 0.0025):
+        error = theory.target_error(p, round(draws / p), tau, "pmd-part").mean
+        assert error > 0.95 * np.exp(-draws) * (1 / tau + np.log(p)) ** 2
+        errors.append(error)
+    assert errors[-1] > 500 * errors[0]
+
+
+def test_the_threshold_grows_with_log_one_over_tau():
+    """Within twice (1-p)/(p n) from n p = 8 (tau = 0.05), 12 (tau = 0.01), 15 (0.0025): e^(-n p)/tau^2 < 1/(n p)."""
+    n = np.arange(2, 4000)
+    for tau, times in ((0.05, 7.9), (0.01, 11.8), (0.0025, 14.8)):
+        late = theory.target_error(0.01, n, tau, "pmd-part").mean > 2 * 0.99 / (0.01 * n)
+        np.testing.assert_allclose(0.01 * (n[late].max() + 1), times, rtol=0.03)
+
+
+@pytest.mark.parametrize(("p", "times"), [(0.01, 44.0), (0.05, 36.9), (0.2, 28.4)])
+def test_the_bound_leaves_its_ceiling_later_still(p, times):
+    """Bound (b) is 1/tau^2, which always holds, until n p is about 30 to 40 (tau = delta = 0.05)."""
+    n = np.arange(2, 6000)
+    trivial = theory.part_bound(p, n, 0.05, 0.05) > 0.99 * 400
+    np.testing.assert_allclose(p * n[~trivial].min(), times, rtol=0.02)
+
+
+def test_the_refined_error_term_has_the_stated_rate_up_to_logarithms():
+    """(p eps + eps^2) <= 8 L^2 (p sqrt(p/n) + 1/n^2), L = log(4n/delta): p from 1e-6 to 0.9, n from 2 to 1e9."""
+    p, n = np.geomspace(1e-6, 0.9, 60)[:, None], np.unique(np.geomspace(2, 1e9, 40).round().astype(int))
+    eps, logs = theory.epsilon(p, n, 0.05), np.log(4 * n / 0.05)
+    ratio = (p * eps + eps**2) / (logs**2 * (p * np.sqrt(p / n) + 1 / n**2))
+    assert 0.1 < ratio.max() < 8
+
+
+def test_at_one_over_p_draws_the_refined_term_is_p_squared_only_up_to_large_logarithms():
+    """n = 1/p, delta = 0.05: the term is 90 to 170 times p^2 / tau^2."""
+    for p, factor in ((0.01, 101), (0.001, 138)):
+        eps = theory.epsilon(p, round(1 / p), 0.05)
+        np.testing.assert_allclose((p * eps + eps**2) / p**2, factor, rtol=0.2)
+
+
+def test_the_refined_term_is_below_one_over_tau_squared_from_six_draws_on():
+    """p eps + eps^2 < 1 at p = 0.01: not for n <= 5; at n = 16 by a factor of 6, and with its constants not at all."""
+    n = np.arange(2, 40)
+    eps = theory.epsilon(0.01, n, 0.05)
+    term = 0.01 * eps + eps**2
+    assert (term[n <= 5] > 1).all()
+    assert (term[n >= 6] < 1).all()
+    np.testing.assert_allclose(term[n == 16], 0.176, rtol=0.02)
+    assert theory.refined_bound(0.01, 0.05, theory.binary(0.01, 0.05).B, 16, 0.05, 2) > 1 / 0.05**2

@@ -8,7 +8,7 @@ from pmdkit import train
 from pmdkit.cli import main
 from pmdkit.envs.tokens import make_tokens
 from pmdkit.observe.checkpoint import steps
-from pmdkit.toy.convert import save_pretrained
+from pmdkit.toy.hf import save_pretrained
 from pmdkit.toy.model import ModelConfig, Transformer
 
 SMALL = ["--prompts", "4", "--group", "4", "--ministeps", "1", "--set", "model.dimension=16", "model.heads=2"]
@@ -109,7 +109,7 @@ def test_a_damaged_model_folder(tmp_path, capsys):
 OWN = """
 from dataclasses import dataclass
 import numpy as np
-from pmdkit.envs.tokens.modular_sum import ModularSum
+from pmdkit.envs.tokens.tasks import ModularSum
 
 @dataclass(frozen=True)
 class Mine(ModularSum):

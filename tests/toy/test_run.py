@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from pmdkit import population, train
-from pmdkit.evaluation.drawing import load
+from pmdkit.evaluation.sampling import load_policy
 from pmdkit.objectives import OBJECTIVES
 from pmdkit.observe.checkpoint import steps
 from pmdkit.observe.metrics import KEYS
-from pmdkit.toy.convert import load_pretrained
+from pmdkit.toy.hf import load_pretrained
 from pmdkit.training import Run
 
 FAST = {"backend": "toy", "env": "modular-sum", "seed": 5, "prompts": 16, "group": 8, "ministeps": 2}
@@ -65,8 +65,8 @@ def test_the_gauge_of_an_enumerated_run_is_the_population_solution(tmp_path):
     one = train("pmd-mean", "toy", "modular-sum", steps=1, out=tmp_path / "one", options=options)
     still = options | {"schedule.lr": 1e-30}
     before = train("pmd-mean", "toy", "modular-sum", steps=1, out=tmp_path / "before", options=still)
-    learners = [load(run.path)[1].learner for run in (before, one)]
-    task = load(one.path)[1].task
+    learners = [load_policy(run.path)[1].learner for run in (before, one)]
+    task = load_policy(one.path)[1].task
     prompts = task.prompts(1)
     old, new = (learner.rollout(prompts, None, 0) for learner in learners)
     right, mass = task.reward(old), old.mass
@@ -88,7 +88,7 @@ def test_the_gauge_of_an_enumerated_run_is_the_population_solution(tmp_path):
 def test_a_model_folder_continues_where_it_was_saved(tmp_path):
     """A run that starts from the saved policy of another is evaluated first as that one was last."""
     first = train("pmd-mean", steps=6, out=tmp_path / "first", options=TINY, **FAST)
-    setup = load(first.path)[1]
+    setup = load_policy(first.path)[1]
     setup.learner.save_pretrained(tmp_path / "model")
     second = train("rloo", steps=1, out=tmp_path / "second", options={"model.path": str(tmp_path / "model")}, **FAST)
     assert second.summary["pass_rate_first"] == first.summary["pass_rate_last"]

@@ -7,7 +7,7 @@ import torch
 
 from pmdkit.errors import Diverged
 from pmdkit.toy import sampling
-from pmdkit.toy.llama import to_llama
+from pmdkit.toy.hf import to_llama
 from pmdkit.toy.model import ModelConfig, Transformer
 from pmdkit.toy.sampling import generate, inverse_cdf, score, uniforms
 
@@ -178,10 +178,10 @@ def test_every_beginning_is_read_once(monkeypatch):
     assert read == [PROMPTS.numel()] * 2
 
 
-@pytest.mark.parametrize("largest", [sampling.LARGEST, 5**4, 60])
+@pytest.mark.parametrize("largest", [sampling.LARGEST_INT64, 5**4, 60])
 def test_the_leaves_are_where_the_walk_down_the_tree_ends(monkeypatch, largest):
     """Also where a number of so many digits would not fit: every 4 tokens, and every token."""
-    monkeypatch.setattr(sampling, "LARGEST", largest)
+    monkeypatch.setattr(sampling, "LARGEST_INT64", largest)
     tokens = torch.randint(EOS + 1, (24, 7), generator=torch.Generator().manual_seed(0))
     tokens[5:9] = tokens[4]  # beginnings in common
     owner = torch.arange(4).repeat_interleave(6)

@@ -13,12 +13,11 @@ import pytest
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from pmdkit.config import RolloutTable, VLLMTable
 from pmdkit.envs.math import make_math
-from pmdkit.llm.engines.wanted import Wanted
-from pmdkit.llm.load import end_tokens, ready
-from pmdkit.llm.starter.model import build
-from pmdkit.llm.starter.tokenizer import train_tokenizer
-from pmdkit.tables import RolloutTable, VLLMTable
+from pmdkit.llm.engines.base import EngineConfig
+from pmdkit.llm.model import end_tokens, prepare_model
+from pmdkit.llm.starter.model import build, train_tokenizer
 
 SPREAD = 2.0  # matrices times this: logits differ by about a nat and a half, so that a wrong weight shows
 
@@ -34,12 +33,12 @@ class Starter:
     def weights(self) -> dict[str, torch.Tensor]:
         return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
 
-    def wanted(self, engine: str = "vllm", rollout: dict[str, Any] | None = None, **vllm: Any) -> Wanted:
+    def wanted(self, engine: str = "vllm", rollout: dict[str, Any] | None = None, **vllm: Any) -> EngineConfig:
         """With fields of [vllm] by name; `context`, `dtype`, `rank`, `size` are those of Wanted."""
         more = {name: vllm.pop(name) for name in ("context", "dtype", "rank", "size") if name in vllm}
         table = VLLMTable(**{"cache_gib": 0.25, **vllm})
         written = RolloutTable(engine=engine, **(rollout or {}))  # type: ignore[arg-type]
-        return Wanted(self.model, self.tokenizer, self.ends, written, table, **{"context": 256, **more})
+        return EngineConfig(self.model, self.tokenizer, self.ends, written, table, **{"context": 256, **more})
 
 
 @cache
@@ -54,7 +53,7 @@ def make_starter(size: str = "starter", seed: int = 0) -> Starter:
         for weight in model.parameters():
             if weight.ndim > 1:
                 weight.mul_(SPREAD)
-    return Starter(ready(model), tokenizer(), end_tokens(model, tokenizer()))
+    return Starter(prepare_model(model), tokenizer(), end_tokens(model, tokenizer()))
 
 
 @pytest.fixture(scope="session")

@@ -9,10 +9,10 @@ import torch.distributed as dist
 from conftest import Starter, tokenizer
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-from pmdkit.llm.engines.protocol import Sampling
-from pmdkit.llm.engines.vllm.inside import make
-from pmdkit.llm.load import ready
-from pmdkit.llm.scoring import response_logp
+from pmdkit.llm.engines.base import Sampling
+from pmdkit.llm.engines.vllm.colocate import make
+from pmdkit.llm.logprobs import response_logp
+from pmdkit.llm.model import prepare_model
 from pmdkit.randomness import generator
 
 
@@ -31,7 +31,7 @@ def main(rank: int, tensor_parallel: int) -> None:
         initializer_range=0.1,
     )
     torch.manual_seed(0)
-    model = ready(AutoModelForCausalLM.from_config(config, dtype=torch.float32))
+    model = prepare_model(AutoModelForCausalLM.from_config(config, dtype=torch.float32))
     starter = Starter(model, tokenizer(), (tokenizer().eos_token_id,))
     engine = make(starter.wanted(rank=rank, size=2, tensor_parallel=tensor_parallel))
     engine.publish(starter.weights(), 1)

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 
-from pmdkit.llm.engines.protocol import Sampling
+from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.vllm import plugin
 from pmdkit.llm.engines.vllm.arguments import set_environment
-from pmdkit.llm.engines.vllm.inside import make
-from pmdkit.llm.shards import Gathered
+from pmdkit.llm.engines.vllm.colocate import make
+from pmdkit.llm.weights import GatheredWeights
 
 pytestmark = pytest.mark.vllm
 SEEDS = np.arange(16, dtype=np.uint64)
@@ -27,8 +27,8 @@ import os, sys
 sys.path.insert(0, os.environ["HERE"])
 from conftest import make_starter
 import numpy as np
-from pmdkit.llm.engines.protocol import Sampling
-from pmdkit.llm.engines.vllm.inside import make
+from pmdkit.llm.engines.base import Sampling
+from pmdkit.llm.engines.vllm.colocate import make
 starter = make_starter()
 engine = make(starter.wanted())
 engine.publish(starter.weights(), 1)
@@ -92,7 +92,7 @@ def test_lazy_weights_are_taken(starter):
     """Weights that are put together when they are looked at, as of FSDP2 or adapters."""
     engine = make(starter.wanted())
     try:
-        engine.publish(Gathered(starter.weights()), 1)
+        engine.publish(GatheredWeights(starter.weights()), 1)
         one = engine.generate(PROMPTS, 8, SEEDS, Sampling(8))
         engine.publish(starter.weights(), 2)
         assert torch.equal(one.logp, engine.generate(PROMPTS, 8, SEEDS, Sampling(8)).logp)
@@ -107,36 +107,33 @@ def test_the_plug_in_registers_once():
     from vllm.distributed.weight_transfer import factory
 
     if hasattr(factory.WeightTransferEngineFactory, "register_engine"):
-        assert set(plugin.CLASSES) <= set(factory.WeightTransferEngineFactory._registry)
+        assert set(plugin.RECEIVERS) <= set(factory.WeightTransferEngineFactory._registry)
 
 
 @pytest.mark.parametrize("how", ["cut off", "altered"])
 def test_a_file_that_is_spoilt_on_its_way_changes_nothing_and_loses_the_engine(starter, monkeypatch, how):
     """The model keeps its old weights, but what arrived is unknown to the trainer: restart and publish again."""
-    from pmdkit.llm.engines.protocol import EngineLost
-    from pmdkit.llm.engines.vllm import transfer_native
+    from pmdkit.llm.engines.base import EngineLost
+    from pmdkit.llm.engines.vllm import colocate
 
     engine = make(starter.wanted())
-    if engine.api == "reload":
-        engine.close()
-        pytest.skip("vLLM 0.24 takes no files in process")
-    write = transfer_native.write
+    write = colocate.write_weights
 
     def spoilt(path, *rest):
-        told = write(path, *rest)
+        written = write(path, *rest)
         data = bytearray(path.read_bytes())
         data[-2] ^= 1
         path.write_bytes(data[:-64] if how == "cut off" else data)
-        return told
+        return written
 
     try:
         engine.publish(starter.weights(), 1)
-        monkeypatch.setattr(transfer_native, "write", spoilt)
+        monkeypatch.setattr(colocate, "write_weights", spoilt)
         with pytest.raises(EngineLost, match=how):
             engine.publish(starter.weights(), 2)
         with pytest.raises(EngineLost, match="restart"):
             engine.generate(PROMPTS, 8, SEEDS, Sampling(8))
-        monkeypatch.setattr(transfer_native, "write", write)
+        monkeypatch.setattr(colocate, "write_weights", write)
         engine.restart()
         engine.publish(starter.weights(), 2)
         assert engine.generate(PROMPTS, 8, SEEDS, Sampling(8)).version == 2

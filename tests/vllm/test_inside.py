@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from pmdkit.errors import Diverged, EnvironmentLacks, UsageError
-from pmdkit.llm.engines.protocol import EngineLost, Sampling
-from pmdkit.llm.engines.vllm.inside import InsideEngine, make
-from pmdkit.llm.packing import head
-from pmdkit.llm.scoring import logits, read, response_logp
+from pmdkit.llm.engines.base import EngineLost, Sampling
+from pmdkit.llm.engines.vllm.colocate import ColocatedEngine, make
+from pmdkit.llm.head import head_weight, logits
+from pmdkit.llm.logprobs import hidden_at_targets, response_logp
 from pmdkit.randomness import generator
 from pmdkit.testing import check_engine
 
@@ -22,7 +22,7 @@ def seeds(rows: int, seed: int = 0) -> np.ndarray:
     return generator(seed, "test").integers(0, 2**63, rows).astype(np.uint64)
 
 
-def difference(engine: InsideEngine, starter: Starter, width: int = 24) -> torch.Tensor:
+def difference(engine: ColocatedEngine, starter: Starter, width: int = 24) -> torch.Tensor:
     """[tokens] engine minus trainer, nats, on responses that the engine writes."""
     drawn = engine.generate(PROMPTS, 8, seeds(32), Sampling(width))
     each = [prompt for prompt in PROMPTS for _ in range(8)]
@@ -43,14 +43,14 @@ def engine(starter, request):
 @pytest.fixture
 def fresh(engine, starter):
     """It, with the starter's weights, also after a test that broke it."""
-    if engine.phases.state == "broken":
+    if engine.sleep_state.state == "broken":
         engine.restart()
     engine.publish(starter.weights(), engine.version + 1)
     return engine
 
 
 def test_nothing_is_written_before_weights_were_published(engine):
-    assert engine.phases.state == "empty"
+    assert engine.sleep_state.state == "empty"
     with pytest.raises(UsageError, match="no weights yet; publish"):
         engine.generate(PROMPTS, 2, seeds(8), Sampling(4))
     with pytest.raises(UsageError, match="no weights yet; publish"):
@@ -93,8 +93,8 @@ def test_processed_log_probabilities_are_those_of_the_distribution_that_is_sampl
     for row, (tokens, on) in enumerate(zip(drawn.tokens, drawn.mask, strict=True)):
         prompt, response = PROMPTS[row // 8], tokens[on].tolist()
         with torch.no_grad():
-            states, _ = read(starter.model, [prompt], [response])
-            policy = (logits(states, head(starter.model)).double() / 0.7).softmax(-1)
+            states, _ = hidden_at_targets(starter.model, [prompt], [response])
+            policy = (logits(states, head_weight(starter.model)).double() / 0.7).softmax(-1)
         mass, order = policy.sort(-1, descending=True)
         kept = torch.zeros_like(policy).scatter(1, order, (mass.cumsum(-1) - mass < 0.9).double())
         nucleus = policy * kept
@@ -174,7 +174,7 @@ def test_wrong_weights_are_refused_and_never_used(fresh, starter, how, error, ma
     with pytest.raises(error, match=match):
         fresh.publish(bent(starter.weights(), how), before + 1)
     assert fresh.version == before
-    if (fresh.kind == "file" and fresh.api == "native") or how in ("missing", "unknown"):  # nothing has been touched
+    if fresh.backend == "file" or how in ("missing", "unknown"):  # nothing has been touched
         again = fresh.generate(PROMPTS, 2, seeds(8), Sampling(8))
         assert again.version == before
         assert torch.equal(one.logp, again.logp)
@@ -189,8 +189,6 @@ def test_a_version_does_not_go_back(fresh, starter):
 
 
 def test_rows_of_other_weights_are_refused(fresh):
-    if fresh.api == "reload":
-        pytest.skip("vLLM 0.24 writes no version on rows")
     fresh.llm.update_weight_version("someone else's")
     with pytest.raises(EngineLost, match="expected version"):
         fresh.generate(PROMPTS, 2, seeds(8), Sampling(4))

@@ -5,11 +5,10 @@ import pytest
 import torch
 
 from pmdkit.errors import EnvironmentLacks, UsageError
-from pmdkit.llm.engines.protocol import Responses, Sampling
-from pmdkit.llm.engines.vllm.inside import InsideEngine, make
-from pmdkit.llm.engines.vllm.routing import engine_routes, mismatch, trainer_routes
-from pmdkit.llm.engines.vllm.versions import installed_version
-from pmdkit.llm.scoring import response_logp
+from pmdkit.llm.engines.base import Responses, Sampling
+from pmdkit.llm.engines.vllm.colocate import ColocatedEngine, make
+from pmdkit.llm.engines.vllm.outputs import engine_routes, mismatch, trainer_routes
+from pmdkit.llm.logprobs import response_logp
 from pmdkit.randomness import generator
 from pmdkit.testing import check_engine
 
@@ -20,9 +19,7 @@ PROMPTS = [generator(p, "prompt").integers(3, 400, 5 + 4 * p).tolist() for p in 
 SEEDS = generator(0, "test").integers(0, 2**63, 32).astype(np.uint64)
 
 
-def moe(starter: Starter, dtype: str) -> InsideEngine:
-    if str(installed_version()).startswith("0.24"):
-        pytest.skip("the CPU kernel of vLLM 0.24 wants experts of multiples of 32")
+def moe(starter: Starter, dtype: str) -> ColocatedEngine:
     return make(starter.wanted(dtype=dtype))
 
 
@@ -31,7 +28,7 @@ def rows_of(drawn: Responses) -> tuple[list[list[int]], list[list[int]]]:
     return [prompt for prompt in PROMPTS for _ in range(len(rows) // len(PROMPTS))], rows
 
 
-def difference(engine: InsideEngine, starter: Starter) -> torch.Tensor:
+def difference(engine: ColocatedEngine, starter: Starter) -> torch.Tensor:
     drawn = engine.generate(PROMPTS, 4, SEEDS, Sampling(24))
     each, rows = rows_of(drawn)
     with torch.no_grad():
@@ -91,7 +88,5 @@ def test_a_dense_model_has_no_routers(starter):
 
 def test_a_vllm_that_cannot_return_routes_says_so(starter_moe):
     """Its model runner 2 needs Triton, which knows no CPU."""
-    if str(installed_version()).startswith("0.24"):
-        pytest.skip("see moe")
     with pytest.raises(EnvironmentLacks, match="requires Model Runner V2"):
         make(starter_moe.wanted(options={"enable_return_routed_experts": True}))

@@ -13,13 +13,13 @@ import pytest
 import torch
 
 from pmdkit.errors import ComponentDied, EnvironmentLacks, UsageError
-from pmdkit.llm.canary import TOLERANCE, Canary
-from pmdkit.llm.engines.protocol import EngineLost, Sampling
-from pmdkit.llm.engines.vllm import serve_fleet
+from pmdkit.llm.engines.base import EngineLost, Sampling
+from pmdkit.llm.engines.vllm import server as server_module
 from pmdkit.llm.engines.vllm.http import Server
-from pmdkit.llm.engines.vllm.serve_guard import members
 from pmdkit.llm.engines.vllm.server import make
-from pmdkit.llm.scoring import response_logp
+from pmdkit.llm.logprobs import response_logp
+from pmdkit.llm.mismatch import TOLERANCE, WeightSyncCheck
+from pmdkit.processes import session_members
 from pmdkit.randomness import generator
 from pmdkit.testing import check_engine
 
@@ -47,10 +47,10 @@ def engine(starter):
     """One server for many tests; nothing of it is left behind them."""
     made = make(starter.wanted("vllm-server", {"silence": SILENCE}, start=START))
     yield made
-    guards = [process.guard.pid for process in made.fleet.processes]
+    guards = [process.pid for process in made.fleet.processes]
     scratch = made.fleet.folder
     made.close()
-    assert [members(guard) for guard in guards] == [{}]
+    assert [session_members(guard) for guard in guards] == [{}]
     assert not scratch.exists()
 
 
@@ -166,13 +166,13 @@ def while_writing(engine, harm):
 @pytest.mark.parametrize("which", ["server", "engine"])
 def test_a_killed_server_is_lost_at_once_and_writes_the_same_after_a_restart(fresh, starter, which):
     before = drawn_by(fresh)
-    guard = fresh.fleet.processes[0].guard.pid
-    pids = sorted(pid for pid, tracker in members(guard).items() if not tracker)
+    guard = fresh.fleet.processes[0].pid
+    pids = sorted(pid for pid, tracker in session_members(guard).items() if not tracker)
     seconds, words = while_writing(fresh, lambda: os.kill(pids[0 if which == "server" else -1], signal.SIGKILL))
     assert fresh.fleet.servers[0].url in words
     assert seconds < SILENCE / 2
     fresh.restart()
-    assert members(guard) == {}
+    assert session_members(guard) == {}
     with pytest.raises(UsageError, match="publish"):
         drawn_by(fresh)
     fresh.publish(starter.weights(), before.version)
@@ -184,11 +184,11 @@ def test_a_killed_server_is_lost_at_once_and_writes_the_same_after_a_restart(fre
 def test_a_hung_server_is_lost_after_the_silence_and_replaced(fresh, starter, monkeypatch):
     before = rows_of(drawn_by(fresh))
     monkeypatch.setattr(fresh, "silence", 3.0)
-    monkeypatch.setattr(serve_fleet, "SOON", 3.0)
-    guard = fresh.fleet.processes[0].guard.pid
+    monkeypatch.setattr(server_module, "SOON", 3.0)
+    guard = fresh.fleet.processes[0].pid
 
     def stop():
-        for pid in members(guard):
+        for pid in session_members(guard):
             os.kill(pid, signal.SIGSTOP)
 
     seconds, words = while_writing(fresh, stop)
@@ -196,7 +196,7 @@ def test_a_hung_server_is_lost_after_the_silence_and_replaced(fresh, starter, mo
     assert seconds < 30
     monkeypatch.setattr(fresh, "silence", SILENCE)
     fresh.restart()
-    assert members(guard) == {}
+    assert session_members(guard) == {}
     fresh.publish(starter.weights(), fresh.version + 1)
     assert rows_of(drawn_by(fresh)) == before
 
@@ -206,7 +206,7 @@ LONG = [list(range(3, 43)) * 4, list(range(4, 44)) * 4]
 
 def watched(model):
     """A canary with long prompts, and what the trainer expects of a server with the weights of a model."""
-    canary = Canary(LONG, [[5, 6, 7, 8], [9, 10, 11]], TOLERANCE["float32"])
+    canary = WeightSyncCheck(LONG, [[5, 6, 7, 8], [9, 10, 11]], TOLERANCE["float32"])
     with torch.no_grad():
         return canary, response_logp(model, canary.prompts, canary.responses).rows()
 
@@ -253,9 +253,7 @@ def test_a_foreign_server_on_the_port_is_known_by_its_name(fresh):
         fresh.fleet.check_name(stranger)
 
 
-def test_two_servers_told_as_those_of_0_24_keep_the_contract(fresh, starter, monkeypatch):
-    """The road of 0.24, `reload_weights` through an extension of the workers, is open in 0.32 too."""
-    monkeypatch.setattr(serve_fleet, "interface", lambda installed: "reload")
+def test_two_servers_keep_the_contract(fresh, starter, monkeypatch):
     wanted = starter.wanted("vllm-server", {"silence": SILENCE}, start=START, servers=2)
     pair = make(wanted)
     try:
@@ -281,18 +279,17 @@ def test_no_process_is_left_when_the_trainer_is_killed(starter, tmp_path):
     starter.tokenizer.save_pretrained(tmp_path / "model")
     trainer = f"""
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from pmdkit.llm.engines.vllm import serve_fleet
-from pmdkit.llm.engines.vllm.http import Server
-from pmdkit.llm.engines.wanted import Wanted
-from pmdkit.tables import RolloutTable, VLLMTable
+from pmdkit.llm.engines.base import EngineConfig
+from pmdkit.llm.engines.vllm.server import Fleet
+from pmdkit.config import RolloutTable, VLLMTable
 folder = {str(tmp_path / "model")!r}
 model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-wanted = Wanted(model, tokenizer, [2], RolloutTable(), VLLMTable(cache_gib=0.25), context=64)
-fleet = serve_fleet.Fleet(wanted)
+config = EngineConfig(model, tokenizer, [2], RolloutTable(), VLLMTable(cache_gib=0.25), context=64)
+fleet = Fleet(config)
 kept = fleet.launch
 def launch(*given):
     server, process = kept(*given)
-    print(process.guard.pid, flush=True)
+    print(process.pid, flush=True)
     return server, process
 fleet.launch = launch
 fleet.start()
@@ -303,19 +300,19 @@ fleet.start()
         watchdog.start()
         guard = int(parent.stdout.readline())
         until = time.monotonic() + START
-        while sum(not tracker for tracker in members(guard).values()) < 2 and time.monotonic() < until:
+        while sum(not tracker for tracker in session_members(guard).values()) < 2 and time.monotonic() < until:
             time.sleep(0.1)
-        assert sum(not tracker for tracker in members(guard).values()) >= 2
+        assert sum(not tracker for tracker in session_members(guard).values()) >= 2
         parent.kill()
         parent.wait(20)
         watchdog.cancel()
     until = time.monotonic() + 30
-    while (members(guard) or Path(f"/proc/{guard}/cmdline").exists()) and time.monotonic() < until:
+    while (session_members(guard) or Path(f"/proc/{guard}/cmdline").exists()) and time.monotonic() < until:
         time.sleep(0.1)
-    assert members(guard) == {}
+    assert session_members(guard) == {}
 
 
 def test_a_server_that_cannot_start_says_why(starter):
     wanted = starter.wanted("vllm-server", start=START, options={"block_size": 7})
-    with pytest.raises(EnvironmentLacks, match=r"did not start: it ended with code 1; its last words: .*block"):
+    with pytest.raises(EnvironmentLacks, match=r"did not start: it ended with exit code 1; its last words: .*block"):
         make(wanted)

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from pmdkit.errors import EnvironmentLacks
-from pmdkit.llm.engines.protocol import EngineLost
+from pmdkit.llm.engines.base import EngineLost
 from pmdkit.llm.engines.vllm.http import Server
-from pmdkit.llm.engines.vllm.names import Names
-from pmdkit.llm.engines.vllm.serve_nccl import Fan, NCCLTransfer, Source
+from pmdkit.llm.engines.vllm.weight_names import WeightNames
+from pmdkit.llm.engines.vllm.weights_nccl import BroadcastClient, NCCLTransfer, WeightStream
 
 pytestmark = pytest.mark.vllm
 
@@ -39,7 +39,7 @@ def test_vllm_s_sender_drives_our_client_with_what_our_source_declares(starter, 
         NCCLWeightTransferUpdateInfo,
     )
 
-    fan, source = Fan(servers, [2, 2], 5.0), Source(Names(starter.model.config), torch.float32)
+    fan, source = BroadcastClient(servers, [2, 2], 5.0), WeightStream(WeightNames(starter.model.config), torch.float32)
     assert isinstance(fan, VLLMWeightSyncClient)
     sender = NCCLTrainerWeightTransferEngine(client=fan, source=source)
     sent = {}
@@ -64,16 +64,18 @@ def test_workers_are_told_where_to_meet_in_vllm_s_own_words(servers):
     from vllm.distributed.weight_transfer.nccl_common import NCCLWeightTransferInitInfo, worker_init_payload
 
     info = NCCLWeightTransferInitInfo(master_address="127.0.0.1", master_port=7, rank_offset=1, world_size=5)
-    Fan(servers, [2, 2], 5.0).init_weight_transfer_engine(worker_init_payload(info))
+    BroadcastClient(servers, [2, 2], 5.0).init_weight_transfer_engine(worker_init_payload(info))
     told = [NCCLWeightTransferInitInfo(**server.asked[0][1]["init_info"]) for server in servers]
     assert [one.rank_offset for one in told] == [1, 3]
     assert {one.world_size for one in told} == {5}
 
 
 def test_without_cuda_it_is_refused_and_unprepared_it_is_lost(starter, servers):
-    transfer = NCCLTransfer(Names(starter.model.config), torch.float32, torch.device("cpu"), start=1.0, seconds=1.0)
+    transfer = NCCLTransfer(
+        WeightNames(starter.model.config), torch.float32, torch.device("cpu"), start=1.0, seconds=1.0
+    )
     with pytest.raises(EnvironmentLacks, match="NCCL needs CUDA"):
         transfer.prepare(servers)
     with pytest.raises(EngineLost, match="not met"):
-        transfer.push(transfer.pack(starter.weights()), servers, "a tag")
+        transfer.push_weights(transfer.pack(starter.weights()), servers, "a tag")
     assert not servers[0].asked

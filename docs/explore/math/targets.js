@@ -1,5 +1,5 @@
 // Leave-one-out targets of a group of draws, and their exact squared error, rewards {0, 1}. No DOM and no drawing here.
-// The twin of pmdkit.theory: leave_one_out.py, target_errors.py, binomial.py. Golden-tested against it.
+// The twin of pmdkit.theory: target_errors.py, binary_rewards.py. Golden-tested against it.
 
 import { binary } from "./pmd.js";
 

@@ -6,11 +6,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pmdkit.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, shades, style
-from pmdkit.llm.planner.gpus import cluster
-from pmdkit.llm.planner.lengths import lengths
-from pmdkit.llm.planner.predict import Prediction
-from pmdkit.llm.planner.sizes import sizes_of, work_of
-from pmdkit.planning import plan
+from pmdkit.planner.hardware import cluster
+from pmdkit.planner.predict import Prediction
+from pmdkit.planner.workload import lengths, sizes_of, work_of
+from pmdkit.training import plan
 
 PARTS = {
     "weights": BLUE,

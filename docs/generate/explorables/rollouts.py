@@ -5,8 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pmdkit import theory
-from pmdkit.figures.drawing import Drawing
-from pmdkit.figures.style import COLOURS, RIGHT, TITLES, WRONG, look, style
+from pmdkit.figures.style import COLOURS, RIGHT, TITLES, WRONG, Drawing, look, style
 
 P, GROUP, TAU = 0.05, 16, 0.05  # the lab starts here too
 NS = np.unique(np.geomspace(2, 1024, 55).round().astype(int))  # six an octave: it holds GROUP

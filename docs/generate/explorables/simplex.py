@@ -6,9 +6,8 @@ from matplotlib.lines import Line2D
 
 from pmdkit import theory
 from pmdkit.figures import simplex
-from pmdkit.figures.drawing import Drawing
-from pmdkit.figures.style import BLACK, COLOURS, TITLES, look, style
-from pmdkit.figures.two_solutions import told
+from pmdkit.figures.solutions import policy_text
+from pmdkit.figures.style import BLACK, COLOURS, TITLES, Drawing, look, style
 
 PI, REWARD, TAU = np.array([0.6, 0.3, 0.1]), np.array([0.0, 0.7, 1.0]), 0.2  # the explorer starts here too
 TAUS = np.geomspace(100, 0.003, 200)
@@ -48,9 +47,9 @@ def draw() -> Drawing:
     alt = (
         "A triangle whose corners are three actions with rewards 0, 0.7 and 1. Around the policy (0.6, 0.3, 0.1), a "
         "star, lie level lines of KL and of chi-square; they agree near the star, and chi-square is steeper towards "
-        f"the rarer actions. One step at tau = {TAU:g} ends at {told(steps['pmd-part'])} for PMD-part and at "
-        f"{told(steps['pmd-mean'])} for PMD-mean. Dotted, the ends for every tau: PMD-part's go to the corner of "
-        f"action 3, PMD-mean's to {told(sweeps['pmd-mean'][-1])} on the side between actions 2 and 3."
+        f"the rarer actions. One step at tau = {TAU:g} ends at {policy_text(steps['pmd-part'])} for PMD-part and at "
+        f"{policy_text(steps['pmd-mean'])} for PMD-mean. Dotted, the ends for every tau: PMD-part's go to the corner of "
+        f"action 3, PMD-mean's to {policy_text(sweeps['pmd-mean'][-1])} on the side between actions 2 and 3."
     )
     sentence = (
         f"One step at τ = {TAU:g} takes the expected reward from {PI @ REWARD:.2f} to {value['pmd-part']:.2f} "

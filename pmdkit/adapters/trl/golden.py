@@ -19,8 +19,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast, PrinterCallback, Qwen2Config, Qwen2ForCausalLM, TrainerCallback
 
 from pmdkit.adapters.trl import PMDConfig, PMDTrainer
-from pmdkit.observe.quiet import quietly
-from pmdkit.testing.golden.case import Case, Result, objective_of, rows_of
+from pmdkit.observe.console import quietly
+from pmdkit.testing.golden import Case, Result, objective_of, rows_of
 
 PAD, FIRST = 0, 1  # token ids: padding; from here on, the number of a row or prompt
 

@@ -11,16 +11,18 @@ from torch import Tensor
 from trl import GRPOTrainer
 
 from pmdkit.adapters.trl.config import PMDConfig
-from pmdkit.adapters.trl.measure import RolloutRange, engine_mismatch, rollout_metrics
 from pmdkit.adapters.trl.refused import check_batches
 from pmdkit.adapters.trl.rows import (
     PREFIX,
     ROW,
+    RolloutRange,
     batch_of,
     credited,
+    engine_mismatch,
     groups_of,
     in_order,
     response_mask,
+    rollout_metrics,
     rows_loss,
 )
 from pmdkit.errors import CheckFailed, UsageError

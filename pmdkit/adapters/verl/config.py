@@ -1,14 +1,41 @@
-"""The configuration of the loss inside verl: `policy_loss._target_`, with everything the start-up check looks at."""
+"""The configuration of the loss inside verl: `policy_loss._target_`, checked once in each process."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
 from verl.workers.config import PolicyLossConfig
 
-from pmdkit.adapters.verl.objective import objective_of
-from pmdkit.adapters.verl.refusals import refuse
-from pmdkit.adapters.verl.selfcheck import self_check
+from pmdkit.adapters.verl.objective import objective_of, refuse
+from pmdkit.errors import CheckFailed
 from pmdkit.objectives import Objective
+
+STARTED: list[bool] = []
+
+
+def self_check() -> None:
+    """Run the golden vectors of PMD through verl's registry, the first time this is called.
+
+    Raises:
+        CheckFailed: a loss or a gradient is off by more than 1e-6, or other code took the name of a loss.
+    """
+    if STARTED:
+        return
+    STARTED.append(True)  # before the work: the golden cases call the loss, which calls this
+    from pmdkit.adapters.verl.golden import path
+    from pmdkit.testing.golden import TOLERANCE, cases, largest_error
+
+    found = {}
+    for case in cases():
+        if case["objective"] in ("pmd-mean", "pmd-part") and (result := path(case)) is not None:
+            found[case["name"]] = largest_error(*result, case)
+    worst = max(found, key=lambda name: found[name])
+    if not found[worst] <= TOLERANCE:
+        STARTED.clear()
+        raise CheckFailed(
+            f"the loss registered in verl is off by {found[worst]:.1e} in the recorded case '{worst}', more than "
+            f"{TOLERANCE:g}; expected the versions of verl and pmdkit that are tested together, and no other plug-in "
+            "that registers a loss called pmd"
+        )
 
 
 @dataclass

@@ -14,8 +14,8 @@ from verl.workers.config import FSDPActorConfig
 from verl.workers.utils.losses import ppo_loss
 
 from pmdkit.adapters.verl.config import PMDPolicyLossConfig
-from pmdkit.adapters.verl.refusals import ADAPTIVE_TRAINER, OBJECTIVE_OF
-from pmdkit.testing.golden.case import Case, Result, groups_of, mask_of, objective_of, result, rows_of
+from pmdkit.adapters.verl.objective import ADAPTIVE_TRAINER, OBJECTIVE_OF
+from pmdkit.testing.golden import Case, Result, groups_of, mask_of, objective_of, result, rows_of
 
 SPLITS = [(1, 1), (1, 3), (2, 1), (2, 3)]  # ranks, micro-batches of each
 
@@ -27,9 +27,9 @@ def path(case: Case) -> Result | None:
     """
     if any(reward is None for row in case["reward"] for reward in row) or case["norm"] == "tokens":
         return None
-    from pmdkit.testing.golden import off
+    from pmdkit.testing.golden import largest_error
 
-    return max((through(case, *split) for split in SPLITS), key=lambda found: off(found[0], found[1], case))
+    return max((through(case, *split) for split in SPLITS), key=lambda found: largest_error(found[0], found[1], case))
 
 
 def through(case: Case, ranks: int, micro_batches: int) -> Result:

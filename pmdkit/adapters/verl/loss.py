@@ -15,11 +15,10 @@ from verl.trainer.ppo.core_algos import agg_loss
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.padding import no_padding_2_padding
 
-from pmdkit.adapters.verl.config import PMDPolicyLossConfig
-from pmdkit.adapters.verl.selfcheck import self_check
+from pmdkit.adapters.verl.config import PMDPolicyLossConfig, self_check
 from pmdkit.errors import UsageError
 from pmdkit.objectives import Objective, row_weight, total
-from pmdkit.objectives.vocabulary import Batch
+from pmdkit.objectives.batch import Batch
 
 
 def policy_loss(

@@ -1,4 +1,7 @@
-"""From the words of a verl configuration to an objective of pmdkit, and which objectives verl can carry."""
+"""From the words of a verl configuration to an objective of pmdkit, and what is refused before verl starts.
+
+Each refusal names the key to change.
+"""
 
 import json
 from collections.abc import Mapping
@@ -65,3 +68,96 @@ def estimator_objective(algorithm: DictConfig) -> tuple[Objective, int]:
     if node is None:
         raise UsageError("algorithm.pmd is missing; add +pmd=mean to verl's overrides, see docs/use/verl.md")
     return objective_of(node.objective, node.tau, node.options), int(node.group)
+
+
+OBJECTIVE_OF = {"pmd_mean": "pmd-mean", "pmd_part": "pmd-part"}
+ADAPTIVE_TRAINER = "pmd_sync"
+RUN = (
+    "adv_estimator",
+    "estimator",
+    "use_kl_loss",
+    "entropy_coeff",
+    "distillation",
+    "rollout_correction",
+    "use_v1",
+    "trainer_mode",
+)
+
+
+def refuse(loss_mode: str, objective: str, tau: Any, options: Any, run: Mapping[str, Any]) -> None:
+    """Say no to a run whose loss would not be the objective's.
+
+    Args:
+        loss_mode, objective, tau, options: of PMDPolicyLossConfig.
+        run: the rest of the configuration, one entry for each of RUN.
+
+    Raises:
+        UsageError, ValueError: what was got, what was wanted, which key to change.
+    """
+    lacking = [name for name in RUN if name not in run]
+    if lacking:
+        raise UsageError(
+            f"policy_loss.pmd_run lacks {', '.join(lacking)}; start from +pmd=mean, which points each at its key, see "
+            "docs/use/verl.md"
+        )
+    refuse_names(loss_mode, objective, str(run["adv_estimator"]))
+    built = objective_of(objective, tau, options)
+    refuse_two_taus(objective, tau, options, plain(run["estimator"]))
+    for name, wanted in (("use_kl_loss", False), ("entropy_coeff", 0)):
+        if run[name] != wanted:
+            raise UsageError(
+                f"actor_rollout_ref.actor.{name} is {run[name]}; expected {wanted}: it adds another term to the loss"
+            )
+    if run["distillation"]:
+        raise UsageError("distillation.enabled is true; expected false: verl would replace the loss")
+    if not run["use_v1"]:
+        raise UsageError(
+            "trainer.use_v1 is false; expected true: the older trainers overwrite loss_mode in bypass mode"
+        )
+    refuse_corrections(plain(run["rollout_correction"]) or {})
+    if callable(getattr(built, "tau", None)) and run["trainer_mode"] != ADAPTIVE_TRAINER:
+        raise UsageError(
+            f"tau is a rule and trainer.v1.trainer_mode is {run['trainer_mode']}; expected {ADAPTIVE_TRAINER}, the "
+            "trainer that carries one tau per prompt to the loss: take +pmd=mean_adaptive, or give tau a number"
+        )
+
+
+def refuse_names(loss_mode: str, objective: str, estimator: str) -> None:
+    """The names of loss, estimator and objective belong together."""
+    if loss_mode not in ("pmd", "pmdkit"):
+        raise UsageError(f"policy_loss.loss_mode is {loss_mode}; expected pmd or pmdkit beside PMDPolicyLossConfig")
+    if loss_mode == "pmd" and objective not in OBJECTIVE_OF.values():
+        raise UsageError(f"loss_mode is pmd and pmd_objective {objective}; expected pmd-mean or pmd-part, or +pmd=any")
+    if estimator != "pmdkit" and OBJECTIVE_OF.get(estimator) != objective:
+        fitting = [name for name, of in OBJECTIVE_OF.items() if of == objective] or ["pmdkit"]
+        raise UsageError(
+            f"algorithm.adv_estimator is {estimator} and policy_loss.pmd_objective {objective}; expected {fitting[0]}"
+        )
+
+
+def refuse_two_taus(objective: str, tau: Any, options: Any, estimator: Any) -> None:
+    """The estimator's words are the loss's."""
+    mine = {"objective": objective, "tau": plain(tau), "options": plain(options or {})}
+    theirs = {name: (estimator or {}).get(name) for name in mine}
+    theirs["options"] = theirs["options"] or {}
+    for name, wanted in mine.items():
+        if theirs[name] != wanted:
+            raise UsageError(
+                f"algorithm.pmd.{name} is {theirs[name]} and policy_loss.pmd_{name} is {wanted}; expected one value: "
+                f"set actor_rollout_ref.actor.policy_loss.pmd_{name} alone, algorithm.pmd.{name} points at it"
+            )
+
+
+def refuse_corrections(correction: Mapping[str, Any]) -> None:
+    """Importance weights and rejection by response only: a masked token would leave its response's sum."""
+    prefix = "algorithm.rollout_correction"
+    if correction.get("rollout_is") == "token":
+        raise UsageError(
+            f"{prefix}.rollout_is is token; expected sequence or null: the loss is one number per response"
+        )
+    rejection = [word.strip() for word in str(correction.get("rollout_rs") or "").split(",") if word.strip()]
+    by_token = [word for word in rejection if word.startswith("token")]
+    if by_token:
+        raise UsageError(
+            f"{prefix}.rollout_rs is {','.join(rejection)}; expected seq_* only: a masked token leaves the sum"
+        )

@@ -19,8 +19,7 @@ from verl.workers.utils.padding import response_to_nested
 
 from pmdkit.adapters.verl.advantage import row_tau
 from pmdkit.adapters.verl.loss import loss_with_tau
-from pmdkit.adapters.verl.objective import estimator_objective
-from pmdkit.adapters.verl.refusals import ADAPTIVE_TRAINER
+from pmdkit.adapters.verl.objective import ADAPTIVE_TRAINER, estimator_objective
 from pmdkit.errors import UsageError
 
 

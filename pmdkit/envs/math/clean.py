@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
-from pmdkit.envs.math.problem import Problem
-from pmdkit.envs.math.same import conflicts, sketch
+from pmdkit.envs.math.problem import Problem, conflicts, fingerprint
 
 # The rest of a LaTeX command by the letter that its backslash ate. After a tab or a line feed any word may follow,
 # so only rests that begin no English word stand there ("an" of \tan, "u" of \nu, "o" of \to do).
@@ -48,7 +47,7 @@ def clean(problems: Iterable[Problem]) -> tuple[list[Problem], Counter[str]]:
         else:
             counts.update(f"repaired: {what}" for what in repairs)
             kept.append(replace(problem, problem=text) if repairs else problem)
-    wrong = conflicts(kept, sketch)
+    wrong = conflicts(kept, fingerprint)
     if wrong:
         counts["dropped: conflicting answers"] = len(wrong)
     return [problem for problem in kept if problem.id not in wrong], counts
@@ -57,17 +56,17 @@ def clean(problems: Iterable[Problem]) -> tuple[list[Problem], Counter[str]]:
 def repair(text: str) -> tuple[str, list[str]]:
     """The text with its certain damage undone, and the names of what was."""
     done = []
-    mended = text
+    repaired = text
     for control, (letter, rests) in RESTS.items():
-        mended = re.sub(f"{control}(?={rests})", rf"\\{letter}", mended)
-    if mended != text:
+        repaired = re.sub(f"{control}(?={rests})", rf"\\{letter}", repaired)
+    if repaired != text:
         done.append("lost backslash")
-    before = mended
+    before = repaired
     for pattern, letters in LIGATURES:
-        mended = pattern.sub(letters, mended)
-    if mended != before:
+        repaired = pattern.sub(letters, repaired)
+    if repaired != before:
         done.append("lost ligature")
-    return mended, done
+    return repaired, done
 
 
 def float_rounded(answer: str) -> bool:

@@ -1,10 +1,20 @@
-"""A problem with a checkable answer, and a numbered collection of them. Reading and generating are elsewhere."""
+"""A problem with a checkable answer, and a numbered collection of them without duplicates, some held out."""
 
-from collections.abc import Callable, Mapping
+import hashlib
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pmdkit.errors import UsageError
+
+LAYOUT = re.compile(r"\\(?:left|right|displaystyle|quad)(?![a-zA-Z])|\\[,;!()\[\]]")
+# What changes a value stays: x^2 - 3 and x^2 + 3 are two problems, as are 2(x + 1) and 2x + 1, or 1.5 and 15.
+SIGNS = re.compile(r"[^\w+\-/=<>^|≤≥≠!().]|_|(?<!\d)\.|\.(?!\d)")
 
 
 @dataclass(frozen=True)
@@ -41,3 +51,90 @@ class MathProblems:
     train: NDArray[np.int64]
     held_out: NDArray[np.int64]
     counts: Mapping[str, int] = field(default_factory=dict)
+
+
+def collect(
+    name: str,
+    problems: list[Problem],
+    held_out: int | str = 0,
+    limit: int | None = None,
+    counts: Mapping[str, int] | None = None,
+) -> MathProblems:
+    """The first `limit` problems in the order given, `held_out` of them never trained on.
+
+    Which are held out is decided by a hash of their text: the same for every seed, whatever the order of the file.
+    """
+    table = problems[:limit]
+    size = len(table)
+    if not table:
+        raise UsageError(f"{name} has no problem left; it lost {dict(counts or {})}")
+    if isinstance(held_out, int) and held_out >= size:
+        raise UsageError(f"env.held_out is {held_out} of {size} problems; expected fewer, or 'all' for evaluation only")
+    number_held_out = size if held_out == "all" else int(held_out)
+    digests = [hashlib.blake2b(normalise_spaces(p.problem).encode(), digest_size=8).digest() for p in table]
+    by_hash = sorted(range(size), key=lambda i: digests[i])
+    apart = np.zeros(size, dtype=bool)
+    apart[by_hash[:number_held_out]] = True
+    totals = Counter(counts or {})
+    if size < len(problems):
+        totals["left out: over the limit"] = len(problems) - size
+    return MathProblems(name, table.__getitem__, np.flatnonzero(~apart), np.flatnonzero(apart), dict(totals))
+
+
+def merge_duplicates(problems: Iterable[Problem]) -> tuple[list[Problem], Counter[str]]:
+    """One of each text, the first. Texts whose answers conflict are dropped, all copies: which is right is unknown."""
+    problems = list(problems)
+    conflicting = conflicts(problems, normalise_spaces)
+    first = {normalise_spaces(problem.problem): problem for problem in reversed(problems)}
+    kept = [p for p in problems if p.id not in conflicting and first[normalise_spaces(p.problem)] is p]
+    counts = Counter({"dropped: conflicting answers": len(conflicting)})
+    counts["merged: same problem"] = len(problems) - len(conflicting) - len(kept)
+    return kept, +counts
+
+
+def conflicts(problems: Iterable[Problem], key: Callable[[str], str]) -> set[str]:
+    """Ids of the problems whose text has, by its key, more than one answer."""
+    groups: defaultdict[str, list[Problem]] = defaultdict(list)
+    for problem in problems:
+        groups[key(problem.problem)].append(problem)
+    return {p.id for group in groups.values() if len({p.answer for p in group}) > 1 for p in group}
+
+
+def near_duplicates(problems: Iterable[Problem]) -> int:
+    """How many problems differ from an earlier one in layout alone."""
+    sketches = [fingerprint(problem.problem) for problem in problems]
+    return len(sketches) - len(set(sketches))
+
+
+def leaks(train: Iterable[str], evaluation: Iterable[str]) -> int:
+    """The number of evaluation texts whose hash is that of a training text; layout and case make no difference.
+
+    Rewordings are not found.
+    """
+    known = {digest(text) for text in train}
+    return sum(digest(text) in known for text in evaluation)
+
+
+def digest(text: str) -> bytes:
+    """16 bytes that stand for a text."""
+    return hashlib.blake2b(fingerprint(text).encode(), digest_size=16).digest()
+
+
+def normalise_spaces(text: str) -> str:
+    """Text with every run of white space as one space."""
+    return " ".join(text.split())
+
+
+def fingerprint(text: str) -> str:
+    """Letters, digits and the signs of arithmetic alone: the same for two ways to write one problem in LaTeX."""
+    text = unicodedata.normalize("NFKC", LAYOUT.sub("", text))
+    return SIGNS.sub("", re.sub(r"\\[dt]frac", r"\\frac", text)).casefold()
+
+
+def check_split(held_out: int | str, limit: int | None) -> None:
+    """Refuse values of env.held_out and env.limit that are not a number of problems."""
+    whole = isinstance(held_out, int) and not isinstance(held_out, bool) and held_out >= 0
+    if not whole and held_out != "all":
+        raise ValueError(f"env.held_out is {held_out!r}; expected a number of problems >= 0, or 'all'")
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+        raise ValueError(f"env.limit is {limit!r}; expected a number of problems >= 1, or nothing for all")

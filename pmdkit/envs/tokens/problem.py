@@ -1,20 +1,34 @@
-"""What a token problem is: a vocabulary, prompts of one length, a judge and a teacher. The tasks are beside it."""
+"""What a token problem is: a vocabulary, prompts of one length, a judge and a teacher; and the same as a Task.
+
+Which prompts are held out is decided by their content. `build` checks that the parts of a problem fit together.
+NumPy alone: torch is imported when a task is asked for prompts, so that `import pmdkit.envs` stays light.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pmdkit.envs.problem import Array, Indices
+from pmdkit.envs.bandit import Array, Indices
+from pmdkit.randomness import generator
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pmdkit.loop import Rollouts
 
 Flags = NDArray[np.bool_]
 
 EOS = "<eos>"
 MOST_RESPONSES = 4096  # a few rows per prompt more and drawing is cheaper than enumerating
+FEW_PROMPTS = 1024  # prompts; below, an eighth would measure little, and learning the whole table is the task
+HASH_BITS = 3  # bits of the hash that must be 0: one prompt in 8 is held out
+ROUNDS = 64  # draws of a batch before a set counts as exhausted
+PROBED_PROMPTS = 16  # prompts that the teacher must get right: few, since a search behind an answer may be slow
 
 
 @dataclass(frozen=True)
@@ -101,7 +115,7 @@ class TokenProblem(ABC):
             return None
         rows, counts = [], []
         for length in lengths:
-            row = others[every(len(others), length)]
+            row = others[all_rows(len(others), length)]
             rows.append(np.pad(row, ((0, 0), (0, self.width - length)), constant_values=self.eos))
             counts.append(np.full(len(row), min(length + 1, self.width)))
         return np.concatenate(rows), np.arange(self.width) < np.concatenate(counts)[:, None]
@@ -127,13 +141,208 @@ class TokenProblem(ABC):
         return self.all_prompts()
 
     def build(self) -> Self:
-        """The problem itself, after a look at whether its parts fit together."""
-        from pmdkit.envs.tokens.contract import check_problem
-
+        """The problem itself, once its parts are checked against each other."""
         check_problem(self)
         return self
 
 
-def every(base: int, length: int) -> Indices:
+@dataclass(frozen=True)
+class OneAnswer(TokenProblem):
+    """A problem where one response is right, the `target` of its prompt: judge and teacher follow.
+
+    A uniform policy passes with probability V^-T, where T counts the `<eos>`.
+    """
+
+    @abstractmethod
+    def target(self, prompts: Indices) -> Indices:
+        """[N, K] the right response, without `<eos>`, to each prompt [N, L]."""
+
+    @property
+    def width(self) -> int:
+        """T: the right response and its `<eos>`."""
+        return self.target(np.zeros((1, self.prompt_length), dtype=np.int64)).shape[1] + self.needs_eos
+
+    def right(self, prompts: Indices, responses: Indices, length: Indices) -> Flags:
+        """[N] which responses are the target, token for token."""
+        target = self.target(prompts)
+        size = target.shape[1]
+        return (length == size) & (responses[:, :size] == target).all(axis=1)
+
+    def check(self, prompt: Indices, response: list[int]) -> bool:
+        """Whether a response is the target."""
+        return self.target(prompt[None])[0].tolist() == response
+
+    def answer(self, prompt: Indices, rng: np.random.Generator) -> list[int]:
+        """The target."""
+        answer: list[int] = self.target(prompt[None])[0].tolist()
+        return answer + [self.eos] * self.needs_eos
+
+
+class TokenTask:
+    """Fresh prompts in every step, drawn from (seed, "prompts", step), never one that is held out.
+
+    Whether a prompt is held out depends on its content alone (see `is_held_out`), so it is the same for every
+    seed and for a warm start. Problems of at most 1024 prompts hold none out: they are trained and evaluated on all.
+
+    Args:
+        problem: the problem.
+        prompts: P, prompts per step.
+        seed: of the draws.
+    """
+
+    def __init__(self, problem: TokenProblem, prompts: int, seed: int = 0) -> None:
+        if prompts < 1:
+            raise ValueError(f"prompts is {prompts}; expected an integer >= 1")
+        self.problem = problem
+        self.count = prompts
+        self.seed = seed
+
+    def prompts(self, step: int) -> "Tensor":
+        """[P, L] token ids of a step, counted from 1."""
+        import torch
+
+        if step < 1:
+            raise ValueError(f"step is {step}; expected an integer >= 1, steps count from 1")
+        return torch.from_numpy(sample_prompts(self.problem, generator(self.seed, "prompts", step), self.count))
+
+    def reward(self, rollouts: "Rollouts") -> "Tensor":
+        """[P, G] 1 for a right response, 0 for a wrong one or one without `<eos>`."""
+        import torch
+
+        prompts, responses, mask = (
+            tensor.cpu().numpy() for tensor in (rollouts.prompts, rollouts.responses, rollouts.mask)
+        )
+        return torch.from_numpy(checked_rewards(self.problem, prompts, responses, mask)).to(rollouts.mass.device)
+
+    def held_out(self, count: int) -> "Tensor":
+        """[at most count, L] different prompts that no step asks, fewer where there are no more.
+
+        Fixed by the seed. All prompts, in a random order, where the problem holds none out.
+        """
+        import torch
+
+        if count < 1:
+            raise ValueError(f"count is {count}; expected an integer >= 1")
+        return torch.from_numpy(held_out_prompts(self.problem, generator(self.seed, "held-out"), count))
+
+
+def is_held_out(prompts: Indices) -> Flags:
+    """[P] which prompts [P, L] are never trained on: multiply-shift hash of the ids, one in 8."""
+    weights = generator(0, "split").integers(2**64 - 1, size=prompts.shape[1], dtype=np.uint64, endpoint=True) | 1
+    mixed = ((prompts.astype(np.uint64) + 1) * weights).sum(axis=1)  # wraps at 2**64, as it should
+    return mixed >> (64 - HASH_BITS) == 0
+
+
+def sample_prompts(problem: TokenProblem, rng: np.random.Generator, count: int, held_out: bool = False) -> Indices:
+    """[count, L] prompts for training, or held-out ones, drawn independently.
+
+    Where a problem lists `all_prompts` nothing is held out: both are draws from the whole.
+    """
+    if problem.grid is not None:
+        return problem.sample(rng, count)
+    kept: list[Indices] = []
+    missing = count
+    for _ in range(ROUNDS):
+        prompts = problem.sample(rng, missing << HASH_BITS if held_out else missing)
+        prompts = prompts[is_held_out(prompts) == held_out][:missing]
+        kept.append(prompts)
+        missing -= len(prompts)
+        if not missing:
+            return np.concatenate(kept)
+    which = "held-out" if held_out else "training"
+    raise ValueError(
+        f"{problem.name} has too few different prompts: {count - missing} of {count} {which} ones found; "
+        "make it larger, or list its prompts in all_prompts"
+    )
+
+
+def held_out_prompts(problem: TokenProblem, rng: np.random.Generator, count: int) -> Indices:
+    """[at most count, L] different held-out prompts in a random order; the whole of a problem that holds none out.
+
+    Fewer than `count` where there are no more.
+    """
+    if problem.grid is not None:
+        return rng.permutation(problem.grid)[:count]
+    found: dict[bytes, Indices] = {}
+    for _ in range(ROUNDS):
+        for prompt in sample_prompts(problem, rng, 256, held_out=True):
+            found.setdefault(prompt.tobytes(), prompt)
+        if len(found) >= count:
+            break
+    return np.stack(list(found.values())[:count])
+
+
+def check_problem(problem: TokenProblem) -> None:
+    """Raise a ValueError where vocabulary, lengths, prompts, teacher and judge of a problem contradict each other."""
+    check_sizes(problem)
+    rng = generator(0, "contract")
+    prompts = problem.sample(rng, PROBED_PROMPTS)
+    check_prompts(problem, prompts, "sample", PROBED_PROMPTS)
+    if problem.grid is not None:
+        check_prompts(problem, problem.grid, "all_prompts", len(problem.grid))
+    for prompt in prompts:
+        check_teacher(problem, prompt, problem.answer(prompt, rng))
+
+
+def check_sizes(problem: TokenProblem) -> None:
+    """The vocabulary holds `<eos>` and something to choose from; lengths are positive."""
+    words, name = problem.vocabulary, problem.name
+    if len(set(words)) < len(words):
+        twice = next(word for word in words if words.count(word) > 1)
+        raise ValueError(f"the vocabulary of {name} has '{twice}' twice; expected tokens that all differ")
+    if "<eos>" not in words:
+        raise ValueError(f"the vocabulary of {name} has no '<eos>'; add it, a response ends with it")
+    if len(words) < 3:
+        raise ValueError(f"the vocabulary of {name} has {len(words)} tokens; expected at least 2 beside '<eos>'")
+    if problem.prompt_length < 1:
+        raise ValueError(f"prompt_length of {name} is {problem.prompt_length}; expected an integer >= 1")
+    least = 2 if problem.needs_eos else 1
+    if problem.width < least:
+        raise ValueError(
+            f"width of {name} is {problem.width}; expected at least {least}: room for an answer"
+            + (" and '<eos>'" if problem.needs_eos else "")
+        )
+
+
+def check_prompts(problem: TokenProblem, prompts: Indices, method: str, count: int) -> None:
+    """Prompts are [count, L] ids of the vocabulary."""
+    shape, wanted = list(np.shape(prompts)), [count, problem.prompt_length]
+    if shape != wanted or prompts.dtype != np.int64 or count < 1:
+        kind = getattr(prompts, "dtype", type(prompts).__name__)
+        raise ValueError(f"{method} of {problem.name} gave {shape} {kind}; expected {wanted} int64, at least one row")
+    if prompts.min() < 0 or prompts.max() >= len(problem.vocabulary):
+        raise ValueError(
+            f"{method} of {problem.name} gave ids from {prompts.min()} to {prompts.max()}; "
+            f"expected ids of its vocabulary, 0 to {len(problem.vocabulary) - 1}"
+        )
+
+
+def check_teacher(problem: TokenProblem, prompt: Indices, answer: list[int]) -> None:
+    """The teacher's answer fits the width, ends as it must, and gets reward 1."""
+    shown = f"answer of {problem.name} to '{problem.text(prompt)}' is '{problem.text(answer)}'"
+    if len(answer) > problem.width:
+        raise ValueError(f"{shown}, {len(answer)} tokens; expected at most its width, {problem.width}: raise the width")
+    if problem.needs_eos and (not answer or answer[-1] != problem.eos):
+        raise ValueError(f"{shown} without '<eos>'; expected '<eos>' as its last token")
+    row = np.array([answer], dtype=np.int64)
+    if checked_rewards(problem, prompt[None], row, np.ones_like(row, dtype=np.bool_))[0, 0] != 1:
+        raise ValueError(f"{shown}, and check says that is wrong; expected the teacher to be right")
+
+
+def checked_rewards(problem: TokenProblem, prompts: Indices, responses: Indices, mask: Flags) -> Array:
+    """What `grade` gives, [P, G] float64, once it is numbers: a judge of one's own may return anything."""
+    rewards = problem.grade(prompts, responses, mask)
+    wanted, number = [len(prompts), len(responses) // len(prompts)], isinstance(rewards, np.ndarray)
+    if not number or rewards.dtype.kind not in "bif" or list(rewards.shape) != wanted:
+        given = f"{list(rewards.shape)} {rewards.dtype}" if number else type(rewards).__name__
+        raise ValueError(f"grade of {problem.name} gave {given}; expected {wanted} numbers, a reward per response")
+    if not np.isfinite(rewards).all():
+        raise ValueError(
+            f"grade of {problem.name} gave a reward that is NaN or infinite; expected 0 for a wrong response"
+        )
+    return rewards.astype(np.float64)
+
+
+def all_rows(base: int, length: int) -> Indices:
     """[base**length, length] all rows of digits below `base`, in order."""
     return np.indices((base,) * length).reshape(length, base**length).T.astype(np.int64)

@@ -5,7 +5,7 @@ import importlib
 import pkgutil
 
 from pmdkit.learn.exercise import Exercise
-from pmdkit.nearest import unknown
+from pmdkit.text import unknown
 
 
 @functools.cache

@@ -7,7 +7,7 @@ from scipy.optimize import brentq
 from scipy.special import log_softmax, logsumexp
 
 from pmdkit import theory
-from pmdkit.learn.exercise import Exercise, Slip
+from pmdkit.learn.exercise import Exercise, Misconception
 
 Array = Any  # what a learner passes and returns is theirs
 
@@ -103,23 +103,23 @@ EXERCISES = (
             (np.array([0.001, 0.001, 0.998]), np.array([1.0, 1.0, 0.0])),
         ],
         slips=(
-            Slip(
+            Misconception(
                 lambda pi, reward: np.eye(len(pi))[np.argmax(reward)],
                 "A corner is where PMD-part goes. Look at the first row of the table.",
             ),
-            Slip(
+            Misconception(
                 lambda pi, reward: pi * np.maximum(reward - pi @ reward, 0),
                 "The proportions are right, but these do not sum to 1; which factor is missing?",
             ),
-            Slip(
+            Misconception(
                 lambda pi, reward: pi * (1 + reward - pi @ reward),
                 "A policy, but every action is still in it: that is a small step. Which actions survive a large one?",
             ),
-            Slip(
+            Misconception(
                 lambda pi, reward: pi * (reward > pi @ reward) / pi[reward > pi @ reward].sum(),
                 "The right actions survive, but in their old proportions. Does it not matter how good they are?",
             ),
-            Slip(
+            Misconception(
                 lambda pi, reward: np.maximum(reward - pi @ reward, 0) / np.maximum(reward - pi @ reward, 0).sum(),
                 "The old policy has no say in this. Would an action that was ten times as likely end the same?",
             ),
@@ -145,24 +145,24 @@ EXERCISES = (
         solution=solved_divergences,
         inputs=log_policies,
         slips=(
-            Slip(
+            Misconception(
                 naive_divergences,
                 "Right on paper. But a probability of e^-800 is 0 in floating point, and 0/0 is no ratio: stay with "
                 "logarithms until the last exponential.",
             ),
-            Slip(
+            Misconception(
                 unguarded_divergences,
                 "Right but for an action that the new policy lacks: 0 times infinity. What is x log x at 0?",
             ),
-            Slip(
+            Misconception(
                 lambda new, old: (solved_divergences(old, new)[0], solved_divergences(new, old)[1]),
                 "The KL is the other way round: under which policy is its expectation?",
             ),
-            Slip(
+            Misconception(
                 lambda new, old: (solved_divergences(new, old)[0], solved_divergences(new, old)[1] + 1),
                 "With this chi2 a policy is 1 away from itself.",
             ),
-            Slip(
+            Misconception(
                 lambda new, old: (solved_divergences(new, old)[0], solved_divergences(old, new)[1]),
                 "The chi2 is the other way round: which policy is in the denominator?",
             ),
@@ -187,23 +187,23 @@ EXERCISES = (
         solution=solved_tau_for_kl,
         inputs=budgets,
         slips=(
-            Slip(
+            Misconception(
                 lambda pi, reward, budget: np.sqrt(spread(pi, reward) / (2 * budget)),
                 "That is the formula for small steps, where the KL is Var(reward) / (2 tau^2). This step is not small.",
             ),
-            Slip(
+            Misconception(
                 lambda pi, reward, budget: root(
                     lambda tau: theory.kl(pi, theory.pmd_part(pi, reward, tau).probs) - budget
                 ),
                 "That holds KL(pi || new) to the budget; the two directions differ once the step is not small.",
             ),
-            Slip(
+            Misconception(
                 lambda pi, reward, budget: root(
                     lambda tau: theory.kl(theory.pmd_mean(pi, reward, tau).probs, pi) - budget
                 ),
                 "That is the temperature of PMD-mean, which goes less far at the same tau.",
             ),
-            Slip(
+            Misconception(
                 lambda pi, reward, budget: 1 / solved_tau_for_kl(pi, reward, budget),
                 "That is 1 / tau, the factor of the reward in the exponent.",
             ),

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from pmdkit import theory
-from pmdkit.learn.exercise import Exercise, Slip
+from pmdkit.learn.exercise import Exercise, Misconception
 
 Array = Any  # what a learner passes and returns is theirs
 
@@ -95,16 +95,16 @@ EXERCISES = (
             (0.5, 1.0, 0.4),
         ],
         slips=(
-            Slip(
+            Misconception(
                 lambda p0, tau, goal: count(p0, tau, goal, "pmd-mean"),
                 "That is this tau for rewards 0 and 1. What is it on a scale of -1 and 1?",
             ),
-            Slip(
+            Misconception(
                 lambda p0, tau, goal: count(p0, 2 * tau, goal, "pmd-mean"),
                 "The wrong way: is a given tau large or small beside a gap of 2?",
             ),
-            Slip(lambda p0, tau, goal: count(p0, tau / 2, goal, "pmd-part"), "That is PMD-part."),
-            Slip(
+            Misconception(lambda p0, tau, goal: count(p0, tau / 2, goal, "pmd-part"), "That is PMD-part."),
+            Misconception(
                 lambda p0, tau, goal: solved_steps_needed(p0, tau, goal) + 1,
                 "One too many: the trajectory starts before the first step.",
             ),
@@ -127,27 +127,27 @@ EXERCISES = (
         solution=solved_log_partition,
         inputs=partitions,
         slips=(
-            Slip(
+            Misconception(
                 naive_log_partition,
                 "Right on paper. At the small tau e^(reward / tau) overflows; can a factor be taken out of the sum?",
             ),
-            Slip(
+            Misconception(
                 top_of_all,
                 "The largest exponent is that of an action with mass 0, and beside it all others are e^-980 = 0.",
             ),
-            Slip(
+            Misconception(
                 lambda reward, mass, tau: solved_log_partition(reward, mass, tau) - (reward[mass > 0] / tau).max(),
                 "What was taken out of the sum is missing from the answer.",
             ),
-            Slip(
+            Misconception(
                 lambda reward, mass, tau: logsumexp(reward / tau) - np.log(len(reward)),
                 "All actions count alike here; where is their mass?",
             ),
-            Slip(
+            Misconception(
                 lambda reward, mass, tau: mass @ reward / tau,
                 "That is the mean of the logarithms; asked is the logarithm of the mean, which is larger.",
             ),
-            Slip(
+            Misconception(
                 lambda reward, mass, tau: tau * solved_log_partition(reward, mass, tau),
                 "That is tau log Z, in reward units: what PMD-part subtracts. Asked is log Z in nats.",
             ),
@@ -173,16 +173,16 @@ EXERCISES = (
             (np.array([1e-12, 1e-9]), 1 - 1e-6),
         ],
         slips=(
-            Slip(
+            Misconception(
                 lambda p, goal: 1 / np.log(goal / p),
                 "That lets the pass rate itself grow by e^(1/tau); the normaliser takes some of that back.",
             ),
-            Slip(lambda p, goal: log_odds(goal) - log_odds(p), "That is 1 / tau."),
-            Slip(
+            Misconception(lambda p, goal: log_odds(goal) - log_odds(p), "That is 1 / tau."),
+            Misconception(
                 lambda p, goal: theory.tau_for_eta(p, 1 - (1 - goal) / (1 - p)),
                 "That is the tau of PMD-mean, which needs a smaller one.",
             ),
-            Slip(
+            Misconception(
                 lambda p, goal: 2 * solved_tau_for_goal(p, goal),
                 "That is for a gap of 2 between the rewards; they are 0 and 1 here.",
             ),

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from pmdkit import theory
-from pmdkit.learn.exercise import Exercise, Slip
+from pmdkit.learn.exercise import Exercise, Misconception
 
 Array = Any  # what a learner passes and returns is theirs
 
@@ -83,11 +83,11 @@ EXERCISES = (
         solution=solved_tau_for,
         inputs=lambda rng: [(10 ** rng.uniform(-6, -4, size=3), eta) for eta in (0.3, 0.5, 0.9)],
         slips=(
-            Slip(
+            Misconception(
                 lambda p, eta: -p / np.log(1 - eta), "That inverts the small-tau formula. The law has a second factor."
             ),
-            Slip(lambda p, eta: p / eta, "That says eta = p / tau, which holds for tau far above 1 only."),
-            Slip(lambda p, eta: -np.log(1 - eta) * eta / p, "Upside down: that is 1 / tau."),
+            Misconception(lambda p, eta: p / eta, "That says eta = p / tau, which holds for tau far above 1 only."),
+            Misconception(lambda p, eta: -np.log(1 - eta) * eta / p, "Upside down: that is 1 / tau."),
         ),
         hints=(
             "Write y for p / (tau eta). What does the law say about eta and y alone?",
@@ -107,15 +107,15 @@ EXERCISES = (
         solution=solved_find_lambda,
         inputs=policies,
         slips=(
-            Slip(
+            Misconception(
                 lambda pi, reward, tau: solved_find_lambda(pi, reward, tau) / tau**2,
                 "That is lambda / tau^2, the strength in units of the log-ratio; multiply by tau^2.",
             ),
-            Slip(
+            Misconception(
                 lambda pi, reward, tau: solved_find_lambda(pi, reward, tau) / tau,
                 "That is lambda / tau; lambda itself is in reward units squared.",
             ),
-            Slip(
+            Misconception(
                 lambda pi, reward, tau: (pi @ reward**2 - (pi @ reward) ** 2) / 2,
                 "Half the variance of the reward is the limit for large tau; here tau is finite.",
             ),
@@ -141,19 +141,19 @@ EXERCISES = (
         solution=solved_lambda_of_step,
         inputs=steps,
         slips=(
-            Slip(
+            Misconception(
                 lambda pi, new, tau: tau**2 * float(new @ np.log(new / pi)),
                 "That is the average over the new policy. Which of the averages makes the advantage vanish?",
             ),
-            Slip(
+            Misconception(
                 lambda pi, new, tau: -tau * float(pi @ np.log(new / pi)),
                 "The divergence is right, the factor is not: which unit has lambda?",
             ),
-            Slip(
+            Misconception(
                 lambda pi, new, tau: -float(pi @ np.log(new / pi)),
                 "That is lambda / tau^2, a divergence in nats.",
             ),
-            Slip(
+            Misconception(
                 lambda pi, new, tau: tau**2 * float(pi @ (new / pi - 1) ** 2),
                 "That is tau^2 chi2, the divergence that lambda is the weight of. Do the average once more.",
             ),

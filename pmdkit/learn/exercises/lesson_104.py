@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from pmdkit import theory
-from pmdkit.learn.exercise import Exercise, Slip
+from pmdkit.learn.exercise import Exercise, Misconception
 
 Array = Any  # what a learner passes and returns is theirs
 
@@ -65,26 +65,26 @@ EXERCISES = (
         solution=solved_strength_of,
         inputs=steps,
         slips=(
-            Slip(
+            Misconception(
                 lambda right, wrong, tau: 1 / (np.exp(right) - np.exp(wrong)),
                 (
                     "The part that KL pays is missing: tau times the distance of the log-ratios comes off the reward "
                     "first."
                 ),
             ),
-            Slip(
+            Misconception(
                 lambda right, wrong, tau: tau * solved_strength_of(right, wrong, tau),
                 "That is lambda. The strength is lambda / tau, in reward units.",
             ),
-            Slip(
+            Misconception(
                 lambda right, wrong, tau: solved_strength_of(right, wrong, tau) / 2,
                 "That is the weight of chi2 in the objective, lambda / (2 tau). Its slope has no half.",
             ),
-            Slip(
+            Misconception(
                 lambda right, wrong, tau: (1 - tau * (right - wrong)) / (right - wrong),
                 "The chi2 term charges for the ratio e^u, and not for its logarithm u.",
             ),
-            Slip(
+            Misconception(
                 lambda right, wrong, tau: (1 - tau * right) / (np.exp(right) - 1),
                 "That compares right responses with some that stay at ratio 1. The wrong ones have moved too, and they "
                 "are the ones whose reward is known to be 1 lower.",
@@ -108,24 +108,24 @@ EXERCISES = (
         solution=solved_limit_strength,
         inputs=graded,
         slips=(
-            Slip(
+            Misconception(
                 lambda pi, reward: pi @ (reward - pi @ reward) ** 2,
                 "That is the variance of the reward. For rewards 0 and 1 it happens to be the same number, p (1 - p); "
                 "these rewards are graded.",
             ),
-            Slip(
+            Misconception(
                 lambda pi, reward: (pi @ (reward - pi @ reward) ** 2) / 2,
                 "Half the variance of the reward is lambda for large tau, and it is not divided by tau.",
             ),
-            Slip(
+            Misconception(
                 lambda pi, reward: pi @ np.abs(reward - pi @ reward),
                 "Twice too much: the responses below average end with ratio 0 and hold nothing back.",
             ),
-            Slip(
+            Misconception(
                 lambda pi, reward: pi @ np.maximum(reward, 0.0),
                 "The baseline is missing: a response counts by what it has above the mean reward.",
             ),
-            Slip(
+            Misconception(
                 lambda pi, reward: np.mean(np.maximum(reward - pi @ reward, 0.0)),
                 "The average is over actions that all weigh the same; ratios average to one under the policy pi.",
             ),

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
-from pmdkit.learn.exercise import Exercise, Slip
+from pmdkit.learn.exercise import Exercise, Misconception
 
 Array = Any  # what a learner passes and returns is theirs
 
@@ -100,30 +100,30 @@ EXERCISES = (
         solution=solved_loo_advantage,
         inputs=groups,
         slips=(
-            Slip(
+            Misconception(
                 lambda reward: reward - reward.mean(axis=1, keepdims=True),
                 "This is the group mean with its own sample: divide by n - 1, after taking the own reward out of the "
                 "sum. With the own sample in, every advantage is smaller by the factor (n - 1) / n.",
             ),
-            Slip(
+            Misconception(
                 lambda reward: reward - (reward.sum(axis=1, keepdims=True) - reward) / reward.shape[1],
                 "The own reward is out of the sum but still in the count: there are n - 1 others.",
             ),
-            Slip(
+            Misconception(
                 lambda reward: reward - reward.mean(),
                 "That is the mean over all prompts. A baseline belongs to its prompt: average along the group.",
             ),
-            Slip(
+            Misconception(
                 lambda reward: reward - reward.mean(axis=0, keepdims=True),
                 "That averages over prompts, place by place. The group is the last axis.",
             ),
-            Slip(
+            Misconception(
                 lambda reward: (
                     (reward - reward.mean(axis=1, keepdims=True)) / (reward.std(axis=1, keepdims=True) + 1e-8)
                 ),
                 "That divides by the standard deviation, as GRPO does. PMD leaves the scale of the reward to tau.",
             ),
-            Slip(
+            Misconception(
                 lambda reward: -solved_loo_advantage(reward),
                 "The sign is turned: a reward above the mean of its peers has a positive advantage.",
             ),
@@ -148,28 +148,28 @@ EXERCISES = (
         solution=solved_part_targets,
         inputs=lone_successes,
         slips=(
-            Slip(
+            Misconception(
                 floored,
                 "This is the clamp of the authors' code: the peers of a lone success vanish beside it in the full sum, "
                 "and the floor of 1e-8 takes their place. Its target becomes 18.4 nats, whatever tau is.",
             ),
-            Slip(
+            Misconception(
                 subtracted,
                 "The full sum minus the own term: for the lone success every digit of its peers is lost. Sum the "
                 "others on their own.",
             ),
-            Slip(
+            Misconception(
                 naive,
                 "Right on paper, but e^(r / tau) overflows at small tau. Subtract the largest reward of the peers "
                 "first, or use scipy.special.logsumexp.",
             ),
-            Slip(
+            Misconception(
                 own_included,
                 "Z holds the own response here. Then a lone success is compared with itself, and its target stops at "
                 "log n.",
             ),
-            Slip(of_n, "The sum over the peers is divided by n; there are n - 1 of them."),
-            Slip(
+            Misconception(of_n, "The sum over the peers is divided by n; there are n - 1 of them."),
+            Misconception(
                 lambda reward, tau: solved_loo_advantage(reward[None])[0] / tau,
                 "These are PMD-mean's targets. PMD-part takes the log of the mean of e^(r / tau).",
             ),

@@ -7,7 +7,7 @@ from scipy.optimize import brentq
 from scipy.special import logit
 
 from pmdkit import theory
-from pmdkit.learn.exercise import Exercise, Slip
+from pmdkit.learn.exercise import Exercise, Misconception
 
 Array = Any  # what a learner passes and returns is theirs
 
@@ -76,28 +76,28 @@ EXERCISES = (
         solution=solved_part_steps,
         inputs=starts_and_goals,
         slips=(
-            Slip(
+            Misconception(
                 lambda p0, tau, goal: max(0, int(np.ceil(tau * np.log(goal / p0)))),
                 "That lets the pass rate grow by e^(1 / tau) a step. It is the odds p / (1 - p) that do; the two part "
                 "when p is no longer small.",
             ),
-            Slip(
+            Misconception(
                 lambda p0, tau, goal: max(0, int(np.floor(tau * (logit(goal) - logit(p0))))),
                 "Rounded down: after so many steps the goal is not reached yet.",
             ),
-            Slip(
+            Misconception(
                 lambda p0, tau, goal: int(np.ceil(tau * (logit(goal) - logit(p0)))),
                 "Right but for a prompt that is past the goal before the first step: it needs 0 steps, not fewer.",
             ),
-            Slip(
+            Misconception(
                 lambda p0, tau, goal: max(0, int(np.ceil((logit(goal) - logit(p0)) / tau))),
                 "Upside down: a step adds 1 / tau to the log-odds, so a large tau needs more steps.",
             ),
-            Slip(
+            Misconception(
                 constant_rate,
                 "That takes the contraction of the first step for all steps. It grows as the pass rate does.",
             ),
-            Slip(mean_steps, "That is PMD-mean's count. The question is about PMD-part."),
+            Misconception(mean_steps, "That is PMD-mean's count. The question is about PMD-part."),
         ),
         hints=(
             "What does one step do to the logarithm of the odds?",
@@ -122,22 +122,22 @@ EXERCISES = (
             (0.5, 0.01),
         ],
         slips=(
-            Slip(
+            Misconception(
                 lambda p, share: -p / np.log(share),
                 "That is where e^(-p / tau) equals the share: how far the formula is from 1, and not how far it is "
                 "from the exact eta.",
             ),
-            Slip(
+            Misconception(
                 lambda p, share: crossing(p, lambda p, tau: theory.binary(p, tau).eta + np.expm1(-p / tau) - share),
                 "That is the difference of the two. Divide it by the exact eta.",
             ),
-            Slip(
+            Misconception(
                 lambda p, share: crossing(
                     p, lambda p, tau: theory.binary(p, tau).eta / -np.expm1(-p / tau) - 1 - share
                 ),
                 "That divides by the formula. The share is of the exact eta.",
             ),
-            Slip(
+            Misconception(
                 lambda p, share: crossing(
                     p, lambda p, tau: theory.binary(p, tau).eta / theory.binary(p, tau, "pmd-part").eta - 1 + share
                 ),

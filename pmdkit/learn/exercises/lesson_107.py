@@ -6,7 +6,7 @@ import numpy as np
 from scipy.stats import binom
 from scipy.stats import t as student
 
-from pmdkit.learn.exercise import Exercise, Slip
+from pmdkit.learn.exercise import Exercise, Misconception
 
 Array = Any  # what a learner passes and returns is theirs
 
@@ -85,30 +85,32 @@ EXERCISES = (
         solution=solved_paired_interval,
         inputs=results,
         slips=(
-            Slip(
+            Misconception(
                 unpaired,
                 "This treats the two as strangers: it adds the spread over seeds of both. They ran on the same seeds, "
                 "so take differences first; what a seed does to both cancels.",
             ),
-            Slip(
+            Misconception(
                 scaled(lambda n: 1.959963984540054),
                 "1.96 is the normal quantile. With few seeds the spread is itself guessed: Student's t with n - 1 "
                 "degrees of freedom.",
             ),
-            Slip(scaled(lambda n: 1.96), "1.96 is the normal quantile. With few seeds take Student's t."),
-            Slip(
+            Misconception(scaled(lambda n: 1.96), "1.96 is the normal quantile. With few seeds take Student's t."),
+            Misconception(
                 scaled(t_quantile, root=False),
                 "That is the spread of single differences. The mean of n of them is known better by the root of n.",
             ),
-            Slip(
+            Misconception(
                 scaled(t_quantile, ddof=0),
                 "The standard deviation of a sample divides by n - 1: ddof=1. NumPy's default is ddof=0.",
             ),
-            Slip(
+            Misconception(
                 scaled(lambda n: float(student.ppf(0.95, n - 1))),
                 "The 95 % quantile leaves 5 % on each side, a 90 % interval. Take the 97.5 % quantile.",
             ),
-            Slip(lambda a, b: solved_paired_interval(b, a), "The other way round: second minus first was asked for."),
+            Misconception(
+                lambda a, b: solved_paired_interval(b, a), "The other way round: second minus first was asked for."
+            ),
         ),
         hints=(
             "First make one number per seed. What is its mean, and the standard error of that mean?",
@@ -129,27 +131,27 @@ EXERCISES = (
         solution=solved_coin_success,
         inputs=lambda rng: [(int(rng.integers(3, 6)), int(rng.integers(6, 9))), (2, 3), (4, 2), (1, 1)],
         slips=(
-            Slip(
+            Misconception(
                 lambda contexts, arms: binom.sf(np.arange(contexts)[:, None], 1 + np.arange(arms)[None, :], 0.5),
                 "That is the chance of at least so many heads. The context asks for exactly so many.",
             ),
-            Slip(
+            Misconception(
                 lambda contexts, arms: binom.pmf(np.arange(contexts)[:, None], 1 + np.arange(arms)[None, :], 0.5),
                 "The first context asks for one head, not for none: contexts count from s = 0, heads from 1.",
             ),
-            Slip(
+            Misconception(
                 lambda contexts, arms: binom.pmf(1 + np.arange(contexts)[:, None], np.arange(arms)[None, :], 0.5),
                 "The first arm tosses one coin, not none: arm a tosses a + 1.",
             ),
-            Slip(
+            Misconception(
                 lambda contexts, arms: binom.pmf(np.arange(contexts)[:, None], np.arange(arms)[None, :], 0.5),
                 "Both counts start at 1 here: arm a tosses a + 1 coins and context s asks for s + 1 heads.",
             ),
-            Slip(
+            Misconception(
                 lambda contexts, arms: solved_coin_success(arms, contexts).T,
                 "Rows and columns are swapped: contexts are rows, arms are columns.",
             ),
-            Slip(
+            Misconception(
                 lambda contexts, arms: 0.5 ** (1 + np.arange(arms)) * np.ones((contexts, 1)),
                 "That is the chance of one particular row of heads and tails. Count the rows with that many heads.",
             ),

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from pmdkit.learn.exercise import Exercise, Slip
+from pmdkit.learn.exercise import Exercise, Misconception
 
 Array = Any  # what a learner passes and returns is theirs
 
@@ -89,23 +89,23 @@ EXERCISES = (
         solution=solved_first_order,
         inputs=gradients,
         slips=(
-            Slip(
+            Misconception(
                 lambda of_loss, of_logp, lr: lr * product(of_loss, of_logp),
                 "The size is right, the sign is not: a step goes down the loss.",
             ),
-            Slip(
+            Misconception(
                 lambda of_loss, of_logp, lr: -product(of_loss, of_logp),
                 "That is the product of the gradients. How long is the step?",
             ),
-            Slip(
+            Misconception(
                 lambda of_loss, of_logp, lr: product(of_loss, of_logp),
                 "That is the product of the gradients. Which way does a step go, and how far?",
             ),
-            Slip(
+            Misconception(
                 lambda of_loss, of_logp, lr: -lr * (product(of_loss, of_loss) * product(of_logp, of_logp)) ** 0.5,
                 "A product of norms would mean that both gradients point the same way.",
             ),
-            Slip(
+            Misconception(
                 lambda of_loss, of_logp, lr: -lr * (of_loss[0] * of_logp[0]).sum().item(),
                 "That is the first matrix alone; every weight moves.",
             ),
@@ -131,12 +131,12 @@ EXERCISES = (
         solution=solved_sequence,
         inputs=responses,
         slips=(
-            Slip(
+            Misconception(
                 by_product,
                 "Right where the padding holds numbers. But 0 times nan is nan: choose with the mask, do not multiply.",
             ),
-            Slip(unmasked, "The padding is in the sum."),
-            Slip(
+            Misconception(unmasked, "The padding is in the sum."),
+            Misconception(
                 lambda logp, logp_old, mask: (
                     solved_sequence(logp, logp_old, mask)[0] / mask.sum(1),
                     solved_sequence(logp, logp_old, mask)[1],
@@ -144,18 +144,18 @@ EXERCISES = (
                 "The log-ratio is the mean of the tokens here. The probability of a response is a product: what is its "
                 "logarithm?",
             ),
-            Slip(
+            Misconception(
                 lambda logp, logp_old, mask: (solved_sequence(logp, logp_old, mask)[0], 1 / mask.sum(1)),
                 "The weights are divided by the lengths, but a mean over responses divides by one more number.",
             ),
-            Slip(
+            Misconception(
                 lambda logp, logp_old, mask: (
                     solved_sequence(logp, logp_old, mask)[0],
                     np.full(len(mask), 1 / mask.size),
                 ),
                 "All responses are divided by the padded width. How long is each?",
             ),
-            Slip(
+            Misconception(
                 lambda logp, logp_old, mask: (
                     solved_sequence(logp, logp_old, mask)[0],
                     np.full(len(mask), 1 / mask.sum()),

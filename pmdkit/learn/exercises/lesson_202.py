@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from pmdkit.learn.exercise import Exercise, Slip
+from pmdkit.learn.exercise import Exercise, Misconception
 
 Array = Any  # what a learner passes and returns is theirs
 
@@ -55,16 +55,18 @@ EXERCISES = (
             (rng.uniform(size=4), 1),
         ],
         slips=(
-            Slip(lambda p, group: 1 - solved_silent(p, group), "Those are the groups that have something to say."),
-            Slip(
+            Misconception(
+                lambda p, group: 1 - solved_silent(p, group), "Those are the groups that have something to say."
+            ),
+            Misconception(
                 lambda p, group: p.mean() ** group + (1 - p.mean()) ** group,
                 "That is one prompt of average difficulty. Easy and hard ones are silent.",
             ),
-            Slip(
+            Misconception(
                 lambda p, group: ((1 - p) ** group).mean(),
                 "Those are the groups that are all wrong. Which others are silent?",
             ),
-            Slip(
+            Misconception(
                 lambda p, group: (p**group).mean(), "Those are the groups that are all right. Which others are silent?"
             ),
         ),
@@ -91,20 +93,22 @@ EXERCISES = (
             (0.999, 0.9),
         ],
         slips=(
-            Slip(rounded, "Right where p is not small. 1 - p keeps few digits of a small p, and none of 1e-17."),
-            Slip(
+            Misconception(
+                rounded, "Right where p is not small. 1 - p keeps few digits of a small p, and none of 1e-17."
+            ),
+            Misconception(
                 lambda p, sure: max(1, int(np.floor(np.log1p(-sure) / np.log1p(-p)))),
                 "One too few: with these draws the probability is a little below the one asked for.",
             ),
-            Slip(
+            Misconception(
                 lambda p, sure: int(np.ceil(1 / p)),
                 "With 1 / p draws one is right on average; but often none is, and sometimes several are.",
             ),
-            Slip(
+            Misconception(
                 lambda p, sure: int(np.ceil(sure / p)),
                 "That adds up the probabilities of the draws, as if no two could be right at once.",
             ),
-            Slip(
+            Misconception(
                 lambda p, sure: int(np.ceil(np.log(1 - sure) / np.log(p))),
                 "That asks about p to the power n: all n draws are right.",
             ),

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from pmdkit.learn.exercise import Exercise, Slip
+from pmdkit.learn.exercise import Exercise, Misconception
 
 Array = Any  # what a learner passes and returns is theirs
 
@@ -52,23 +52,23 @@ EXERCISES = (
             (3.0, 1.0, 2.0, 1),
         ],
         slips=(
-            Slip(
+            Misconception(
                 lambda f, e, u, m: (f / m + e + u) / (f + e + u),
                 "Upside down: a speedup above 1 means that staleness saves time.",
             ),
-            Slip(
+            Misconception(
                 lambda f, e, u, m: (f + e) / (f / m + e),
                 "That is the speedup of generation alone. Updates take time too.",
             ),
-            Slip(
+            Misconception(
                 lambda f, e, u, m: (f + e + u) / (f + m * (e + u)),
                 "Those are times per batch. A batch with M ministeps makes M updates.",
             ),
-            Slip(
+            Misconception(
                 lambda f, e, u, m: (f + e + u) / (f / m + e + u / m),
                 "The update is paid per ministep, not once per batch.",
             ),
-            Slip(lambda f, e, u, m: m, "M would need all the time to go into what is paid once per batch."),
+            Misconception(lambda f, e, u, m: m, "M would need all the time to go into what is paid once per batch."),
         ),
         hints=(
             "Write the time of one batch, and how many updates it makes.",
@@ -94,23 +94,23 @@ EXERCISES = (
             (1, 1, 0),
         ],
         slips=(
-            Slip(
+            Misconception(
                 lambda m, passes, lag: solved_staleness(m, passes, lag) + 1,
                 "The policy of the first update is the one that drew, when there is no lag.",
             ),
-            Slip(
+            Misconception(
                 lambda m, passes, lag: lag * m * passes + np.tile(np.arange(m), passes),
                 "A second pass does not start afresh: the policy has moved in the first one.",
             ),
-            Slip(
+            Misconception(
                 lambda m, passes, lag: lag + np.arange(m * passes),
                 "A lag of 1 is a step, and a step makes more than one update.",
             ),
-            Slip(
+            Misconception(
                 lambda m, passes, lag: lag * m + np.arange(m * passes),
                 "How many updates does a step make, with several passes?",
             ),
-            Slip(
+            Misconception(
                 lambda m, passes, lag: np.arange(m * passes),
                 "With a lag the batch was drawn before an earlier step's updates.",
             ),

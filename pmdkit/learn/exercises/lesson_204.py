@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from pmdkit.learn.exercise import Exercise, Slip
+from pmdkit.learn.exercise import Exercise, Misconception
 
 Array = Any  # what a learner passes and returns is theirs
 
@@ -73,20 +73,20 @@ EXERCISES = (
         solution=solved_advantages,
         inputs=groups,
         slips=(
-            Slip(
+            Misconception(
                 lambda reward, scored: of_others(reward * scored),
                 "That books silence as 0. Who is silent is no peer.",
             ),
-            Slip(
+            Misconception(
                 lambda reward, scored: np.where(scored, of_others(reward * scored), 0.0),
                 "The silent ones get 0, but they still pull the others' baseline down.",
             ),
-            Slip(
+            Misconception(
                 lambda reward, scored: np.where(scored, reward - reward[scored].sum() / max(scored.sum(), 1), 0.0),
                 "The own reward is in the baseline. Leave it out.",
             ),
-            Slip(moved_all, "The scored ones are right. A silent response is not moved: 0."),
-            Slip(no_peers, "Right but for a group with one verdict: it has no peers to be compared with."),
+            Misconception(moved_all, "The scored ones are right. A silent response is not moved: 0."),
+            Misconception(no_peers, "Right but for a group with one verdict: it has no peers to be compared with."),
         ),
         hints=(
             "Do it for the scored ones alone first, as if there were no others: reward[scored].",
@@ -112,15 +112,15 @@ EXERCISES = (
             (0.25, 0.74),
         ],
         slips=(
-            Slip(
+            Misconception(
                 lambda quick, slow: quick / (1 - slow),
                 "That is the share that has a verdict there. Asked is the share that has none.",
             ),
-            Slip(
+            Misconception(
                 lambda quick, slow: 1 - quick - slow,
                 "That compares with the mean before anything was silent; silence lowers the mean too.",
             ),
-            Slip(
+            Misconception(
                 lambda quick, slow: 1 - quick,
                 "That compares slow answers with what quick ones add to the mean; slow ones add something themselves.",
             ),

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from pmdkit.learn.exercise import Exercise, Slip
+from pmdkit.learn.exercise import Exercise, Misconception
 
 Array = Any  # what a learner passes and returns is theirs
 
@@ -60,22 +60,24 @@ EXERCISES = (
         solution=solved_by_token,
         inputs=batches,
         slips=(
-            Slip(
+            Misconception(
                 lambda a, n, p, g: a / (p * g * n),
                 "The size is right, the sign is not: raising a right one lowers the loss.",
             ),
-            Slip(lambda a, n, p, g: -a / (p * g), "Each response is divided by its own length."),
-            Slip(lambda a, n, p, g: -a / (g * n), "The average is over prompts too."),
-            Slip(
+            Misconception(lambda a, n, p, g: -a / (p * g), "Each response is divided by its own length."),
+            Misconception(lambda a, n, p, g: -a / (g * n), "The average is over prompts too."),
+            Misconception(
                 lambda a, n, p, g: -a / (p * n),
                 "The average is over the draws of a prompt too: each has mass 1/G.",
             ),
-            Slip(lambda a, n, p, g: -2 * a / (p * g * n), "The 1/2 cancels against the square: no factor is left."),
-            Slip(
+            Misconception(
+                lambda a, n, p, g: -2 * a / (p * g * n), "The 1/2 cancels against the square: no factor is left."
+            ),
+            Misconception(
                 lambda a, n, p, g: -a / (0.05 * p * g * n),
                 "tau cancels at pi = pi_old: the derivative is the policy gradient.",
             ),
-            Slip(
+            Misconception(
                 lambda a, n, p, g: -a / n.sum(),
                 "That divides by all tokens of the batch. PMD-mean divides each response by its own length.",
             ),
@@ -104,27 +106,27 @@ EXERCISES = (
             ([np.array([7, 9])],),
         ],
         slips=(
-            Slip(
+            Misconception(
                 lambda lengths: np.full(len(lengths), 1 / len(lengths)),
                 "Equal weights: then a token of a micro-batch of short responses counts more than one of long ones.",
             ),
-            Slip(
+            Misconception(
                 lambda lengths: np.array([len(x) for x in lengths]) / sum(len(x) for x in lengths),
                 "Those are shares of the responses. The mean is over tokens.",
             ),
-            Slip(
+            Misconception(
                 lambda lengths: np.ones(len(lengths)),
                 "A plain sum of means grows with the number of micro-batches.",
             ),
-            Slip(
+            Misconception(
                 lambda lengths: np.array([1.0 / x.sum() for x in lengths]),
                 "The micro-batch has divided by its own tokens already. How does one undo that?",
             ),
-            Slip(
+            Misconception(
                 lambda lengths: np.array([1.0 / sum(y.sum() for y in lengths) for _ in lengths]),
                 "That would be right for sums over tokens. Each micro-batch gives a mean.",
             ),
-            Slip(
+            Misconception(
                 lambda lengths: np.array([x.mean() for x in lengths]) / sum(x.mean() for x in lengths),
                 "Those are shares of the mean length. What if one micro-batch has fewer responses?",
             ),

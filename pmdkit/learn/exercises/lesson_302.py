@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pmdkit.learn.exercise import Exercise, Slip
+from pmdkit.learn.exercise import Exercise, Misconception
 
 Array = Any  # what a learner passes and returns is theirs
 GIB = 2**30
@@ -83,11 +83,19 @@ EXERCISES = (
             (16, 2, 2, 16, 1),
         ],
         slips=(
-            Slip(lambda p, a, s, n, g: (p * s / n, s / a - 1), "Every GPU takes that many: multiply by their number."),
-            Slip(lambda p, a, s, n, g: (p * s * g, s / a - 1), "Those are responses; how many prompts are they?"),
-            Slip(lambda p, a, s, n, g: (p * s * g / n, s / a), "Updates per batch; the first of them is not stale."),
-            Slip(lambda p, a, s, n, g: (p * s * g / n, s - 1), "Passes are not updates: some of them make one."),
-            Slip(
+            Misconception(
+                lambda p, a, s, n, g: (p * s / n, s / a - 1), "Every GPU takes that many: multiply by their number."
+            ),
+            Misconception(
+                lambda p, a, s, n, g: (p * s * g, s / a - 1), "Those are responses; how many prompts are they?"
+            ),
+            Misconception(
+                lambda p, a, s, n, g: (p * s * g / n, s / a), "Updates per batch; the first of them is not stale."
+            ),
+            Misconception(
+                lambda p, a, s, n, g: (p * s * g / n, s - 1), "Passes are not updates: some of them make one."
+            ),
+            Misconception(
                 lambda p, a, s, n, g: (p * a * g / n, s / a - 1),
                 "Those are the prompts of an update; how long is a rollout batch?",
             ),
@@ -112,27 +120,27 @@ EXERCISES = (
         solution=solved_fewest_gpus,
         inputs=models,
         slips=(
-            Slip(
+            Misconception(
                 lambda w, gib, one: least(2 * w / GIB, 0.9 * gib - one),
                 "2 bytes are the weights of an engine. Training keeps more: which four numbers?",
             ),
-            Slip(
+            Misconception(
                 lambda w, gib, one: least(12 * w / GIB, 0.9 * gib - one),
                 "12 bytes are the weight and its two moments; the gradient is missing.",
             ),
-            Slip(
+            Misconception(
                 lambda w, gib, one: math.ceil((16 * w / GIB + one) / (0.9 * gib)),
                 "More GPUs do not make a pass smaller: it is needed on each of them.",
             ),
-            Slip(
+            Misconception(
                 lambda w, gib, one: least(16 * w / GIB, gib - one),
                 "That fills the GPU to the last byte; a tenth stays free.",
             ),
-            Slip(
+            Misconception(
                 lambda w, gib, one: least(16 * w / 1e9, 0.9 * gib - one),
                 "A GiB is 2^30 bytes; 10^9 is a GB.",
             ),
-            Slip(
+            Misconception(
                 lambda w, gib, one: max(math.floor(16 * w / GIB / (0.9 * gib - one)), 0),
                 "Rounded down, the last bytes have no place.",
             ),
@@ -163,23 +171,23 @@ EXERCISES = (
             (100.0, 10.0, 100.0, 2),
         ],
         slips=(
-            Slip(
+            Misconception(
                 shortest(lambda w, f, u, g, n: f + w / n + u / (g - n)),
                 "With a lag the slower side counts, not the sum.",
             ),
-            Slip(
+            Misconception(
                 shortest(lambda w, f, u, g, n: max(w / n, u / (g - n))),
                 "The longest response takes its time on any number of GPUs.",
             ),
-            Slip(
+            Misconception(
                 shortest(lambda w, f, u, g, n: max((f + w) / n, u / (g - n))),
                 "The longest response cannot be spread over GPUs.",
             ),
-            Slip(
+            Misconception(
                 lambda w, f, u, g: g - solved_best_serve(w, f, u, g),
                 "Those are the ones that train.",
             ),
-            Slip(lambda w, f, u, g: g // 2, "Half and half is balanced only if both need the same."),
+            Misconception(lambda w, f, u, g: g // 2, "Half and half is balanced only if both need the same."),
         ),
         hints=(
             "Write the seconds of generation and of the update for a given serve. Which of them is the step?",

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import t
 
-from pmdkit.learn.exercise import Exercise, Slip
+from pmdkit.learn.exercise import Exercise, Misconception
 
 Array = Any  # what a learner passes and returns is theirs
 
@@ -152,25 +152,25 @@ EXERCISES = (
         solution=solved_two_errors,
         inputs=graded,
         slips=(
-            Slip(
+            Misconception(
                 pooled,
                 "The first takes all draws for flips of one coin. Problems always or never solved add no luck: "
                 "give each problem its own p.",
             ),
-            Slip(
+            Misconception(
                 lambda right, draws: (luck(right / draws, draws), solved_two_errors(right, draws)[1]),
                 "The first is a little too small: p (1 - p) / k of the *observed* p is biased. Which divisor mends it?",
             ),
-            Slip(
+            Misconception(
                 twice,
                 "The second counts the draws twice: the spread between observed shares holds their luck already.",
             ),
-            Slip(
+            Misconception(
                 lambda right, draws: (solved_two_errors(right, draws)[0], (right / draws).std() / np.sqrt(len(right))),
                 "The second divides by P; the spread about a mean that was estimated too has P - 1 (ddof=1).",
             ),
-            Slip(one_problem, "Those are errors of one problem. The score is a mean of P of them."),
-            Slip(
+            Misconception(one_problem, "Those are errors of one problem. The score is a mean of P of them."),
+            Misconception(
                 lambda right, draws: solved_two_errors(right, draws)[::-1], "Right numbers, other order: draws first."
             ),
         ),
@@ -197,16 +197,16 @@ EXERCISES = (
             (np.array([0, 1, 8]), 8, 8),
         ],
         slips=(
-            Slip(
+            Misconception(
                 plugged,
                 "That puts the observed share into 1 - (1 - p)^k. It is too low on average; count sets of k draws.",
             ),
-            Slip(
+            Misconception(
                 of_the_mean,
                 "That is one problem of average difficulty. Take pass@k of each problem first, then the mean.",
             ),
-            Slip(all_k, "That is the chance that all k are right."),
-            Slip(
+            Misconception(all_k, "That is the chance that all k are right."),
+            Misconception(
                 lambda right, draws, k: np.mean(np.minimum(1, k * right / draws)),
                 "That adds up chances as if two right answers could not come together.",
             ),
@@ -229,27 +229,27 @@ EXERCISES = (
         solution=solved_difference,
         inputs=seeds,
         slips=(
-            Slip(
+            Misconception(
                 unpaired,
                 "That forgets that the seeds are the same. What a seed does to both runs cancels in their difference.",
             ),
-            Slip(
+            Misconception(
                 lambda first, second: around(second - first, 1.96),
                 "1.96 is for a spread that is known, or for many seeds. With few of them Student's t is much wider.",
             ),
-            Slip(
+            Misconception(
                 lambda first, second: around(second - first, t.ppf(0.975, len(first) - 1), ddof=0),
                 "The spread divides by S; about a mean that was estimated too it is S - 1 (ddof=1).",
             ),
-            Slip(
+            Misconception(
                 lambda first, second: solved_difference(second, first),
                 "The sign is the other way round: second minus first.",
             ),
-            Slip(
+            Misconception(
                 spread,
                 "That is where the difference of one seed lies. The mean of S of them is closer by the root of S.",
             ),
-            Slip(
+            Misconception(
                 lambda first, second: around(second - first, t.ppf(0.95, len(first) - 1)),
                 "That leaves 5 % on each side, a 90 % interval.",
             ),
@@ -273,13 +273,15 @@ EXERCISES = (
         solution=solved_honest_best,
         inputs=checkpoints,
         slips=(
-            Slip(
+            Misconception(
                 lambda scores: scores.mean(1).max(),
                 "That is the number which flatters: chosen and told on the same problems.",
             ),
-            Slip(same_half, "Both halves choose and tell for themselves. The half that chose must not tell."),
-            Slip(one_way, "That is one of the two ways; do it with the halves exchanged too, and take the mean."),
-            Slip(
+            Misconception(same_half, "Both halves choose and tell for themselves. The half that chose must not tell."),
+            Misconception(
+                one_way, "That is one of the two ways; do it with the halves exchanged too, and take the mean."
+            ),
+            Misconception(
                 lambda scores: scores.mean(),
                 "That is a checkpoint taken at random: nothing is chosen. The half-scores may tell you something.",
             ),

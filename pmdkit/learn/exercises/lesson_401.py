@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm, t
 
-from pmdkit.learn.exercise import Exercise, Slip
+from pmdkit.learn.exercise import Exercise, Misconception
 
 Array = Any  # what a learner passes and returns is theirs
 
@@ -126,29 +126,29 @@ EXERCISES = (
         solution=solved_bounded_loss,
         inputs=residuals,
         slips=(
-            Slip(
+            Misconception(
                 jumping,
                 "At the width your loss jumps from width^2 / 2 to width^2. The line must meet the parabola: subtract "
                 "what makes it its tangent.",
             ),
-            Slip(
+            Misconception(
                 letting_go,
                 "You clip the residual and square it: beyond the width that is a constant, so its gradient is 0. Those "
                 "who are farthest off feel nothing.",
             ),
-            Slip(
+            Misconception(
                 in_nats,
                 "The width is applied to A / tau - s, in nats. The residual here is A - tau s, in reward units.",
             ),
-            Slip(
+            Misconception(
                 lambda s, a, tau, width: tau * solved_bounded_loss(s, a, tau, width),
                 "The 1 / tau is missing: without it the push is tau times as large as PMD-mean's.",
             ),
-            Slip(
+            Misconception(
                 lambda s, a, tau, width: (a - tau * s) ** 2 / (2 * tau),
                 "That is PMD-mean itself; nothing is bounded.",
             ),
-            Slip(
+            Misconception(
                 lambda s, a, tau, width: 2 * solved_bounded_loss(s, a, tau, width),
                 "Twice too much. The parabola is residual^2 / (2 tau), and the line continues that one.",
             ),
@@ -179,23 +179,23 @@ EXERCISES = (
             + [(np.array([1.0, np.exp(1.0), np.exp(-1.0)]), 0.1, 2.0)]
         ),
         slips=(
-            Slip(
+            Misconception(
                 lambda z, tau, cap: tau * np.log(z),
                 "That is the slope of KL, the limit of a large cap. The cap must show: no reward reaches e^cap.",
             ),
-            Slip(
+            Misconception(
                 lambda z, tau, cap: cap * tau * np.tanh(np.log(z) / cap),
                 "tanh leads from the reward to the log ratio. You are asked the way back.",
             ),
-            Slip(
+            Misconception(
                 lambda z, tau, cap: np.arctanh(np.log(z) / cap),
                 "That is Delta / (cap tau), without units. f' is a reward.",
             ),
-            Slip(
+            Misconception(
                 lambda z, tau, cap: cap * tau * np.arctanh(np.clip((z - 1) / cap, -0.999, 0.999)),
                 "The target is one of the log ratio. z - 1 is its first term only.",
             ),
-            Slip(
+            Misconception(
                 lambda z, tau, cap: tau * np.arctanh(np.log(z) / cap),
                 "For ratios near 1 your slope is tau log z / cap; with a large cap it should be KL's, tau log z.",
             ),
@@ -219,20 +219,20 @@ EXERCISES = (
         solution=solved_verdict,
         inputs=races,
         slips=(
-            Slip(
+            Misconception(
                 by_means,
                 "That names whoever is ahead. With few seeds somebody always is; ask whether luck explains it.",
             ),
-            Slip(
+            Misconception(
                 lambda first, second, tried: called(second - first, t.ppf(0.975, len(first) - 1)),
                 "You made several comparisons. Of ten at 95 % luck wins one or more in 40 % of cases; share the 5 %.",
             ),
-            Slip(
+            Misconception(
                 apart,
                 "You ask whether two intervals overlap. The seeds are the same: look at the differences; the luck "
                 "of a seed does not enter them.",
             ),
-            Slip(
+            Misconception(
                 lambda first, second, tried: called(second - first, norm.ppf(1 - 0.025 / tried)),
                 "That is the interval for a spread that is known. With few seeds take Student's t.",
             ),

@@ -2,8 +2,8 @@
 
 # name -> "module:function" that makes an Engine from a Wanted
 ENGINES = {
-    "transformers": "pmdkit.llm.engines.embedded:make",
-    "vllm": "pmdkit.llm.engines.vllm.inside:make",
+    "transformers": "pmdkit.llm.engines.transformers:make",
+    "vllm": "pmdkit.llm.engines.vllm.colocate:make",
     "vllm-server": "pmdkit.llm.engines.vllm.server:make",
 }
 

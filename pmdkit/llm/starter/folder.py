@@ -1,21 +1,22 @@
-"""A starter model on its own: built, taught, measured, and written as a folder that transformers loads."""
+"""A starter model on its own, `pmdkit llm-starter`: built, taught, measured, and written as a folder of transformers."""
 
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pmdkit.config import EvaluationTable, LanguageModelTable, RewardTable, WarmStartTable
 from pmdkit.envs.math import make_math
 from pmdkit.errors import UsageError
-from pmdkit.llm.build import make_evaluation, make_grader, make_model
-from pmdkit.llm.engines.embedded import EmbeddedEngine
-from pmdkit.llm.load import end_tokens, reader
+from pmdkit.llm.backend import build_model
+from pmdkit.llm.engines.transformers import TransformersEngine
+from pmdkit.llm.evaluate import fixed_evaluation
+from pmdkit.llm.model import end_tokens
 from pmdkit.llm.prompts import Encoder
 from pmdkit.llm.starter.model import check_size
-from pmdkit.llm.starter.teacher import check_pass_rate
-from pmdkit.llm.starter.warm_start import warm_start
-from pmdkit.observe.quiet import quietly
-from pmdkit.tables import EvaluationTable, LanguageModelTable, RewardTable, WarmStartTable
+from pmdkit.llm.starter.warm_start import check_pass_rate, warm_start
+from pmdkit.llm.task import make_grader
+from pmdkit.observe.console import quietly
 
 ENV = {"kind": "arithmetic"}
 WIDTH = 48  # tokens; the teacher's longest response has 27
@@ -62,10 +63,10 @@ def make(folder: Path, size: str, seed: int, pass_rate: float, note: Callable[[s
         size: a key of SIZES.
         seed: of weights, lessons and measurement.
         pass_rate: target on held-out problems; 0 leaves the weights random.
-        note: told how far it is.
+        note: called with how far it is.
 
     Returns:
-        What is worth telling: size, seed, pass_rate, problems, weights, seconds, out.
+        size, seed, pass_rate, problems, weights, seconds, out.
     """
     check_size(size)
     if pass_rate:
@@ -74,14 +75,12 @@ def make(folder: Path, size: str, seed: int, pass_rate: float, note: Callable[[s
         raise UsageError(f"{folder} exists and is not an empty folder; nothing is overwritten: give a new one")
     began = time.monotonic()
     problems = make_math(ENV)
-    model, tokenizer = make_model(LanguageModelTable.model_validate({"build": size}), ENV, seed)
+    model, tokenizer = build_model(LanguageModelTable.model_validate({"build": size}), ENV, seed)
     encoder = Encoder(tokenizer)
-    engine = EmbeddedEngine(model, end_tokens(model, tokenizer))
+    engine = TransformersEngine(model, end_tokens(model, tokenizer))
     grader = make_grader(RewardTable())
     table = EvaluationTable(problems=PROBLEMS)
-    evaluation = make_evaluation(
-        table, problems, encoder, lambda tokens: reader(tokenizer, tokens), grader, WIDTH, seed
-    )
+    evaluation = fixed_evaluation(table, problems, encoder, grader, WIDTH, seed)
 
     def measure() -> float:
         answers = evaluation(engine)
@@ -92,7 +91,7 @@ def make(folder: Path, size: str, seed: int, pass_rate: float, note: Callable[[s
         reached = warm_start(model, tokenizer, problems, encoder.encode, options, seed, measure, note)
     finally:
         grader.close()
-    told = {
+    result = {
         "size": size,
         "seed": seed,
         "pass_rate": reached,
@@ -105,6 +104,6 @@ def make(folder: Path, size: str, seed: int, pass_rate: float, note: Callable[[s
     with quietly():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-    card = CARD.format(**told, architecture=type(model).__name__, env=problems.name)
+    card = CARD.format(**result, architecture=type(model).__name__, env=problems.name)
     (folder / "README.md").write_text(card, encoding="utf-8")
-    return told
+    return result

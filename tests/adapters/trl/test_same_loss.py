@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from pmdkit.objectives import GRPO, REBEL, PMDMean, PMDPart, credit, cut, parts, total
-from pmdkit.testing.golden.case import groups_of
+from pmdkit.testing.golden import groups_of
 
 SCRIPT = Path(__file__).parent / "train_tiny.py"
 PROMPTS = 4

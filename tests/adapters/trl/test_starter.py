@@ -9,13 +9,14 @@ from pathlib import Path
 
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from pmdkit.config import EvaluationTable, RewardTable
 from pmdkit.envs.math import make_math
-from pmdkit.llm.build import make_evaluation, make_grader
-from pmdkit.llm.engines.embedded import EmbeddedEngine
-from pmdkit.llm.load import end_tokens, reader
+from pmdkit.llm.evaluate import fixed_evaluation
+from pmdkit.llm.task import make_grader
+from pmdkit.llm.engines.transformers import TransformersEngine
+from pmdkit.llm.model import end_tokens
 from pmdkit.llm.prompts import Encoder
 from pmdkit.llm.starter.folder import make
-from pmdkit.tables import EvaluationTable, RewardTable
 
 PAGE = Path(__file__).parents[3] / "docs" / "use" / "trl.md"
 PROBLEMS = 512  # a standard error of 0.02
@@ -50,10 +51,9 @@ def pass_rate(folder):
     model = AutoModelForCausalLM.from_pretrained(folder)
     problems, grader = make_math({"kind": "arithmetic"}), make_grader(RewardTable())
     table = EvaluationTable(problems=PROBLEMS)
-    read = lambda tokens: reader(tokenizer, tokens)  # noqa: E731
     try:
-        ask = make_evaluation(table, problems, Encoder(tokenizer), read, grader, 48, 0)
-        answers = ask(EmbeddedEngine(model, end_tokens(model, tokenizer)))
+        ask = fixed_evaluation(table, problems, Encoder(tokenizer), grader, 48, 0)
+        answers = ask(TransformersEngine(model, end_tokens(model, tokenizer)))
     finally:
         grader.close()
     return sum(answer.verdict.correct is True for answer in answers) / len(answers)

@@ -10,7 +10,7 @@ from verl.trainer.ppo import core_algos
 from verl_rows import LOSS, config
 
 import pmdkit.adapters.verl as adapter
-from pmdkit.adapters.verl import selfcheck
+from pmdkit.adapters.verl import config as loss_config
 from pmdkit.adapters.verl.check import checked
 from pmdkit.errors import CheckFailed
 
@@ -52,9 +52,9 @@ def test_a_loss_that_disagrees_stops_the_run(monkeypatch):
         loss, metrics = real(**arguments)
         return 0.5 * loss, metrics
 
-    monkeypatch.setattr(selfcheck, "STARTED", [])
-    selfcheck.self_check()
-    monkeypatch.setattr(selfcheck, "STARTED", [])
+    monkeypatch.setattr(loss_config, "STARTED", [])
+    loss_config.self_check()
+    monkeypatch.setattr(loss_config, "STARTED", [])
     monkeypatch.setitem(core_algos.POLICY_LOSS_REGISTRY, "pmd", other)
     for _ in range(2):  # and says it again
         with pytest.raises(CheckFailed, match=r"the loss registered in verl is off by .* in the recorded case"):

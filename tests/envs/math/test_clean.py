@@ -6,11 +6,8 @@ from pathlib import Path
 import pytest
 
 from pmdkit.envs.math.clean import float_rounded, repair
-from pmdkit.envs.math.dapo import DapoMath
-from pmdkit.envs.math.file import MathFile
-from pmdkit.envs.math.leaks import leaks
-from pmdkit.envs.math.same import sketch
-from pmdkit.envs.math.shipped import AIME24, AIME25
+from pmdkit.envs.math.datasets import AIME24, AIME25, DapoMath, MathFile
+from pmdkit.envs.math.problem import fingerprint, leaks
 
 ROOT = Path(__file__).parents[3]
 ODD = ROOT / "tests" / "data" / "math" / "dapo-odd.jsonl"
@@ -59,7 +56,7 @@ def test_problems_that_differ_in_a_sign_are_both_kept():
     kept = by_id(DapoMath(str(ODD)).build())
     for one, two in (("dapo-07060", "dapo-07080"), ("dapo-09029", "dapo-10177")):
         assert kept[one].answer != kept[two].answer
-        assert sketch(kept[one].problem) != sketch(kept[two].problem)
+        assert fingerprint(kept[one].problem) != fingerprint(kept[two].problem)
 
 
 @pytest.mark.parametrize(

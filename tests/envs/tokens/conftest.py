@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pmdkit.learner import Rollouts
+from pmdkit.loop import Rollouts
 from pmdkit.randomness import generator
 
 

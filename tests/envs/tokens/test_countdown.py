@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pmdkit.envs import make_tokens
-from pmdkit.envs.tokens.arithmetic import combine, reachable, value
+from pmdkit.envs.tokens.countdown import combine, evaluate, reachable
 
 LEAF = st.integers(0, 12).map(str)
 TREE = st.recursive(LEAF, lambda inner: st.tuples(inner, st.sampled_from("+-*/"), inner, st.booleans()), max_leaves=8)
@@ -31,9 +31,9 @@ def test_an_expression_is_worth_what_python_says_where_every_quotient_is_whole(t
     try:
         expected = eval(source, {"Fraction": Fraction})
     except ZeroDivisionError:
-        assert value(words) is None
+        assert evaluate(words) is None
         return
-    found = value(words)
+    found = evaluate(words)
     assert found == expected if found is not None else "/" in words
     if "/" not in words:
         assert found is not None
@@ -61,12 +61,12 @@ def test_an_expression_is_worth_what_python_says_where_every_quotient_is_whole(t
     ],
 )
 def test_what_is_no_expression_has_no_value(text):
-    assert value(text.split()) is None
+    assert evaluate(text.split()) is None
 
 
 def test_order_of_operations():
     for text, expected in (("8 - 3 - 2", 3), ("8 - ( 3 - 2 )", 7), ("2 + 3 * 4", 14), ("12 / 2 * 3", 18)):
-        assert value(text.split()) == expected
+        assert evaluate(text.split()) == expected
 
 
 def naive(numbers, operators):
@@ -92,7 +92,7 @@ def test_the_search_finds_every_value_and_shows_how(numbers, operators):
     assert set(found) == naive(numbers, operators)
     for result, rows in found.items():
         for words in rows:
-            assert value(words) == result
+            assert evaluate(words) == result
             given = list(map(str, numbers))
             for word in words:
                 if word.isdigit():

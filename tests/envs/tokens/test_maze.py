@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pmdkit.envs import make_tokens
-from pmdkit.envs.tokens import maze_grid
+from pmdkit.envs.tokens import maze
 
 OPTIONS = [{}, {"size": 5, "walls": 8, "moves": 12}, {"door": True, "walls": 1, "moves": 12}, {"size": 2, "walls": 1}]
 STEPS = {"^": (-1, 0), "v": (1, 0), "<": (0, -1), ">": (0, 1)}
@@ -83,24 +83,24 @@ def test_the_teacher_takes_every_shortest_way():
 @pytest.mark.parametrize("door", [False, True])
 def test_scattered_mazes_hold_what_was_asked_for_and_solvable_ones_are_the_solvable_ones(door):
     rng = np.random.default_rng(2)
-    grids = maze_grid.scatter(rng, 400, 4, 2, door)
+    grids = maze.scatter(rng, 400, 4, 2, door)
     counts = np.stack([np.bincount(grid, minlength=6) for grid in grids])
     walls = 2 + 3 * door
     np.testing.assert_array_equal(counts, [[16 - walls - 2 - 2 * door, walls, 1, 1, door, door]] * 400)
-    start = (maze_grid.bordered(grids) == maze_grid.START).argmax(axis=1)
-    far = maze_grid.distances(grids)[np.arange(400), 0, start]
+    start = (maze.bordered(grids) == maze.START).argmax(axis=1)
+    far = maze.distances(grids)[np.arange(400), 0, start]
     letters = np.array(list(".#SGKD"))
     for grid, moves in zip(grids, far, strict=True):
         least = shortest(["".join(row) for row in letters[grid].reshape(4, 4)])
-        assert moves == (maze_grid.FAR if least is None else least)
+        assert moves == (maze.FAR if least is None else least)
         if door and least is not None:  # the key is needed: with the door walled up there is no way
-            shut = np.where(grid == maze_grid.DOOR, maze_grid.WALL, grid)
+            shut = np.where(grid == maze.DOOR, maze.WALL, grid)
             assert shortest(["".join(row) for row in letters[shut].reshape(4, 4)]) is None
 
 
 def test_every_start_and_goal_is_drawn_equally_often():
-    grids = maze_grid.scatter(np.random.default_rng(3), 7200, 3, 0, False)
-    pairs = (grids == maze_grid.START).argmax(1) * 9 + (grids == maze_grid.GOAL).argmax(1)
+    grids = maze.scatter(np.random.default_rng(3), 7200, 3, 0, False)
+    pairs = (grids == maze.START).argmax(1) * 9 + (grids == maze.GOAL).argmax(1)
     counts = np.bincount(pairs, minlength=81)
     assert (counts > 0).sum() == 72
     assert (np.abs(counts[counts > 0] - 100) < 4.5 * 10).all()  # 72 cells, Poisson

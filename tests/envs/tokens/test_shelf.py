@@ -7,18 +7,18 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from pmdkit import shelf
+from pmdkit import spec_files
+from pmdkit.config import Spec
 from pmdkit.envs import make_tokens
 from pmdkit.envs.tokens import KINDS
 from pmdkit.objectives import load_objective
-from pmdkit.spec import Spec
 
-NAMES = shelf.names("toy")
-SHELF = shelf.root() / "envs"
+NAMES = spec_files.names("toy")
+SHELF = spec_files.root() / "envs"
 
 
 def tables(name):
-    return shelf.read(shelf.find(name, "toy"))
+    return spec_files.read(spec_files.find(name, "toy"))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -12,18 +12,14 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
+from pmdkit.config import RolloutTable, VLLMTable
 from pmdkit.errors import Diverged, EnvironmentLacks, UsageError
-from pmdkit.llm.engines.protocol import EngineLost, Sampling
-from pmdkit.llm.engines.vllm import serve_nccl
-from pmdkit.llm.engines.vllm.http import Server
-from pmdkit.llm.engines.vllm.names import Names
-from pmdkit.llm.engines.vllm.serve_file import Reload, while_paused
-from pmdkit.llm.engines.vllm.serve_together import within
+from pmdkit.llm.engines.base import EngineConfig, EngineLost, Sampling
+from pmdkit.llm.engines.vllm import weights_nccl
+from pmdkit.llm.engines.vllm.http import Server, with_deadline
 from pmdkit.llm.engines.vllm.server import make
-from pmdkit.llm.engines.vllm.weight_file import WeightFile
-from pmdkit.llm.engines.wanted import Wanted
-from pmdkit.llm.weights import named
-from pmdkit.tables import RolloutTable, VLLMTable
+from pmdkit.llm.engines.vllm.weight_names import WeightNames
+from pmdkit.llm.weights import named_weights
 
 EOS, VOCABULARY, CONTEXT = 2, 97, 64
 PROMPTS = [[3, 4, 5], [6], [7, 8]]
@@ -150,7 +146,7 @@ def wanted(qwen2, doubles):
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
 
-    return Wanted(
+    return EngineConfig(
         model=qwen2,
         tokenizer=PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"a": 0}, unk_token="a"))),
         ends=[EOS],
@@ -163,7 +159,7 @@ def wanted(qwen2, doubles):
 @pytest.fixture
 def engine(wanted):
     engine = make(wanted)
-    engine.publish(named(wanted.model), 1)
+    engine.publish(named_weights(wanted.model), 1)
     yield engine
     engine.close()
 
@@ -259,7 +255,7 @@ def test_progress_may_stop_a_rollout_and_the_engine_goes_on_afterwards(engine, d
 def test_a_publish_that_one_server_does_not_take_leaves_none_that_is_asked(engine, doubles, wanted):
     doubles[1].replies["/update_weights"] = 500, b'{"error": {"message": "cut off"}}'
     with pytest.raises(EngineLost, match="cut off"):
-        engine.publish(named(wanted.model), 2)
+        engine.publish(named_weights(wanted.model), 2)
     assert doubles[0].paused
     assert doubles[1].paused
     with pytest.raises(EngineLost, match="parts of two versions"):
@@ -268,7 +264,7 @@ def test_a_publish_that_one_server_does_not_take_leaves_none_that_is_asked(engin
     engine.restart()
     with pytest.raises(UsageError, match="no weights yet"):
         generate(engine)
-    engine.publish(named(wanted.model), 2)
+    engine.publish(named_weights(wanted.model), 2)
     assert generate(engine).version == 2
 
 
@@ -280,7 +276,7 @@ def test_a_server_that_says_it_has_other_weights_is_not_asked(engine, doubles, w
     assert doubles[0].calls.count("/v1/completions") == asked
     doubles[0].replies["/finish_weight_update"] = {}  # says yes and keeps the old ones
     with pytest.raises(EngineLost, match="expected pmdkit-"):
-        engine.publish(named(wanted.model), 2)
+        engine.publish(named_weights(wanted.model), 2)
     assert doubles[0].paused
 
 
@@ -296,7 +292,7 @@ def test_weights_exchanged_during_a_rollout_are_noticed_behind_it(engine, double
 
 @pytest.mark.parametrize("kind", ["shape", "name", "number"])
 def test_weights_that_are_refused_touch_no_server(engine, doubles, wanted, kind):
-    weights = dict(named(wanted.model))
+    weights = dict(named_weights(wanted.model))
     name = next(iter(weights))
     if kind == "shape":
         weights[name] = weights[name][:-1]
@@ -321,7 +317,7 @@ def test_the_file_of_a_publish_is_gone_behind_it(engine, doubles, wanted, tmp_pa
 
 WRONG = {
     "/health": ((503, b""), "does not answer 1 s after"),
-    "/version": ({"version": "0.30.1"}, "supported are 0.24 and 0.32"),
+    "/version": ({"version": "0.24.0"}, "vLLM 0.24.0 is found.*0.28 or later"),
     "/server_info": ((404, b'{"detail": "Not Found"}'), "VLLM_SERVER_DEV_MODE=1"),
     "/init_weight_transfer_engine": ((500, b'{"error": "no weight transfer"}'), "no weight transfer"),
 }
@@ -361,19 +357,24 @@ def test_an_answer_that_drips_in_has_a_deadline():
         assert time.monotonic() - begin < 15
 
 
-def test_a_server_of_0_24_is_told_through_its_workers(doubles):
-    tags = {"pmdkit_take": ["a tag", "a tag"], "pmdkit_held": ["a tag", "another"]}
-    doubles[0].replies["/collective_rpc"] = lambda body: {"results": tags[body["method"]]}
-    server = Server(doubles[0].url)
-    while_paused([server], lambda: Reload().take(server, WeightFile("p", "d", 7), "a tag", 5.0), 5.0)
-    sent = next(body for body in doubles[0].bodies if body and body.get("method"))
-    assert sent == {"method": "pmdkit_take", "args": ["p", "d", "7", "a tag"], "timeout": 5.0}
-    assert doubles[0].calls == ["/pause", "/collective_rpc", "/reset_prefix_cache", "/resume"]
-    assert Reload().held(server, 5.0) == "a tag and another"
+def test_a_publish_pauses_loads_forgets_and_resumes_in_this_order(engine, doubles, wanted):
+    for double in doubles:
+        double.calls.clear()
+    engine.publish(named_weights(wanted.model), 2)
+    for double in doubles:
+        assert double.calls == [
+            "/pause",
+            "/start_weight_update",
+            "/update_weights",
+            "/finish_weight_update",
+            "/weight_info",
+            "/reset_prefix_cache",
+            "/resume",
+        ]
 
 
 def test_nccl_gives_the_workers_of_each_server_ranks_of_their_own(doubles):
-    fan = serve_nccl.Fan([Server(double.url) for double in doubles], [4, 2], 5.0)
+    fan = weights_nccl.BroadcastClient([Server(double.url) for double in doubles], [4, 2], 5.0)
     fan.tag = "a tag"
     fan.init_weight_transfer_engine({"master_port": 1, "rank_offset": 1, "world_size": 7})
     fan.start_weight_update()
@@ -385,17 +386,17 @@ def test_nccl_gives_the_workers_of_each_server_ranks_of_their_own(doubles):
 
 
 def test_nccl_declares_exactly_what_it_sends(qwen2):
-    names = Names(qwen2.config)
-    source = serve_nccl.Source(names, torch.bfloat16)
-    source.weights = named(qwen2)
+    names = WeightNames(qwen2.config)
+    source = weights_nccl.WeightStream(names, torch.bfloat16)
+    source.weights = named_weights(qwen2)
     sent = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in source}
     assert list(sent.items()) == [(name, (torch.bfloat16, shape)) for name, shape in names.filed.items()]
 
 
 def test_nccl_is_refused_without_cuda_and_never_waits_for_ever(wanted, qwen2):
     with pytest.raises(EnvironmentLacks, match="transfer='file'"):
-        serve_nccl.check_cuda(torch.device("cpu"))
+        weights_nccl.check_cuda(torch.device("cpu"))
     gone = threading.Event()
     with pytest.raises(EngineLost, match=r"the rendezvous did not end within 0\.1 s"):
-        within(0.1, "the rendezvous", lambda: gone.wait(30))
+        with_deadline(0.1, "the rendezvous", lambda: gone.wait(30))
     gone.set()

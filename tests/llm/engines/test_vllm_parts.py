@@ -1,7 +1,8 @@
-"""The parts of the vLLM engine that need no vLLM: versions, phases, arguments, names, the file of weights, reading."""
+"""The parts of the vLLM engine that need no vLLM: versions, sleep, arguments, names, the file of weights, outputs."""
 
 import json
 import os
+import re
 import struct
 import sys
 from dataclasses import dataclass, replace
@@ -12,18 +13,16 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
+from pmdkit.config import RolloutTable, VLLMTable
 from pmdkit.errors import Diverged, EnvironmentLacks, UsageError
-from pmdkit.llm.engines.protocol import EngineLost
-from pmdkit.llm.engines.vllm import arguments, plugin
-from pmdkit.llm.engines.vllm.folder import write_folder
-from pmdkit.llm.engines.vllm.names import Names
-from pmdkit.llm.engines.vllm.phases import Phases
-from pmdkit.llm.engines.vllm.reading import responses
-from pmdkit.llm.engines.vllm.versions import interface
-from pmdkit.llm.engines.vllm.weight_file import folder_for, read, write
-from pmdkit.llm.engines.wanted import Wanted
-from pmdkit.llm.shards import Gathered
-from pmdkit.tables import RolloutTable, VLLMTable
+from pmdkit.llm.engines.base import EngineConfig, EngineLost
+from pmdkit.llm.engines.vllm import arguments, check_version, plugin
+from pmdkit.llm.engines.vllm.arguments import write_folder
+from pmdkit.llm.engines.vllm.colocate import SleepState
+from pmdkit.llm.engines.vllm.outputs import to_responses
+from pmdkit.llm.engines.vllm.weight_names import WeightNames
+from pmdkit.llm.engines.vllm.weights_file import folder_for, read_weights, write_weights
+from pmdkit.llm.weights import GatheredWeights
 
 SIZES = {
     "vocab_size": 40,
@@ -48,31 +47,22 @@ def model_of(config):
 
 
 @pytest.mark.parametrize(
-    ("version", "api"),
-    [
-        ("0.24.0", "reload"),
-        ("0.24.1.post1", "reload"),
-        ("0.24.0+cpu", "reload"),
-        ("0.32.0", "native"),
-        ("0.32.1rc1", "native"),
-        ("0.33.0.dev12+g1234abc", "native"),
-        ("0.100.0", "native"),
-        ("1.0.0", "native"),
-    ],
+    "version", ["0.28.0", "0.32.0", "0.32.0+cpu", "0.32.1rc1", "0.33.0.dev12+g1234abc", "0.100.0", "1.0.0"]
 )
-def test_supported_versions(version, api):
-    assert interface(version) == api
+def test_supported_versions(version):
+    check_version(version)
 
 
-@pytest.mark.parametrize("version", ["0.23.9", "0.25.0", "0.28.0", "0.31.9", "0.2.4", "dev", "", None])
-def test_other_versions_name_the_supported_ones(version):
-    with pytest.raises(EnvironmentLacks, match=r"0\.24 and 0\.32 or later: pip install") as told:
-        interface(version)
-    assert told.value.exit_code == 3
+@pytest.mark.parametrize("version", ["0.23.9", "0.24.0", "0.24.1.post1", "0.27.9", "0.2.4", "dev", "", None])
+def test_other_versions_are_named_beside_the_supported_ones(version):
+    found = "which is not installed" if version is None else f"vLLM {version} is found"
+    with pytest.raises(EnvironmentLacks, match=rf"{re.escape(found)}.*0\.28 or later: pip install") as refused:
+        check_version(version)
+    assert refused.value.exit_code == 3
 
 
 class Recorder:
-    """An LLM that writes down what it is told."""
+    """An LLM that records its calls."""
 
     def __init__(self, kept: bool = True) -> None:
         self.calls: list[str] = []
@@ -91,7 +81,7 @@ class Recorder:
 
 def test_an_update_sleeps_and_a_publish_wakes_in_order():
     llm = Recorder()
-    phases = Phases(llm, sleeping=True)
+    phases = SleepState(llm, sleeping=True)
     phases.publish(lambda: llm.calls.append("send"))
     phases.enter("rollout")
     phases.check_ready()
@@ -112,7 +102,7 @@ def test_an_update_sleeps_and_a_publish_wakes_in_order():
 
 def test_without_sleep_nothing_sleeps():
     llm = Recorder()
-    phases = Phases(llm, sleeping=False)
+    phases = SleepState(llm, sleeping=False)
     phases.publish(lambda: llm.calls.append("send"))
     for phase in ("update", "idle", "rollout", "update"):
         phases.enter(phase)
@@ -122,7 +112,7 @@ def test_without_sleep_nothing_sleeps():
 
 def test_an_engine_without_weights_neither_writes_nor_sleeps():
     llm = Recorder()
-    phases = Phases(llm, sleeping=True)
+    phases = SleepState(llm, sleeping=True)
     phases.enter("update")
     assert llm.calls == []
     with pytest.raises(UsageError, match="no weights yet"):
@@ -132,7 +122,7 @@ def test_an_engine_without_weights_neither_writes_nor_sleeps():
 @pytest.mark.parametrize("broken", ["send", "wake", "sleep", "reset"])
 def test_what_fails_on_the_way_breaks_the_engine_for_good(broken):
     llm = Recorder(kept=broken != "reset")
-    phases = Phases(llm, sleeping=True)
+    phases = SleepState(llm, sleeping=True)
 
     def fail(*args, **kwargs):
         raise RuntimeError("lost")
@@ -159,52 +149,51 @@ def test_what_fails_on_the_way_breaks_the_engine_for_good(broken):
 
 def wanted(device="cpu", rollout=None, size=1, context=50, **table):
     fake = SimpleNamespace(config=DENSE)
-    return Wanted(
+    return EngineConfig(
         fake, None, (2,), RolloutTable(engine="vllm", **(rollout or {})), VLLMTable(**table),
         context=context, device=torch.device(device), size=size,
     )  # fmt: skip
 
 
 def test_arguments_on_a_cpu_and_on_an_accelerator(tmp_path):
-    here = arguments.arguments(wanted(cache_gib=0.5), tmp_path, "native")
+    here = arguments.llm_arguments(wanted(cache_gib=0.5), tmp_path)
     assert here["kv_cache_memory_bytes"] == 2**29
     assert (here["max_model_len"], here["load_format"], here["logprobs_mode"]) == (51, "dummy", "processed_logprobs")
     assert here["enforce_eager"]
     assert "distributed_executor_backend" not in here
-    there = arguments.arguments(wanted("cuda", memory=0.3, rows=64), tmp_path, "native")
+    there = arguments.llm_arguments(wanted("cuda", memory=0.3, rows=64), tmp_path)
     assert (there["gpu_memory_utilization"], there["enable_sleep_mode"], there["max_num_seqs"]) == (0.3, True, 64)
     assert not there["enforce_eager"]
-    assert "weight_transfer_config" not in arguments.arguments(wanted(), tmp_path, "reload")
 
 
 def test_an_engine_that_writes_during_updates_does_not_sleep():
-    assert arguments.sleeping(wanted("cuda"))
-    assert not arguments.sleeping(wanted("cuda", rollout={"lag": 1}))
-    assert not arguments.sleeping(wanted("cuda", sleep=False))
-    assert not arguments.sleeping(wanted("cpu"))
+    assert arguments.sleep_enabled(wanted("cuda"))
+    assert not arguments.sleep_enabled(wanted("cuda", rollout={"lag": 1}))
+    assert not arguments.sleep_enabled(wanted("cuda", sleep=False))
+    assert not arguments.sleep_enabled(wanted("cpu"))
 
 
 def test_several_processes_need_groups(tmp_path):
-    given = arguments.arguments(wanted("cuda", size=4, tensor_parallel=2), tmp_path, "native")
+    given = arguments.llm_arguments(wanted("cuda", size=4, tensor_parallel=2), tmp_path)
     assert given["distributed_executor_backend"] == "external_launcher"
-    assert arguments.arguments(wanted(size=2), tmp_path, "native")["tensor_parallel_size"] == 1
+    assert arguments.llm_arguments(wanted(size=2), tmp_path)["tensor_parallel_size"] == 1
     with pytest.raises(UsageError, match=r"tensor_parallel is 3 and parallel.processes 4"):
-        arguments.arguments(wanted("cuda", size=4, tensor_parallel=3), tmp_path, "native")
+        arguments.llm_arguments(wanted("cuda", size=4, tensor_parallel=3), tmp_path)
 
 
 @pytest.mark.parametrize("name", ["model", "logprobs_mode", "load_format", "seed", "tokenizer"])
 def test_options_pass_through_but_for_ours(tmp_path, name):
-    assert arguments.arguments(wanted(options={"swap_space": 0}), tmp_path, "native")["swap_space"] == 0
+    assert arguments.llm_arguments(wanted(options={"swap_space": 0}), tmp_path)["swap_space"] == 0
     with pytest.raises(UsageError, match=f"sets {name}, which pmdkit sets itself"):
-        arguments.arguments(wanted(options={name: "x"}), tmp_path, "native")
+        arguments.llm_arguments(wanted(options={name: "x"}), tmp_path)
 
 
 def test_transfers():
-    assert arguments.backend(wanted()) == "file"
-    assert arguments.backend(wanted("cuda")) == "ipc"
-    assert arguments.backend(wanted("cuda", transfer="file")) == "file"
+    assert arguments.transfer_backend(wanted()) == "file"
+    assert arguments.transfer_backend(wanted("cuda")) == "ipc"
+    assert arguments.transfer_backend(wanted("cuda", transfer="file")) == "file"
     with pytest.raises(UsageError, match="vllm-server"):
-        arguments.backend(wanted("cuda", transfer="nccl"))
+        arguments.transfer_backend(wanted("cuda", transfer="nccl"))
 
 
 def test_the_environment_is_set_before_vllm_is_imported(monkeypatch):
@@ -228,7 +217,7 @@ def test_names_are_those_of_a_saved_model(config, tmp_path):
     model = model_of(config)
     model.save_pretrained(tmp_path)
     saved = load_file(tmp_path / "model.safetensors")
-    names = Names(config)
+    names = WeightNames(config)
     found = dict(names.stream(dict(model.state_dict())))
     tied = {"lm_head.weight"} if config.tie_word_embeddings else set()
     assert set(found) == set(saved) | tied == set(names.filed)
@@ -239,7 +228,7 @@ def test_names_are_those_of_a_saved_model(config, tmp_path):
 
 
 def test_tied_weights_may_have_any_of_their_names():
-    names, weights = Names(DENSE), dict(model_of(DENSE).state_dict())
+    names, weights = WeightNames(DENSE), dict(model_of(DENSE).state_dict())
     head = weights["lm_head.weight"]
     for left_out in ("lm_head.weight", "model.embed_tokens.weight"):
         found = dict(names.stream({name: value for name, value in weights.items() if name != left_out}))
@@ -249,8 +238,8 @@ def test_tied_weights_may_have_any_of_their_names():
         names.check(name for name in weights if name not in ("lm_head.weight", "model.embed_tokens.weight"))
 
 
-class Counted(Gathered):
-    """Counts how often a tensor is put together, as a team must do in step."""
+class Counted(GatheredWeights):
+    """Counts how often a tensor is put together, as all processes must do in step."""
 
     def __init__(self, shares):
         super().__init__(shares)
@@ -264,7 +253,7 @@ class Counted(Gathered):
 def test_a_tensor_is_put_together_once_and_in_order():
     weights = dict(model_of(SPARSE).state_dict())
     counted = Counted(weights)
-    for _ in Names(SPARSE).stream(counted):
+    for _ in WeightNames(SPARSE).stream(counted):
         pass
     assert counted.asked == list(weights)
 
@@ -273,20 +262,24 @@ def test_a_tensor_is_put_together_once_and_in_order():
     ("bad", "error"), [(torch.zeros(16, 17), UsageError), (torch.full((16, 16), torch.inf), Diverged)]
 )
 def test_shapes_and_numbers_are_checked(bad, error, tmp_path):
-    names = Names(DENSE)
+    names = WeightNames(DENSE)
     weights = dict(model_of(DENSE).state_dict()) | {"model.layers.1.self_attn.o_proj.weight": bad}
     with pytest.raises(error, match=r"layers\.1\.self_attn\.o_proj"):
-        write(tmp_path / "weights", names.stream(weights), names.filed, torch.float32)
+        write_weights(tmp_path / "weights", names.stream(weights), names.filed, torch.float32)
     assert list(tmp_path.iterdir()) == [], "nothing is left of a file that was given up"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("config", [DENSE, SPARSE], ids=["dense", "sparse"])
 def test_a_file_holds_the_weights(config, dtype, tmp_path):
-    names, model = Names(config), model_of(config)
-    told = write(tmp_path / "weights", names.stream(dict(model.state_dict()), dtype), names.filed, dtype)
-    assert told.told() == {"path": str(tmp_path / "weights"), "digest": told.digest, "size": os.stat(told.path).st_size}
-    found = read(told, names.filed)
+    names, model = WeightNames(config), model_of(config)
+    file = write_weights(tmp_path / "weights", names.stream(dict(model.state_dict()), dtype), names.filed, dtype)
+    assert file.as_json() == {
+        "path": str(tmp_path / "weights"),
+        "digest": file.digest,
+        "size": os.stat(file.path).st_size,
+    }
+    found = read_weights(file, names.filed)
     expected = dict(names.stream(dict(model.state_dict()), dtype))
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], value) for name, value in expected.items())
@@ -306,22 +299,22 @@ def spoil(path, how):
 
 @pytest.mark.parametrize(("how", "match"), [("cut off", "cut off"), ("altered", "altered"), ("gone", "cannot be read")])
 def test_a_spoilt_file_is_refused(how, match, tmp_path):
-    names = Names(DENSE)
-    told = write(tmp_path / "w", names.stream(dict(model_of(DENSE).state_dict())), names.filed, torch.float32)
+    names = WeightNames(DENSE)
+    file = write_weights(tmp_path / "w", names.stream(dict(model_of(DENSE).state_dict())), names.filed, torch.float32)
     spoil(tmp_path / "w", how)
     with pytest.raises(EngineLost, match=match):
-        read(told, names.filed)
+        read_weights(file, names.filed)
 
 
 def test_a_file_of_another_model_is_refused(tmp_path):
-    small, other = Names(DENSE), Names(Qwen2Config(**SIZES | {"vocab_size": 48}))
-    told = write(tmp_path / "w", small.stream(dict(model_of(DENSE).state_dict())), small.filed, torch.float32)
+    small, other = WeightNames(DENSE), WeightNames(Qwen2Config(**SIZES | {"vocab_size": 48}))
+    file = write_weights(tmp_path / "w", small.stream(dict(model_of(DENSE).state_dict())), small.filed, torch.float32)
     with pytest.raises(EngineLost, match=r"lm_head.weight is \[40, 16\]; expected \[48, 16\]"):
-        read(told, other.filed)
+        read_weights(file, other.filed)
     text = json.dumps({}).encode()
     (tmp_path / "w").write_bytes(struct.pack("<Q", len(text)) + text)
     with pytest.raises(EngineLost):
-        read(replace(told, size=len(text) + 8), small.filed)
+        read_weights(replace(file, size=len(text) + 8), small.filed)
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
@@ -337,9 +330,9 @@ class Saved:
 
 def test_the_folder_names_the_architecture_and_has_room_for_one_more(tmp_path):
     write_folder(tmp_path, DENSE, "Qwen2ForCausalLM", 65, Saved())
-    told = json.loads((tmp_path / "config.json").read_text())
-    assert told["architectures"] == ["Qwen2ForCausalLM"]
-    assert told["max_position_embeddings"] == 65
+    file = json.loads((tmp_path / "config.json").read_text())
+    assert file["architectures"] == ["Qwen2ForCausalLM"]
+    assert file["max_position_embeddings"] == 65
     assert DENSE.max_position_embeddings == 64
     assert (tmp_path / "tokenizer.json").exists()
 
@@ -362,7 +355,7 @@ def output(tokens, logp=None, reason="stop", versions=None):
 
 
 def test_outputs_become_rows():
-    drawn = responses([output([5, 2], [-1.0, -2.0]), output([7, 7, 7]), output([3])], [2, 3], 3, 4)
+    drawn = to_responses([output([5, 2], [-1.0, -2.0]), output([7, 7, 7]), output([3])], [2, 3], 3, 4)
     assert drawn.tokens.tolist() == [[5, 2, 2], [7, 7, 7], [3, 2, 2]]
     assert drawn.mask.sum(1).tolist() == [2, 3, 1]
     assert drawn.ended.tolist() == [True, False, True]
@@ -391,11 +384,11 @@ def test_outputs_become_rows():
 )
 def test_an_answer_that_makes_no_sense_is_refused(bad):
     with pytest.raises(EngineLost, match="row 1"):
-        responses([output([3]), bad], [2, 3], 3, 4)
+        to_responses([output([3]), bad], [2, 3], 3, 4)
 
 
 def test_rows_of_one_version_pass():
-    assert responses([output([5, 2], versions=["4", "4"])], [2], 3, 4).version == 4
+    assert to_responses([output([5, 2], versions=["4", "4"])], [2], 3, 4).version == 4
 
 
 def test_registering_twice_is_no_harm_and_without_vllm_nothing_happens(monkeypatch):
@@ -420,9 +413,9 @@ def test_registering_twice_is_no_harm_and_without_vllm_nothing_happens(monkeypat
     monkeypatch.setitem(sys.modules, "vllm.distributed", SimpleNamespace(weight_transfer=room))
     plugin.register()
     plugin.register()
-    assert list(known) == [plugin.FILE, plugin.HANDED]
+    assert list(known) == [plugin.FILE, plugin.TENSORS]
 
 
 def test_the_class_names_of_the_skeleton():
-    assert Names(SPARSE).architecture == Qwen3MoeForCausalLM.__name__
-    assert Names(DENSE).architecture == Qwen2ForCausalLM.__name__
+    assert WeightNames(SPARSE).architecture == Qwen3MoeForCausalLM.__name__
+    assert WeightNames(DENSE).architecture == Qwen2ForCausalLM.__name__

@@ -2,10 +2,9 @@
 
 import pytest
 
-from pmdkit.llm.planner.gpus import cluster
-from pmdkit.llm.planner.lengths import lengths
-from pmdkit.llm.planner.predict import Prediction
-from pmdkit.llm.planner.sizes import Sizes, Work
+from pmdkit.planner.hardware import cluster
+from pmdkit.planner.predict import Prediction
+from pmdkit.planner.workload import Sizes, Workload, lengths
 
 
 def dense(layers, dimension, inner, heads, head, kv_heads, vocabulary, tied):
@@ -35,7 +34,7 @@ def dense(layers, dimension, inner, heads, head, kv_heads, vocabulary, tied):
 
 
 SEVEN = dense(28, 3584, 18_944, 28, 128, 4, 152_064, tied=False)
-PAPER = Work(
+PAPER = Workload(
     prompts=512,
     group=16,
     ministeps=16,

@@ -85,6 +85,6 @@ def test_errors_say_what_to_do(call, arguments, code, words):
 def test_the_arithmetic_imports_no_torch():
     numbers = ("gpus", "efficiency", "lengths", "sizes", "generation", "update", "memory", "predict")
     more = ("advice", "batch", "export", "report", "division", "events", "simulate", "scaling", "scale_report")
-    lines = [f"import pmdkit.llm.planner.{name}" for name in (*numbers, *more)]
+    lines = [f"import pmdkit.planner.{name}" for name in (*numbers, *more)]
     lines += ["import pmdkit.cli.plan, sys", "assert not {'torch', 'transformers'} & set(sys.modules)"]
     subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)

@@ -7,16 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pmdkit.llm.planner.efficiency import Efficiency
-from pmdkit.llm.planner.events import Costs, serve, together
-from pmdkit.llm.planner.generation import Engine, generation
-from pmdkit.llm.planner.gpus import cluster
-from pmdkit.llm.planner.lengths import Lengths, lengths
+from pmdkit.planner.hardware import Efficiency, cluster
+from pmdkit.planner.simulate import Costs, serve, together
+from pmdkit.planner.timing import EngineSize, generation
+from pmdkit.planner.workload import ResponseLengths, lengths
 
 from .conftest import SEVEN
 from .simulation import engine_seconds
 
-ENGINE = Engine(SEVEN, cluster("1xH100"), Efficiency())
+ENGINE = EngineSize(SEVEN, cluster("1xH100"), Efficiency())
 FLOORED = replace(ENGINE, efficiency=Efficiency(step_seconds=6e-3))  # steps of few rows last as long as the floor
 
 
@@ -47,7 +46,7 @@ def test_where_rows_must_wait_they_are_not_written_together():
 
 
 def test_equal_lengths_on_one_accelerator_are_the_closed_form():
-    fixed = Lengths(np.ones(300))
+    fixed = ResponseLengths(np.ones(300))
     told = generation(ENGINE, fixed, 40, 170, 1e9)
     found = serve(Costs(ENGINE, 40), [300] * 40, 170, 1e9)
     assert found.seconds == pytest.approx(told.decode, rel=1e-9)

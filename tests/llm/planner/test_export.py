@@ -7,14 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pmdkit.errors import UsageError
-from pmdkit.llm.planner.batch import batch_of
-from pmdkit.llm.planner.export import FRAMEWORKS, export
-from pmdkit.llm.planner.gpus import cluster
-from pmdkit.llm.planner.lengths import lengths
-from pmdkit.llm.planner.predict import Prediction
-from pmdkit.llm.planner.sizes import work_of
-from pmdkit.llm.planner.words import lines
-from pmdkit.planning import plan as resolve
+from pmdkit.planner.export import FRAMEWORKS, batch_of, export, lines
+from pmdkit.planner.hardware import cluster
+from pmdkit.planner.predict import Prediction
+from pmdkit.planner.workload import lengths, work_of
+from pmdkit.training import plan as resolve
 
 from .conftest import SEVEN
 

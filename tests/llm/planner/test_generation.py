@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pmdkit.llm.planner.efficiency import Efficiency
-from pmdkit.llm.planner.generation import Engine, decoding, generation, peak_tokens
-from pmdkit.llm.planner.gpus import Cluster, cluster
-from pmdkit.llm.planner.lengths import Lengths, lengths
+from pmdkit.planner.hardware import Cluster, Efficiency, cluster
+from pmdkit.planner.timing import EngineSize, decoding, generation, peak_tokens
+from pmdkit.planner.workload import ResponseLengths, lengths
 
 from .conftest import SEVEN
 from .simulation import simulate
@@ -19,12 +18,12 @@ MOE = replace(SEVEN, weights=30_000, active=3_000, experts=28_800, choices=128, 
 
 def constant(length):
     """Every response has this many tokens."""
-    return Lengths(np.ones(length))
+    return ResponseLengths(np.ones(length))
 
 
 def test_one_row_reads_all_weights_for_every_token():
     """Without a prompt: T readings of the weights, and the keys and values of 0 .. T - 1 tokens."""
-    engine = Engine(SEVEN, cluster("1xH100"), PERFECT)
+    engine = EngineSize(SEVEN, cluster("1xH100"), PERFECT)
     seconds, steps, waiting = decoding(engine, constant(100), 1, 1, 0, 1e12)
     weights = 2 * (SEVEN.weights - SEVEN.lookup)
     cache = SEVEN.kv_bytes * 99 * 100 / 2
@@ -33,20 +32,20 @@ def test_one_row_reads_all_weights_for_every_token():
 
 
 def test_a_large_batch_is_bound_by_products():
-    engine = Engine(replace(SEVEN, kv_bytes=0), cluster("1xH100"), PERFECT)
+    engine = EngineSize(replace(SEVEN, kv_bytes=0), cluster("1xH100"), PERFECT)
     rows = 10_000
     seconds, _, _ = decoding(engine, constant(7), rows, 1, 0, 1e12)
     assert seconds == pytest.approx(7 * rows * 2 * SEVEN.products / 989e12)
 
 
 def test_while_memory_binds_more_rows_cost_nothing_but_their_cache():
-    engine = Engine(replace(SEVEN, kv_bytes=0), cluster("1xH100"), PERFECT)
+    engine = EngineSize(replace(SEVEN, kv_bytes=0), cluster("1xH100"), PERFECT)
     assert decoding(engine, constant(50), 1, 1, 0, 1e9)[0] == decoding(engine, constant(50), 100, 1, 0, 1e9)[0]
 
 
 def test_tensor_parallel_engines_read_a_share_each():
-    whole = Engine(SEVEN, cluster("8xH100"), PERFECT).decode(np.ones(1), np.ones(1))
-    halves = Engine(SEVEN, cluster("8xH100", tensor=2), replace(PERFECT, reduce_seconds=0)).decode(
+    whole = EngineSize(SEVEN, cluster("8xH100"), PERFECT).decode(np.ones(1), np.ones(1))
+    halves = EngineSize(SEVEN, cluster("8xH100", tensor=2), replace(PERFECT, reduce_seconds=0)).decode(
         np.ones(1), np.ones(1)
     )
     sent = 2 * SEVEN.layers * 2 * SEVEN.dimension * 2 / 450e9
@@ -54,16 +53,16 @@ def test_tensor_parallel_engines_read_a_share_each():
 
 
 def test_few_rows_meet_few_experts_and_many_meet_all():
-    engine = Engine(replace(MOE, kv_bytes=0), cluster("1xH100"), PERFECT)
+    engine = EngineSize(replace(MOE, kv_bytes=0), cluster("1xH100"), PERFECT)
     one, many = engine.decode(np.array([1.0]), np.zeros(1))[0], engine.decode(np.array([300.0]), np.zeros(1))[0]
     assert one == pytest.approx(2 * (1_200 + 28_800 * 8 / 128) / 3.35e12)
     assert many == pytest.approx(2 * 30_000 / 3.35e12, rel=1e-6)
-    split = Engine(replace(MOE, kv_bytes=0), cluster("8xH100", expert=8), PERFECT)
+    split = EngineSize(replace(MOE, kv_bytes=0), cluster("8xH100", expert=8), PERFECT)
     assert split.weight_bytes() == pytest.approx(2 * (1_200 + 28_800 / 8))
 
 
 def test_a_step_is_never_shorter_than_its_overhead():
-    engine = Engine(replace(MOE, kv_bytes=0), cluster("1xH100"), replace(PERFECT, step_seconds=0.002))
+    engine = EngineSize(replace(MOE, kv_bytes=0), cluster("1xH100"), replace(PERFECT, step_seconds=0.002))
     assert decoding(engine, constant(10), 1, 1, 0, 1e9)[0] == pytest.approx(0.02)
 
 
@@ -72,7 +71,7 @@ def test_a_step_is_never_shorter_than_its_overhead():
 def test_closed_form_is_the_simulation_where_all_rows_start(shape, rows, repeats):
     """Four engines, heavy tails: within 1 % and four standard errors of the simulation."""
     found = lengths(shape, 400)
-    engine = Engine(SEVEN, Cluster(cluster("4xH100").gpu, 4), Efficiency())
+    engine = EngineSize(SEVEN, Cluster(cluster("4xH100").gpu, 4), Efficiency())
     told = generation(engine, found, 4 * rows, 170, 1e12)
     truth, error = simulate(engine, found, 4 * rows, 170, 1e12, repeats, seed=1)
     assert told.queue == 0
@@ -84,7 +83,7 @@ def test_closed_form_is_the_simulation_where_all_rows_start(shape, rows, repeats
 def test_closed_form_is_near_the_simulation_where_rows_wait(shape, share):
     """Two engines of 60 rows, room for a share of their peak: within 15 %. Rows that must stop are not in it."""
     found = lengths(shape, 400)
-    engine = Engine(SEVEN, Cluster(cluster("2xH100").gpu, 2), Efficiency())
+    engine = EngineSize(SEVEN, Cluster(cluster("2xH100").gpu, 2), Efficiency())
     room = share * peak_tokens(found, 60, 170)
     told = generation(engine, found, 120, 170, room)
     truth, error = simulate(engine, found, 120, 170, room, repeats=5, seed=3)
@@ -94,7 +93,7 @@ def test_closed_form_is_near_the_simulation_where_rows_wait(shape, share):
 
 def test_less_room_is_never_faster():
     found = lengths("direct", 500)
-    engine = Engine(SEVEN, cluster("1xH100"), Efficiency())
+    engine = EngineSize(SEVEN, cluster("1xH100"), Efficiency())
     peak = peak_tokens(found, 100, 50)
     seconds = [decoding(engine, found, 100, 1, 50, share * peak)[0] for share in (0.05, 0.1, 0.2, 0.4, 1.0)]
     assert seconds == sorted(seconds, reverse=True)
@@ -103,7 +102,7 @@ def test_less_room_is_never_faster():
 def test_a_larger_rollout_batch_amortises_its_longest_response():
     """Time per response falls with rows, and less than in proportion: the tail is paid once, the tokens are not."""
     found = lengths("direct", 2000)
-    engine = Engine(SEVEN, cluster("8xH100"), Efficiency())
+    engine = EngineSize(SEVEN, cluster("8xH100"), Efficiency())
     each = [generation(engine, found, rows, 170, 1e12).seconds / rows for rows in (8, 64, 512, 4096)]
     assert each == sorted(each, reverse=True)
     assert each[0] / each[-1] < 512

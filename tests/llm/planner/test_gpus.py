@@ -3,7 +3,7 @@
 import pytest
 
 from pmdkit.errors import UsageError
-from pmdkit.llm.planner.gpus import GPUS, cluster
+from pmdkit.planner.hardware import GPUS, cluster
 
 
 @pytest.mark.parametrize("text", ["32xH100", "32XH100", "32xh100", " 32 x H100 ", "32*H100"])

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pmdkit.errors import UsageError
-from pmdkit.llm.planner.length_tables import QUANTILES
-from pmdkit.llm.planner.lengths import from_quantiles, lengths
+from pmdkit.planner.workload import QUANTILES, from_quantiles, lengths
 
 
 @pytest.mark.parametrize("shape", sorted(QUANTILES))

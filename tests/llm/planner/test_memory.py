@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from pmdkit.llm.plan import plan as dry_run
-from pmdkit.llm.planner.gpus import GPUS, cluster
-from pmdkit.llm.planner.lengths import lengths
-from pmdkit.llm.planner.memory import GIB
-from pmdkit.llm.planner.predict import Prediction
-from pmdkit.llm.planner.sizes import sizes_of, work_of
-from pmdkit.planning import plan as resolve
+from pmdkit.planner.dry_run import plan_recipe as dry_run
+from pmdkit.planner.hardware import GPUS, cluster
+from pmdkit.planner.memory import GIB
+from pmdkit.planner.predict import Prediction
+from pmdkit.planner.workload import lengths, sizes_of, work_of
+from pmdkit.training import plan as resolve
 
 from .conftest import SEVEN
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from pmdkit.llm.planner.lengths import lengths
-from pmdkit.llm.planner.simulate import durations
+from pmdkit.planner.simulate import durations
+from pmdkit.planner.workload import lengths
 
 ON, OFF = {"generation": 0.0512, "update": 0.0057}, {"generation": 0.0062, "update": 0.0064}  # ms per token
 SPEEDUP = 0.0569 / 0.0126

@@ -7,8 +7,7 @@ import pytest
 from pmdkit.cli import main
 from pmdkit.errors import UsageError
 from pmdkit.figures.scaling import draw
-from pmdkit.llm.planner.scale_report import scale_report
-from pmdkit.llm.planner.scaling import DESIGNS, doublings, scaling, stops
+from pmdkit.planner.scaling import DESIGNS, doublings, scale_report, scaling, stops
 
 
 @pytest.fixture(scope="module")

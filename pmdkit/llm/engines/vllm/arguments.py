@@ -1,28 +1,31 @@
-"""Arguments and environment variables of vLLM for a run. Not where they are used, and nothing of vLLM is imported."""
+"""Arguments, environment variables and model folder of a vLLM. Nothing of vLLM is imported here."""
 
+import json
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from transformers import PretrainedConfig, PreTrainedTokenizerBase
+
 from pmdkit.errors import UsageError
-from pmdkit.llm.engines.vllm.versions import API
-from pmdkit.llm.engines.wanted import Wanted
-from pmdkit.llm.trust import check_options
+from pmdkit.llm.engines.base import EngineConfig
+from pmdkit.llm.model import check_no_trust
+from pmdkit.observe.console import quietly
 from pmdkit.randomness import derive
 
-MUST = {
+REQUIRED_ENV = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine runs in this process: weights are handed over, not sent
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",
 }
-MAY = {
+DEFAULT_ENV = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",  # each update warns of rotary tables, which are no weights
     "TOKENIZERS_PARALLELISM": "false",
 }
-READ_TOKENS = 4096  # of prompts, at a time on a CPU
-EARLY = "VLLM_LOGGING_STREAM"  # read once, when vllm is imported
+BATCHED_TOKENS = 4096  # of prompts, at a time on a CPU
+READ_AT_IMPORT = "VLLM_LOGGING_STREAM"  # read once, when vllm is imported
 
 
 def set_environment() -> None:
@@ -31,17 +34,17 @@ def set_environment() -> None:
     Raises:
         UsageError: the user, or whoever imported vllm before, wants it otherwise.
     """
-    for name, value in MUST.items():
+    for name, value in REQUIRED_ENV.items():
         given = os.environ.get(name)
         if given not in (None, value):
             raise UsageError(f"{name} is {given} in the environment; rollout.engine = 'vllm' needs {value}: unset it")
-        if given is None and name == EARLY and "vllm" in sys.modules:
+        if given is None and name == READ_AT_IMPORT and "vllm" in sys.modules:
             raise UsageError(
                 f"vllm was imported before {name} was set to {value}, and would print to standard output; "
                 "import it after the engine was made, or set the variable first"
             )
         os.environ[name] = value
-    for name, value in MAY.items():
+    for name, value in DEFAULT_ENV.items():
         os.environ.setdefault(name, value)
 
 
@@ -50,79 +53,103 @@ def max_model_len(context: int) -> int:
     return context + 1
 
 
-def accelerated(wanted: Wanted) -> bool:
+def on_accelerator(config: EngineConfig) -> bool:
     """Whether the engine runs on an accelerator."""
-    return wanted.device.type != "cpu"
+    return config.device.type != "cpu"
 
 
-def sleeping(wanted: Wanted) -> bool:
+def sleep_enabled(config: EngineConfig) -> bool:
     """Whether the engine gives its memory back during updates: not while it writes during them."""
-    return wanted.vllm.sleep and accelerated(wanted) and wanted.rollout.lag == 0
+    return config.vllm.sleep and on_accelerator(config) and config.rollout.lag == 0
 
 
-def backend(wanted: Wanted) -> str:
+def transfer_backend(config: EngineConfig) -> str:
     """How weights reach the engine: "file" through shared memory, or "ipc": handed over in this process."""
-    asked = wanted.vllm.transfer
-    if asked == "nccl":
+    transfer = config.vllm.transfer
+    if transfer == "nccl":
         raise UsageError(
             "vllm.transfer is 'nccl' and rollout.engine is 'vllm', which shares the trainer's accelerator; "
             "NCCL needs two: take transfer = 'auto', or engine = 'vllm-server'"
         )
-    return ("ipc" if accelerated(wanted) else "file") if asked == "auto" else asked
+    return ("ipc" if on_accelerator(config) else "file") if transfer == "auto" else transfer
 
 
-def arguments(wanted: Wanted, folder: Path, api: API) -> dict[str, Any]:
+def llm_arguments(config: EngineConfig, folder: Path) -> dict[str, Any]:
     """Keyword arguments of `vllm.LLM`.
 
     Args:
-        wanted: what the engine is made from.
+        config: what the engine is made from.
         folder: of configuration and tokenizer.
-        api: of weights.
 
     Raises:
         UsageError: vllm.options sets what is set here, or several processes cannot form groups of tensor_parallel.
     """
-    table, fast = wanted.vllm, accelerated(wanted)
-    if wanted.size % table.tensor_parallel:
+    table, fast = config.vllm, on_accelerator(config)
+    if config.size % table.tensor_parallel:
         raise UsageError(
-            f"vllm.tensor_parallel is {table.tensor_parallel} and parallel.processes {wanted.size}; expected a divisor"
+            f"vllm.tensor_parallel is {table.tensor_parallel} and parallel.processes {config.size}; expected a divisor"
         )
     given: dict[str, Any] = {
         "model": str(folder),
         "runner": "generate",
         "load_format": "dummy",  # weights come by publish only: nothing stale can be used
-        "dtype": wanted.dtype,
-        "max_model_len": max_model_len(wanted.context),
+        "dtype": config.dtype,
+        "max_model_len": max_model_len(config.context),
         "logprobs_mode": "processed_logprobs",  # of the distribution that is sampled, temperature and top-p included
         "generation_config": "vllm",  # no defaults from the model's folder
         "skip_tokenizer_init": True,  # tokens in, tokens out
         "enforce_eager": table.eager or not fast,
-        "seed": derive(wanted.seed, "vllm") % 2**31,
+        "seed": derive(config.seed, "vllm") % 2**31,
         "tensor_parallel_size": table.tensor_parallel,
         "disable_log_stats": True,
     }
     if fast:
         given["gpu_memory_utilization"] = table.memory
-        given["enable_sleep_mode"] = sleeping(wanted)
+        given["enable_sleep_mode"] = sleep_enabled(config)
     else:
         given["kv_cache_memory_bytes"] = int(table.cache_gib * 2**30)
         # a prompt in pieces takes back the draw of each but the last, which generators of a CPU cannot
         given["enable_chunked_prefill"] = False
-        given["max_num_batched_tokens"] = max(READ_TOKENS, max_model_len(wanted.context))
-    if wanted.size > 1:  # whoever started the processes has named their ranks
+        given["max_num_batched_tokens"] = max(BATCHED_TOKENS, max_model_len(config.context))
+    if config.size > 1:  # whoever started the processes has named their ranks
         given["distributed_executor_backend"] = "external_launcher"
     if table.rows is not None:
         given["max_num_seqs"] = table.rows
-    if api == "native":
-        given["weight_transfer_config"] = None  # set where vLLM may be imported
+    given["weight_transfer_config"] = None  # set where vLLM may be imported
     check_free(table.options, given)
     return given | table.options
 
 
 def check_free(options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Refuse options of vLLM that pmdkit sets, in either spelling, and those that trust code of a model folder."""
-    check_options(options)
+    check_no_trust(options)
     ours = {*given, "tokenizer", "quantization", "enable_lora"}
     taken = sorted(name for name in options if name.replace("-", "_") in ours)
     if taken:
         raise UsageError(f"vllm.options sets {', '.join(taken)}, which pmdkit sets itself; see [vllm] and [rollout]")
+
+
+def write_folder(
+    folder: Path, model_config: PretrainedConfig, architecture: str, context: int, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    """The folder that vLLM reads an architecture from: config.json and the tokenizer's files, no weights.
+
+    Args:
+        folder: exists.
+        model_config: of the trainer's model.
+        architecture: class name in transformers; a model built from a configuration does not name it.
+        context: tokens that a row may have. Scoring asks for one more than a model may know; it is never read.
+        tokenizer: of the model.
+    """
+    settings = model_config.to_dict() | {"architectures": [architecture], "use_cache": True}
+    longest = settings.get("max_position_embeddings")
+    if isinstance(longest, int) and longest + 1 == context:
+        settings["max_position_embeddings"] = context
+    with quietly():
+        model_config.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    for key in ("architectures", "use_cache", "max_position_embeddings"):
+        if key in settings:
+            saved[key] = settings[key]
+    (folder / "config.json").write_text(json.dumps(saved, indent=1), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""JSON over HTTP to one server: a deadline on every call, one sentence for every failure. Not what is asked.
+"""JSON over HTTP to vLLM servers, one or several at once: a deadline on every call, one sentence for every failure.
 
 By the standard library: thousands of small rows in threads cost as little as with aiohttp and half of httpx (both were
 measured), and a trainer has no package for it that vLLM has as well.
@@ -8,15 +8,18 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from pmdkit.errors import UsageError
-from pmdkit.llm.engines.protocol import EngineLost
+from pmdkit.llm.engines.base import EngineLost
 
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 CONNECT = 10.0  # seconds: a machine that runs accepts a connection at once, even where the server is busy
 Json = dict[str, Any]
 
@@ -39,21 +42,21 @@ class Server:
         self.model = model
         key = os.environ.get("VLLM_API_KEY")
         self.headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
-        self.lines: set[Line] = set()
-        self.cutting = threading.Lock()
+        self.connections: set[Connection] = set()
+        self.lock = threading.Lock()
 
     @contextmanager
-    def line(self, seconds: float) -> Iterator["Line"]:
+    def connect(self, seconds: float) -> Iterator["Connection"]:
         """A connection for calls one after another, each reading at most so many seconds at a time."""
-        line = Line(self, seconds)
-        with self.cutting:
-            self.lines.add(line)
+        connection = Connection(self, seconds)
+        with self.lock:
+            self.connections.add(connection)
         try:
-            yield line
+            yield connection
         finally:
-            with self.cutting:
-                self.lines.discard(line)
-            line.close()
+            with self.lock:
+                self.connections.discard(connection)
+            connection.close()
 
     def call(self, method: str, path: str, body: Json | None = None, *, seconds: float) -> Json:
         """One call on a connection of its own, all of it within so many seconds.
@@ -62,44 +65,44 @@ class Server:
             UsageError: the server refuses it (4xx), with the server's words.
             EngineLost: no answer in time, a broken connection, a failure there (5xx), something else than JSON.
         """
-        with self.line(seconds) as line:
-            timer = threading.Timer(seconds, line.cut)  # bytes that drip in one by one never time out
+        with self.connect(seconds) as connection:
+            timer = threading.Timer(seconds, connection.cut)  # bytes that drip in one by one never time out
             timer.daemon = True
             timer.start()
             try:
-                answer = line.call(method, path, body)
+                answer = connection.call(method, path, body)
             finally:
                 timer.cancel()
         return answer
 
     def text(self, path: str, *, seconds: float) -> str:
         """What a path holds, as it is; "" where there is nothing."""
-        with self.line(seconds) as line:
-            status, data = line.exchange("GET", path, None)
+        with self.connect(seconds) as connection:
+            status, data = connection.exchange("GET", path, None)
         return data.decode(errors="replace") if status == 200 else ""
 
     def cut(self) -> None:
         """Break off everything that is under way; whoever waits for it fails at once."""
-        with self.cutting:
-            for line in self.lines:
-                line.cut()
+        with self.lock:
+            for connection in self.connections:
+                connection.cut()
 
 
-class Line:
+class Connection:
     """One connection to a server."""
 
     def __init__(self, server: Server, seconds: float) -> None:
         self.server, self.seconds = server, seconds
-        self.connection = server.kind(server.host, server.port, timeout=min(seconds, CONNECT))
+        self.http = server.kind(server.host, server.port, timeout=min(seconds, CONNECT))
         self.broken = False
 
     def call(self, method: str, path: str, body: Json | None) -> Json:
         """The JSON object that is answered."""
         status, data = self.exchange(method, path, body)
         if status >= 500:
-            raise EngineLost(f"the server at {self.server.url} fails at {path} ({status}): {words(data)}")
+            raise EngineLost(f"the server at {self.server.url} fails at {path} ({status}): {error_text(data)}")
         if status >= 400:
-            raise UsageError(f"the server at {self.server.url} refuses {path} ({status}): {words(data)}")
+            raise UsageError(f"the server at {self.server.url} refuses {path} ({status}): {error_text(data)}")
         try:
             answer = json.loads(data) if data else {}
         except ValueError as problem:
@@ -110,7 +113,7 @@ class Line:
 
     def exchange(self, method: str, path: str, body: Json | None) -> tuple[int, bytes]:
         """Status and content of an answer."""
-        connection = self.connection
+        connection = self.http
         try:
             if connection.sock is None:
                 connection.connect()
@@ -132,16 +135,16 @@ class Line:
     def cut(self) -> None:
         """Break it off, from whichever thread; the one that reads it notices, and closes it."""
         self.broken = True
-        if (sock := self.connection.sock) is not None:
+        if (sock := self.http.sock) is not None:
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Let it go; in the thread that uses it, since its number goes to the next one that is opened."""
-        self.connection.close()
+        self.http.close()
 
 
-def words(data: bytes, most: int = 300) -> str:
+def error_text(data: bytes, most: int = 300) -> str:
     """What a server says about a failure, without the frame around it."""
     text = data.decode(errors="replace").strip()
     try:
@@ -151,3 +154,39 @@ def words(data: bytes, most: int = 300) -> str:
     except (ValueError, AttributeError):
         pass
     return " ".join(text.split())[:most] or "without a word"
+
+
+def call_each(items: Sequence[Item], call: Callable[[Item], Answer]) -> list[Answer]:
+    """What the call returns for every item, in their order; the first failure is raised when all calls have ended.
+
+    Each call has a deadline of its own.
+    """
+    if not items:
+        return []
+    with ThreadPoolExecutor(len(items)) as pool:
+        futures = [pool.submit(call, item) for item in items]
+    return [future.result() for future in futures]
+
+
+def with_deadline(seconds: float, what: str, call: Callable[[], Answer]) -> Answer:
+    """What a call returns or raises; it runs in a thread, which is left behind where it does not come back in time.
+
+    For calls of others that have no deadline. Nothing that such a thread holds can be used again.
+    """
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.append((True, call()))
+        except BaseException as problem:
+            found.append((False, problem))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not found:
+        raise EngineLost(f"{what} did not end within {seconds:g} s")
+    succeeded, value = found[0]
+    if not succeeded:
+        raise value
+    return value

@@ -1,14 +1,16 @@
 """The engine of rollout.engine = "vllm-server": vLLM servers, started here or elsewhere, that all hold one policy.
 
-The main process of a team alone owns and asks them. Whoever reaches a server can replace its weights, since vLLM's
-routes for that have no keys: loopback by default, a private network at most. Which files: serve_command.py what is
-started, serve_process.py how, http.py and serve_rows.py how servers are asked, serve_asking.py what, serve_file.py and
-serve_nccl.py how weights reach them, serve_fleet.py which servers there are.
+Only the main process owns and asks them. Whoever reaches a server can replace its weights, since vLLM's routes for that
+have no keys: loopback by default, a private network at most.
 """
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
 from secrets import token_hex
-from typing import TypeVar
+from time import monotonic, sleep
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -16,21 +18,54 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pmdkit.errors import EnvironmentLacks, UsageError
-from pmdkit.llm.engines.protocol import Engine, EngineLost, Phase, Progress, Responses, Sampling, Tokens
-from pmdkit.llm.engines.vllm.reading import responses as in_rows
-from pmdkit.llm.engines.vllm.serve_asking import response_body, response_reader, score_body, score_reader
-from pmdkit.llm.engines.vllm.serve_file import while_paused
-from pmdkit.llm.engines.vllm.serve_fleet import Fleet
-from pmdkit.llm.engines.vllm.serve_rows import ask_all, deal
-from pmdkit.llm.engines.vllm.serve_transfers import Transfer, make_transfer
-from pmdkit.llm.engines.wanted import Wanted
+from pmdkit.llm.engines.base import (
+    NO_WEIGHTS,
+    Engine,
+    EngineConfig,
+    EngineLost,
+    Phase,
+    Progress,
+    Responses,
+    Sampling,
+    Tokens,
+)
+from pmdkit.llm.engines.vllm import check_version, installed_version
+from pmdkit.llm.engines.vllm.arguments import max_model_len, on_accelerator, write_folder
+from pmdkit.llm.engines.vllm.completions import (
+    complete_all,
+    deal_rows,
+    response_body,
+    response_reader,
+    score_body,
+    score_reader,
+)
+from pmdkit.llm.engines.vllm.http import Server, call_each
+from pmdkit.llm.engines.vllm.outputs import to_responses
+from pmdkit.llm.engines.vllm.plugin import FILE
+from pmdkit.llm.engines.vllm.server_process import (
+    ServerProcess,
+    check_host,
+    find_port,
+    server_accelerators,
+    server_command,
+    server_environment,
+)
+from pmdkit.llm.engines.vllm.weight_names import WeightNames
+from pmdkit.llm.engines.vllm.weights_file import FileTransfer, folder_for
 
 Answer = TypeVar("Answer")
-NOTHING = -1  # version of an engine without weights
-LINES = 288  # requests to one copy of the model at a time: vLLM writes 256 together, some wait at its door
+REQUESTS_PER_REPLICA = 288  # at a time: vLLM writes 256 together, some wait at its door
+POLL = 0.25  # seconds between looks at a server that starts
+LAST_WORDS = 1.0  # seconds for a server that failed to end and say why
+SOON = 10.0  # seconds in which a server that works answers what costs it nothing
+PLUGINS = "vllm.general_plugins"
+HOW_TO_START = (
+    "start it with VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --logprobs-mode processed_logprobs "
+    '--generation-config vllm --weight-transfer-config \'{"backend": "%s"}\''
+)
 
 
-def make(wanted: Wanted) -> Engine:
+def make(config: EngineConfig) -> Engine:
     """Servers for a run, ready for weights.
 
     Raises:
@@ -38,25 +73,25 @@ def make(wanted: Wanted) -> Engine:
             not as it must be.
         UsageError: vllm.options sets what is set here, vllm.host is every network, a URL is none.
     """
-    fleet = Fleet(wanted)
+    fleet = Fleet(config)
     try:
         try:
             fleet.start()
-            transfer = make_transfer(wanted, fleet)
+            transfer = make_transfer(config, fleet)
             transfer.prepare(fleet.servers)
         except EngineLost as problem:
-            raise EnvironmentLacks(fleet.told(problem)) from problem
+            raise EnvironmentLacks(fleet.explain(problem)) from problem
     except BaseException:
         fleet.close()
         raise
-    return ServerEngine(wanted, fleet, transfer)
+    return ServerEngine(config, fleet, transfer)
 
 
 class ServerEngine:
     """Writes and scores responses with the servers of a fleet.
 
     Args:
-        wanted: what the engine is made from.
+        config: what the engine is made from.
         fleet: its servers, which answer.
         transfer: how weights reach them.
 
@@ -65,13 +100,13 @@ class ServerEngine:
         torn: some server may hold parts of two versions.
     """
 
-    def __init__(self, wanted: Wanted, fleet: Fleet, transfer: Transfer) -> None:
+    def __init__(self, config: EngineConfig, fleet: "Fleet", transfer: "WeightTransfer") -> None:
         self.fleet, self.transfer = fleet, transfer
-        self.ends = list(wanted.ends)
-        self.vocabulary = int(wanted.model.config.get_text_config().vocab_size)
-        self.silence = wanted.rollout.silence
-        self.lines = (wanted.vllm.rows or LINES) * wanted.vllm.data_parallel
-        self.version = NOTHING
+        self.ends = list(config.ends)
+        self.vocabulary = int(config.model.config.get_text_config().vocab_size)
+        self.silence = config.rollout.silence
+        self.connections = (config.vllm.rows or REQUESTS_PER_REPLICA) * config.vllm.data_parallel
+        self.version = NO_WEIGHTS
         self.nonce, self.count = token_hex(4), 0
         self.tag, self.torn = "", False
 
@@ -94,18 +129,18 @@ class ServerEngine:
             )
         self.check_weights()
         call = token_hex(8)
-        rows = self.asked(
-            lambda: ask_all(
-                deal(self.fleet.servers, len(prompts), group),
+        rows = self.call_servers(
+            lambda: complete_all(
+                deal_rows(self.fleet.servers, len(prompts), group),
                 response_body(prompts, group, seeds.tolist(), sampling, self.ends, call),
                 response_reader(self.vocabulary, call),
-                lines=self.lines,
+                connections=self.connections,
                 silence=self.silence,
                 progress=progress,
             )
         )
         self.check_weights()  # nobody has exchanged them in between
-        return self.asked(lambda: in_rows(rows, self.ends, sampling.width, self.version))
+        return self.call_servers(lambda: to_responses(rows, self.ends, sampling.width, self.version))
 
     def score(self, prompts: Sequence[Tokens], responses: Sequence[Tokens]) -> list[Tensor]:
         """[T_n] float32 log-probabilities of the tokens of N responses, each to its own prompt, at temperature 1."""
@@ -113,12 +148,12 @@ class ServerEngine:
             return []
         self.check_weights()
         call = token_hex(8)
-        rows = self.asked(
-            lambda: ask_all(
-                deal(self.fleet.servers, len(prompts), 1),
+        rows = self.call_servers(
+            lambda: complete_all(
+                deal_rows(self.fleet.servers, len(prompts), 1),
                 score_body(prompts, responses, call),
                 score_reader(prompts, responses, call),
-                lines=self.lines,
+                connections=self.connections,
                 silence=self.silence,
             )
         )
@@ -137,14 +172,14 @@ class ServerEngine:
             self.count += 1
             tag = f"pmdkit-{self.nonce}-{version}-{self.count}"
             self.tag, self.torn = "", True
-            self.asked(lambda: while_paused(servers, lambda: self.update(packed, tag), self.silence))
+            self.call_servers(lambda: while_paused(servers, lambda: self.push_weights(packed, tag), self.silence))
         finally:
-            self.transfer.drop(packed)
+            self.transfer.release(packed)
         self.tag, self.torn, self.version = tag, False, version
 
-    def update(self, packed: object, tag: str) -> None:
+    def push_weights(self, packed: object, tag: str) -> None:
         """Weights into paused servers."""
-        self.transfer.push(packed, self.fleet.servers, tag)
+        self.transfer.push_weights(packed, self.fleet.servers, tag)
         self.check_tags(tag)
 
     def enter(self, phase: Phase) -> None:
@@ -152,7 +187,7 @@ class ServerEngine:
 
     def restart(self) -> None:
         """Start anew what was started here and is dead, hung or half updated; wait for servers of others."""
-        self.tag, self.version = "", NOTHING
+        self.tag, self.version = "", NO_WEIGHTS
         self.fleet.restart(every=self.torn)
         self.transfer.prepare(self.fleet.servers)
         self.torn = False
@@ -169,21 +204,262 @@ class ServerEngine:
             raise EngineLost("the last publish was cut off: a vLLM server may hold parts of two versions; restart it")
         if not self.tag:
             raise UsageError("the vLLM servers have no weights yet; publish weights before asking for responses")
-        self.asked(lambda: self.check_tags(self.tag))
+        self.call_servers(lambda: self.check_tags(self.tag))
 
     def check_tags(self, tag: str) -> None:
         """Every server holds these weights."""
-        for server, held in zip(self.fleet.servers, self.transfer.held(self.fleet.servers), strict=True):
+        servers = self.fleet.servers
+        for server, held in zip(
+            servers, call_each(servers, lambda one: weight_version(one, self.silence)), strict=True
+        ):
             if held != tag:
                 raise EngineLost(
                     f"the server at {server.url} has weights {held}; expected {tag}: somebody else exchanged them, or "
                     "it lost them"
                 )
 
-    def asked(self, call: Callable[[], Answer]) -> Answer:
+    def call_servers(self, call: Callable[[], Answer]) -> Answer:
         """What a call to servers returns; where it is lost, with what a server that ended has said."""
         try:
             return call()
         except EngineLost as lost:
             self.tag = ""
-            raise EngineLost(self.fleet.told(lost)) from lost
+            raise EngineLost(self.fleet.explain(lost)) from lost
+
+
+class Fleet:
+    """The servers of a run: started here or given by address; waited for, checked, started anew.
+
+    Args:
+        config: what the engine is made from; `vllm.urls` are servers of others, none starts `vllm.servers` here.
+
+    Attributes:
+        servers: all that are asked.
+        processes: of servers started here, in the same order; none of others.
+        transfer: "file" or "nccl".
+        names: of the weights.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.config = config
+        self.names = WeightNames(config.model.config)
+        self.servers: list[Server] = [Server(url) for url in config.vllm.urls]
+        self.processes: list[ServerProcess] = []
+        self.own = not self.servers
+        self.transfer = "file"
+        self.scratch = tempfile.TemporaryDirectory(prefix="pmdkit-vllm-")
+        self.folder = Path(self.scratch.name)
+
+    def start(self) -> None:
+        """All of them, at the same time; they answer when this returns.
+
+        Raises:
+            EnvironmentLacks: a port is taken, accelerators or vLLM are missing, a server of others is not as needed.
+            EngineLost: a server ends, or does not answer in time.
+        """
+        config, table = self.config, self.config.vllm
+        if not self.own:
+            self.wait()
+            self.check_others()
+            return
+        check_version(installed_version())
+        self.transfer = transfer_kind(config)
+        if self.transfer == "file":
+            check_plugin()
+        check_host(table.host)
+        self.accelerators = server_accelerators(config)
+        context = max_model_len(config.context)
+        write_folder(self.folder, config.model.config, self.names.architecture, context, config.tokenizer)
+        ports: list[int] = []
+        while len(ports) < table.servers:
+            port = find_port(table.host, table.port + len(ports) if table.port else 0)
+            ports += [port] if port not in ports else []  # a free one may be given twice
+        for at, port in enumerate(ports):
+            server, process = self.launch(at, port)
+            self.servers.append(server)
+            self.processes.append(process)
+        self.wait()
+
+    def launch(self, at: int, port: int) -> tuple[Server, ServerProcess]:
+        """Start one server, under a name that no other server has."""
+        host, model = self.config.vllm.host, f"pmdkit-{token_hex(8)}"
+        command = server_command(self.config, self.folder, self.transfer, host, port, model)
+        process = ServerProcess(
+            command, server_environment(self.config, self.accelerators[at]), self.folder / f"{at}.log"
+        )
+        return Server(f"http://{f'[{host}]' if ':' in host else host}:{port}", model), process
+
+    def wait(self) -> None:
+        """Until every server answers, as the one that is meant."""
+        seconds = self.config.vllm.start
+        until = monotonic() + seconds
+        for at, server in enumerate(self.servers):
+            while not self.healthy(server, min(SOON, seconds)):
+                if self.own and self.processes[at].ended:
+                    raise EngineLost(f"a vLLM server did not start: it {self.processes[at].how}")
+                if monotonic() > until:
+                    words = f"; it {self.processes[at].how}" if self.own else ""
+                    raise EngineLost(
+                        f"the server at {server.url} does not answer {seconds:g} s after the start (vllm.start){words}"
+                    )
+                sleep(POLL)
+            self.check_name(server)
+
+    def healthy(self, server: Server, seconds: float) -> bool:
+        """Whether it answers that it is well."""
+        try:
+            server.call("GET", "/health", seconds=seconds)
+        except (EngineLost, UsageError):
+            return False
+        return True
+
+    def check_name(self, server: Server) -> None:
+        """The server that answers is the one that was started; one of others is taken by the name it has."""
+        models = server.call("GET", "/v1/models", seconds=SOON).get("data")
+        found = [one.get("id") for one in models if isinstance(one, dict)] if isinstance(models, list) else []
+        if not server.model and found:
+            server.model = str(found[0])
+        if server.model not in found:
+            raise EnvironmentLacks(
+                f"another server answers at {server.url}, which serves {found}: set vllm.port to another one, or to 0"
+            )
+
+    def check_others(self) -> None:
+        """Servers of others are of a supported version and were started as they must be."""
+        for server in self.servers:
+            check_version(str(server.call("GET", "/version", seconds=SOON).get("version")))
+        self.transfer = transfer_kind(self.config)
+        for server in self.servers:
+            check_settings(server, self.config, self.transfer)
+
+    def restart(self, every: bool) -> None:
+        """Servers started here: anew where they ended, do not work, or all. Those of others: waited for."""
+        if self.own:
+            again = [at for at, server in enumerate(self.servers) if every or not self.works(at, server)]
+            call_each(again, lambda at: self.processes[at].close())
+            for at in again:
+                port = self.servers[at].port if self.config.vllm.port else 0
+                self.servers[at], self.processes[at] = self.launch(at, find_port(self.config.vllm.host, port))
+        self.wait()
+
+    def works(self, at: int, server: Server) -> bool:
+        """Whether all processes of a server started here answer, the workers too."""
+        if self.processes[at].ended:
+            return False
+        try:
+            server.call("POST", "/collective_rpc", {"method": "check_health", "timeout": SOON}, seconds=SOON)
+        except (EngineLost, UsageError):
+            return False
+        return True
+
+    def explain(self, problem: EngineLost) -> str:
+        """What went wrong, with the last words of a server that ended because of it."""
+        until = monotonic() + LAST_WORDS
+        while self.processes and not any(process.ended for process in self.processes) and monotonic() < until:
+            sleep(POLL)
+        ended = [process.how for process in self.processes if process.ended]
+        return f"{problem}; the server {ended[0]}" if ended and ended[0] not in str(problem) else str(problem)
+
+    def close(self) -> None:
+        """End what was started here."""
+        call_each(self.processes, lambda process: process.close())
+        self.processes = []
+        self.servers = []
+        self.scratch.cleanup()
+
+
+def transfer_kind(config: EngineConfig) -> str:
+    """How weights reach servers: "file" or "nccl". UsageError where vllm.transfer is a way that no server knows."""
+    kind = config.vllm.transfer
+    if kind == "ipc":
+        raise UsageError("vllm.transfer is 'ipc', which works in one process; servers take 'nccl', 'file' or 'auto'")
+    if kind == "auto":
+        return "nccl" if on_accelerator(config) else "file"
+    return kind
+
+
+def check_plugin() -> None:
+    """vLLM finds our backend by an entry point, which only an installed pmdkit has.
+
+    Raises:
+        EnvironmentLacks: there is none.
+    """
+    if not any(point.value == "pmdkit.llm.engines.vllm.plugin:register" for point in entry_points(group=PLUGINS)):
+        raise EnvironmentLacks(
+            f"vLLM does not know pmdkit, which is not installed here with its entry point {PLUGINS}: install it with "
+            "pip (in a checkout: pip install -e .), also where servers run"
+        )
+
+
+def check_settings(server: Server, config: EngineConfig, transfer: str) -> None:
+    """Of one server of others: log-probabilities, context, and the way weights take.
+
+    Raises:
+        EnvironmentLacks: something is otherwise than it must be, with how to start it.
+    """
+    backend = FILE if transfer == "file" else transfer
+    try:
+        info = server.call("GET", "/server_info?config_format=json", seconds=SOON).get("vllm_config")
+    except UsageError as problem:
+        raise EnvironmentLacks(f"{problem}; {HOW_TO_START % backend}") from problem
+    if not isinstance(info, dict):
+        raise EnvironmentLacks(f"the server at {server.url} does not report its settings; {HOW_TO_START % backend}")
+    model: dict[str, Any] = info.get("model_config") or {}
+    wrong = []
+    if model.get("logprobs_mode") != "processed_logprobs":
+        wrong.append(f"logprobs_mode {model.get('logprobs_mode')}")
+    if (model.get("max_model_len") or 0) < max_model_len(config.context):
+        wrong.append(f"max_model_len {model.get('max_model_len')} of {max_model_len(config.context)} needed")
+    if (info.get("weight_transfer_config") or {}).get("backend") != backend:
+        wrong.append(f"weight_transfer_config {info.get('weight_transfer_config')}")
+    if wrong:
+        raise EnvironmentLacks(f"the server at {server.url} has {', '.join(wrong)}; {HOW_TO_START % backend}")
+
+
+def while_paused(servers: Sequence[Server], update: Callable[[], None], seconds: float) -> None:
+    """Stop generation everywhere, update, forget what was computed with older weights, go on.
+
+    What fails on the way leaves the servers paused: they take requests, and write nothing.
+    """
+    call_each(servers, lambda server: server.call("POST", "/pause?mode=abort", seconds=seconds))
+    update()
+    for server, answer in zip(
+        servers, call_each(servers, lambda one: one.call("POST", "/reset_prefix_cache", seconds=seconds)), strict=True
+    ):
+        if answer.get("success") is False:
+            raise EngineLost(f"the server at {server.url} keeps keys and values of older weights")
+    call_each(servers, lambda server: server.call("POST", "/resume", seconds=seconds))
+
+
+def weight_version(server: Server, seconds: float) -> str:
+    """vLLM's name of the weights that a server holds."""
+    return str(server.call("GET", "/weight_info", seconds=seconds).get("weight_version"))
+
+
+class WeightTransfer(Protocol):
+    """How weights reach paused servers: through a file, or by NCCL."""
+
+    def prepare(self, servers: Sequence[Server]) -> None:
+        """Before the first weights, and again after servers were started anew."""
+
+    def pack(self, weights: Mapping[str, Tensor]) -> Any:
+        """What is sent; what is refused here has touched no server."""
+
+    def push_weights(self, packed: Any, servers: Sequence[Server], tag: str) -> None:
+        """All servers load it, and hold the tag from then on."""
+
+    def release(self, packed: Any) -> None:
+        """What was packed is not needed any more."""
+
+    def close(self, servers: Sequence[Server]) -> None:
+        """Let go of what connects to the servers."""
+
+
+def make_transfer(config: EngineConfig, fleet: "Fleet") -> WeightTransfer:
+    """The transfer of a fleet that has started."""
+    dtype, seconds = getattr(torch, config.dtype), config.rollout.silence
+    if fleet.transfer == "nccl":
+        from pmdkit.llm.engines.vllm.weights_nccl import NCCLTransfer
+
+        return NCCLTransfer(fleet.names, dtype, config.model.device, start=config.vllm.start, seconds=seconds)
+    return FileTransfer(fleet.names, dtype, folder_for(config.vllm.folder), seconds)

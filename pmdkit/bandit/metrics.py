@@ -1,0 +1,129 @@
+"""What a bandit step did, exactly: every number is an expectation over all arms, not an estimate from the draws."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pmdkit import population
+from pmdkit.bandit.learner import BanditLearner
+from pmdkit.envs.bandit import Bandit
+from pmdkit.loop import Rollouts
+from pmdkit.objectives import Groups, Objective
+from pmdkit.objectives.batch import Batch
+from pmdkit.observe import gauge
+from pmdkit.trainer import RunContext, TrainerCallback
+
+
+class ExactStepMetrics(TrainerCallback):
+    """Turns each finished step into a row of metrics. Holds the policy before the step."""
+
+    def __init__(self, problem: Bandit, objective: Objective, learner: BanditLearner) -> None:
+        self.problem = problem
+        self.objective = objective
+        self.learner = learner
+        self.before = learner.log_policy()
+        self.reward = torch.tensor(problem.reward)
+        self.success = None if problem.success is None else torch.tensor(problem.success)
+
+    def on_train_begin(self, run: RunContext) -> None:
+        """The learner is restored."""
+        self.before = self.learner.log_policy()
+
+    def row(
+        self,
+        step: int,
+        learner: BanditLearner,
+        rollouts: Rollouts,
+        groups: Groups,
+        batch: Batch,
+        updates: list[dict[str, float]],
+    ) -> dict[str, Any]:
+        """One line of metrics.jsonl."""
+        contexts = rollouts.prompts
+        old, new = self.before[contexts], learner.log_policy()[contexts]
+        self.before = learner.log_policy()
+        arms = rollouts.responses.view(rollouts.mass.shape)
+        change = (new - old).gather(1, arms)
+        spread = groups.reward.max(1).values > groups.reward.min(1).values
+        tau = batch.tau.view(rollouts.mass.shape)[:, 0]
+        return {
+            "step": step,
+            "reward_mean": (groups.mass * groups.reward).sum(1).mean().item(),
+            "pass_rate": self.drawn_pass_rate(contexts, arms, groups.mass),
+            "loss": float(np.mean([u["loss"] for u in updates])),
+            "grad_norm": float(np.mean([u["grad_norm"] for u in updates])),
+            "log_ratio_min": change.min().item(),
+            "log_ratio_max": change.max().item(),
+            "kl": (new.exp() * (new - old)).sum(1).mean().item(),
+            "entropy": -(new.exp() * new).sum(1).mean().item(),
+            "tokens": int(rollouts.mask.sum()) if rollouts.sampled else 0,
+            "response_length": 1.0,
+            "zero_variance_groups": int((~spread).sum()),
+            "policy_version": rollouts.version,
+            "staleness": (step - rollouts.version) * len(updates) - 1,
+            **self.gauge(contexts, learner.reference[contexts], old, new, tau, groups),
+            "seconds_rollout": rollouts.seconds,
+            "seconds_update": sum(u["seconds"] for u in updates),
+        }
+
+    def drawn_pass_rate(self, contexts: Tensor, arms: Tensor, mass: Tensor) -> float | None:
+        """Share of right arms among the step's rollouts; the verifier's noise is not in it."""
+        if self.success is None:
+            return None
+        return (mass * self.success[contexts].gather(1, arms)).sum(1).mean().item()
+
+    def gauge(
+        self, contexts: Tensor, reference: Tensor, old: Tensor, new: Tensor, tau: Tensor, groups: Groups
+    ) -> dict[str, Any]:
+        """Mean log-ratio of wrong and right arms, measured and as the exact update of this objective predicts it.
+
+        Where nothing passes or fails, arms are neither right nor wrong and contexts have no pass rate to sort them by.
+        """
+        pi, measured = old.exp().numpy(), (new - old).numpy()
+        if self.success is None:
+            right = wrong = np.zeros(measured.shape, dtype=bool)
+        else:
+            right = (self.success[contexts] > 0.5).numpy()
+            wrong = ~right
+        predicted, lam = np.full(measured.shape, np.nan), np.full(len(contexts), np.nan)
+        if population.has_solution(self.objective):
+            exact = population.solve(self.objective, old, reference, self.reward[contexts], tau)
+            predicted, lam = exact.log_ratio, exact.lam
+        columns = {
+            "log_ratio_neg": gauge.class_mean(measured, pi, wrong),
+            "theory_log_ratio_neg": gauge.class_mean(predicted, pi, wrong),
+            "log_ratio_pos": gauge.class_mean(measured, pi, right),
+            "theory_log_ratio_pos": gauge.class_mean(predicted, pi, right),
+            "tau": tau.double().numpy(),
+            "theory_lambda_over_tau": lam / tau.double().numpy(),
+            "ess": (-(2 * new - old).logsumexp(1)).exp().numpy(),  # 1 / (1 + chi2)
+            **self.noise(contexts, old, tau, groups),
+        }
+        row = gauge.row(None if self.success is None else (pi * right).sum(1), columns)
+        return row | {"theory_lambda": gauge.mean(lam)}
+
+    def noise(self, contexts: Tensor, old: Tensor, tau: Tensor, groups: Groups) -> dict[str, Any]:
+        """Whether PMD-part's target is noise in the groups drawn, and how often that is to be expected, exactly.
+
+        What is expected follows from the rewards as they are drawn, the verifier's noise included.
+        """
+        values = self.problem.values
+        if values is None or not groups.sampled:
+            return gauge.unknown_noise(len(contexts))
+        low, high = values
+        rate = ((old.exp() * self.reward[contexts]).sum(1) - low) / (high - low)
+        present = groups.present.numpy()
+        reward, heat = groups.reward.double().numpy(), tau.double().numpy()
+        return gauge.noise_columns(reward, present, (low + high) / 2, heat, rate.clamp(0, 1).numpy())
+
+
+def evaluate(problem: Bandit, learner: BanditLearner) -> dict[str, float | None]:
+    """Exact expected reward and pass rate of the policy, averaged over all contexts."""
+    pi = learner.log_policy().exp().numpy()
+    success = problem.success
+    return {
+        "pass_rate": None if success is None else float((pi * success).sum(1).mean()),
+        "reward": float((pi * problem.reward).sum(1).mean()),
+    }

@@ -1,0 +1,124 @@
+"""Verbs that list what there is: objectives, environments, the claims of the paper; and `pmdkit completion`."""
+
+import json as to_json
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+
+def objectives(name: str | None = None, *, json: Annotated[bool, Parameter(negative="")] = False) -> None:
+    """List the objectives, or explain one.
+
+    Args:
+        name: one of them, for its whole docstring.
+        json: print one JSON value.
+    """
+    import inspect
+    from typing import Any
+
+    from pmdkit.errors import UsageError
+    from pmdkit.objectives import OBJECTIVES
+    from pmdkit.text import unknown
+    from pmdkit.training import describe
+
+    if name is not None and name not in OBJECTIVES:
+        raise UsageError(unknown("objective", name, OBJECTIVES))
+    chosen = OBJECTIVES if name is None else {name: OBJECTIVES[name]}
+    entries: list[dict[str, Any]] = []
+    for key, factory in chosen.items():
+        text = inspect.getdoc(factory) or ""
+        entries.append({"name": key, "summary": text.split("\n")[0], "options": describe(factory()), "text": text})
+    if json:
+        print(to_json.dumps(entries, default=str))
+        return
+    console = Console()
+    if name is not None:
+        console.print(f"{name}: {entries[0]['text']}", highlight=False, markup=False)
+        return
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for title in ("name", "what it does", "options and defaults"):
+        table.add_column(title, overflow="fold")
+    for entry in entries:
+        shown = ", ".join(f"{key}={value}" for key, value in entry["options"].items() if key != "name")
+        table.add_row(f"[bold]{entry['name']}[/bold]", entry["summary"], shown)
+    console.print(table)
+    console.print("pmdkit objectives NAME shows the equation, its source, good values and what to watch.")
+
+
+def envs(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
+    """List the environments that exist by name.
+
+    Args:
+        json: print one JSON value.
+    """
+    from pmdkit import spec_files
+
+    entries = []
+    for tier in spec_files.SHELVES:
+        for name in spec_files.names(tier):
+            path = spec_files.find(name, tier)
+            lines = path.read_text(encoding="utf-8").splitlines()
+            about = next((line[1:].strip() for line in lines if line.startswith("#")), "")
+            entries.append({"tier": tier, "name": name, "about": about, "path": str(path)})
+    if json:
+        print(to_json.dumps(entries))
+        return
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for title in ("tier", "name", "what it shows"):
+        table.add_column(title, overflow="fold")
+    for entry in entries:
+        table.add_row(entry["tier"], f"[bold]{entry['name']}[/bold]", entry["about"])
+    console = Console()
+    console.print(table)
+    console.print(
+        f"Specs: {spec_files.root() / 'envs'}. Copy one, change it, and give its path in place of a name.",
+        soft_wrap=True,
+    )
+
+
+STYLES = {"holds": "green", "holds-loosely": "yellow", "disagrees": "red"}
+
+
+def ledger(*, verdict: str | None = None, json: Annotated[bool, Parameter(negative="")] = False) -> None:
+    """List the claims of the paper with their verdicts.
+
+    Args:
+        verdict: only the claims with this verdict.
+        json: print one JSON value.
+    """
+    from pmdkit.errors import UsageError
+    from pmdkit.ledger import VERDICTS, claims
+    from pmdkit.text import unknown
+
+    if verdict is not None and verdict not in VERDICTS:
+        raise UsageError(unknown("verdict", verdict, VERDICTS))
+    rows = [row for row in claims() if verdict in (None, row["verdict"])]
+    if json:
+        print(to_json.dumps(rows))
+        return
+    console = Console()
+    for row in rows:
+        verdict_style = STYLES.get(row["verdict"], "cyan")
+        console.print(Text.assemble((row["id"], "bold"), "  ", (row["verdict"], verdict_style)))
+        console.print(Padding(Text(row["title"]), (0, 0, 0, 2)))
+        console.print(Padding(Text(row["note"], style="dim"), (0, 0, 1, 2)))
+    counts = {name: sum(row["verdict"] == name for row in rows) for name in VERDICTS}
+    console.print(
+        ", ".join(f"{count} {name}" for name, count in counts.items() if count) + "; --json gives code and test"
+    )
+
+
+def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
+    """Print the completion script of a shell, to be redirected where that shell reads it.
+
+    Args:
+        shell: whose script.
+    """
+    from pmdkit.cli import make_app
+
+    print(make_app().generate_completion(shell=shell))

@@ -1,0 +1,498 @@
+"""A run's configuration: the tables of a spec, each key with type, range, default and help, and the Spec they make.
+
+A run is a spec from the shelf and some overrides: hand-written TOML in, one resolved dictionary out, unknown keys stop
+here. The keys of [env] and [objective] are the business of `envs` and `load_objective`.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from copy import deepcopy
+from datetime import date, time
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from pmdkit import spec_files
+from pmdkit.errors import UsageError
+from pmdkit.text import did_you_mean, short, unknown
+
+MOST = 2**31 - 1  # more than any run has; not far above, sizes of arrays overflow
+DEEPEST = 8  # levels of [env] and [objective]; a rule's options inside an objective's table are three
+SHOWN = 80  # characters of a key in an error
+NAME = re.compile(r"[^/\\\x00-\x1f\x7f]{1,255}")
+LABEL = 100  # characters; file systems take 255 bytes
+
+Table = TypeVar("Table", bound="Strict")
+
+
+def expects(wanted: str, holds: Callable[[Any], bool]) -> AfterValidator:
+    """The range of an option; a value outside is refused with `TABLE.KEY is VALUE; expected WANTED`."""
+
+    def check(value: Any) -> Any:
+        if not holds(value):
+            raise PydanticCustomError("range", "expected {wanted}", {"wanted": wanted})
+        return value
+
+    return AfterValidator(check)
+
+
+Count = Annotated[
+    int,
+    expects("an integer >= 1", lambda n: n >= 1),
+    expects(f"an integer of at most {MOST:,}", lambda n: n <= MOST),
+]
+CountOrNever = Annotated[int, expects(f"an integer from 0, for never, to {MOST:,}", lambda n: 0 <= n <= MOST)]
+Positive = Annotated[float, expects("a finite number > 0", lambda x: math.isfinite(x) and x > 0)]
+NonNegative = Annotated[float, expects("a number >= 0", lambda x: x >= 0)]
+Share = Annotated[float, expects("a share from 0 to below 1", lambda x: 0 <= x < 1)]
+
+
+class Strict(BaseModel):
+    """A table of a spec: its fields are the keys it may have, and a value is taken as it is or not at all.
+
+    A number in quotes, true for 1, or 3.0 for 3 is more likely a slip than a wish. An integer where a number is wanted
+    is fine.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class ScheduleTable(Strict):
+    """[schedule]: how long, how many, how stale, and how the policy is fitted."""
+
+    steps: Count = 50
+    "Rollout batches in the whole run."
+    prompts: Count | None = None
+    "Prompts per step; by default every context of the environment."
+    group: Count | None = None
+    "Responses per prompt; without it the full support is enumerated and the update is exact."
+    ministeps: Count = 1
+    "Updates per rollout batch."
+    lr: Positive = 0.05
+    "Learning rate of gradient updates."
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    "Optimizer of gradient updates."
+    update: Literal["auto", "exact", "regression", "gradient"] = "auto"
+    "exact: the population solution in closed form. regression: Newton on the full expectation. gradient: optimizer."
+    passes: Count = 1
+    "Optimizer steps on each ministep; many passes on the full support show where gradient descent fails."
+
+    def check_batch(self, prompts: int, needs_peers: bool, full_support: bool = False) -> None:
+        """Refuse a ministep without a prompt, and a group without peers for a baseline that needs them.
+
+        Args:
+            prompts: per step, as the tier decides where `prompts` is not set.
+            needs_peers: the objective's baseline leaves the own response out.
+            full_support: the tier always offers it in place of a group.
+        """
+        if self.ministeps > prompts:
+            raise UsageError(
+                f"schedule.ministeps is {self.ministeps} for {prompts} prompts per step; expected at most {prompts}: "
+                "each ministep needs a prompt of its own, raise --prompts"
+            )
+        if self.group == 1 and needs_peers:
+            raise UsageError(
+                "schedule.group is 1 with a baseline that leaves the own response out; expected at least 2: raise --group"
+                + (", or leave it out to use the full support" if full_support else "")
+            )
+
+
+class RunTable(Strict):
+    """[run]: what does not change the mathematics."""
+
+    seed: int = 0
+    "Every draw is derived from it."
+    threads: Count = 1
+    "CPU threads, fixed so that a resumed run ends on the same bits."
+    keep: Count = 2
+    "Checkpoints kept."
+    checkpoint_every: Count = 1
+    "Steps between checkpoints; the last step always writes one."
+    record: int = Field(default=0, ge=0)
+    "Keep every k-th step in rollouts/step-N.safetensors for `pmdkit replay`; 0 for never."
+    report_to: list[Literal["tensorboard", "wandb", "trackio"]] = []
+    "Also send metrics there; metrics.jsonl is always written."
+
+
+class ModelTable(Strict):
+    """[model] of a toy run: the size of the transformer."""
+
+    dimension: Count = 64
+    "Width of the residual stream."
+    layers: Count = 2
+    "Blocks."
+    heads: Count = 2
+    "Attention heads. The dimension is a multiple of twice their number; vLLM wants 32 or more for each."
+    path: str | None = None
+    "Start from the model in this folder instead of from random weights."
+
+
+class WarmStartTable(Strict):
+    """[warm_start] of a toy run: phase 0, supervised on right answers up to a chosen pass rate."""
+
+    pass_rate: Annotated[float, expects("a number from 0 (no warm start) to below 1", lambda x: 0 <= x < 1)] = 0.0
+    "Target p0, measured on the evaluation problems; 0 for no warm start."
+    max_steps: Count = 2000
+    "Supervised steps at most; not reaching the target is an error."
+    look: Count = 20
+    "Supervised steps between two measurements; fewer stop nearer to the target and measure more often."
+    batch: Count = 128
+    "Problems per supervised step."
+    lr: Positive = 2e-3
+    "Learning rate."
+
+
+class LanguageModelTable(Strict):
+    """[model] of an LLM run: a folder in Hugging Face layout, or a starter model that phase 0 builds and teaches."""
+
+    path: str | None = None
+    "Folder or hub name of a causal language model with its tokenizer; safetensors only."
+    build: Literal["starter", "starter-moe", "starter-100m"] | None = None
+    "Build this model from nothing instead; [warm_start] then teaches it."
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    "What forward passes compute in. Weights and optimizer stay float32: steps of 1e-6 vanish in bfloat16."
+    device: str = "auto"
+    "auto takes the first accelerator, else the CPU; cpu or cuda:1 names one."
+    checkpointing: bool = False
+    "Recompute activations in the backward pass: less memory, a third more time."
+
+
+class LoraTable(Strict):
+    """[lora]: train low-rank adapters instead of all weights. Needs peft."""
+
+    rank: int = Field(default=0, ge=0)
+    "Of each adapter, W + alpha / rank B A; 0 trains all weights. Small ranks do for rewards (Schulman et al. 2025)."
+    alpha: float = Field(default=32.0, gt=0, allow_inf_nan=False)
+    "Scale of the adapters. Their best learning rate is about ten times that of all weights (the same source)."
+    targets: list[str] | None = None
+    "Layers that get one, by the end of their names; by default every linear layer but the head. Name fused experts."
+
+
+class RolloutTable(Strict):
+    """[rollout]: who writes the responses, and how long they may be."""
+
+    engine: Literal["transformers", "vllm", "vllm-server"] = "transformers"
+    "transformers: in the trainer's process, needs nothing else. vllm: beside it. vllm-server: processes of its own."
+    lag: int = Field(default=0, ge=0)
+    "Updates that the policy of a rollout is behind; 0 rolls out and updates in turns, 1 and more overlap the two."
+    canary: int = Field(default=8, ge=0)
+    "Prompts on which engine and trainer are compared after every publish; 0 for none."
+    canary_tolerance: float | None = Field(default=None, gt=0)
+    "Largest mean difference of log-probabilities there, nats; by default 1e-3 in float32 and 0.05 in bfloat16."
+    silence: float = Field(default=300.0, gt=0)
+    "Seconds without a new token, or for a publish, after which an engine counts as hung."
+    width: Count = 1024
+    "Tokens that a response may have; one that has not ended by then is cut off, and wrong."
+    max_prompt: Count = 2048
+    "Longer prompts are dropped and counted before the first step."
+    temperature: Positive = 1.0
+    "Of the draws. Other values than 1 train another policy than the one that is scored."
+    cache_tokens: Count = 262_144
+    "Tokens whose keys and values are held at once; fewer need less memory and more turns."
+    old: Literal["rollout", "recompute"] = "rollout"
+    "pi_old: the engine's own numbers, right where engine and trainer compute alike, or the trainer's, as in the paper."
+    correction: Literal["none", "token-truncate", "token-mask", "sequence-truncate", "sequence-mask"] = "none"
+    "Importance weights pi_trainer / pi_engine on the loss, truncated at the cap, or 0 beyond it."
+    correction_cap: Annotated[float, expects("a finite number above 1, such as 2", lambda x: 1 < x < math.inf)] = 2.0
+    "Of those weights."
+    record_every: CountOrNever = 0
+    "Write every k-th step's responses to rollouts/; 0 for never."
+
+
+class VLLMTable(Strict):
+    """[vllm]: the engine of rollout.engine = "vllm" or "vllm-server". Needs vllm 0.28 or later."""
+
+    urls: list[str] = Field(default_factory=list)
+    "vllm-server: servers that run already, such as http://127.0.0.1:8000; none starts them here."
+    servers: int = Field(default=1, ge=1)
+    "vllm-server: how many are started here, each on accelerators of its own."
+    host: str = "127.0.0.1"
+    "Where started servers listen. Anyone who reaches it can replace the weights: a private network at most."
+    port: int = Field(default=0, ge=0, le=65535)
+    "Of the first started server, the next ones follow; 0 takes free ones."
+    tensor_parallel: int = Field(default=1, ge=1)
+    "Accelerators over which each matrix of an engine is cut."
+    data_parallel: int = Field(default=1, ge=1)
+    "vllm-server: copies of the model within one server."
+    transfer: Literal["auto", "file", "ipc", "nccl"] = "auto"
+    "How weights reach the engine. auto: on accelerators nccl to servers and ipc (handed over) in process, else file."
+    folder: str | None = None
+    "Of file transfers, seen by trainer and engine; by default /dev/shm, or the system's folder for temporary files."
+    memory: float = Field(default=0.45, gt=0, lt=1)
+    "Share of an accelerator's memory for the engine: 0.45 beside a trainer, 0.9 alone."
+    cache_gib: float = Field(default=1.0, gt=0)
+    "On a CPU: keys and values, GiB."
+    sleep: bool = True
+    "vllm: give the accelerator's memory back during updates."
+    eager: bool = False
+    "Without compiled graphs: starts faster and writes slower. Always so on a CPU."
+    rows: int | None = Field(default=None, ge=1)
+    "Responses that are written at the same time, at most."
+    start: float = Field(default=600.0, gt=0)
+    "Seconds until a starting engine must answer."
+    options: dict[str, Any] = Field(default_factory=dict)
+    "Further arguments of vllm's engine, by their names there; what pmdkit sets itself is refused."
+
+
+class RewardTable(Strict):
+    """[reward]: who grades, and on which scale."""
+
+    grade: str = "math"
+    "math: the verifier. Or your own function as my.py:grade, run in the same pool of processes."
+    scale: Literal["zero-one", "plus-minus-one"] = "zero-one"
+    "Rewards of wrong and right. tau is in these units: 0.05 on zero-one is 0.1 on plus-minus-one."
+    boxed: bool = False
+    "Read the last \\boxed{} instead of the last 'Answer:' line."
+    workers: Count = 1
+    "Processes that grade what strict integers do not decide."
+    seconds: Positive = 0.8
+    "Limit of one answer: processor time of math, time by the clock of your own function. Over it: unscored, not wrong."
+    memory_mb: Count = 1024
+    "Memory limit of a worker, MiB."
+    most_unscored: Share = 0.01
+    "Share of unscored responses in a step above which the run stops (exit 7); one response never stops it."
+
+
+class UpdateTable(Strict):
+    """[update]: how a ministep becomes an optimizer step."""
+
+    token_budget: Count = 16_384
+    "Tokens of prompts and responses in one forward pass; fewer need less memory, the update is the same."
+    clip: Positive = 1.0
+    "Largest norm of the gradient; larger ones are scaled down to it."
+    weight_decay: NonNegative = 0.01
+    "Of AdamW."
+    betas: Annotated[
+        tuple[float, float], expects("two numbers from 0 to below 1", lambda x: all(0 <= b < 1 for b in x))
+    ] = Field(default=(0.9, 0.999), strict=False)  # TOML and JSON have lists
+    "Of Adam and AdamW."
+    drop_equal_groups: bool = False
+    "Leave out groups whose rewards are all equal. They pull back to pi_old under PMD, so this changes the objective."
+
+
+class EvaluationTable(Strict):
+    """[evaluation]: how good the policy is, before, during and after."""
+
+    data: str = "held-out"
+    "held-out problems of the run's own, aime24, aime25, or a file."
+    every: CountOrNever = 0
+    "Steps between evaluations during training; 0 evaluates before the first and after the last update only."
+    problems: Count = 256
+    "At most."
+    k: Count = 1
+    "Responses to each problem."
+    temperature: Positive = 1.0
+    "Of the draws."
+    top_p: Annotated[float, expects("a number above 0, at most 1", lambda x: 0 < x <= 1)] = 1.0
+    "0.7 in the paper's evaluations."
+    width: Count | None = None
+    "Tokens that a response may have; by default as in [rollout]."
+
+
+class ParallelTable(Strict):
+    """[parallel]: how many processes train together, and what each of them holds."""
+
+    processes: Count = 1
+    "On this machine, one per accelerator. `accelerate launch` says how many itself, on several machines too."
+    strategy: Literal["ddp", "fsdp2"] = "ddp"
+    "ddp: all weights in every process. fsdp2: a share of weights, gradients and optimizer in each."
+    timeout: Positive = 600.0
+    "Seconds that one process waits for another: longer than the slowest rollout. A dead one is noticed at once."
+    restarts: int = Field(default=0, ge=0)
+    "How often a run of several processes goes on from its last checkpoint by itself after one of them died."
+
+
+Tables = dict[str, type[Strict] | None]
+
+COMMON: Tables = {"env": None, "objective": None, "schedule": ScheduleTable, "run": RunTable}
+TABLES: dict[str, Tables] = {
+    "bandit": COMMON,
+    "toy": COMMON | {"model": ModelTable, "warm_start": WarmStartTable},
+    "llm": COMMON
+    | {
+        "model": LanguageModelTable,
+        "lora": LoraTable,
+        "warm_start": WarmStartTable,
+        "rollout": RolloutTable,
+        "vllm": VLLMTable,
+        "reward": RewardTable,
+        "update": UpdateTable,
+        "evaluation": EvaluationTable,
+        "parallel": ParallelTable,
+    },
+}
+
+
+class Spec(Strict):
+    """A resolved run: what config.json holds.
+
+    Attributes:
+        tier: "bandit", "toy" or "llm".
+        name: of the spec on the shelf, or the stem of its file.
+        env, objective: tables for `envs` and `load_objective`.
+        schedule, run and the rest: see `pmdkit.config`; None where the tier has no such table.
+    """
+
+    tier: str
+    name: str
+    env: dict[str, Any]
+    objective: dict[str, Any]
+    schedule: ScheduleTable = ScheduleTable()
+    run: RunTable = RunTable()
+    model: ModelTable | LanguageModelTable | None = None
+    warm_start: WarmStartTable | None = None
+    rollout: RolloutTable | None = None
+    vllm: VLLMTable | None = None
+    reward: RewardTable | None = None
+    update: UpdateTable | None = None
+    evaluation: EvaluationTable | None = None
+    parallel: ParallelTable | None = None
+    lora: LoraTable | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def complete(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """A table that the tier has and the values lack, as those of an older run folder may, is one of defaults."""
+        known = TABLES.get(values.get("tier", ""), {})
+        return {section: table() for section, table in known.items() if table is not None} | values
+
+    @classmethod
+    def read(cls, name: str, tier: str) -> "Spec":
+        """The spec of that name or path."""
+        path = spec_files.find(name, tier)
+        return cls.build(spec_files.read(path), tier, path.stem, path)
+
+    @classmethod
+    def build(cls, tables: dict[str, Any], tier: str, name: str, origin: Path | str = "spec") -> "Spec":
+        """A spec from plain tables, every key checked."""
+        known = TABLES[tier]
+        cls.check_name(name)
+        for section in tables:
+            if section not in known:
+                raise UsageError(f"{origin}: " + unknown("table", section, known))
+        for section in ("env", "objective"):
+            if section not in tables:
+                raise UsageError(f"{origin} has no [{section}] table; expected one")
+            check_plain(section, tables[section])
+        checked: dict[str, Any] = {
+            section: tables[section] if model is None else check_table(section, model, tables.get(section, {}))
+            for section, model in known.items()
+        }
+        return cls(tier=tier, name=name, **checked)
+
+    @field_validator("name")
+    @classmethod
+    def check_name(cls, name: str) -> str:
+        """A name becomes a part of the names of folders; that of a run from elsewhere may be any."""
+        if name in ("", ".", "..") or not NAME.fullmatch(name):
+            raise UsageError(f"the name of a spec is {short(name)}; expected one without slashes or controls")
+        return name
+
+    @property
+    def label(self) -> str:
+        """Name and objective as the name of a folder: letters, digits and . _ - alone."""
+        return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{self.name}-{self.objective['name']}")[:LABEL].rstrip(".-")
+
+    def tables(self) -> dict[str, Any]:
+        """The tables of the tier as plain values."""
+        return self.model_dump(include=set(TABLES[self.tier]))
+
+    def record(self) -> dict[str, Any]:
+        """What config.json holds."""
+        return {"tier": self.tier, "name": self.name, **self.tables()}
+
+    def override(self, changes: dict[str, Any]) -> "Spec":
+        """The spec with keys replaced, dotted or bare, say {"objective.tau": 0.1}; a key has one value."""
+        tables = deepcopy(self.tables())
+        seen: dict[tuple[str, str], tuple[str, Any]] = {}
+        for key, value in changes.items():
+            section, field = locate(key, tables, TABLES[self.tier])
+            name, given = seen.setdefault((section, field), (key, value))
+            if given is not value and given != value:  # nan is not even itself
+                told = f"as {name} = {short(given)} and as {key} = {short(value)}"
+                raise UsageError(f"{section}.{field} is given twice, {told}; leave one out")
+            replace(tables[section], field, value, key)
+        return Spec.build(tables, self.tier, self.name)
+
+
+def replace(table: dict[str, Any], field: str, value: Any, key: str) -> None:
+    """Set a field of a table in place; "tau.scale" is the option `scale` of the rule that `tau` names."""
+    name, dot, option = field.partition(".")
+    if not dot:
+        table[name] = value
+        return
+    rule = table.get(name)
+    if rule is None and name != "tau":  # a slip in a key: who knows all keys of the table says so
+        table[field] = value
+        return
+    if not isinstance(rule, str | dict):
+        given = "not set" if rule is None else f"{rule}, a value without options"
+        raise UsageError(f"option '{key}': {name} is {given}; expected the name of a rule, such as --tau pass-rate")
+    table[name] = {**({"rule": rule} if isinstance(rule, str) else rule), option: value}
+
+
+def locate(key: str, tables: dict[str, Any], known: Tables) -> tuple[str, str]:
+    """Section and field of a dotted key; a bare key is looked up in every section."""
+    section, _, field = key.partition(".")
+    options = [f"{s}.{name}" for s, model in known.items() for name in (model.model_fields if model else tables[s])]
+    if field and section not in tables:
+        if did_you_mean(section, tables) is None:
+            raise UsageError(unknown("option", key, options))
+        raise UsageError(unknown("section", section, tables) + f", in option '{key}'")
+    if field:
+        model = known[section]
+        if model is not None and field not in model.model_fields:
+            raise UsageError(unknown("option", key, (f"{section}.{name}" for name in model.model_fields)))
+        return section, field
+    fields = {s: set(model.model_fields if model else tables[s]) for s, model in known.items()}
+    homes = [s for s, names in fields.items() if key in names]
+    for section in ("schedule", "run"):  # lr is a key of the warm start too, seed one of many problems
+        if section in homes:
+            return section, key
+    if len(homes) != 1:
+        raise UsageError(unknown("option", key, options))
+    return homes[0], key
+
+
+def check_table(section: str, model: type[Table], table: dict[str, Any]) -> Table:
+    """A table of the right keys and types, with values in their ranges."""
+    check_plain(section, table)
+    for key in table:
+        if key not in model.model_fields:
+            raise UsageError(
+                unknown("option", f"{section}.{key}", (f"{section}.{name}" for name in model.model_fields))
+            )
+    try:
+        return model(**table)
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        key = ".".join([section, *map(str, first["loc"])])
+        raise UsageError(f"{key} is {short(first['input'])}; {first['msg'][0].lower() + first['msg'][1:]}") from None
+
+
+def check_plain(section: str, table: Any) -> None:
+    """Refuse a table that is none, or holds dates, NaN, integers beyond 64 bits, or something nested without end.
+
+    Raises:
+        UsageError: with the dotted key.
+    """
+    if not isinstance(table, dict):
+        raise UsageError(f"{section} is {short(table)}; expected a table: [{section}], its keys below")
+    rest = [(f"{section}.{key}", value, 1) for key, value in table.items()]
+    while rest:
+        key, value, depth = rest.pop()
+        if depth > DEEPEST:
+            raise UsageError(f"{key[:SHOWN]} is nested more than {DEEPEST} deep; expected a value, a list or a table")
+        if isinstance(value, dict):
+            rest += [(f"{key}.{inner}", part, depth + 1) for inner, part in value.items()]
+        elif isinstance(value, list | tuple):
+            rest += [(key, part, depth + 1) for part in value]
+        elif isinstance(value, date | time):  # a datetime is a date
+            raise UsageError(f"{key} is the date or time {value}; expected a number, text, true or false")
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise UsageError(f"{key} is {value}; expected a finite number")
+        elif isinstance(value, int) and value.bit_length() > 63:
+            raise UsageError(f"{key} is {short(value)}; expected one of at most 63 bits")

@@ -1,0 +1,368 @@
+"""The kinds of bandit: frozen dataclasses whose fields are the options of [env] and whose build() makes a Bandit.
+
+KINDS has them by name; `make` builds one from the [env] table of a spec.
+"""
+
+import csv
+import math
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pmdkit.envs.bandit import Array, Bandit
+from pmdkit.envs.build import build, check_flag, check_number, check_share, check_size, check_whole
+from pmdkit.randomness import generator
+
+if TYPE_CHECKING:
+    from pmdkit.config import Spec
+
+TABLE = Path(__file__).parent / "data" / "pass_rates.csv"
+PROBLEMS = 1209
+SCALES = {"zero-one": "{0, 1}", "plus-minus-one": "{-1, 1}"}  # by their names in [reward]
+
+
+@dataclass(frozen=True)
+class Needle:
+    """A needle in a haystack: the first `good` of `arms` arms pass, all are equally likely at first, p0 = good / arms.
+
+    Good values: 100 arms, one good: a hard prompt with a pass rate of 0.01.
+    """
+
+    arms: int = 100
+    "Arms per context, A."
+    good: int = 1
+    "Arms that pass."
+    contexts: int = 1
+    "Contexts, all alike, S."
+    plus_minus: bool = False
+    "Rewards -1 and +1 in place of 0 and 1."
+
+    def __post_init__(self) -> None:
+        check_whole("arms", self.arms, 2)
+        check_whole("good", self.good, 1, self.arms - 1)
+        check_whole("contexts", self.contexts, 1)
+        check_size(self, "contexts", "arms")
+        check_flag("plus_minus", self.plus_minus)
+
+    def build(self) -> Bandit:
+        """The bandit."""
+        success = np.zeros((self.contexts, self.arms))
+        success[:, : self.good] = 1.0
+        return Bandit(
+            name="needle",
+            reward=2 * success - 1 if self.plus_minus else success,
+            log_policy=uniform(self.contexts, self.arms),
+            success=success,
+            values=(-1.0, 1.0) if self.plus_minus else (0.0, 1.0),
+        )
+
+
+@dataclass(frozen=True)
+class TwoHills:
+    """A broad hill of arms that pass sometimes, a narrow one that always pass, and a plain of arms that never do.
+
+    A policy that follows a handful of draws all the way ends on lucky arms of the broad hill before it has seen the
+    narrow one. Contexts differ in how rare the narrow hill is, from `common` to `rare`, evenly in the logarithm.
+    A pass rate of `luck` is the wrong hill, 1 the right one.
+    """
+
+    arms: int = 100
+    "Arms per context, A."
+    broad: int = 30
+    "Arms of the broad hill."
+    narrow: int = 2
+    "Arms of the narrow hill."
+    share: float = 0.5
+    "Share of the initial policy on the broad hill."
+    luck: float = 0.5
+    "Probability that an arm of the broad hill passes."
+    common: float = 0.05
+    "Share of the initial policy on the narrow hill in the first context."
+    rare: float = 0.005
+    "The same in the last context."
+    contexts: int = 32
+    "Contexts, S."
+
+    def __post_init__(self) -> None:
+        check_whole("arms", self.arms, 3)
+        check_whole("broad", self.broad, 1, self.arms - 2)
+        check_whole("narrow", self.narrow, 1, self.arms - self.broad - 1)
+        check_whole("contexts", self.contexts, 1)
+        check_size(self, "contexts", "arms")
+        for name in ("share", "luck", "common", "rare"):
+            check_share(name, getattr(self, name))
+        if self.share + max(self.common, self.rare) >= 1:
+            raise ValueError(
+                f"env.share is {self.share} and the narrow hill's share up to {max(self.common, self.rare)}; "
+                "expected a sum below 1, which leaves something for the plain"
+            )
+
+    def build(self) -> Bandit:
+        """The bandit. Arms stand in the order broad hill, narrow hill, plain."""
+        sizes = np.array([self.broad, self.narrow, self.arms - self.broad - self.narrow])
+        seen = np.geomspace(self.common, self.rare, self.contexts)
+        shares = np.stack([np.full(self.contexts, self.share), seen, 1 - self.share - seen], axis=1)
+        success = np.tile(np.repeat([self.luck, 1.0, 0.0], sizes), (self.contexts, 1))
+        return Bandit(
+            name="two-hills",
+            reward=success,
+            log_policy=np.log(np.repeat(shares / sizes, sizes, axis=1)),
+            success=success,
+        )
+
+
+@dataclass(frozen=True)
+class Graded:
+    r"""Real-valued rewards: arm a of A has expectation (a / (A - 1))^k, none passes or fails; uniform initial policy.
+
+    The exponent k goes from 1 / hardness to hardness over the contexts, evenly in the logarithm; a single context has
+    k = 1. As tau goes to 0, one exact PMD-mean step multiplies an arm by its positive advantage over the mean of those,
+    \(\Delta_+ / E[\Delta_+]\), and so keeps every arm above average; one PMD-part step takes the best arm only. With 11
+    arms and k = 1 the best arm gets 0.5 / 1.5 = 1/3 and the mean reward becomes 1.3 / 1.5.
+    """
+
+    arms: int = 11
+    "Arms per context, A."
+    contexts: int = 1
+    "Contexts, S."
+    hardness: float = 4.0
+    "Largest exponent k: the higher, the fewer arms with a high grade."
+    sd: float = 0.0
+    "Standard deviation of the Gaussian noise of a drawn grade, reward units."
+
+    def __post_init__(self) -> None:
+        check_whole("arms", self.arms, 2)
+        check_whole("contexts", self.contexts, 1)
+        check_size(self, "contexts", "arms")
+        check_number("hardness", self.hardness, 1, 1e6)
+        check_number("sd", self.sd, 0)
+
+    def build(self) -> Bandit:
+        """The bandit. Arms stand in the order of their grades."""
+        powers = np.geomspace(1 / self.hardness, self.hardness, self.contexts) if self.contexts > 1 else np.ones(1)
+        return Bandit(
+            name="graded",
+            reward=np.linspace(0, 1, self.arms) ** powers[:, None],
+            log_policy=uniform(self.contexts, self.arms),
+            values=None,
+            sd=self.sd,
+        )
+
+
+@dataclass(frozen=True)
+class NoisyVerifier:
+    """A verifier that errs: the first `right` arms are right; it accepts some wrong arms and rejects some right ones.
+
+    Errors are either fresh with every verdict, so that they average out, or `systematic`: an arm is always misjudged or
+    never, so that the policy can find the verifier's mistakes and exploit them. The pass rate is the truth; the
+    reward is what the verifier says.
+    """
+
+    arms: int = 100
+    "Arms per context, A."
+    right: int = 10
+    "Arms that are right: p0 = right / arms."
+    contexts: int = 16
+    "Contexts, S; they differ where errors are systematic."
+    false_positive: float = 0.05
+    "Rate at which a wrong arm is accepted."
+    false_negative: float = 0.2
+    "Rate at which a right arm is rejected."
+    systematic: bool = False
+    "Errors belong to the arm, not to the verdict."
+    seed: int = 0
+    "Of the arms that are misjudged."
+
+    def __post_init__(self) -> None:
+        check_whole("arms", self.arms, 2)
+        check_whole("right", self.right, 1, self.arms - 1)
+        check_whole("contexts", self.contexts, 1)
+        check_size(self, "contexts", "arms")
+        check_number("false_positive", self.false_positive, 0, 1)
+        check_number("false_negative", self.false_negative, 0, 1)
+        check_flag("systematic", self.systematic)
+        check_whole("seed", self.seed, 0)
+
+    def build(self) -> Bandit:
+        """The bandit."""
+        success = np.zeros((self.contexts, self.arms))
+        success[:, : self.right] = 1.0
+        accepted = np.where(success > 0, 1 - self.false_negative, self.false_positive)
+        if self.systematic:
+            accepted = (generator(self.seed, "verdicts").random(success.shape) < accepted).astype(np.float64)
+        return Bandit(
+            name="noisy-verifier",
+            reward=accepted,
+            log_policy=uniform(self.contexts, self.arms),
+            success=success,
+        )
+
+
+@dataclass(frozen=True)
+class SharedFeatures:
+    r"""A policy that generalises: log-linear in features of the arms, and one direction u is (almost) the skill.
+
+    Features phi are Gaussian and shared parameters are few, so that learning on one context moves the others.
+
+    In each context the arms with the highest score \(\pm a\, u\cdot\phi + \sqrt{1 - a^2}\, z\) pass, with z standard
+    Gaussian. The sign is + in most contexts and - in the last few, the traps, where what helps elsewhere is wrong. The
+    share of arms that pass goes from `easy` to `hard`, evenly in the logarithm, over the plain contexts, and again over
+    the traps. The initial policy is uniform, so that share is p0.
+    """
+
+    arms: int = 64
+    "Arms per context, A."
+    contexts: int = 16
+    "Contexts, S."
+    dim: int = 32
+    "Features, d; fewer than contexts * arms, so that no table of logits fits in."
+    alignment: float = 0.9
+    "How much of an arm's score the shared direction explains, a, from 0 to 1."
+    traps: int = 4
+    "Contexts in which the shared direction points the wrong way."
+    easy: float = 0.5
+    "Share of arms that pass in the easiest context."
+    hard: float = 0.03
+    "The same in the hardest context."
+    false_positive: float = 0.0
+    "Rate at which the verifier accepts a wrong arm, afresh with every verdict."
+    false_negative: float = 0.0
+    "Rate at which it rejects a right arm."
+    seed: int = 0
+    "Of features and scores."
+
+    def __post_init__(self) -> None:
+        check_whole("arms", self.arms, 2)
+        check_whole("contexts", self.contexts, 1)
+        check_whole("dim", self.dim, 1)
+        check_size(self, "contexts", "arms", "dim")
+        check_number("alignment", self.alignment, 0, 1)
+        check_whole("traps", self.traps, 0, self.contexts)
+        check_share("easy", self.easy)
+        check_share("hard", self.hard)
+        check_number("false_positive", self.false_positive, 0, 1)
+        check_number("false_negative", self.false_negative, 0, 1)
+        check_whole("seed", self.seed, 0)
+
+    def build(self) -> Bandit:
+        """The bandit. Traps stand at the end; within the two kinds contexts go from easy to hard."""
+        rng = generator(self.seed, "features")
+        features = rng.standard_normal((self.contexts, self.arms, self.dim)) / np.sqrt(self.dim)
+        skill = rng.standard_normal(self.dim)
+        skill *= np.sqrt(self.dim) / np.linalg.norm(skill)  # then u . phi is standard Gaussian
+        noise = rng.standard_normal((self.contexts, self.arms))
+        plain = self.contexts - self.traps
+        sign = np.repeat([1.0, -1.0], [plain, self.traps])[:, None]
+        score = sign * self.alignment * (features @ skill) + np.sqrt(1 - self.alignment**2) * noise
+        shares = np.concatenate([np.geomspace(self.easy, self.hard, size) for size in (plain, self.traps)])
+        success = top_share(score, shares)
+        return Bandit(
+            name="shared-features",
+            reward=np.where(success > 0, 1 - self.false_negative, self.false_positive),
+            log_policy=uniform(self.contexts, self.arms),
+            success=success,
+            features=features,
+        )
+
+
+@dataclass(frozen=True)
+class PassRates:
+    """Contexts whose initial pass rates are measured ones: p0 = (correct + 1/2) / (n + 1).
+
+    correct counts the right answers among the n = 40 that Qwen2.5-Math-1.5B gave to a problem in the first five epochs
+    of an RL run; the halves keep p0 away from 0 and 1 (Krichevsky-Trofimov). A fifth of the problems was never solved:
+    p0 = 0.012. The first `right` arms of every context pass and share p0, the others share 1 - p0; shares within a side
+    are Gamma draws, normalised. Source: pmdkit/envs/data/README.md.
+
+    Differs: which arms there are and how they share is made up; only the pass rates are measured.
+    """
+
+    problems: int = 64
+    "Contexts, S: one from each of that many equal strata of the problems sorted by pass rate."
+    arms: int = 64
+    "Arms per context, A."
+    right: int = 8
+    "Arms that pass."
+    spread: float = 1.0
+    "Shape of the Gamma: below 1 a few arms dominate, far above 1 all are alike."
+    seed: int = 0
+    "Of the choice of problems and the shares."
+
+    def __post_init__(self) -> None:
+        check_whole("problems", self.problems, 1, PROBLEMS)
+        check_whole("arms", self.arms, 2)
+        check_size(self, "problems", "arms")
+        check_whole("right", self.right, 1, self.arms - 1)
+        check_number("spread", self.spread, 0.1, 1e6)  # below 0.1 Gamma draws underflow to shares of 0
+        check_whole("seed", self.seed, 0)
+
+    def build(self) -> Bandit:
+        """The bandit, its contexts from hard to easy."""
+        rng = generator(self.seed, "pass-rates")
+        rates = pass_rates()
+        order = np.argsort(rates, kind="stable")
+        edges = np.arange(self.problems + 1) * len(rates) // self.problems
+        p0 = rates[order[rng.integers(edges[:-1], edges[1:])]][:, None]
+        weight = rng.gamma(self.spread, size=(self.problems, self.arms))
+        sides = np.split(weight, [self.right], axis=1)
+        good, bad = (side / side.sum(axis=1, keepdims=True) for side in sides)
+        success = np.zeros((self.problems, self.arms))
+        success[:, : self.right] = 1.0
+        return Bandit(
+            name="pass-rates",
+            reward=success,
+            log_policy=np.log(np.concatenate([p0 * good, (1 - p0) * bad], axis=1)),
+            success=success,
+        )
+
+
+KINDS: dict[str, Any] = {
+    "needle": Needle,
+    "two-hills": TwoHills,
+    "graded": Graded,
+    "noisy-verifier": NoisyVerifier,
+    "shared-features": SharedFeatures,
+    "pass-rates": PassRates,
+}
+
+
+def make(table: dict[str, Any]) -> Bandit:
+    """The bandit that an [env] table describes: `kind`, a key of KINDS or "my.py:MyKind", and the kind's options."""
+    return build(table, KINDS, Bandit)
+
+
+def reward_scale(spec: "Spec") -> str:
+    """The reward scale of a run, without which a temperature has no meaning: `{0, 1}`, `{-1, 1}` or `real`.
+
+    [reward] states it, a bandit has its own, and token tasks are graded 0 or 1.
+    """
+    if spec.reward is not None:
+        return SCALES[spec.reward.scale]
+    if spec.tier != "bandit":
+        return "{0, 1}"
+    return make(spec.env).scale
+
+
+def uniform(contexts: int, arms: int) -> Array:
+    """[S, A] log-probabilities of the uniform policy."""
+    return np.full((contexts, arms), -math.log(arms))
+
+
+def top_share(score: Array, shares: Array) -> Array:
+    """[S, A] 1 for the given share of each row with the highest scores, at least one arm and never all, 0 elsewhere."""
+    arms = score.shape[1]
+    count = np.clip(np.rint(shares * arms), 1, arms - 1)
+    rank = (-score).argsort(axis=1).argsort(axis=1)
+    return (rank < count[:, None]).astype(np.float64)
+
+
+@cache
+def pass_rates() -> Array:
+    """[1209] measured pass rates in the order of the table, (correct + 1/2) / (n + 1), first five epochs."""
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        rows = [(int(row["correct_first"]), int(row["n_first"])) for row in csv.DictReader(file)]
+    correct, n = np.array(rows, dtype=np.float64).T
+    return (correct + 0.5) / (n + 1)

@@ -1,0 +1,172 @@
+"""The kinds of mathematical problems: files of the user's own, MATH, GSM8K, DAPO-Math-17k, AIME 2024 and 2025.
+
+MATH_KINDS has them by name, generated ones included.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pmdkit.envs.math.clean import clean
+from pmdkit.envs.math.problem import MathProblems, Problem, check_split, collect, merge_duplicates, near_duplicates
+from pmdkit.envs.math.readers import read_problems, with_source
+from pmdkit.envs.math.synthetic import Arithmetic
+
+DATA = Path(__file__).parent / "data"
+
+
+@dataclass(frozen=True)
+class MathFile:
+    """Problems of a JSON Lines, JSON or Parquet file, or of a data set of the hub, in plain or verl layout.
+
+    Plain: a column with the question, one with the answer or with a solution that has #### 42 or \\boxed{42}.
+    verl: `prompt` is a list of chat messages, `reward_model.ground_truth` the answer; DAPO's wording is taken off.
+    """
+
+    path: str
+    "A file that ends in .jsonl, .json or .parquet, or the name of a data set on the hub, owner/name."
+    problem: str | None = None
+    "Column of the question; by default problem, question or prompt."
+    answer: str | None = None
+    "Column of the answer; by default answer, reward_model.ground_truth, solution and the like."
+    id: str | None = None
+    "Column of the id; by default id or extra_info.index, else the number of the row."
+    held_out: int | str = 0
+    'How many problems are never trained on, chosen by a hash of their text; "all" for an evaluation set.'
+    drop_bad_rows: bool = False
+    "Drop and count rows without a usable question and answer, instead of stopping."
+    limit: int | None = None
+    "Take so many problems, the first ones."
+    subset: str | None = None
+    "Subset of a data set on the hub."
+    split: str = "train"
+    "Split of a data set on the hub."
+    revision: str | None = None
+    "Commit of a data set on the hub. Pin it, or the data may change under a run."
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.path, str) or not self.path:
+            raise ValueError(f"env.path is {self.path!r}; expected a file such as problems.jsonl, or owner/name")
+        for name in ("problem", "answer", "id", "subset", "revision"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, str) or not value):
+                raise ValueError(f"env.{name} is {value!r}; expected a name as text, or nothing")
+        if not isinstance(self.split, str) or not self.split:
+            raise ValueError(f"env.split is {self.split!r}; expected a name such as train")
+        if not isinstance(self.drop_bad_rows, bool):
+            raise ValueError(f"env.drop_bad_rows is {self.drop_bad_rows!r}; expected true or false")
+        check_split(self.held_out, self.limit)
+
+    def read(self) -> tuple[list[Problem], Counter[str]]:
+        """Every row as a problem, copies included, and what was dropped by reason."""
+        return read_problems(
+            self.path,
+            problem=self.problem,
+            answer=self.answer,
+            id=self.id,
+            drop_bad_rows=self.drop_bad_rows,
+            subset=self.subset,
+            split=self.split,
+            revision=self.revision,
+        )
+
+    def build(self) -> MathProblems:
+        """The problems, numbered in the order of the file; one of each text, without texts whose answers conflict."""
+        problems, counts = self.read()
+        problems, merged = merge_duplicates(problems)
+        return collect(Path(self.path).stem, problems, self.held_out, self.limit, counts + merged)
+
+
+@dataclass(frozen=True)
+class HendrycksMath(MathFile):
+    """MATH: competition problems with written solutions; the answer is in the last box of the solution.
+
+    Source: arXiv:2103.03874. Answers are LaTeX, seldom plain integers: they need the symbolic verifier.
+    """
+
+    name: ClassVar[str] = "math"
+
+    path: str = "DigitalLearningGmbH/MATH-lighteval"
+    "A local copy, or a data set of the hub."
+
+
+@dataclass(frozen=True)
+class GSM8K(MathFile):
+    """GSM8K: sums in stories; the answer stands after #### in the last line of the solution.
+
+    Source: arXiv:2110.14168.
+    """
+
+    name: ClassVar[str] = "gsm8k"
+
+    path: str = "openai/gsm8k"
+    "A local copy, or a data set of the hub."
+    subset: str | None = "main"
+    "Subset of a data set on the hub."
+
+
+@dataclass(frozen=True)
+class DapoMath(MathFile):
+    """DAPO-Math-17k: about 17,000 competition problems with integer answers, some of them in Chinese.
+
+    Source: arXiv:2503.14476. The public copy repeats every row a hundred times and holds damaged texts, which are
+    repaired, dropped and counted; see `counts` of what build() returns.
+    """
+
+    name: ClassVar[str] = "dapo-math"
+
+    path: str = "BytedTsinghua-SIA/DAPO-Math-17k"
+    "A local copy, or a data set of the hub."
+    cleaning: bool = True
+    "Repair and drop damaged rows, and drop problems whose copies have different answers."
+
+    def build(self) -> MathProblems:
+        """The problems, numbered in the order of the file."""
+        problems, counts = self.read()
+        problems = with_source(problems, "dapo-math-17k")
+        if self.cleaning:
+            problems, cleaned = clean(problems)
+            counts += cleaned
+        problems, merged = merge_duplicates(problems)
+        counts += merged + Counter({"kept: near duplicates": near_duplicates(problems)})
+        return collect(self.name, problems, self.held_out, self.limit, counts)
+
+
+@dataclass(frozen=True)
+class AIME24:
+    """AIME 2024, both contests: answers are integers from 0 to 999. Evaluation of the paper, section 5."""
+
+    name: ClassVar[str] = "aime24"
+
+    def build(self) -> MathProblems:
+        """30 problems, all held out."""
+        return evaluation_set(self.name)
+
+
+@dataclass(frozen=True)
+class AIME25:
+    """AIME 2025, both contests: answers are integers from 0 to 999. Evaluation of the paper, section 5."""
+
+    name: ClassVar[str] = "aime25"
+
+    def build(self) -> MathProblems:
+        """30 problems, all held out."""
+        return evaluation_set(self.name)
+
+
+MATH_KINDS: dict[str, Any] = {
+    "arithmetic": Arithmetic,
+    "file": MathFile,
+    "dapo-math": DapoMath,
+    "aime24": AIME24,
+    "aime25": AIME25,
+    "math": HendrycksMath,
+    "gsm8k": GSM8K,
+}
+
+
+def evaluation_set(name: str) -> MathProblems:
+    """A file that comes with the package, all of it held out."""
+    problems, counts = read_problems(str(DATA / f"{name}.jsonl"))
+    return collect(name, problems, "all", counts=counts)

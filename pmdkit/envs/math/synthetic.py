@@ -1,0 +1,117 @@
+"""Generated problems: sums of a few numbers as word problems."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from pmdkit.envs.build import check_whole
+from pmdkit.envs.math.problem import MathProblems, Problem
+from pmdkit.randomness import derive
+
+HELD_OUT = 10  # one sum in so many is never trained on
+NAMES = ("Ana", "Ben", "Chen", "Dora", "Emil", "Fatima", "Goran", "Hana")
+THINGS = ("apples", "books", "coins", "eggs", "nuts", "pears", "shells", "stamps")
+
+
+@dataclass(frozen=True)
+class Story:
+    """One kind of story.
+
+    Attributes:
+        start: with the places {name}, {things} and {first}.
+        links: words before every further number, taken in turn.
+        end: the question.
+    """
+
+    start: str
+    links: tuple[str, ...]
+    end: str
+
+    def text(self, numbers: Sequence[int], name: str, things: str, turn: int = 0) -> str:
+        """The story of two or more numbers, in their order; `turn` says with which link it begins."""
+        more = [f"{self.links[(turn + k) % len(self.links)]} {number}" for k, number in enumerate(numbers[1:])]
+        middle = ", ".join(more[:-1]) + " and " * (len(more) > 1) + more[-1]
+        opening = self.start.format(name=name, things=things, first=numbers[0])
+        return f"{opening}, {middle}. {self.end.format(name=name, things=things)}"
+
+
+STORIES = (
+    Story("{name} has {first} {things}", ("buys", "finds", "gets", "picks"), "How many {things} now?"),
+    Story("A box has {first} {things}", ("a bag", "a bowl", "a jar", "a pot"), "How many {things} in all?"),
+    Story("{name} sold {first} {things}", ("then", "later", "next"), "How many in all?"),
+    Story("We saw {first} {things}", ("then", "after that", "later"), "How many?"),
+)
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """Sums of `numbers` numbers of `digits` digits, as stories: "Ana has 3 apples, buys 5, finds 2 and gets 7. ...".
+
+    Problem i is a function of i and of the options. One sum in ten is held out, decided by its numbers and their order
+    alone, so that no held-out sum is trained on in other words.
+
+    Good values: 4 numbers of 1 digit for the starter model; 2 digits are far harder.
+    """
+
+    name: ClassVar[str] = "arithmetic"
+
+    numbers: int = 4
+    "How many numbers are added."
+    digits: int = 1
+    "Of each number; the first digit is never 0."
+    stories: int = len(STORIES)
+    "How many kinds of story there are."
+    problems: int = 20_000
+    "How many problems there are, training and held-out ones together."
+
+    def __post_init__(self) -> None:
+        check_whole("numbers", self.numbers, 2, 20)
+        check_whole("digits", self.digits, 1, 9)
+        check_whole("stories", self.stories, 1, len(STORIES))
+        check_whole("problems", self.problems, 100, 1_000_000)
+
+    def build(self) -> MathProblems:
+        """The problems, numbered from 0."""
+        held_out = np.array([self.is_held_out(self.operands(i)) for i in range(self.problems)])
+        name = f"{self.name} with {self.numbers} numbers of {self.digits} digit{'s' * (self.digits > 1)}"
+        return MathProblems(name, self.problem, np.flatnonzero(~held_out), np.flatnonzero(held_out))
+
+    def problem(self, number: int) -> Problem:
+        """The text and the answer of one problem."""
+        if not 0 <= number < self.problems:
+            raise ValueError(f"problem number is {number}; expected 0 to {self.problems - 1}")
+        operands = self.operands(number)
+        wording = derive(0, self.name, "wording", number) % wording_count(self.stories)
+        return Problem(
+            id=f"{self.name}-{number:05d}",
+            problem=word_problem(operands, wording, self.stories),
+            answer=str(sum(operands)),
+            source="generated",
+        )
+
+    def operands(self, number: int) -> tuple[int, ...]:
+        """The numbers that one problem adds, in their order."""
+        low, high = 10 ** (self.digits - 1), 10**self.digits
+        return tuple(low + derive(0, self.name, number, place) % (high - low) for place in range(self.numbers))
+
+    def is_held_out(self, operands: tuple[int, ...]) -> bool:
+        """Whether a sum is kept from training: by a hash of its numbers."""
+        return derive(0, self.name, "held out", *operands) % HELD_OUT == 0
+
+
+def wording_count(stories: int) -> int:
+    """In how many ways the first `stories` stories can be worded."""
+    return sum(len(story.links) for story in STORIES[:stories]) * len(NAMES) * len(THINGS)
+
+
+def word_problem(numbers: Sequence[int], wording: int, stories: int) -> str:
+    """The story of these numbers in one of the `wording_count(stories)` ways."""
+    wording, name = divmod(wording, len(NAMES))
+    turn, things = divmod(wording, len(THINGS))
+    for story in STORIES[:stories]:
+        if turn < len(story.links):
+            return story.text(numbers, NAMES[name], THINGS[things], turn)
+        turn -= len(story.links)
+    raise ValueError(f"wording is {wording}; expected a number below {wording_count(stories)} for {stories} stories")

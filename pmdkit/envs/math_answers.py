@@ -1,0 +1,5 @@
+"""Another name of `pmdkit.envs.verifier`, promised to users: `from pmdkit import envs; envs.math_answers.verify`."""
+
+from pmdkit.envs.verifier import Grader, Item, Verdict, audit, verify
+
+__all__ = ["Grader", "Item", "Verdict", "audit", "verify"]

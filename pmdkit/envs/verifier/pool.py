@@ -1,0 +1,383 @@
+"""Graders: many responses judged in order, the costly ones in worker processes that may be killed at any time.
+
+A worker receives requests over a pipe, with deadlines; a journal keeps its verdicts for a resumed run.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import select
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Container, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+from pmdkit.envs.verifier.verify import Pending, Verdict, grade_by_rules, printable, wrong_verdict
+from pmdkit.errors import ResumeRefused, UsageError
+from pmdkit.processes import STARTUP, WorkerFailed, WorkerProcess
+from pmdkit.version import __version__
+
+CALLS = 1000
+"Answers after which a worker is replaced: sympy caches grow, and a grader may leak."
+REASON = 200
+"Characters of a reason that come from elsewhere."
+PATIENCE = 10
+"Wall-clock seconds per second of processor time before a comparison counts as stuck: a crowded machine is slow."
+
+
+@dataclass(frozen=True)
+class Item:
+    """A response to judge against a gold answer; `truncated`: the length limit cut it off."""
+
+    response: str
+    gold: str
+    truncated: bool = False
+
+
+@dataclass(frozen=True)
+class WorkerRequest:
+    """What a worker is asked, and what the verdict will say was extracted."""
+
+    message: dict[str, Any]
+    extracted: str | None
+
+
+class Grader:
+    """Judges responses; safe to call from any thread, one batch at a time.
+
+    Args:
+        grade: "math" for `verify`'s rules, or a function of your own such as "my.py:grade", called as
+            grade(response, gold) and returning a number from 0 to 1.
+        boxed: take the answer from the last \\boxed{} instead of the last Answer: line ("math" only).
+        workers: processes at most; they start when first needed.
+        seconds: limit per answer: processor time of the comparison for "math", so that no load of the machine changes
+            a verdict, with ten times that by the clock; by the clock for a function of your own, which may wait. An
+            answer over its processor time is unscored at once; other failures are tried once more, alone. What is
+            costly is refused unparsed, so that a comparison takes milliseconds; 0.8 s keeps even those that run over
+            below a second.
+        memory_mb: MiB that an answer may make a worker allocate.
+        journal: a JSONL file that makes verdicts of workers permanent.
+        most_unscored: share of a batch without a verdict, and one at least, above which the verifier is what failed:
+            that is not written down, and asked again by whoever goes on after it was repaired.
+
+    Raises:
+        UsageError: the file of an own grader cannot be loaded (tried in a worker), or a number makes no sense.
+    """
+
+    def __init__(
+        self,
+        grade: str = "math",
+        *,
+        boxed: bool = False,
+        workers: int = 1,
+        seconds: float = 0.8,
+        memory_mb: int = 1024,
+        journal: str | Path | None = None,
+        most_unscored: float = 1.0,
+    ) -> None:
+        if workers < 1 or seconds <= 0 or memory_mb < 1:
+            raise UsageError(
+                f"workers = {workers}, seconds = {seconds}, memory_mb = {memory_mb}; "
+                "expected at least 1, above 0, at least 1"
+            )
+        self.own = grade != "math"
+        self.grade_path, self.identity = identify(grade, boxed)
+        self.boxed, self.workers, self.seconds, self.memory_mb = boxed, workers, seconds, memory_mb
+        self.patience = seconds if self.own else PATIENCE * seconds
+        self.journal = None if journal is None else VerdictJournal(journal)
+        self.most_unscored = most_unscored
+        self.processes: list[VerifierProcess] = []
+        self.owner = os.getpid()
+        self.outage = "no worker"  # why none could start, when last tried
+        self.lock = threading.RLock()
+        if self.own:
+            try:
+                self.ensure(1)
+            except WorkerFailed as error:
+                self.close()
+                raise UsageError(f"the grader {grade} cannot be used: {error}") from error
+
+    def grade(self, items: Sequence[Item]) -> list[Verdict]:
+        """One verdict per item, in their order. Nothing an item holds raises, or changes another item's verdict."""
+        with self.lock:
+            verdicts: list[Verdict | None] = []
+            requests: dict[str, WorkerRequest] = {}  # equal items are judged once
+            places: dict[str, list[int]] = {}
+            for place, item in enumerate(items):
+                prepared = self.prepare(item)
+                if isinstance(prepared, WorkerRequest):
+                    key = key_of(self.identity, item.gold, item.response)
+                    before = self.journal.get(key) if self.journal else None
+                    if before is None:
+                        requests[key] = prepared
+                        places.setdefault(key, []).append(place)
+                    verdicts.append(before)
+                else:
+                    verdicts.append(prepared)
+            judged, from_workers = self.ask_workers(requests) if requests else ({}, set())
+            for key, verdict in judged.items():
+                for place in places[key]:
+                    verdicts[place] = verdict
+            found = [verdict for verdict in verdicts if verdict is not None]
+            outage = sum(not verdict.scored for verdict in found) > max(1, self.most_unscored * len(found))
+            if self.journal is not None and requests:  # before anybody sees them; a pool that cannot start says nothing
+                self.journal.append({key: judged[key] for key in from_workers if judged[key].scored or not outage})
+            return found
+
+    def probe(self) -> Verdict:
+        """Ask a worker whether 34 is 34: correct is True if the pool works, None with the reason if it does not."""
+        request = {"response": "Answer: 34", "gold": "34"} if self.own else {"span": "34", "gold": "34"}
+        with self.lock:
+            verdict = self.ask_workers({"probe": WorkerRequest(request, "34")})[0]["probe"]
+        if verdict.correct is False and not self.own:
+            return unscored("34", "34 is not 34: broken")
+        return verdict
+
+    def close(self) -> None:
+        """End all workers, at once; a later call starts new ones."""
+        with self.lock:
+            if os.getpid() == self.owner:
+                for process in self.processes:
+                    process.kill()
+            self.processes = []
+
+    def __enter__(self) -> "Grader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def prepare(self, item: Item) -> Verdict | WorkerRequest:
+        """The verdict where rules give one, else the request for a worker."""
+        if self.own:
+            if item.truncated:
+                return wrong_verdict(None, "rejected", "cut off by the length limit")
+            return WorkerRequest({"response": item.response, "gold": item.gold}, None)
+        graded = grade_by_rules(item.response, item.gold, boxed=self.boxed, truncated=item.truncated)
+        if isinstance(graded, Pending):
+            return WorkerRequest({"span": graded.span, "gold": graded.gold}, graded.extracted)
+        return graded
+
+    def ask_workers(self, requests: dict[str, WorkerRequest]) -> tuple[dict[str, Verdict], set[str]]:
+        """(verdicts, keys of those that came from a worker). Failed ones get a second chance, alone."""
+        verdicts: dict[str, Verdict] = {}
+        failed = self.run_requests(requests, verdicts, self.workers)
+        for key in failed:
+            again = self.run_requests({key: requests[key]}, verdicts, 1)
+            for reason in again.values():
+                verdicts[key] = unscored(requests[key].extracted, f"{reason}, twice")
+        from_workers = set(verdicts)
+        for key in requests.keys() - verdicts.keys():
+            verdicts[key] = unscored(requests[key].extracted, self.outage)
+        return verdicts, from_workers
+
+    def run_requests(
+        self, requests: dict[str, WorkerRequest], verdicts: dict[str, Verdict], workers: int
+    ) -> dict[str, str]:
+        """Fill `verdicts` from up to `workers` processes; returns why others failed. Stops short if none can start."""
+        waiting, failed = deque(requests), dict[str, str]()
+        running: Running = {}
+        try:
+            while waiting or running:
+                if waiting:
+                    self.ensure(min(workers, len(waiting) + len(running)), running)
+                for process in self.processes[:workers]:
+                    if waiting and process.replies not in running:
+                        key = waiting.popleft()
+                        deadline = time.monotonic() + self.patience
+                        running[process.replies] = process, key, deadline
+                        try:
+                            process.send(requests[key].message, deadline)
+                        except WorkerFailed as error:
+                            failed[key] = self.discard(running, process, str(error))
+                nearest = min((deadline for *_, deadline in running.values()), default=0.0)
+                readable = (
+                    select.select(list(running), [], [], max(nearest - time.monotonic(), 0))[0] if running else []
+                )
+                for process, key, deadline in list(running.values()):
+                    try:
+                        message = process.receive() if process.replies in readable else None
+                        if message is not None and "fatal" in message:
+                            raise WorkerFailed(message["fatal"])
+                        if message is not None:
+                            del running[process.replies]
+                            verdicts[key] = self.parse_reply(requests[key], message)
+                        elif time.monotonic() >= deadline:
+                            raise WorkerFailed(f"no answer within {self.patience:g} s")
+                    except OverTime as error:
+                        reason = f"{self.discard(running, process, str(error))} of {self.seconds:g} s"
+                        verdicts[key] = unscored(requests[key].extracted, reason)
+                    except WorkerFailed as error:
+                        failed[key] = self.discard(running, process, str(error))
+        except WorkerFailed as error:  # of `ensure`: no worker can start
+            self.outage = f"the verifier cannot start: {error}"
+        finally:
+            for process, key, _ in list(running.values()):  # an interrupt: the reply of a worker left behind is stale
+                failed[key] = self.discard(running, process, "interrupted")
+        return failed
+
+    def discard(self, running: "Running", process: "VerifierProcess", reason: str) -> str:
+        """Kill a worker; its place is filled when it is needed."""
+        running.pop(process.replies, None)
+        self.processes.remove(process)
+        process.kill()
+        return reason
+
+    def ensure(self, count: int, running: Container[int] = ()) -> None:
+        """At least `count` workers alive and ready, the worn ones among them replaced."""
+        if os.getpid() != self.owner:  # a fork: its workers belong to the parent
+            self.processes, self.owner = [], os.getpid()
+        for process in list(self.processes):
+            if process.replies not in running and (process.calls >= CALLS or not process.alive):
+                self.processes.remove(process)
+                process.kill()
+        for last in (False, True):  # one that is killed while it starts, as by the kernel short of memory, is replaced
+            while len(self.processes) < count:
+                self.processes.append(VerifierProcess(self.grade_path, self.seconds, self.memory_mb))
+            for process in list(self.processes):
+                try:
+                    process.await_ready()
+                except WorkerFailed as error:
+                    self.processes.remove(process)
+                    process.kill()
+                    if last or isinstance(error, CannotLoad):
+                        raise
+
+    def parse_reply(self, request: WorkerRequest, message: dict[str, Any]) -> Verdict:
+        """The verdict in a reply."""
+        if "error" in message:
+            return unscored(request.extracted, message["error"], "own" if self.own else "timeout")
+        value = message.get("value" if self.own else "correct")
+        if not isinstance(value, int | float) or not 0 <= value <= 1:  # the worker checks it; a grader may have written
+            raise WorkerFailed(f"the worker sent nonsense: a verdict of {str(value)[:80]}")
+        if self.own:
+            return Verdict(message["value"] >= 0.5, None, "own", f"graded {message['value']:g}", message["value"])
+        return Verdict(message["correct"], request.extracted, "symbolic", message["reason"], float(message["correct"]))
+
+
+class CannotLoad(WorkerFailed):
+    """What a worker was to load raised an error: another worker will meet it too."""
+
+
+class OverTime(WorkerFailed):
+    """The worker ended itself: an answer took more processor time than it may. No load of the machine does that."""
+
+
+class VerifierProcess(WorkerProcess):
+    """One worker, alive from construction to `kill`.
+
+    Args:
+        grade: "math", or a file and a function such as "my.py:grade".
+        seconds, memory_mb: limits per answer, enforced by the worker on itself too.
+    """
+
+    def __init__(self, grade: str, seconds: float, memory_mb: int) -> None:
+        self.calls = 0
+        self.ready = False
+        options = {"grade": grade, "seconds": seconds, "memory_mb": memory_mb}
+        try:
+            super().__init__("pmdkit.envs.verifier.worker", options)
+        except OSError as error:
+            raise WorkerFailed(f"a worker cannot be started: {error}") from error
+
+    def await_ready(self) -> None:
+        """Wait for the imports; WorkerFailed with the worker's own message if they fail."""
+        if self.ready:
+            return
+        message = self.receive_by(time.monotonic() + STARTUP)
+        if message is None:
+            raise WorkerFailed(f"a worker was not ready after {STARTUP:.0f} s")
+        if "failed" in message:
+            raise CannotLoad(message["failed"])
+        self.ready = True
+
+    def send(self, message: dict[str, Any], deadline: float) -> None:
+        """Send a request and count it."""
+        self.calls += 1
+        super().send(message, deadline)
+
+    def failure(self) -> WorkerFailed:
+        """Why the pipe is closed."""
+        if self.wait(1.0) == -signal.SIGPROF:  # a grader that closed the pipe and lives on is killed
+            return OverTime("over its limit of processor time")
+        return super().failure()
+
+
+# Descriptor of its replies -> worker, key of its request, deadline in monotonic seconds.
+Running = dict[int, tuple[VerifierProcess, str, float]]
+
+
+class VerdictJournal:
+    """Verdicts on disk, so that a resumed run gets the verdict it got before, also where it was a time-out.
+
+    A file of JSON lines, append-only; the first verdict of a key counts.
+
+    A last line without its end was being written when the process died: it is dropped from the file.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.verdicts: dict[str, Verdict] = {}
+        if self.path.exists():
+            data = self.path.read_bytes()
+            whole = data.rfind(b"\n") + 1
+            for number, line in enumerate(data[:whole].splitlines(), 1):
+                try:
+                    row = json.loads(line)
+                    self.verdicts.setdefault(row.pop("key"), Verdict(**row))
+                except (ValueError, TypeError, KeyError, AttributeError) as error:
+                    raise ResumeRefused(
+                        f"{self.path}, line {number} is no verdict: {error}; "
+                        "verdicts after it may be lost, move the file away to judge again"
+                    ) from error
+            if whole < len(data):
+                os.truncate(self.path, whole)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.touch()
+
+    def get(self, key: str) -> Verdict | None:
+        """An earlier verdict."""
+        return self.verdicts.get(key)
+
+    def append(self, verdicts: dict[str, Verdict]) -> None:
+        """Write and flush to the disk; only then may they be used."""
+        lines = [
+            json.dumps({"key": key, **asdict(verdict)}, allow_nan=False) + "\n" for key, verdict in verdicts.items()
+        ]
+        with open(self.path, "ab") as file:
+            file.write("".join(lines).encode())
+            file.flush()
+            os.fsync(file.fileno())
+        self.verdicts.update(verdicts)
+
+
+def identify(grade: str, boxed: bool) -> tuple[str, str]:
+    """(what a worker loads, who judges: another file or version is another judge)."""
+    if grade == "math":
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions = [f"{name} {metadata.version(name)}" for name in ("math-verify", "sympy")]
+            return grade, f"math {__version__} boxed={boxed} {versions}"
+        return grade, f"math {__version__} boxed={boxed}"
+    file, _, name = grade.rpartition(":")
+    path = Path(file).resolve()
+    if not file or not name.isidentifier():
+        raise UsageError(f"'{grade}' names no grader; expected \"math\", or a file and a function such as my.py:grade")
+    if not path.is_file():
+        raise UsageError(f"{file} is not a file; expected a Python file such as my.py, relative to {Path.cwd()}")
+    return f"{path}:{name}", f"own {name} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
+def unscored(extracted: str | None, reason: str, path: Literal["own", "timeout"] = "timeout") -> Verdict:
+    """No verdict, and why. A grader's error may quote the response."""
+    return Verdict(None, extracted, path, printable(reason, REASON), None)
+
+
+def key_of(identity: str, gold: str, response: str) -> str:
+    """The name of a verdict: who judges, against what, what."""
+    return hashlib.sha256(json.dumps([identity, gold, response]).encode()).hexdigest()

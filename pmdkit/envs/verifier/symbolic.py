@@ -1,0 +1,95 @@
+r"""Are two spans equal as mathematics? math-verify decides. Runs in a worker only: it may take for ever, or all memory.
+
+math-verify's own time-outs use SIGALRM and are off; the deadline belongs to whoever owns the worker.
+"""
+
+import logging
+import math
+import re
+from functools import lru_cache
+from itertools import count
+from typing import Any
+
+import math_verify  # type: ignore[import-untyped]
+import sympy  # type: ignore[import-untyped]
+from math_verify import LatexExtractionConfig, parse
+from sympy.core.function import AppliedUndef  # type: ignore[import-untyped]
+from sympy.core.random import seed  # type: ignore[import-untyped]
+
+PLACES = 12
+"Decimals are compared to as many places: to math-verify's own six, 0.3333333 is a third."
+CLOSE = 1e-9
+"Absolute and relative: values nearer than that may be equal, and math-verify decides."
+TERMS = (sympy.Number, sympy.NumberSymbol, sympy.Symbol, sympy.Add, sympy.Mul, sympy.Pow, sympy.Function)
+CONFIG = (LatexExtractionConfig(),)
+UNICODE = {"π": r"\pi ", "×": r"\times ", "·": r"\cdot ", "∞": r"\infty ", "≤": r"\leq ", "≥": r"\geq ", "÷": "/"}
+ROOT = re.compile(r"(?<![A-Za-z\\])sqrt ?\(([^()]*)\)|√ ?(?:\(([^()]*)\)|([0-9]+|[a-z]))")
+logging.getLogger("math_verify").setLevel(logging.CRITICAL)  # it logs whole answers, and that its alarms are off
+
+
+def compare(span: str, gold: str) -> tuple[bool, str]:
+    """(equal, one short sentence). Both are spans without delimiters, stripped."""
+    wanted = parse_latex(gold)
+    if not wanted or sympy.nan in wanted or sympy.zoo in wanted:
+        return False, "the gold is no mathematics and the texts differ"
+    answer = parse_latex(span)
+    if not answer:
+        return False, "the answer cannot be read as mathematics"
+    if all(clearly_different(one, other) for one in wanted for other in answer):
+        return False, "the values differ"
+    seed(0)  # sympy draws numbers to test its guesses: the same answer shall get the same verdict
+    equal = math_verify.verify(wanted, answer, timeout_seconds=None, raise_on_error=True, float_rounding=PLACES)
+    return bool(equal), "equal by math-verify" if equal else "not equal by math-verify"
+
+
+def clearly_different(wanted: Any, answer: Any) -> bool:
+    """Whether two readings differ in shape, or in value at one place: then nothing is simplified.
+
+    False where they agree there, or have no value: math-verify decides. It is never asked whether a finite number
+    equals an infinite one, which its simplifications get wrong at times. The place has odd coordinates, near which no
+    answer has a pole.
+    """
+    if isinstance(wanted, sympy.Symbol) or isinstance(answer, sympy.Symbol) or not is_term(answer):
+        return False  # math-verify compares a symbol by its name
+    if isinstance(wanted, sympy.Set | sympy.Tuple):  # it takes a set of one for its element
+        return not isinstance(wanted, sympy.FiniteSet | sympy.Tuple) or len(wanted) != 1
+    if not is_term(wanted):
+        return False
+    names = sorted(wanted.free_symbols | answer.free_symbols, key=str)
+    place = {name: sympy.Rational(314159 * k + 265358, 979323) for name, k in zip(names, count(1), strict=False)}
+    try:
+        one, other = (complex_value(term.evalf(15, subs=place)) for term in (wanted, answer))
+    except (TypeError, ValueError, OverflowError, ZeroDivisionError, AttributeError):
+        return False
+    if math.isfinite(abs(one)) != math.isfinite(abs(other)):
+        return True
+    return abs(one - other) > CLOSE * (1 + max(abs(one), abs(other)))
+
+
+def complex_value(number: Any) -> complex:
+    """A number of sympy as one of Python; no number is a TypeError."""
+    return complex(math.inf) if number in (sympy.nan, sympy.zoo) else complex(number)
+
+
+def is_term(part: Any) -> bool:
+    """Made of numbers, symbols, sums, products, powers and named functions alone."""
+    return (
+        (isinstance(part, TERMS) or part in (sympy.I, sympy.zoo))
+        and not isinstance(part, AppliedUndef)
+        and all(is_term(inner) for inner in part.args)
+    )
+
+
+@lru_cache(maxsize=1000)  # a group of responses shares its gold
+def parse_latex(span: str) -> list[Any]:
+    """What math-verify makes of the whole span as LaTeX; empty if nothing.
+
+    Never as plain text: that takes the first number it finds, 25 from 25√2.
+    """
+    text = "".join(UNICODE.get(char, char) for char in ROOT.sub(root, span))
+    return list(parse(f"${text}$", CONFIG, parsing_timeout=None, fallback_mode="no_fallback", raise_on_error=False))
+
+
+def root(found: re.Match[str]) -> str:
+    r"""sqrt(x), √(x) and √2 as \\sqrt{...}."""
+    return rf"\sqrt{{{found[1] or found[2] or found[3]}}}"

@@ -1,0 +1,129 @@
+"""What `pmdkit eval` is given: a run, a checkpoint of one, or another model. Found and checked, nothing loaded yet."""
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pmdkit.config import Spec
+from pmdkit.errors import ResumeRefused, UsageError
+from pmdkit.observe import checkpoint
+from pmdkit.observe.run_folder import RunFolder
+from pmdkit.training import stored_spec
+
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+NOT_NEEDED = {"optimizer.safetensors", "reference.safetensors", "state.json"}
+
+
+@dataclass(frozen=True)
+class CheckpointSource:
+    """A language model to evaluate.
+
+    Attributes:
+        place: what transformers loads, a folder or the name of a model on the hub.
+        weights: SHA-256 of the weights; the name itself for a model on the hub.
+        spec: of the run that it comes from.
+        step: of its checkpoint.
+        warnings: what a person should know.
+    """
+
+    place: str
+    weights: str
+    spec: Spec | None = None
+    step: int | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Short, for titles and folders."""
+        return self.spec.name if self.spec is not None else Path(self.place).name
+
+
+def tier_of(path: Path) -> str | None:
+    """The tier of a run folder; None where the folder is no run, but perhaps a model."""
+    file = path / "config.json"
+    tier = read_config(file).get("tier") if file.is_file() else None
+    return tier if isinstance(tier, str) else None
+
+
+def find_source(path: Path) -> CheckpointSource:
+    """The language model of a path.
+
+    Raises:
+        UsageError: there is nothing that could be one.
+        ResumeRefused: a run without a whole checkpoint.
+    """
+    if not path.exists():
+        if HUB_NAME.fullmatch(str(path)) and not path.parent.exists():
+            return CheckpointSource(str(path), str(path))
+        raise UsageError(f"{path} is no folder; expected the --out of a run, or the folder of a model")
+    if not path.is_dir():
+        raise UsageError(f"{path} is a file; expected the folder of a run or of a model")
+    if not (path / "config.json").is_file():
+        raise UsageError(f"{path} holds no config.json; expected the --out of a run, or the folder of a model")
+    if tier_of(path) == "llm":
+        return source_of_run(RunFolder(path), path)
+    owner = path.absolute().parent.parent
+    if (
+        re.fullmatch(r"step-\d+", path.name)
+        and path.absolute().parent.name == "checkpoints"
+        and tier_of(owner) == "llm"
+    ):
+        return source_of_run(RunFolder(owner), path, int(path.name.removeprefix("step-")))
+    config = read_config(path / "config.json")
+    if not {"model_type", "architectures", "auto_map"} & config.keys():
+        raise UsageError(f"{path}/config.json is neither that of a run nor that of a model; give the folder of one")
+    return CheckpointSource(str(path), sha256_of_files(sorted(path.glob("*.safetensors"))))
+
+
+def source_of_run(folder: RunFolder, given: Path, only: int | None = None) -> CheckpointSource:
+    """The newest checkpoint whose weights are whole, or one of a given step. Nothing in the folder is changed."""
+    spec = stored_spec(folder)
+    warnings: list[str] = []
+    for step in reversed(checkpoint.steps(folder.checkpoints) if only is None else [only]):
+        place = given if only is not None else folder.checkpoints / f"step-{step}"
+        problem = weights_damage(place, step)
+        if problem is None:
+            weights = checkpoint.read_manifest(place).sha256["model.safetensors"]
+            return CheckpointSource(str(place), weights, spec, step, tuple(warnings))
+        warnings.append(f"checkpoint {place} is damaged ({problem}); an older one is used")
+    trouble = "; ".join(warnings) or "none was written yet"
+    raise ResumeRefused(f"no loadable checkpoint in {folder.checkpoints} ({trouble}); train first, or --resume")
+
+
+def weights_damage(place: Path, step: int) -> str | None:
+    """What is wrong with the files that an evaluation needs, or None. The optimizer's, the largest, are not read.
+
+    What the manifest does not name is damage here: transformers would read it along with the rest.
+    """
+    try:
+        manifest = checkpoint.read_manifest(place)
+        checkpoint.check_origin(manifest, step, checkpoint.run_identity(place.absolute().parent))
+        for name in manifest.sha256.keys() - NOT_NEEDED:
+            manifest.check(name)
+    except checkpoint.Damaged as problem:
+        return str(problem)
+    there = {path.name for path in place.iterdir() if not path.name.startswith(".")}
+    strange = sorted(there - manifest.sha256.keys() - {checkpoint.MANIFEST})
+    return f"it holds {strange[0]}, which its manifest does not name" if strange else None
+
+
+def sha256_of_files(paths: list[Path]) -> str:
+    """SHA-256 of files, one after the other."""
+    summed = hashlib.sha256()
+    for path in paths:
+        with open(path, "rb") as file:
+            while block := file.read(2**22):
+                summed.update(block)
+    return summed.hexdigest()
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    """The object in a config.json."""
+    try:
+        config = json.loads(file.read_bytes())
+    except (OSError, ValueError) as problem:
+        raise UsageError(f"{file} cannot be read as JSON ({problem}); give the folder of a run or of a model") from None
+    return config if isinstance(config, dict) else {}

@@ -1,0 +1,123 @@
+"""Graded draws from the policy of a toy or bandit run. The run folder is only read."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pmdkit.config import Spec
+from pmdkit.envs.bandit import Bandit
+from pmdkit.envs.tokens.problem import TokenProblem
+from pmdkit.envs.tokens.tasks import EQUALS, Parity
+from pmdkit.errors import ResumeRefused, UsageError
+from pmdkit.observe import checkpoint
+from pmdkit.observe.run_folder import RunFolder
+from pmdkit.randomness import derive, generator
+from pmdkit.stats import GradedDraws
+from pmdkit.trainer import Backend
+from pmdkit.training import build, stored_spec
+
+PROBLEMS = 256  # by default; a standard error of 0.03 at a pass rate of one half
+BLOCKS = 1024  # of k draws over all problems, so that few problems are looked at as closely as many
+MOST_DRAWS = 32_768  # on one problem, unless two blocks are more
+MOST_K = 4096
+ROWS = 8192  # drawn at a time, to fit the memory of a laptop
+
+
+def load_policy(path: Path) -> tuple[Spec, Backend, int, list[str]]:
+    """The run of a folder with the policy of its newest whole checkpoint.
+
+    Returns:
+        Spec, backend, step of the checkpoint, and a warning for each newer one that is damaged.
+    """
+    folder = RunFolder(path)
+    if not folder.started:
+        what = "holds no config.json" if path.is_dir() else "is no folder"
+        raise UsageError(f"{path} {what}; expected the folder of a run, the --out of pmdkit toy or pmdkit bandit")
+    spec = stored_spec(folder)
+    backend = build(spec)[1]
+    step, state, damaged = checkpoint.find_newest(folder.checkpoints)
+    if not state:
+        raise ResumeRefused(f"no checkpoint in {folder.checkpoints}, none was written yet; train first, or --resume")
+    state.pop("first")
+    backend.learner.load_state_dict(state)
+    return spec, backend, step, checkpoint.damage_warnings(folder.checkpoints, damaged)
+
+
+def sample_held_out(spec: Spec, backend: Backend, k: int, problems: int | None, seed: int) -> GradedDraws:
+    """k draws and a multiple of them on each held-out problem; on every context of a bandit.
+
+    Args:
+        spec: of the run.
+        backend: with the policy restored.
+        k: draws of one attempt.
+        problems: at most; by default 256, and every context of a bandit.
+        seed: of the draws. The problems are those that the run itself is evaluated on.
+    """
+    check_counts(k=k, problems=problems)
+    if spec.tier == "bandit":
+        return bandit_draws(backend.task.bandit, backend, k, problems, seed)  # type: ignore[attr-defined]
+    return token_draws(backend.task.problem, backend, k, problems or PROBLEMS, seed)  # type: ignore[attr-defined]
+
+
+def check_counts(**counts: int | None) -> None:
+    """Refuse numbers below 1, and more draws than anybody wants of one attempt."""
+    for name, value in counts.items():
+        if value is not None and value < 1:
+            raise UsageError(f"{name} is {value}; expected an integer >= 1")
+    k = counts["k"]
+    if k is not None and k > MOST_K:
+        raise UsageError(f"k is {k}; expected at most {MOST_K}, draws of one attempt")
+
+
+def bandit_draws(problem: Bandit, backend: Backend, k: int, problems: int | None, seed: int) -> GradedDraws:
+    """Arms; one that passes by chance is right by chance. The verifier's noise is not in it."""
+    if problem.success is None:
+        raise UsageError(f"{problem.name} has real rewards and nothing that passes or fails; read reward_last instead")
+    contexts = np.arange(problem.contexts)[:problems]
+    given = k * blocks(len(contexts), k)
+    arms = backend.learner.rollout(torch.from_numpy(contexts), given, derive(seed, "eval")).responses
+    answer = arms.numpy().reshape(len(contexts), given)
+    chance = generator(seed, "eval", "luck").random(answer.shape)
+    right = (chance < problem.success[contexts[:, None], answer]).astype(np.float64)
+    return GradedDraws(right, answer, exhaustive=len(contexts) == problem.contexts)
+
+
+def token_draws(problem: TokenProblem, backend: Backend, k: int, problems: int, seed: int) -> GradedDraws:
+    """Responses to held-out prompts, or to all of them where none are held out."""
+    prompts = backend.task.held_out(problems)  # type: ignore[attr-defined]
+    given = k * blocks(len(prompts), k)
+    right, answer = [], []
+    for number, some in enumerate(prompts.split(max(1, ROWS // given))):
+        rollouts = backend.learner.rollout(some, given, derive(seed, "eval", number))
+        right.append(backend.task.reward(rollouts).numpy())
+        rows = answer_rows(problem, rollouts.responses.numpy(), rollouts.mask.numpy())
+        answer.append(np.unique(rows, axis=0, return_inverse=True)[1].reshape(len(some), given))
+    grid = problem.grid
+    return GradedDraws(
+        np.concatenate(right), np.concatenate(answer), exhaustive=grid is not None and len(prompts) == len(grid)
+    )
+
+
+def blocks(problems: int, k: int) -> int:
+    """m, of k draws on each problem: at least 2, to see how far they differ."""
+    return max(2, min(-(-BLOCKS // problems), MOST_DRAWS // k))
+
+
+def answer_rows(problem: TokenProblem, responses: NDArray[np.int64], mask: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """[N, T] rows that are equal where two responses give the same answer to a prompt.
+
+    The answer is the text, `<eos>` or its absence included. Parity grades what follows "=" alone: two thoughts that
+    come to the same bit are one answer.
+    """
+    rows = np.where(mask, responses, -1)
+    if isinstance(problem, Parity):
+        last = mask.sum(1) - 1  # the <eos>
+        index = np.arange(len(rows))
+        closed = (last >= 2) & (rows[index, last] == problem.eos) & (rows[index, last - 2] == EQUALS)
+        bit = rows[index, last - 1]
+        rows[closed] = -1
+        rows[closed, 0] = bit[closed]
+        rows[closed, -1] = EQUALS  # so that a bare bit without "=" is another answer
+    return rows

@@ -1,0 +1,28 @@
+"""What any objective solves, found from its loss alone: `explain` returns an `Explanation`."""
+
+from pmdkit.explain.dynamics import ExactSteps, FirstStep, Force, exact_steps
+from pmdkit.explain.explanation import Explanation, LengthEffect, RandomPolicies, TheoryComparison, explain
+from pmdkit.explain.regulariser import RATIOS, TERMS, RegulariserCurve, regulariser_curve
+from pmdkit.explain.solver import StationaryPoint, stationary_point
+from pmdkit.explain.tabular import PopulationLoss, TabularPrompt, population_loss
+
+__all__ = [
+    "RATIOS",
+    "TERMS",
+    "ExactSteps",
+    "Explanation",
+    "FirstStep",
+    "Force",
+    "LengthEffect",
+    "PopulationLoss",
+    "RandomPolicies",
+    "RegulariserCurve",
+    "StationaryPoint",
+    "TabularPrompt",
+    "TheoryComparison",
+    "exact_steps",
+    "explain",
+    "population_loss",
+    "regulariser_curve",
+    "stationary_point",
+]

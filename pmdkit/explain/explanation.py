@@ -1,0 +1,472 @@
+"""`explain`: what an objective solves, as data. report.py puts it into words, `pmdkit.figures` draws it."""
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pmdkit import population, theory
+from pmdkit.errors import UsageError
+from pmdkit.explain.dynamics import CURVE_RATES, ExactSteps, FirstStep, Force, exact_steps, first_step, force
+from pmdkit.explain.regulariser import RATIOS, RegulariserCurve, curve_spread, regulariser_curve
+from pmdkit.explain.solver import StationaryPoint, natural_gradient_flow, normalised, stationary_point
+from pmdkit.explain.tabular import (
+    GRADED_PROMPTS,
+    LONG,
+    OTHER_REWARDS,
+    POLICY,
+    PROMPT_WITH_LENGTHS,
+    REWARDS,
+    Array,
+    TabularPrompt,
+    batch_at,
+    population_loss,
+    with_fixed_tau,
+)
+from pmdkit.objectives import Groups, Objective, load_objective, objective_name, traits
+from pmdkit.randomness import generator
+
+RATES = np.array([0.01, 0.1, 0.5, 0.9])
+RANDOM_POLICIES = 256
+SAME = 1e-6  # share of the largest f': curves closer than this are one curve
+
+
+@dataclass(frozen=True)
+class RandomPolicies:
+    """The gradient at random policies, for an objective without a minimiser.
+
+    Attributes:
+        policies: how many were looked at.
+        silent: at how many the gradient is exactly 0.
+        towards_reward: at how many a step along the gradient raises the better rewards.
+        left: ratio of every response of the first graded problem after many small steps; for kind "boundary" only.
+    """
+
+    policies: int
+    silent: int
+    towards_reward: int
+    left: Array | None
+
+
+@dataclass(frozen=True)
+class LengthEffect:
+    """The resting point where equal rewards stand at lengths 1 and 4.
+
+    Attributes:
+        short_over_long: ratio of the best short response over that of the best long one; 1 where length plays no part.
+        short, long: weights of f' as read off with a response of length 1 and 4; {} where no mix of terms fits.
+        log_ratio: [8] the resting point, nats.
+        error: largest distance to the theory's solution with lengths, nats; NaN where there is none.
+    """
+
+    short_over_long: float
+    short: dict[str, float]
+    long: dict[str, float]
+    log_ratio: Array
+    error: float
+
+
+@dataclass(frozen=True)
+class TheoryComparison:
+    """What the theory says of one graded problem, and how far the search is from it.
+
+    Attributes:
+        solution: "pmd_mean" or "pmd_part", the function of `pmdkit.theory`.
+        lam: lambda of the theory, reward units squared; NaN for "pmd_part".
+        recovered: lambda as the product of the fitted KL and chi2 weights; NaN where there is none.
+        error: largest distance of the log ratios, nats.
+    """
+
+    solution: str
+    lam: float
+    recovered: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What an objective solves.
+
+    Attributes:
+        name: as in OBJECTIVES, or the class's name.
+        options: its fields, as text where they are no numbers.
+        tau: temperature in reward units; NaN without one or with a rule.
+        integrable: whether its gradient is that of its loss.
+        whole_groups: whether it compares the responses of a group.
+        reference: whether it uses a reference policy; here pi_ref = pi_old.
+        rests: graded problem to where it rests.
+        curves: graded problem to its f'; only where the objective has a minimiser.
+        theory: graded problem to the theory's word, where there is one.
+        lengths: the same with lengths, or None without a minimiser.
+        wander: the gradient at random policies, or None with a minimiser.
+        force: the push on a response by its ratio.
+        first: the first step.
+        steps: one exact step at p = 0.01, 0.1, 0.5, 0.9, rewards {0, 1}.
+        steps_error: largest distance of its log ratios to the theory's, nats; NaN without theory.
+        curve: the same on 48 pass rates, for the picture.
+        by_tau: pairs of tau and eta at p = 0.1.
+        by_length: triples of tokens right, tokens wrong, eta at p = 0.1.
+    """
+
+    name: str
+    options: dict[str, Any]
+    tau: float
+    integrable: bool
+    whole_groups: bool
+    reference: bool
+    rests: dict[str, StationaryPoint]
+    curves: dict[str, RegulariserCurve]
+    theory: dict[str, TheoryComparison]
+    lengths: LengthEffect | None
+    wander: RandomPolicies | None
+    force: Force
+    first: FirstStep
+    steps: ExactSteps
+    steps_error: float
+    curve: ExactSteps
+    by_tau: tuple[tuple[float, float], ...]
+    by_length: tuple[tuple[int, int, float], ...]
+
+    @property
+    def kind(self) -> str:
+        """ "minimiser", "plateau", "boundary" or "unbounded"; "depends" where the graded problems differ."""
+        kinds = {rest.kind for rest in self.rests.values()}
+        return kinds.pop() if len(kinds) == 1 else "depends"
+
+    @property
+    def spread(self) -> float:
+        """Largest difference of f' between the problems, as a share of it; NaN without curves."""
+        whole = len(self.curves) > 1 and all(curve.defined for curve in self.curves.values())
+        return curve_spread(list(self.curves.values())) if whole else np.nan
+
+    @property
+    def ratio_only(self) -> bool:
+        """Whether one f' serves all problems: the objective solves a fixed f-divergence problem."""
+        return bool(self.spread < SAME)
+
+    @property
+    def regulariser(self) -> str | None:
+        """The terms of f', such as "kl" or "kl + chi2"; "other" where no mix fits, None without a minimiser."""
+        if not self.curves:
+            return None
+        found = {" + ".join(curve.weights) for curve in self.curves.values()}
+        return "other" if "" in found or len(found) > 1 else found.pop()
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as JSON values: arrays as lists, NaN as null."""
+        from pmdkit.explain.report import caveats, facts, solves
+
+        derived = {
+            "name": self.name,
+            "kind": self.kind,
+            "regulariser": self.regulariser,
+            "ratio_only": self.ratio_only,
+            "spread": self.spread,
+            "solves": solves(self),
+            "facts": facts(self),
+            "caveats": caveats(self),
+            "ratios": RATIOS,
+            "eta": dict(zip((f"{p:g}" for p in self.steps.p), self.steps.eta.tolist(), strict=True)),
+        }
+        value: dict[str, Any] = plain(derived | {k: v for k, v in asdict(self).items() if k not in derived})
+        return value
+
+
+def explain(objective: Objective | str, tau: float | None = None, **options: Any) -> Explanation:
+    r"""What any objective secretly solves, found from its loss alone.
+
+    $$ \pi_{t+1} = \arg\max_\pi\; E_\pi[r] - \sum_y \pi_{old}(y)\, f\big(\tfrac{\pi}{\pi_{old}}(y)\big)
+       \quad\Longleftrightarrow\quad r(y) = f'\big(\tfrac{\pi_{t+1}}{\pi_{old}}(y)\big) + \text{const} $$
+
+    Source: the argument of arXiv:2602.05933, Proposition mixed_subproblem, turned into a procedure: find where the
+    population loss rests, and read f' off the rewards.
+
+    Args:
+        objective: an instance, a name of OBJECTIVES, or "my.py:MyLoss".
+        tau: temperature in reward units; rewards are graded in [0, 1].
+        options: other fields of the objective, with a name only.
+
+    Returns:
+        Explanation. f' is NaN-free and 0 at ratio 1; log ratios in nats.
+
+    Raises:
+        UsageError: an unknown option, a loss of a wrong shape or with NaN, prompts that are not independent.
+
+    Watch: policies are tables and expectations exact. Draws, shared weights and a few gradient steps do less.
+    """
+    chosen = with_options(objective, tau, options)
+    smooth = check_explainable(chosen)
+    rests = {
+        name: stationary_point(chosen, at, smooth, starts=4 if k == 0 else 2)
+        for k, (name, at) in enumerate(GRADED_PROMPTS.items())
+    }
+    curves = {
+        name: regulariser_curve(chosen, GRADED_PROMPTS[name], at.log_ratio)
+        for name, at in rests.items()
+        if at.kind == "minimiser"
+    }
+    steps = exact_steps(chosen, RATES)
+    known = traits(chosen)
+    fixed = getattr(chosen, "tau", None)
+    return Explanation(
+        name=objective_name(chosen),
+        options={f.name: shown(getattr(chosen, f.name)) for f in fields(chosen)},  # type: ignore[arg-type]
+        tau=float(fixed) if isinstance(fixed, (int, float)) else np.nan,
+        integrable=smooth,
+        whole_groups=known.whole_groups,
+        reference=known.uses_reference,
+        rests=rests,
+        curves=curves,
+        theory={
+            name: compare_with_theory(chosen, GRADED_PROMPTS[name], rests[name], c)
+            for name, c in curves.items()
+            if has_theory(chosen)
+        },
+        lengths=length_effect(chosen, smooth) if len(curves) == len(rests) else None,
+        wander=None if len(curves) == len(rests) else at_random_policies(chosen, rests),
+        force=force(chosen),
+        first=first_step(chosen),
+        steps=steps,
+        steps_error=steps_error(chosen, steps),
+        curve=exact_steps(chosen, CURVE_RATES),
+        by_tau=by_tau(chosen, steps),
+        by_length=by_length(chosen, steps),
+    )
+
+
+def with_options(objective: Objective | str, tau: float | None, options: dict[str, Any]) -> Objective:
+    """The objective with its options set."""
+    given = options if tau is None else {"tau": tau, **options}
+    if isinstance(objective, str):
+        return load_objective(objective, **given)
+    if not given:
+        return objective
+    known = [field.name for field in fields(objective)]  # type: ignore[arg-type]
+    for option in given:
+        if option not in known:
+            raise UsageError(f"{objective_name(objective)} has no option {option}; it has {', '.join(known)}")
+    changed: Objective = replace(objective, **given)  # type: ignore[type-var]
+    return changed
+
+
+def has_theory(objective: Objective) -> bool:
+    """A known solution, and a temperature to compare at."""
+    return population.has_solution(objective) and hasattr(objective, "tau")
+
+
+def known_log_ratio(objective: Objective, problem: TabularPrompt) -> population.PopulationSolution:
+    """The theory's solution of one problem."""
+    log_pi = torch.from_numpy(np.log(problem.pi))[None]
+    return population.solve(
+        objective,
+        log_pi,
+        log_pi,
+        torch.from_numpy(problem.reward)[None],
+        torch.tensor([tau_at(objective, problem)], dtype=torch.float64),
+        torch.from_numpy(problem.length)[None],
+    )
+
+
+def tau_at(objective: Objective, problem: TabularPrompt) -> float:
+    """The temperature of one prompt."""
+    return float(with_fixed_tau(objective, problem).tau)  # type: ignore[attr-defined]
+
+
+def compare_with_theory(
+    objective: Objective, problem: TabularPrompt, found: StationaryPoint, read: RegulariserCurve
+) -> TheoryComparison:
+    """The theory beside the search."""
+    solution = known_log_ratio(objective, problem)
+    recovered = read.weights["kl"] * read.weights["chi2"] if {"kl", "chi2"} <= read.weights.keys() else np.nan
+    error = float(np.abs(solution.log_ratio[0] - found.log_ratio).max())
+    return TheoryComparison(str(traits(objective).population), float(solution.lam[0]), recovered, error)
+
+
+def length_effect(objective: Objective, smooth: bool) -> LengthEffect | None:
+    """The resting point with responses of 1 and of 4 tokens; None where there is none."""
+    found = stationary_point(objective, PROMPT_WITH_LENGTHS, smooth, starts=2)
+    if found.kind != "minimiser":
+        return None
+    u = found.log_ratio
+    short, long = (regulariser_curve(objective, PROMPT_WITH_LENGTHS, u, length).weights for length in (1, LONG))
+    error = np.nan
+    if has_theory(objective):
+        error = float(np.abs(known_log_ratio(objective, PROMPT_WITH_LENGTHS).log_ratio[0] - u).max())
+    return LengthEffect(float(np.exp(u[-2] - u[-1])), short, long, u, error)
+
+
+def at_random_policies(objective: Objective, rests: dict[str, StationaryPoint]) -> RandomPolicies:
+    """The gradient at random policies, and where many small steps end."""
+    problem = GRADED_PROMPTS["graded rewards"]
+    draws = generator(0, "explain", "wander")
+    u = normalised(
+        problem.pi,
+        draws.normal(size=(RANDOM_POLICIES, len(problem.pi))) * draws.uniform(0.1, 3, size=(RANDOM_POLICIES, 1)),
+    )
+    gradient = population_loss(objective, problem, u).logits
+    silent = int((np.abs(gradient).max(1) == 0).sum())
+    left = natural_gradient_flow(objective, problem)[1] if rests["graded rewards"].kind == "boundary" else None
+    return RandomPolicies(RANDOM_POLICIES, silent, int((gradient @ problem.advantage < 0).sum()), left)
+
+
+def steps_error(objective: Objective, steps: ExactSteps) -> float:
+    """Largest distance of the exact steps to the theory's, nats."""
+    if not has_theory(objective):
+        return np.nan
+    method = str(traits(objective).population).replace("_", "-")
+    tau = [tau_at(objective, TabularPrompt.of([p, 1 - p], [1.0, 0.0])) for p in steps.p]
+    exact = theory.binary(steps.p, tau, method)
+    right = np.abs(exact.log_ratio_pos - steps.log_ratio_right)
+    return float(np.maximum(right, np.abs(exact.log_ratio_neg - steps.log_ratio_wrong)).max())
+
+
+def by_tau(objective: Objective, steps: ExactSteps) -> tuple[tuple[float, float], ...]:
+    """eta at p = 0.1 for a fifth of tau, tau and five times tau; empty without a number."""
+    tau = getattr(objective, "tau", None)
+    if not isinstance(tau, (int, float)):
+        return ()
+    low, high = (eta_at(replace(objective, tau=t)) for t in (tau / 5, 5 * tau))  # type: ignore[type-var]
+    return (tau / 5, low), (tau, float(steps.eta[1])), (5 * tau, high)
+
+
+def by_length(objective: Objective, steps: ExactSteps) -> tuple[tuple[int, int, float], ...]:
+    """eta at p = 0.1 where right or wrong responses are longer."""
+    long_right, long_wrong = (eta_at(objective, lengths) for lengths in ((LONG, 1), (1, LONG)))
+    return (1, 1, float(steps.eta[1])), (LONG, 1, long_right), (1, LONG, long_wrong)
+
+
+def eta_at(objective: Objective, length: tuple[int, int] = (1, 1)) -> float:
+    """eta of one exact step at p = 0.1."""
+    return float(exact_steps(objective, RATES[1:2], length).eta[0])
+
+
+# Whether an objective can be explained at all: shapes, finite numbers, prompts that are independent.
+
+
+def check_explainable(objective: Objective) -> bool:
+    """Raise UsageError about what is wrong; return whether the gradient is that of the loss.
+
+    Raises:
+        UsageError: a wrong shape, a NaN, an exception of the user's own code, or prompts that are not independent.
+    """
+    name = objective_name(objective)
+    try:
+        check_advantage(objective, name)
+        check_loss(objective, name)
+    except UsageError:
+        raise
+    except Exception as error:  # the user's code may raise anything; what it was is in the sentence
+        raise UsageError(
+            f"{name} raised {type(error).__name__} on one prompt with eight responses: {error}; "
+            "python -m pmdkit.testing my.py:MyLoss finds the line"
+        ) from error
+    check_apart(objective, name)
+    return integrable(objective)
+
+
+def check_advantage(objective: Objective, name: str) -> None:
+    """[P, G] finite, and of each prompt alone."""
+    reward = torch.from_numpy(np.stack([REWARDS, OTHER_REWARDS]))
+    mass = torch.from_numpy(np.stack([POLICY, POLICY]))
+    both = objective.advantage(Groups(reward, mass, sampled=False))
+    if not isinstance(both, Tensor) or both.shape != (2, 8):
+        raise UsageError(f"the advantage of {name} {shape_of(both)}; expected [2, 8], the shape of the rewards [P, G]")
+    if not bool(torch.isfinite(both).all()):
+        raise UsageError(f"the advantage of {name} is not finite on rewards from 0 to 1; look for 0/0 or log 0")
+    first = objective.advantage(Groups(reward[:1], mass[:1], sampled=False))
+    if not torch.allclose(first[0], both[0], rtol=1e-9, atol=1e-12):
+        raise UsageError(
+            f"the advantage of {name} at one prompt changes with the rewards of another; explain asks what happens to "
+            "one prompt: keep baselines and scales inside a group (dim=1)"
+        )
+
+
+def check_loss(objective: Objective, name: str) -> None:
+    """[N] or [N, T], finite near pi_old, with a gradient by logp."""
+    noise = generator(0, "explain", "check").normal(size=(2, 8))
+    for policies in (0 * noise, noise):
+        batch, whole = batch_at(objective, PROMPT_WITH_LENGTHS, policies)
+        loss = objective.loss(batch)
+        rows, tokens = batch.mask.shape
+        if not isinstance(loss, Tensor) or loss.shape not in ((rows,), (rows, tokens)):
+            raise UsageError(
+                f"the loss of {name} {shape_of(loss)}; expected [{rows}], one number per response, or "
+                f"[{rows}, {tokens}], one per token: unreduced, `total` does the averaging"
+            )
+        kept = loss if loss.ndim == 1 else loss[batch.mask]
+        if not bool(torch.isfinite(kept).all()):
+            raise UsageError(
+                f"the loss of {name} is NaN or infinite within two nats of pi_old; look for a log or a division by 0"
+            )
+        if not loss.requires_grad:
+            raise UsageError(f"the loss of {name} does not depend on batch.logp; expected a gradient by it")
+        (slope,) = torch.autograd.grad(kept.sum(), whole)
+        if not bool(torch.isfinite(slope).all()):
+            raise UsageError(
+                f"the gradient of {name} is NaN within two nats of pi_old; "
+                "mask by torch.where with a harmless value inside, and keep sqrt and abs away from 0"
+            )
+
+
+def check_apart(objective: Objective, name: str) -> None:
+    """The loss of a row moves with its own policy; within a group only where the objective says so."""
+    u = generator(0, "explain", "apart").normal(size=(2, 8))
+    moved = u.copy()
+    moved[0, 0] += 0.5
+    before, after = rows(objective, u), rows(objective, moved)
+    change = np.abs(after - before) > 1e-9 * (1 + np.abs(before))
+    if change[1].any():
+        raise UsageError(
+            f"the loss of {name} at one prompt moves with the policy of another; explain asks what happens to one "
+            "prompt, and a micro-batch would change it: use batch.centred, or a mean per batch.group"
+        )
+    if change[0, 1:].any() and not traits(objective).whole_groups:
+        raise UsageError(
+            f"the loss of {name} at one response moves with the others of its group, so it needs whole groups and does "
+            "not say so: add `whole_groups: ClassVar[bool] = True` to the class, or trainers will cut its groups apart"
+        )
+
+
+def rows(objective: Objective, log_ratio: Any) -> Any:
+    """[S, A] loss of every response."""
+    batch, _ = batch_at(objective, TabularPrompt.of(POLICY, REWARDS), log_ratio)
+    loss = objective.loss(batch).detach().double().numpy()
+    return loss.reshape(len(log_ratio), -1)
+
+
+def integrable(objective: Objective) -> bool:
+    """Whether the gradient is the slope of the loss: no factor held back from differentiation."""
+    problem = TabularPrompt.of(POLICY, REWARDS)
+    u, way = generator(0, "explain", "slope").normal(size=(2, 8)) / 2
+    width = 1e-5
+    loss = population_loss(objective, problem, np.stack([u + width * way, u - width * way])).loss
+    slope = (loss[0] - loss[1]) / (2 * width)
+    pull = population_loss(objective, problem, u).pull[0]
+    return bool(abs(slope - pull @ way) <= 1e-6 * (np.abs(pull) @ np.abs(way)))
+
+
+def shape_of(value: Any) -> str:
+    """Words for what was returned."""
+    return f"has shape {list(value.shape)}" if isinstance(value, Tensor) else f"is a {type(value).__name__}"
+
+
+def shown(value: Any) -> Any:
+    """A field as a number or as text."""
+    return value if isinstance(value, (int, float, str)) or value is None else str(value)
+
+
+def plain(value: Any) -> Any:
+    """JSON values."""
+    if isinstance(value, dict):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, (float, np.floating)):
+        return float(value) if np.isfinite(value) else None
+    return value

@@ -1,0 +1,134 @@
+"""The regulariser that an objective's resting point implies: f'(ratio), read off with responses that weigh nothing.
+
+At the maximum of E_pi[r] - sum pi_old f(pi/pi_old) every reward is f'(ratio) plus one constant. So the reward at which
+a response comes to rest at a given ratio is f' there, whatever the objective was written as.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from pmdkit.explain.tabular import RARE, Array, TabularPrompt, population_loss, with_fixed_tau
+from pmdkit.objectives import Objective
+
+RATIOS: Array = np.concatenate([np.geomspace(0.05, 1, 17), np.geomspace(1, 20, 17)[1:]])
+ONE = 16  # place of ratio 1, where f' is set to 0
+
+TERMS = {
+    "kl": np.log(RATIOS),  # f = z log z - z + 1
+    "chi2": RATIOS - 1,  # f = (z - 1)^2 / 2
+    "reverse_kl": 1 - 1 / RATIOS,  # f = z - 1 - log z
+}
+EXACT = 1e-8  # of the largest f': below, a fit is an identity
+
+
+@dataclass(frozen=True)
+class RegulariserCurve:
+    """f' of one problem on RATIOS, reward units, 0 at ratio 1; NaN where no reward comes to rest there.
+
+    Attributes:
+        slope: [33] f'.
+        weights: the smallest set of TERMS that reproduces it, each with its weight; {} where none does.
+        misfit: largest deviation of the fit by `weights` (or by all TERMS) from f', as a share of the largest f'.
+        design: the weights of f' if normalisation cost nothing (multiplier 0): what the loss was written for.
+        own: largest distance of the problem's own responses from the curve, reward units.
+    """
+
+    slope: Array
+    weights: dict[str, float]
+    misfit: float
+    design: dict[str, float]
+    own: float
+
+    @property
+    def defined(self) -> bool:
+        """Whether every ratio has its reward."""
+        return bool(np.isfinite(self.slope).all())
+
+
+def regulariser_curve(
+    objective: Objective, problem: TabularPrompt, log_ratio: Array, length: int = 1
+) -> RegulariserCurve:
+    """f' of the regulariser behind one resting point.
+
+    Args:
+        objective: any with a minimiser inside the simplex.
+        problem: one prompt.
+        log_ratio: [A] the minimiser, nats.
+        length: tokens of the response that reads the curve off.
+    """
+    objective = with_fixed_tau(objective, problem)
+    multiplier = float(population_loss(objective, problem, log_ratio).multiplier[0])
+    inside = (np.log(RATIOS[0]) <= log_ratio) & (log_ratio <= np.log(RATIOS[-1])) & (problem.length == length)
+    wanted = np.append(np.log(RATIOS), log_ratio[inside])
+    found = rewards_at(objective, problem, log_ratio, multiplier, wanted, length)
+    reward = found[: len(RATIOS)]
+    slope = reward - reward[ONE]
+    weights, misfit = fit(slope)
+    free = rewards_at(objective, problem, log_ratio, 0.0, np.log(RATIOS), length)
+    own = float(np.abs(found[len(RATIOS) :] - problem.reward[inside]).max(initial=0.0))
+    return RegulariserCurve(slope, weights, misfit, fit(free - free[ONE])[0], own)
+
+
+def rewards_at(
+    objective: Objective, problem: TabularPrompt, log_ratio: Array, multiplier: float, wanted: Array, length: int = 1
+) -> Array:
+    """[K] the reward at which a rare response rests at each wanted log ratio, by bisection; NaN where there is none."""
+    policies = np.concatenate([np.tile(log_ratio, (len(wanted), 1)), wanted[:, None]], 1)
+
+    def lift(reward: Array) -> Array:
+        """[K] what still pushes the rare response up, reward units."""
+        pull = population_loss(objective, problem.with_rare(reward, length), policies).pull[:, -1]
+        push: Array = -pull / RARE + multiplier * np.exp(wanted)
+        return push
+
+    low, high = np.full(len(wanted), problem.reward.min()), np.full(len(wanted), problem.reward.max())
+    span = max(float(problem.reward.max() - problem.reward.min()), 1e-3)
+    down, up = lift(low), lift(high)
+    for _ in range(14):
+        if not ((down > 0) | (up < 0)).any():
+            break
+        low, high = np.where(down > 0, low - span, low), np.where(up < 0, high + span, high)
+        down, up = lift(low), lift(high)
+        span *= 2
+    exists = (down <= 0) & (up >= 0)
+    for sweep in range(100):  # secant where it stays inside and shrinks the bracket, else halving
+        middle = np.where(up > down, low - down * (high - low) / np.where(up > down, up - down, 1.0), low)
+        middle = np.where(sweep % 3 == 2, (low + high) / 2, middle)
+        here = lift(middle)
+        before = high - low
+        low, down = np.where(here <= 0, middle, low), np.where(here <= 0, here, down)
+        high, up = np.where(here >= 0, middle, high), np.where(here >= 0, here, up)
+        done = (high - low <= 4e-16 * np.maximum(np.abs(low), np.abs(high))) | (here == 0) | (high - low == before)
+        if done[exists].all():
+            break
+    return np.where(exists, np.where(-down <= up, low, high), np.nan)
+
+
+def fit(slope: Array) -> tuple[dict[str, float], float]:
+    """The fewest TERMS that reproduce f', their weights, and the misfit; {} with the misfit of all where none does."""
+    size = np.abs(slope).max()
+    if not np.isfinite(size) or size == 0:
+        return {}, np.nan
+    misfit = np.nan
+    for count in (1, 2, 3):
+        for names in combinations(TERMS, count):
+            weights, misfit = least_squares(slope, names)
+            if misfit < EXACT:
+                return dict(zip(names, weights.tolist(), strict=True)), misfit
+    return {}, misfit
+
+
+def least_squares(slope: Array, names: Sequence[str]) -> tuple[Array, float]:
+    """Weights of the named terms, and the largest deviation as a share of the largest f'."""
+    terms = np.stack([TERMS[name] for name in names], 1)
+    weights: Array = np.linalg.lstsq(terms, slope, rcond=None)[0]
+    return weights, float(np.abs(terms @ weights - slope).max() / np.abs(slope).max())
+
+
+def curve_spread(curves: Sequence[RegulariserCurve]) -> float:
+    """Largest difference between the curves of several problems at one ratio, as a share of the largest f'."""
+    slopes = np.stack([each.slope for each in curves])
+    return float((slopes.max(0) - slopes.min(0)).max() / np.abs(slopes).max())

@@ -1,0 +1,59 @@
+"""What several figures draw: a curve with its band over seeds, and the seeds of one number with their interval."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from pmdkit.stats import MeanInterval, mean_interval
+
+Array = NDArray[np.float64]
+
+
+def band(ax: Axes, x: Array, seeds: Array, label: str, **look: Any) -> Array:
+    """Draw the mean over seeds [S, K] with the 95 % interval at each of K places; returns mean, low, high as [3, K]."""
+    columns = np.stack([as_array(mean_interval(column)) for column in seeds.T], axis=1)
+    mean, low, high = columns
+    ax.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
+    ax.plot(x, mean, label=label, markevery=max(1, len(x) // 8), **look)
+    return columns
+
+
+def interval_bar(
+    ax: Axes, place: float, seeds: Array, ends: Array, *, sideways: bool = False, aside: float = 0.0, **look: Any
+) -> None:
+    """Draw every seed as a faint dot, and the mean with its interval.
+
+    Args:
+        ax: where.
+        place: on the axis across the values.
+        seeds: [S] values.
+        ends: [3] mean, low, high; the interval is left out where low is NaN.
+        sideways: the values lie along the x axis.
+        aside: how far from `place` the dots of the seeds are.
+        look: keywords of `plot`, a colour among them.
+    """
+    mean, low, high = (float(end) for end in ends)
+    reach = np.nan_to_num([[mean - low], [high - mean]])
+    dots: list[Any] = [np.full(len(seeds), place + aside), seeds]
+    bar: list[Any] = [[place], [mean]]
+    if sideways:
+        dots.reverse()
+        bar.reverse()
+    ax.plot(*dots, "o", color=look["color"], alpha=0.35, markersize=3, markeredgewidth=0)
+    ax.errorbar(
+        *bar, **{"xerr" if sideways else "yerr": reach}, capsize=3, markersize=5, **{**look, "linestyle": "none"}
+    )
+
+
+def as_array(end: MeanInterval) -> Array:
+    """[3] mean, low, high; NaN for an end that a single value does not have."""
+    return np.array([end.mean, end.low, end.high], dtype=np.float64)
+
+
+def rows_of_names(ax: Axes, names: list[str]) -> None:
+    """One row per name, the first on top, without lines between them."""
+    ax.set_yticks(range(len(names)), names)
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.grid(axis="y", visible=False)

@@ -1,0 +1,183 @@
+"""What a learner hands in: per exercise the code that answers it, and where the files lie. Nothing is run here."""
+
+import ast
+import json
+import re
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pmdkit.errors import UsageError
+from pmdkit.learn.exercise import Exercise
+from pmdkit.learn.extras import need
+from pmdkit.learn.source import is_import, loaded, names_of
+
+LARGEST = 64 * 2**20
+"Bytes of a file that is read; a notebook with all its pictures has a few million."
+MAGIC = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Code:
+    """What answers an exercise. Attributes: imports, statements; cell, the source whose lines a learner knows."""
+
+    imports: tuple[str, ...]
+    cell: str
+
+
+@dataclass(frozen=True)
+class NotebookCell:
+    """A cell of code. Attributes: source, without the commands of Jupyter; tags."""
+
+    source: str
+    tags: frozenset[str] = frozenset()
+
+
+def read(path: Path) -> list[NotebookCell]:
+    """The cells of code of a notebook (.ipynb, or .py with cells marked `# %%`); any other .py is one cell.
+
+    Raises:
+        UsageError: the file is not there, or is none of these.
+    """
+    if path.suffix not in (".ipynb", ".py"):
+        raise UsageError(f"{path} is neither .ipynb nor .py; give the notebook, or a file with the function")
+    try:
+        if path.stat().st_size > LARGEST:
+            raise UsageError(f"{path} is larger than {LARGEST // 2**20} MiB; clear its outputs")
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as problem:
+        raise UsageError(f"{path} cannot be read: {problem.strerror}") from problem
+    except UnicodeDecodeError as problem:
+        raise UsageError(f"{path} is no text in UTF-8; save it again") from problem
+    if path.suffix == ".ipynb":
+        return from_notebook(text, path)
+    if re.search(r"^# %%", text, re.MULTILINE):
+        jupytext = need("jupytext", f"a file with cells such as {path.name}")
+        cells = jupytext.reads(text, fmt="py:percent").cells
+        return [cell_of(c.source, c.metadata.get("tags")) for c in cells if c.cell_type == "code"]
+    return [NotebookCell(text)]
+
+
+def from_notebook(text: str, path: Path) -> list[NotebookCell]:
+    """The cells of an .ipynb file, which is JSON. A base install has no library for it and needs none."""
+    try:
+        notebook = json.loads(text)
+        assert notebook["nbformat"] == 4
+        found = [c for c in notebook["cells"] if c["cell_type"] == "code"]
+        return [cell_of("".join(c["source"]), c.get("metadata", {}).get("tags")) for c in found]
+    except (ValueError, KeyError, TypeError, AttributeError, AssertionError, RecursionError) as problem:
+        raise UsageError(f"{path} is no notebook of format 4; open it in Jupyter and save it again") from problem
+
+
+def cell_of(source: str, tags: Any) -> NotebookCell:
+    """A cell; a command of Jupyter becomes `pass`, so that line numbers stay."""
+    tags = tags if isinstance(tags, list) else []
+    return NotebookCell(MAGIC.sub(r"\1pass", source), frozenset(tag for tag in tags if isinstance(tag, str)))
+
+
+def exercises_in(cells: list[NotebookCell], known: Iterable[Exercise]) -> list[Exercise]:
+    """Which exercises a file answers: those its cells are tagged with, or else those whose function it defines."""
+    known = list(known)
+    tags = frozenset().union(*(cell.tags for cell in cells if "exercise" in cell.tags))
+    tagged = [e for e in known if e.id in tags]
+    defined = frozenset().union(*(functions(cell.source) for cell in cells))
+    return tagged or [e for e in known if e.name in defined]
+
+
+def answer_to(exercise: Exercise, cells: list[NotebookCell]) -> Code | None:
+    """The code to run for an exercise: imports it uses, then its cell. None if the file has nothing for it.
+
+    A cell is found by its tags; where they were lost, the last cell that defines the function is taken. A cell that
+    was split in two still carries its tags twice: all parts count.
+    """
+    places = [i for i, cell in enumerate(cells) if {"exercise", exercise.id} <= cell.tags]
+    if not places:
+        places = [i for i, cell in enumerate(cells) if exercise.name in functions(cell.source)][-1:]
+    if not places:
+        return None
+    own = "\n".join(cells[i].source for i in places)
+    return Code(tuple(imports(cells[: places[0]], own)), own)
+
+
+def imports(cells: list[NotebookCell], code: str) -> list[str]:
+    """Import statements of some cells that bind a name which the code uses."""
+    wanted = set().union(*(loaded(node) for node in parsed(code)))  # empty where the code does not parse: told later
+    found = []
+    for cell in cells:
+        for node in parsed(cell.source):
+            if is_import(node) and (wanted | {"*"}) & set(names_of(node)):
+                found.append(ast.unparse(node))
+    return found
+
+
+def functions(source: str) -> set[str]:
+    """Names of the functions that a cell defines, or gives a name to, at top level."""
+    nodes = parsed(source)
+    if not nodes:  # a cell with a slip in its syntax still means the function it begins
+        return set(re.findall(r"^def\s+(\w+)", source, re.MULTILINE))
+    return {name for node in nodes if not is_import(node) for name in names_of(node)}
+
+
+def parsed(source: str) -> list[ast.stmt]:
+    """The statements of a cell; none if it does not parse."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a backslash in somebody's text
+            return ast.parse(source).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+
+
+SUFFIXES = (".ipynb", ".py")
+
+
+@dataclass(frozen=True)
+class Submission:
+    """Attributes: student; files, in the order of their names."""
+
+    student: str
+    files: tuple[Path, ...]
+
+
+def submissions(folder: Path) -> list[Submission]:
+    """Who handed in what, by name. A file that lies in the folder itself is a student of its own name.
+
+    Links are not followed and hidden files (checkpoints of Jupyter) are not looked at. A student's folder without any
+    file is a submission of nothing.
+
+    Raises:
+        UsageError: the folder is none, or holds nothing.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is no folder; expected one with a folder per student, or with their notebooks")
+    found = []
+    for entry in sorted(visible(folder)):
+        if entry.is_dir():
+            below = [entry, *sorted(child for child in visible(entry) if child.is_dir())]
+            files = [path for place in below for path in sorted(visible(place)) if counts(path)]
+            found.append(Submission(entry.name, tuple(files)))
+        elif counts(entry):
+            found.append(Submission(entry.stem, (entry,)))
+    if not any(each.files for each in found):
+        raise UsageError(f"{folder} holds no .ipynb and no .py; expected {folder}/STUDENT/NOTEBOOK.ipynb")
+    return merged(found)
+
+
+def visible(folder: Path) -> list[Path]:
+    """What lies in a folder, without links and hidden things."""
+    return [path for path in folder.iterdir() if not path.name.startswith(".") and not path.is_symlink()]
+
+
+def counts(path: Path) -> bool:
+    """Whether a path is a file of a learner."""
+    return path.is_file() and path.suffix in SUFFIXES
+
+
+def merged(found: list[Submission]) -> list[Submission]:
+    """alice.ipynb and alice.py are one student."""
+    files: dict[str, tuple[Path, ...]] = {}
+    for each in found:
+        files[each.student] = files.get(each.student, ()) + each.files
+    return [Submission(student, paths) for student, paths in files.items()]

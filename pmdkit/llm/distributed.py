@@ -1,0 +1,190 @@
+"""Several processes on one run, through accelerate: what they send each other, and how they notice that one is gone.
+
+Collectives carry numbers and JSON, never pickles. launcher.py starts the processes.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pmdkit.config import ParallelTable, Spec
+from pmdkit.distributed import SINGLE, ProcessGroup
+from pmdkit.errors import ComponentDied, EnvironmentLacks, PmdkitError, UsageError
+from pmdkit.llm.launcher import GO_ON, die_with_launcher, launched_ranks, rank_name
+from pmdkit.llm.weights import apply_fsdp, broadcast_tensor
+from pmdkit.observe.checkpoint import WEIGHTS, join_optimizer, split_optimizer
+from pmdkit.text import first_line
+
+LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting", "timed out")
+"What gloo says in a plain RuntimeError; NCCL and the store have classes of their own."
+
+
+class RankLost(ComponentDied):
+    """Another process of the run is gone or stuck; this one leaves because of it."""
+
+
+def make_process_group(spec: Spec) -> ProcessGroup:
+    """The processes of a run; joins the others where there are others."""
+    table, here = spec.parallel, launched_ranks()
+    assert isinstance(table, ParallelTable)
+    if table.processes != here:
+        raise UsageError(
+            f"parallel.processes is {table.processes} and {here} run here; start with `pmdkit llm`, or with "
+            f"`accelerate launch --num_processes {table.processes}`"
+        )
+    if here == 1:
+        return SINGLE
+    return AccelerateGroup(table.strategy, table.timeout, cpu=getattr(spec.model, "device", "auto") == "cpu")
+
+
+class AccelerateGroup(ProcessGroup):
+    """Processes that were started together, each on its own accelerator or all on the CPU.
+
+    Args:
+        strategy: "ddp" or "fsdp2".
+        timeout: seconds that one may wait for another.
+        cpu: use the CPU although there is an accelerator.
+
+    Raises:
+        EnvironmentLacks: accelerate is missing, or the processes do not find each other.
+    """
+
+    def __init__(self, strategy: str, timeout: float, cpu: bool) -> None:
+        try:
+            from accelerate import Accelerator, DistributedDataParallelKwargs
+            from accelerate.utils import InitProcessGroupKwargs
+        except ImportError as problem:
+            raise EnvironmentLacks("several processes need accelerate; pip install 'accelerate>=1.12'") from problem
+        die_with_launcher()
+        cpu = cpu or not torch.cuda.is_available()
+        handlers = [
+            InitProcessGroupKwargs(timeout=timedelta(seconds=timeout)),
+            DistributedDataParallelKwargs(gradient_as_bucket_view=True),
+        ]
+        self.strategy = strategy
+        self.timeout = timeout
+        try:
+            self.accelerator = Accelerator(cpu=cpu, mixed_precision="no", kwargs_handlers=handlers)
+        except (RuntimeError, OSError) as problem:
+            raise EnvironmentLacks(f"the processes do not find each other: {first_line(problem)}") from problem
+        self.rank = self.accelerator.process_index
+        self.size = self.accelerator.num_processes
+        self.device = self.accelerator.device
+
+    def gather(self, tensor: Tensor) -> list[Tensor]:
+        """Every process's tensor, by rank, in every process; shapes may differ, the number of axes may not."""
+        from accelerate.utils import gather
+
+        flags = tensor.dtype == torch.bool
+        sent = tensor.to(torch.uint8) if flags else tensor
+        shapes = gather(torch.tensor([tensor.shape], device=self.device)).tolist()
+        sizes = [prod(shape) for shape in shapes]
+        row = torch.zeros(1, max(*sizes, 1), dtype=sent.dtype, device=self.device)
+        row[0, : sent.numel()] = sent.flatten().to(self.device)
+        rows = gather(row).to(tensor.device)
+        parts = [rows[rank, :size].view(shape) for rank, (size, shape) in enumerate(zip(sizes, shapes, strict=True))]
+        return [part.bool() for part in parts] if flags else parts
+
+    def broadcast_object(self, value: Any) -> Any:
+        """What the main process passed in, in every process; anything that JSON holds, never a pickle."""
+        from accelerate.utils import broadcast
+
+        data = json.dumps(value).encode() if self.is_main_process else b""
+        length = int(broadcast(torch.tensor([len(data)], device=self.device)))
+        sent = torch.zeros(length, dtype=torch.uint8, device=self.device)
+        if self.is_main_process:
+            sent.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+        return json.loads(bytes(broadcast(sent).cpu().numpy()))
+
+    def any_rank(self, flag: bool) -> bool:
+        """Whether the flag is set in any process."""
+        return any(bool(one) for one in self.gather(torch.tensor([flag])))
+
+    def broadcast(self, source: Tensor, target: Tensor) -> None:
+        """Copy the main process's source into target in every process; the sources of the others are not read."""
+        broadcast_tensor(source, target, self.is_main_process, self.device)
+
+    def broadcast_state(self, step: int, state: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """A checkpoint that the main process read; in the others its tensors have shapes and no content."""
+        if not self.any_rank(bool(state)):
+            return step, state
+        parts: dict[str, Any] = {}
+        told: dict[str, Any] = {}
+        if self.is_main_process:
+            parts = {name: state[name] for name in WEIGHTS if name in state}
+            parts["optimizer"], plain = split_optimizer(state["optimizer"])
+            rest = {name: value for name, value in state.items() if name not in (*WEIGHTS, "optimizer")}
+            shapes = {
+                part: {name: [list(x.shape), str(x.dtype).removeprefix("torch.")] for name, x in tensors.items()}
+                for part, tensors in parts.items()
+            }
+            told = {"step": step, "shapes": shapes, "plain": plain, "rest": rest}
+        told = self.broadcast_object(told)
+        if not self.is_main_process:
+            parts = {
+                part: {name: torch.empty(s, dtype=getattr(torch, d), device="meta") for name, (s, d) in names.items()}
+                for part, names in told["shapes"].items()
+            }
+        optimizer = join_optimizer(parts.pop("optimizer"), told["plain"])
+        return told["step"], {**parts, "optimizer": optimizer, **told["rest"]}
+
+    def wrap(self, root: nn.Module) -> nn.Module:
+        """Gradients are summed over processes, not averaged: weights of rows count all prompts of a ministep already.
+
+        FSDP2 is torch's `fully_shard`. accelerate's wrapper takes accelerators only, so no test could run it on CPUs,
+        and its group of norm and head waits for a call of the head, whose weight is read without one here.
+        """
+        if self.strategy == "fsdp2":
+            return apply_fsdp(root, self.device.type, self.size)
+        if not any(weight.requires_grad for weight in root.parameters()):  # a reference policy
+            return root
+        wrapped: nn.Module = self.accelerator.prepare(root)
+        assert isinstance(wrapped, nn.parallel.DistributedDataParallel)
+        wrapped.register_comm_hook(None, summed)
+        return wrapped
+
+    def no_sync(self, root: nn.Module, last: bool) -> AbstractContextManager[Any]:
+        """DDP sums once, after the last pass; FSDP2 after each, since nobody has room for whole gradients."""
+        if last or not isinstance(root, nn.parallel.DistributedDataParallel):
+            return nullcontext()
+        return root.no_sync()
+
+    @contextmanager
+    def error_scope(self) -> Iterator[None]:
+        """Around what all processes do together: where one is lost, the others stop with an error that says so."""
+        try:
+            yield
+        except PmdkitError:
+            raise
+        except (RuntimeError, OSError) as problem:
+            if not lost(problem):
+                raise
+            what = f"waited {self.timeout:g} s for" if "imed out" in str(problem) else "lost"
+            raise RankLost(f"{rank_name(self.rank)} {what} another one; {GO_ON}") from problem
+
+    def close(self) -> None:
+        """Leave the group after a run that ended well."""
+        self.accelerator.end_training()
+
+
+def summed(
+    state: None,
+    bucket: torch.distributed.GradBucket,  # type: ignore[name-defined]
+) -> torch.futures.Future[Tensor]:
+    """DDP's reduction without its division by the number of processes."""
+    work = torch.distributed.all_reduce(bucket.buffer(), async_op=True)
+    assert work is not None
+    done: torch.futures.Future[Tensor] = work.get_future().then(lambda future: future.value()[0])
+    return done
+
+
+def lost(problem: BaseException) -> bool:
+    """Whether a failure means that another process is gone or stuck."""
+    kinds = (torch.distributed.DistBackendError, torch.distributed.DistNetworkError, torch.distributed.DistStoreError)
+    return isinstance(problem, kinds) or any(words in str(problem) for words in LOST)

@@ -1,0 +1,241 @@
+"""The protocol of an engine, which writes and scores responses; what it is made from; and the check of its answers."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from pmdkit.config import RolloutTable, VLLMTable
+from pmdkit.errors import ComponentDied, UsageError
+
+NO_WEIGHTS = -1  # version of an engine without weights
+CPU = torch.device("cpu")
+CHANCE = (
+    1e-9  # of two independent draws being the same text, over all pairs of an answer, below which they are one draw
+)
+Tokens = Sequence[int]
+Phase = Literal["rollout", "update", "idle"]
+Progress = Callable[[int, int], None]
+"Called now and then with tokens written so far and rows that ended; may raise to stop."
+
+
+class EngineLost(ComponentDied):
+    """An engine crashed, is silent for longer than its deadline, or answers nonsense. `restart` may help."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How responses are drawn.
+
+    Attributes:
+        width: generation budget, tokens; a response that has not ended by then is cut off.
+        temperature: 1 for training: log-probabilities are those of the distribution that is sampled.
+        top_p: smallest set of tokens of that mass; 1 for training.
+        greedy: the most likely token instead of a draw.
+    """
+
+    width: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    greedy: bool = False
+
+
+@dataclass(frozen=True)
+class Responses:
+    """N = P * G rows, prompt-major: the G responses of a prompt stand together.
+
+    Attributes:
+        tokens: [N, T] int64, the end token included where a row ended, padded with the end token.
+        logp: [N, T] float32, log-probability of each token under the sampled distribution, nats; 0 off the mask.
+        mask: [N, T] boolean, True on the tokens of the response.
+        ended: [N] boolean, False for a row that the budget cut off.
+        version: of the weights that wrote them.
+    """
+
+    tokens: Tensor
+    logp: Tensor
+    mask: Tensor
+    ended: Tensor
+    version: int
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Writes and scores responses under the weights last published.
+
+    Methods raise `EngineLost` where the engine itself failed; from then on only `restart` and `close` are called.
+    """
+
+    version: int
+
+    def generate(
+        self,
+        prompts: Sequence[Tokens],
+        group: int,
+        seeds: NDArray[np.uint64],
+        sampling: Sampling,
+        progress: Progress | None = None,
+    ) -> Responses:
+        """`group` responses to each of P prompts. `seeds` [P * G]: a row depends on its prompt and its own seed."""
+
+    def score(self, prompts: Sequence[Tokens], responses: Sequence[Tokens]) -> list[Tensor]:
+        """[T_n] log-probabilities of the tokens of N responses, each to its own prompt, at temperature 1."""
+
+    def publish(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Take over these weights, named as the model names them. Nothing computed with older ones survives.
+
+        Each weight is looked at once, in their order: it may be put together from the shares of many processes then.
+        """
+
+    def enter(self, phase: Phase) -> None:
+        """Prepare for the phase that comes next: free or claim memory."""
+
+    def restart(self) -> None:
+        """Begin anew after `EngineLost`. What it held is gone: nothing is asked before the next `publish`."""
+
+    def close(self) -> None:
+        """Let everything go; the engine is not used again."""
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """What the `make` functions of ENGINES get.
+
+    Attributes:
+        model: the trainer's, on its device, float32. The engine has its configuration; weights are published later.
+        tokenizer: of the model.
+        ends: tokens that end a response; the first also fills up rows.
+        rollout, vllm: of the recipe.
+        dtype: "float32" or "bfloat16", what the engine computes in.
+        context: tokens of the longest prompt and response together that will be asked for, evaluations included.
+        device: where an engine of this process computes.
+        own: the engine must hold weights of its own: they are cut over processes, or it writes while they are trained.
+        rank, size: of this process in its group.
+        seed: of the run.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    ends: Sequence[int]
+    rollout: RolloutTable
+    vllm: VLLMTable
+    dtype: str = "float32"
+    context: int = 4096
+    device: torch.device = CPU
+    own: bool = False
+    rank: int = 0
+    size: int = 1
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class ResponseCheck:
+    """What the answer of any engine must look like: a wrong row would train a wrong policy.
+
+    An answer that breaks a rule means a lost engine: it is asked again after a restart, and never repaired here. Which
+    weights wrote it is not checked here.
+
+    Attributes:
+        ends: tokens that end a response; none where it is not known which.
+        vocabulary: tokens that the model knows, None where it is not known.
+    """
+
+    ends: Sequence[int] = ()
+    vocabulary: int | None = None
+
+    def check(self, drawn: Responses, prompts: int, group: int, sampling: Sampling) -> None:
+        """Refuse an answer to `prompts` prompts with `group` responses each.
+
+        Raises:
+            EngineLost: rows are missing or too many, cut off, repeated, of tokens that do not exist, or carry numbers
+                that are no log-probabilities.
+        """
+        rows = prompts * group
+        check_shapes(drawn, rows, f"{prompts} prompts times {group} responses", sampling.width)
+        length = drawn.mask.sum(1)
+        on = torch.arange(drawn.mask.shape[1], device=length.device) < length[:, None]
+        refuse(~(on == drawn.mask).all(1) | (length < 1), "has gaps, or no token; expected it whole from its first")
+        if self.vocabulary is not None:
+            foreign = on & ((drawn.tokens < 0) | (drawn.tokens >= self.vocabulary))
+            refuse(foreign.any(1), f"holds a token that is none of the model's, 0 to {self.vocabulary - 1}")
+        wrong = on & ~((drawn.logp <= 0) & torch.isfinite(drawn.logp))
+        for row, place in wrong.nonzero()[:1].tolist():
+            raise EngineLost(
+                f"the engine answers row {row} with log-probability {drawn.logp[row, place].item():g} for token "
+                f"{place}; expected a finite number of at most 0: the engine, or its weights, are broken"
+            )
+        refuse(~drawn.ended & (length != sampling.width), f"is cut off before its {sampling.width} tokens or an end")
+        if self.ends:
+            end = torch.isin(drawn.tokens, torch.tensor(list(self.ends), device=length.device)) & on
+            last = end[torch.arange(rows), length - 1]
+            refuse((last != drawn.ended) | (end.sum(1) > last.long()), "ends otherwise than at its first end token")
+        if not sampling.greedy:
+            refuse_repeated(drawn, length, group)
+
+
+ANY_RESPONSES = ResponseCheck()
+"Nothing is known of the rows."
+
+
+def check_shapes(drawn: Responses, rows: int, why: str, width: int) -> None:
+    """Every tensor has all rows, none wider than asked for."""
+    found = {name: list(getattr(drawn, name).shape) for name in ("tokens", "logp", "mask", "ended")}
+    given = found["ended"][0] if found["ended"] else 0
+    if given != rows:
+        raise EngineLost(f"the engine answers with {given} rows; expected {rows}, {why}")
+    longest = found["tokens"][-1]
+    if found != {"tokens": [rows, longest], "logp": [rows, longest], "mask": [rows, longest], "ended": [rows]}:
+        raise EngineLost(f"the engine answers with {found}; expected [{rows}, T] and for ended [{rows}]")
+    if longest > width:
+        raise EngineLost(f"the engine answers with rows of {longest} tokens; {width} were asked for")
+
+
+def refuse(rows: Tensor, sentence: str) -> None:
+    """Name the first row that breaks a rule."""
+    for row in rows.nonzero().flatten()[:1].tolist():
+        raise EngineLost(f"the engine's row {row} {sentence}; {int(rows.sum())} of {len(rows)} rows are so")
+
+
+def refuse_repeated(drawn: Responses, length: Tensor, group: int) -> None:
+    """One draw handed out as two: a group holds a text twice that is too improbable for it.
+
+    Two honest draws are the same text of probability p with probability p, so that over all pairs of an answer the
+    chance to see a pair of log-probability below log(CHANCE / pairs) is at most CHANCE.
+    """
+    pairs = len(length) * (group - 1) / 2
+    if pairs == 0:
+        return
+    total = torch.where(drawn.mask, drawn.logp, 0.0).double().sum(1)
+    seen: dict[tuple[int, bytes], int] = {}
+    for row in (total < math.log(CHANCE / pairs)).nonzero().flatten().tolist():
+        text = drawn.tokens[row, : int(length[row])].cpu().numpy().tobytes()
+        first = seen.setdefault((row // group, text), row)
+        if first != row:
+            raise EngineLost(
+                f"the engine's rows {first} and {row} are the same {int(length[row])} tokens, which two draws agree on "
+                f"with probability {math.exp(total[row]):.0e}: one response is handed out twice"
+            )
+
+
+def check_request(
+    prompts: Sequence[Tokens], group: int, seeds: NDArray[np.uint64], sampling: Sampling, vocabulary: int
+) -> None:
+    """Refuse what makes no sense before anything is computed."""
+    if not len(prompts) or not all(len(prompt) for prompt in prompts):
+        raise UsageError("no prompts, or one without tokens; expected at least one prompt, each of at least one token")
+    if group < 1 or seeds.shape != (len(prompts) * group,) or seeds.dtype != np.uint64:
+        raise UsageError(
+            f"seeds has shape {list(seeds.shape)} and dtype {seeds.dtype}; expected [{len(prompts) * group}] uint64, "
+            f"one per response: {len(prompts)} prompts times group {group}, at least 1"
+        )
+    if sampling.width < 1 or sampling.temperature <= 0 or not 0 < sampling.top_p <= 1:
+        raise UsageError(f"{sampling}; expected width >= 1, temperature > 0 and top_p in (0, 1]")
+    low, high = min(min(prompt) for prompt in prompts), max(max(prompt) for prompt in prompts)
+    if low < 0 or high >= vocabulary:
+        raise UsageError(f"a prompt holds token {low if low < 0 else high}; the model knows 0 to {vocabulary - 1}")

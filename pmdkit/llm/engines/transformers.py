@@ -1,0 +1,347 @@
+"""The engine that needs nothing else: responses from a transformers model in this process, often the trainer's own.
+
+A prompt is read once for its whole group, a row that ends costs nothing from then on, and prompts that wait join as
+soon as there is room. Attention is in packing.py and kv_cache.py.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from pmdkit.errors import Diverged, UsageError
+from pmdkit.llm.engines.base import Engine, EngineConfig, Phase, Progress, Responses, Sampling, Tokens, check_request
+from pmdkit.llm.engines.kv_cache import RaggedKVCache
+from pmdkit.llm.head import head_operand, head_weight, logits
+from pmdkit.llm.logprobs import response_logp
+from pmdkit.llm.packing import PackedLayout, check_packing, forward_packed
+from pmdkit.llm.weights import weight_like
+from pmdkit.randomness import uniforms
+
+CACHE_TOKENS = 2**18  # 15 GB of keys and values for a model of 7B with 4 key heads; the tiny ones need megabytes
+READ_TOKENS = 2**14  # prompt tokens read at a time, and tokens scored at a time
+CDF_BLOCK = 512  # tokens: sums of blocks are searched first, then one block; about the square root of a vocabulary
+
+
+def make(config: EngineConfig) -> Engine:
+    """The engine of a recipe: on the trainer's own weights in float32, on a copy in bfloat16 or where it needs one."""
+    model = config.model
+    if config.own or config.dtype != "float32":
+        model = deepcopy(model).requires_grad_(False)
+    if config.dtype != "float32":
+        for weight in model.parameters():
+            weight.data = weight.data.to(getattr(torch, config.dtype))
+    model.to(config.device)  # type: ignore[arg-type]
+    return TransformersEngine(model, config.ends, cache_tokens=config.rollout.cache_tokens)
+
+
+@dataclass
+class WaitingRows:
+    """Rows of one prompt that have not begun."""
+
+    prompt: list[int]
+    rows: list[int]
+
+
+class TransformersEngine:
+    """Writes and scores responses with a transformers model.
+
+    Args:
+        model: switched to packed attention here, for good, and checked. It may be the one that is trained.
+        eos: tokens that end a response and belong to it; the first also fills up rows.
+        cache_tokens: rows that are written at a time, times the longest prompt and the width, stay within it.
+        version: of the weights that the model has now.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        eos: int | Sequence[int],
+        *,
+        cache_tokens: int = CACHE_TOKENS,
+        version: int = 0,
+    ) -> None:
+        self.model = model
+        self.eos = [eos] if isinstance(eos, int) else list(eos)
+        self.vocabulary = head_weight(model).shape[0]
+        if not self.eos or not all(0 <= token < self.vocabulary for token in self.eos):
+            raise UsageError(f"eos is {eos}; expected tokens from 0 to {self.vocabulary - 1}, at least one")
+        self.cache_tokens = cache_tokens
+        self.version = version
+        check_packing(model)
+
+    def generate(
+        self,
+        prompts: Sequence[Tokens],
+        group: int,
+        seeds: NDArray[np.uint64],
+        sampling: Sampling,
+        progress: Progress | None = None,
+    ) -> Responses:
+        """`group` responses to each of P prompts; a row depends on its prompt and its own entry of seeds [P * group].
+
+        Which other rows are in the batch moves its log-probabilities by rounding only, whatever the order and the
+        budget. The same call gives the same bits on the same machine and threads.
+        """
+        waiting = self.queue_prompts(prompts, group, seeds, sampling)
+        with self.inference():
+            batch = self.batch(seeds, sampling, len(prompts) * group)
+            while waiting or batch.rows:
+                if not batch.rows:
+                    batch.cache = RaggedKVCache(batch.device)  # its slots have the capacity of prompts that are gone
+                some = schedule_prompts(waiting, batch, self.cache_tokens, sampling.width)
+                states = batch.prefill(some) if some else batch.decode()
+                batch.sample(states)
+                if progress is not None:
+                    progress(batch.written, batch.finished)
+        return batch.responses(self.version)
+
+    def batch(self, seeds: NDArray[np.uint64], sampling: Sampling, rows: int) -> "RunningBatch":
+        """What rows are written in."""
+        return RunningBatch(self, seeds, sampling, rows)
+
+    def queue_prompts(
+        self, prompts: Sequence[Tokens], group: int, seeds: NDArray[np.uint64], sampling: Sampling
+    ) -> deque[WaitingRows]:
+        """Prompts with their rows, longest first, so that rows written at the same time are of similar length."""
+        check_request(prompts, group, seeds, sampling, self.vocabulary)
+        longest = max(len(prompt) for prompt in prompts) + sampling.width
+        context = getattr(self.model.config, "max_position_embeddings", None)
+        if context is not None and longest > context:
+            raise UsageError(
+                f"the longest prompt and a response of up to {sampling.width} tokens need a context of {longest}; the "
+                f"model has {context}: shorten the responses, or leave out long prompts"
+            )
+        if longest > self.cache_tokens:
+            raise UsageError(
+                f"the longest prompt and a response of up to {sampling.width} tokens need {longest} tokens of cache; "
+                f"cache_tokens is {self.cache_tokens}: raise it"
+            )
+        waiting: deque[WaitingRows] = deque()
+        for p in sorted(range(len(prompts)), key=lambda p: -len(prompts[p])):
+            rows = list(range(p * group, (p + 1) * group))
+            most = self.cache_tokens // (len(prompts[p]) + sampling.width)
+            waiting.extend(WaitingRows(list(prompts[p]), rows[i : i + most]) for i in range(0, group, most))
+        return waiting
+
+    def score(self, prompts: Sequence[Tokens], responses: Sequence[Tokens]) -> list[Tensor]:
+        """[T_n] float32 log-probabilities of the tokens of N responses, each to its own prompt, at temperature 1."""
+        scores: list[Tensor] = []
+        with self.inference():
+            begin, tokens = 0, 0
+            for row, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
+                size = len(prompt) + len(response)
+                if row > begin and tokens + size > READ_TOKENS:
+                    scores += response_logp(self.model, prompts[begin:row], responses[begin:row]).rows()
+                    begin, tokens = row, 0
+                tokens += size
+            if len(prompts):
+                scores += response_logp(self.model, prompts[begin:], responses[begin:]).rows()
+        return [score.float() for score in scores]
+
+    def publish(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Take over weights named as in `model.state_dict()`, and their version.
+
+        A tensor in the memory of the engine's own (the trainer trains this very model) is there already; any other is
+        copied. Tied weights may be given under one of their names. Nothing is changed when something is refused.
+        """
+        if version < self.version:
+            raise UsageError(f"version {version} after version {self.version}; weights must not go back")
+        own = self.model.state_dict()
+        unknown = sorted(set(weights) - set(own))
+        given = {own[name].data_ptr() for name in weights if name in own}
+        missing = sorted(name for name, value in own.items() if name not in weights and value.data_ptr() not in given)
+        if unknown or missing:
+            raise UsageError(
+                f"published weights lack {missing[:3]} and have unknown {unknown[:3]}; expected the names of "
+                f"model.state_dict(), {len(own)} of them"
+            )
+        for name in weights:
+            shape = weight_like(weights, name).shape
+            if shape != own[name].shape:
+                raise UsageError(f"{name} has shape {list(shape)}; expected {list(own[name].shape)}")
+        with torch.no_grad():
+            for name, value in weights.items():
+                if value.data_ptr() != own[name].data_ptr():
+                    own[name].copy_(value)
+        self.version = version
+
+    def enter(self, phase: Phase) -> None:
+        """Outside of rollouts nothing is held: a cache lives in one call of `generate`, its memory goes back here."""
+        if phase != "rollout" and self.model.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def restart(self) -> None:
+        """Nothing to begin anew: a failure in this process is the run's own."""
+
+    def close(self) -> None:
+        """Let the model go."""
+        del self.model
+
+    @contextmanager
+    def inference(self) -> Iterator[None]:
+        """The model as it reads: no gradients, no dropout; as it was before when done."""
+        training = self.model.training
+        self.model.eval()
+        try:
+            with torch.inference_mode():
+                yield
+        finally:  # progress may stop a rollout
+            self.model.train(training)
+
+
+class RunningBatch:
+    """The rows that are being written, and what has been written."""
+
+    def __init__(self, engine: TransformersEngine, seeds: NDArray[np.uint64], sampling: Sampling, rows: int) -> None:
+        self.model, self.sampling, self.seeds = engine.model, sampling, seeds
+        self.device = engine.model.device
+        self.head = head_operand(head_weight(engine.model))
+        self.eos = torch.tensor(engine.eos, device=self.device)
+        self.cache = RaggedKVCache(self.device)
+        self.rows: list[int] = []  # which response stands in each slot
+        self.at = np.zeros(rows, dtype=np.int64)  # tokens that each response has
+        self.last = self.eos[:0]  # [n] the token that each slot reads next
+        self.tokens = np.full((rows, sampling.width), engine.eos[0])
+        self.logp = np.zeros((rows, sampling.width), dtype=np.float32)
+        self.ended = np.zeros(rows, dtype=bool)
+        self.written = self.finished = 0
+
+    def prefill(self, some: list[WaitingRows]) -> Tensor:
+        """Prompts join. [n of them, d] what the head reads for their first tokens."""
+        lengths = [len(one.prompt) for one in some]
+        copies = [len(one.rows) for one in some]
+        kept, states = self.read_prompts(some)
+        self.cache.add(kept, lengths, copies)
+        self.fresh = len(self.rows)
+        self.rows += [row for one in some for row in one.rows]
+        ends = torch.tensor(lengths).cumsum(0) - 1
+        return states[ends.repeat_interleave(torch.tensor(copies)).to(self.device)]
+
+    def read_prompts(self, some: list[WaitingRows]) -> tuple[dict[int, tuple[Tensor, Tensor]], Tensor]:
+        """Keys and values of prompts by layer, and [tokens of them, d] what the head reads."""
+        kept: dict[int, tuple[Tensor, Tensor]] = {}
+        layout = PackedLayout(tuple(len(one.prompt) for one in some), kept=kept)
+        ids = torch.tensor([token for one in some for token in one.prompt], device=self.device)
+        return kept, forward_packed(self.model, ids, layout.positions(self.device), layout)
+
+    def decode(self) -> Tensor:
+        """Every row reads its last token. [n, d]."""
+        place = self.cache.advance()
+        self.fresh = 0
+        return forward_packed(self.model, self.last, place, self.cache)
+
+    def sample(self, states: Tensor) -> None:
+        """One token for each of the slots from `fresh` on; rows that end leave."""
+        rows = np.array(self.rows[self.fresh :])
+        at = self.at[rows]
+        uniform = torch.from_numpy(uniforms(self.seeds[rows], at)).to(self.device)
+        how = self.sampling
+        token, logp = sample_tokens(
+            logits(states, self.head), uniform, temperature=how.temperature, top_p=how.top_p, greedy=how.greedy
+        )
+        ended = torch.isin(token, self.eos).cpu().numpy()
+        self.tokens[rows, at] = token.cpu().numpy()
+        self.logp[rows, at] = logp.cpu().numpy()
+        self.at[rows] += 1
+        self.ended[rows] = ended
+        self.written += len(rows)
+        self.last = torch.cat((self.last[: self.fresh], token))
+        gone = np.flatnonzero(ended | (self.at[rows] == how.width)) + self.fresh
+        if len(gone):
+            self.finished += len(gone)
+            order = self.cache.remove(gone.tolist())
+            self.rows = [self.rows[slot] for slot in order]
+            self.last = self.last[torch.tensor(order, dtype=torch.long, device=self.device)]
+
+    def responses(self, version: int) -> Responses:
+        """All of them, as wide as the longest, at most the width."""
+        longest = int(self.at.max())
+        return Responses(
+            tokens=torch.from_numpy(self.tokens[:, :longest]),
+            logp=torch.from_numpy(self.logp[:, :longest]),
+            mask=torch.arange(longest) < torch.from_numpy(self.at)[:, None],
+            ended=torch.from_numpy(self.ended),
+            version=version,
+        )
+
+
+def schedule_prompts(waiting: deque[WaitingRows], batch: RunningBatch, budget: int, width: int) -> list[WaitingRows]:
+    """The first prompts that there is room for, whatever the lengths that their responses and others get to."""
+    some: list[WaitingRows] = []
+    rows, tokens = len(batch.rows), 0
+    longest = max([0, *(length + width for length in batch.cache.host_lengths)])
+    while waiting:
+        one = waiting[0]
+        need = max(longest, len(one.prompt) + width, batch.cache.capacity)
+        if (rows + len(one.rows)) * need > budget and (rows or some):
+            break
+        if some and tokens + len(one.prompt) > READ_TOKENS:
+            break
+        some.append(waiting.popleft())
+        rows, tokens, longest = rows + len(one.rows), tokens + len(one.prompt), need
+    return some
+
+
+def sample_tokens(
+    logits: Tensor, uniform: Tensor, *, temperature: float, top_p: float, greedy: bool
+) -> tuple[Tensor, Tensor]:
+    """[n] tokens and [n] their log-probabilities under the distribution that is sampled, nats, from logits [n, V].
+
+    By inverse CDF: a token is a function of its row's logits and its row's uniform number; one of probability 0 is
+    never drawn. Greedy takes the most likely token; its log-probability is that of the same distribution.
+
+    Raises:
+        Diverged: where a logit is NaN, or all are -inf, or one is +inf.
+    """
+    if temperature != 1:
+        logits = logits / temperature
+    peak = logits.amax(-1, keepdim=True)
+    mass = (logits - peak).exp_()  # [n, V], in the precision of the logits; sums of blocks are in float64
+    if top_p < 1:
+        mass = nucleus(mass, top_p)
+    rows, size = mass.shape
+    rest = -size % CDF_BLOCK
+    padded = torch.nn.functional.pad(mass, (0, rest)) if rest else mass
+    blocks = padded.view(rows, -1, CDF_BLOCK)
+    cdf = blocks.sum(-1).double().cumsum(-1)  # [n, blocks]
+    total = cdf[:, -1:]
+    if not bool(torch.isfinite(total).all()):
+        raise Diverged("the model's probabilities are not numbers: an update diverged; lower lr, or raise tau")
+    if greedy:
+        token = mass.argmax(-1)
+    else:
+        token = inverse_cdf(blocks, cdf, uniform)
+    logp = log_mass(logits, peak, token) - total[:, 0].log()
+    return token, logp
+
+
+def log_mass(logits: Tensor, peak: Tensor, token: Tensor) -> Tensor:
+    """[n] float64, log of the mass of a token: from the logits, since the exponential has lost digits."""
+    return (logits.gather(1, token[:, None]).double() - peak.double())[:, 0]
+
+
+def inverse_cdf(blocks: Tensor, cdf: Tensor, uniform: Tensor) -> Tensor:
+    """[n] the first token whose cumulated mass exceeds the uniform number's share of all mass."""
+    target = uniform[:, None] * cdf[:, -1:]  # below the total: a uniform number is at most 1 - 2^-53
+    block = torch.searchsorted(cdf, target, right=True)  # its sum is positive: the cdf rises there
+    below = torch.where(block > 0, cdf.gather(1, (block - 1).clamp_min(0)), 0.0)
+    inside = blocks[torch.arange(len(blocks), device=blocks.device), block[:, 0]].double().cumsum(-1)
+    # the same sum in another order may fall short of the cdf by a rounding: stay below it
+    share = torch.minimum(target - below, torch.nextafter(inside[:, -1:], inside.new_zeros(())))
+    return block[:, 0] * blocks.shape[-1] + torch.searchsorted(inside, share, right=True)[:, 0]
+
+
+def nucleus(mass: Tensor, top_p: float) -> Tensor:
+    """The same masses, 0 outside of the smallest set of tokens that holds `top_p` of all; at least one stays."""
+    sorted_mass, order = mass.sort(dim=-1, descending=True, stable=True)
+    before = sorted_mass.double().cumsum(-1) - sorted_mass
+    kept = before < top_p * sorted_mass.sum(-1, keepdim=True, dtype=torch.float64)
+    return mass * torch.zeros_like(kept).scatter(1, order, kept)

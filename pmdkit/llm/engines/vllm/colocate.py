@@ -1,0 +1,500 @@
+"""vLLM in the trainer's process: `rollout.engine = "vllm"`. Weights come by publish only, rows carry their version.
+
+The engine comes first, then when it sleeps, then how vLLM starts and ends beside a trainer that must notice nothing.
+"""
+
+import gc
+import os
+import random
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import RLock
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pmdkit.errors import EnvironmentLacks, PmdkitError, UsageError
+from pmdkit.llm.engines.base import (
+    EngineConfig,
+    EngineLost,
+    Phase,
+    Progress,
+    Responses,
+    Sampling,
+    Tokens,
+    check_request,
+)
+from pmdkit.llm.engines.vllm import arguments, check_version, installed_version
+from pmdkit.llm.engines.vllm.outputs import to_responses, token_logps
+from pmdkit.llm.engines.vllm.plugin import FILE, TENSORS, register
+from pmdkit.llm.engines.vllm.weight_names import WeightNames
+from pmdkit.llm.engines.vllm.weights_file import folder_for, write_weights
+
+BACKENDS = {"file": FILE, "ipc": TENSORS}
+State = Literal["empty", "ready", "asleep", "broken"]
+PROGRESS_SECONDS = 0.1  # seconds between calls of progress: counting tokens costs a pass over all rows
+
+
+def make(config: EngineConfig) -> "ColocatedEngine":
+    """The engine of a run."""
+    return ColocatedEngine(config)
+
+
+class ColocatedEngine:
+    """An Engine that is a `vllm.LLM` in this process.
+
+    Every method may be called from any thread: calls wait for each other, so that weights never change under rows that
+    are being written. The trainer may compute meanwhile. With `tensor_parallel` above 1, all processes of one
+    `replica` make the same calls with the same prompts in the same order; with several processes all of them make,
+    restart and close their engines together.
+
+    Greedy rows have the log-probabilities of temperature 1.
+
+    Args:
+        config: what the engine is made from.
+
+    Attributes:
+        version: of the weights last published.
+        replica: which engine this process belongs to; processes of equal `replica` form one.
+        replicas: engines in all.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.release = installed_version()
+        check_version(self.release)
+        self.config = config
+        self.ends = list(config.ends)
+        self.version = 0
+        self.replica = config.rank // config.vllm.tensor_parallel
+        self.replicas = config.size // config.vllm.tensor_parallel
+        self.lock = RLock()
+        self.names = WeightNames(config.model.config)
+        self.vocabulary = config.model.config.get_text_config().vocab_size
+        self.backend = arguments.transfer_backend(config)
+        self.files = folder_for(config.vllm.folder)
+        self.calls = 0
+        self.llm: Any = None
+        self.start()
+
+    def start(self) -> None:
+        """Start vLLM with weights that mean nothing."""
+        config = self.config
+        arguments.set_environment()
+        self.owns_group = not torch.distributed.is_initialized()
+        self.threads = torch.get_num_threads()
+        with tempfile.TemporaryDirectory(prefix="pmdkit-vllm-") as folder:
+            given = arguments.llm_arguments(config, Path(folder))
+            arguments.write_folder(
+                Path(folder), config.model.config, self.names.architecture, given["max_model_len"], config.tokenizer
+            )
+            with stdout_to_stderr(), preserve_globals():
+                given["weight_transfer_config"] = transfer_config(self.backend)
+            self.llm = start_vllm(given, self.names.architecture, str(self.release), self.owns_group)
+        dtype = getattr(torch, config.dtype)
+        self.transfer = ColocatedTransfer(self.llm, self.backend, self.names, dtype, self.files)
+        self.sleep_state = SleepState(self.llm, arguments.sleep_enabled(config))
+
+    def generate(
+        self,
+        prompts: Sequence[Tokens],
+        group: int,
+        seeds: NDArray[np.uint64],
+        sampling: Sampling,
+        progress: Progress | None = None,
+    ) -> Responses:
+        """`group` responses to each of P prompts; a row depends on its prompt and its own entry of seeds [P * group].
+
+        Other rows in the batch move log-probabilities by rounding. Where `progress` raises, rows that have begun are
+        given up and the engine can be used again.
+        """
+        check_request(prompts, group, seeds, sampling, self.vocabulary)
+        self.check_context(max(len(prompt) for prompt in prompts) + sampling.width)
+        from vllm import SamplingParams
+
+        how = {
+            "max_tokens": sampling.width,
+            "temperature": 0.0 if sampling.greedy else sampling.temperature,
+            "top_p": 1.0 if sampling.greedy else sampling.top_p,
+            "logprobs": 0,  # of the sampled token alone
+            "stop_token_ids": self.ends,
+            "ignore_eos": True,  # our ends and no others
+        }
+        params = [SamplingParams(**how, **self.request_defaults(), seed=int(seed) % (2**63 - 1)) for seed in seeds]
+        each = [prompt for prompt in prompts for _ in range(group)]
+        with self.lock:
+            self.sleep_state.check_ready()
+            outputs = self.run_requests(each, params, progress)
+            return to_responses([output.outputs[0] for output in outputs], self.ends, sampling.width, self.version)
+
+    def score(self, prompts: Sequence[Tokens], responses: Sequence[Tokens]) -> list[Tensor]:
+        """[T_n] float32 log-probabilities of the tokens of N responses, each to its own prompt, at temperature 1.
+
+        vLLM reads no keys and values of earlier requests where log-probabilities of a prompt are asked for.
+        """
+        if not len(prompts):
+            return []
+        self.check_context(max(len(p) + len(r) for p, r in zip(prompts, responses, strict=True)))
+        from vllm import SamplingParams
+
+        params = SamplingParams(
+            max_tokens=1, temperature=0.0, prompt_logprobs=0, ignore_eos=True, **self.request_defaults()
+        )
+        rows = [[*prompt, *response] for prompt, response in zip(prompts, responses, strict=True)]
+        with self.lock:
+            self.sleep_state.check_ready()
+            outputs = self.run_requests(rows, [params] * len(rows), None)
+        scores = []
+        for row, (prompt, response, output) in enumerate(zip(prompts, responses, outputs, strict=True)):
+            found = output.prompt_logprobs[len(prompt) :]
+            scores.append(torch.tensor(token_logps(row, list(response), found), dtype=torch.float32))
+        return scores
+
+    def request_defaults(self) -> dict[str, Any]:
+        """Of all requests: no text, one answer at the end, numbers in flat lists."""
+        from vllm.sampling_params import RequestOutputKind
+
+        return {"detokenize": False, "output_kind": RequestOutputKind.FINAL_ONLY, "flat_logprobs": True}
+
+    def run_requests(self, prompts: Sequence[Tokens], params: Sequence[Any], progress: Progress | None) -> list[Any]:
+        """vLLM's outputs, in order. What vLLM itself raises is the end of this engine."""
+        engine, self.calls = self.llm.llm_engine, self.calls + 1
+        names = {f"{self.calls}-{row}": row for row in range(len(prompts))}
+        done: dict[int, Any] = {}
+        written, reported = 0, 0.0
+        torch.set_num_threads(self.threads)  # a new thread begins with another number, and vLLM's attention minds
+        try:
+            for name, prompt, how in zip(names, prompts, params, strict=True):
+                engine.add_request(name, {"prompt_token_ids": list(prompt)}, how)
+            while engine.has_unfinished_requests():
+                for output in engine.step():
+                    done[names[output.request_id]] = output
+                    written += len(output.outputs[0].token_ids)
+                last = len(done) == len(names)
+                if progress is not None and (last or time.monotonic() - reported >= PROGRESS_SECONDS):
+                    reported = time.monotonic()
+                    self.report(progress, written, len(done))
+        except Stop as stop:
+            engine.abort_request([name for name, row in names.items() if row not in done])
+            raise stop.cause from None
+        except (PmdkitError, KeyboardInterrupt, SystemExit):  # a signal, in the middle of a step
+            self.sleep_state.keep("broken")
+            raise
+        except Exception as problem:
+            self.sleep_state.keep("broken")
+            raise EngineLost(f"vLLM failed while it wrote: {first_line(problem)}") from problem
+        if len(done) != len(names):
+            self.sleep_state.keep("broken")
+            raise EngineLost(f"vLLM answered {len(done)} of {len(names)} rows")
+        return [done[row] for row in range(len(names))]
+
+    def report(self, progress: Progress, written: int, ended: int) -> None:
+        """Tokens so far, of rows that ended and of those that go on."""
+        going = self.llm.llm_engine.output_processor.request_states.values()
+        tokens = written + sum(state.detokenizer.num_output_tokens() for state in going)
+        try:
+            progress(tokens, ended)
+        except BaseException as cause:
+            raise Stop(cause) from cause
+
+    def check_context(self, tokens: int) -> None:
+        """Refuse rows that vLLM would cut short."""
+        if tokens > self.config.context:
+            raise UsageError(
+                f"a prompt and its response need {tokens} tokens; the vLLM engine was made for {self.config.context}: "
+                "shorten the responses, or leave out long prompts"
+            )
+
+    def publish(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Take over weights named as in `model.state_dict()`, and their version.
+
+        Tied weights may be given under any of their names. Weights of another model or with entries that are not
+        numbers are refused; by file nothing has changed then, handed over the engine is lost.
+        """
+        with self.lock:
+            if version < self.version:
+                raise UsageError(f"version {version} after version {self.version}; weights must not go back")
+            self.sleep_state.check_whole()
+            self.names.check(weights)
+            before = self.sleep_state.state
+            try:
+                with stdout_to_stderr():
+                    self.sleep_state.publish(lambda: self.transfer.send(weights, version))
+            except PmdkitError as problem:
+                if self.refused_early(problem) and before != "asleep":
+                    self.sleep_state.keep(before)
+                raise
+            except Exception as problem:
+                raise EngineLost(f"vLLM failed while it took weights: {first_line(problem)}") from problem
+            self.version = version
+
+    def refused_early(self, problem: PmdkitError) -> bool:
+        """Whether a publish was refused before vLLM was called: files are written and checked first."""
+        return self.backend == "file" and not isinstance(problem, EngineLost)
+
+    def enter(self, phase: Phase) -> None:
+        """What comes next: memory is given back during updates."""
+        with self.lock:
+            self.sleep_state.enter(phase)
+
+    def restart(self) -> None:
+        """A new vLLM in this process, without weights."""
+        with self.lock:
+            self.close()
+            self.start()
+
+    def close(self) -> None:
+        """Let everything go; again is no harm."""
+        with self.lock:
+            if self.llm is not None:
+                shut_down_vllm(self.llm, self.owns_group)
+            self.llm = self.transfer = self.sleep_state = None  # type: ignore[assignment]
+            free_memory()
+
+
+class Stop(BaseException):
+    """Carries what `progress` raised past the clause for vLLM's own failures."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__()
+        self.cause = cause
+
+
+def transfer_config(backend: str) -> Any:
+    """vLLM's WeightTransferConfig for "file" or "ipc". CUDA's own IPC does not open memory of the same process."""
+    from vllm.config import WeightTransferConfig
+
+    register()  # the entry point does it too, where pmdkit is installed with its metadata
+    return WeightTransferConfig(backend=BACKENDS[backend])
+
+
+class ColocatedTransfer:
+    """Sends weights to an `LLM` of this process by vLLM's weight transfer: start, update, finish.
+
+    Args:
+        llm: made with `transfer_config(backend)`.
+        backend: "file" or "ipc".
+        names: of the weights.
+        dtype: that the engine computes in, and that is sent.
+        folder: of files.
+    """
+
+    def __init__(self, llm: Any, backend: str, names: WeightNames, dtype: torch.dtype, folder: Path) -> None:
+        self.llm = llm
+        self.backend = backend
+        self.names = names
+        self.dtype = dtype
+        self.folder = folder
+        llm.init_weight_transfer_engine({"init_info": {}})
+
+    def send(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """All weights, under a version that vLLM writes on every row from then on."""
+        some = self.names.stream(weights, self.dtype)
+        if self.backend == "ipc":
+            self.update({"weights": some}, version)
+            return
+        path = self.folder / f"pmdkit-weights-{os.getpid()}-{id(self)}-{version}.safetensors"
+        try:
+            self.update(write_weights(path, some, self.names.filed, self.dtype).as_json(), version)
+        finally:
+            path.unlink(missing_ok=True)
+
+    def update(self, update_info: dict[str, Any], version: int) -> None:
+        """One round trip."""
+        self.llm.start_weight_update()
+        self.llm.update_weights({"update_info": update_info})
+        self.llm.finish_weight_update(weight_version=str(version))
+
+
+class Sleeper(Protocol):
+    """What of vLLM's LLM is called here."""
+
+    def sleep(self, level: int = 1) -> None:
+        """Give memory back; level 2 forgets the weights."""
+
+    def wake_up(self, tags: list[str] | None = None) -> None:
+        """Claim memory again."""
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget keys and values of prompts."""
+
+
+class SleepState:
+    """When the engine sleeps, wakes and may write. It is "empty" before the first publish, "ready", "asleep" without
+    weights, or "broken".
+
+    Args:
+        llm: the engine.
+        sleeping: give the memory back during updates.
+    """
+
+    def __init__(self, llm: Sleeper, sleeping: bool) -> None:
+        self.llm = llm
+        self.sleeping = sleeping
+        self.state: State = "empty"
+
+    def enter(self, phase: Phase) -> None:
+        """Sleep for an update, at level 2: the old weights are worthless after it. All else waits for `publish`."""
+        self.check_whole()
+        if phase == "update" and self.sleeping and self.state == "ready":
+            self.state = "broken"  # until vLLM has come back from it
+            self.llm.sleep(level=2)
+            self.state = "asleep"
+
+    def publish(self, send: Callable[[], None]) -> None:
+        """Room for weights, the weights, room for keys and values, and none of the old ones.
+
+        What fails on the way leaves the engine broken: half of its weights may be others.
+        """
+        self.check_whole()
+        asleep, self.state = self.state == "asleep", "broken"
+        if asleep:
+            self.llm.wake_up(tags=["weights"])
+        send()
+        if asleep:
+            self.llm.wake_up(tags=["kv_cache"])
+        if self.llm.reset_prefix_cache() is False:
+            raise EngineLost("vLLM keeps keys and values of older weights: rows are being written; restart the engine")
+        self.state = "ready"
+
+    def keep(self, state: State) -> None:
+        """Back to what was before: a publish was refused before the engine was touched."""
+        self.state = state
+
+    def check_ready(self) -> None:
+        """Refuse to write without weights."""
+        self.check_whole()
+        if self.state != "ready":
+            why = "forgot its weights for an update" if self.state == "asleep" else "has no weights yet"
+            raise UsageError(f"the vLLM engine {why}; publish weights before asking for responses")
+
+    def check_whole(self) -> None:
+        """Refuse everything after a failure."""
+        if self.state == "broken":
+            raise EngineLost("the vLLM engine failed before and may hold parts of two versions; restart it")
+
+
+# vLLM starts and ends so that the trainer notices nothing: its random numbers, its threads, its process group and its
+# standard output stay its own.
+
+
+def start_vllm(options: dict[str, Any], architecture: str, version: str, owns_group: bool) -> Any:
+    """A `vllm.LLM`.
+
+    Args:
+        options: its keyword arguments.
+        architecture: the trainer's class in transformers.
+        version: of vLLM, for messages.
+        owns_group: see `shut_down_vllm`.
+
+    Raises:
+        UsageError: this vLLM does not know the architecture, or an option of [vllm.options].
+        EnvironmentLacks: vLLM does not come up: memory, kernels, a build for other hardware.
+    """
+    with stdout_to_stderr(), preserve_globals():
+        try:
+            from vllm import LLM, ModelRegistry
+        except (ImportError, OSError) as problem:
+            raise EnvironmentLacks(f"vLLM {version} does not load: {first_line(problem)}; install it anew") from problem
+        known = ModelRegistry.get_supported_archs()
+        if architecture not in known:
+            raise UsageError(
+                f"vLLM {version} cannot serve a {architecture}; take rollout.engine = 'transformers', or a model of "
+                "another architecture"
+            )
+        try:
+            return LLM(**options)
+        except (TypeError, ValueError, RuntimeError, NotImplementedError, AssertionError, OSError) as problem:
+            destroy_groups(owns_group)
+            raise EnvironmentLacks(
+                f"vLLM {version} does not start with a {architecture}: {first_line(problem)}; see [vllm] for its "
+                "memory and options, or take rollout.engine = 'transformers'"
+            ) from problem
+
+
+def shut_down_vllm(llm: Any, owns_group: bool) -> None:
+    """Free everything. `owns_group`: the process group of torch was vLLM's, not the trainer's.
+
+    Part by part: vLLM's own shutdown, which its finalizer would call too, takes the trainer's process group along.
+    """
+    with stdout_to_stderr():
+        client = llm.llm_engine.engine_core
+        finalizer = getattr(client, "_finalizer", None)
+        if finalizer is not None:
+            finalizer.detach()
+        core = client.engine_core
+        core.structured_output_manager.clear_backend()
+        core.model_executor.shutdown()
+        core.scheduler.shutdown()
+        destroy_groups(owns_group)
+
+
+def destroy_groups(owns_group: bool) -> None:
+    """Leave vLLM's process groups, and torch's default one where vLLM made it."""
+    from vllm.distributed import parallel_state
+
+    parallel_state.destroy_model_parallel()
+    if owns_group:
+        parallel_state.destroy_distributed_environment()
+    elif parallel_state._WORLD is not None:
+        parallel_state._WORLD.destroy()
+        parallel_state._WORLD = None
+
+
+def free_memory() -> None:
+    """Give back what nobody refers to any more."""
+    gc.unfreeze()  # vLLM freezes what is there when it has started
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+@contextmanager
+def preserve_globals() -> Iterator[None]:
+    """Global random numbers and the setting of threads, as they were: vLLM seeds all of them and disables the other.
+
+    What vLLM's own parts warn each other of is no user's concern.
+    """
+    kept, numbers, threads = random.getstate(), np.random.get_state(), torch.set_num_threads
+    count = torch.get_num_threads()
+    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=devices), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        finally:
+            random.setstate(kept)
+            np.random.set_state(numbers)
+            torch.set_num_threads = threads
+            torch.set_num_threads(count)
+
+
+def first_line(problem: BaseException) -> str:
+    """The beginning of somebody else's error; pydantic's first line says how many there are."""
+    lines = (str(problem).strip() or type(problem).__name__).splitlines()
+    return " ".join(line.strip() for line in lines[: 3 if "validation error" in lines[0] else 1])[:300]
+
+
+@contextmanager
+def stdout_to_stderr() -> Iterator[None]:
+    """Whatever this process writes to file descriptor 1 inside the block, from any thread, is written to 2.
+
+    Standard output belongs to our own data; vLLM prints there, and so do its C++ parts.
+    """
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # a stream that a test runner closed
+            sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)

@@ -1,0 +1,212 @@
+"""Weights to servers on accelerators by NCCL: vLLM's own sender here, its receivers there, HTTP for the handshakes.
+
+A rendezvous or a broadcast whose other side is gone never returns by itself, which is why
+both run in threads with a deadline.
+"""
+
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pmdkit.errors import EnvironmentLacks
+from pmdkit.llm.engines.base import EngineLost
+from pmdkit.llm.engines.vllm.http import Json, Server, call_each, with_deadline
+from pmdkit.llm.engines.vllm.server_process import find_port
+from pmdkit.llm.engines.vllm.weight_names import WeightNames
+
+LEAVE_SECONDS = 10.0  # for each to take leave; a server that is gone does not
+
+
+class BroadcastClient:
+    """vLLM's four calls of a weight update, each to all servers at once: its VLLMWeightSyncClient.
+
+    Args:
+        servers: in the order of their ranks.
+        worlds: accelerators of each.
+        seconds: deadline of each call.
+
+    Attributes:
+        tag: of the weights that are sent next.
+    """
+
+    def __init__(self, servers: Sequence[Server], worlds: Sequence[int], seconds: float) -> None:
+        self.servers, self.seconds = list(servers), seconds
+        self.before = {server.url: sum(worlds[:at]) for at, server in enumerate(servers)}
+        self.tag = ""
+
+    def init_weight_transfer_engine(self, init_info: Json) -> None:
+        """Meet in one group: the workers of a server have their ranks behind those of the servers before it."""
+        self.post(
+            "/init_weight_transfer_engine",
+            lambda server: {
+                "init_info": init_info | {"rank_offset": init_info["rank_offset"] + self.before[server.url]}
+            },
+        )
+
+    def start_weight_update(self) -> None:
+        """Weights will come."""
+        self.post("/start_weight_update", lambda server: {})
+
+    def update_weights(self, update_info: Any) -> None:
+        """They come; returns when all servers have received them."""
+        self.post("/update_weights", lambda server: {"update_info": update_info})
+
+    def finish_weight_update(self, weight_version: str | None = None) -> None:
+        """They have come, under the tag."""
+        self.post("/finish_weight_update", lambda server: {"weight_version": weight_version or self.tag})
+
+    def post(self, path: str, body: Any) -> None:
+        """One call to each."""
+        call_each(self.servers, lambda server: server.call("POST", path, body(server), seconds=self.seconds))
+
+
+class WeightStream:
+    """vLLM's WeightSource over the weights of a publish; what it declares is known before any of them is looked at."""
+
+    def __init__(self, names: WeightNames, dtype: torch.dtype) -> None:
+        self.names, self.dtype = names, dtype
+        self.weights: Mapping[str, Tensor] = {}
+
+    def metadata(self) -> list[Any]:
+        """Names in files, one dtype, shapes, in the order in which the tensors come."""
+        from vllm.distributed.weight_transfer.base import ParamMeta
+
+        return [ParamMeta(name, self.dtype, shape) for name, shape in self.names.filed.items()]
+
+    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+        """The tensors, one layer at a time, in the order of `metadata`."""
+        waiting: dict[str, Tensor] = {}
+        source = self.names.stream(self.weights, self.dtype)
+        for name in self.names.filed:
+            while name not in waiting:
+                other, tensor = next(source)
+                waiting[other] = tensor
+            yield name, waiting.pop(name).contiguous()
+
+
+class NCCLTransfer:
+    """Sends weights to the workers of all servers in one group, of which this process is rank 0.
+
+    Args:
+        names: of the weights.
+        dtype: that the servers compute in.
+        device: of the trainer's model here.
+        start: seconds for the group to meet.
+        seconds: deadline of every other call, and of a broadcast.
+    """
+
+    def __init__(
+        self, names: WeightNames, dtype: torch.dtype, device: torch.device, *, start: float, seconds: float
+    ) -> None:
+        self.stream = WeightStream(names, dtype)
+        self.device, self.start, self.seconds = device, start, seconds
+        self.client: BroadcastClient | None = None
+        self.sender: Any = None
+
+    def prepare(self, servers: Sequence[Server]) -> None:
+        """Meet the workers of all servers; again after any of them was started anew.
+
+        Raises:
+            EnvironmentLacks: there is no CUDA here, or no vLLM in the trainer's environment.
+            EngineLost: they do not meet in time.
+        """
+        check_cuda(self.device)
+        try:
+            from vllm.distributed.weight_transfer import WeightTransferTrainerFactory
+            from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
+        except ImportError as problem:
+            raise EnvironmentLacks(
+                "weights go to servers by NCCL with vLLM's own sender, and the trainer's environment has no vllm: "
+                "install it, or set vllm.transfer='file'"
+            ) from problem
+        self.leave(servers)
+        worlds = call_each(servers, lambda server: world_size(server, self.seconds))
+        self.client = client = BroadcastClient(servers, worlds, self.start)
+        address = local_address(servers[0])
+        info = NCCLTrainerInitInfo(
+            rank=0, master_address=address, master_port=find_port(address, 0), world_size=1 + sum(worlds)
+        )
+        what = f"the NCCL rendezvous with {len(servers)} servers at {address}, port {info.master_port} (vllm.start)"
+        self.sender = with_deadline(
+            self.start,
+            what,
+            self.on_device(lambda: WeightTransferTrainerFactory.trainer_init(info, client=client, source=self.stream)),
+        )
+        client.seconds = self.seconds
+
+    def pack(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Only names are compared before servers are touched: tensors are put together as they are sent."""
+        self.stream.names.check(weights)
+        return weights
+
+    def push_weights(self, packed: Mapping[str, Tensor], servers: Sequence[Server], tag: str) -> None:
+        """Broadcast all weights; the servers hold the tag from then on."""
+        if self.client is None or self.sender is None:
+            raise EngineLost("the servers and the trainer have not met; restart the engine")
+        self.stream.weights, self.client.tag = packed, tag
+        try:
+            with_deadline(
+                self.seconds, "sending weights by NCCL (rollout.silence)", self.on_device(self.sender.send_weights)
+            )
+        except BaseException:
+            self.sender = None  # half of a broadcast is in its streams
+            raise
+
+    def release(self, packed: Mapping[str, Tensor]) -> None:
+        """The weights are the trainer's again."""
+        self.stream.weights = {}
+
+    def close(self, servers: Sequence[Server]) -> None:
+        """Take leave of the servers' workers."""
+        self.leave(servers)
+
+    def leave(self, servers: Sequence[Server]) -> None:
+        """End the group, if there is one. A server that is gone has left it already."""
+        if self.client is None:
+            return
+        sender, self.sender, self.client = self.sender, None, None
+        for server in servers:
+            with suppress(EngineLost):
+                server.call("POST", "/shutdown_weight_transfer_engine", seconds=LEAVE_SECONDS)
+        if sender is not None:
+            with suppress(EngineLost):
+                with_deadline(LEAVE_SECONDS, "leaving the NCCL group", self.on_device(sender.shutdown))
+
+    def on_device(self, call: Any) -> Any:
+        """The call, in a thread that has the device of this process."""
+
+        def run() -> Any:
+            torch.cuda.set_device(self.device)
+            return call()
+
+        return run
+
+
+def world_size(server: Server, seconds: float) -> int:
+    """Accelerators of a server: tensor- times data-parallel."""
+    size = server.call("GET", "/get_world_size", seconds=seconds).get("world_size")
+    if not isinstance(size, int) or size < 1:
+        raise EngineLost(f"the server at {server.url} says it has {size} workers")
+    return size
+
+
+def local_address(server: Server) -> str:
+    """The address of this machine in the network of a server."""
+    try:
+        with socket.create_connection((server.host, server.port), timeout=10) as probe:
+            return str(probe.getsockname()[0])
+    except OSError as problem:
+        raise EngineLost(f"the server at {server.url} is lost: {problem}") from problem
+
+
+def check_cuda(device: torch.device) -> None:
+    """Refuse NCCL where it cannot work."""
+    if device.type != "cuda" or not torch.cuda.is_available() or not torch.distributed.is_nccl_available():
+        raise EnvironmentLacks(
+            f"vllm.transfer is nccl and the trainer's model is on {device.type}: NCCL needs CUDA in trainer and "
+            "servers; set vllm.transfer='file', or 'auto'"
+        )

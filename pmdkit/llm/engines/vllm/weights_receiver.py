@@ -1,0 +1,129 @@
+"""The engine's side of a publish, as vLLM's weight transfer calls it: look at all of it first, then load. Needs vLLM.
+
+Until everything has been compared the model keeps its old weights. What fails after that leaves a model that must not
+be asked: the exception reaches vLLM, and the trainer gives the engine up.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from vllm.config.weight_transfer import WeightTransferConfig
+from vllm.distributed.weight_transfer.base import (
+    WeightTransferEngine,
+    WeightTransferInitInfo,
+    WeightTransferUpdateInfo,
+)
+
+from pmdkit.llm.engines.base import EngineLost
+from pmdkit.llm.engines.vllm.weight_names import WeightNames
+from pmdkit.llm.engines.vllm.weights_file import WeightFile, read_weights
+
+
+@dataclass
+class EmptyInitInfo(WeightTransferInitInfo):
+    """There is nothing to agree on beforehand."""
+
+
+@dataclass
+class FileUpdateInfo(WeightTransferUpdateInfo):
+    """A weight file: see WeightFile."""
+
+    path: str
+    digest: str
+    size: int
+
+
+@dataclass
+class TensorUpdateInfo(WeightTransferUpdateInfo):
+    """The tensors themselves, in an engine that runs in the trainer's process."""
+
+    weights: Iterable[tuple[str, Tensor]] = field(default_factory=list)
+
+
+class ReloadReceiver(WeightTransferEngine[Any, Any]):
+    """Loads tensors by vLLM's layerwise reload: into the memory that compiled graphs know, repacked as kernels want."""
+
+    init_info_cls = EmptyInitInfo
+
+    def __init__(self, config: WeightTransferConfig, vllm_config: Any, device: torch.device, model: Any) -> None:
+        super().__init__(config, vllm_config, device, model)
+        self.names = WeightNames(vllm_config.model_config.hf_config)
+        self.begun = False
+
+    def init_transfer_engine(self, init_info: EmptyInitInfo) -> None:
+        """Nothing to agree on."""
+
+    def start_weight_update(self) -> None:
+        """Nothing is touched before the weights have been looked at."""
+        self.begun = False
+
+    def load(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Put the weights in place and count what arrived."""
+        from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
+
+        self.begun = True
+        reset_moe_kernels(self.model, self.device)
+        initialize_layerwise_reload(self.model)
+        wanted = {name for name, _ in self.model.named_parameters()}  # now: tied ones are apart during a reload
+        loaded = self.model.load_weights(weights)
+        missing = sorted(wanted - loaded) if loaded is not None else []
+        if missing:
+            raise EngineLost(f"vLLM left out {len(missing)} weights, {missing[:3]}; restart the engine")
+
+    def finish_weight_update(self) -> None:
+        """Repack what waited for its last tensor."""
+        from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
+
+        if not self.begun:
+            raise EngineLost("a publish ends that brought no weights; publish again")
+        finalize_layerwise_reload(self.model, self.model_config)
+        self.begun = False
+
+    def shutdown(self) -> None:
+        """Nothing is held."""
+
+
+class FileReceiver(ReloadReceiver):
+    """Weights from a file, for engines in any process of this machine."""
+
+    update_info_cls = FileUpdateInfo
+
+    def receive_weights(self, update_info: FileUpdateInfo) -> None:
+        """Compare the whole file, then load it."""
+        file = WeightFile(update_info.path, update_info.digest, update_info.size)
+        self.load(read_weights(file, self.names.filed).items())
+
+
+class TensorReceiver(ReloadReceiver):
+    """Weights handed over in this process, one layer at a time, without a copy."""
+
+    update_info_cls = TensorUpdateInfo
+
+    def receive_weights(self, update_info: TensorUpdateInfo) -> None:
+        """Load them as they come; their names and shapes are checked by whoever hands them over."""
+        self.load(count_weights(update_info.weights, len(self.names.filed)))
+
+
+def count_weights(weights: Iterable[tuple[str, Tensor]], expected: int) -> Iterator[tuple[str, Tensor]]:
+    """The same, all of them."""
+    arrived = 0
+    for arrived, pair in enumerate(weights, 1):  # noqa: B007
+        yield pair
+    if arrived != expected:
+        raise EngineLost(f"{arrived} weights arrived; expected {expected}: restart the engine")
+
+
+def reset_moe_kernels(model: torch.nn.Module, device: torch.device) -> None:
+    """On a CPU vLLM packs the experts of a layer for its kernel when that is built, and not for an update: build anew.
+
+    Without this an update stops over the padded size, or, where nothing is padded, leaves weights in another order.
+    """
+    if device.type != "cpu":
+        return
+    for module in model.modules():
+        method: Any = getattr(module, "quant_method", None)
+        if getattr(method, "moe_kernel", None) is not None:
+            method.moe_kernel = None

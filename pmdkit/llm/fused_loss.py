@@ -1,0 +1,215 @@
+r"""The loss of a response-level objective through the head: three matrix products instead of four, no logits kept.
+
+The gradient of such a loss is one number per response times the gradient of its log-probability,
+
+$$ \nabla_\theta L = \sum_n c_n \nabla_\theta \log \pi(y_n \mid x_n),
+   \quad c_n = \frac{\partial L}{\partial \log \pi(y_n \mid x_n)} $$
+
+so a chunk of rows is scored, the objective is asked for $c_n$, and the gradient is formed while the logits are still
+in the buffer. A loss per token needs the logits twice, see `pmdkit.llm.head.head_logp`.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from pmdkit.errors import UsageError
+from pmdkit.llm.engines.base import Tokens
+from pmdkit.llm.head import HEAD_TOKENS, ChunkedHead, chunks, head_weight, matmul_operands
+from pmdkit.llm.logprobs import hidden_at_targets
+from pmdkit.objectives import Objective, coefficient, total
+from pmdkit.objectives.batch import Batch
+from pmdkit.objectives.traits import traits
+
+
+class FusedLoss(NamedTuple):
+    """A loss and what it was computed from.
+
+    Attributes:
+        loss: scalar, float64, with gradient: `total` of the objective.
+        logp: [sum of T_n] nats, one response after another, without gradient.
+        seq_logp: [N] nats, float64, their sums as the objective saw them, without gradient.
+    """
+
+    loss: Tensor
+    logp: Tensor
+    seq_logp: Tensor
+
+
+def fused_total(
+    model: PreTrainedModel,
+    prompts: Sequence[Tokens],
+    responses: Sequence[Tokens],
+    objective: Objective,
+    batch: Batch,
+    *,
+    head_tokens: int = HEAD_TOKENS,
+    share: bool = True,
+) -> FusedLoss:
+    """`total` of a response-level objective over N responses, each to its own prompt.
+
+    Args:
+        model: switched to packed attention by `use_packing`.
+        prompts, responses: N each, as for `response_logp`.
+        objective: one of `traits(objective).level` "response".
+        batch: N rows; its `logp` is not read. With `traits(objective).whole_groups` the rows of a group stand together.
+        head_tokens: rows of logits held at a time. A response that is longer costs a second buffer of the weight's
+            size, a group of a loss that compares its rows a fourth product.
+        share: read a prompt once for all responses to it that stand together.
+    """
+    states, targets = hidden_at_targets(model, prompts, responses, share)
+    lengths = [len(row) for row in responses]
+    return fused_linear_loss(states, head_weight(model), targets, lengths, objective, batch, head_tokens)
+
+
+def fused_linear_loss(
+    states: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    lengths: Sequence[int],
+    objective: Objective,
+    batch: Batch,
+    head_tokens: int = HEAD_TOKENS,
+) -> FusedLoss:
+    """The same from states [M, d] and targets [M] of N responses one after another, and the head's weight [V, d]."""
+    counts = batch.mask.sum(1).tolist()
+    if len(lengths) != len(counts) or any(n not in (0, length) for n, length in zip(counts, lengths, strict=True)):
+        raise UsageError(
+            f"responses of {list(lengths)[:8]} tokens and a batch whose rows have {counts[:8]}; "
+            "expected the same numbers, or 0 for a row that does not count"
+        )
+    coefficients = ResponseCoefficients(objective, batch, states)
+    loss, logp = FusedHeadLoss.apply(states, weight, targets, tuple(lengths), coefficients, head_tokens)
+    return FusedLoss(loss, logp, coefficients.seq_logp)
+
+
+class FusedHeadLoss(torch.autograd.Function):
+    """Loss and log-probabilities. The forward pass computes the gradients too; the backward pass returns them."""
+
+    @staticmethod
+    def forward(  # noqa: D102
+        ctx: Any,
+        states: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        lengths: tuple[int, ...],
+        coefficients: "ResponseCoefficients",
+        head_tokens: int,
+    ) -> tuple[Tensor, Tensor]:
+        head = ChunkedHead(*matmul_operands(states, weight), targets, head_tokens)
+        with torch.autocast(states.device.type, enabled=False):
+            logp = forward_backward(head, lengths, coefficients, head_tokens)
+        # a weight in float32 gets the sums in float32, whatever the precision of the products
+        ctx.gradients = head.grad_states.to(states.dtype), head.grad_weight.to(weight.dtype)
+        ctx.mark_non_differentiable(logp)
+        return coefficients.loss, logp
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # noqa: D102
+        if ctx.gradients is None:
+            raise UsageError("a second backward pass through the fused head; expected one: call fused_total again")
+        of_states, of_weight = ctx.gradients
+        ctx.gradients = None  # .grad then takes the buffer itself instead of a copy of it
+        if grad != 1:
+            of_states, of_weight = of_states * grad.to(of_states), of_weight * grad.to(of_weight)
+        return of_states, of_weight, None, None, None, None
+
+
+class ResponseCoefficients:
+    """An objective that gives loss and coefficients as the log-probabilities of whole responses become known.
+
+    Attributes:
+        loss: scalar, the sum over the rows that were asked about.
+        seq_logp: [N] their log-probabilities, nats.
+    """
+
+    def __init__(self, objective: Objective, batch: Batch, states: Tensor) -> None:
+        folded = batch.folded()
+        given = {field.name: getattr(folded, field.name) for field in fields(folded)}
+        # beside the states, so that an accelerator is never waited for
+        here: dict[str, Any] = {name: None if x is None else x.to(states.device) for name, x in given.items()}
+        self.batch = Batch(**here)
+        self.objective = objective
+        self.loss = torch.zeros((), dtype=torch.float64, device=states.device)
+        self.seq_logp = torch.zeros(len(self.batch.group), dtype=torch.float64, device=states.device)
+
+    def bounds(self) -> list[int]:
+        """Where the units start, and N: rows whose coefficients need nobody else, a response or a whole group."""
+        count = len(self.batch.group)
+        if not traits(self.objective).whole_groups:
+            return list(range(count + 1))
+        ids, sizes = torch.unique_consecutive(self.batch.group, return_counts=True)
+        if len(ids) != len(torch.unique(ids)):
+            raise UsageError("rows of a group stand apart; expected the responses to a prompt one after another")
+        return [0, *sizes.cumsum(0).tolist()]
+
+    def __call__(self, rows: slice, logp: Sequence[Tensor]) -> Tensor:
+        """[n] coefficients of some rows, from the [T] of each; their loss is added up."""
+        self.seq_logp[rows] = torch.stack([row.double().sum() for row in logp])  # in float32 they cost 1e-4 nats
+        batch = replace(self.batch[rows], logp=self.seq_logp[rows][:, None])
+        c = coefficient(self.objective, batch)
+        if c is None:
+            raise UsageError("the loss is per token; expected one number per response: take response_logp and total")
+        self.loss += total(self.objective, batch)
+        return c
+
+
+def forward_backward(
+    head: ChunkedHead, lengths: tuple[int, ...], coefficients: ResponseCoefficients, head_tokens: int
+) -> Tensor:
+    """[M] log-probabilities; afterwards the head holds the complete gradients."""
+    bounds, starts = coefficients.bounds(), [0, *torch.tensor(lengths).cumsum(0).tolist()]
+    spare: Tensor | None = None
+    logp: list[Tensor] = []
+    for rows in buffer_runs(bounds, starts, head_tokens):
+        place, own = slice(starts[rows.start], starts[rows.stop]), lengths[rows]
+        if place.stop - place.start <= head_tokens:
+            # all rows are in the buffer: dL = sum_n c_n d log pi(y_n), three products
+            logp.append(head.forward(place))
+            c = coefficients(rows, logp[-1].split(own))
+            backward_unless_zero(head, place, per_token(c, own))
+        elif len(own) == 1:
+            # one response longer than the buffer: d log pi(y) chunk by chunk, times c at the end, three products
+            spare = head.zeros_like_weight() if spare is None else spare.zero_()
+            parts = []
+            for chunk in chunks(place, head_tokens):
+                parts.append(head.forward(chunk))
+                head.backward(chunk, torch.ones_like(parts[-1]), spare)
+            logp.append(torch.cat(parts))
+            c = coefficients(rows, [logp[-1]])
+            head.grad_states[place] *= c.to(head.grad_states)
+            head.grad_weight.addcmul_(spare, c.to(spare)[:, None])
+        else:
+            # a group longer than the buffer: every c needs all of its log pi, so the logits are computed twice
+            logp.append(torch.cat([head.forward(chunk) for chunk in chunks(place, head_tokens)]))
+            c_token = per_token(coefficients(rows, logp[-1].split(own)), own)
+            for chunk, c in zip(chunks(place, head_tokens), c_token.split(head_tokens), strict=True):
+                head.forward(chunk)
+                backward_unless_zero(head, chunk, c)
+    return torch.cat(logp)
+
+
+def backward_unless_zero(head: ChunkedHead, place: slice, c: Tensor) -> None:
+    """Form gradients of the rows in the buffer, unless all their coefficients are 0: a group of equal rewards."""
+    if c.is_cuda or bool((c != 0).any()):  # an accelerator would be waited for
+        head.backward(place, c, head.grad_weight)
+
+
+def per_token(numbers: Tensor, lengths: Sequence[int]) -> Tensor:
+    """[M] each of [N] once per token of its response."""
+    return torch.cat([number.expand(length) for number, length in zip(numbers, lengths, strict=True)])
+
+
+def buffer_runs(bounds: list[int], starts: list[int], head_tokens: int) -> Iterator[slice]:
+    """Runs of rows that fit the buffer together, never cutting a unit; one that does not fit stands alone."""
+    first = 0
+    for start, stop in pairwise(bounds):
+        if start > first and starts[stop] - starts[first] > head_tokens:
+            yield slice(first, start)
+            first = start
+    yield slice(first, bounds[-1])

@@ -1,0 +1,184 @@
+"""A causal language model and its tokenizer from a folder or the hub: safetensors only, no code from the folder.
+
+A folder is data: whatever in it would have to be trusted is refused.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit.hub import local_only
+from pmdkit.llm.packing import use_packing
+from pmdkit.observe.console import quietly
+from pmdkit.text import first_line
+
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
+
+# What a model's folder may not ask for; there is no switch.
+MAPS = ("auto_map", "custom_pipelines", "custom_generate")
+"Keys of transformers that name a Python file beside the configuration, or on the hub."
+KERNELS = ("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation")
+"Keys that may name a repository of compiled code."
+TRUSTING = "trust_remote_code"
+"The option of vLLM and transformers that lets the code of a model run."
+
+
+def load_model(path: str, device: torch.device | str = "cpu") -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The model in float32, switched to packed attention, and its tokenizer.
+
+    Args:
+        path: a folder in Hugging Face layout, a checkpoint of a run, or the name of a model on the hub.
+        device: where the weights go.
+    """
+    folder = Path(path)
+    here = os.path.exists(path)  # a Path would raise for some names that no file can have
+    if here:
+        check_folder(folder)
+    elif path.startswith((".", "/", "~")) or path.count("/") != 1:
+        raise UsageError(
+            f"model.path {path} does not exist; give a folder in Hugging Face layout, or a name on the hub"
+        )
+    try:
+        with quietly():
+            local = here or local_only()
+            tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False, local_files_only=local)
+            model = AutoModelForCausalLM.from_pretrained(
+                path, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, local_files_only=local
+            )
+    except (OSError, ValueError, SafetensorError) as problem:
+        if here:
+            raise UsageError(f"model.path {path} does not load: {first_line(problem)}") from problem
+        raise EnvironmentLacks(
+            f"model '{path}' is no folder here and the hub did not give it ({first_line(problem)}); "
+            "download it first, then name its folder"
+        ) from problem
+    return prepare_model(model, device), tokenizer
+
+
+def prepare_model(
+    model: PreTrainedModel, device: torch.device | str = "cpu", checkpointing: bool = False
+) -> PreTrainedModel:
+    """The model as the learner wants it: packed attention, no dropout, on its device."""
+    model.config.use_cache = False
+    use_packing(model)
+    if checkpointing:
+        # the name changed in transformers 5
+        enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+        enable({"use_reentrant": False, "preserve_rng_state": False})
+    model.train(checkpointing)  # transformers recomputes in training mode only; packed attention refuses dropout
+    return model.to(device)  # type: ignore[arg-type]
+
+
+def pick_device(name: str) -> torch.device:
+    """The device that [model] asks for."""
+    if name != "auto":
+        try:
+            device = torch.device(name)
+        except RuntimeError as problem:
+            raise UsageError(f"model.device is '{name}'; expected auto, cpu, cuda or cuda:1") from problem
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise EnvironmentLacks(f"model.device is '{name}' and no GPU is seen here; use --set model.device=cpu")
+        return device
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    """Every id that ends a response: the tokenizer's and those of the generation config."""
+    given = [tokenizer.eos_token_id]
+    if model.generation_config is not None:
+        named = model.generation_config.eos_token_id
+        given += named if isinstance(named, list) else [named]
+    ends = tuple(dict.fromkeys(end for end in given if end is not None))
+    if not ends:
+        raise UsageError("the model's tokenizer has no end token; set eos_token in its tokenizer_config.json")
+    return ends
+
+
+def decode_response(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> str:
+    """The text of response tokens, control tokens left out."""
+    return str(tokenizer.decode(list(tokens), skip_special_tokens=True))
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that lacks something or would have to be trusted."""
+    if not (folder / "config.json").is_file():
+        raise UsageError(f"model.path {folder} has no config.json; expected a folder in Hugging Face layout")
+    check_trust(folder)
+    if not list(folder.glob("*.safetensors")):
+        pickled = sorted(path.name for path in folder.glob("*.bin")) + sorted(p.name for p in folder.glob("*.pt*"))
+        held = f"only {pickled[0]}, a pickle, which can run code" if pickled else "no weights"
+        raise UsageError(f"model.path {folder} holds {held}; expected model.safetensors: convert it where it came from")
+    if not any((folder / name).is_file() for name in TOKENIZERS):
+        raise UsageError(
+            f"model.path {folder} has no tokenizer ({', '.join(TOKENIZERS)}); copy the one it was trained with"
+        )
+
+
+def check_trust(folder: Path) -> None:
+    """Refuse a folder that asks for code of its own, code from a hub or weights of another model, in any JSON file.
+
+    Raises:
+        UsageError: which file, what it asks for, and what to take instead.
+    """
+    if (folder / "adapter_config.json").exists():
+        raise UsageError(
+            f"model.path {folder} holds adapter_config.json, which names another model as its base: merge the adapter "
+            "into its base and save that, or start from the base and train with [lora]"
+        )
+    for path in sorted(folder.glob("*.json")):
+        if path.name in ("tokenizer.json", "vocab.json") or path.name.endswith(".index.json"):
+            continue  # large, and read as data only
+        for key, value in nested_items(read_json(path)):
+            if key in MAPS:
+                raise UsageError(
+                    f"{path} asks to run code of its own ({key}); pmdkit never does: "
+                    "take a model whose architecture is part of transformers"
+                )
+            if key in KERNELS and "/" in str(value):
+                raise UsageError(
+                    f"{path} asks for compiled code from the hub ({key} is {value!r}); pmdkit never loads it: "
+                    f"remove {key} from the file"
+                )
+
+
+def check_no_trust(options: Mapping[str, object]) -> None:
+    """Refuse [vllm.options] that tell vLLM to run the code of a model, however the name is spelt.
+
+    Raises:
+        UsageError: there is such an option.
+    """
+    for name in options:
+        plain = name.replace("-", "_").lower()
+        if TRUSTING.startswith(plain) or plain.startswith("trust"):  # vLLM's command line takes beginnings of names
+            raise UsageError(f"vllm.options has {name}, and pmdkit runs no code of a model: leave it out")
+
+
+def nested_items(value: Any) -> Iterator[tuple[str, Any]]:
+    """All keys of nested JSON, with their values."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield key, inner
+            yield from nested_items(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from nested_items(inner)
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as problem:
+        raise UsageError(f"{path} is not JSON ({problem}); save the model again") from problem

@@ -1,0 +1,142 @@
+"""From a recipe to one that can run: defaults written out, impossible combinations refused before a model is loaded."""
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+from pmdkit.config import ParallelTable, RolloutTable, Spec, VLLMTable
+from pmdkit.envs.math import check_math
+from pmdkit.envs.math.readers import SUFFIXES
+from pmdkit.envs.verifier.pool import identify
+from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit.objectives import Groups, Objective
+from pmdkit.objectives.credit import credit
+from pmdkit.objectives.traits import traits
+from pmdkit.text import unknown
+
+EVALUATED = ("held-out", "aime24", "aime25")
+PROMPTS = 64  # per step, where a recipe does not say
+
+
+def resolve_config(spec: Spec, objective: Objective) -> Spec:
+    """The spec with its defaults written out."""
+    check_early(spec)
+    schedule, model, warm = spec.schedule, spec.model, spec.warm_start
+    assert model is not None
+    assert warm is not None
+    if (model.path is None) == (getattr(model, "build", None) is None):
+        raise UsageError(
+            f"model.path is {model.path!r} and model.build {getattr(model, 'build', None)!r}; expected one of them: "
+            "the folder of a model, or the starter to build"
+        )
+    if warm.pass_rate > 0 and model.path is not None:
+        raise UsageError(
+            "warm_start.pass_rate is set for a model from a folder; phase 0 teaches starter "
+            "models only: --set warm_start.pass_rate=0"
+        )
+    prompts = schedule.prompts or PROMPTS
+    schedule.check_batch(prompts, traits(objective).needs_peers)
+    if schedule.update not in ("auto", "gradient"):
+        raise UsageError(f"schedule.update is '{schedule.update}'; a language model is fitted by 'gradient' only")
+    if schedule.group is None:
+        raise UsageError("schedule.group is not set; a language model draws its responses: give --group, such as 16")
+    assert spec.rollout is not None
+    if spec.rollout.correction.startswith("token") and not per_token(objective):
+        raise UsageError(
+            f"rollout.correction is '{spec.rollout.correction}' and {spec.objective['name']} has one loss per response;"
+            " expected sequence-truncate or sequence-mask"
+        )
+    vllm = engine_of(spec.rollout, spec.vllm)
+    schedule = schedule.model_copy(update={"update": "gradient", "prompts": prompts})
+    return spec.model_copy(update={"schedule": schedule, "vllm": vllm, "parallel": launched(spec)})
+
+
+def check_early(spec: Spec) -> None:
+    """Refuse words that only a later stage would read, minutes on: problems, device, grader, evaluation."""
+    check_math(spec.env)
+    device, path = getattr(spec.model, "device", "auto"), getattr(spec.model, "path", None)
+    if path is not None and not path.strip():
+        raise UsageError("model.path is empty; expected the folder of a model, or a name on the hub")
+    if device != "auto":
+        try:
+            torch.device(device)
+        except RuntimeError as problem:
+            raise UsageError(f"model.device is '{device}'; expected auto, cpu, cuda or cuda:1") from problem
+    if spec.reward is not None:
+        identify(spec.reward.grade, spec.reward.boxed)
+    data = "held-out" if spec.evaluation is None else spec.evaluation.data
+    if data not in EVALUATED and "/" not in data and Path(data).suffix not in SUFFIXES:
+        raise UsageError(unknown("evaluation.data", data, (*EVALUATED, "FILE.jsonl", "FILE.parquet")))
+
+
+def engine_of(rollout: RolloutTable, vllm: VLLMTable | None) -> VLLMTable:
+    """[vllm] as the rest of the recipe allows it."""
+    vllm = vllm or VLLMTable()
+    if rollout.lag and rollout.old == "recompute":
+        raise UsageError(
+            f"rollout.old is 'recompute' with a lag of {rollout.lag}: the trainer's weights have moved on when a "
+            "response arrives; expected old='rollout', or lag 0"
+        )
+    if rollout.lag and rollout.correction != "none":
+        raise UsageError(
+            f"rollout.correction is '{rollout.correction}' with a lag of {rollout.lag}: the trainer cannot score with "
+            "the weights that wrote; expected correction='none', or lag 0"
+        )
+    if vllm.urls and rollout.engine != "vllm-server":
+        raise UsageError(f"vllm.urls is set and rollout.engine is '{rollout.engine}'; expected 'vllm-server'")
+    # an engine that sleeps during updates cannot write during them
+    return vllm.model_copy(update={"sleep": False}) if rollout.lag else vllm
+
+
+def launched(spec: Spec) -> ParallelTable:
+    """[parallel] as `accelerate launch` started it, where it did."""
+    from pmdkit.llm.launcher import launched_ranks
+
+    table, here = spec.parallel or ParallelTable(), launched_ranks()
+    device = getattr(spec.model, "device", "auto")
+    if max(here, table.processes) > 1 and ":" in device:
+        raise UsageError(f"model.device is '{device}' for several processes; expected auto or cpu: each has its own")
+    if here == 1:
+        return table
+    sharded = os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
+    return table.model_copy(update={"processes": here, "strategy": "fsdp2" if sharded else table.strategy})
+
+
+def per_token(objective: Objective) -> bool:
+    """Whether the loss is one number per token, told by its shape on a group of two responses of two tokens."""
+    reward = torch.tensor([[0.0, 1.0]])
+    logp = torch.full((2, 2), -1.0)
+    groups = Groups(reward, torch.full_like(reward, 0.5))
+    batch = credit(objective, groups, logp, torch.ones_like(logp, dtype=torch.bool), logp, width=2)
+    return objective.loss(batch).ndim == 2
+
+
+# What this tier needs beside the base install, asked before anything else of it is imported.
+
+NEEDS = {"transformers": "transformers", "tokenizers": "tokenizers", "math_verify": "math-verify"}
+REMEDY = "pip install -c constraints.txt -e '.[llm]'"
+
+
+def check_requirements() -> None:
+    """Raise where a package is missing, with the line that installs it."""
+    missing = [package for module, package in NEEDS.items() if find_spec(module) is None]
+    if missing:
+        raise EnvironmentLacks(f"the tier of language models needs {', '.join(missing)}; {REMEDY}")
+
+
+def check_engine(engine: str, elsewhere: bool = False) -> None:
+    """Raise where vLLM is to write on this machine and is missing, or is a version that takes no weights.
+
+    Args:
+        engine: of the recipe.
+        elsewhere: its servers are started by somebody else.
+    """
+    from pmdkit.llm.engines import ENGINES
+
+    here = engine == "vllm" or (engine == "vllm-server" and not elsewhere)
+    if here and ENGINES[engine].startswith("pmdkit."):
+        from pmdkit.llm.engines.vllm import check_version, installed_version
+
+        check_version(installed_version())

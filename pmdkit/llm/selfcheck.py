@@ -1,0 +1,243 @@
+"""A self-check of a recipe on the machine that is to run it: load, generate, verify, update, publish, resume, evaluate.
+
+`--field-test` on the command line. Each step passes or fails; the first failure ends the test. What it measured
+becomes a row for benchmarks/README.md.
+"""
+
+import datetime
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from pmdkit.config import Spec
+from pmdkit.errors import PmdkitError
+from pmdkit.llm.backend import make_backend
+from pmdkit.llm.callbacks import EvaluationCallback, ModelFilesCallback
+from pmdkit.llm.learner import CausalLearner
+from pmdkit.llm.task import MathTask
+from pmdkit.loop import graded
+from pmdkit.objectives import Objective
+from pmdkit.objectives.credit import credit
+from pmdkit.observe import checkpoint
+from pmdkit.trainer import Backend, TrainerCallback
+from pmdkit.version import __version__
+
+Kind = TypeVar("Kind", bound=TrainerCallback)
+PROMPTS, GROUP, WIDTH, PROBLEMS = 8, 4, 256, 16  # 32 responses: minutes on one GPU, seconds for the starter
+TOLERANCE = {"float32": 1e-3, "bfloat16": 0.2}  # nats per token between engine and trainer, at most
+
+
+@dataclass(frozen=True)
+class SelfCheckStep:
+    """One step of the self-check.
+
+    Attributes:
+        name: of the step.
+        passed: or failed.
+        seconds: that it took.
+        told: what it found, for a person.
+    """
+
+    name: str
+    passed: bool
+    seconds: float
+    told: str
+
+
+class SelfCheck:
+    """Runs the steps in order on a small version of a recipe.
+
+    Args:
+        spec: of the recipe; its model, data, verifier, precision and memory settings are what is tested.
+        objective: of the recipe.
+        folder: for the checkpoint and the responses of the test.
+    """
+
+    def __init__(self, spec: Spec, objective: Objective, folder: Path) -> None:
+        self.spec = small(spec)
+        self.objective = objective
+        self.folder = folder
+        self.figures: dict[str, Any] = {}
+        self.backend: Backend
+
+    def __call__(self, report: Callable[[SelfCheckStep], None]) -> list[SelfCheckStep]:
+        """Every check up to the first failure."""
+        checks = []
+        for step in (
+            self.load,
+            self.generate,
+            self.verify,
+            self.update,
+            self.publish,
+            self.resume,
+            self.evaluate,
+        ):
+            began = time.perf_counter()
+            try:
+                passed, told = step()
+            except (PmdkitError, ValueError, RuntimeError) as problem:  # what a machine can do wrong is the question
+                passed, told = False, f"{type(problem).__name__}: {' '.join(str(problem).split())}"
+            check = SelfCheckStep(step.__name__, passed, time.perf_counter() - began, told)
+            checks.append(check)
+            report(check)
+            if not check.passed:
+                break
+        if checks[0].passed:
+            self.task.grader.close()
+            self.learner.engine.close()
+        return checks
+
+    @property
+    def learner(self) -> CausalLearner:
+        """Of the set-up that `load` made."""
+        assert isinstance(self.backend.learner, CausalLearner)
+        return self.backend.learner
+
+    @property
+    def task(self) -> MathTask:
+        """Of the set-up that `load` made."""
+        assert isinstance(self.backend.task, MathTask)
+        return self.backend.task
+
+    def callback(self, kind: type[Kind]) -> Kind:
+        """The callback of a kind that `load` made."""
+        return next(callback for callback in self.backend.callbacks if isinstance(callback, kind))
+
+    def load(self) -> tuple[bool, str]:
+        """Model, tokenizer, data; packed attention agrees with the model's own."""
+        self.backend = make_backend(self.spec, self.objective)
+        weights = sum(weight.numel() for weight in self.learner.model.parameters())
+        device = self.learner.model.device
+        self.figures |= {"model": source(self.spec), "weights": weights, "device": device_name(device)}
+        return True, f"{weights:,} weights on {self.figures['device']}; {self.task.problems.name}"
+
+    def generate(self) -> tuple[bool, str]:
+        """Responses, and the engine's log-probabilities against the trainer's."""
+        began = time.perf_counter()
+        self.rollouts = self.learner.rollout(self.task.prompts(1), GROUP, seed=1)
+        seconds = time.perf_counter() - began
+        tokens = int(self.rollouts.mask.sum())
+        worst = self.learner.mismatch["mismatch_max"]
+        limit = TOLERANCE[getattr(self.spec.model, "dtype", "float32")]
+        self.figures |= {"tokens per second": tokens / seconds, "mismatch": worst}
+        told = f"{tokens:,} tokens, {tokens / seconds:,.0f} per second; engine and trainer differ by {worst:.1e} nats"
+        return worst <= limit, told if worst <= limit else f"{told}, more than {limit:g}: set rollout.old=recompute"
+
+    def verify(self) -> tuple[bool, str]:
+        """The pool of the verifier works, and every response gets a verdict."""
+        probe = self.task.grader.probe()
+        if not probe.correct:
+            return False, f"the verifier's worker: {probe.reason}"
+        self.reward = self.task.reward(self.rollouts)
+        assert self.task.last is not None
+        verdicts = self.task.last.verdicts
+        answered = sum(verdict.extracted is not None for verdict in verdicts)
+        right = sum(verdict.correct is True for verdict in verdicts)
+        cut_off = sum(item.truncated for item in self.task.last.items)
+        return True, f"{right} of {len(verdicts)} right, {answered} with an answer, {cut_off} cut off at {WIDTH} tokens"
+
+    def update(self) -> tuple[bool, str]:
+        """One ministep from rewards that differ, and the memory it takes."""
+        rollouts = self.rollouts
+        reward = torch.arange(self.reward.numel()).view(self.reward.shape) % 2  # a gradient whatever the model knows
+        groups = graded(reward.double(), rollouts)
+        batch = credit(self.objective, groups, rollouts.logp_old, rollouts.mask, rollouts.logp_ref, rollouts.width)
+        trained = [weight for weight in self.learner.model.parameters() if weight.requires_grad]
+        few = sorted(trained, key=lambda weight: weight.numel())[:16]  # all move; copies of some suffice
+        before = [weight.detach().clone() for weight in few]
+        began = time.perf_counter()
+        report = self.learner.update(self.objective, rollouts, batch)
+        seconds = time.perf_counter() - began
+        tokens = int(rollouts.mask.sum())
+        self.figures |= {"update tokens per second": tokens / seconds, "memory": memory(self.learner.model.device)}
+        with torch.no_grad():
+            moved = (self.learner.logp(rollouts) - rollouts.logp_old).abs().max().item()
+        told = f"gradient norm {report['grad_norm']:.3g}, {tokens / seconds:,.0f} tokens per second"
+        changed = all(not torch.equal(old, new) for old, new in zip(before, few, strict=True))
+        return changed, f"{told}; log-probabilities moved by up to {moved:.1e} nats{self.figures['memory']}"
+
+    def publish(self) -> tuple[bool, str]:
+        """The engine writes with the new weights."""
+        self.learner.version += 1
+        self.learner.rollout(self.task.prompts(2), GROUP, seed=2)
+        worst = self.learner.mismatch["mismatch_max"]
+        limit = TOLERANCE[getattr(self.spec.model, "dtype", "float32")]
+        return worst <= limit, f"version {self.learner.version}; engine and trainer differ by {worst:.1e} nats"
+
+    def resume(self) -> tuple[bool, str]:
+        """A checkpoint is written, checked and loaded into a new learner, which then holds the same bits."""
+        place = self.folder / "checkpoints"
+        place.mkdir(parents=True, exist_ok=True)
+        began = time.perf_counter()
+        checkpoint.save_step(
+            place, 1, self.learner.state_dict(), keep=1, extra_files=self.callback(ModelFilesCallback).files()
+        )
+        seconds = time.perf_counter() - began
+        size = sum(path.stat().st_size for path in (place / "step-1").iterdir())
+        before = {name: tensor.cpu().clone() for name, tensor in self.learner.state_dict()["model"].items()}
+        _, state, warnings = checkpoint.load_newest(place)
+        with torch.no_grad():
+            for weight in self.learner.model.parameters():
+                if weight.requires_grad:
+                    weight.zero_()
+        self.learner.load_state_dict(state)
+        after = self.learner.state_dict()["model"]
+        same = all(torch.equal(tensor, after[name].cpu()) for name, tensor in before.items())
+        return same and not warnings, f"{size / 2**30:.2f} GiB written in {seconds:.1f} s, loaded bit by bit"
+
+    def evaluate(self) -> tuple[bool, str]:
+        """Some held-out problems, every response kept."""
+        evaluations = self.callback(EvaluationCallback)
+        evaluation = evaluations.evaluation
+        answers = evaluation(self.learner.engine, self.folder / "evaluation.jsonl")
+        rate = evaluations.scores(answers)["pass_rate"]
+        return rate is not None, f"pass rate {rate} on {len(evaluation.problems)} problems of {evaluation.name}"
+
+    def row(self, checks: list[SelfCheckStep]) -> str:
+        """The row for benchmarks/README.md."""
+        got = {"model": "-", "weights": 0, "device": "-", "memory": ""} | self.figures
+        rates = [f"{got.get(name, 0):,.0f}" for name in ("tokens per second", "update tokens per second")]
+        passed, today = sum(check.passed for check in checks), datetime.datetime.now(datetime.UTC).date()
+        return (
+            f"| Field test of `{self.spec.name}`, pmdkit {__version__} | `pmdkit llm {self.spec.name} --field-test` | "
+            f"{passed} of {len(checks)} checks; {got['model']}, {got['weights']:,} weights, "
+            f"{got['device']}, torch {torch.__version__}; generation {rates[0]} tokens/s, update {rates[1]} tokens/s, "
+            f"mismatch {got.get('mismatch', 0):.1e} nats{got['memory']} | {today} |"
+        )
+
+
+def small(spec: Spec) -> Spec:
+    """The recipe with few prompts and short responses; model, data, precision and budgets as they are."""
+    assert spec.rollout is not None
+    assert spec.evaluation is not None
+    width = min(WIDTH, spec.rollout.width)
+    few = {"prompts": PROMPTS, "group": GROUP, "ministeps": 1, "steps": 2}
+    return spec.model_copy(
+        update={
+            "schedule": spec.schedule.model_copy(update=few),
+            "parallel": None if spec.parallel is None else spec.parallel.model_copy(update={"processes": 1}),
+            "rollout": spec.rollout.model_copy(update={"width": width}),
+            "evaluation": spec.evaluation.model_copy(update={"problems": PROBLEMS, "k": 1, "width": width}),
+        }
+    )
+
+
+def source(spec: Spec) -> str:
+    """Where the model comes from, without the folders of this machine."""
+    path = getattr(spec.model, "path", None)
+    return Path(path).name if path else str(getattr(spec.model, "build", ""))
+
+
+def device_name(device: torch.device) -> str:
+    """The accelerator's name, or the processor's kind."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU"
+
+
+def memory(device: torch.device) -> str:
+    """Peak memory of the accelerator so far, as the end of a sentence."""
+    return f", {torch.cuda.max_memory_allocated(device) / 2**30:.1f} GiB at the peak" if device.type == "cuda" else ""

@@ -1,0 +1,187 @@
+"""The run folder, the same in all tiers: who may write to it, what stands in it, and where a run goes on."""
+
+import json
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError
+from pmdkit.observe import files, redact
+
+PACKAGES = ("torch", "numpy", "scipy", "gymnasium", "safetensors", "transformers", "math-verify")
+
+
+class RunFolder:
+    """config.json, env.json, metrics.jsonl, summary.json, checkpoints/, figures/, evaluations/, rollouts/."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.json"
+        self.metrics = path / "metrics.jsonl"
+        self.summary = path / "summary.json"
+        self.checkpoints = path / "checkpoints"
+        self.figures = path / "figures"
+        self.phase_0 = path / "phase-0"
+        self.evaluations = path / "evaluations"
+        self.rollouts = path / "rollouts"
+
+    @property
+    def started(self) -> bool:
+        """A run has been set up here."""
+        return self.config.exists()
+
+    @property
+    def finished(self) -> bool:
+        """The run here wrote its summary."""
+        return self.summary.exists()
+
+    def read_config(self) -> dict[str, Any]:
+        """The resolved configuration of the run."""
+        return read_json(self.config)
+
+    def read_summary(self) -> dict[str, Any]:
+        """The summary of a finished run."""
+        return read_json(self.summary)
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """One dictionary per step; a torn last line does not count."""
+        return parse_rows(self.metrics, whole_lines(self.metrics))
+
+    def begin(self, config: dict[str, Any]) -> None:
+        """Write what the run is, before its first step. A configuration with a secret in it is refused."""
+        redact.check(config)
+        self.checkpoints.mkdir(mode=0o700, exist_ok=True)
+        files.replace(self.path / "env.json", files.encode(describe_machine()))
+        files.replace(self.config, files.encode(config))
+
+    def rewind(self, step: int) -> None:
+        """Drop what was measured and recorded after a step: it is computed again.
+
+        Raises:
+            ResumeRefused: the rows up to the step are not all there; they would not be computed again.
+        """
+        kept = whole_lines(self.metrics)[:step]
+        try:
+            found = [row["step"] for row in parse_rows(self.metrics, kept)]
+        except UsageError as problem:
+            raise ResumeRefused(f"{problem}, or start again with another --out") from problem
+        if found != list(range(1, step + 1)):
+            raise ResumeRefused(
+                f"{self.metrics} does not have a row of each of the {step} steps up to the checkpoint, in order; "
+                "restore the file, or start again with another --out"
+            )
+        if self.metrics.exists():
+            files.replace(self.metrics, b"".join(kept))
+        for path in self.rollouts.glob("step-*"):
+            number = path.stem.removeprefix("step-")
+            if number.isdigit() and int(number) > step:
+                path.unlink()
+
+
+def new_folder(out: str | Path | None, name: str) -> RunFolder:
+    """A folder for a new run: `out`, which must be new or empty, or the next number under runs/."""
+    if out is None:
+        base = Path("runs")
+        numbers = [int(p.name.split("-")[0]) for p in base.glob("[0-9]*-*") if p.name.split("-")[0].isdigit()]
+        return RunFolder(make_writable(base / f"{max(numbers, default=0) + 1:04d}-{name}"))
+    path = Path(out)
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"output {path} is a file; expected a new folder: give another --out")
+    if path.is_dir() and any(p.name != "run.lock" for p in path.iterdir()):
+        raise UsageError(f"output {path} exists and is not empty; nothing was changed: use --resume or another --out")
+    return RunFolder(make_writable(path))
+
+
+def make_writable(path: Path) -> Path:
+    """Create a folder and make sure that it can be written to."""
+    try:
+        files.make_folder(path)
+        with tempfile.TemporaryFile(dir=path) as probe:
+            os.fsync(probe.fileno())
+    except OSError as problem:
+        raise EnvironmentLacks(
+            f"output {path} cannot be written ({problem.strerror}); choose a folder that can, with --out"
+        ) from problem
+    return path
+
+
+@contextmanager
+def locked(folder: RunFolder) -> Iterator[None]:
+    """Hold the folder for one process. The kernel lets go when the process dies, so a stale lock never blocks."""
+    make_writable(folder.path)  # a folder to go on in may have become read-only
+    lock = FileLock(folder.path / "run.lock", mode=files.PRIVATE)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as problem:
+        raise EnvironmentLacks(
+            f"output {folder.path} is in use by another run; wait for it, or give another --out"
+        ) from problem
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def whole_lines(path: Path) -> list[bytes]:
+    """Lines that end in a newline: the last one may be torn by a kill."""
+    if not path.exists():
+        return []
+    return [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+def parse_rows(path: Path, lines: list[bytes]) -> list[dict[str, Any]]:
+    """What lines of metrics.jsonl say."""
+    rows = []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            if type(row["step"]) is not int:
+                raise TypeError(f"step is {row['step']!r}")
+        except (ValueError, TypeError, KeyError, IndexError) as problem:
+            raise UsageError(f"{path}, line {number} is no row of metrics ({problem}); restore the file") from problem
+        rows.append(row)
+    return rows
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file of the run."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique_keys)
+    except (OSError, ValueError) as problem:
+        raise UsageError(f"{path} cannot be read as JSON ({problem}); this is not a run folder of pmdkit") from problem
+    if not isinstance(value, dict):
+        raise UsageError(f"{path} holds no JSON object; this is not a run folder of pmdkit")
+    return value
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys are there once; of two, which one a reader takes is anybody's guess."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is there twice")
+    return found
+
+
+def describe_machine() -> dict[str, Any]:
+    """Versions and command, for whoever reads the run later."""
+    versions: dict[str, str | None] = {}
+    for name in ("pmdkit", *PACKAGES):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = None
+    return {
+        "command": redact.command([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "versions": versions,
+    }

@@ -1,0 +1,149 @@
+"""Accelerators by their data sheets, and how much of a data sheet is reached in practice; `32xH100` is read here."""
+
+import re
+from dataclasses import dataclass
+
+from pmdkit.errors import UsageError
+from pmdkit.text import unknown
+
+NODE = 8  # accelerators in one machine, as in every vendor's reference machine below
+
+
+@dataclass(frozen=True)
+class GPU:
+    """One accelerator.
+
+    Attributes:
+        name: as on the command line.
+        gib: memory in GiB. Data sheets say GB; drivers report about the same number of GiB.
+        flops: dense bfloat16 products, FLOP/s with float32 sums; data sheets often print twice that, for sparse ones.
+        bandwidth: of its memory, bytes/s.
+        link: to a neighbour in the same machine, bytes/s in one direction.
+        network: of its share to other machines, bytes/s in one direction.
+    """
+
+    name: str
+    gib: float
+    flops: float
+    bandwidth: float
+    link: float
+    network: float
+
+
+# Source: data sheets of NVIDIA (A10G: Amazon's G5) and AMD. Networks are those of the vendors' eight-way machines:
+# 400 Gb/s a card with H100 and later, 200 Gb/s with A100; 100 Gb/s for four cards on PCIe is an assumption.
+GPUS = {
+    gpu.name: gpu
+    for gpu in (
+        GPU("A10G", 24, 70e12, 0.600e12, 32e9, 3e9),
+        GPU("A100-40GB", 40, 312e12, 1.555e12, 300e9, 25e9),
+        GPU("A100", 80, 312e12, 2.039e12, 300e9, 25e9),
+        GPU("L4", 24, 121e12, 0.300e12, 32e9, 3e9),
+        GPU("L40S", 48, 362e12, 0.864e12, 32e9, 3e9),
+        GPU("RTX4090", 24, 165e12, 1.008e12, 32e9, 3e9),
+        GPU("H20", 96, 148e12, 4.0e12, 450e9, 50e9),
+        GPU("H100", 80, 989e12, 3.35e12, 450e9, 50e9),
+        GPU("H200", 141, 989e12, 4.8e12, 450e9, 50e9),
+        GPU("B200", 180, 2250e12, 8.0e12, 900e9, 50e9),
+        GPU("MI300X", 192, 1307e12, 5.3e12, 448e9, 50e9),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Accelerators of one kind, and how the engines that generate share them.
+
+    Attributes:
+        gpu: of which kind.
+        count: how many.
+        tensor: accelerators that one engine cuts every matrix over (TP).
+        expert: accelerators that share one copy of the experts (EP); a multiple of `tensor`.
+    """
+
+    gpu: GPU
+    count: int
+    tensor: int = 1
+    expert: int = 1
+
+    @property
+    def engines(self) -> int:
+        """Engines that generate side by side."""
+        return self.count // self.tensor
+
+    @property
+    def wire(self) -> float:
+        """Bytes/s between any two accelerators, one direction: the network, where there is more than one machine."""
+        return self.gpu.link if self.count <= NODE else self.gpu.network
+
+
+def cluster(text: str, tensor: int = 1, expert: int = 1) -> Cluster:
+    """The accelerators that a text such as `32xH100` asks for.
+
+    Raises:
+        UsageError: the text is not NxNAME, the name is not in the table, or the engines do not divide them.
+    """
+    found = re.fullmatch(r"\s*(\d+)\s*[xX*]\s*(\S+)\s*", text)
+    if not found:
+        raise UsageError(f"--gpus got '{text}'; expected a number, x and a name, such as 32xH100 or 1xL40S")
+    count, name = int(found[1]), found[2]
+    names = {known.lower(): known for known in GPUS}
+    if name.lower() not in names:
+        raise UsageError("--gpus: " + unknown("accelerator", name, GPUS))
+    if count < 1:
+        raise UsageError(f"--gpus got '{text}'; expected at least 1")
+    if tensor < 1 or count % tensor or tensor > NODE:
+        raise UsageError(f"--tp is {tensor} on {count} accelerators; expected a divisor of {count}, at most {NODE}")
+    if expert < 1 or count % expert or (expert > 1 and expert % tensor):
+        raise UsageError(f"--ep is {expert} on {count} accelerators; expected a multiple of --tp that divides {count}")
+    return Cluster(GPUS[names[name.lower()]], count, tensor, expert)
+
+
+def divided(whole: Cluster, serve: int) -> int:
+    """How many of the accelerators only generate, once it is known that they can.
+
+    Raises:
+        UsageError: none would be left to train, or the engines do not divide them.
+    """
+    unit = max(whole.tensor, whole.expert)
+    if not 0 < serve < whole.count or serve % unit:
+        raise UsageError(
+            f"{serve} of {whole.count} accelerators would only generate; expected a multiple of {unit} that leaves "
+            "some to train: give another --serve, or vllm.servers, vllm.data_parallel and vllm.tensor_parallel"
+        )
+    return serve
+
+
+# How much of a data sheet is reached: every constant of the planner that is not arithmetic, with source and range.
+#
+# None is chosen so that a prediction comes out right, except TRAINING, which is taken from the paper's update times. What
+# the planner then predicts of the paper is generation; how far off it is: docs/use/plan.md.
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """Shares of the data sheet that are reached, and what is lost in every decode step.
+
+    Attributes:
+        bandwidth: of memory bandwidth in a decode step. 0.77: vLLM 0.23 with an 8B model in bfloat16 at one request on
+            an A100 decodes at 77 % of the roofline (johnmusgrave.com, "vLLM throughput-latency sweep"). A plain copy
+            reaches 0.9 on an H200. Range 0.65 to 0.9.
+        products: of dense FLOP/s in the matrix products of prefill and of large decode batches. Large products reach
+            0.8 on an H200 (788 of 989 TFLOP/s); those of decoding have few rows. An assumption; 0.45 to 0.8.
+        training: of dense FLOP/s over a whole update, recomputed activations counted as work. 0.30: the paper's 0.0057
+            and 0.0064 ms/token on 32 GPUs, if those are H100s, are 0.29 to 0.33. As model FLOPs that is 22 %;
+            torchtitan reports 33 to 39 % for 8B, prime-rl 11 to 36 %, verl 19 to 40 %. Range 0.2 to 0.5.
+        step_seconds: a decode step is never shorter: scheduling, launches, sampling. An assumption; 1 to 3 ms.
+        reduce_seconds: latency of one sum over a tensor-parallel engine, two for each layer. An assumption; 5 to 20 us.
+        memory: of an accelerator's memory that a plan may fill; the rest is for libraries and holes.
+    """
+
+    bandwidth: float = 0.77
+    products: float = 0.6
+    training: float = 0.30
+    step_seconds: float = 2e-3
+    reduce_seconds: float = 10e-6
+    memory: float = 0.9
+
+
+PRACTICE = Efficiency()

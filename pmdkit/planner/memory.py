@@ -1,0 +1,113 @@
+"""The one memory model: GiB on one accelerator, by phase and by what holds them, from the shapes of tensors.
+
+`memory` is the plan of a cluster, where a tenth is left free for libraries; `process_memory` that of a dry run.
+"""
+
+from dataclasses import dataclass
+
+from pmdkit.config import Spec
+from pmdkit.planner.hardware import Cluster, Efficiency
+from pmdkit.planner.timing import EngineSize, peak_tokens
+from pmdkit.planner.workload import ResponseLengths, Sizes, Workload
+
+GIB = 2**30
+FLOAT32 = 4
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What one accelerator holds.
+
+    Attributes:
+        phases: GiB by part, of "rollout" and "update".
+        limit: GiB that a plan may fill.
+        room: tokens whose keys and values one engine has room for.
+        longest: tokens of the longest prompt and response; an engine must hold at least one such sequence.
+    """
+
+    phases: dict[str, dict[str, float]]
+    limit: float
+    room: float
+    longest: int
+
+    @property
+    def totals(self) -> dict[str, float]:
+        """GiB of each phase."""
+        return {name: sum(parts.values()) for name, parts in self.phases.items()}
+
+    @property
+    def fits(self) -> bool:
+        """Whether every phase stays below the limit, and one whole sequence fits an engine."""
+        return max(self.totals.values()) <= self.limit * (1 + 1e-9) and self.room >= self.longest
+
+
+def memory(engine: EngineSize, work: Workload, lengths: ResponseLengths, trainers: Cluster | None = None) -> Memory:
+    """Memory by phase: the trainer's state is always there, and so are the weights of an engine that does not sleep.
+
+    With `trainers` the two are on accelerators of their own.
+    """
+    sizes, cluster, efficiency = engine.sizes, engine.cluster, engine.efficiency
+    there = trainers or cluster
+    shares = there.count if work.fsdp2 else 1
+    state = trainer_state(sizes, shares)
+    copy = {"engine weights": engine.weight_bytes()}
+    limit = allowed(cluster.gpu.gib, efficiency)
+    beside = (state if trainers is None else {}) | copy
+    left = max(0.0, limit - sum(beside.values()))
+    if work.share is not None:
+        left = max(0.0, min(left, work.share * cluster.gpu.gib * GIB - engine.weight_bytes()))
+    rows = work.rows / min(cluster.engines, max(1.0, work.rows))
+    wanted = peak_tokens(lengths, rows, work.prompt)
+    room = left / engine.cache_bytes()
+    update = update_parts(sizes, work, shares)
+    rollout = {"KV cache": min(max(wanted, work.longest), room) * engine.cache_bytes()}
+    kept_copy = copy if trainers is None and not work.sleeps else {}
+    phases = {"rollout": beside | rollout, "update": state | kept_copy | update}
+    gib = {phase: {name: size / GIB for name, size in parts.items()} for phase, parts in phases.items()}
+    return Memory(gib, limit / GIB, room, work.longest)
+
+
+def process_memory(spec: Spec, sizes: Sizes, work: Workload) -> dict[str, float]:
+    """GiB that each process of a recipe holds at most in each phase, with the engine of this package, and a checkpoint's.
+
+    Under fsdp2 a process has its share of weights, gradients and moments, and its engine a whole copy of the weights. In one
+    float32 process the engine reads the trainer's own.
+    """
+    assert spec.rollout is not None
+    shares = spec.parallel.processes if spec.parallel is not None and work.fsdp2 else 1
+    state = sum(trainer_state(sizes, shares).values())
+    engine = sizes.width_bytes * (sizes.weights - sizes.adapter) if sizes.width_bytes == 2 or shares > 1 else 0
+    parts = {
+        "weights and optimizer": state,
+        "rollout": state + engine + spec.rollout.cache_tokens * sizes.kv_bytes,
+        "update": state + engine + sum(update_parts(sizes, work, shares).values()),
+        "checkpoint on disk": sum(trainer_state(sizes, 1).values()),
+    }
+    return {name: size / GIB for name, size in parts.items()}
+
+
+def trainer_state(sizes: Sizes, shares: int) -> dict[str, float]:
+    """Bytes that a trainer always holds: float32 weights, and the two moments of Adam of those that are trained."""
+    return {"weights": FLOAT32 * sizes.weights / shares, "optimizer": 2 * FLOAT32 * sizes.trained / shares}
+
+
+def update_parts(sizes: Sizes, work: Workload, shares: int) -> dict[str, float]:
+    """Bytes of an update beside the trainer's state, each process holding one of `shares` shares of the weights."""
+    kept = sizes.kept_bytes_checkpointed if work.checkpointing else sizes.kept_bytes
+    merged = sizes.merged // (sizes.layers if work.checkpointing else 1)
+    head = sizes.vocabulary * sizes.dimension
+    cut = shares > 1
+    blocks = 3 * sizes.block if cut else 0.0  # one computes, with its gradient, and the next is gathered
+    ends = 2 * (head + sizes.lookup) if cut else 0.0  # embedding and head stay gathered, with their gradients
+    return {
+        "gradients": FLOAT32 * sizes.trained / shares,
+        "gathered weights": FLOAT32 * (blocks + ends),
+        "activations": kept * max(work.token_budget, work.longest) + FLOAT32 * merged,
+        "logits": FLOAT32 * sizes.head_tokens * sizes.vocabulary,
+        "gradient of the head": FLOAT32 * head,  # beside the one that it is added to, with adapters too
+    }
+
+
+def allowed(gib: float, efficiency: Efficiency) -> float:
+    """Bytes that a plan may fill."""
+    return efficiency.memory * gib * GIB

@@ -1,0 +1,389 @@
+"""Simulated steps of a recipe on a cluster: drawn lengths, engines event by event, updates with an exact lag."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from heapq import heapify, heappop, heappush, heapreplace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from pmdkit.planner.predict import Prediction
+from pmdkit.planner.timing import EngineSize, row_flops, update
+from pmdkit.planner.workload import Array, ResponseLengths
+from pmdkit.randomness import generator
+
+# Intraclass correlation of normal scores among responses to one problem: 4,768 distinct responses of
+# DeepSeek-R1-Distill-Qwen-1.5B to 596 problems, 8 each. Source: zacksifakis/task-hardness-analysis, token counts.
+ALIKE = 0.59
+
+
+def draw(
+    lengths: ResponseLengths, prompts: int, group: int, seed: int, step: int, alike: float = ALIKE
+) -> NDArray[np.int64]:
+    """Lengths of `group` responses to each prompt of one step, [prompts, group], tokens.
+
+    Args:
+        lengths: what one response follows, whatever `alike` is.
+        prompts, group: P and G.
+        seed, step: the address of the draws.
+        alike: correlation of the normal scores of two responses to one prompt; 0 makes them independent.
+    """
+    normal = generator(seed, "response lengths", step)
+    shared, own = normal.standard_normal((prompts, 1)), normal.standard_normal((prompts, group))
+    uniform = ndtr(np.sqrt(alike) * shared + np.sqrt(1 - alike) * own)
+    dead = 1 - lengths.alive
+    return np.searchsorted(dead, uniform, side="right").clip(1, lengths.width)
+
+
+def survival(drawn: NDArray[np.int64], width: int) -> Array:
+    """Share of these responses that is longer than t, t = 0 .. width - 1."""
+    ended = np.bincount(drawn.ravel(), minlength=width + 1).cumsum()[:width]
+    return np.asarray(1 - ended / drawn.size, float)
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """Steps of a run after its first ones.
+
+    Attributes:
+        seconds: per step.
+        error: standard error of that over steps.
+        tokens: of responses, per second.
+        generating, training: share of time that an accelerator which does this works at it.
+        waiting: share of time that an accelerator does nothing, over all of them.
+        rows: that an engine writes at the same time, over decode steps that it makes.
+        staleness: updates between the policy that wrote a response and the last one that learns from it.
+        generation, training_seconds: of a step, until the last engine and the last trainer ends.
+        alone: seconds that the longest response of a step takes on an engine of its own.
+    """
+
+    seconds: float
+    error: float
+    tokens: float
+    generating: float
+    training: float
+    waiting: float
+    rows: float
+    staleness: int
+    generation: float
+    training_seconds: float
+    alone: float
+
+
+@dataclass(frozen=True)
+class Durations:
+    """How long steps take, whatever waits for them.
+
+    Attributes:
+        engines, decodes: [steps, engines], seconds and decode steps of each engine's rows.
+        training: [steps], seconds until the last trainer has scored and updated.
+        learning: [steps], seconds that a trainer works at it, on average.
+        tokens: [steps], of responses.
+        alone: [steps], seconds of the longest response on an engine of its own.
+    """
+
+    engines: Array
+    decodes: Array
+    training: Array
+    learning: Array
+    tokens: Array
+    alone: Array
+
+
+def durations(prediction: Prediction, steps: int, seed: int = 0, alike: float = ALIKE) -> Durations:
+    """Seconds of so many steps, from drawn lengths; see `simulate`."""
+    work = prediction.work
+    drawn = [draw(prediction.lengths, round(work.prompts), work.group, seed, step, alike) for step in range(steps)]
+    engines, decodes = np.stack([engine_seconds(prediction, lengths) for lengths in drawn], 1)
+    training, learning = np.array([trainer_seconds(prediction, lengths) for lengths in drawn]).T
+    tokens = np.array([float(lengths.sum()) for lengths in drawn])
+    alone = np.array([longest_alone(prediction, lengths) for lengths in drawn])
+    return Durations(engines, decodes, training, learning, tokens, alone)
+
+
+def simulate(
+    prediction: Prediction, steps: int = 16, seed: int = 0, alike: float = ALIKE, taken: Durations | None = None
+) -> Simulated:
+    """So many steps of the recipe, after as many as it takes until every rollout has its full lag.
+
+    Args:
+        prediction: recipe, cluster, and how it is divided.
+        steps: that are counted.
+        seed: of the lengths. The same seed draws the same responses on every cluster.
+        alike: see `draws.draw`.
+        taken: the durations, where they are known already, of more than `steps + lag` steps.
+    """
+    work, first = prediction.work, prediction.work.lag + 1
+    taken = taken or durations(prediction, first + steps, seed, alike)
+    count = first + steps
+    engines, training = taken.engines[:count], taken.training[:count]
+    generating = engines.max(1)
+    time = timeline(generating, training, work.lag, prediction.serve > 0)
+    window = time.window(first)
+    length = window[1] - window[0]
+    own = time.generation[:, :1, None] + np.stack([np.zeros_like(engines), engines], -1)
+    writing = inside(own, window).sum(0).mean() / length
+    share = taken.learning[:count] / np.where(training > 0, training, 1)  # a trainer works, on average
+    learning = (inside(time.update, window) * share).sum() / length
+    whole = prediction.cluster.count
+    busy = (writing * prediction.generators.count + learning * prediction.trainers.count) / whole
+    ends, tokens = time.update[first - 1 :, 1], float(taken.tokens[first:count].sum())
+    lag = int((np.arange(count) - time.version)[first:].max())
+    return Simulated(
+        seconds=length / steps,
+        error=float(np.diff(ends).std(ddof=1) / steps**0.5) if steps > 1 else 0.0,
+        tokens=tokens / length,
+        generating=float(writing),
+        training=float(learning),
+        waiting=float(1 - busy),
+        rows=tokens / float(taken.decodes[first:count].sum()),
+        staleness=(lag + 1) * work.ministeps * work.passes - 1,
+        generation=float(generating[first:].mean()),
+        training_seconds=float(training[first:].mean()),
+        alone=float(taken.alone[first:count].mean()),
+    )
+
+
+def dealt(lengths: NDArray[np.int64], engines: int) -> NDArray[np.int64]:
+    """Rows in their order over engines as evenly as may be, [engines, rows]; 0 fills up."""
+    parts = np.array_split(lengths.ravel(), engines)
+    return np.stack([np.pad(part, (0, len(parts[0]) - len(part))) for part in parts])
+
+
+def engine_seconds(prediction: Prediction, lengths: NDArray[np.int64]) -> Array:
+    """Seconds of each engine for its rows, with their prompts and the new weights; decode steps. [2, engines]."""
+    engine, work = prediction.engine, prediction.work
+    mine = dealt(lengths, engine.cluster.engines)
+    costs = Costs(engine, mine.shape[1])
+    slots = work.slots
+    fits = slots is None or mine.shape[1] <= slots
+    seconds, steps = together(costs, mine, work.prompt, prediction.room) if fits else None, mine.max(1)
+    if seconds is None:
+        told = [serve(costs, part[part > 0].tolist(), work.prompt, prediction.room, slots) for part in mine]
+        seconds, steps = np.array([one.seconds for one in told]), np.array([one.steps for one in told])
+    prompts = engine.prefill(1.0) * work.prompt * (mine > 0).sum(1)
+    return np.stack([seconds + prompts + prediction.generation.sync, steps]).astype(float)
+
+
+def longest_alone(prediction: Prediction, lengths: NDArray[np.int64]) -> float:
+    """Seconds of the longest of these responses, one decode step after another: no cluster is faster."""
+    return Costs(prediction.engine, 1).run(1, prediction.work.prompt, int(lengths.max()))
+
+
+def trainer_seconds(prediction: Prediction, lengths: NDArray[np.int64]) -> tuple[float, float]:
+    """Seconds of scoring and updating with these responses: until the last accelerator ends, and the mean of all."""
+    work, place, efficiency = prediction.work, prediction.trainers, prediction.efficiency
+    rate = place.gpu.flops * efficiency.training
+    rounds = 4 if work.checkpointing else 3
+    last = mean = 0.0
+    if work.recompute:
+        forward = row_flops(prediction.sizes, lengths.ravel(), work.prompt) / rate
+        last, mean = most(forward, place.count), forward.sum() / place.count
+    for part in np.array_split(lengths, work.ministeps):
+        forward = row_flops(prediction.sizes, part.ravel(), work.prompt) / rate
+        alone = ResponseLengths(survival(part, prediction.lengths.width))
+        ministep = update(prediction.sizes, work.ministep(len(part)), alone, place, efficiency)
+        compute = rounds * most(forward, place.count)
+        seconds = max(compute, ministep.wire) + ministep.optimizer
+        last += work.passes * seconds
+        mean += work.passes * (rounds * forward.sum() / place.count + ministep.optimizer)
+    return last, mean
+
+
+def most(costs: Array, count: int) -> float:
+    """The load of the fullest of `count` accelerators, rows dealt out longest first to the emptiest."""
+    if len(costs) <= count:
+        return float(costs.max())
+    ordered = np.sort(costs)[::-1]
+    loads = ordered[:count].tolist()
+    heapify(loads)
+    for cost in ordered[count:].tolist():
+        heapreplace(loads, loads[0] + cost)
+    return float(max(loads))
+
+
+# A discrete-event simulation of one engine that batches continuously. Many engines and steps: `simulate`.
+#
+# Rows start while their contexts fit; each decode step adds a token to every row; a row that ends leaves its room to the
+# next. Where the room overflows, the youngest row waits again and keeps its tokens, which are read anew when it goes on.
+# Between two events the batch stays, so its decode steps are summed at once.
+
+
+@dataclass(frozen=True)
+class Served:
+    """What one engine did with its rows.
+
+    Attributes:
+        seconds: from its first decode step to the end of its last row; the first reading of prompts is not in it.
+        tokens: that were written.
+        steps: decode steps.
+        stops: times that a row had to stop and wait for room.
+    """
+
+    seconds: float
+    tokens: int
+    steps: int
+    stops: int
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds of decode steps of an engine, by the number of rows.
+
+    Attributes:
+        engine: what decoding costs.
+        rows: at most so many.
+    """
+
+    engine: EngineSize
+    rows: int
+
+    @cached_property
+    def base(self) -> Array:
+        """Seconds without keys and values, [rows + 1]."""
+        return self.engine.weights_seconds(np.arange(self.rows + 1, dtype=float))
+
+    @cached_property
+    def listed(self) -> list[float]:
+        """The same, for one row count at a time."""
+        return [float(value) for value in self.base]
+
+    @property
+    def token(self) -> float:
+        """Seconds to read keys and values of one token."""
+        return self.engine.cache_bytes() / self.engine.bandwidth
+
+    def run(self, rows: int, context: float, steps: int) -> float:
+        """Seconds of `steps` decode steps that begin with so many rows and tokens of context: an arithmetic series."""
+        floor, first, grows = self.engine.efficiency.step_seconds, self.listed[rows] + self.token * context, 0.0
+        grows = self.token * rows
+        short = 0 if first >= floor else min(steps, int((floor - first) / grows) + 1) if grows else steps
+        left = steps - short
+        return short * floor + left * (first + grows * short) + grows * left * (left - 1) / 2
+
+
+def serve(costs: Costs, lengths: Sequence[int], prompt: int, room: float, slots: int | None = None) -> Served:
+    """One engine writes these rows, each once, in their order.
+
+    Args:
+        costs: of its decode steps; for at least as many rows.
+        lengths: tokens of each response, [rows].
+        prompt: tokens of each prompt.
+        room: tokens whose keys and values it holds; one row is written even where it does not fit.
+        slots: rows at the same time, at most.
+    """
+    most = slots or len(lengths)
+    waiting = [(int(length), 0) for length in reversed(lengths)]  # (tokens in all, tokens so far)
+    ends: list[tuple[int, int]] = []  # (decode step at which a row ends, its number)
+    young: list[tuple[int, int]] = []  # (minus the step at which it would have begun, its number): the youngest first
+    running: dict[int, int] = {}  # number: length
+    begun: dict[int, int] = {}  # number: the step at which it would have begun
+    seconds, step, context, number, stops, written = 0.0, 0, 0, 0, 0, 0
+    while waiting or running:
+        while waiting and (
+            not running or (len(running) < most and context + len(running) + waiting[-1][1] + prompt + 1 <= room)
+        ):
+            length, age = waiting.pop()
+            seconds += costs.engine.prefill(prompt + age) if age else 0.0
+            running[number], begun[number] = length, step - age
+            heappush(ends, (step + length - age, number))
+            heappush(young, (age - step, number))
+            context += prompt + age
+            number += 1
+        while len(running) > 1 and context > room:
+            while young[0][1] not in running:
+                heappop(young)
+            _, row = heappop(young)
+            age = step - begun[row]
+            waiting.append((running.pop(row), age))
+            context -= prompt + age
+            stops += 1
+        while ends[0][1] not in running:
+            heappop(ends)
+        rows = len(running)
+        steps = ends[0][0] - step
+        if rows > 1:
+            steps = min(steps, int((room - context) // rows) + 1)
+        seconds += costs.run(rows, context, steps)
+        step, context = step + steps, context + rows * steps
+        while ends and ends[0][0] <= step:
+            _, row = heappop(ends)
+            if row in running:
+                length = running.pop(row)
+                written += length
+                context -= prompt + length
+    return Served(seconds, written, step, stops)
+
+
+def together(costs: Costs, lengths: np.ndarray, prompt: int, room: float) -> Array | None:
+    """Seconds of engines whose rows all start at once, [engines]; None where some would have to wait.
+
+    Args:
+        costs, prompt, room: as in `serve`.
+        lengths: [engines, rows]; 0 where an engine has fewer rows.
+    """
+    ordered = np.sort(lengths, 1)
+    before = np.hstack([np.zeros((len(ordered), 1), ordered.dtype), ordered[:, :-1]])
+    rows = np.arange(ordered.shape[1], 0, -1)
+    there = ordered > 0
+    if (there * rows * (prompt + ordered - 1) > room).any() or (there.sum(1) * (prompt + 1) > room).any():
+        return None
+    steps, floor = ordered - before, costs.engine.efficiency.step_seconds
+    grows = costs.token * rows
+    first = costs.base[rows] + grows * (prompt + before)
+    short = np.clip(np.floor((floor - first) / grows) + 1, 0, steps)
+    left = steps - short
+    seconds = short * floor + left * (first + grows * short) + grows * left * (left - 1) / 2
+    return np.asarray(seconds.sum(1), float)
+
+
+# When each step generates and updates, given how long both take: the wait of one for the other, with an exact lag.
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Starts and ends, seconds from the start of the run.
+
+    Attributes:
+        generation, update: [steps, 2].
+        version: updates of whole batches that the policy of each rollout has seen, [steps].
+    """
+
+    generation: Array
+    update: Array
+    version: np.ndarray
+
+    def window(self, first: int) -> tuple[float, float]:
+        """From the end of update `first` to the end of the last."""
+        return float(self.update[first - 1, 1]) if first else 0.0, float(self.update[-1, 1])
+
+
+def timeline(generating: Array, training: Array, lag: int, apart: bool) -> Timeline:
+    """Every step's place in time: step s, from 1, rolls out with the version after step s - 1 - lag.
+
+    Engines write one batch at a time, all of it with one version; the trainer takes batches in their order.
+
+    Args:
+        generating, training: seconds of each step's rollout and update, [steps].
+        lag: 0 rolls out and updates in turns.
+        apart: on accelerators of their own; else one waits for the other whatever the lag.
+    """
+    steps = len(generating)
+    generation, update = np.zeros((steps, 2)), np.zeros((steps, 2))
+    version = np.maximum(np.arange(steps) - lag, 0)  # 0 is the initial policy
+    for s in range(steps):
+        engines_free = generation[s - 1, 1] if s else 0.0
+        published = update[version[s] - 1, 1] if version[s] else 0.0
+        trainer_free = update[s - 1, 1] if s else 0.0
+        begin = max(engines_free, published if apart else trainer_free)
+        generation[s] = begin, begin + generating[s]
+        begin = max(generation[s, 1], trainer_free)
+        update[s] = begin, begin + training[s]
+    return Timeline(generation, update, version)
+
+
+def inside(spans: Array, window: tuple[float, float]) -> Array:
+    """Seconds of each span [..., 2] that lie in the window."""
+    return np.asarray(np.diff(np.clip(spans, *window), axis=-1)[..., 0], float)

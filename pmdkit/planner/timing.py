@@ -1,0 +1,229 @@
+"""Seconds of a step: decode steps that read all weights, and updates at the rate that training reaches."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pmdkit.planner.hardware import Cluster, Efficiency
+from pmdkit.planner.workload import Array, ResponseLengths, Sizes, Workload, any_alive
+
+
+@dataclass(frozen=True)
+class EngineSize:
+    """What decoding costs one engine.
+
+    Attributes:
+        sizes: of the model.
+        cluster: which accelerators, and over how many a model is cut.
+        efficiency: what is reached of their data sheet.
+    """
+
+    sizes: Sizes
+    cluster: Cluster
+    efficiency: Efficiency
+
+    def weight_bytes(self) -> float:
+        """Weights that one accelerator of the engine holds."""
+        s, c = self.sizes, self.cluster
+        return s.width_bytes * ((s.weights - s.experts) / c.tensor + s.experts / max(c.tensor, c.expert))
+
+    def cache_bytes(self) -> float:
+        """Keys and values of one token on one accelerator."""
+        return self.sizes.kv_bytes / min(self.cluster.tensor, self.sizes.kv_heads)
+
+    def decode(self, rows: Array, tokens: Array) -> Array:
+        """Seconds of one decode step of so many rows whose contexts hold so many tokens together.
+
+        The slower of reading weights and multiplying, then the keys and values; never less than the shortest step.
+        """
+        step = self.weights_seconds(rows) + tokens * self.cache_bytes() / self.bandwidth
+        return np.asarray(np.maximum(step, self.efficiency.step_seconds), float)
+
+    def weights_seconds(self, rows: Array) -> Array:
+        """Seconds of a decode step of so many rows without their keys and values.
+
+        Of the experts only those are read that a row visits: 1 - (1 - k/E)^rows of them, if visits are even. With EP
+        the rows of all engines meet there.
+        """
+        s, c, e = self.sizes, self.cluster, self.efficiency
+        met = rows * max(1, c.expert // c.tensor)
+        visited = 1 - (1 - s.chosen / s.choices) ** met if s.experts else 0.0
+        shared = (s.weights - s.experts - s.lookup) / c.tensor
+        read = s.width_bytes * (shared + visited * s.experts / max(c.tensor, c.expert))
+        multiply = 2 * s.products * rows / (c.tensor * c.gpu.flops * e.products)
+        return np.asarray(np.maximum(read / self.bandwidth, multiply) + self.sums(rows), float)
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes/s of one accelerator's memory that decoding reaches."""
+        return self.cluster.gpu.bandwidth * self.efficiency.bandwidth
+
+    def sums(self, rows: Array) -> Array:
+        """Seconds that a tensor-parallel engine spends on two sums for each layer."""
+        s, c = self.sizes, self.cluster
+        if c.tensor == 1:
+            return np.zeros_like(rows)
+        sent = 2 * rows * s.dimension * s.width_bytes / c.gpu.link
+        return np.asarray(2 * s.layers * (self.efficiency.reduce_seconds + sent), float)
+
+    def prefill(self, tokens: float) -> float:
+        """Seconds to read so many tokens of prompts."""
+        return (
+            2 * self.sizes.products * tokens / (self.cluster.tensor * self.cluster.gpu.flops * self.efficiency.products)
+        )
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Seconds of a rollout batch.
+
+    Attributes:
+        decode, prefill: of the engine that ends last.
+        sync: sending the new weights to the engines.
+        steps: decode steps until the longest response ends.
+        queue: share of rows that cannot start at once, for lack of memory for keys and values or of slots.
+    """
+
+    decode: float
+    prefill: float
+    sync: float
+    steps: float
+    queue: float
+
+    @property
+    def seconds(self) -> float:
+        """All of it."""
+        return self.decode + self.prefill + self.sync
+
+
+def generation(
+    engine: EngineSize, lengths: ResponseLengths, rows: float, prompt: int, room: float, slots: int | None = None
+) -> Generation:
+    """Expected seconds for `rows` responses over all engines.
+
+    Args:
+        engine: what decoding costs.
+        lengths: how long responses are; taken as independent.
+        rows: responses in all, spread evenly.
+        prompt: tokens of a prompt.
+        room: tokens whose keys and values one engine can hold.
+        slots: rows that one engine writes at the same time, at most.
+    """
+    engines = min(engine.cluster.engines, max(1.0, rows))
+    mine = rows / engines
+    decode, steps, queue = decoding(engine, lengths, mine, engines, prompt, room, slots)
+    sync = engine.sizes.width_bytes * engine.sizes.weights / engine.cluster.wire if engine.cluster.count > 1 else 0.0
+    return Generation(decode, engine.prefill(mine * prompt), sync, steps, queue)
+
+
+def peak_tokens(lengths: ResponseLengths, rows: float, prompt: int) -> float:
+    """The most tokens that are held at once if all rows start together, expected."""
+    return float((rows * lengths.alive * (prompt + np.arange(lengths.width))).max())
+
+
+def decoding(
+    engine: EngineSize,
+    lengths: ResponseLengths,
+    rows: float,
+    engines: float,
+    prompt: int,
+    room: float,
+    most: int | None = None,
+) -> tuple[float, float, float]:
+    """Seconds, decode steps, and the share of rows that wait, for the engine that holds the longest response."""
+    context = prompt + np.arange(lengths.width, dtype=float)
+    if peak_tokens(lengths, rows, prompt) <= room and (most is None or rows <= most):
+        seconds, steps = drain(engine, lengths.alive, context, rows, engines)
+        return seconds, steps, 0.0
+    # Rows wait. While they do, the batch is as large as may be, and its rows are of every age.
+    age = lengths.square / (2 * lengths.mean)
+    slots = min(rows, max(1.0, room / (prompt + age)), most or rows)
+    full_steps = max(0.0, rows * lengths.mean / slots - age)  # age is also what a row still has before it
+    full = float(engine.decode(np.array([slots]), np.array([slots * (prompt + age)]))[0])
+    residual = np.cumsum(lengths.alive[::-1])[::-1] / lengths.mean  # P(more than t tokens to come), rows of every age
+    seconds, steps = drain(engine, residual, context + age / 2, slots, engines)
+    return full_steps * full + seconds, full_steps + steps, 1 - slots / rows
+
+
+def drain(engine: EngineSize, alive: Array, context: Array, rows: float, engines: float) -> tuple[float, float]:
+    """Seconds and decode steps from a full batch to an empty one, in expectation over the lengths."""
+    some = any_alive(alive, rows * engines)  # P(the longest response of all is still being written)
+    left = np.maximum(rows * alive, some)  # rows beside it; it is one itself
+    there = some > 1e-12
+    batch = left[there] / some[there]
+    seconds = some[there] * engine.decode(batch, batch * context[there])
+    return float(seconds.sum()), float(some.sum())
+
+
+# Seconds of an update: FLOPs at the rate that training reaches, or of sending what must be sent, if that is longer.
+
+
+def token_flops(sizes: Sizes, lengths: ResponseLengths, prompt: int) -> float:
+    """FLOPs of one token's forward pass: 2 per weight it meets, and attention to half of its sequence.
+
+    A query of size a meets on average E[n^2] / 2 E[n] earlier tokens in each layer, twice (scores and values).
+    """
+    square = lengths.square + 2 * prompt * lengths.mean + prompt**2
+    context = square / (2 * (prompt + lengths.mean))
+    return 2 * sizes.products + 4 * sizes.layers * sizes.attention * context
+
+
+def row_flops(sizes: Sizes, lengths: NDArray[np.int64], prompt: int) -> Array:
+    """FLOPs of the forward pass of each of these responses with its prompt, [rows]."""
+    whole = lengths + float(prompt)
+    return np.asarray(2 * sizes.products * whole + 2 * sizes.layers * sizes.attention * whole**2, float)
+
+
+@dataclass(frozen=True)
+class Update:
+    """Seconds of all ministeps of a step.
+
+    Attributes:
+        compute: of forward, backward and what checkpointing repeats.
+        wire: of gathering weights and summing gradients; hidden behind the former where it is shorter.
+        optimizer: of reading and writing weights, moments and gradients.
+        visits: forward and backward passes of one ministep on one accelerator.
+    """
+
+    compute: float
+    wire: float
+    optimizer: float
+    visits: int
+
+    @property
+    def seconds(self) -> float:
+        """All of it."""
+        return max(self.compute, self.wire) + self.optimizer
+
+
+def update(sizes: Sizes, work: Workload, lengths: ResponseLengths, cluster: Cluster, efficiency: Efficiency) -> Update:
+    """Seconds of the ministeps and passes of one step, rows spread evenly by tokens."""
+    updates = work.ministeps * work.passes
+    tokens = work.rows / work.ministeps * (work.prompt + lengths.mean) / cluster.count  # on one, in a ministep
+    visits = max(1, math.ceil(tokens / work.token_budget))
+    rounds = 4 if work.checkpointing else 3  # forward 1, backward 2, and forward again
+    flops = rounds * token_flops(sizes, lengths, work.prompt) * tokens
+    frozen = sizes.weights - sizes.trained
+    sent = 0.0
+    if cluster.count > 1 and work.fsdp2:  # gather for forward and for backward, then scatter the sums; float32
+        sent = visits * 4 * (2 * sizes.weights + sizes.trained)
+    elif cluster.count > 1:  # one sum over all: twice the gradient goes over the wire
+        sent = 2 * 4 * sizes.trained
+    shares = cluster.count if work.fsdp2 else 1
+    touched = (28 * sizes.trained + 4 * frozen) / shares  # reads weight, two moments, gradient; writes the first three
+    return Update(
+        compute=updates * flops / (cluster.gpu.flops * efficiency.training),
+        wire=updates * sent / cluster.wire,
+        optimizer=updates * touched / (cluster.gpu.bandwidth * efficiency.bandwidth),
+        visits=visits,
+    )
+
+
+def scoring(sizes: Sizes, work: Workload, lengths: ResponseLengths, cluster: Cluster, efficiency: Efficiency) -> float:
+    """Seconds to score a step's responses once with the trainer, where the recipe asks for it."""
+    if not work.recompute:
+        return 0.0
+    flops = token_flops(sizes, lengths, work.prompt) * work.rows * (work.prompt + lengths.mean) / cluster.count
+    return flops / (cluster.gpu.flops * efficiency.training)

@@ -1,0 +1,284 @@
+"""What a recipe asks of accelerators: the sizes of its model, its batch, and how long its responses are."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pmdkit.config import Spec
+from pmdkit.errors import UsageError
+from pmdkit.text import unknown
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A model in numbers.
+
+    Attributes:
+        weights, active: all of them; those that one token meets.
+        experts: weights inside experts; 0 in a dense model.
+        choices, chosen: experts of a layer, and how many a token visits; 1 and 1 in a dense model.
+        lookup: weights of the embedding, which are looked up and not multiplied; 0 where the head uses them too.
+        layers, vocabulary, dimension: as in the configuration.
+        attention: query heads times their size.
+        kv_bytes: keys and values of one token over all layers, in the dtype of the engine.
+        kv_heads: over so many accelerators keys and values can be cut.
+        kept_bytes, kept_bytes_checkpointed: what the backward pass needs of one token.
+        head_tokens: rows of logits that exist at a time.
+        width_bytes: of one number in a forward pass, 2 or 4.
+        trained: weights with gradient and moments; fewer with adapters.
+        merged: weights of experts that have adapters, which are put together for a forward pass.
+        adapter: weights of the adapters, which are among `weights`.
+    """
+
+    weights: int
+    active: int
+    experts: int
+    choices: int
+    chosen: int
+    lookup: int
+    layers: int
+    vocabulary: int
+    dimension: int
+    attention: int
+    kv_bytes: int
+    kv_heads: int
+    kept_bytes: int
+    kept_bytes_checkpointed: int
+    head_tokens: int
+    width_bytes: int
+    trained: int
+    merged: int = 0
+    adapter: int = 0
+
+    @property
+    def products(self) -> int:
+        """Weights that one token is multiplied with: 2 FLOPs each, forward."""
+        return self.active - self.lookup
+
+    @property
+    def block(self) -> float:
+        """Weights of one layer."""
+        ends = self.lookup + self.vocabulary * self.dimension
+        return (self.weights - ends) / self.layers
+
+
+def sizes_of(spec: Spec) -> Sizes:
+    """Sizes of the model of a resolved recipe, from its configuration alone.
+
+    Raises:
+        EnvironmentLacks: the configuration is neither shipped, nor in a folder, nor given by the hub.
+    """
+    from pmdkit.llm.head import HEAD_TOKENS
+    from pmdkit.planner.model_size import activations, adapters, cache_bytes, count, shape_of
+
+    config = shape_of(spec)
+    weights, active = count(config)
+    width = 2 if getattr(spec.model, "dtype", "float32") == "bfloat16" else 4
+    adapter, merged = adapters(spec, config)
+    choices = int(getattr(config, "num_experts", None) or 1)
+    chosen = int(config.num_experts_per_tok) if choices > 1 else 1
+    heads = config.num_attention_heads
+    return Sizes(
+        weights=weights + adapter,
+        active=active + adapter,
+        experts=round((weights - active) / (1 - chosen / choices)) if choices > chosen else 0,
+        choices=choices,
+        chosen=chosen,
+        lookup=0 if config.tie_word_embeddings else config.vocab_size * config.hidden_size,
+        layers=config.num_hidden_layers,
+        vocabulary=config.vocab_size,
+        dimension=config.hidden_size,
+        attention=heads * (getattr(config, "head_dim", None) or config.hidden_size // heads),
+        kv_bytes=cache_bytes(config, width),
+        kv_heads=getattr(config, "num_key_value_heads", None) or heads,
+        kept_bytes=activations(config, width, False),
+        kept_bytes_checkpointed=activations(config, width, True),
+        head_tokens=HEAD_TOKENS,
+        width_bytes=width,
+        trained=adapter or weights,
+        merged=merged,
+        adapter=adapter,
+    )
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a recipe asks of the accelerators in one step.
+
+    Attributes:
+        prompts: per step, P; a fraction where a ministep of another recipe is looked at.
+        group: responses to each, G.
+        ministeps, passes: updates per step, M times passes.
+        token_budget: tokens in one forward and backward pass.
+        prompt: tokens of a typical prompt.
+        longest: tokens of the longest prompt and response together.
+        checkpointing, fsdp2, recompute: as in the recipe.
+        lag: updates of the whole batch that a rollout's policy is behind, `rollout.lag`.
+        sleeps: the engine gives its weights' memory back during updates.
+        share: of an accelerator's memory that the engine may have; None takes what the trainer leaves.
+        slots: responses that an engine writes at the same time, at most; None for as many as memory holds.
+    """
+
+    prompts: float
+    group: int
+    ministeps: int
+    passes: int
+    token_budget: int
+    prompt: int
+    longest: int
+    checkpointing: bool
+    fsdp2: bool
+    recompute: bool
+    lag: int = 0
+    sleeps: bool = False
+    share: float | None = None
+    slots: int | None = None
+
+    @property
+    def rows(self) -> float:
+        """Responses per step."""
+        return self.prompts * self.group
+
+    def ministep(self, prompts: float) -> "Workload":
+        """One update with the responses to so many prompts."""
+        return replace(self, prompts=prompts, ministeps=1, passes=1)
+
+
+PROMPT = 170  # tokens: problems of DAPO-Math-17k have 500 characters with the paper's template, at 3 a token
+
+
+def work_of(spec: Spec, prompt: int | None = None) -> Workload:
+    """What a resolved recipe asks for, with prompts of so many tokens on average."""
+    if prompt is not None and prompt < 1:
+        raise UsageError(f"--prompt-length is {prompt}; expected at least 1 token")
+    schedule, rollout, update = spec.schedule, spec.rollout, spec.update
+    assert rollout is not None
+    assert update is not None
+    assert schedule.prompts is not None
+    assert schedule.group is not None
+    vllm = spec.vllm if rollout.engine != "transformers" else None
+    return Workload(
+        prompts=schedule.prompts,
+        group=schedule.group,
+        ministeps=schedule.ministeps,
+        passes=schedule.passes,
+        token_budget=update.token_budget,
+        prompt=min(prompt or PROMPT, rollout.max_prompt),
+        longest=rollout.max_prompt + rollout.width,
+        checkpointing=bool(getattr(spec.model, "checkpointing", False)),
+        fsdp2=spec.parallel is not None and spec.parallel.strategy == "fsdp2",
+        recompute=rollout.old == "recompute",
+        lag=rollout.lag,
+        sleeps=rollout.engine == "vllm" and vllm is not None and vllm.sleep,
+        share=vllm.memory if vllm is not None else None,
+        slots=vllm.rows if vllm is not None else None,
+    )
+
+
+def serving(spec: Spec) -> tuple[int, int]:
+    """Accelerators of one engine, and of all servers together; 0 where the trainer's own generate."""
+    assert spec.rollout is not None
+    vllm = spec.vllm
+    if spec.rollout.engine == "transformers" or vllm is None:
+        return 1, 0
+    if spec.rollout.engine == "vllm":
+        return vllm.tensor_parallel, 0
+    servers = len(vllm.urls) or vllm.servers
+    return vllm.tensor_parallel, servers * vllm.data_parallel * vllm.tensor_parallel
+
+
+# How long responses are: the share that is still being written after t tokens. Tables: `length_tables`.
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ResponseLengths:
+    """A distribution of response lengths.
+
+    Attributes:
+        alive: [width], P(length > t) for t = 0 .. width - 1; not increasing, alive[0] = 1.
+    """
+
+    alive: Array
+
+    @property
+    def width(self) -> int:
+        """The longest that a response may be, tokens."""
+        return len(self.alive)
+
+    @property
+    def mean(self) -> float:
+        """E[length], tokens."""
+        return float(self.alive.sum())
+
+    @property
+    def square(self) -> float:
+        """E[length^2], tokens^2: the sum of (2 t + 1) P(length > t)."""
+        return float(((2 * np.arange(self.width) + 1) * self.alive).sum())
+
+    def longest(self, rows: float) -> float:
+        """E[the longest of so many independent responses], tokens."""
+        return float(any_alive(self.alive, rows).sum())
+
+    def draw(self, rows: int, generator: np.random.Generator) -> NDArray[np.int64]:
+        """Lengths of so many responses, [rows], 1 to width."""
+        dead = 1 - self.alive  # P(length <= t), to be passed by a uniform number
+        return np.searchsorted(dead, generator.random(rows), side="right").clip(1, self.width)
+
+
+def any_alive(alive: Array, rows: float) -> Array:
+    """P(at least one of so many independent responses is longer than t)."""
+    gone = np.clip(1 - alive, 0, 1)
+    return np.asarray(1 - gone**rows, float)
+
+
+def from_quantiles(quantiles: Array, width: int) -> ResponseLengths:
+    """The distribution whose quantile function runs straight between these, tokens; longer responses are cut off."""
+    inside = np.interp(np.arange(width), quantiles, np.linspace(0, 1, len(quantiles)), left=0.0, right=1.0)
+    return ResponseLengths(1 - inside)
+
+
+def lengths(shape: str, width: int, mean: float | None = None) -> ResponseLengths:
+    """A measured shape at this width; with a mean, stretched or squeezed until the cut-off lengths have it.
+
+    Without a mean the lengths are the measured shares of the width: a model that may write more does.
+    """
+    if shape not in QUANTILES:
+        raise UsageError("--lengths: " + unknown("shape", shape, QUANTILES))
+    quantiles = np.asarray(QUANTILES[shape]) * width
+    if mean is None:
+        return from_quantiles(quantiles, width)
+    if not 1 <= mean <= 0.95 * width:
+        raise UsageError(f"--mean-length is {mean:g} at a width of {width}; expected 1 to {0.95 * width:.0f} tokens")
+    low, high = 1e-6, 1e6
+    for _ in range(80):  # the mean grows with the scale: halve the interval of its logarithm
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if from_quantiles(quantiles * middle, width).mean < mean else (low, middle)
+    return from_quantiles(quantiles * high, width)
+
+
+# Measured response lengths, as 41 evenly spaced quantiles, in units of the width at which responses were cut off.
+#
+# `direct`: 7,000 responses of a 3B model after RL, no long thinking, to AIME 2024 and AMC 2023, cut at 2,048 tokens.
+# Source: open-thought/reasoning-gym-eval (Apache-2.0), lengths in characters; 2.32 characters a token puts the heap of
+# cut responses, at 4,750 characters, at the width. The scale is good to 20 %: 2.7 would make the mean 0.26 of the width.
+#
+# `thinking`: 7,744 responses of DeepSeek-R1-Distill-Qwen-1.5B to AIME 1983 to 2024, cut at 16,000 tokens.
+# Source: zacksifakis/task-hardness-analysis, token counts.
+
+QUANTILES: dict[str, tuple[float, ...]] = {
+    "direct": (
+        *(0.0735, 0.1242, 0.1387, 0.1486, 0.1579, 0.1654, 0.1724, 0.1787, 0.1852, 0.1903, 0.1958, 0.2008, 0.2055),
+        *(0.2109, 0.2156, 0.2206, 0.2256, 0.2298, 0.2345, 0.2396, 0.2448, 0.2512, 0.2571, 0.2634, 0.2703, 0.2775),
+        *(0.2848, 0.2940, 0.3034, 0.3131, 0.3249, 0.3384, 0.3524, 0.3708, 0.3925, 0.4232, 0.4649, 0.5222, 0.6664),
+        *(0.9853, 1.0),
+    ),
+    "thinking": (
+        *(0.0403, 0.1313, 0.1530, 0.1696, 0.1861, 0.2019, 0.2176, 0.2344, 0.2471, 0.2637, 0.2785, 0.2941, 0.3101),
+        *(0.3261, 0.3446, 0.3633, 0.3796, 0.3981, 0.4166, 0.4344, 0.4547, 0.4744, 0.4911, 0.5043, 0.5238, 0.5440),
+        *(0.5620, 0.5803, 0.5985, 0.6175, 0.6357, 0.6581, 0.6761, 0.7033, 0.7238, 0.7501, 0.7809, 0.8222, 0.8766),
+        *(0.9730, 1.0),
+    ),
+}

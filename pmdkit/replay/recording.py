@@ -1,0 +1,312 @@
+"""The file of a recorded step: tensors in safetensors, everything else as JSON in its header. One file, one rename.
+Also how its rows read as text.
+
+What the fields mean is in docs/use/replay.md.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import save
+from safetensors.torch import load
+from torch import Tensor
+
+from pmdkit.errors import UsageError
+from pmdkit.observe.run_folder import RunFolder
+
+RECORDING_FORMAT = 1
+KEY = "pmdkit"  # the only key of the header: safetensors writes several in random order
+TOKENS = ("responses", "logp_old", "logp_engine", "logp_ref", "logp_seen", "logp_after", "correction")
+MACHINES = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One step: what was drawn, what it earned, and the log-probabilities by who computed them and when.
+
+    Attributes:
+        about: JSON values: step, tier, env, objective, schedule, updates, and what a tier adds.
+        mask: [N, T] boolean, True on response tokens.
+        tensors: by name. Those in TOKENS may be [n, T], one number per token of the first n rows, 0 off the mask.
+    """
+
+    about: dict[str, Any]
+    mask: Tensor
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.tensors[name]
+
+    def get(self, name: str) -> Tensor | None:
+        """A tensor, or None where it was not recorded."""
+        return self.tensors.get(name)
+
+
+def recorded_steps(folder: RunFolder) -> list[int]:
+    """Steps that have a recording, in order."""
+    names = (path.stem.removeprefix("step-") for path in folder.rollouts.glob("step-*.safetensors"))
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def open_step(run: Path, step: int | None = None) -> Recording:
+    """The recording of a step, the newest one without a number.
+
+    Raises:
+        UsageError: no run, no recording at all, none of this step, or a file that is damaged or of another version.
+    """
+    folder = RunFolder(run)
+    if not folder.started:
+        raise UsageError(f"{run} is no run folder of pmdkit (it has no config.json); give the folder of a run")
+    steps = recorded_steps(folder)
+    if not steps:
+        raise UsageError(f"{run} has no recorded step; run it with --record, or --set run.record=10 for every tenth")
+    if step is None:
+        step = steps[-1]
+    if step not in steps:
+        raise UsageError(f"step {step} of {run} was not recorded; recorded are {spans(steps)}: choose one with --step")
+    path = folder.rollouts / f"step-{step}.safetensors"
+    recording = decode(path.read_bytes(), str(path))
+    if recording.about["step"] != step:
+        raise UsageError(f"{path} is a recording of step {recording.about['step']}; it was renamed: put it back")
+    return recording
+
+
+def spans(steps: list[int]) -> str:
+    """Step numbers in few words: `1 to 5, 8, 10 to 50 by 10`."""
+    words, start = [], 0
+    while start < len(steps):
+        stop = start + 1
+        stride = steps[stop] - steps[start] if stop < len(steps) else 0
+        while stop < len(steps) and steps[stop] - steps[stop - 1] == stride:
+            stop += 1
+        if stop - start > 2:
+            by = "" if stride == 1 else f" by {stride}"
+            words.append(f"{steps[start]} to {steps[stop - 1]}{by}")
+        else:
+            words.append(str(steps[start]))
+            stop = start + 1
+        start = stop
+    return ", ".join(words)
+
+
+def encode(recording: Recording) -> bytes:
+    """The file's bytes; the same recording gives the same bytes."""
+    mask = recording.mask.numpy()
+    flat = {"length": mask.sum(1, dtype=np.int64)}
+    places = None if mask.all() else np.flatnonzero(mask)
+    if places is not None and (mask[:, 1:] > mask[:, :-1]).any():
+        flat["mask"] = mask  # tokens that do not stand at the beginning of the row
+    rows: dict[str, int] = {}
+    for name, tensor in recording.tensors.items():
+        flat[name] = tensor.detach().cpu().numpy()
+        if name in TOKENS and tensor.ndim == 2:  # a number per token: one response after another, those of the mask
+            rows[name] = len(tensor)
+            flat[name] = flat[name].reshape(-1)
+            if places is not None:
+                flat[name] = flat[name].take(places[: np.searchsorted(places, tensor.numel())])
+    stored, how = {}, {}
+    for name in sorted(flat):
+        stored[name], how[name] = narrow(flat[name])
+        if name in rows:
+            how[name]["rows"] = rows[name]
+    about = to_json(recording.about | {"format": RECORDING_FORMAT, "columns": mask.shape[1], "tensors": how})
+    header = f'{{"about":{about},"sha256":"{checksum(about, stored)}"}}'
+    return save(stored, {KEY: header})
+
+
+def decode(data: bytes, where: str) -> Recording:
+    """A recording from the bytes of a file.
+
+    Raises:
+        UsageError: the file is truncated, damaged, of another version, or no recording.
+    """
+    try:
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        header = json.loads(header["__metadata__"][KEY])
+        about, wanted = header["about"], header["sha256"]
+    except (ValueError, KeyError, TypeError) as problem:
+        raise UsageError(
+            f"{where} is no recording of a step ({len(data)} bytes, its header cannot be read); it is truncated, or "
+            "another program's: record the step again, or take another with --step"
+        ) from problem
+    if about.get("format") != RECORDING_FORMAT:
+        raise UsageError(
+            f"{where} is a recording of format {about.get('format')}; this pmdkit reads format {RECORDING_FORMAT}: "
+            "replay it with the version in the run's env.json, or record the step again"
+        )
+    try:
+        stored = load(data)
+    except SafetensorError as problem:
+        raise UsageError(
+            f"{where} is truncated ({len(data)} bytes, its tensors need more); record the step again, or take another "
+            "with --step"
+        ) from problem
+    numbers = {name: tensor.reshape(-1).view(torch.uint8).numpy() for name, tensor in stored.items()}
+    if checksum(to_json(about), numbers) != wanted:
+        raise UsageError(f"{where} does not match its checksum; it was changed or damaged: record the step again")
+    how = about.pop("tensors")
+    flat = {name: widen(tensor, how[name]) for name, tensor in stored.items()}
+    length = flat.pop("length")
+    mask = flat.pop("mask", torch.arange(about.pop("columns")) < length[:, None])
+    return Recording(about, mask, {name: spread(x, mask, how[name].get("rows")) for name, x in flat.items()})
+
+
+def spread(x: Tensor, mask: Tensor, rows: int | None) -> Tensor:
+    """[n, T] from the tokens of the first n rows; whatever is not per token stays as it is."""
+    return x if rows is None else x.new_zeros(mask[:rows].shape).masked_scatter(mask[:rows], x)
+
+
+def checksum(about: str, stored: dict[str, NDArray[Any]]) -> str:
+    """Of everything in the file but the checksum itself."""
+    digest = hashlib.sha256(about.encode())
+    for name in sorted(stored):
+        digest.update(stored[name].reshape(-1).data)
+    return digest.hexdigest()
+
+
+def to_json(value: Any) -> str:
+    """JSON for machines: one line, keys in order, NaN refused."""
+    return MACHINES.encode(value)
+
+
+class RecordingText:
+    """How the rows of a step read.
+
+    Args:
+        recording: of the step.
+        run: its run folder, for the tokenizer of a language model; None where there is none.
+
+    Attributes:
+        note: why there is no text, or None.
+    """
+
+    def __init__(self, recording: Recording, run: Path | None = None) -> None:
+        self.recording = recording
+        self.vocabulary: list[str] | None = recording.about.get("vocabulary")
+        self.tokenizer: Any = None
+        self.note: str | None = None
+        if recording.about["tier"] == "llm":
+            self.find_tokenizer(run)
+
+    def find_tokenizer(self, run: Path | None) -> None:
+        """Take the tokenizer of the newest checkpoint that has one."""
+        found = sorted(run.glob("checkpoints/step-*/tokenizer.json"), key=step_of_file) if run is not None else []
+        if not found:
+            self.note = "no text: the run has no checkpoint with a tokenizer; tokens are told by their numbers"
+            return
+        try:
+            from tokenizers import Tokenizer
+        except ImportError:
+            self.note = "no text: reading the tokenizer needs transformers; pip install 'pmdkit[llm]'"
+            return
+        self.tokenizer = Tokenizer.from_file(str(found[-1]))
+
+    def prompt(self, number: int) -> str:
+        """The prompt of a group."""
+        asked = self.recording["prompts"][number]
+        if self.vocabulary is not None:
+            return " ".join(self.vocabulary[token] for token in asked.tolist())
+        problems = self.recording.about.get("problems")
+        if problems is None:
+            return f"context {int(asked)}"
+        lengths = self.recording["prompt_length"]
+        start = int(lengths[:number].sum())
+        tokens = self.recording["prompt_tokens"][start : start + int(lengths[number])].tolist()
+        return f"{problems[number]}: {self.text(tokens)}" if self.tokenizer is not None else problems[number]
+
+    def response(self, row: int) -> str:
+        """The response of a row."""
+        tokens = self.recording["responses"][row][self.recording.mask[row]].tolist()
+        if self.vocabulary is not None:
+            return " ".join(self.vocabulary[token] for token in tokens)
+        if self.recording.about["tier"] == "bandit":
+            return f"arm {tokens[0]}"
+        return self.text(tokens)
+
+    def token(self, token: int) -> str:
+        """One token."""
+        if self.vocabulary is not None:
+            return self.vocabulary[token]
+        if self.recording.about["tier"] == "bandit":
+            return f"arm {token}"
+        return self.text([token])
+
+    def text(self, tokens: list[int]) -> str:
+        """Tokens of a language model, control tokens included."""
+        if self.tokenizer is None:
+            return " ".join(map(str, tokens))
+        return str(self.tokenizer.decode(tokens, skip_special_tokens=False))
+
+
+def step_of_file(path: Path) -> int:
+    """Step of a file in a checkpoint."""
+    name = path.parent.name.removeprefix("step-")
+    return int(name) if name.isdigit() else -1
+
+
+# Numbers in as few bytes as hold them exactly: one number for equal ones, small integers, float32. No rounding.
+# Narrowing is in numpy: it runs in every recorded step, where a call of torch costs more than the arithmetic in it.
+
+SMALLER = {
+    "int64": ("uint8", "int16", "int32"),
+    "float64": ("uint8", "float32"),
+    "float32": ("uint8",),
+    "bool": ("uint8",),
+}
+NAMES = {np.dtype(name): name for name in SMALLER}
+BOUNDS = {name: (int(np.iinfo(name).min), int(np.iinfo(name).max)) for name in SMALLER["int64"]}
+
+
+def narrow(x: NDArray[Any]) -> tuple[NDArray[Any], dict[str, Any]]:
+    """What is stored of an array, and how to get it back: `dtype`, and `shape` where one number stands for all."""
+    x = np.asarray(x, order="C")
+    kind = NAMES.get(x.dtype) or x.dtype.name
+    how: dict[str, Any] = {"dtype": kind}
+    if one_number(x):
+        how["shape"] = list(x.shape)
+        x = x.reshape(-1)[:1]
+    for dtype in SMALLER.get(kind, ()):
+        if fits(x, dtype):
+            return x.astype(dtype), how
+    return x, how
+
+
+def widen(stored: Tensor, how: dict[str, Any]) -> Tensor:
+    """The inverse of `narrow`, bit for bit but for the sign of a zero."""
+    x = stored.to(getattr(torch, how["dtype"]))
+    return x.expand(how["shape"]).clone() if "shape" in how else x
+
+
+def one_number(x: NDArray[Any]) -> bool:
+    """Whether all of several numbers are the same."""
+    if x.size < 2:
+        return False
+    first, last = x.item(0), x.item(-1)  # most arrays are told by these two
+    alike = first == last or (first != first and last != last)
+    return alike and same(x, x.reshape(-1)[0])
+
+
+def fits(x: NDArray[Any], dtype: str) -> bool:
+    """Whether every number survives the way there and back."""
+    if dtype in BOUNDS and x.size:
+        low, high = BOUNDS[dtype]
+        # converting what is outside is undefined, and NaN is; log-probabilities are told by their first number
+        if not (low <= x.item(0) <= high and low <= x.min() and x.max() <= high):
+            return False
+    if x.dtype.kind != "f":
+        return True
+    with np.errstate(over="ignore", invalid="ignore"):  # what float32 cannot hold becomes infinite, and does not fit
+        return same(x.astype(dtype), x)
+
+
+def same(x: NDArray[Any], y: NDArray[Any]) -> bool:
+    """Equal everywhere, NaN where NaN."""
+    equal = x == y
+    return bool(equal.all()) or bool((equal | ((x != x) & (y != y))).all())

@@ -1,0 +1,234 @@
+"""A part of a reproduction: what it computes, what it hands to the report, and which parts a time budget holds.
+
+A part returns pieces: pictures, tables, checks, sentences. A piece is kept as JSON beside its pictures, and the report
+is made from that alone. Two pieces of one name are the same thing at different effort; the report shows the later one.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pmdkit.errors import UsageError
+from pmdkit.figures.style import Drawing
+from pmdkit.observe import files
+
+# where a number in the report comes from, in the words beside it
+SCALES = {
+    "exact": "exact",
+    "simulated": "simulated",
+    "stored": "toy scale, stored runs",
+    "toy": "toy scale, runs of this report",
+    "starter-stored": "starter scale, stored runs",
+    "starter": "starter scale, runs of this report",
+    "paper": "arithmetic on the paper's numbers",
+}
+SHADES = 96  # colours of a picture in the report: more only make it larger
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure, saved as PNG and SVG.
+
+    Attributes:
+        name: of its files, without suffix.
+        title: what it is in the paper, or here.
+        scale: a key of SCALES.
+        about: seeds and what else its kind needs, such as "5 seeds"; may be empty.
+        see: what to see.
+        alt: what it shows, for those who cannot see it.
+    """
+
+    kind: ClassVar[str] = "picture"
+    name: str
+    title: str
+    scale: str
+    about: str
+    see: str
+    alt: str
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table. Attributes as of `Picture`; columns: heads with units; rows: cells as shown."""
+
+    kind: ClassVar[str] = "sheet"
+    name: str
+    title: str
+    scale: str
+    about: str
+    columns: list[str]
+    rows: list[list[str]]
+    see: str
+
+    def __post_init__(self) -> None:
+        assert all(len(row) == len(self.columns) for row in self.rows), self.name
+
+
+@dataclass(frozen=True)
+class ClaimCheck:
+    """Something that was tried here and held, or did not.
+
+    Attributes:
+        name: short.
+        claim: what should be so.
+        tried: on what.
+        found: the worst number met, with its unit.
+        allowed: what it may be.
+        held: whether it was.
+    """
+
+    kind: ClassVar[str] = "check"
+    name: str
+    claim: str
+    tried: str
+    found: str
+    allowed: str
+    held: bool
+
+
+@dataclass(frozen=True)
+class Claims:
+    """Rows of the ledger, as `pmdkit ledger --json` gives them."""
+
+    kind: ClassVar[str] = "claims"
+    name: str
+    rows: list[dict[str, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """A few sentences."""
+
+    kind: ClassVar[str] = "words"
+    name: str
+    text: str
+
+
+Piece = Picture | Sheet | ClaimCheck | Claims | Paragraph
+
+
+def record(piece: Piece) -> dict[str, Any]:
+    """A piece as JSON values, its kind among them."""
+    return {"kind": piece.kind, **asdict(piece)}
+
+
+def keep(drawing: Drawing, folder: Path, name: str, title: str, scale: str, about: str = "") -> Picture:
+    """Save a drawing in the folder of its part; the PNG with few colours, for it goes into the report."""
+    _, vector = drawing.save(folder / name)
+    bitmap = vector.with_suffix(".png")
+    files.replace(bitmap, few_colours(bitmap))
+    return Picture(name, title, scale, about, drawing.sentence, drawing.alt)
+
+
+def few_colours(path: Path) -> bytes:
+    """A PNG with a palette: a third of the bytes, and no difference that a figure shows."""
+    from io import BytesIO
+
+    from PIL import Image
+
+    buffer = BytesIO()
+    with Image.open(path) as image:
+        image.convert("RGB").quantize(SHADES, dither=Image.Dither.NONE).save(buffer, format="PNG", optimize=True)
+    return buffer.getvalue()
+
+
+RESERVED = 5.0  # seconds of a budget for starting Python and for the last report
+LONGEST = 24 * 60  # minutes that are tried when a budget is looked for
+UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
+
+
+@dataclass(frozen=True)
+class PartContext:
+    """What a part works with.
+
+    Attributes:
+        out: folder of the reproduction.
+        folder: of the part; it may write there.
+        jobs: runs at a time, for parts that start processes.
+        log: called with a sentence about each step of the work.
+    """
+
+    out: Path
+    folder: Path
+    jobs: int
+    log: Callable[[str], None]
+
+    @property
+    def sweeps(self) -> Path:
+        """Folder of the sweeps: experiments share their runs in it."""
+        return self.out / "sweeps"
+
+    @property
+    def runs(self) -> Path:
+        """Folder of single runs."""
+        return self.out / "runs"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of work whose result is kept, and never done twice.
+
+    Attributes:
+        name: of its folder.
+        title: heading in the report.
+        chapter: of the report, a key of parts.CHAPTERS.
+        about: what it computes, one sentence.
+        seconds: estimate, of one core of the machine that the list was measured on.
+        make: computes the pieces.
+        needs: parts whose results it works with.
+        parallel: its work is done by processes of its own, several at a time where there are cores.
+    """
+
+    name: str
+    title: str
+    chapter: str
+    about: str
+    seconds: float
+    make: Callable[[PartContext], list[Piece]]
+    needs: tuple[str, ...] = ()
+    parallel: bool = False
+
+    def cost(self, jobs: int) -> float:
+        """Estimated seconds from begin to end."""
+        return self.seconds / jobs if self.parallel else self.seconds
+
+
+def choose(parts: Sequence[Part], budget: float, jobs: int) -> list[Part]:
+    """The parts that fit a budget of so many seconds: in order of value, each that still fits with what it needs."""
+    chosen: list[Part] = []
+    left = budget - RESERVED
+    for part in parts:
+        if part.cost(jobs) <= left and set(part.needs) <= {other.name for other in chosen}:
+            chosen.append(part)
+            left -= part.cost(jobs)
+    return chosen
+
+
+def budget_of(part: Part, parts: Sequence[Part], jobs: int) -> str:
+    """The smallest whole number of minutes that holds a part."""
+    for minutes in range(1, LONGEST):
+        if part in choose(parts, 60.0 * minutes, jobs):
+            return f"{minutes}m"
+    return f"more than {LONGEST // 60}h"
+
+
+def duration(text: str) -> float:
+    """Seconds of a text such as 2m, 90s, 1h or 1h30m."""
+    found = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", text.strip())
+    seconds = 0.0
+    if found is not None:
+        seconds = sum(float(number or 0) * unit for number, unit in zip(found.groups(), UNITS.values(), strict=True))
+    if seconds <= 0:
+        raise UsageError(f"--budget is '{text}'; expected a duration such as 2m, 20m, 90m or 1h30m")
+    return seconds
+
+
+def clock(seconds: float) -> str:
+    """`90s` as `1m30s`: a duration that `duration` reads."""
+    whole = round(seconds)
+    hours, rest = divmod(whole, 3600)
+    minutes, rest = divmod(rest, 60)
+    words = "".join(f"{value}{unit}" for value, unit in zip((hours, minutes, rest), UNITS, strict=True) if value)
+    return words or "0s"

@@ -1,0 +1,267 @@
+"""The parts of a reproduction in order of value: the table of contents, and where a new study plugs in.
+
+A part is added by one line. Seconds are of one core, measured on two virtual cores of an AMD EPYC (Zen 4) and taken
+half as large again; runner.py scales what is left by the speed that it meets. A part whose pieces have the names of
+an earlier part's is the same thing at more effort, and takes its place in the report.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from pmdkit.figures import FIGURES, TABLES, draw, table
+from pmdkit.figures.check import EXPECTED, compare
+from pmdkit.reproduce import checks, training_parts
+from pmdkit.reproduce.part import ClaimCheck, Claims, Part, PartContext, Piece, Sheet, keep
+from pmdkit.reproduce.training_parts import differences_to_baselines
+from pmdkit.sweeps.experiments import EXPERIMENTS
+
+CHAPTERS = {  # in the order of the report
+    "ledger": "The claims of the paper",
+    "exact": "Exact figures",
+    "simulated": "Simulated figures",
+    "tables": "Tables of the paper",
+    "objectives": "What each objective solves",
+    "checks": "Statements tried here",
+    "runs": "Short runs",
+    "toy": "Training figures at toy scale",
+    "starter": "Training at starter scale",
+    "adaptive": "The open question: a temperature per prompt",
+}
+CHAPTER_OF = {"exact": "exact", "draws": "simulated", "toy": "toy", "starter": "starter", "paper": "tables"}
+SCALE_OF = {"exact": "exact", "draws": "simulated", "toy": "stored", "starter": "starter-stored", "paper": "paper"}
+ABOUT = {"draws": "100 groups a point, 1,000 resamples, seed 0", "toy": "5 seeds", "starter": "3 seeds"}
+ABOUT_TABLE = {"tab2-speed": "toy rows: stored runs, 5 seeds"}
+
+
+def draw_figure(name: str) -> Callable[[PartContext], list[Piece]]:
+    """The part that draws a figure and compares its numbers with the stored ones."""
+
+    def make(context: PartContext) -> list[Piece]:
+        entry, drawing = FIGURES[name], draw(name)
+        picture = keep(
+            drawing, context.folder, name, entry.about.rstrip("."), SCALE_OF[entry.source], ABOUT.get(entry.source, "")
+        )
+        return [picture, stored(name, drawing.data)]
+
+    return make
+
+
+def paper_tables(context: PartContext) -> list[Piece]:
+    """The paper's tables with what follows from their numbers."""
+    found: list[Piece] = []
+    for name, entry in TABLES.items():
+        made = table(name)
+        rows = [list(row) for row in made.rows]
+        about = ABOUT_TABLE.get(name, "")
+        found.append(Sheet(name, made.title, SCALE_OF[entry.source], about, list(made.columns), rows, made.sentence))
+        found.append(stored(name, made.data))
+    return [*found, differences_to_baselines()]
+
+
+def stored(name: str, data: Mapping[str, NDArray[Any]]) -> ClaimCheck:
+    """The verdict of `pmdkit figures --check` on one figure or table whose numbers are already computed."""
+    expected = json.loads(EXPECTED.read_text(encoding="utf-8"))[name]
+    off = compare(name, data, expected)
+    return ClaimCheck(
+        f"{name} as stored",
+        f"{(FIGURES | TABLES)[name].label}: the numbers drawn are the stored ones",
+        f"{len(expected)} arrays, as in pmdkit figures --check",
+        off[0] if off else "all within tolerance",
+        "no array off",
+        not off,
+    )
+
+
+def ledger_claims(context: PartContext) -> list[Piece]:
+    """Every claim with its verdict."""
+    from pmdkit.ledger import claims
+
+    return [Claims("ledger", claims())]
+
+
+def objectives_solved(context: PartContext) -> list[Piece]:
+    """What each objective solves, one line each, from its loss alone."""
+    from pmdkit.explain import explain
+    from pmdkit.explain.report import first, headline, share
+    from pmdkit.objectives import OBJECTIVES
+
+    rows, checks = [], []
+    for name in OBJECTIVES:
+        context.log(f"asking {name}")
+        found = explain(name)
+        eta = [
+            share(float(value)) if rests else "never rests"
+            for value, rests in zip(found.steps.eta, found.steps.rests, strict=True)
+        ]
+        rows.append([name, headline(found), eta[0], eta[-1], first(found).removeprefix("First step: ")])
+        for problem, known in found.theory.items():
+            checks.append(
+                ClaimCheck(
+                    f"{name}, {problem}",
+                    f"What is recovered from the loss of {name} is theory.{known.solution}",
+                    "log-ratios of the resting point, found by descent alone",
+                    f"{known.error:.0e} nats apart",
+                    "at most 1e-6 nats",
+                    bool(known.error <= 1e-6),
+                )
+            )
+    p = found.steps.p
+    columns = ["objective", "what it solves", f"eta at p = {p[0]:g}", f"eta at p = {p[-1]:g}", "first step"]
+    see = (
+        "Rewards graded in [0, 1], default options, exact expectations over a table of responses. eta is the share of "
+        "the gap to a pass rate of 1 that one exact step closes. `pmdkit explain NAME` says why."
+    )
+    return [Sheet("objectives", "What each objective solves", "exact", "", columns, rows, see), *checks]
+
+
+def figure(name: str, seconds: float) -> Part:
+    """A figure of the paper from what is computed or stored."""
+    entry = FIGURES[name]
+    return Part(name, name, CHAPTER_OF[entry.source], entry.about, seconds, draw_figure(name))
+
+
+def experiment(name: str, seeds: int, seconds: float, needs: tuple[str, ...] = ()) -> Part:
+    """An experiment with so many seeds; with more than those of an earlier part it needs that part."""
+    make = training_parts.experiment(name, seeds)
+    return parallel_part(f"{name}-{seeds}", f"{name}, {seeds} seeds", EXPERIMENTS[name].about, seconds, make, needs)
+
+
+def parallel_part(
+    name: str,
+    title: str,
+    about: str,
+    seconds: float,
+    make: Callable[[PartContext], list[Piece]],
+    needs: tuple[str, ...] = (),
+    chapter: str = "toy",
+) -> Part:
+    """A part whose runs are processes of their own."""
+    return Part(name, title, chapter, about, seconds, make, needs, parallel=True)
+
+
+def study(tier: str, seconds: float) -> Part:
+    """A tier of the study of adaptive temperatures."""
+    about = "Rules that give each prompt its tau, against a tuned fixed one."
+    make = training_parts.adaptive_study(tier)
+    return parallel_part(f"adaptive-{tier}", f"Adaptive tau, {tier}", about, seconds, make, chapter="adaptive")
+
+
+def redrawn(seeds: int) -> list[Part]:
+    """The paper's training figures from the runs of this reproduction, as its experiments come in."""
+    curves, tau, sequence = (f"{name}-{seeds}" for name in ("training-curves", "tau", "sequence"))
+    return [
+        Part(
+            f"fig4-fig8-{seeds}",
+            f"fig4-toy and fig8-toy from these runs, {seeds} seeds",
+            "toy",
+            "Figures main_result and results-30B, drawn from the runs above.",
+            3.0,
+            training_parts.redrawn(("fig4-toy", "fig8-toy"), ("tau", "training-curves")),
+            (curves, tau),
+        ),
+        Part(
+            f"fig5-{seeds}",
+            f"fig5-toy from these runs, {seeds} seeds",
+            "toy",
+            "Figure min_ratio, drawn from the runs above.",
+            2.0,
+            training_parts.redrawn(("fig5-toy",), ("tau", "sequence")),
+            (tau, sequence),
+        ),
+        Part(
+            f"tab-beside-{seeds}",
+            f"Differences between methods, {seeds} seeds",
+            "tables",
+            "The paper's differences between methods beside those of the runs above.",
+            1.0,
+            training_parts.differences,
+            (curves, sequence),
+        ),
+        Part(
+            f"fig7-{seeds}",
+            f"fig7-toy from these runs, {seeds} seeds",
+            "toy",
+            "Figure results-7B, drawn from the runs above, with avg@32, pass@32 and maj@32 of each.",
+            8.0 * seeds,
+            training_parts.redrawn(("fig7-toy",), ("sequence",), votes=True),
+            (sequence,),
+        ),
+    ]
+
+
+PARTS: list[Part] = [
+    figure("fig2", 3.0),
+    figure("fig1-left", 1.0),
+    figure("fig1-right", 1.0),
+    Part("ledger", "The ledger", "ledger", "Every claim with its verdict.", 1.0, ledger_claims),
+    Part("checks", "Statements tried", "checks", "Statements of the paper on random problems.", 3.0, checks.checks),
+    figure("target-error", 1.5),
+    figure("target-error-split", 1.5),
+    Part("tables", "Tables", "tables", "The paper's tables with what follows from them.", 1.0, paper_tables),
+    figure("scores", 1.0),
+    Part("objectives", "Objectives", "objectives", "pmdkit explain, one line each.", 9.0, objectives_solved),
+    figure("fig4-toy", 1.5),
+    figure("fig5-toy", 1.5),
+    figure("fig7-toy", 1.5),
+    figure("fig8-toy", 1.0),
+    figure("fig7-starter", 1.0),
+    Part(
+        "toy",
+        "A small transformer",
+        "runs",
+        "PMD-mean learns modular sums, read against theory.",
+        11.0,
+        training_parts.toy,
+    ),
+    Part("bandit", "A bandit", "runs", "Every objective from draws, three seeds.", 27.0, training_parts.bandit),
+    experiment("training-curves", 3, 130.0),
+    experiment("tau", 3, 150.0),
+    redrawn(3)[0],
+    experiment("sequence", 3, 215.0),
+    *redrawn(3)[1:],
+    parallel_part(
+        "starter-3",
+        "The starter, 3 seeds",
+        training_parts.STARTER_ABOUT,
+        1350.0,
+        training_parts.starter(3),
+        chapter="starter",
+    ),
+    experiment("clamp", 3, 25.0, ("tau-3",)),
+    experiment("staleness", 3, 110.0, ("training-curves-3",)),
+    experiment("group-size", 3, 110.0, ("training-curves-3",)),
+    experiment("half", 3, 25.0, ("training-curves-3",)),
+    experiment("baseline", 3, 25.0, ("training-curves-3",)),
+    experiment("training-curves", 5, 90.0, ("training-curves-3",)),
+    experiment("tau", 5, 100.0, ("tau-3", "training-curves-5")),
+    redrawn(5)[0],
+    experiment("sequence", 5, 145.0, ("sequence-3",)),
+    *redrawn(5)[1:],
+    experiment("clamp", 5, 20.0, ("clamp-3", "tau-5")),
+    experiment("staleness", 5, 75.0, ("staleness-3", "training-curves-5")),
+    experiment("group-size", 5, 75.0, ("group-size-3", "training-curves-5")),
+    experiment("half", 5, 20.0, ("half-3", "training-curves-5")),
+    experiment("baseline", 5, 20.0, ("baseline-3", "training-curves-5")),
+    study("bandit", 2200.0),
+    Part(
+        "speed-5",
+        "speed, 5 seeds",
+        "toy",
+        "What a token costs by staleness.",
+        100.0,
+        training_parts.measurement("speed", 5),
+    ),
+    Part(
+        "regimes-5",
+        "regimes, 5 seeds",
+        "toy",
+        "Passes over one frozen batch.",
+        200.0,
+        training_parts.measurement("regimes", 5),
+    ),
+    study("starter", 1800.0),
+    study("toy", 2100.0),
+]

@@ -1,0 +1,123 @@
+"""The report: one HTML file from what the parts left, without scripts and without anything that is loaded.
+
+report.html is its template, report.css its style. Times are in elements of their own, so that two reports of the same
+work differ in nothing else.
+"""
+
+import base64
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup, escape
+
+from pmdkit.ledger import VERDICTS
+from pmdkit.reproduce.folder import ReportFolder, Result
+from pmdkit.reproduce.part import SCALES, Part, clock
+
+HERE = Path(__file__).parent
+FIRST = ("disagrees", "holds-loosely", "reproduced-small", "not-on-this-hardware", "holds")  # verdicts, as shown
+SIGNS = ((r"\+-1\b", "±1"), (r"\^2\b", "²"), (r"(?<=\s)<=(?=\s)", "≤"), (r"(?<=\s)>=(?=\s)", "≥"))
+PIXELS = 0.62  # CSS pixels for a pixel of a picture of 200 per inch
+MIME = {".svg": "image/svg+xml", ".png": "image/png"}
+
+
+def write_report(
+    folder: ReportFolder,
+    config: Mapping[str, Any],
+    summary: Mapping[str, Any],
+    parts: Sequence[Part],
+    results: Mapping[str, Result],
+) -> bytes:
+    """The report as bytes; made from the folder alone."""
+    from pmdkit.reproduce.parts import CHAPTERS
+
+    sections, names = arrange(parts, results), summary["parts"]
+    pieces = [piece for result in results.values() for piece in result["pieces"]]
+    checks = [piece for piece in pieces if piece["kind"] == "check"]
+    claims = [row for piece in pieces if piece["kind"] == "claims" for row in piece["rows"]]
+    chapters = [
+        {"key": key, "title": title, "sections": [each for each in sections if each["part"].chapter == key]}
+        for key, title in CHAPTERS.items()
+        if key != "checks"  # gathered from all parts, at the end
+    ]
+    page = environment().from_string((HERE / "report.html").read_text(encoding="utf-8"))
+    text = page.render(
+        css=Markup((HERE / "report.css").read_text(encoding="utf-8")),
+        budget=clock(config["budget_seconds"]),
+        begun=config["begun"],
+        summary=summary,
+        env=summary["env"],
+        chapters=[each for each in chapters if each["sections"]],
+        stored=[each for each in checks if each["name"].endswith(" as stored")],
+        checks=[each for each in checks if not each["name"].endswith(" as stored")],
+        ledger=[(verdict, VERDICTS[verdict], [r for r in claims if r["verdict"] == verdict]) for verdict in FIRST],
+        claims=claims,
+        failed=[row for row in names if row["state"] == "failed"],
+        missing=[row for row in names if row["state"] in ("left out", "late", "waiting")],
+        ended=[row for row in names if row["state"] == "done"],
+        scales=SCALES,
+        image=lambda section, name: image(folder.of(section["part"]) / name),
+        width=lambda section, name: width(folder.of(section["part"]) / name),
+    )
+    return text.encode()
+
+
+def arrange(parts: Sequence[Part], results: Mapping[str, Result]) -> list[dict[str, Any]]:
+    """Parts with the pieces that are shown: of pieces with one name the last, in the place of the first."""
+    last: dict[str, tuple[Part, dict[str, Any]]] = {}
+    for part in parts:
+        for piece in results.get(part.name, {"pieces": []})["pieces"]:
+            last[piece["name"]] = (part, piece)  # a dictionary keeps the place where a name came first
+    sections: list[dict[str, Any]] = []
+    for part, piece in last.values():
+        if piece["kind"] in ("picture", "sheet", "words"):
+            sections.append({"part": part, "piece": piece})
+    for part in parts:  # parts whose pieces are gathered from all over
+        kinds = {piece["kind"] for piece in results.get(part.name, {"pieces": []})["pieces"]}
+        if "claims" in kinds:
+            sections.append({"part": part, "piece": None})
+    return sections
+
+
+def image(path: Path) -> str:
+    """The smaller one of a picture's two files, as a data address."""
+    files = [path.with_name(path.name + kind) for kind in MIME]
+    smallest = min(files, key=lambda file: file.stat().st_size)
+    data = base64.b64encode(smallest.read_bytes()).decode()
+    return f"data:{MIME[smallest.suffix]};base64,{data}"
+
+
+def width(path: Path) -> int:
+    """How wide a picture stands on the page, in CSS pixels: its letters are then those of the text around it."""
+    header = path.with_name(f"{path.name}.png").read_bytes()[:24]
+    return round(int.from_bytes(header[16:20]) * PIXELS)
+
+
+def environment() -> Environment:
+    """Jinja, everything escaped, nothing undefined let through."""
+    found = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    found.filters["prose"] = prose
+    found.filters["seconds"] = seconds
+    return found
+
+
+def prose(text: str) -> Markup:
+    """Our plain sentences as HTML: `code`, *slanted*, and signs for what a keyboard lacks."""
+    safe = str(escape(text))
+    safe = safe.replace("&gt;", ">").replace("&lt;", "<")
+    for pattern, sign in SIGNS:
+        safe = re.sub(pattern, sign, safe)
+    safe = safe.replace("<", "&lt;").replace(">", "&gt;")
+    safe = re.sub(r"`([^`]+)`", r"<code>\1</code>", safe)
+    return Markup(re.sub(r"(?<![\w*])\*([^*\s][^*]*)\*(?![\w*])", r"<em>\1</em>", safe))
+
+
+def seconds(value: float | None) -> Markup:
+    """A time in its own element; a dash where there is none."""
+    if value is None:
+        return Markup("–")
+    words = f"{value:.1f} s" if value < 60 else clock(value)
+    return Markup(f'<span class="time">{words}</span>')

@@ -1,0 +1,385 @@
+"""Every interval and test: Student's t over seeds, exact binomial, bootstrap, and avg@k, pass@k, maj@k of graded draws.
+
+What scipy.stats has is scipy's. Its own t interval warns, or is not a number, where all seeds agree, and its exact
+binomial interval takes whole counts only; both are formulas here.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import scipy  # scipy.stats is loaded at its first use: half a second that a training run does not need
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+LEVEL = 0.95
+TAIL = 0.025  # on either side of a 95 % interval
+RESAMPLES = 2000
+VOTE_RESAMPLES = 200  # of each problem's vote; a standard deviation known to 5 %, averaged over problems
+TIE = 1.5  # at a tie the variance of a resampled vote is two thirds of the real one
+
+
+# ---- Seeds: means, differences of pairs, many comparisons
+
+
+@dataclass(frozen=True)
+class MeanInterval:
+    """Attributes: mean; low, high: ends of the 95 % interval, None with a single value; count: of values."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    count: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def mean_interval(values: Array) -> MeanInterval:
+    r"""The mean and its 95 % interval.
+
+    $$ \bar x \pm t_{0.975,\,n-1}\, \frac{s}{\sqrt n} $$
+
+    Differs: `bootstrap` resamples seeds; with five of them its intervals are too short.
+    Shapes: [n] to one interval, in the units of the values.
+    Watch: assumes that values scatter normally about their mean. A pass rate near 1 does not: the interval may pass 1.
+    """
+    count = len(values)
+    if count == 0:
+        raise ValueError("mean_interval got no values; expected at least one")
+    mean = float(np.mean(values))
+    if count == 1:
+        return MeanInterval(mean, None, None, 1)
+    half = float(scipy.stats.t.ppf((1 + LEVEL) / 2, count - 1) * np.std(values, ddof=1) / np.sqrt(count))
+    return MeanInterval(mean, mean - half, mean + half, count)
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """Attributes: difference: over seeds; pairs; wins, ties: pairs in which the second is larger, or equal."""
+
+    difference: MeanInterval
+    pairs: int
+    wins: int
+    ties: int
+
+
+def paired_difference(first: Array, second: Array, seeds: Array | None = None) -> PairedDifference:
+    """Second minus first, pair by pair: what the seed does to both cancels.
+
+    Args:
+        first, second: [n] values of the same seeds in the same order.
+        seeds: [n] where a seed has several pairs, say one per task: its differences are averaged first, because they
+            are not independent draws.
+    """
+    if len(first) != len(second):
+        raise ValueError(f"paired_difference got {len(first)} and {len(second)} values; expected one per seed in both")
+    difference = second - first
+    each = np.arange(len(difference), dtype=float) if seeds is None else seeds
+    interval = mean_interval(seed_means(difference, each))
+    return PairedDifference(interval, len(difference), int((difference > 0).sum()), int((difference == 0).sum()))
+
+
+def seed_means(values: Array, seeds: Array) -> Array:
+    """[seeds] mean of the values of each seed."""
+    return np.array([values[seeds == seed].mean() for seed in np.unique(seeds)])
+
+
+def interval_text(interval: MeanInterval | Array, form: str = ".2f") -> str:
+    """`0.91 [0.88, 0.94]` of an interval, or of an array of mean, low, high; the mean alone where there are no ends."""
+    mean, low, high = (interval.mean, interval.low, interval.high) if isinstance(interval, MeanInterval) else interval
+    return f"{mean:{form}}" if low is None or high is None else f"{mean:{form}} [{low:{form}}, {high:{form}}]"
+
+
+def paired_text(pair: PairedDifference, form: str = ".2f") -> str:
+    """`-0.10 [-0.20, 0.00], larger on 1 of 5 seeds`."""
+    return f"{interval_text(pair.difference, form)}, larger on {pair.wins} of {pair.pairs} seeds"
+
+
+def paired_p_value(first: Array, second: Array) -> float:
+    """Two-sided p-value of the paired t-test; 1 where the two are equal up to rounding, which the test cannot take."""
+    same = np.allclose(first, second, atol=1e-12, rtol=0)
+    return 1.0 if same else float(scipy.stats.ttest_rel(first, second).pvalue)
+
+
+def holm(p_values: list[float]) -> list[float]:
+    """Adjusted p-values by Holm's step-down procedure: the chance of any false gain stays that of one comparison."""
+    order = np.argsort(p_values)
+    steps = np.arange(len(p_values), 0, -1) * np.array(p_values)[order]
+    adjusted = np.empty(len(p_values))
+    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, steps))
+    return [float(p) for p in adjusted]
+
+
+def bootstrap(values: Array, weights: Array, rng: np.random.Generator | int = 0) -> tuple[Array, Array]:
+    r"""95 % interval of a weighted mean over independent seeds: the percentile bootstrap over whole seeds.
+
+    $$ \frac{\sum_s w_s v_s}{\sum_s w_s} $$
+
+    Args:
+        values: [..., seeds]; read only where the weight is above 0.
+        weights: [..., seeds] how much a seed holds: 1, or its number of responses of a kind.
+        rng: a generator or its seed.
+
+    Returns:
+        Lower and upper end, each [...]; NaN where no seed has a weight.
+    """
+    seeds = values.shape[-1]
+    times = np.random.default_rng(rng).multinomial(seeds, np.full(seeds, 1 / seeds), RESAMPLES).T.astype(float)
+    sums = np.where(weights > 0, weights * values, 0.0) @ times
+    totals = np.broadcast_to(weights, values.shape) @ times
+    ratio = np.divide(sums, totals, out=np.full_like(sums, np.nan), where=totals > 0)
+    low, high = np.full(values.shape[:-1], np.nan), np.full(values.shape[:-1], np.nan)
+    some = ~np.isnan(ratio).all(-1)
+    low[some], high[some] = np.nanpercentile(ratio[some], [2.5, 97.5], axis=-1)
+    return low, high
+
+
+# ---- Graded draws. Shapes: P problems, n = m k draws on each, in m blocks of k.
+
+
+@dataclass(frozen=True)
+class Interval:
+    """From low to high, 95 %."""
+
+    low: float
+    high: float
+
+    @property
+    def width(self) -> float:
+        """high - low."""
+        return self.high - self.low
+
+
+def clopper_pearson(share: float, count: float) -> Interval:
+    """The exact binomial interval of a share; the count need not be whole. At 0 and 1 it reaches to the end."""
+    right, wrong = share * count, (1 - share) * count
+    low = float(scipy.stats.beta.ppf(TAIL, right, wrong + 1)) if share > 0 else 0.0
+    high = float(scipy.stats.beta.ppf(1 - TAIL, right + 1, wrong)) if share < 1 else 1.0
+    return Interval(low, high)
+
+
+@dataclass(frozen=True)
+class GradedDraws:
+    """Graded draws.
+
+    Attributes:
+        right: [P, n] 1 for a right draw, 0 for a wrong one.
+        answer: [P, n] integers, the same where two draws on a problem say the same.
+        exhaustive: the P problems are all there are, not a sample of them.
+    """
+
+    right: Array
+    answer: NDArray[np.int64]
+    exhaustive: bool = False
+
+
+@dataclass(frozen=True)
+class ShareEstimate:
+    """A share between 0 and 1 with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class ShareIntervals(ShareEstimate):
+    """A share between 0 and 1; low and high are the wider of two intervals.
+
+    Attributes:
+        interval_over: which one it is.
+        over_draws: where the share would lie if the same problems were asked again.
+        over_problems: where it would lie on all problems of the kind, of which these are a sample.
+    """
+
+    interval_over: Literal["draws", "problems"]
+    over_draws: Interval
+    over_problems: Interval
+
+
+def estimate_at_k(draws: GradedDraws, k: int, rng: np.random.Generator) -> dict[str, ShareEstimate]:
+    r"""`avg_at_k`, `pass_at_k` and `maj_at_k` with 95 % intervals, from many draws on each problem.
+
+    avg@k is the share of right draws. pass@k is the chance that at least one of k draws is right,
+    \(1 - \binom{n - c}{k} / \binom{n}{k}\) with c of n right. maj@k is the chance that the most frequent of k answers
+    is right; answers that tie share the vote.
+
+    Source: arXiv:2107.03374 (pass@k, unbiased for every n >= k).
+    Differs: maj@k is the mean over the m blocks, which is unbiased too.
+
+    Where problems are a sample, the interval is a percentile bootstrap over problems, each with its draws: the spread
+    between problems holds the noise of the draws on them already, and drawing those again would count it twice. Where
+    the problems are all there are, only the draws vary: the interval is 1.96 standard errors on either side, from the
+    spread of the m blocks within each problem. Where every block is 0 or every block is 1 neither sees a spread; the
+    interval is then the exact one of u equal outcomes, u problems or blocks: from 0.025^(1/u) to 1.
+
+    Args:
+        draws: [P, n], n a multiple of k.
+        k: draws that count as one attempt.
+        rng: of the bootstrap.
+    """
+    problems, given = draws.right.shape
+    if k < 1:
+        raise ValueError(f"k is {k}; expected an integer >= 1, the draws of one attempt")
+    least = 2 * k if draws.exhaustive else k
+    if given % k or given < least:
+        raise ValueError(f"there are {given} draws on each problem; expected a multiple of k = {k}, at least {least}")
+    right = draws.right.reshape(problems, -1, k)
+    count = right.sum((1, 2))
+    votes = majority(draws.right.reshape(-1, k), draws.answer.reshape(-1, k)).reshape(problems, -1)
+    tables = {
+        "avg_at_k": (count / given, right.mean(2)),
+        "pass_at_k": (pass_at_k(given, count, k), right.max(2)),
+        "maj_at_k": (votes.mean(1), votes),
+    }
+    times = rng.multinomial(problems, np.full(problems, 1 / problems), RESAMPLES) / problems
+    return {name: share_interval(*table, None if draws.exhaustive else times) for name, table in tables.items()}
+
+
+def share_interval(values: Array, blocks: Array, times: Array | None) -> ShareEstimate:
+    """The mean of `values` [P] with its interval.
+
+    Args:
+        values: of each problem.
+        blocks: [P, m] the same of each block of k.
+        times: [R, P] how often each resample holds each problem, over P; None where no problem is drawn again.
+    """
+    value = float(values.mean())
+    problems, count = blocks.shape
+    if blocks.min() == blocks.max() and blocks.min() in (0, 1):
+        edge = TAIL ** (1 / (problems if times is not None else blocks.size))
+        return ShareEstimate(value, edge, 1.0) if blocks.min() else ShareEstimate(value, 0.0, 1 - edge)
+    if times is not None:
+        low, high = np.quantile(times @ values, (TAIL, 1 - TAIL))
+    else:
+        half = 1.96 * np.sqrt((blocks.var(1, ddof=1) / count).sum()) / problems
+        low, high = np.clip((value - half, value + half), 0.0, 1.0)
+    return ShareEstimate(value, float(low), float(high))
+
+
+def pass_at_k(draws: int, right: Array, k: int) -> Array:
+    """Chance that k of the draws, taken without replacement, hold a right one; `right` [...] of them are right."""
+    wrong = draws - right
+    none = np.exp(log_binomial(np.maximum(wrong, k), k) - log_binomial(np.asarray(float(draws)), k))
+    return np.where(wrong < k, 1.0, 1.0 - none)
+
+
+def log_binomial(n: Array, k: int) -> Array:
+    """Logarithm of the binomial coefficient: its size goes beyond float64 at a few hundred draws."""
+    gammaln = scipy.special.gammaln
+    result: Array = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
+    return result
+
+
+def majority(right: Array, answer: NDArray[np.int64]) -> Array:
+    """[M] share of right votes among those for the most frequent answer of each row of [M, k]; ties are averaged."""
+    order = answer.argsort(axis=1, kind="stable")
+    answer, right = np.take_along_axis(answer, order, 1), np.take_along_axis(right, order, 1)
+    begins = np.ones(answer.shape, dtype=bool)
+    begins[:, 1:] = answer[:, 1:] != answer[:, :-1]
+    run = begins.cumsum() - 1  # one number per row and answer
+    count = np.bincount(run)[run].reshape(answer.shape)
+    top = count == count.max(axis=1, keepdims=True)
+    share: Array = (top * right).sum(1) / top.sum(1)  # answers that tie have equally many votes
+    return share
+
+
+def measure_at_k(draws: GradedDraws, rng: np.random.Generator) -> dict[str, ShareIntervals]:
+    r"""`avg_at_k`, `pass_at_k` and `maj_at_k` of k draws on each problem and no more, each with two intervals.
+
+    Thirty problems of a contest are all there are, as a benchmark: two models that answered them differ by the luck of
+    the draws alone, and the interval over draws is the one to compare. As a measure of ability they are a sample of
+    what a contest may ask, and the interval over problems is the one to believe.
+
+    Both are intervals of Clopper and Pearson for so many independent draws as would have the same variance,
+    \(\bar v (1 - \bar v) / \widehat{\mathrm{var}}\). Over problems the variance is that between problems, which holds
+    the luck of the draws on them already, with Student's t for few problems. Over draws it is the sum of:
+
+    - avg@k: the unbiased p (1 - p) / (k - 1); where all draws on a problem agree, that of one in k + 2.
+    - pass@k: 1 for a problem with exactly one right draw, which could have been missed, and 1 more in all. This is
+      the jackknife: at least the true variance on average (Efron and Stein 1981), often twice as much.
+    - maj@k: that of votes drawn again from the answers given, with a factor of 1.5 k / (k - 1), at least that of
+      avg@k. Approximate: about right where two answers tie, too wide elsewhere.
+
+    The sum is never taken for more than that of equal problems, \(\bar v (1 - \bar v)\) (Hoeffding 1956), so 0 of 30
+    and k = 1 have the exact binomial interval.
+
+    Source: Korn and Graubard, Survey Methodology 24 (1998), for the effective number of draws.
+
+    Args:
+        draws: [P, k].
+        rng: of the votes that are drawn again.
+    """
+    problems, k = draws.right.shape
+    average = variance_of_average(draws.right)
+    measured = {  # value of each problem, variance of their sum over draws, number of draws that it has at least
+        "avg_at_k": (draws.right.mean(1), average, problems * k),
+        "pass_at_k": (draws.right.max(1), variance_of_pass(draws.right), problems),
+        "maj_at_k": (majority(draws.right, draws.answer), max(average, variance_of_vote(draws, rng)), problems),
+    }
+    shares = {}
+    for name, (values, variance, fewest) in measured.items():
+        over = {"draws": over_draws(values, variance, fewest), "problems": over_problems(values)}
+        widest: Literal["draws", "problems"] = "draws" if over["draws"].width > over["problems"].width else "problems"
+        ends = over[widest]
+        shares[name] = ShareIntervals(
+            float(values.mean()), ends.low, ends.high, widest, over["draws"], over["problems"]
+        )
+    return shares
+
+
+def over_draws(values: Array, variance: float, fewest: int) -> Interval:
+    """The problems stay, the draws are drawn again; `variance` is that of the sum, at most that of `fewest` draws."""
+    mean = float(values.mean())
+    spread = mean * (1 - mean)
+    variance /= len(values) ** 2
+    return clopper_pearson(mean, spread / variance if variance * fewest < spread else fewest)
+
+
+def over_problems(values: Array) -> Interval:
+    """The problems are a sample. Values in [0, 1] vary at most as zeros and ones do."""
+    count, mean = len(values), float(values.mean())
+    if count == 1 or values.min() == values.max():
+        return clopper_pearson(mean, count)
+    ratio = scipy.stats.norm.ppf(1 - TAIL) / scipy.stats.t.ppf(1 - TAIL, count - 1)
+    return clopper_pearson(mean, count * mean * (1 - mean) / float(values.var(ddof=1)) * ratio**2)
+
+
+def variance_of_average(right: Array) -> float:
+    """Sum of the variances of the shares of right draws; with one draw none is seen, and it is infinite."""
+    k = right.shape[1]
+    if k == 1:
+        return np.inf
+    share = right.mean(1)
+    agree = (k + 1) / (k + 2) ** 2 / k
+    return float(np.maximum(share * (1 - share) / (k - 1), agree).sum())
+
+
+def variance_of_pass(right: Array) -> float:
+    """Problems that hang on a single draw, and one more: that none was seen does not mean that there is none."""
+    return float((right.sum(1) == 1).sum() + 1)
+
+
+def variance_of_vote(draws: GradedDraws, rng: np.random.Generator) -> float:
+    """Sum of the variances of the votes; with one draw none is seen, and it is infinite."""
+    k = draws.right.shape[1]
+    if k == 1:
+        return np.inf
+    total = sum(float(resampled_votes(*row, rng).var()) for row in zip(draws.right, draws.answer, strict=True))
+    return TIE * k / (k - 1) * total
+
+
+def resampled_votes(right: Array, answer: NDArray[np.int64], rng: np.random.Generator) -> Array:
+    """[VOTE_RESAMPLES] share of right votes for the most frequent answer, one problem's votes [k] drawn again."""
+    place = np.unique(answer, return_inverse=True)[1]
+    count = np.bincount(place)
+    if len(count) == 1:
+        return np.full(VOTE_RESAMPLES, right.mean())
+    good = np.bincount(place, weights=right) / count
+    votes = rng.multinomial(len(answer), count / len(answer), VOTE_RESAMPLES)
+    top = votes == votes.max(1, keepdims=True)
+    share: Array = (top * good).sum(1) / top.sum(1)
+    return share

@@ -1,0 +1,317 @@
+"""One run in one folder: restore, train, measure, checkpoint, summarise. The same for every backend.
+
+A backend is what `loop.run` needs and how it is measured; what else happens in a run is a callback.
+"""
+
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from pmdkit.config import Spec
+from pmdkit.distributed import SINGLE, ProcessGroup
+from pmdkit.errors import Stopped
+from pmdkit.loop import Learner, Rollouts, Schedule, Stream, Task, inline, run
+from pmdkit.objectives import Groups, Objective
+from pmdkit.objectives.batch import Batch
+from pmdkit.observe import checkpoint, files, metrics
+from pmdkit.observe.console import SilentDisplay
+from pmdkit.observe.run_folder import RunFolder, locked
+from pmdkit.observe.trackers import make_trackers
+
+Row = dict[str, Any]
+GRACE = 15.0  # seconds that a step may still take after a request to stop; schedulers commonly kill after 30
+
+
+class Display(Protocol):
+    """Whoever watches a run: a terminal, a log, nobody."""
+
+    def begin(self, spec: Spec, start: int) -> None:
+        """Before the first step of this process."""
+
+    def show(self, row: Row) -> None:
+        """After each step."""
+
+    def warn(self, sentence: str) -> None:
+        """Something a person should know."""
+
+    def note(self, sentence: str) -> None:
+        """What goes on before the first step."""
+
+    def work(self, what: str, done: float, total: float, detail: str = "") -> None:
+        """Progress of a phase that takes long, called often."""
+
+    def end(self) -> None:
+        """After the last step, or when the run ends early."""
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """A finished step: what an observer of the loop sees, and its line of metrics.jsonl."""
+
+    step: int
+    rollouts: Rollouts
+    groups: Groups
+    batch: Batch
+    updates: list[dict[str, float]]
+    row: Row
+
+
+class TrainerCallback:
+    """What happens in a run besides its steps. The names are those of transformers' Trainer; each does nothing here.
+
+    Every process of a run calls every method, in the same order; the main one alone writes to the folder.
+    """
+
+    def on_init_end(self, run: "RunContext") -> None:
+        """The folder is open; nothing has been restored, evaluated or trained."""
+
+    def on_train_begin(self, run: "RunContext") -> None:
+        """The learner is restored or warm-started and evaluated; the first step of this process comes next."""
+
+    def on_step_end(self, run: "RunContext", result: StepResult) -> None:
+        """A step is measured and its metrics are written; its checkpoint comes next."""
+
+    def on_save(self, run: "RunContext", extra_files: dict[str, bytes]) -> None:
+        """A checkpoint is about to be written, by the main process; `extra_files` go beside the weights, by name."""
+
+    def on_train_end(self, run: "RunContext", error: BaseException | None) -> None:
+        """The run ends, with an error or after its last evaluation. Called wherever `on_init_end` was."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What a tier makes of a spec.
+
+    Attributes:
+        learner, task, schedule: for the loop.
+        metrics: an observer of the loop that returns the step's line of metrics.jsonl.
+        evaluate: `pass_rate` and `reward` of the current policy on a fixed set of problems.
+        policy: the policy in the tier's own form (bandit: [S, A] probabilities; toy and llm: the model).
+        warm_start: phase 0, supervised, before the first evaluation; reports to its argument. Checkpointed as step 0.
+        stream: where the loop gets its rollouts from.
+        process_group: the processes that run this together.
+        callbacks: what else happens.
+    """
+
+    learner: Learner
+    task: Task
+    schedule: Schedule
+    metrics: Callable[..., Row]
+    evaluate: Callable[[], dict[str, float | None]]
+    policy: Callable[[], Any]
+    warm_start: Callable[[Callable[[str], None]], None] | None = None
+    stream: Stream = inline
+    process_group: ProcessGroup = SINGLE
+    callbacks: Sequence[TrainerCallback] = ()
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """The run that a callback is called in."""
+
+    spec: Spec
+    objective: Objective
+    backend: Backend
+    folder: RunFolder
+    display: Display
+
+
+def fit(spec: Spec, objective: Objective, backend: Backend, folder: RunFolder, display: Display) -> Row:
+    """Run to the last step from wherever the folder stands; returns the summary.
+
+    The main process holds the folder and writes to it; the others watch in silence. Whatever the last checkpoint
+    acknowledged is not computed again; whatever came after it is dropped and computed again from the seed, to the same
+    bits.
+    """
+    group, main = backend.process_group, backend.process_group.is_main_process
+    context = RunContext(spec, objective, backend, folder, display if main else SilentDisplay())
+    with locked(folder) if main else nullcontext():
+        if main:
+            folder.begin(spec.record())
+        torch.set_num_threads(spec.run.threads)
+        start, state, warnings = checkpoint.load_newest(folder.checkpoints) if main else (0, {}, [])
+        for warning in warnings:
+            display.warn(warning)
+        with stop_at_once(), group.error_scope(), running(context):
+            start, state = group.broadcast_state(start, state)
+            if state:
+                first = state.pop("first")
+                backend.learner.load_state_dict(state)
+            else:
+                first = begin(context)
+            if main:
+                checkpoint.prune(
+                    folder.checkpoints, start, spec.run.keep
+                )  # a kill may have come between save and prune
+                shutil.rmtree(folder.phase_0, ignore_errors=True)  # what phase 0 kept for its own resume: it is over
+                folder.rewind(start)
+            run_steps(context, start, first)
+            last = backend.evaluate()
+            summary: Row = group.broadcast_object(summarise(spec, folder, first, last) if main else None)
+        if main:
+            files.replace(folder.summary, files.encode(summary))
+    return summary
+
+
+@contextmanager
+def running(context: RunContext) -> Iterator[None]:
+    """Around a run: each callback that began also ends, the last one first."""
+    with ExitStack() as stack:
+        for callback in context.backend.callbacks:
+            stack.push(lambda kind, error, trace, end=callback.on_train_end: end(context, error))
+            callback.on_init_end(context)
+        yield
+
+
+def begin(context: RunContext) -> Row:
+    """Phase 0 where there is one, and the evaluation before the first update."""
+    warm_start = context.backend.warm_start
+    if warm_start is not None:
+        warm_start(context.display.note)
+    first = context.backend.evaluate()
+    if warm_start is not None:
+        save(context, 0, first)
+    return first
+
+
+def run_steps(context: RunContext, start: int, first: Row) -> None:
+    """The loop from after step `start`, each step measured, passed to the callbacks and checkpointed."""
+    spec, backend, folder, display = context.spec, context.backend, context.folder, context.display
+    group, last, every = backend.process_group, backend.schedule.steps, spec.run.checkpoint_every
+    for callback in backend.callbacks:
+        callback.on_train_begin(context)
+    trackers = make_trackers(
+        spec.run.report_to if group.is_main_process else [], folder.path, spec.record(), display.warn
+    )
+
+    with stop_requests() as stop:
+
+        def finish(
+            step: int,
+            learner: Learner,
+            rollouts: Rollouts,
+            groups: Groups,
+            batch: Batch,
+            updates: list[dict[str, float]],
+        ) -> None:
+            row = backend.metrics(step, learner, rollouts, groups, batch, updates)
+            metrics.finite_or_stop(row)
+            if group.is_main_process:
+                metrics.append(folder.metrics, row)
+            trackers.log(row)
+            display.show(row)
+            result = StepResult(step, rollouts, groups, batch, updates, row)
+            for callback in backend.callbacks:
+                callback.on_step_end(context, result)
+            stopping = group.any_rank(stop.is_set())  # asked at different moments, all leave after the same step
+            if step % every == 0 or step == last or stopping:
+                save(context, step, first)
+                if group.is_main_process and step - start <= every:  # the first one here tells their size
+                    short = checkpoint.shortage(folder.checkpoints, spec.run.keep, -(-(last - step) // every))
+                    if short is not None:
+                        display.warn(short)
+            if stopping and step < last:
+                raise Stopped(f"stopped on request after step {step} of {last}; run again with --resume to go on")
+
+        display.begin(spec, start)
+        try:
+            run(context.objective, backend.learner, backend.task, backend.schedule, [finish], backend.stream, start)
+        finally:
+            display.end()
+            trackers.close()
+
+
+def save(context: RunContext, step: int, first: Row) -> None:
+    """Checkpoint a finished step."""
+    backend = context.backend
+    state = backend.learner.state_dict()  # of every process: shares of it may have to be put together
+    if backend.process_group.is_main_process:
+        extra_files: dict[str, bytes] = {}
+        for callback in backend.callbacks:
+            callback.on_save(context, extra_files)
+        folder, keep = context.folder.checkpoints, context.spec.run.keep
+        checkpoint.save_step(folder, step, {**state, "first": first}, keep, extra_files or None)
+
+
+def summarise(spec: Spec, folder: RunFolder, first: Row, last: Row) -> Row:
+    """What `--json` prints: the promised keys, from the evaluation and the metrics on disk."""
+    rows = folder.read_metrics()
+    return {
+        "tier": spec.tier,
+        "env": spec.name,
+        "objective": spec.objective["name"],
+        "tau": spec.objective.get("tau"),
+        "steps": spec.schedule.steps,
+        "seed": spec.run.seed,
+        "pass_rate_first": first["pass_rate"],
+        "pass_rate_last": last["pass_rate"],
+        "reward_first": first["reward"],
+        "reward_last": last["reward"],
+        "tokens": sum(row["tokens"] for row in rows),
+        "seconds": sum(row["seconds_rollout"] + row["seconds_update"] for row in rows),
+        "out": str(folder.path),
+    }
+
+
+@contextmanager
+def stop_at_once(
+    sentence: str = "stopped between two steps, nothing was lost; run again with --resume",
+) -> Iterator[None]:
+    """SIGTERM and SIGINT end the block where it stands; what it was at is computed again on resume."""
+
+    def leave(number: int, frame: Any) -> None:
+        raise Stopped(sentence)
+
+    with handling(leave):
+        yield
+
+
+@contextmanager
+def stop_requests() -> Iterator[threading.Event]:
+    """SIGTERM and the first SIGINT ask the run to stop after this step; a second SIGINT interrupts at once.
+
+    A step that takes longer than the grace is abandoned where it stands: the last checkpoint is what goes on.
+    """
+    stop = threading.Event()
+
+    def ask(number: int, frame: Any) -> None:
+        if stop.is_set():
+            if number == signal.SIGINT:
+                raise KeyboardInterrupt
+            return  # who stops a whole group tells each process, and a rank hears it from its launcher as well
+        stop.set()
+        if hasattr(signal, "setitimer"):  # not on Windows, where a long step is waited for
+            signal.setitimer(signal.ITIMER_REAL, GRACE)
+
+    def abandon(number: int, frame: Any) -> None:
+        raise Stopped("stopped on request, the unfinished step is abandoned; run again with --resume to go on")
+
+    with handling(ask), handling(abandon, [signal.SIGALRM] if hasattr(signal, "SIGALRM") else []):
+        try:
+            yield stop
+        finally:
+            if hasattr(signal, "setitimer"):
+                signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@contextmanager
+def handling(
+    handler: Callable[[int, Any], None], numbers: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM)
+) -> Iterator[None]:
+    """Answer signals with `handler` for a while; only the main thread of a process can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]  # nohup, or a script's "&"
+    before = {number: signal.signal(number, handler) for number in heard}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

@@ -1,0 +1,143 @@
+"""The three ways to fit a table agree where they must, and gradient descent fails where the lesson says."""
+
+import numpy as np
+import pytest
+import torch
+
+from pmdkit import theory
+from pmdkit.bandit.learner import BanditLearner, TablePolicy
+from pmdkit.bandit.newton import derivatives
+from pmdkit.objectives import OBJECTIVES, Groups, credit, total
+from pmdkit.objectives.traits import traits
+
+
+def problem(seed=0, contexts=5, arms=20):
+    rng = np.random.default_rng(seed)
+    pi = rng.gamma(0.5, size=(contexts, arms)) + 1e-6
+    return torch.from_numpy(np.log(pi / pi.sum(1, keepdims=True))), torch.from_numpy(rng.random((contexts, arms)))
+
+
+def one_step(objective, log_policy, reward, **options):
+    learner = BanditLearner(log_policy, **options)
+    rollouts = learner.rollout(torch.arange(len(log_policy)), None, seed=0)
+    groups = Groups(reward, rollouts.mass, sampled=False)
+    batch = credit(objective, groups, rollouts.logp_old, rollouts.mask, rollouts.logp_ref, rollouts.width)
+    report = learner.update(objective, rollouts, batch)
+    return learner.log_policy(), report
+
+
+KNOWN = sorted(name for name, factory in OBJECTIVES.items() if traits(factory()).population)
+SMOOTH = [name for name in KNOWN if not traits(OBJECTIVES[name]()).whole_groups]
+
+
+@pytest.mark.parametrize("tau", [0.005, 0.05, 1.0])
+@pytest.mark.parametrize("name", SMOOTH)
+def test_newton_finds_the_closed_form(name, tau):
+    """Minimising the full expectation gives the population solution. Newton stops at 1e-10 nats."""
+    log_policy, reward = problem()
+    objective = OBJECTIVES[name](tau=tau)
+    exact, _ = one_step(objective, log_policy, reward, update="exact")
+    fitted, report = one_step(objective, log_policy, reward, update="regression")
+    torch.testing.assert_close(fitted, exact, atol=1e-8, rtol=0)
+    assert report["sweeps"] <= 25
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_exact_update_is_the_theory(name):
+    log_policy, reward = problem(1)
+    after, _ = one_step(OBJECTIVES[name](tau=0.1), log_policy, reward, update="exact")
+    solve = {"pmd_mean": theory.pmd_mean, "pmd_part": theory.pmd_part}[traits(OBJECTIVES[name]()).population]
+    wanted = solve(reward=reward.numpy(), tau=0.1, log_pi=log_policy.numpy()).log_ratio
+    np.testing.assert_allclose((after - log_policy).numpy(), wanted, atol=1e-12)
+
+
+def test_newton_solves_what_has_no_closed_form():
+    """At chi2-PO's minimum the gradient by every logit is zero."""
+    log_policy, reward = problem(2)
+    objective = OBJECTIVES["chi2-po"](tau=0.1)
+    learner = BanditLearner(log_policy, update="regression")
+    rollouts = learner.rollout(torch.arange(5), None, seed=0)
+    batch = credit(objective, Groups(reward, rollouts.mass, sampled=False), rollouts.logp_old, rollouts.mask)
+    learner.update(objective, rollouts, batch)
+    _, first, _ = derivatives(objective, batch, learner.log_policy())
+    gradient = first - first.sum(1, keepdim=True) * learner.log_policy().exp()
+    assert gradient.abs().max() < 1e-9
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_gradient_descent_does_not_get_there_at_a_small_temperature(optimizer):
+    """At tau = 0.005 the targets are hundreds of nats wide: 500 steps leave a gap of nats that Newton closes in 12."""
+    log_policy, reward = problem()
+    objective = OBJECTIVES["pmd-mean"](tau=0.005)
+    exact, _ = one_step(objective, log_policy, reward, update="exact")
+    near, _ = one_step(objective, log_policy, reward, update="gradient", optimizer=optimizer, lr=0.05, passes=500)
+    assert (near - exact).abs().max() > 1.0
+
+
+def test_gradient_descent_gets_there_at_a_large_temperature():
+    """From a uniform policy, where every arm has the same curvature."""
+    log_policy, reward = torch.full((1, 4), 0.25, dtype=torch.float64).log(), problem(contexts=1, arms=4)[1]
+    objective = OBJECTIVES["pmd-mean"](tau=1.0)
+    exact, _ = one_step(objective, log_policy, reward, update="exact")
+    near, _ = one_step(objective, log_policy, reward, update="gradient", optimizer="sgd", lr=1.0, passes=3000)
+    torch.testing.assert_close(near, exact, atol=1e-6, rtol=0)
+
+
+def test_linear_policy_with_a_feature_per_arm_is_the_table():
+    """With one-hot features the log-linear class holds every policy, so its regression is the table's."""
+    log_policy, reward = problem(3, contexts=3, arms=6)
+    features = torch.eye(18, dtype=torch.float64).view(3, 6, 18)
+    objective = OBJECTIVES["pmd-mean"](tau=0.1)
+    table, _ = one_step(objective, log_policy, reward, update="regression")
+    linear, _ = one_step(objective, log_policy, reward, update="regression", features=features)
+    torch.testing.assert_close(linear, table, atol=1e-7, rtol=0)
+
+
+def test_linear_policy_stops_where_the_gradient_by_theta_is_zero():
+    log_policy, reward = problem(4, contexts=6, arms=10)
+    torch.manual_seed(0)
+    features = torch.randn(6, 10, 3, dtype=torch.float64)
+    objective = OBJECTIVES["pmd-mean"](tau=0.1)
+    learner = BanditLearner(log_policy, features, update="regression")
+    rollouts = learner.rollout(torch.arange(6), None, seed=0)
+    batch = credit(objective, Groups(reward, rollouts.mass, sampled=False), rollouts.logp_old, rollouts.mask)
+    learner.update(objective, rollouts, batch)
+    from dataclasses import replace
+
+    loss = total(objective, replace(batch, logp=learner.logp(rollouts)))
+    (gradient,) = torch.autograd.grad(loss, learner.policy.theta)
+    assert gradient.abs().max() < 1e-9
+
+
+def test_draws_follow_the_policy():
+    """Frequencies of 200,000 draws stay within 4 standard errors of pi, in every context."""
+    log_policy, _ = problem(5, contexts=2, arms=8)
+    arms = BanditLearner(log_policy).rollout(torch.arange(2), 200_000, seed=7).responses.view(2, -1)
+    for context in range(2):
+        frequency = torch.bincount(arms[context], minlength=8) / 200_000
+        pi = log_policy[context].exp()
+        assert ((frequency - pi).abs() <= 4 * (pi * (1 - pi) / 200_000).sqrt()).all()
+
+
+def test_draws_never_pick_an_arm_without_mass():
+    log_policy = torch.tensor([[0.5, 0.5, 0.0]], dtype=torch.float64).log().clamp_min(-800)
+    arms = BanditLearner(log_policy).rollout(torch.zeros(64, dtype=torch.long), 64, seed=1).responses
+    assert arms.max() < 2
+
+
+def test_ministeps_move_the_policy_between_them_and_keep_pi_old():
+    """With two ministeps the second one sees a policy that has moved; pi_old stays that of the rollout."""
+    from pmdkit.loop import ministeps
+
+    log_policy, reward = problem(6, contexts=4)
+    objective = OBJECTIVES["pmd-mean"](tau=0.05)
+    learner = BanditLearner(log_policy, update="gradient", lr=0.5)
+    rollouts = learner.rollout(torch.arange(4), 8, seed=3)
+    groups = Groups(reward.gather(1, rollouts.responses.view(4, 8)), rollouts.mass)
+    batch = credit(objective, groups, rollouts.logp_old, rollouts.mask)
+    parts = list(ministeps(rollouts, batch, 2))
+    learner.update(objective, *parts[0])
+    part, rows = parts[1]
+    torch.testing.assert_close(rows.logp_old, log_policy[2:].gather(1, part.responses.view(2, 8)).view(-1, 1))
+    assert isinstance(learner.policy, TablePolicy)
+    torch.testing.assert_close(rows.weight.sum(), torch.tensor(1.0, dtype=torch.float64))

@@ -1,0 +1,127 @@
+"""The gauge of a bandit against the theory at the exact pass rates, and its noise against the binomial."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binom
+
+from pmdkit import theory
+from pmdkit.bandit.learner import BanditLearner
+from pmdkit.bandit.metrics import ExactStepMetrics
+from pmdkit.envs.bandit import Bandit, BanditTask
+from pmdkit.loop import Schedule, run
+from pmdkit.objectives import OBJECTIVES
+from pmdkit.observe.gauge import EDGES
+from pmdkit.observe.metrics import KEYS
+
+RATES = np.array([0.01, 0.05, 0.08, 0.2, 0.5, 0.6, 0.9, 0.99])
+
+
+def bandit(low=0.0, high=1.0, flip=0.0, values=True):
+    """One right arm of each pass rate and two wrong ones; the verifier errs with probability `flip`."""
+    log_policy = np.log(np.stack([RATES, 0.6 * (1 - RATES), 0.4 * (1 - RATES)], -1))
+    success = np.tile([1.0, 0.0, 0.0], (len(RATES), 1))
+    reward = low + (high - low) * (success + flip * (1 - 2 * success))
+    if values:
+        return Bandit("test", reward, log_policy, success, values=(low, high))
+    return Bandit("test", reward + 0.1 * np.arange(3), log_policy, values=None, sd=0.2)
+
+
+def measured(objective, problem, group, steps=1, lr=0.05):
+    """The rows of a run, and the policies before and after its last step."""
+    policy = torch.tensor(problem.log_policy)
+    learner = BanditLearner(policy, update="exact" if group is None else "gradient", lr=lr)
+    meter, rows, policies = ExactStepMetrics(problem, objective, learner), [], [learner.log_policy()]
+
+    def keep(*step):
+        rows.append(meter.row(*step))
+        policies.append(learner.log_policy())
+
+    run(objective, learner, BanditTask(problem), Schedule(steps, group), [keep])
+    return rows, policies[-2], policies[-1]
+
+
+def members(bucket):
+    return np.minimum(np.searchsorted(EDGES, RATES, side="right") - 1, len(EDGES) - 2) == bucket
+
+
+@pytest.mark.parametrize("group", [None, 16])
+@pytest.mark.parametrize("name", ["pmd-mean", "pmd-part"])
+def test_every_bucket_holds_the_theory_of_its_pass_rates(name, group):
+    """Exact pass rates, not those of the draws: the prediction is the same with any group."""
+    ((row,), _, _) = measured(OBJECTIVES[name](tau=0.2), bandit(), group)
+    assert set(row) == set(KEYS)
+    exact = theory.binary(RATES, 0.2, name)
+    assert len(row["gauge"]) == 6
+    for entry in row["gauge"]:
+        inside = members(entry["bucket"])
+        assert entry["prompts"] == inside.sum()
+        assert entry["pass_rate"] == pytest.approx(RATES[inside].mean(), abs=1e-12)
+        assert entry["theory_log_ratio_pos"] == pytest.approx(exact.log_ratio_pos[inside].mean(), abs=1e-9)
+        assert entry["theory_log_ratio_neg"] == pytest.approx(exact.log_ratio_neg[inside].mean(), abs=1e-9)
+        if name == "pmd-mean":
+            assert entry["theory_lambda_over_tau"] == pytest.approx(exact.lam[inside].mean() / 0.2, rel=1e-9)
+        else:
+            assert entry["theory_lambda_over_tau"] is None
+
+
+def test_the_exact_update_is_measured_as_predicted():
+    ((row,), _, _) = measured(OBJECTIVES["pmd-mean"](tau=0.2), bandit(), None)
+    for entry in row["gauge"]:
+        for key in ("log_ratio_neg", "log_ratio_pos"):
+            assert entry[key] == pytest.approx(entry[f"theory_{key}"], abs=1e-9)
+
+
+def test_lambda_over_tau_is_what_the_hidden_term_adds_to_a_small_step():
+    """Twice the weight of chi2: for a policy near pi_old, tau KL + lambda/(2 tau) chi2 = (tau + lambda/tau) KL."""
+    ((row,), before, _) = measured(OBJECTIVES["pmd-mean"](tau=0.2), bandit(), None)
+    extra, pi = row["theory_lambda_over_tau"], before[4].exp().numpy()
+    near = pi * np.exp(1e-3 * np.array([1.0, -1.0, 0.5]))
+    near /= near.sum()
+    distance = theory.kl(near, pi)
+    whole = 0.2 * distance + extra / 2 * theory.chi2(near, pi)
+    assert whole / distance == pytest.approx(0.2 + extra, rel=1e-3)
+
+
+def test_ess_is_one_over_one_plus_chi2():
+    ((row,), before, after) = measured(OBJECTIVES["pmd-mean"](tau=0.2), bandit(), 16, lr=0.5)
+    wanted = 1 / (1 + theory.chi2(after.exp().numpy(), before.exp().numpy()))
+    assert wanted.min() < 0.9
+    assert row["ess"] == pytest.approx(wanted.mean(), abs=1e-12)
+    for entry in row["gauge"]:
+        assert entry["ess"] == pytest.approx(wanted[members(entry["bucket"])].mean(), abs=1e-12)
+
+
+def test_the_reward_scale_moves_units_only():
+    """Rewards of +-1 at 2 tau: the same update, twice the lambda/tau, the same noise."""
+    ((ours,), _, _) = measured(OBJECTIVES["pmd-mean"](tau=0.05), bandit(), 16)
+    ((other,), _, _) = measured(OBJECTIVES["pmd-mean"](tau=0.1), bandit(-1.0, 1.0), 16)
+    assert other["theory_lambda_over_tau"] == pytest.approx(2 * ours["theory_lambda_over_tau"], rel=1e-9)
+    for key in ("theory_log_ratio_pos", "theory_log_ratio_neg", "noise_share", "theory_noise_share"):
+        assert other[key] == pytest.approx(ours[key], rel=1e-9)
+
+
+@pytest.mark.parametrize(("name", "flip"), [("pmd-mean", 0.1), ("grpo", 0.0)])
+def test_noise_is_the_binomial_chance_of_one_right_draw_at_most(name, flip):
+    """Under any objective. A verifier that errs shows the group other pass rates than the true ones."""
+    objective = OBJECTIVES[name]() if name == "grpo" else OBJECTIVES[name](tau=0.05)
+    rows, _, _ = measured(objective, bandit(flip=flip), 16, steps=100, lr=0.0)
+    wanted = binom.cdf(1, 16, RATES + flip * (1 - 2 * RATES))
+    assert rows[0]["theory_noise_share"] == pytest.approx(wanted.mean(), abs=1e-12)
+    for place, entry in enumerate(rows[0]["gauge"]):
+        share = wanted[members(entry["bucket"])]
+        assert entry["theory_noise_share"] == pytest.approx(share.mean(), abs=1e-12)
+        seen = np.mean([row["gauge"][place]["noise_share"] for row in rows])
+        error = np.sqrt((share * (1 - share)).sum() / len(share) ** 2 / len(rows))
+        assert abs(seen - share.mean()) <= 4 * error + 1e-12
+
+
+def test_real_rewards_have_a_multiplier_and_neither_sides_nor_noise():
+    problem = bandit(values=False)
+    ((row,), before, _) = measured(OBJECTIVES["pmd-mean"](tau=0.2), problem, 8)
+    assert set(row) == set(KEYS)
+    for key in ("gauge", "log_ratio_pos", "theory_log_ratio_neg", "noise_share", "theory_noise_share", "pass_rate"):
+        assert row[key] is None
+    lam = theory.pmd_mean(before.exp().numpy(), problem.reward, 0.2).lam
+    assert row["theory_lambda_over_tau"] == pytest.approx(lam.mean() / 0.2, rel=1e-9)
+    assert 0 < row["ess"] <= 1

@@ -1,0 +1,355 @@
+"""Layouts and formats read the same; copies are merged; held-out problems depend on texts alone."""
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pmdkit.envs.math import MATH_KINDS, make_math
+from pmdkit.envs.math.datasets import GSM8K, HendrycksMath, MathFile
+from pmdkit.envs.math.problem import leaks
+from pmdkit.envs.math.readers import AFTER, BEFORE, final_answer, unwrap
+from pmdkit.errors import EnvironmentLacks, UsageError
+
+ROOT = Path(__file__).parents[3]
+PLAIN = [{"id": str(i), "problem": f"What is ${i} + {i}$?", "answer": str(2 * i)} for i in range(20)]
+VERL = [
+    {
+        "prompt": [{"role": "user", "content": BEFORE + row["problem"] + AFTER}],
+        "reward_model": {"ground_truth": row["answer"], "style": "rule"},
+        "extra_info": {"index": row["id"]},
+    }
+    for row in PLAIN
+]
+
+
+def write(path, rows):
+    if path.suffix == ".parquet":
+        import pyarrow
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(rows), encoding="utf-8-sig")
+    else:
+        path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8-sig")
+    return str(path)
+
+
+def content(problems, numbers=None):
+    numbers = problems.train if numbers is None else numbers
+    return [(p.id, p.problem, p.answer) for p in (problems.problem(int(i)) for i in numbers)]
+
+
+@pytest.mark.parametrize("rows", [PLAIN, VERL], ids=["plain", "verl"])
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet"])
+def test_layouts_and_formats_read_the_same(tmp_path, rows, suffix):
+    """With and without a byte order mark, and with DAPO's wording taken off so that the template is not doubled."""
+    problems = MathFile(write(tmp_path / f"a{suffix}", rows)).build()
+    assert content(problems) == [(row["id"], row["problem"], row["answer"]) for row in PLAIN]
+    assert problems.train.dtype == np.int64
+    assert problems.counts == {"read: rows": 20}
+
+
+def test_named_and_nested_columns(tmp_path):
+    rows = [{"q": {"text": "Why?"}, "a": 42, "problem": "not this", "answer": "nor this", "key": 7}]
+    problems = MathFile(write(tmp_path / "a.jsonl", rows), problem="q.text", answer="a", id="key").build()
+    assert content(problems) == [("7", "Why?", "42")]
+    with pytest.raises(UsageError, match=r"no column for the id; expected nokey, found q, q.text"):
+        MathFile(str(tmp_path / "a.jsonl"), id="nokey").build()
+
+
+def test_rows_without_ids_are_numbered_by_row(tmp_path):
+    rows = [{"question": "One?", "answer": 1.0}, {"question": "Two?", "answer": 0.5}]
+    assert content(MathFile(write(tmp_path / "a.jsonl", rows)).build()) == [
+        ("a-00001", "One?", "1"),
+        ("a-00002", "Two?", "0.5"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("solution", "answer"),
+    [
+        ("1 + 1 = <<1+1=2>>2\n#### 1,234", "1,234"),
+        ("#### 1\nno: \n####  -3 \n", "-3"),
+        (r"first \boxed{1}, then $\boxed{\frac{1}{2}}$.", r"\frac{1}{2}"),
+        (r"\fbox{7}", "7"),
+        (r"\boxed 5$.", "5"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxedtext{3}", None),
+        ("Tag #### 3", None),
+        ("nothing", None),
+    ],
+)
+def test_final_answers(solution, answer):
+    assert final_answer(solution) == answer
+
+
+def test_gsm8k_and_math(tmp_path):
+    path = write(tmp_path / "a.jsonl", [{"question": "Ducks?", "answer": "16 - 7 = 9\n#### 18"}])
+    assert content(GSM8K(path).build())[0][2] == "18"
+    path = write(tmp_path / "b.jsonl", [{"problem": "x?", "solution": r"Thus \boxed{x^2}.", "type": "Algebra"}])
+    assert content(HendrycksMath(path).build())[0][2] == "x^2"
+    path = write(tmp_path / "c.jsonl", [{"problem": "x?", "solution": "Thus x."}])
+    with pytest.raises(UsageError, match=r"row 1: the solution has no \\boxed"):
+        HendrycksMath(path).build()
+
+
+def test_copies_are_merged_and_conflicts_dropped(tmp_path):
+    rows = [
+        {"id": "a", "problem": "One  way?", "answer": "1"},
+        {"id": "a", "problem": "One  way?", "answer": "1"},
+        {"id": "b", "problem": "One\nway?", "answer": "1"},
+        {"id": "c", "problem": "Which?", "answer": "1"},
+        {"id": "d", "problem": " Which?", "answer": "2"},
+        {"id": "e", "problem": "Which?", "answer": "1"},
+        {"id": "f", "problem": "x - 3", "answer": "1"},
+        {"id": "g", "problem": "x + 3", "answer": "2"},
+    ]
+    problems = MathFile(write(tmp_path / "a.jsonl", rows)).build()
+    assert [id for id, _, _ in content(problems)] == ["a", "f", "g"]
+    assert problems.counts == {
+        "read: rows": 8,
+        "merged: same id and content": 1,
+        "merged: same problem": 1,
+        "dropped: conflicting answers": 3,
+    }
+
+
+def test_held_out_problems_depend_on_their_texts_alone(tmp_path):
+    one = MathFile(write(tmp_path / "a.jsonl", PLAIN), held_out=5).build()
+    two = MathFile(write(tmp_path / "b.jsonl", PLAIN[::-1]), held_out=5).build()
+    assert len(one.held_out) == 5
+    assert sorted(np.concatenate([one.train, one.held_out])) == list(range(20))
+    assert set(content(one, one.held_out)) == set(content(two, two.held_out))
+    everything = MathFile(str(tmp_path / "a.jsonl"), held_out="all").build()
+    assert (len(everything.train), len(everything.held_out)) == (0, 20)
+    with pytest.raises(ValueError, match="held_out is 20 of 20"):
+        MathFile(str(tmp_path / "a.jsonl"), held_out=20).build()
+
+
+def test_limit_takes_the_first(tmp_path):
+    problems = MathFile(write(tmp_path / "a.jsonl", PLAIN), limit=3).build()
+    assert content(problems) == content(MathFile(str(tmp_path / "a.jsonl")).build())[:3]
+    assert problems.counts["left out: over the limit"] == 17
+
+
+def test_the_hub_out_of_reach_is_told_with_what_to_do(monkeypatch):
+    import datasets
+
+    def no_network(*_, **__):
+        raise ConnectionError("offline")
+
+    monkeypatch.setattr(datasets, "load_dataset", no_network)
+    with pytest.raises(EnvironmentLacks, match=r"openai/gsm8k cannot be had.*offline.*give the path"):
+        GSM8K().build()
+
+
+def test_the_hub_is_read_through_datasets(monkeypatch):
+    import datasets
+
+    asked = {}
+
+    def load_dataset(name, subset, split, revision):
+        asked.update(name=name, subset=subset, split=split, revision=revision)
+        return datasets.Dataset.from_list(VERL)
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    problems = MathFile("owner/name", split="test", revision="abc").build()
+    assert asked == {"name": "owner/name", "subset": None, "split": "test", "revision": "abc"}
+    assert content(problems) == [(row["id"], row["problem"], row["answer"]) for row in PLAIN]
+
+
+@pytest.mark.parametrize(("module", "path"), [("pyarrow", "a.parquet"), ("datasets", "owner/name")])
+def test_a_missing_library_is_told_with_its_pip_line(tmp_path, monkeypatch, module, path):
+    write(tmp_path / "a.parquet", PLAIN)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(EnvironmentLacks, match=f"pip install {module}"):
+        MathFile(path).build()
+
+
+def test_unwrap_is_the_inverse_of_the_wording():
+    assert unwrap(BEFORE + "Why?" + AFTER + "\n") == "Why?"
+    assert unwrap("Why?") == "Why?"
+    with pytest.raises(ValueError, match="not its first"):
+        unwrap("Why?" + AFTER)
+
+
+def test_leaks_are_found_through_layout_but_not_through_signs():
+    train = ["Find $x$ if $\\frac{1}{2} x=3$.", "Solve x^2 - 3 = 0."]
+    assert leaks(train, ["Find x if  $\\dfrac{1}{2} x = 3$", "Solve x^2 + 3 = 0.", "Other"]) == 1
+    assert leaks([], ["a"]) == leaks(["a"], []) == 0
+
+
+@pytest.mark.parametrize("kind", ["aime24", "aime25"])
+def test_shipped_contests(kind):
+    problems = make_math({"kind": kind})
+    assert (len(problems.train), len(problems.held_out)) == (0, 30)
+    found = [problems.problem(int(i)) for i in problems.held_out]
+    assert [p.id for p in found] == [f"{kind}-{contest}-{i}" for contest in ("I", "II") for i in range(1, 16)]
+    assert all(p.answer == str(int(p.answer)) and 0 <= int(p.answer) <= 999 for p in found)
+    assert problems.counts == {"read: rows": 30}
+
+
+def test_answers_that_other_copies_have_wrong():
+    """One copy of 2024 has 480 for I-8, three of 2025 have degrees in II-5."""
+    for kind, id, answer in (("aime24", "aime24-I-8", "197"), ("aime25", "aime25-II-5", "336")):
+        problems = make_math({"kind": kind})
+        assert [p.answer for p in map(problems.problem, problems.held_out) if p.id == id] == [answer]
+
+
+def test_misspelt_kinds_and_options_are_answered():
+    with pytest.raises(ValueError, match="did you mean 'dapo-math'"):
+        make_math({"kind": "dapo-maths"})
+    with pytest.raises(ValueError, match="held_out"):
+        make_math({"kind": "file", "path": "a", "heldout": 3})
+
+
+def test_problems_load_nothing_heavy():
+    """The kinds are read by a command line that must answer at once."""
+    code = (
+        "import sys; from pmdkit.envs.math import MATH_KINDS, make_math; make_math({'kind': 'aime24'});"
+        "print([name for name in ('torch', 'pyarrow', 'datasets', 'transformers') if name in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert run.stdout == "[]\n", run.stderr
+
+
+def test_the_shelf_lists_the_kinds_and_their_options():
+    readme = (ROOT / "envs" / "math" / "README.md").read_text(encoding="utf-8")
+    tables = dict(re.findall(r"^\| (`[a-z].*?) \| (.*) \|$", readme, re.MULTILINE))
+    listed = {
+        kind: set(re.findall(r"`(\w+)`", options))
+        for kinds, options in tables.items()
+        for kind in re.findall(r"`([\w-]+)`", kinds)
+    }
+    assert set(listed) == set(MATH_KINDS)
+    file = {field.name for field in fields(MathFile)}
+    for kind, options in listed.items():
+        own = {field.name for field in fields(MATH_KINDS[kind])}
+        assert own == (options if "file" not in options else options - {"file"} | file)
+
+
+# Hostile files: every bad row is named by its number and its reason, or dropped and counted; nothing starts before.
+
+GOOD = {"id": "a", "problem": "What is 1 + 1?", "answer": "2"}
+
+
+def chat(*roles, content="Why?"):
+    return json.dumps({"prompt": [{"role": role, "content": content} for role in roles], "answer": "1"}).encode()
+
+
+def row(**changes):
+    return json.dumps(
+        {name: value for name, value in (GOOD | {"id": "b"} | changes).items() if value != "gone"}
+    ).encode()
+
+
+BAD = {
+    "not UTF-8 at byte 14": b'{"problem": "\xff", "answer": "1"}',
+    "not JSON": b'{"problem": ',
+    "the line is a list": b"[1, 2]",
+    "the problem is missing": row(problem="gone"),
+    "the problem is missing ": row(problem=None),
+    "the problem is a int": row(problem=3),
+    "the problem is a dict": row(problem={"text": "Why?"}),
+    "the problem is empty": row(problem=" \n\t "),
+    "the problem holds a NUL": row(problem="a\0b"),
+    "half a surrogate pair": row(problem="a\ud83d"),
+    "longer than 100000": row(problem="x" * 100_001),
+    "the answer is missing": row(answer="gone"),
+    "the answer is missing ": row(answer=None),
+    "the answer is empty": row(answer=" "),
+    "the answer is true or false": row(answer=True),
+    "the answer is a list": row(answer=["2"]),
+    "the answer is not a finite number": row(answer=float("nan")),
+    "float too large": row(answer=1.0526315789473685e17),
+    "the answer holds a NUL": row(answer="2\0"),
+    "braces of the last": row(answer="so \\boxed{\\frac{1}{2}"),
+    "the id is a list": row(id=["b"]),
+    "id 'a' is that of row 1": row(id="a", answer="3"),
+    "has a part of DAPO's wording, but not its last": row(
+        problem="Solve the following math problem step by step. The last line of your response should be of the form "
+        "Answer: $Answer (without quotes) where $Answer is the answer to the problem.\n\nWhat is 1 + 1?"
+    ),
+}
+
+
+@pytest.mark.parametrize(("reason", "line"), BAD.items())
+def test_a_bad_row_is_named_or_dropped(tmp_path, reason, line):
+    file = tmp_path / "mine.jsonl"
+    file.write_bytes(json.dumps(GOOD).encode() + b"\n\n" + line + b"\n")
+    with pytest.raises(UsageError, match=r"mine.jsonl has 1 bad row of 2: row 3: ") as error:
+        MathFile(str(file)).build()
+    assert reason.strip() in str(error.value)
+    assert "drop_bad_rows" in str(error.value)
+    kept = MathFile(str(file), drop_bad_rows=True).build()
+    assert [kept.problem(int(i)).id for i in kept.train] == ["a"]
+    assert sum(count for name, count in kept.counts.items() if name.startswith("dropped: ")) == 1
+
+
+CHATS = {
+    "has 0 user messages": chat("system"),
+    "has 2 user messages": chat("user", "user"),
+    "neither the user's nor the system's": chat("user", "assistant"),
+    "not of chat messages": json.dumps({"prompt": ["Why?"], "answer": "1"}).encode(),
+    "the problem is a list": chat("user", content=[{"type": "image"}]),
+}
+
+
+@pytest.mark.parametrize(("reason", "line"), CHATS.items())
+def test_a_bad_chat_is_named(tmp_path, reason, line):
+    file = tmp_path / "mine.jsonl"
+    file.write_bytes(chat("system", "user") + b"\n" + line)
+    with pytest.raises(UsageError, match="row 2: .*" + reason):
+        MathFile(str(file)).build()
+
+
+def test_many_bad_rows_are_counted_and_the_first_shown(tmp_path):
+    file = tmp_path / "mine.jsonl"
+    file.write_bytes(b"\n".join([json.dumps(GOOD).encode(), *[b"{"] * 7]))
+    with pytest.raises(UsageError, match=r"7 bad rows of 8: row 2: .*row 6: [^;]*; and 2 more"):
+        MathFile(str(file)).build()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.jsonl", b"", "is empty"),
+        ("a.jsonl", b"\n\n", "holds no problem"),
+        ("a.jsonl", b"{\n", "row 1: the line is not JSON"),
+        ("a.jsonl", '{"problem": "?"}'.encode("utf-16"), "UTF-16"),
+        ("a.json", b'"text"', "holds a str; expected a list"),
+        ("a.json", b"\xff", "not UTF-8"),
+        ("a.parquet", b"PAR0", "not a Parquet file"),
+        ("a.pkl", b"x", "ends in '.pkl'"),
+        ("a.jsonl", b'{"text": "Why?", "answer": 1}', "no column for the problem.*found text, answer"),
+        ("a.jsonl", b'{"problem": "Why?", "n": {"x": 1}}', "no column for the answer.*found problem, n, n.x"),
+    ],
+)
+def test_a_file_that_is_none_is_told(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UsageError, match=message):
+        MathFile(str(tmp_path / name)).build()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"path": "nowhere.jsonl"}, "does not exist"),
+        ({"path": "."}, "is a folder"),
+        ({"path": ""}, "expected a file"),
+        ({"path": "a", "held_out": -1}, "env.held_out is -1"),
+        ({"path": "a", "held_out": True}, "env.held_out is True"),
+        ({"path": "a", "limit": 0}, "env.limit is 0"),
+        ({"path": "a", "drop_bad_rows": "yes"}, "env.drop_bad_rows is 'yes'"),
+    ],
+)
+def test_bad_options_are_told(options, message):
+    with pytest.raises(ValueError, match=message):
+        MathFile(**options).build()

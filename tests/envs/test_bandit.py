@@ -1,0 +1,165 @@
+"""A bandit: exact expectations by enumeration, the law of its draws, and what it refuses."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pmdkit.envs import Bandit, BanditTask, make
+from pmdkit.testing.tasks import uniform_arms
+
+UNIFORM = np.log(np.full((2, 3), 1 / 3))
+REWARD = np.array([[0.1, 0.5, 0.9], [0.0, 1.0, 0.3]])
+
+
+def bandit(**changes):
+    return Bandit(**({"name": "test", "reward": REWARD, "log_policy": UNIFORM, "success": REWARD} | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "variance"),
+    [
+        ({}, REWARD * (1 - REWARD)),
+        ({"reward": 2 * REWARD - 1, "values": (-1.0, 1.0)}, 4 * REWARD * (1 - REWARD)),
+        ({"values": None, "sd": 0.7}, np.full_like(REWARD, 0.49)),
+    ],
+    ids=["binary", "plus-minus", "gaussian"],
+)
+def test_draws_have_the_stated_mean_and_variance(changes, variance):
+    problem = bandit(**changes)
+    contexts, arms = np.indices(REWARD.shape)
+    drawn = np.stack([problem.sample_reward(contexts, arms, np.random.default_rng(seed)) for seed in range(20_000)])
+    error = 4 * np.sqrt(variance / len(drawn)) + 1e-12  # four standard errors; 0 where a reward is certain
+    assert (np.abs(drawn.mean(0) - problem.reward) <= error).all()
+    # the fourth central moments are at most 4/3 here, which bounds the variance of a squared deviation
+    assert (np.abs(drawn.var(0) - variance) <= 4 * np.sqrt(4 / 3 / len(drawn))).all()
+    if problem.values is not None:
+        assert set(np.unique(drawn)) == set(problem.values)
+
+
+def test_a_certain_reward_is_drawn_as_it_is():
+    certain = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0]])
+    problem = bandit(reward=certain)
+    arms = np.random.default_rng(0).integers(3, size=(2, 500))
+    drawn = problem.sample_reward(np.array([[0], [1]]), arms, np.random.default_rng(1))
+    np.testing.assert_array_equal(drawn, np.take_along_axis(certain, arms, axis=1))
+
+
+@given(st.lists(st.floats(-30, 30), min_size=4, max_size=4), st.lists(st.floats(0, 1), min_size=4, max_size=4))
+def test_pass_rate_and_mean_reward_are_expectations_by_enumeration(logits, success):
+    weights = [math.exp(x - max(logits)) for x in logits]
+    policy = [w / sum(weights) for w in weights]
+    log_policy = np.log([policy])
+    problem = Bandit("test", 1 - 2 * np.array([success]), log_policy, np.array([success]), values=(-1.0, 1.0))
+    expected = math.fsum(p * s for p, s in zip(policy, success, strict=True))
+    assert problem.pass_rate(log_policy)[0] == pytest.approx(expected, abs=1e-14)
+    assert problem.mean_reward(log_policy)[0] == pytest.approx(1 - 2 * expected, abs=1e-14)
+
+
+def test_graded_rewards_have_no_pass_rate():
+    problem = bandit(success=None, values=None)
+    assert problem.pass_rate(UNIFORM) is None
+    assert problem.scale == "real"
+
+
+def test_scale_names_the_two_values():
+    assert bandit().scale == "{0, 1}"
+    assert bandit(values=(-1.0, 1.0)).scale == "{-1, 1}"
+
+
+def test_the_arrays_are_copies_that_cannot_be_written():
+    reward = REWARD.copy()
+    problem = bandit(reward=reward)
+    reward[0, 0] = 0.7
+    assert problem.reward[0, 0] == 0.1
+    with pytest.raises(ValueError, match="read-only"):
+        problem.reward[0, 0] = 0.7
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"reward": REWARD[0]}, r"reward has shape \[3\]; expected \[S, A\]"),
+        ({"reward": np.zeros((0, 3))}, "at least one context"),
+        ({"reward": np.zeros((2, 1))}, "two arms"),
+        ({"reward": REWARD + np.nan}, "reward has a NaN"),
+        ({"reward": REWARD + 0.2}, "reward has the entry 1.1; expected expectations from 0 to 1"),
+        ({"log_policy": UNIFORM[:1]}, r"log_policy has shape \[1, 3\]; expected \[2, 3\]"),
+        ({"log_policy": UNIFORM + 0.1}, "log_policy gives context 0 a total probability of 1.105"),
+        ({"log_policy": np.array([[0, -np.inf, -np.inf]] * 2)}, "log_policy has a NaN or infinite entry"),
+        ({"success": REWARD - 0.2}, "success has the entry -0.1; expected probabilities"),
+        ({"success": np.full((2, 3), np.inf)}, "success has a NaN or infinite"),
+        ({"features": np.zeros((2, 3))}, r"features has shape \[2, 3\]; expected \[2, 3, 'd'\]"),
+        ({"values": (1.0, 0.0)}, "expected .low, high. with low < high"),
+        ({"sd": 0.1}, "sd is 0.1 for rewards of 0 or 1; give values=None"),
+        ({"values": None, "sd": -1.0}, "sd is -1.0; expected a finite number >= 0"),
+        ({"values": None, "sd": math.nan}, "sd is nan"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        bandit(**changes)
+
+
+# The bandit as a Task: endless shuffled epochs that can be entered anywhere, and rewards that follow their seed.
+
+PLAIN = make({"kind": "noisy-verifier", "contexts": 5, "arms": 6, "right": 2})
+
+
+def task_of(contexts, prompts, seed=0):
+    return BanditTask(make({"kind": "needle", "contexts": contexts, "arms": 2}), prompts, seed)
+
+
+@given(contexts=st.integers(1, 7), prompts=st.integers(1, 20), steps=st.integers(1, 12), seed=st.integers(0, 2**40))
+def test_steps_end_to_end_are_whole_epochs_end_to_end(contexts, prompts, steps, seed):
+    task = task_of(contexts, prompts, seed)
+    row = torch.cat([task.prompts(step) for step in range(1, steps + 1)]).tolist()
+    epochs = [row[i : i + contexts] for i in range(0, len(row), contexts)]
+    assert all(sorted(epoch) == list(range(contexts)) for epoch in epochs[:-1])
+    assert len(set(epochs[-1])) == len(epochs[-1])
+    # the size of a step only cuts the row
+    assert row == torch.cat([task_of(contexts, 1, seed).prompts(place + 1) for place in range(len(row))]).tolist()
+
+
+def test_epochs_are_shuffled_afresh_and_by_the_seed():
+    task = task_of(50, None)
+    first, second = task.prompts(1), task.prompts(2)
+    assert first.dtype == torch.int64
+    assert not torch.equal(first, second)
+    assert not torch.equal(first, torch.arange(50))
+    assert not torch.equal(first, task_of(50, None, seed=1).prompts(1))
+    assert torch.equal(task.prompts(1), first)
+
+
+def test_the_full_support_gets_expected_rewards_and_draws_average_to_them():
+    task = BanditTask(PLAIN)
+    rollouts = uniform_arms(PLAIN.arms)(task.prompts(1), None, 0)
+    expected = torch.from_numpy(PLAIN.reward[task.prompts(1).numpy()])
+    assert torch.equal(task.reward(rollouts), expected)
+
+    prompts = torch.arange(5).repeat(2000)
+    drawn = uniform_arms(PLAIN.arms)(prompts, 6, 7)
+    paid = task.reward(drawn).numpy()
+    pulls = drawn.responses.view(-1, 6).numpy()
+    for context, arm in np.ndindex(PLAIN.reward.shape):
+        sample = paid[(prompts.numpy()[:, None] == context) & (pulls == arm)]
+        chance = PLAIN.reward[context, arm]
+        assert abs(sample.mean() - chance) <= 4.5 * np.sqrt(chance * (1 - chance) / len(sample))  # 30 cells
+
+
+def test_drawn_rewards_are_fixed_by_the_rollouts_seed():
+    task = BanditTask(PLAIN)
+    rollouts = uniform_arms(PLAIN.arms)(task.prompts(1), 64, 3)
+    assert torch.equal(task.reward(rollouts), task.reward(rollouts))
+    assert not torch.equal(task.reward(rollouts), task.reward(replace(rollouts, seed=4)))
+
+
+def test_bad_arguments_are_refused():
+    with pytest.raises(ValueError, match="prompts is 0; expected an integer >= 1"):
+        BanditTask(PLAIN, prompts=0)
+    with pytest.raises(ValueError, match="step is 0; expected an integer >= 1"):
+        BanditTask(PLAIN).prompts(0)

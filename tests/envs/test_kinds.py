@@ -1,0 +1,296 @@
+"""From an [env] table to a bandit: options, the user's own kinds, and the nearest name for every slip."""
+
+import csv
+
+import numpy as np
+import pytest
+import torch
+
+from pmdkit.bandit.learner import BanditLearner
+from pmdkit.envs import KINDS, BanditTask, make
+from pmdkit.envs.kinds import PROBLEMS, TABLE, pass_rates
+from pmdkit.loop import Schedule, run
+from pmdkit.objectives import PMDMean
+
+OWN = """
+from dataclasses import dataclass
+import numpy as np
+from pmdkit.envs import Bandit
+
+@dataclass(frozen=True)
+class Coins:
+    arms: int = 2
+    def build(self):
+        half = np.full((1, self.arms), 0.5)
+        return Bandit("coins", half, np.full((1, self.arms), -np.log(self.arms)), half)
+
+@dataclass(frozen=True)
+class Wrong:
+    def build(self):
+        return 3
+
+@dataclass(frozen=True)
+class Unfinished:
+    arms: int = 2
+
+class Plain:
+    pass
+"""
+
+
+@pytest.fixture
+def own(tmp_path):
+    file = tmp_path / "my.py"
+    file.write_text(OWN, encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_builds_the_same_bandit_twice(kind):
+    one, two = make({"kind": kind}), make({"kind": kind})
+    assert one.name == kind
+    for field in ("reward", "log_policy", "success", "features"):
+        np.testing.assert_array_equal(getattr(one, field), getattr(two, field))
+
+
+def test_a_kind_of_ones_own_is_taken_by_path_with_its_options(own):
+    assert make({"kind": f"{own}:Coins", "arms": 7}).arms == 7
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({}, "the .env. table has no kind; expected one of needle"),
+        ({"kind": 3}, "env.kind is 3; expected a name"),
+        ({"kind": "nedle"}, "unknown env.kind 'nedle'; did you mean 'needle'"),
+        ({"kind": "needle", "armz": 5}, "unknown option of needle 'env.armz'; did you mean 'env.arms'"),
+        ({"kind": "needle", "arms": 1}, "env.arms is 1; expected an integer >= 2"),
+        ({"kind": "needle", "arms": 2.5}, "env.arms is 2.5; expected an integer"),
+        ({"kind": "needle", "arms": True}, "env.arms is True; expected an integer"),
+        ({"kind": "needle", "arms": "ten"}, "env.arms is 'ten'; expected an integer"),
+        ({"kind": "needle", "arms": 5, "good": 5}, "env.good is 5; expected an integer from 1 to 4"),
+        ({"kind": "needle", "contexts": 0}, "env.contexts is 0; expected an integer >= 1"),
+        ({"kind": "needle", "plus_minus": 1}, "env.plus_minus is 1; expected true or false"),
+        ({"kind": "two-hills", "broad": 99}, "env.broad is 99; expected an integer from 1 to 98"),
+        ({"kind": "two-hills", "luck": 1.2}, "env.luck is 1.2; expected a number from 0 to 1"),
+        ({"kind": "two-hills", "rare": 0}, "env.rare is 0; expected a share above 0 and below 1"),
+        ({"kind": "two-hills", "share": 0.96}, "env.share is 0.96 and the narrow hill's share up to 0.05"),
+        ({"kind": "graded", "sd": float("nan")}, "env.sd is nan; expected a number >= 0"),
+        ({"kind": "graded", "sd": float("inf")}, "env.sd is inf; expected a number >= 0"),
+        ({"kind": "graded", "hardness": 0.5}, "env.hardness is 0.5"),
+        ({"kind": "noisy-verifier", "false_positive": -0.1}, "env.false_positive is -0.1; expected a number from 0"),
+        ({"kind": "shared-features", "traps": 17}, "env.traps is 17; expected an integer from 0 to 16"),
+        ({"kind": "pass-rates", "problems": 1210}, "env.problems is 1210; expected an integer from 1 to 1209"),
+        ({"kind": "pass-rates", "seed": -1}, "env.seed is -1"),
+    ],
+)
+def test_a_slip_is_answered_with_what_was_got_and_wanted(table, message):
+    with pytest.raises(ValueError, match=message):
+        make(table)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Coin", "did you mean 'Coins'"),
+        ("Wrong", r"build\(\) of .* returned a int; expected a pmdkit.envs.Bandit"),
+        ("Unfinished", r"has no build\(\)"),
+        ("Plain", "is not a dataclass"),
+    ],
+)
+def test_a_kind_of_ones_own_that_does_not_fit_is_refused(own, name, message):
+    with pytest.raises(ValueError, match=message):
+        make({"kind": f"{own}:{name}"})
+
+
+def test_an_option_that_ones_own_kind_lacks_and_a_file_that_is_missing_are_named(own):
+    with pytest.raises(ValueError, match=r"'env.arm'; did you mean 'env.arms'"):
+        make({"kind": f"{own}:Coins", "arm": 3})
+    with pytest.raises(ValueError, match=r"nowhere.py is not a file"):
+        make({"kind": "nowhere.py:Coins"})
+    with pytest.raises(ValueError, match="names no class"):
+        make({"kind": str(own)})
+
+
+# The needle: p0 = good / arms, and the same problem on another reward scale.
+
+
+@pytest.mark.parametrize(("arms", "good"), [(100, 1), (10, 3), (2, 1)])
+def test_the_initial_pass_rate_is_the_share_of_good_arms(arms, good):
+    bandit = make({"kind": "needle", "arms": arms, "good": good, "contexts": 3})
+    np.testing.assert_allclose(bandit.pass_rate(bandit.log_policy), good / arms, rtol=1e-14)
+
+
+def test_plus_minus_is_the_same_problem_with_twice_the_reward_gap():
+    """r' = 2 r - 1, so (r' - E r') / (2 tau) = (r - E r) / tau: every PMD update is the same at twice the tau."""
+    plain, signed = make({"kind": "needle"}), make({"kind": "needle", "plus_minus": True})
+    np.testing.assert_array_equal(signed.reward, 2 * plain.reward - 1)
+    np.testing.assert_array_equal(signed.success, plain.success)
+    assert (plain.scale, signed.scale) == ("{0, 1}", "{-1, 1}")
+
+
+# Two hills: the stated masses, and the lesson itself, that following a few draws too far loses the narrow hill.
+
+BANDIT = make({"kind": "two-hills"})
+
+
+def test_the_hills_have_the_stated_shares():
+    policy = np.exp(BANDIT.log_policy)
+    np.testing.assert_allclose(policy[:, BANDIT.success[0] == 0.5].sum(1), 0.5, rtol=1e-14)
+    narrow = policy[:, BANDIT.success[0] == 1.0].sum(1)
+    np.testing.assert_allclose(narrow[[0, -1]], [0.05, 0.005], rtol=1e-14)
+    np.testing.assert_allclose(narrow[1:] / narrow[:-1], 10 ** (-1 / 31), rtol=1e-12)
+    # 0.5 half of the time, and the narrow hill always
+    np.testing.assert_allclose(BANDIT.pass_rate(BANDIT.log_policy), 0.25 + narrow, rtol=1e-13)
+
+
+def lost(passes, group):
+    """Contexts that end on the wrong hill: a pass rate near 0.5, and more than 9 in 10 of the policy on that hill."""
+    learner = BanditLearner(torch.tensor(BANDIT.log_policy), None, "gradient", lr=0.05, passes=passes)
+    run(PMDMean(tau=0.05), learner, BanditTask(BANDIT), Schedule(steps=100, group=group))
+    policy = learner.log_policy().exp().numpy()
+    return policy[:, BANDIT.success[0] == 0.5].sum(1) > 0.9
+
+
+def test_following_sixteen_draws_all_the_way_loses_contexts_that_the_exact_update_would_not():
+    far, mild, many = lost(passes=20, group=16), lost(passes=1, group=16), lost(passes=20, group=64)
+    # measured 16, 0 and 8 of 32; a binomial's standard error is at most 3
+    assert far.sum() >= 10
+    assert mild.sum() <= 3
+    assert many.sum() <= far.sum() - 3
+    # the rarer the narrow hill, the likelier it is lost
+    assert far[16:].sum() > far[:16].sum()
+
+
+# Grades: the hand-worked limit of the docstring, and exponents that mirror each other.
+
+
+def test_the_small_tau_limit_of_pmd_mean_worked_by_hand():
+    bandit = make({"kind": "graded"})
+    reward, policy = bandit.reward[0], np.exp(bandit.log_policy[0])
+    above = np.maximum(reward - policy @ reward, 0)
+    limit = policy * above / (policy @ above)
+    np.testing.assert_allclose(limit, np.array([0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5]) / 15, atol=1e-15)
+    assert limit @ reward == pytest.approx(13 / 15, abs=1e-14)
+
+
+def test_contexts_go_from_easy_to_hard_and_mirror_each_other():
+    bandit = make({"kind": "graded", "contexts": 5, "hardness": 4.0})
+    powers = np.log(bandit.reward[:, 5]) / np.log(0.5)
+    np.testing.assert_allclose(powers, [1 / 4, 1 / 2, 1, 2, 4], rtol=1e-12)
+    assert (np.diff(bandit.mean_reward(bandit.log_policy)) < 0).all()
+
+
+def test_noise_moves_the_draw_and_not_the_expectation():
+    quiet, loud = make({"kind": "graded"}), make({"kind": "graded", "sd": 0.3})
+    np.testing.assert_array_equal(quiet.reward, loud.reward)
+    arms = np.arange(11)
+    np.testing.assert_array_equal(quiet.sample_reward(0 * arms, arms, np.random.default_rng(0)), quiet.reward[0])
+    assert (loud.sample_reward(0 * arms, arms, np.random.default_rng(0)) != loud.reward[0]).all()
+
+
+# A verifier that errs: fresh errors keep the order of arms, systematic ones do not.
+
+
+def test_fresh_errors_give_the_two_accept_rates():
+    bandit = make({"kind": "noisy-verifier", "false_positive": 0.05, "false_negative": 0.2})
+    assert set(np.unique(bandit.reward[bandit.success == 1])) == {0.8}
+    assert set(np.unique(bandit.reward[bandit.success == 0])) == {0.05}
+    # 0.1 * 0.8 + 0.9 * 0.05
+    np.testing.assert_allclose(bandit.mean_reward(bandit.log_policy), 0.125, rtol=1e-13)
+    np.testing.assert_allclose(bandit.pass_rate(bandit.log_policy), 0.1, rtol=1e-13)
+
+
+def test_systematic_errors_are_the_same_rates_over_arms_instead_of_verdicts():
+    bandit = make({"kind": "noisy-verifier", "systematic": True, "contexts": 500})
+    assert set(np.unique(bandit.reward)) == {0.0, 1.0}
+    for truth, rate in ((0, 0.05), (1, 0.8)):
+        accepted = bandit.reward[bandit.success == truth]
+        assert abs(accepted.mean() - rate) < 4 * np.sqrt(rate * (1 - rate) / accepted.size)
+    other = make({"kind": "noisy-verifier", "systematic": True, "contexts": 500, "seed": 1})
+    assert not np.array_equal(other.reward, bandit.reward)
+
+
+def test_a_perfect_verifier_rewards_the_truth():
+    for systematic in (False, True):
+        bandit = make({"kind": "noisy-verifier", "false_positive": 0, "false_negative": 0, "systematic": systematic})
+        np.testing.assert_array_equal(bandit.reward, bandit.success)
+
+
+# Shared features: pass rates as stated, the shared direction right in plain contexts and wrong in traps.
+
+
+def test_pass_rates_are_the_stated_shares():
+    bandit = make({"kind": "shared-features", "arms": 200, "contexts": 8, "traps": 3, "easy": 0.5, "hard": 0.02})
+    shares = bandit.pass_rate(bandit.log_policy)
+    # 100 and 4 of 200 arms at the ends; 0.1 = sqrt(0.5 * 0.02) in the middle of both runs
+    np.testing.assert_allclose(shares[[0, 2, 4, 5, 6, 7]], [0.5, 0.1, 0.02, 0.5, 0.1, 0.02], rtol=1e-12)
+
+
+def test_the_shared_direction_helps_in_plain_contexts_and_hurts_in_traps():
+    """With full alignment the right arms are a half-space of one direction, its opposite in the traps."""
+    bandit = make({"kind": "shared-features", "alignment": 1.0, "contexts": 10, "traps": 5, "easy": 0.5, "hard": 0.5})
+    gaps = np.stack(
+        [
+            row[pay == 1].mean(0) - row[pay == 0].mean(0)
+            for row, pay in zip(bandit.features, bandit.success, strict=True)
+        ]
+    )
+    cosines = gaps @ gaps.T / np.outer(*(np.linalg.norm(gaps, axis=1),) * 2)
+    same = np.arange(10)[:, None] // 5 == np.arange(10) // 5
+    assert (cosines[same] > 0).all()
+    assert (cosines[~same] < 0).all()
+
+
+def test_learning_on_plain_contexts_takes_the_traps_down():
+    bandit = make({"kind": "shared-features"})
+    learner = BanditLearner(
+        torch.tensor(bandit.log_policy), torch.tensor(bandit.features), "gradient", lr=0.05, passes=5
+    )
+    before = bandit.pass_rate(learner.log_policy().numpy())
+    run(PMDMean(tau=0.05), learner, BanditTask(bandit), Schedule(steps=5))
+    after = bandit.pass_rate(learner.log_policy().numpy())
+    assert (after[:12] > before[:12]).all()
+    assert (after[12:] < before[12:]).all()
+
+
+# Real pass rates: the counts of the table come back as the initial policy's pass rates.
+
+
+def test_the_table_is_whole():
+    with TABLE.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len({row["problem"] for row in rows}) == len(rows) == PROBLEMS
+    for window in ("first", "last"):
+        counts = np.array([[int(row[f"correct_{window}"]), int(row[f"n_{window}"])] for row in rows])
+        assert (counts[:, 0] >= 0).all()
+        assert (counts[:, 0] <= counts[:, 1]).all()
+        # the numbers in the data's README
+        assert round(counts[:, 0].sum() / counts[:, 1].sum(), 3) == {"first": 0.348, "last": 0.485}[window]
+        assert window == "last" or (counts[:, 0] == 0).sum() == 237
+
+
+def test_all_problems_are_the_whole_table_sorted():
+    bandit = make({"kind": "pass-rates", "problems": PROBLEMS})
+    np.testing.assert_allclose(bandit.pass_rate(bandit.log_policy), np.sort(pass_rates()), rtol=1e-12)
+
+
+def test_a_stratified_choice_has_one_problem_from_each_stratum():
+    """So its mean is near that of all: strata are intervals, and one draw from each errs by less than one width."""
+    everything = np.sort(pass_rates())
+    for seed in range(5):
+        bandit = make({"kind": "pass-rates", "problems": 50, "seed": seed})
+        chosen = bandit.pass_rate(bandit.log_policy)
+        strata = np.array_split(everything, [PROBLEMS * k // 50 for k in range(1, 50)])
+        for rate, stratum in zip(chosen, strata, strict=True):
+            assert stratum[0] - 1e-12 <= rate <= stratum[-1] + 1e-12
+
+
+def test_spread_says_how_unequal_the_shares_of_a_side_are():
+    """Normalised Gamma(k) shares over n arms are Dirichlet: E sum share^2 = (k + 1) / (n k + 1)."""
+    for spread in (0.5, 1.0, 20.0):
+        bandit = make({"kind": "pass-rates", "problems": PROBLEMS, "spread": spread})
+        right = np.exp(bandit.log_policy[:, :8])
+        squares = ((right / right.sum(1, keepdims=True)) ** 2).sum(1)
+        error = 4 * squares.std() / np.sqrt(PROBLEMS)
+        assert abs(squares.mean() - (spread + 1) / (8 * spread + 1)) < error

@@ -1,0 +1,262 @@
+"""The picture of a run draws what metrics.jsonl holds, and leaves out what it does not."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from pmdkit import Run, train
+from pmdkit.observe import gauge
+from pmdkit.sweeps.compare import collect, compare
+from pmdkit.sweeps.record import digest
+
+NEW = {"tau", "theory_lambda_over_tau", "noise_share", "theory_noise_share"}  # keys that older runs do not have
+OLD_BUCKET = (
+    "bucket",
+    "prompts",
+    "pass_rate",
+    *(f"{of}log_ratio_{key}" for of in ("", "theory_") for key in ("neg", "pos")),
+)
+LEARN, FAR, WHICH, BRAKE, BELIEF, CHANGE, LENGTHS, AGREE = QUESTIONS = (
+    "Does it learn?",
+    "How far does one step go?",
+    "Which prompts move?",
+    "How strong is the hidden brake?",
+    "Which groups can be believed?",
+    "How much does the policy change?",
+    "How long are the responses?",
+    "Do engine and trainer agree?",
+)
+LEFT = "How much of the old policy still counts?"
+
+
+@pytest.fixture(scope="module")
+def needle(tmp_path_factory) -> Run:
+    return train(env="needle", steps=4, out=tmp_path_factory.mktemp("needle") / "run")
+
+
+@pytest.fixture(scope="module")
+def drawn_run(tmp_path_factory) -> Run:
+    """Groups of draws at pass rates from hard to easy."""
+    out = tmp_path_factory.mktemp("rates") / "run"
+    return train("pmd-mean", env="pass-rates", group=16, steps=3, out=out)
+
+
+def older(run: Run) -> list[dict]:
+    """The metrics as versions before the new gauges wrote them."""
+    rows = [{key: value for key, value in row.items() if key not in NEW} for row in run.metrics]
+    return [row | {"gauge": [{k: entry[k] for k in OLD_BUCKET} for entry in row["gauge"]]} for row in rows]
+
+
+def edited(run: Run, folder, rows, finished=True) -> Run:
+    """The same run with other metrics on disk."""
+    shutil.copytree(run.path, folder)
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    if not finished:
+        (folder / "summary.json").unlink()
+    return Run(folder)
+
+
+def titles(figure: Figure) -> list[str]:
+    return [ax.get_title("left") for ax in figure.axes if ax.get_title("left")]
+
+
+def axes(figure: Figure, panel: str):
+    (ax,) = [ax for ax in figure.axes if ax.get_title("left") == panel]
+    return ax
+
+
+def reading(figure: Figure, panel: str) -> str:
+    """The sentence under the heading of a panel."""
+    return axes(figure, panel).texts[0].get_text()
+
+
+def caption(figure: Figure) -> str:
+    """The sentences under the picture, in one line."""
+    (text,) = [text.get_text() for ax in figure.axes for text in ax.texts if text.get_text().startswith("What to see.")]
+    return text.replace("\n", " ").replace("\N{NO-BREAK SPACE}", " ")
+
+
+def key(figure: Figure) -> list[str]:
+    """What the legend above the panels says."""
+    legends = [ax.get_legend() for ax in figure.axes if not ax.axison and ax.get_legend()]
+    return [text.get_text() for legend in legends for text in legend.get_texts()]
+
+
+def drawn(figure: Figure, panel: str) -> list[np.ndarray]:
+    """What the lines of a panel hold, in the order drawn."""
+    return [np.asarray(line.get_ydata(), float) for line in axes(figure, panel).lines]
+
+
+def bars(figure: Figure, panel: str, label: str) -> list[float]:
+    """The heights of the bars with a label."""
+    (found,) = [bars for bars in axes(figure, panel).containers if bars.get_label() == label]
+    return [float(bar.get_height()) for bar in found]
+
+
+def test_measurement_and_theory_are_drawn_as_measured(needle: Run) -> None:
+    """At the exact update they are the same numbers; the drawing must not mix them up."""
+    figure = needle.figure()
+    keys = ("log_ratio_pos", "theory_log_ratio_pos", "log_ratio_neg", "theory_log_ratio_neg")
+    for name, line in zip(keys, drawn(figure, FAR), strict=False):
+        np.testing.assert_array_equal(line, [row[name] for row in needle.metrics])
+    assert "right 100\N{NO-BREAK SPACE}%, wrong 100\N{NO-BREAK SPACE}%" in reading(figure, FAR)
+    assert "Each step is the exact update" in caption(figure)
+    np.testing.assert_array_equal(drawn(figure, LEARN)[0], [row["pass_rate"] for row in needle.metrics])
+
+
+def test_the_full_support_has_no_groups_to_believe(needle: Run) -> None:
+    figure = needle.figure()
+    assert titles(figure) == [LEARN, FAR, WHICH, BRAKE, LEFT, CHANGE]
+    assert "noise" not in caption(figure)
+
+
+def test_what_depends_on_the_pass_rate_is_drawn_from_the_gauge(drawn_run: Run) -> None:
+    figure = drawn_run.figure()
+    assert titles(figure) == [LEARN, FAR, WHICH, BRAKE, BELIEF, CHANGE]
+    rows = gauge.merge(row["gauge"] for row in drawn_run.metrics)
+    assert len(rows) >= 5
+    assert bars(figure, BRAKE, r"$\lambda/\tau$, exact") == [row["theory_lambda_over_tau"] for row in rows]
+    np.testing.assert_array_equal(drawn(figure, BRAKE)[0], [row["tau"] for row in rows])
+    assert bars(figure, BELIEF, "noise for PMD-part") == [row["noise_share"] for row in rows]
+    expected, effective = drawn(figure, BELIEF)
+    np.testing.assert_array_equal(expected, [row["theory_noise_share"] for row in rows])
+    np.testing.assert_array_equal(effective, [row["ess"] for row in rows])
+    assert sum(bars(figure, BELIEF, "share of all prompts")) == pytest.approx(1)
+    places = [line.get_xdata() for line in axes(figure, WHICH).lines[:4]]
+    for place in places:
+        np.testing.assert_array_equal(place, [row["bucket"] for row in rows])
+
+
+def test_the_caption_holds_the_numbers(drawn_run: Run) -> None:
+    said, rows = caption(drawn_run.figure()), drawn_run.metrics
+    for name in ("first", "last"):
+        assert f"{drawn_run.summary[f'pass_rate_{name}']:.3g}" in said
+    assert f"In {100 * np.mean([row['noise_share'] for row in rows]):.2g} % of the groups" in said
+    added = np.mean([row["theory_lambda_over_tau"] for row in rows])
+    assert f"adds {added:.2g} to a temperature of 0.05" in said
+    right = sum(row["log_ratio_pos"] for row in rows) / sum(row["theory_log_ratio_pos"] for row in rows)
+    assert f"right responses {100 * right:.2g} %" in said
+
+
+def test_older_runs_are_drawn_without_what_they_lack(drawn_run: Run, tmp_path) -> None:
+    """They have lambda over the steps, four columns in each bucket, and nothing of noise."""
+    old = edited(drawn_run, tmp_path / "old", older(drawn_run))
+    figure = old.figure()
+    assert titles(figure) == [LEARN, FAR, WHICH, BRAKE, CHANGE]
+    np.testing.assert_array_equal(drawn(figure, BRAKE)[0], [row["theory_lambda"] for row in old.metrics])
+    assert "noise" not in caption(figure)
+    assert "lambda over tau" not in figure.get_label()
+
+
+def test_older_and_newer_runs_stand_side_by_side(drawn_run: Run, tmp_path) -> None:
+    """`pmdkit compare` and the records of sweeps read both; a run that changed version halfway is drawn as well."""
+    shutil.copytree(drawn_run.path, tmp_path / "new")
+    rows = older(drawn_run)
+    old = edited(drawn_run, tmp_path / "old", rows)
+    entries, skipped = collect([tmp_path])
+    assert len(entries) == 2
+    assert not skipped
+    assert len(compare(entries[:1])) == 1
+    assert digest(old.folder)["gauge"][0]["noise_share"] is None
+    half = edited(drawn_run, tmp_path / "half", [*rows[:1], *drawn_run.metrics[1:]])
+    assert BELIEF in titles(half.figure())
+    assert np.isnan(drawn(half.figure(), CHANGE)[0]).sum() == 0
+
+
+def test_lengths_are_drawn_where_they_vary_and_mismatch_where_it_is_known(drawn_run: Run, tmp_path) -> None:
+    """Under lag no engine is compared with the trainer, and lengths are known all the same."""
+    longer = [row | {"response_length": 10.0 + row["step"], "cut_off": 2} for row in drawn_run.metrics]
+    figure = edited(drawn_run, tmp_path / "lag", longer).figure()
+    assert titles(figure) == [*QUESTIONS[:-1]]
+    np.testing.assert_array_equal(drawn(figure, LENGTHS)[0], [row["response_length"] for row in longer])
+    apart = {"mismatch_mean": 1e-4, "mismatch_max": 1e-2, "mismatch_response": 1e-3}
+    figure = edited(drawn_run, tmp_path / "engine", [row | apart for row in longer]).figure()
+    assert titles(figure) == [*QUESTIONS]
+    np.testing.assert_array_equal(drawn(figure, AGREE)[0], [1e-4] * 3)
+
+
+def test_no_word_is_cut_off(drawn_run: Run) -> None:
+    """Headings and sentences end inside the picture, and panels do not run into their neighbours."""
+    figure = drawn_run.figure()
+    figure.draw_without_rendering()
+    for ax in figure.axes:
+        for text in (*ax.texts, ax.title):
+            box = text.get_window_extent()
+            assert box.x1 <= figure.bbox.x1, text
+            assert box.y0 >= 0, text
+    left, right = axes(figure, FAR), axes(figure, LEARN)
+    assert right.texts[0].get_window_extent().x1 < left.get_window_extent().x0
+
+
+def test_the_evaluation_before_and_after_is_marked(needle: Run) -> None:
+    ends = drawn(needle.figure(), LEARN)[1]
+    np.testing.assert_array_equal(ends, [needle.summary["pass_rate_first"], needle.summary["pass_rate_last"]])
+
+
+def test_the_title_names_both_reward_scales(needle: Run) -> None:
+    plus_minus = train(env="plus-minus", steps=1)
+    assert needle.figure().get_suptitle() == "bandit needle, pmd-mean, tau 0.05 on rewards {0,1} (0.1 on ±1)"
+    assert plus_minus.figure().get_suptitle() == "bandit plus-minus, pmd-mean, tau 0.1 on rewards ±1 (0.05 on {0,1})"
+
+
+def test_real_rewards_have_no_pass_rate_and_no_gauge() -> None:
+    run = train(env="graded", steps=2)
+    figure = run.figure()
+    assert titles(figure) == [LEARN, FAR, BRAKE, CHANGE]
+    assert axes(figure, LEARN).get_ylabel() == "reward (reward units)"
+    assert not key(figure)
+    np.testing.assert_array_equal(drawn(figure, BRAKE)[0], [row["theory_lambda_over_tau"] for row in run.metrics])
+    assert "mean reward of the evaluation" in caption(figure)
+
+
+def test_an_objective_without_prediction_is_drawn_without(needle: Run, tmp_path) -> None:
+    rows = [row | {key: None for key in row if key.startswith("theory")} for row in needle.metrics]
+    rows = [r | {"gauge": [g | {k: None for k in g if k.startswith("theory")} for g in r["gauge"]]} for r in rows]
+    figure = edited(needle, tmp_path / "run", rows).figure()
+    assert titles(figure) == [LEARN, FAR, WHICH, LEFT, CHANGE]
+    assert "measured /" not in reading(figure, FAR)
+    assert key(figure) == ["right responses, measured", "wrong responses, measured"]
+
+
+def test_one_step_and_an_unfinished_run_are_drawn_as_far_as_they_go(needle: Run, tmp_path) -> None:
+    figure = edited(needle, tmp_path / "run", needle.metrics[:1], finished=False).figure()
+    assert len(drawn(figure, LEARN)) == 1
+    markers = [
+        line.get_marker() for ax in figure.axes for line in ax.lines if len(np.atleast_1d(line.get_xdata())) == 1
+    ]
+    assert markers
+    assert "" not in markers
+    assert "None" not in markers
+
+
+def test_a_gap_stays_a_gap(needle: Run, tmp_path) -> None:
+    """A step whose groups were all solved has no wrong response: null, never zero."""
+    rows = [row | ({"log_ratio_neg": None} if row["step"] == 2 else {}) for row in needle.metrics]
+    lines = drawn(edited(needle, tmp_path / "run", rows).figure(), FAR)
+    assert np.isnan(lines[2]).tolist() == [False, True, False, False]
+
+
+def test_a_step_far_from_its_target_is_still_seen(needle: Run, tmp_path) -> None:
+    """Measured 0.01 nats against 20 predicted, over 400 steps: a linear axis would show two flat lines."""
+    row = needle.metrics[0] | {"log_ratio_neg": -0.01, "theory_log_ratio_neg": -20.0, "log_ratio_pos": 0.02}
+    figure = edited(needle, tmp_path / "run", [row | {"step": i + 1} for i in range(400)]).figure()
+    ax = axes(figure, FAR)
+    assert ax.get_yscale() == "symlog"
+    figure.draw_without_rendering()
+    heights = ax.transData.transform([[1, y] for y in (-20.0, -0.01, 0.0, 0.02)])[:, 1] / ax.bbox.height
+    assert (np.diff(heights) > 0.02).all()
+    assert "wrong 0.05\N{NO-BREAK SPACE}%" in reading(figure, FAR)
+
+
+def test_alt_text_holds_the_numbers(needle: Run) -> None:
+    alt = needle.figure().get_label()
+    assert "bandit needle" in alt
+    assert f"last {needle.metrics[-1]['pass_rate']:.3g}" in alt
+
+
+def test_a_run_without_a_step_says_so(needle: Run, tmp_path) -> None:
+    with pytest.raises(ValueError, match="has no finished step"):
+        edited(needle, tmp_path / "run", []).figure()

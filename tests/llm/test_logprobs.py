@@ -1,0 +1,174 @@
+"""Scores are the stock model's log-probabilities and have its gradients, however the rows are laid out and chunked."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pmdkit.llm.head import WideProduct, head_logp, head_logp_entropy, head_weight, logits
+from pmdkit.llm.logprobs import response_logp, to_rows
+from pmdkit.llm.packing import pack, use_packing
+
+from .conftest import EOS, VOCABULARY, build
+
+PROMPTS = [[3, 4, 5], [3, 4, 5], [3, 4, 5], [9], [7, 8, 9, 10, 11, 12], [7, 8, 9, 10, 11, 12]]
+RESPONSES = [[20, 21, EOS], [30], [40, 41, 42, 43, 44, EOS], [50, 51], [60], [61]]
+
+
+def padded(model, prompts, responses):
+    """The plainest way: a stock forward pass of padded rows with all their logits, [sum of T_n]."""
+    rows = [[*prompt, *response] for prompt, response in zip(prompts, responses, strict=True)]
+    longest = max(map(len, rows))
+    ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
+    seen = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
+    log_policy = model(ids, attention_mask=seen).logits[:, :-1].log_softmax(-1).gather(2, ids[:, 1:, None])[:, :, 0]
+    bounds = zip(log_policy, prompts, responses, strict=True)
+    return torch.cat([row[len(p) - 1 : len(p) + len(r) - 1] for row, p, r in bounds])
+
+
+@pytest.mark.parametrize("share", [True, False], ids=["shared", "whole"])
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3-moe", "llama"])
+def test_values_and_gradients_equal_those_of_padded_stock_forward(kind, share):
+    weight = torch.randn(sum(map(len, RESPONSES)), generator=torch.Generator().manual_seed(0))
+    values, gradients = [], []
+    for packed in (True, False):
+        model = build(kind)
+        if packed:
+            use_packing(model)
+            scores = response_logp(model, PROMPTS, RESPONSES, head_tokens=4, share=share)
+            assert scores.lengths == tuple(map(len, RESPONSES))
+            logp = scores.logp
+        else:
+            logp = padded(model, PROMPTS, RESPONSES)
+        (weight * logp).sum().backward()
+        values.append(logp.detach())
+        gradients.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+    torch.testing.assert_close(*values, atol=1e-5, rtol=0)
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, stock in gradients[1].items():
+        torch.testing.assert_close(gradients[0][name], stock, atol=1e-5 * float(stock.abs().max()) + 1e-9, rtol=0)
+
+
+row = st.tuples(st.integers(1, 6), st.integers(1, 9), st.integers(1, 3))
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(row, min_size=1, max_size=5), st.integers(1, 40), st.randoms(use_true_random=False))
+def test_ragged_rows_score_as_on_their_own(shapes, head_tokens, random):
+    model = build("llama", torch.float64)
+    use_packing(model)
+    prompts, responses = [], []
+    for prompt_length, response_length, group in shapes:
+        prompt = [random.randrange(VOCABULARY) for _ in range(prompt_length)]
+        for extra in range(group):
+            prompts.append(prompt)
+            responses.append([random.randrange(VOCABULARY) for _ in range(response_length + extra)])
+    together = response_logp(model, prompts, responses, head_tokens=head_tokens).rows()
+    for prompt, response, ours in zip(prompts, responses, together, strict=True):
+        alone = response_logp(model, [prompt], [response]).logp
+        torch.testing.assert_close(ours, alone, atol=1e-6, rtol=0)  # norms are in float32
+
+
+def test_a_shared_prompt_is_read_once_and_the_last_token_never():
+    plan = pack(PROMPTS, RESPONSES)
+    assert plan.tokens == [3, 4, 5, 20, 21, 40, 41, 42, 43, 44, 9, 50, 7, 8, 9, 10, 11, 12]
+    assert plan.layout.lengths == (3, 2, 5, 2, 6)
+    assert plan.layout.after == (-1, 0, 0, -1, -1)
+    whole = pack(PROMPTS, RESPONSES, share=False)
+    assert len(whole.tokens) == sum(map(len, PROMPTS)) + sum(map(len, RESPONSES)) - len(RESPONSES)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 30), st.integers(1, 40))
+def test_chunks_of_the_head_change_nothing(rows, chunk):
+    generator = torch.Generator().manual_seed(rows)
+    make = {"generator": generator, "dtype": torch.float64, "requires_grad": True}
+    states, weight = torch.randn(rows, 8, **make), torch.randn(50, 8, **make)
+    targets = torch.randint(50, (rows,), generator=generator)
+    plain = (states @ weight.T).log_softmax(-1).gather(1, targets[:, None])[:, 0]
+    chunked = head_logp(states, weight, targets, chunk)
+    torch.testing.assert_close(chunked, plain, atol=1e-12, rtol=0)
+    for ours, expected in zip(
+        torch.autograd.grad((chunked**2).sum(), (states, weight)),
+        torch.autograd.grad((plain**2).sum(), (states, weight)),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, expected, atol=1e-12, rtol=1e-12)
+    both, entropy = head_logp_entropy(states, weight, targets, chunk)
+    torch.testing.assert_close(both, plain, atol=1e-12, rtol=0)
+    exact = torch.distributions.Categorical(logits=states @ weight.T).entropy()
+    torch.testing.assert_close(entropy, exact, atol=1e-12, rtol=0)
+    assert not entropy.requires_grad
+
+
+def test_all_logits_are_never_held():
+    """The largest tensor kept for the backward pass is smaller than a few chunks of logits."""
+    states = torch.randn(512, 16, requires_grad=True)
+    weight = torch.randn(4096, 16, requires_grad=True)
+    kept: list[int] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
+        head_logp(states, weight, torch.zeros(512, dtype=torch.long), 32)
+    assert sum(size for size in kept if size != weight.numel()) < 512 * 16 * 4
+
+
+def test_half_precision_is_scored_in_float32():
+    """Logits of bfloat16 states and weights without rounding: far below a rounding of bfloat16, 2^-8."""
+    generator = torch.Generator().manual_seed(0)
+    states = torch.randn(40, 64, generator=generator).bfloat16()
+    weight = torch.randn(200, 64, generator=generator).bfloat16()
+    targets = torch.arange(40)
+    exact = (states.double() @ weight.double().T).log_softmax(-1)[torch.arange(40), targets]
+    ours = head_logp(states, weight, targets)
+    assert ours.dtype == torch.float32
+    torch.testing.assert_close(ours.double(), exact, atol=1e-4, rtol=0)
+    assert ((states @ weight.T).log_softmax(-1)[torch.arange(40), targets].double() - exact).abs().max() > 1e-2
+
+
+def test_the_product_for_accelerators_has_the_gradient_of_the_plain_one(monkeypatch):
+    """Its kernel exists on accelerators only, so the plain product stands in for it here."""
+    product = torch.mm
+    monkeypatch.setattr(torch, "mm", lambda a, b, out_dtype: product(a, b).to(out_dtype))
+    generator = torch.Generator().manual_seed(0)
+    make = {"generator": generator, "requires_grad": True}
+    states, weight = torch.randn(5, 4, **make), torch.randn(7, 4, **make)
+    wide = WideProduct.apply(states, weight)
+    ours = torch.autograd.grad((wide**2).sum(), (states, weight))
+    plain = torch.autograd.grad((logits(states, weight) ** 2).sum(), (states, weight))
+    for one, other in zip(ours, plain, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
+def test_a_model_in_half_precision_gets_gradients():
+    model = build("qwen2", torch.bfloat16)
+    use_packing(model)
+    response_logp(model, PROMPTS, RESPONSES).logp.sum().backward()
+    assert head_weight(model).grad.abs().sum() > 0
+    assert all(math.isfinite(float(p.grad.sum())) for p in model.parameters())
+
+
+def test_entropy_travels_with_the_scores():
+    model = build("qwen2")
+    use_packing(model)
+    scores = response_logp(model, PROMPTS, RESPONSES, with_entropy=True)
+    assert scores.entropy.shape == scores.logp.shape
+    torch.testing.assert_close(scores.logp, response_logp(model, PROMPTS, RESPONSES).logp)
+
+
+def test_rows_are_padded_with_zeros_and_keep_their_gradient():
+    flat = torch.arange(1.0, 7.0, requires_grad=True)
+    table = to_rows(flat, [3, 1, 2], 4)
+    assert table.tolist() == [[1, 2, 3, 0], [4, 0, 0, 0], [5, 6, 0, 0]]
+    (table * torch.arange(12.0).view(3, 4)).sum().backward()
+    assert flat.grad.tolist() == [0, 1, 2, 4, 8, 9]
+    with pytest.raises(ValueError, match="expected as many"):
+        to_rows(flat, [3, 1], 4)
+    with pytest.raises(ValueError, match="no longer response"):
+        to_rows(flat, [5, 1], 4)
+
+
+@pytest.mark.parametrize("wrong", [([], []), ([[1]], [[]]), ([[]], [[1]]), ([[1], [2]], [[1]])])
+def test_rows_without_tokens_are_refused(wrong):
+    with pytest.raises(ValueError, match="expected"):
+        pack(*wrong)

@@ -1,0 +1,330 @@
+"""Rollouts ahead of the updates: an exact lag, the same bits after an interruption, engines that are lost or hang."""
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from pmdkit import train
+from pmdkit.config import ScheduleTable, UpdateTable
+from pmdkit.errors import ComponentDied, UsageError
+from pmdkit.llm import callbacks
+from pmdkit.llm.engines.base import EngineLost, Sampling
+from pmdkit.llm.engines.distributed import DistributedEngine
+from pmdkit.llm.engines.transformers import TransformersEngine
+from pmdkit.llm.engines.watchdog import Abandoned
+from pmdkit.llm.learner import CausalLearner, row_seeds
+from pmdkit.llm.mismatch import WeightSyncCheck
+from pmdkit.llm.rollouts import RolloutQueue, async_rollouts
+from pmdkit.loop import Schedule, inline, run
+from pmdkit.objectives import OBJECTIVES
+from pmdkit.randomness import derive
+
+from .conftest import EOS, build
+
+TINY = str(Path(__file__).with_name("tiny.toml"))
+PROMPTS = [[5, 9, 3], [7, 7], [11, 4, 8, 6, 30], [12, 3]]
+STEPS, GROUP, MINISTEPS = 5, 4, 2
+OBJECTIVE = OBJECTIVES["pmd-mean"](tau=0.05)
+
+
+class Task:
+    """Two prompts a step; the first token decides."""
+
+    def prompts(self, step):
+        return torch.tensor([step % 4, (step + 1) % 4])
+
+    def reward(self, rollouts):
+        return (rollouts.responses[:, 0] % 3).double().view(rollouts.mass.shape)
+
+
+def learner(engine=None, lag=0, silence=None):
+    model = build("qwen2")
+    own = TransformersEngine(build("qwen2"), EOS) if engine is None else engine
+    mine = CausalLearner(
+        model,
+        None,
+        lambda number: PROMPTS[number],
+        DistributedEngine(own, end=EOS, silence=silence),
+        Sampling(6),
+        ScheduleTable(lr=1e-2, optimizer="adamw"),
+        UpdateTable(token_budget=40),
+    )
+    if lag:
+        RolloutQueue(mine, 300.0 if silence is None else silence)
+    return mine
+
+
+def trained(mine, lag, steps=STEPS, start=0, observers=()):
+    """The rollouts of a run, step by step."""
+    seen = []
+    watch = lambda step, learner, rollouts, *rest: seen.append((step, rollouts))  # noqa: E731
+    schedule = Schedule(steps, GROUP, MINISTEPS, seed=3)
+    run(OBJECTIVE, mine, Task(), schedule, [watch, *observers], async_rollouts(lag) if lag else inline, start)
+    return seen
+
+
+def weights(mine):
+    return {name: weight.detach().clone() for name, weight in mine.model.named_parameters()}
+
+
+def same(one, other):
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("lag", [0, 1, 2, 3])
+def test_each_step_is_written_by_exactly_the_weights_that_the_lag_names(lag):
+    """A twin without threads keeps the weights of every version, and writes with those that the lag names."""
+    mine, history = learner(lag=lag), {0: weights(learner())}
+
+    def keep(step, learner, *rest):
+        history[step] = weights(learner)
+
+    for step, rollouts in trained(mine, lag, observers=[keep]):
+        version = max(0, step - 1 - lag)
+        assert rollouts.version == version
+        engine = TransformersEngine(build("qwen2"), EOS)
+        engine.publish(history[version], version)
+        seeds = row_seeds(rollouts.prompts, GROUP, derive(3, "rollout", step))
+        twin = engine.generate([PROMPTS[p] for p in rollouts.prompts.tolist()], GROUP, seeds, Sampling(6))
+        assert torch.equal(twin.tokens, rollouts.responses)
+        assert torch.equal(twin.logp, rollouts.logp_old)
+    assert len({tuple(w["model.norm.weight"].tolist()) for w in history.values()}) == STEPS + 1  # weights do move
+
+
+def test_a_lag_changes_what_is_learned():
+    plain, lagged = learner(), learner(lag=1)
+    trained(plain, 0)
+    trained(lagged, 1)
+    assert not same(weights(plain), weights(lagged))
+
+
+@pytest.mark.parametrize("lag", [1, 3])
+@pytest.mark.parametrize("stop", [1, 3])
+def test_a_checkpoint_holds_what_was_written_ahead_of_it(lag, stop):
+    whole, first, second = learner(lag=lag), learner(lag=lag), learner(lag=lag)
+    trained(whole, lag)
+    states = {}
+
+    class Enough(Exception):
+        pass
+
+    def keep(step, mine, *rest):
+        states[step] = {**mine.state_dict(), "model": weights(mine)}
+        if step == stop:
+            raise Enough
+
+    with pytest.raises(Enough):
+        trained(first, lag, observers=[keep])
+    assert len(states[stop]["pending"]) == 6 * min(lag, STEPS - stop)
+    second.load_state_dict(states[stop])
+    went_on = trained(second, lag, start=stop)
+    assert [rollouts.version for _, rollouts in went_on] == [max(0, s - 1 - lag) for s in range(stop + 1, STEPS + 1)]
+    assert same(weights(second), weights(whole))
+
+
+class Flaky(TransformersEngine):
+    """Is lost in some of its calls of generate, counted from 0; after that it knows no weights."""
+
+    def __init__(self, lost_in, also_publish=()):
+        super().__init__(build("qwen2"), EOS)
+        self.calls = self.publishes = self.restarts = 0
+        self.lost_in, self.lost_publishes = set(lost_in), set(also_publish)
+
+    def generate(self, *work):
+        self.calls += 1
+        if self.calls - 1 in self.lost_in:
+            with torch.no_grad():
+                for weight in self.model.parameters():
+                    weight.fill_(torch.nan)
+            raise EngineLost("the engine was killed")
+        return super().generate(*work)
+
+    def publish(self, given, version):
+        self.publishes += 1
+        if self.publishes - 1 in self.lost_publishes:
+            next(iter(given.values()))
+            raise EngineLost("the publish was cut off")
+        super().publish(given, version)
+
+    def restart(self):
+        self.restarts += 1
+
+
+@pytest.mark.parametrize("how", [{}, {"silence": 300.0}, {"lag": 1}], ids=["in turns", "watched", "ahead"])
+def test_a_lost_engine_is_restarted_and_writes_the_same_again(how):
+    lag = how.get("lag", 0)
+    plain, engine = learner(lag=lag), Flaky({1, 4}, {2})
+    mended = learner(engine, **how)
+    warned = []
+    mended.engine.warn = warned.append
+    trained(plain, lag)
+    trained(mended, lag)
+    assert engine.restarts == mended.engine.restarts == len(warned) == 3
+    assert same(weights(mended), weights(plain))
+
+
+@pytest.mark.parametrize("how", [{}, {"silence": 300.0}, {"lag": 1}], ids=["in turns", "watched", "ahead"])
+def test_the_third_loss_in_a_row_ends_the_run(how):
+    mine = learner(Flaky({2, 3, 4}), **how)
+    with pytest.raises(ComponentDied, match=r"killed; lost 3 times in a row.*--resume"):
+        trained(mine, how.get("lag", 0))
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_an_engine_that_hangs_is_noticed(lag):
+    never = threading.Event()
+
+    class Hung(TransformersEngine):
+        def generate(self, *work):
+            never.wait(20)
+            raise EngineLost("let go at last")
+
+    mine = learner(Hung(build("qwen2"), EOS), silence=0.2, lag=lag)
+    with pytest.raises(ComponentDied, match="wrote nothing for 0 s"):
+        trained(mine, lag)
+    never.set()
+
+
+def test_a_run_that_ends_early_does_not_wait_for_what_is_written_ahead():
+    """The second order is given up in the middle of a rollout that would take a quarter of a minute."""
+    closed = []
+
+    class Slow(TransformersEngine):
+        def generate(self, prompts, group, seeds, sampling, progress=None):
+            for tokens in range(1000 if seeds[0] in slow else 0):
+                time.sleep(0.015)
+                progress(tokens, 0)
+            return super().generate(prompts, group, seeds, sampling, progress)
+
+        def close(self):
+            closed.append(True)
+
+    class Enough(Exception):
+        pass
+
+    def stop(*rest):
+        raise Enough
+
+    slow = set(row_seeds(Task().prompts(2), GROUP, derive(3, "rollout", 2)).tolist())
+    mine = learner(Slow(build("qwen2"), EOS), lag=1)
+    with pytest.raises(Enough):
+        trained(mine, 1, observers=[stop])
+    began = time.monotonic()
+    mine.queue.close()
+    assert closed == [True]
+    assert time.monotonic() - began < 4
+    assert isinstance(mine.queue.newest.error, Abandoned)
+
+
+def texts():
+    return WeightSyncCheck([[5, 9, 3], [7, 7, 4]], [[4, 6, 8, 9], [3, 3]], 1e-4)
+
+
+def watched(engine, lag=0):
+    mine = learner(engine, lag)
+    mine.engine.sync_check = texts()
+    return mine
+
+
+@pytest.mark.parametrize("lag", [0, 2])
+def test_the_canary_compares_the_weights_that_were_published(lag):
+    mine = watched(TransformersEngine(build("qwen2"), EOS), lag)
+    trained(mine, lag)
+    assert 0 <= mine.engine.found["canary_mean"] <= mine.engine.found["canary_max"] < 1e-5
+    assert mine.engine.found["canary_own"] < 1e-5
+
+
+class OldWeights(TransformersEngine):
+    def publish(self, given, version):
+        if version == 0:
+            super().publish(given, version)
+        list(given.values())
+        self.version = version
+
+
+class LostLayer(TransformersEngine):
+    def publish(self, given, version):
+        super().publish(given, version)
+        with torch.no_grad():
+            self.model.model.layers[0].mlp.down_proj.weight.zero_()
+
+
+class OldWords(TransformersEngine):
+    """Writes with what it knew first, reads with what it was given: as caches that survive a publish do."""
+
+    def publish(self, given, version):
+        super().publish(given, version)
+        if version == 0:
+            self.old = TransformersEngine(build("qwen2"), EOS)
+            self.old.publish(dict(given), 0)
+
+    def generate(self, *work):
+        self.old.version = self.version
+        return self.old.generate(*work)
+
+
+@pytest.mark.parametrize(
+    ("engine", "said"),
+    [
+        (OldWeights, r"disagree on 6 fixed tokens by .* nats on average .* version 1"),
+        (LostLayer, r"disagree on 6 fixed tokens by .* nats on average .* version 0"),
+        (OldWords, "its own reading of them.*older weights"),
+    ],
+)
+@pytest.mark.parametrize("lag", [0, 1])
+def test_the_canary_stops_an_engine_with_other_weights(engine, said, lag):
+    said = said if lag == 0 or engine is not OldWeights else said.replace("version 1", "version [12]")
+    with pytest.raises(ComponentDied, match=said):
+        trained(watched(engine(build("qwen2"), EOS), lag), lag)
+
+
+LAGGED = {"rollout.lag": 1}
+
+
+def test_a_run_says_its_staleness_and_is_resumed_to_the_same_bits(tmp_path, monkeypatch):
+    """Through the front door: lag 1, killed between the measurement and the checkpoint of a step."""
+
+    def start(out, **more):
+        return train("pmd-mean", "llm", TINY, out=tmp_path / out, steps=4, options=LAGGED, **more)
+
+    whole = start("whole")
+    assert [row["policy_version"] for row in whole.metrics] == [0, 0, 1, 2]
+    assert [row["staleness"] for row in whole.metrics] == [1, 3, 3, 3]
+    assert whole.metrics[-1]["canary_mean"] < 1e-5
+
+    class Killed(BaseException):
+        pass
+
+    observe = callbacks.EvaluationCallback.on_step_end
+
+    def killed(self, run, result):
+        if result.step == 3:
+            raise Killed
+        observe(self, run, result)
+
+    monkeypatch.setattr(callbacks.EvaluationCallback, "on_step_end", killed)
+    with pytest.raises(Killed):
+        start("broken")
+    monkeypatch.setattr(callbacks.EvaluationCallback, "on_step_end", observe)
+    again = start("broken", resume=True)
+    clocks = ("seconds_rollout", "seconds_update")
+    for one, other in zip(whole.metrics, again.metrics, strict=True):
+        assert {k: v for k, v in one.items() if k not in clocks} == {k: v for k, v in other.items() if k not in clocks}
+    one, other = (path / "checkpoints" / "step-4" / "model.safetensors" for path in (whole.path, again.path))
+    assert one.read_bytes() == other.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"rollout.old": "recompute"}, "old is 'recompute' with a lag of 1"),
+        ({"rollout.correction": "sequence-mask"}, "correction is 'sequence-mask' with a lag of 1"),
+        ({"vllm.urls": ["http://127.0.0.1:1"]}, "vllm.urls is set and rollout.engine is 'transformers'"),
+    ],
+)
+def test_what_a_lag_rules_out(tmp_path, changes, said):
+    with pytest.raises(UsageError, match=said):
+        train("pmd-mean", "llm", TINY, out=tmp_path / "run", options=LAGGED | changes)

@@ -1,0 +1,307 @@
+"""The row of metrics and its gauge against loops written out by hand, and the prediction against its own equation."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import brentq
+from scipy.special import lambertw
+
+from pmdkit import theory
+from pmdkit.envs.tokens import TokenTask, make_tokens
+from pmdkit.loop import Schedule, run
+from pmdkit.objectives import OBJECTIVES
+from pmdkit.observe import gauge
+from pmdkit.observe.metrics import KEYS, StepMetrics
+from pmdkit.toy.learner import ToyLearner
+from pmdkit.toy.model import ModelConfig, Transformer
+
+SUM = {"kind": "modular-sum", "modulus": 3}
+COPY = {"kind": "copy", "length": 2, "symbols": 2}
+SHORT = {"kind": "copy", "length": 1, "symbols": 2}
+
+
+def record(objective, group, ministeps=1, steps=1, table=COPY, prompts=6, sample=None):
+    """Learner, and for the last step what the meter saw and what it wrote."""
+    problem = make_tokens(table)
+    context = problem.prompt_length + problem.width
+    model = Transformer(ModelConfig(len(problem.vocabulary), context, dimension=16, layers=1, heads=2, inner=32), 2)
+    model = model.double()
+    with torch.no_grad():
+        model.head.weight.mul_(15)
+    space = tuple(torch.from_numpy(x) for x in problem.responses())
+    options = {"lr": 0.02, "reference": objective.__class__.__name__ == "TB"}
+    learner = ToyLearner(model, problem.vocabulary, problem.eos, problem.width, space, **options)
+    seen = {}
+
+    def keep(step, learner, rollouts, groups, batch, updates):
+        seen.update(rollouts=rollouts, groups=groups, batch=batch)
+        seen["row"] = StepMetrics(objective, sample=sample).row(step, learner, rollouts, groups, batch, updates)
+
+    run(objective, learner, TokenTask(problem, prompts, 1), Schedule(steps, group, ministeps, seed=3), [keep])
+    return learner, seen["rollouts"], seen["groups"], seen["row"]
+
+
+def changes(learner, rollouts):
+    """[P][G] measured log-ratio of every response, row by row and token by token, after the update."""
+    prompts, size = rollouts.mass.shape
+    rows = []
+    for row in range(prompts * size):
+        read = rollouts.prompts[row // size].tolist()
+        change = 0.0
+        for t in range(int(rollouts.mask[row].sum())):
+            with torch.no_grad():
+                logp = learner.model(torch.tensor([read]))[0, -1].log_softmax(0)
+            token = int(rollouts.responses[row, t])
+            change += logp[token].item() - rollouts.logp_old[row, t].item()
+            read.append(token)
+        rows.append(change)
+    return np.array(rows).reshape(prompts, size)
+
+
+def mean(values):
+    return sum(values) / len(values) if values else None
+
+
+@pytest.mark.parametrize("group", [8, None])
+def test_the_row_by_hand(group):
+    """Every key, from loops over prompts and responses; with draws 1/G each, with the full support pi_old."""
+    objective = OBJECTIVES["pmd-mean"](tau=0.05)
+    learner, rollouts, groups, row = record(objective, group, ministeps=2)
+    assert set(row) == set(KEYS)
+    change, mass, reward = changes(learner, rollouts), rollouts.mass.numpy(), groups.reward.numpy()
+    prompts, size = mass.shape
+    length = rollouts.mask.sum(1).view(prompts, size).numpy()
+    logp_old = rollouts.logp_old.sum(1).view(prompts, size).numpy()
+
+    def average(values):
+        return sum(mass[p][g] * values[p][g] for p in range(prompts) for g in range(size)) / prompts
+
+    assert row["pass_rate"] == pytest.approx(average(reward), abs=1e-12) == row["reward_mean"]
+    assert row["response_length"] == pytest.approx(average(length), abs=1e-12)
+    assert row["entropy"] == pytest.approx(-average(logp_old), abs=1e-10)
+    assert row["kl"] == pytest.approx(average(np.exp(change) * change - np.exp(change) + 1), abs=1e-10)
+    ratio = np.exp(change)
+    assert row["ess"] == pytest.approx(((mass * ratio).sum(1) ** 2 / (mass * ratio**2).sum(1)).mean(), abs=1e-10)
+    assert row["log_ratio_min"] == pytest.approx(change.min(), abs=1e-10)
+    assert row["log_ratio_max"] == pytest.approx(change.max(), abs=1e-10)
+    assert row["tokens"] == (length.sum() if group else 0)
+    assert row["zero_variance_groups"] == sum(len(set(r)) == 1 for r in reward.tolist())
+    for name, right in (("log_ratio_neg", 0.0), ("log_ratio_pos", 1.0)):
+        per_prompt = []
+        for p in range(prompts):
+            members = [g for g in range(size) if reward[p][g] == right]
+            if members:
+                weight = sum(mass[p][g] for g in members)
+                per_prompt.append(sum(mass[p][g] * change[p][g] for g in members) / weight)
+        assert row[name] == pytest.approx(mean(per_prompt), abs=1e-10)
+
+
+def test_kl_of_the_full_support_is_the_divergence():
+    """Over all responses the estimator is KL(pi || pi_old): its correction sums to zero there."""
+    learner, rollouts, _, row = record(OBJECTIVES["pmd-mean"](tau=0.05), None)
+    change = changes(learner, rollouts)
+    assert row["kl"] == pytest.approx((rollouts.mass.numpy() * np.exp(change) * change).sum(1).mean(), abs=1e-9)
+    assert row["kl"] > 1e-4
+
+
+@pytest.mark.parametrize("name", ["pmd-mean", "pmd-part"])
+def test_without_lengths_the_prediction_is_that_of_the_pass_rate(name):
+    """A group of draws is a policy that is right with its share of right draws: Theorem 1 with binary rewards."""
+    objective = OBJECTIVES[name](tau=0.1, norm="none")
+    _, _, groups, row = record(objective, 8, table=SUM)
+    rates = groups.reward.mean(1).numpy()
+    exact = theory.binary(rates[(rates > 0) & (rates < 1)], 0.1, method=name)
+    wrong = [0.0] * int((rates == 0).sum()) + list(exact.log_ratio_neg)
+    right = [0.0] * int((rates == 1).sum()) + list(exact.log_ratio_pos)
+    assert len(exact.log_ratio_neg) >= 3  # groups that hold both
+    assert row["theory_log_ratio_neg"] == pytest.approx(mean(wrong), abs=1e-9)
+    assert row["theory_log_ratio_pos"] == pytest.approx(mean(right), abs=1e-9)
+    if name == "pmd-part":
+        assert row["theory_lambda"] is None
+
+
+def test_with_lengths_the_prediction_is_stationary():
+    r"""The length-normalised loss has the condition (r - b - tau u) / |y| = lambda/tau e^u with sum pi e^u = 1.
+
+    One prompt with one right and one wrong response of another length: the two class means are all there is, and
+    (r_i - b - tau u_i) / (|y_i| e^{u_i}) is one number. Without the lengths in the solution the two differ.
+    """
+    tau = 0.3
+    for seed in range(200):
+        objective = OBJECTIVES["pmd-mean"](tau=tau, norm="length")
+        found = pair(objective, seed)
+        if found is not None:
+            break
+    row, length = found
+    u = np.array([row["theory_log_ratio_neg"], row["theory_log_ratio_pos"]])
+    assert length[0] != length[1]
+    assert 0.5 * np.exp(u).sum() == pytest.approx(1, abs=1e-9)
+    residual = (np.array([0.0, 1.0]) - 0.5 - tau * u) / (length * np.exp(u))
+    assert residual[0] == pytest.approx(residual[1], abs=1e-9)
+    plain = theory.pmd_mean(np.array([0.5, 0.5]), np.array([0.0, 1.0]), tau).log_ratio
+    assert np.abs(u - plain).max() > 0.01
+    assert row["theory_lambda"] == pytest.approx(tau * residual[0], abs=1e-9)
+    assert row["theory_lambda_over_tau"] == pytest.approx(residual[0] * length.mean(), abs=1e-9)
+
+
+def pair(objective, seed):
+    """The row of a single group of two, one wrong and one right of different lengths; None where the draws are not."""
+    problem = make_tokens({"kind": "parity", "length": 1})
+    model = Transformer(ModelConfig(4, 8, dimension=16, layers=1, heads=2, inner=32), seed).double()
+    learner = ToyLearner(model, problem.vocabulary, problem.eos, problem.width)
+    task, result = TokenTask(problem, 1, seed), []
+
+    def keep(step, learner, rollouts, groups, batch, updates):
+        reward, length = groups.reward[0], rollouts.mask.sum(1)
+        if reward.sum() == 1 and length[0] != length[1]:
+            order = reward.argsort()
+            result.append(
+                (StepMetrics(objective).row(step, learner, rollouts, groups, batch, updates), length[order].numpy())
+            )
+
+    run(objective, learner, task, Schedule(1, 2, 1, seed), [keep])
+    return result[0] if result else None
+
+
+def lambert_with_lengths(reward, length, tau):
+    """Log-ratios of a group by bisection on the multiplier: u = D - W(x |y| e^D) with mean of e^u = 1."""
+    target = (reward - reward.mean()) / tau
+
+    def solution(x):
+        return target - lambertw(x * length * np.exp(target)).real
+
+    return solution(brentq(lambda x: np.exp(solution(x)).mean() - 1, 1e-12, 1e3, xtol=1e-15))
+
+
+def test_with_lengths_every_bucket_is_the_mean_of_its_groups():
+    """Each group solved on its own by other means, then sorted by hand."""
+    objective = OBJECTIVES["pmd-mean"](tau=0.3, norm="length")
+    _, rollouts, groups, row = record(objective, 8, table=SHORT, prompts=40)
+    length = rollouts.mask.sum(1).view(groups.reward.shape).numpy()
+    assert np.ptp(length) > 0
+    wanted = {}
+    for reward, size in zip(groups.reward.numpy(), length, strict=True):
+        both = 0 < reward.sum() < len(reward)
+        u = lambert_with_lengths(reward, size, 0.3) if both else np.zeros(len(reward))
+        place = int(np.searchsorted(gauge.EDGES, reward.mean(), side="right")) - 1
+        for key, value in (("neg", 0.0), ("pos", 1.0)):
+            if (reward == value).any():
+                wanted.setdefault((min(place, 5), key), []).append(u[reward == value].mean())
+    found = {
+        (entry["bucket"], key): entry[f"theory_log_ratio_{key}"]
+        for entry in row["gauge"]
+        for key in ("neg", "pos")
+        if entry[f"theory_log_ratio_{key}"] is not None
+    }
+    assert len(found) >= 5
+    assert found == pytest.approx({key: mean(values) for key, values in wanted.items()}, abs=1e-9)
+
+
+def test_lambda_over_tau_is_that_of_the_pass_rates():
+    """Without length weights; lambda of a group that holds one kind of response is 0."""
+    objective = OBJECTIVES["pmd-mean"](tau=0.1, norm="none")
+    _, _, groups, row = record(objective, 8, table=SUM, prompts=20)
+    rates = groups.reward.mean(1).numpy()
+    wanted = np.where((rates > 0) & (rates < 1), theory.binary(rates.clip(0.01, 0.99), 0.1).lam / 0.1, 0.0)
+    assert row["theory_lambda_over_tau"] == pytest.approx(wanted.mean(), abs=1e-9)
+    assert row["theory_lambda"] == pytest.approx(0.1 * wanted.mean(), abs=1e-9)
+    assert row["tau"] == pytest.approx(0.1, abs=1e-12)
+    for entry in row["gauge"]:
+        low, high = gauge.EDGES[entry["bucket"]], gauge.EDGES[entry["bucket"] + 1]
+        members = (rates >= low) & ((rates < high) | (high == 1))
+        assert entry["theory_lambda_over_tau"] == pytest.approx(wanted[members].mean(), abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["pmd-mean", "pmd-part", "grpo"])
+def test_noise_is_counted_group_by_group(name):
+    """At tau 0.05 and without a temperature: groups with at most one right response, under any objective."""
+    objective = OBJECTIVES[name]() if name == "grpo" else OBJECTIVES[name](tau=0.05)
+    _, _, groups, row = record(objective, 8, table=SUM, prompts=40)
+    few = groups.reward.sum(1).numpy() <= 1
+    assert 0 < few.mean() < 1
+    assert row["noise_share"] == few.mean()
+    rates = groups.reward.mean(1).numpy()
+    wanted = [(1 - p) ** 8 + 8 * p * (1 - p) ** 7 for p in rates]
+    assert row["theory_noise_share"] == pytest.approx(mean(wanted), abs=1e-12)
+    assert sum(entry["noise_share"] * entry["prompts"] for entry in row["gauge"]) == pytest.approx(few.sum())
+
+
+def test_noise_is_of_all_groups_and_log_ratios_of_the_sample():
+    objective = OBJECTIVES["pmd-mean"](tau=0.05)
+    _, _, groups, whole = record(objective, 8, table=SUM, prompts=40)
+    _, _, _, row = record(objective, 8, table=SUM, prompts=40, sample=3)
+    assert row["noise_share"] == whole["noise_share"] != groups.reward[:3].sum(1).le(1).double().mean().item()
+    assert sum(entry["prompts"] for entry in row["gauge"]) == 3
+
+
+def test_the_full_support_has_no_noise():
+    _, _, _, row = record(OBJECTIVES["pmd-mean"](tau=0.05), None)
+    assert row["noise_share"] is row["theory_noise_share"] is None
+    assert row["theory_lambda_over_tau"] > 0
+
+
+def test_a_group_without_a_verdict_is_in_no_bucket():
+    """Its rows have mass 0: no pass rate, nothing to predict, and no share in any mean."""
+    objective = OBJECTIVES["pmd-mean"](tau=0.1, norm="none")
+    problem = make_tokens(SUM)
+    model = Transformer(ModelConfig(len(problem.vocabulary), 8, dimension=16, layers=1, heads=2, inner=32), 2).double()
+    learner = ToyLearner(model, problem.vocabulary, problem.eos, problem.width)
+    rows = []
+
+    class Broken(TokenTask):
+        def reward(self, rollouts):
+            reward = super().reward(rollouts)
+            reward[1] = math.nan
+            reward[2, :5] = math.nan
+            return reward
+
+    def keep(step, learner, rollouts, groups, batch, updates):
+        rows.append((groups, StepMetrics(objective).row(step, learner, rollouts, groups, batch, updates)))
+
+    run(objective, learner, Broken(problem, 5, 1), Schedule(1, 8, 1, seed=3), [keep])
+    ((groups, row),) = rows
+    assert sum(entry["prompts"] for entry in row["gauge"]) == 4
+    few = [groups.reward[p].sum() <= 1 for p in (0, 2, 3, 4)]
+    assert row["noise_share"] == mean([float(x) for x in few])
+    rates = [groups.reward[p].sum().item() / (3 if p == 2 else 8) for p in (0, 2, 3, 4)]
+    lam = [theory.binary(p, 0.1).lam if 0 < p < 1 else 0.0 for p in rates]
+    assert row["theory_lambda"] == pytest.approx(mean(lam), abs=1e-9)
+
+
+def test_a_reference_moves_the_prediction():
+    r"""TB solves for pi proportional to pi_ref e^{r/tau}: the log-ratio to pi_old is d - log E_group e^d,
+    d = log pi_ref/pi_old + r/tau."""
+    objective = OBJECTIVES["tb"](tau=0.2)
+    _, rollouts, groups, row = record(objective, 8, steps=4)
+    drift = (rollouts.logp_ref - rollouts.logp_old).sum(1).view(rollouts.mass.shape).numpy()
+    assert np.abs(drift).max() > 0.01
+    reward = groups.reward.numpy()
+    wrong = []
+    for p in range(len(drift)):
+        d = [drift[p][g] + reward[p][g] / 0.2 for g in range(8)]
+        log_z = math.log(sum(math.exp(x) for x in d) / 8)
+        members = [d[g] - log_z for g in range(8) if reward[p][g] == 0]
+        wrong += [sum(members) / len(members)] if members else []
+    assert row["theory_log_ratio_neg"] == pytest.approx(mean(wrong), abs=1e-9)
+
+
+def test_an_objective_without_a_solution_has_no_prediction():
+    _, _, _, row = record(OBJECTIVES["grpo"](), 8)
+    for key in ("theory_log_ratio_neg", "theory_log_ratio_pos", "theory_lambda", "theory_lambda_over_tau", "tau"):
+        assert row[key] is None
+    assert row["log_ratio_neg"] is not None
+
+
+def test_buckets_hold_every_prompt_once():
+    """By the share of right draws; the mean over the buckets is the mean over the prompts."""
+    _, _, groups, row = record(OBJECTIVES["pmd-mean"](tau=0.05), 8, table=SUM, prompts=40)
+    rates = groups.reward.mean(1).numpy()
+    assert len(row["gauge"]) >= 3
+    assert sum(entry["prompts"] for entry in row["gauge"]) == len(rates)
+    for entry in row["gauge"]:
+        low, high = gauge.EDGES[entry["bucket"]], gauge.EDGES[entry["bucket"] + 1]
+        members = [r for r in rates if low <= r < high or (r == high == 1.0)]
+        assert entry["prompts"] == len(members)
+        assert entry["pass_rate"] == pytest.approx(mean(members), abs=1e-12)

@@ -1,0 +1,154 @@
+"""Folders that other programs load: the same model and the same words, there and back."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from pmdkit.toy.hf import load_pretrained, save_pretrained
+from pmdkit.toy.model import ModelConfig, Transformer
+from pmdkit.toy.sampling import generate
+
+WORDS = ("0", "1", "10", "+", "=", "<eos>")
+CONFIG = ModelConfig(vocabulary=6, context=24, dimension=32, layers=2, heads=2, inner=48)
+
+
+def model(tied: bool = False) -> Transformer:
+    made = Transformer(replace(CONFIG, tied=tied), seed=2)
+    with torch.no_grad():
+        made.head.weight.mul_(10)
+    return made
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_round_trip_changes_no_bit(tmp_path, tied):
+    made = model(tied)
+    save_pretrained(made, WORDS, tmp_path / "new" / "folder")
+    loaded, words = load_pretrained(tmp_path / "new" / "folder")
+    assert words == WORDS
+    assert loaded.config == made.config
+    assert loaded.head.weight.data_ptr() == (loaded.embedding if tied else loaded.head).weight.data_ptr()
+    assert all(torch.equal(a, b) for a, b in zip(made.parameters(), loaded.parameters(), strict=True))
+
+
+def test_the_same_model_writes_the_same_bytes(tmp_path):
+    for name in ("a", "b"):
+        save_pretrained(model(), WORDS, tmp_path / name)
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_transformers_loads_model_and_tokenizer(tmp_path, tied):
+    transformers = pytest.importorskip("transformers")
+    made = model(tied)
+    save_pretrained(made, WORDS, tmp_path)
+    theirs, report = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report.values())
+    assert type(theirs).__name__ == "LlamaForCausalLM"
+    assert theirs.dtype == torch.float32
+    assert theirs.get_input_embeddings().padding_idx is None  # or <eos> would never learn again
+    read = torch.randint(6, (4, 24), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        logp, expected = made(read).log_softmax(-1), theirs(read).logits.log_softmax(-1)
+    torch.testing.assert_close(logp, expected, atol=1e-5, rtol=0)
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert tokenizer("1 + 10 =").input_ids == [1, 3, 2, 4]
+    assert tokenizer.decode([1, 3, 2, 4, 5]) == "1 + 10 = <eos>"
+    assert tokenizer.decode([1, 3, 2, 4, 5], skip_special_tokens=True) == "1 + 10 ="
+    assert tokenizer(["1", "1 + 0"], padding=True).input_ids == [[5, 5, 1], [1, 3, 0]]
+    with pytest.raises(Exception, match="UNK"):  # an unknown word is an error and not a guess
+        tokenizer("1 - 0")
+
+    prompt = tokenizer(["1 + 10 =", "0 + 1 ="], return_tensors="pt")
+    answer = theirs.generate(**prompt, do_sample=False, max_new_tokens=12)[:, 4:]
+    ours = generate(made, prompt.input_ids, 1, 12, eos=5, seed=0, greedy=True)[0]
+    assert torch.equal(ours[:, : answer.shape[1]], answer)
+
+
+def test_a_folder_that_transformers_wrote_is_read_back(tmp_path):
+    """A toy run that another program trained further."""
+    transformers = pytest.importorskip("transformers")
+    made = model()
+    save_pretrained(made, WORDS, tmp_path / "ours")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "ours")
+    with torch.no_grad():
+        for weight in theirs.parameters():
+            weight.mul_(1.5)
+    theirs.save_pretrained(tmp_path / "theirs")
+    transformers.AutoTokenizer.from_pretrained(tmp_path / "ours").save_pretrained(tmp_path / "theirs")
+    loaded, words = load_pretrained(tmp_path / "theirs")
+    assert words == WORDS
+    assert all(torch.equal(1.5 * a, b) for a, b in zip(made.parameters(), loaded.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (WORDS[:5], "the vocabulary has 5 tokens; expected 6, as the model has"),
+        (("0", "1", "2", "+", "=", "."), "the vocabulary has no '<eos>'"),
+        (("0", "1", "1 0", "+", "=", "<eos>"), "token 2 is '1 0'; expected text without spaces"),
+        (("0", "1", "", "+", "=", "<eos>"), "token 2 is ''; expected text without spaces"),
+        (("0", "1", "0", "+", "=", "<eos>"), "tokens 0 and 2 are both '0'"),
+    ],
+)
+def test_words_that_do_not_fit_are_refused_before_anything_is_written(tmp_path, words, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        save_pretrained(model(), words, tmp_path / "folder")
+    assert not list(tmp_path.rglob("*.*"))
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_a_folder_that_lacks_a_file_is_a_sentence(tmp_path, name):
+    save_pretrained(model(), WORDS, tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(ValueError, match=f"holds no {name}; expected a folder that save_pretrained wrote"):
+        load_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"model_type": "qwen2"}, "model_type is qwen2; the toy transformer has llama"),
+        ({"num_key_value_heads": 1}, "num_key_value_heads is 1; the toy transformer has 2"),
+        ({"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2}}, "rope_parameters is "),
+        ({"attention_bias": True}, "attention_bias is True"),
+        ({"vocab_size": 7}, "a tokenizer of 6 words and a model of 7 tokens"),
+        ({"intermediate_size": 64}, r"layers\.0\.mlp\.down_proj\.weight is \[32, 48\]; expected \[32, 64\]"),
+        ({"tie_word_embeddings": True}, r"lm_head\.weight is \[6, 32\]; expected absent"),
+        ({"num_hidden_layers": 3}, r"model\.layers\.2\.input_layernorm\.weight is absent; expected \[32\]"),
+        ({"num_attention_heads": 5}, "model.dimension is 32 with 5 heads"),
+    ],
+)
+def test_a_config_that_is_not_ours_is_a_sentence(tmp_path, change, sentence):
+    save_pretrained(model(), WORDS, tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ValueError, match=sentence):
+        load_pretrained(tmp_path)
+
+
+def test_files_of_another_kind_are_sentences(tmp_path):
+    save_pretrained(model(), WORDS, tmp_path)
+    config = (tmp_path / "config.json").read_text()
+    (tmp_path / "config.json").write_text('{"kind": "TablePolicy"}')
+    with pytest.raises(ValueError, match=r"has no rope_parameters; expected the config.json of a LlamaForCausalLM"):
+        load_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text("not json")
+    with pytest.raises(ValueError, match=r"config\.json is not JSON"):
+        load_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text(config)
+    (tmp_path / "tokenizer.json").write_text('{"model": {"type": "BPE"}}')
+    with pytest.raises(ValueError, match="is a BPE tokenizer; expected WordLevel"):
+        load_pretrained(tmp_path)
+    save_pretrained(model(), WORDS, tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    save_file({k: v for k, v in weights.items() if "norm" not in k}, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=r"input_layernorm\.weight is absent"):
+        load_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"cut")
+    with pytest.raises(ValueError, match=r"model\.safetensors is damaged"):
+        load_pretrained(tmp_path)
