@@ -17,16 +17,16 @@ from pmdkit.llm.backend import (
     assemble,
     check_machine,
     load_problems,
+    make_encoder,
     make_engine,
     make_evaluation,
     make_learner,
     make_model,
-    make_process_group,
     make_task,
     make_verifier,
 )
-from pmdkit.llm.prompts import Encoder, limit_prompts
-from pmdkit.observe.console import watch
+from pmdkit.llm.distributed import make_process_group
+from pmdkit.observe.console import make_display
 from pmdkit.observe.run_folder import new_folder
 from pmdkit.trainer import fit
 from pmdkit.training import open_folder, plan
@@ -46,8 +46,7 @@ def main() -> None:
     group = make_process_group(spec)  # this process, or those of accelerate
     problems = load_problems(spec)
     model, tokenizer = make_model(spec, group)
-    encoder = Encoder(tokenizer)  # the template and the chat format around a problem
-    problems, _ = limit_prompts(problems, encoder, spec.rollout.max_prompt)
+    encoder, problems = make_encoder(spec, tokenizer, problems)  # problems as tokens; those that are short enough
 
     engine = make_engine(spec, model, encoder, problems, group)  # samples responses and takes new weights
     learner = make_learner(spec, objective, model, encoder, problems, engine, group)  # rollout, logp, update
@@ -57,7 +56,7 @@ def main() -> None:
 
     backend = assemble(spec, objective, learner, task, evaluation)  # with metrics, phase 0, records, model card
     folder = open_folder(group, lambda: new_folder(given.out, spec.label))  # the main process makes it for all
-    summary = fit(spec, objective, backend, folder, watch())  # pmdkit.loop.run, with checkpoints around it
+    summary = fit(spec, objective, backend, folder, make_display())  # pmdkit.loop.run, with checkpoints around it
     if group.is_main_process:
         print(f"pass rate {summary['pass_rate_first']:.3f} to {summary['pass_rate_last']:.3f}, {folder.path}")
     group.close()

@@ -16,8 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import PydanticCustomError
 
 from pmdkit import spec_files
-from pmdkit.errors import UsageError
-from pmdkit.text import did_you_mean, short, unknown
+from pmdkit.errors import UsageError, did_you_mean, short, unknown
 
 MOST = 2**31 - 1  # more than any run has; not far above, sizes of arrays overflow
 DEEPEST = 8  # levels of [env] and [objective]; a rule's options inside an objective's table are three
@@ -33,7 +32,8 @@ def expects(wanted: str, holds: Callable[[Any], bool]) -> AfterValidator:
 
     def check(value: Any) -> Any:
         if not holds(value):
-            raise PydanticCustomError("range", "expected {wanted}", {"wanted": wanted})
+            shown = list(value) if isinstance(value, tuple) else value  # as TOML writes it
+            raise PydanticCustomError("range", "expected {wanted}", {"wanted": wanted, "value": shown})
         return value
 
     return AfterValidator(check)
@@ -470,7 +470,8 @@ def check_table(section: str, model: type[Table], table: dict[str, Any]) -> Tabl
     except ValidationError as problem:
         first = problem.errors()[0]
         key = ".".join([section, *map(str, first["loc"])])
-        raise UsageError(f"{key} is {short(first['input'])}; {first['msg'][0].lower() + first['msg'][1:]}") from None
+        value = first.get("ctx", {}).get("value", first["input"])
+        raise UsageError(f"{key} is {short(value)}; {first['msg'][0].lower() + first['msg'][1:]}") from None
 
 
 def check_plain(section: str, table: Any) -> None:

@@ -1,6 +1,7 @@
-"""What the loop asks of a backend (Learner) and of a problem (Task), and what passes between them (Rollouts).
+"""The loop of policy mirror descent: roll out, credit, update. One function, `run`, for every backend; read it first.
 
-A table of logits, a small transformer and a language model on a cluster all fit this; nothing here knows which.
+Before it, what the loop asks of a policy (Learner) and of a problem (Task), and what passes between them (Rollouts). A
+table of logits, a small transformer and a language model on a cluster all fit this; nothing here knows which.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,9 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from pmdkit.objectives import Groups, Objective
-from pmdkit.objectives.batch import Batch
-from pmdkit.objectives.credit import credit, cut, parts
+from pmdkit.objectives import Batch, Groups, Objective, credit, cut, parts
 from pmdkit.randomness import derive
 
 
@@ -102,13 +101,13 @@ class Task(Protocol):
         """[P, G] reward units; NaN for a response without a verdict, which then counts for nothing."""
 
 
-# The loop of policy mirror descent: roll out, credit, update. One function, used by every backend.
-
 Stream = Callable[["Learner", "Task", "Schedule", int], Iterable[tuple[int, Rollouts]]]
-LogpHook = Callable[[Batch, Sequence[int], Tensor], None]
-"""Called in an update, where a learner has `on_logp` set: the batch, rows of it that one forward pass scored before their
-update, and their [n, T] log-probabilities, or [n, 1] sums."""
+"From a learner, a task, a schedule and the last finished step to (step, rollouts) of each step to come."
 Observer = Callable[[int, Learner, Rollouts, Groups, Batch, list[dict[str, float]]], None]
+"Called after each step: number, learner, rollouts, groups, batch, and what each ministep reported."
+LogpHook = Callable[[Batch, Sequence[int], Tensor], None]
+"""What a learner may offer as `on_logp`: called in an update with its batch, the rows of a forward pass, and their
+[n, T] log-probabilities before the update, or [n, 1] sums over tokens."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pmdkit.text import unknown
+from pmdkit.errors import unknown
 
 
 def is_path(name: str) -> bool:

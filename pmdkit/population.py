@@ -6,8 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from pmdkit import theory
-from pmdkit.objectives import Objective
-from pmdkit.objectives.traits import traits
+from pmdkit.objectives import Objective, traits
 
 
 @dataclass(frozen=True)

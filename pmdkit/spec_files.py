@@ -5,8 +5,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from pmdkit.errors import UsageError
-from pmdkit.text import unknown
+from pmdkit.errors import UsageError, unknown
 
 SHELVES = {"bandit": "envs/bandit", "toy": "envs/toy", "llm": "llm/recipes"}
 LARGEST = 1_000_000  # bytes of a spec

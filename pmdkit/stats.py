@@ -137,6 +137,11 @@ def bootstrap(values: Array, weights: Array, rng: np.random.Generator | int = 0)
     return low, high
 
 
+def share_difference_z(first: float, second: float, draws: float) -> float:
+    """Second minus first in standard errors, of two independent binomial shares of so many draws each."""
+    return float((second - first) / np.sqrt(first * (1 - first) / draws + second * (1 - second) / draws))
+
+
 # ---- Graded draws. Shapes: P problems, n = m k draws on each, in m blocks of k.
 
 

@@ -17,8 +17,7 @@ from pmdkit.config import Spec
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import Stopped
 from pmdkit.loop import Learner, Rollouts, Schedule, Stream, Task, inline, run
-from pmdkit.objectives import Groups, Objective
-from pmdkit.objectives.batch import Batch
+from pmdkit.objectives import Batch, Groups, Objective
 from pmdkit.observe import checkpoint, files, metrics
 from pmdkit.observe.console import SilentDisplay
 from pmdkit.observe.run_folder import RunFolder, locked
@@ -65,7 +64,7 @@ class StepResult:
 class TrainerCallback:
     """What happens in a run besides its steps. The names are those of transformers' Trainer; each does nothing here.
 
-    Every process of a run calls every method, in the same order; the main one alone writes to the folder.
+    Every process of a run calls every method in the same order, but `on_save`; the main one alone writes to the folder.
     """
 
     def on_init_end(self, run: "RunContext") -> None:

@@ -16,15 +16,12 @@ from pydantic import ValidationError
 
 from pmdkit.config import Spec
 from pmdkit.distributed import ProcessGroup
-from pmdkit.errors import ResumeRefused, UsageError
-from pmdkit.objectives import Objective
-from pmdkit.objectives.registry import load_objective, objective_name
-from pmdkit.objectives.temperature import TAUS
+from pmdkit.errors import ResumeRefused, UsageError, short, unknown
+from pmdkit.objectives import TAUS, Objective, load_objective, objective_name
 from pmdkit.observe import checkpoint
 from pmdkit.observe.console import SilentDisplay
-from pmdkit.observe.run_folder import RunFolder, new_folder, make_writable
+from pmdkit.observe.run_folder import RunFolder, make_writable, new_folder
 from pmdkit.observe.trackers import check_trackers
-from pmdkit.text import short, unknown
 from pmdkit.trainer import Backend, Display, Row, fit
 
 if TYPE_CHECKING:
@@ -171,7 +168,7 @@ def resume_run(
         raise ResumeRefused(
             f"{folder.path} holds a run of '{stored.tier} {stored.name}', not of '{tier} {name}'; give another --out"
         )
-    spec = complete(with_objective(stored, changes, given).override(dict(changes)), given)[0]
+    spec = resolve_spec(with_objective(stored, changes, given).override(dict(changes)), given)[0]
     differences = {key: (a, b) for key, a, b in compare(stored.record(), spec.record())}
     longer = differences.get("schedule.steps", (0, 0))
     if longer[1] > longer[0]:
@@ -213,7 +210,7 @@ def plan(tier: str, env: str, changes: Mapping[str, Any], given: Objective | Non
     """The resolved spec of a new run, every option explicit, and its objective."""
     if tier not in BACKENDS:
         raise UsageError(unknown("backend", tier, BACKENDS))
-    return complete(with_objective(Spec.read(env, tier), changes, given).override(dict(changes)), given)
+    return resolve_spec(with_objective(Spec.read(env, tier), changes, given).override(dict(changes)), given)
 
 
 def with_objective(spec: Spec, changes: Mapping[str, Any], given: Objective | None = None) -> Spec:
@@ -227,7 +224,7 @@ def with_objective(spec: Spec, changes: Mapping[str, Any], given: Objective | No
     return spec.model_copy(update={"objective": {"name": name, **kept}})
 
 
-def complete(spec: Spec, given: Objective | None = None) -> tuple[Spec, Objective]:
+def resolve_spec(spec: Spec, given: Objective | None = None) -> tuple[Spec, Objective]:
     """The spec with the objective's defaults written out and the backend's choices made."""
     objective = given or objective_of(spec)
     table = describe(objective, named(spec.objective))

@@ -7,8 +7,7 @@ import torch
 
 from pmdkit.bandit.learner import BanditLearner
 from pmdkit.envs.tokens import TokenTask, make_tokens
-from pmdkit.objectives import OBJECTIVES, Groups, credit, total
-from pmdkit.objectives.traits import traits
+from pmdkit.objectives import OBJECTIVES, Groups, credit, total, traits
 from pmdkit.toy.learner import ToyLearner
 from pmdkit.toy.model import ModelConfig, Transformer
 

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from pmdkit.errors import UsageError
+
 if TYPE_CHECKING:
     from pmdkit.config import Spec
     from pmdkit.objectives import Objective
@@ -55,8 +57,7 @@ def make_backend(spec: "Spec", objective: "Objective") -> "Backend":
 def resolve_config(spec: "Spec", objective: "Objective") -> "Spec":
     """The spec with `update` decided and impossible combinations refused."""
     from pmdkit.envs import make
-    from pmdkit.errors import UsageError
-    from pmdkit.objectives.traits import traits
+    from pmdkit.objectives import traits
     from pmdkit.population import has_solution
 
     schedule = spec.schedule

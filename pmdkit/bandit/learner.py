@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from pmdkit import population
 from pmdkit.bandit import newton
 from pmdkit.loop import LogpHook, Rollouts
-from pmdkit.objectives import Objective, total
-from pmdkit.objectives.batch import Batch
+from pmdkit.objectives import Batch, Objective, total
 from pmdkit.randomness import generator
 
 Update = Literal["exact", "regression", "gradient"]

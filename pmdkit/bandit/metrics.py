@@ -10,8 +10,7 @@ from pmdkit import population
 from pmdkit.bandit.learner import BanditLearner
 from pmdkit.envs.bandit import Bandit
 from pmdkit.loop import Rollouts
-from pmdkit.objectives import Groups, Objective
-from pmdkit.objectives.batch import Batch
+from pmdkit.objectives import Batch, Groups, Objective
 from pmdkit.observe import gauge
 from pmdkit.trainer import RunContext, TrainerCallback
 

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from pmdkit.errors import Diverged
-from pmdkit.objectives import Objective
-from pmdkit.objectives.batch import Batch
+from pmdkit.objectives import Batch, Objective
 
 if TYPE_CHECKING:
     from pmdkit.bandit.learner import Policy

@@ -108,7 +108,7 @@ def usage_sentence(problem: CycloptsError) -> str:
     """The parser's own words without their final stop, and the nearest option where it names none."""
     sentence = str(problem).strip().rstrip(".")
     if isinstance(problem, UnknownOptionError) and "Did you mean" not in sentence:
-        from pmdkit.text import did_you_mean
+        from pmdkit.errors import did_you_mean
 
         options = [name for argument in problem.argument_collection for name in argument.names]
         close = did_you_mean(problem.token.keyword or problem.token.value or "", options)

@@ -11,6 +11,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from pmdkit.errors import UsageError
+
 if TYPE_CHECKING:
     from pmdkit.sweeps.compare import Arm
 
@@ -35,7 +37,6 @@ def compare(
         latex: write the table there.
         json: print one JSON value.
     """
-    from pmdkit.errors import UsageError
     from pmdkit.sweeps.compare import collect, to_csv, to_latex
     from pmdkit.sweeps.compare import compare as make_arms
 

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from pmdkit.errors import CheckFailed, EnvironmentLacks, UsageError
+
 TIERS = {
     "bandit": ("torch", "numpy", "scipy", "gymnasium", "safetensors"),
     "llm": ("transformers", "tokenizers", "accelerate", "math-verify", "pyarrow"),
@@ -33,8 +35,6 @@ def doctor(
         own: a loss of your own for --parity as well, my.py:loss; docs/use/golden.md says what it is given.
         json: print one JSON value.
     """
-    from pmdkit.errors import CheckFailed, UsageError
-
     if own is not None and not parity:
         raise UsageError("--own is a loss to compare with the golden vectors; give --parity as well")
     if parity:
@@ -53,7 +53,6 @@ def doctor(
 
 def check_parity(own: str | None, json: bool) -> None:
     """Print the largest error of each path; one beyond the tolerance is a failed check."""
-    from pmdkit.errors import CheckFailed
     from pmdkit.testing import golden
 
     paths, absent = golden.parity(), golden.absent()
@@ -123,7 +122,6 @@ def others() -> dict[str, dict[str, Any]]:
     """What is not part of pmdkit and works with it: which version is here, and whether it is one that works."""
     from importlib import metadata
 
-    from pmdkit.errors import EnvironmentLacks
     from pmdkit.llm.engines.vllm import check_version, installed_version
 
     found: dict[str, dict[str, Any]] = {}

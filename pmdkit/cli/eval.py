@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from pmdkit.cli.options import Number, Whole
+from pmdkit.errors import UsageError, unknown
+from pmdkit.randomness import generator
 
 DATA = ("held-out",)
 MEANING = {
@@ -89,9 +91,6 @@ def eval(  # the verb's name
 
 def refuse(tier: str, given: list[str], data: str | None) -> None:
     """Options that mean nothing on a small tier are not ignored."""
-    from pmdkit.errors import UsageError
-    from pmdkit.text import unknown
-
     if given:
         raise UsageError(f"--{given[0]} is for language models, and this is a {tier} run; leave it out")
     if data is not None and data not in DATA:
@@ -105,7 +104,6 @@ def small(run: Path, k: int, problems: int | None, seed: int, json: bool) -> Non
     import torch
 
     from pmdkit.evaluation.sampling import load_policy, sample_held_out
-    from pmdkit.randomness import generator
     from pmdkit.stats import estimate_at_k
 
     spec, setup, step, warnings = load_policy(run)

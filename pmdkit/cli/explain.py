@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pmdkit.cli.options import Number
+from pmdkit.errors import UsageError
 
 if TYPE_CHECKING:
     from pmdkit.explain import Explanation
@@ -34,7 +35,6 @@ def explain(
         json: print one JSON value.
     """
     from pmdkit.cli.options import assignments
-    from pmdkit.errors import UsageError
     from pmdkit.explain import explain as ask
     from pmdkit.objectives import OBJECTIVES
     from pmdkit.observe.run_folder import make_writable

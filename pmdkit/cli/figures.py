@@ -8,6 +8,8 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
+from pmdkit.errors import CheckFailed, UsageError, unknown
+
 Flag = Annotated[bool, Parameter(negative="")]
 
 
@@ -23,9 +25,7 @@ def figures(*names: str, out: Path = Path("figures-out"), check: Flag = False, j
         check: compute the numbers, compare them with the stored ones, write nothing; exit 4 where one is off.
         json: print one JSON value.
     """
-    from pmdkit.errors import UsageError
     from pmdkit.figures import FIGURES, TABLES
-    from pmdkit.text import unknown
 
     everything = FIGURES | TABLES
     for name in names:
@@ -40,7 +40,6 @@ def figures(*names: str, out: Path = Path("figures-out"), check: Flag = False, j
 
 def made(chosen: list[str], out: Path, json: bool) -> None:
     """Draws and saves."""
-    from pmdkit.errors import UsageError
     from pmdkit.figures import FIGURES, TABLES, draw, table
     from pmdkit.observe.run_folder import make_writable
 
@@ -71,7 +70,6 @@ def made(chosen: list[str], out: Path, json: bool) -> None:
 
 def compared(chosen: list[str], json: bool) -> None:
     """Compares with the stored numbers; stops with the first sentence of what is off."""
-    from pmdkit.errors import CheckFailed
     from pmdkit.figures import FIGURES, TABLES
     from pmdkit.figures.check import check
 

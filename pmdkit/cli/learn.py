@@ -289,7 +289,6 @@ def grade(
     """
     import dataclasses
 
-    from pmdkit.errors import UsageError
     from pmdkit.learn.grading import grade as grade_all
     from pmdkit.learn.grading import summary, to_csv
     from pmdkit.learn.judging import SEED

@@ -10,6 +10,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from pmdkit.errors import UsageError, unknown
+
 
 def objectives(name: str | None = None, *, json: Annotated[bool, Parameter(negative="")] = False) -> None:
     """List the objectives, or explain one.
@@ -21,9 +23,7 @@ def objectives(name: str | None = None, *, json: Annotated[bool, Parameter(negat
     import inspect
     from typing import Any
 
-    from pmdkit.errors import UsageError
     from pmdkit.objectives import OBJECTIVES
-    from pmdkit.text import unknown
     from pmdkit.training import describe
 
     if name is not None and name not in OBJECTIVES:
@@ -91,9 +91,7 @@ def ledger(*, verdict: str | None = None, json: Annotated[bool, Parameter(negati
         verdict: only the claims with this verdict.
         json: print one JSON value.
     """
-    from pmdkit.errors import UsageError
     from pmdkit.ledger import VERDICTS, claims
-    from pmdkit.text import unknown
 
     if verdict is not None and verdict not in VERDICTS:
         raise UsageError(unknown("verdict", verdict, VERDICTS))

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pmdkit.cli.options import Number, RunOptions, Whole
+from pmdkit.errors import CheckFailed
 
 if TYPE_CHECKING:
     from pmdkit.config import Spec
@@ -119,7 +120,6 @@ def check_machine(recipe: str, options: RunOptions) -> None:
 
     import torch
 
-    from pmdkit.errors import CheckFailed
     from pmdkit.llm.selfcheck import SelfCheck, SelfCheckStep
     from pmdkit.observe.run_folder import new_folder
     from pmdkit.training import plan

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pmdkit.cli.options import RunOptions
 from pmdkit.cli.signals import command_context, print_error
 from pmdkit.cli.train import begin
+from pmdkit.errors import Stopped, UsageError
 
 if TYPE_CHECKING:
     from pmdkit.config import Spec
@@ -37,7 +38,6 @@ def start_here(recipe: str, options: RunOptions, fit: bool) -> None:
     """The process of the command line: run alone, or start the others."""
     from pmdkit.cli import fail
     from pmdkit.cli.llm import measured
-    from pmdkit.errors import UsageError
     from pmdkit.llm.launcher import start_ranks
     from pmdkit.llm.recipe import check_requirements
 
@@ -59,8 +59,6 @@ def start_here(recipe: str, options: RunOptions, fit: bool) -> None:
 
 def refuse_fit(fit: bool) -> None:
     """Several processes do not measure."""
-    from pmdkit.errors import UsageError
-
     if fit:
         raise UsageError(
             "--fit measures one process; run it with --set parallel.processes=1 first, then name what it found: "
@@ -94,7 +92,6 @@ def be_rank(recipe: str, options: RunOptions, fit: bool) -> None:
             work(recipe, options)
     except Exception as problem:
         from pmdkit.cli import explain_error
-        from pmdkit.errors import Stopped
         from pmdkit.llm.distributed import RankLost
         from pmdkit.llm.launcher import rank_name
 

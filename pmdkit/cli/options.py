@@ -9,8 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
 
-from pmdkit.errors import UsageError
-from pmdkit.text import short
+from pmdkit.errors import UsageError, short
 
 NAME_BYTES = 255  # what file systems take
 INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]{0,18})")

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pmdkit.cli.options import Number, Whole
+from pmdkit.errors import UsageError
 
 if TYPE_CHECKING:
     from pmdkit.config import Spec
@@ -68,7 +69,6 @@ def plan(
         json: print one JSON value.
     """
     from pmdkit.cli.options import RunOptions
-    from pmdkit.errors import UsageError
     from pmdkit.llm.recipe import check_requirements
     from pmdkit.planner.hardware import cluster, divided
     from pmdkit.planner.workload import lengths as measured
@@ -271,7 +271,6 @@ BOUNDS = {
 
 def show_scaling(spec: "Spec", prediction: "Prediction", out: Path | None, json: bool) -> None:
     """Simulate and print; with a folder, draw as well."""
-    from pmdkit.errors import UsageError
     from pmdkit.observe.run_folder import make_writable
     from pmdkit.planner.scaling import scale_report, scaling
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pmdkit.cli.options import Number, Whole
-from pmdkit.text import printable
+from pmdkit.errors import UsageError, printable
 
 if TYPE_CHECKING:
     from pmdkit.replay.recording import Recording
@@ -43,9 +43,8 @@ def replay(
         set: other options of the objective: --set norm=none clip_high=0.3.
         json: print one JSON value.
     """
-    from pmdkit.replay.recording import RecordingText
     from pmdkit.replay.biography import biography
-    from pmdkit.replay.recording import open_step
+    from pmdkit.replay.recording import RecordingText, open_step
     from pmdkit.replay.replay import make_request
     from pmdkit.replay.replay import replay as ask_step
 
@@ -72,7 +71,6 @@ def replay(
 def objective_options(pairs: list[str]) -> dict[str, object]:
     """`norm=none` or `objective.norm=none`; nothing else of a run can be asked again."""
     from pmdkit.cli.options import assignments
-    from pmdkit.errors import UsageError
 
     options = {}
     for key, value in assignments(pairs).items():

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from pmdkit.cli.options import Whole
+from pmdkit.errors import CheckFailed, PmdkitError, UsageError
 
 Flag = Annotated[bool, Parameter(negative="")]
 
@@ -37,7 +38,6 @@ def reproduce(
         json: print the summary as one JSON value.
         dry_run: print the parts with their estimates; start nothing.
     """
-    from pmdkit.errors import CheckFailed, PmdkitError, UsageError
     from pmdkit.reproduce.folder import cores
     from pmdkit.reproduce.part import duration
 

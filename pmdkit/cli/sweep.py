@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pmdkit.cli.options import Whole
+from pmdkit.errors import PmdkitError, UsageError, unknown
 
 if TYPE_CHECKING:
     from pmdkit.sweeps.grid import Trial
@@ -56,7 +57,6 @@ def sweep(
         json: print the record as one JSON value.
         dry_run: print the runs; start nothing.
     """
-    from pmdkit.errors import PmdkitError
     from pmdkit.observe.run_folder import new_folder
     from pmdkit.sweeps import run as room
 
@@ -101,7 +101,6 @@ def grid(
 ) -> "tuple[str, list[Trial], dict[str, Any]]":
     """The sweep of the command line."""
     from pmdkit.cli.options import assignments, merged
-    from pmdkit.errors import UsageError
     from pmdkit.sweeps.grid import SHORT, expand, parse_over
 
     if tier is None or env is None:
@@ -123,9 +122,7 @@ def named(
     experiment: str, tier: str | None, over: list[str] | None, set: list[str] | None
 ) -> "tuple[str, list[Trial], dict[str, Any]]":
     """An experiment by its name."""
-    from pmdkit.errors import UsageError
     from pmdkit.sweeps.experiments import EXPERIMENTS
-    from pmdkit.text import unknown
 
     if experiment not in EXPERIMENTS:
         studies = [STUDY + each for each in TIERS]
@@ -156,7 +153,6 @@ def alone(name: str, out: Path | None, json: bool) -> None:
     """An experiment that is no grid of runs: computed here in minutes, in one process, and not resumed."""
     import torch
 
-    from pmdkit.errors import UsageError
     from pmdkit.observe import files
     from pmdkit.observe.run_folder import make_writable, new_folder
 

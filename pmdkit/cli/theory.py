@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pmdkit.cli.options import Number
+from pmdkit.errors import UsageError
 
 
 def theory(
@@ -27,7 +28,6 @@ def theory(
         json: print one JSON value.
     """
     from pmdkit import theory as room
-    from pmdkit.errors import UsageError
 
     if rewards not in ("0,1", "-1,1"):
         raise UsageError(f"rewards is '{rewards}'; expected 0,1 or -1,1")

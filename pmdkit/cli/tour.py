@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from pmdkit.errors import UsageError
+
 if TYPE_CHECKING:
     from pmdkit.training import Run
 
@@ -31,7 +33,6 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
         out: folder for the runs and the picture; by default the next number under runs/.
         seed: of the draws.
     """
-    from pmdkit.errors import UsageError
     from pmdkit.figures.style import save
     from pmdkit.figures.tour import draw
     from pmdkit.observe.console import make_display, sparkline

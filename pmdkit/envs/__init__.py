@@ -11,6 +11,7 @@ from gymnasium.envs.registration import register
 from pmdkit.envs.bandit import Bandit, BanditTask
 from pmdkit.envs.kinds import KINDS, make
 from pmdkit.envs.tokens import TokenProblem, TokenTask, make_tokens
+from pmdkit.errors import unknown
 
 if TYPE_CHECKING:
     from pmdkit.config import Spec
@@ -58,7 +59,6 @@ def load(name_or_path: str, tier: str | None = None) -> "Spec":
     """
     from pmdkit import spec_files
     from pmdkit.config import Spec
-    from pmdkit.text import unknown
 
     tiers = ("bandit", "toy")
     if tier is None and name_or_path.endswith(".toml"):

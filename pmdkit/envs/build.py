@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, TypeVar
 
+from pmdkit.errors import unknown
 from pmdkit.plugins import class_from_path, is_path
-from pmdkit.text import unknown
 
 Problem = TypeVar("Problem")
 

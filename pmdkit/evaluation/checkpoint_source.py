@@ -42,7 +42,7 @@ class CheckpointSource:
 
 
 def tier_of(path: Path) -> str | None:
-    """The tier of a run folder; None where the folder is no run, but perhaps a model."""
+    """The tier of a run folder; None where the folder is not a run, but perhaps a model."""
     file = path / "config.json"
     tier = read_config(file).get("tier") if file.is_file() else None
     return tier if isinstance(tier, str) else None
@@ -58,7 +58,7 @@ def find_source(path: Path) -> CheckpointSource:
     if not path.exists():
         if HUB_NAME.fullmatch(str(path)) and not path.parent.exists():
             return CheckpointSource(str(path), str(path))
-        raise UsageError(f"{path} is no folder; expected the --out of a run, or the folder of a model")
+        raise UsageError(f"{path} is not a folder; expected the --out of a run, or the folder of a model")
     if not path.is_dir():
         raise UsageError(f"{path} is a file; expected the folder of a run or of a model")
     if not (path / "config.json").is_file():

@@ -10,9 +10,8 @@ from pmdkit.config import EvaluationTable, RolloutTable, Spec
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem, leaks
 from pmdkit.envs.math.readers import SUFFIXES
-from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit.errors import EnvironmentLacks, UsageError, unknown
 from pmdkit.evaluation.sampling import check_counts
-from pmdkit.text import unknown
 
 HELD_OUT = "held-out"
 SHIPPED = ("aime24", "aime25")

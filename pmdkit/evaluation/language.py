@@ -18,12 +18,12 @@ from pmdkit.evaluation.checkpoint_source import CheckpointSource
 from pmdkit.evaluation.eval_config import HELD_OUT, EvalConfig, count_leaks, load_problems, training_problems
 from pmdkit.llm.engines.base import Engine, Sampling, Tokens
 from pmdkit.llm.engines.transformers import TransformersEngine
-from pmdkit.llm.evaluate import Answered, Evaluation, graded_draws, evaluation_problems
-from pmdkit.llm.model import decode_response, end_tokens, load_model, pick_device
-from pmdkit.llm.prompts import Encoder, limit_prompts
+from pmdkit.llm.evaluate import Answered, Evaluation, evaluation_problems, graded_draws
+from pmdkit.llm.model import end_tokens, load_model, pick_device
+from pmdkit.llm.prompts import Encoder, decode_response, limit_prompts
 from pmdkit.llm.task import make_grader
 from pmdkit.observe import files
-from pmdkit.observe.run_folder import RunFolder, describe_machine, new_folder, locked, make_writable, read_json
+from pmdkit.observe.run_folder import RunFolder, describe_machine, locked, make_writable, new_folder, read_json
 from pmdkit.randomness import derive, generator
 from pmdkit.stats import measure_at_k
 from pmdkit.trainer import Display, stop_at_once
@@ -244,11 +244,11 @@ class ProgressReport:
 
 
 def warn_of_leaks(copies: int | None, problems: int, lost: str | None, display: Display) -> None:
-    """Problems that the run was trained on say little."""
+    """Problems that the run was trained on measure little."""
     if copies:
         display.warn(f"{copies} of {problems} problems are in the training set of the run, by their text")
     if lost is not None:
-        display.warn(f"whether the run was trained on these problems cannot be told: {lost}")
+        display.warn(f"whether the run was trained on these problems is not known: {lost}")
 
 
 def warn_of_ungraded(answers: Sequence[Answered], display: Display) -> None:

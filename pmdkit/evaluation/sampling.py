@@ -33,7 +33,7 @@ def load_policy(path: Path) -> tuple[Spec, Backend, int, list[str]]:
     """
     folder = RunFolder(path)
     if not folder.started:
-        what = "holds no config.json" if path.is_dir() else "is no folder"
+        what = "holds no config.json" if path.is_dir() else "is not a folder"
         raise UsageError(f"{path} {what}; expected the folder of a run, the --out of pmdkit toy or pmdkit bandit")
     spec = stored_spec(folder)
     backend = build(spec)[1]

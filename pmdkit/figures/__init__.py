@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from pmdkit.errors import UsageError
+from pmdkit.errors import UsageError, unknown
 from pmdkit.figures.style import COLOURS, Drawing, look, save, style
 from pmdkit.figures.tables import Table
-from pmdkit.text import unknown
 
 __all__ = ["COLOURS", "FIGURES", "TABLES", "Drawing", "Entry", "Table", "draw", "look", "save", "style", "table"]
 

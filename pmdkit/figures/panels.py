@@ -42,9 +42,8 @@ def interval_bar(
         dots.reverse()
         bar.reverse()
     ax.plot(*dots, "o", color=look["color"], alpha=0.35, markersize=3, markeredgewidth=0)
-    ax.errorbar(
-        *bar, **{"xerr" if sideways else "yerr": reach}, capsize=3, markersize=5, **{**look, "linestyle": "none"}
-    )
+    options: dict[str, Any] = {**look, "linestyle": "none", "xerr" if sideways else "yerr": reach}
+    ax.errorbar(*bar, capsize=3, markersize=5, **options)
 
 
 def as_array(end: MeanInterval) -> Array:

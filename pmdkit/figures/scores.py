@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 
 from pmdkit.figures.style import COLOURS, GREY, Drawing, style
 from pmdkit.figures.tables import DRAWS, GAINS, GSPO, NAMED, PROBLEMS, SCORES, Score, Table
-from pmdkit.stats import Interval, clopper_pearson
+from pmdkit.stats import Interval, clopper_pearson, share_difference_z
 
 # Share of the variance of one draw that lies between problems: 0.32 and 0.37 for two checkpoints of a 3B model on the
 # 40 problems of AMC 2023, 50 samples each, at 14 % (open-thought/reasoning-gym-eval, Apache-2.0; numbers only).
@@ -55,8 +55,7 @@ def percent(interval: Interval) -> Interval:
 
 def deviations(first: float, second: float, draws: float = PROBLEMS * DRAWS) -> float:
     """Second minus first in standard errors, two independent binomial shares of so many draws; scores in percent."""
-    shares = np.array([count(first), count(second)]) / (PROBLEMS * DRAWS)
-    return float((shares[1] - shares[0]) / np.sqrt((shares * (1 - shares) / draws).sum()))
+    return share_difference_z(count(first) / (PROBLEMS * DRAWS), count(second) / (PROBLEMS * DRAWS), draws)
 
 
 COLUMNS = (

@@ -4,8 +4,7 @@ import importlib
 import importlib.util
 from types import ModuleType
 
-from pmdkit.errors import EnvironmentLacks
-from pmdkit.text import unknown
+from pmdkit.errors import EnvironmentLacks, unknown
 
 EXTRAS = {
     "llm": ("transformers", "tokenizers", "accelerate", "pyarrow", "math_verify"),

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from pmdkit.errors import printable
 from pmdkit.learn.exercise import Answer, AnswerVerdict, Exercise
-from pmdkit.text import printable
 
 
 class TooLong(BaseException):

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit.errors import EnvironmentLacks, UsageError, unknown
 from pmdkit.learn.exercise import Exercise
 from pmdkit.learn.exercises import lessons as numbers
 from pmdkit.learn.exercises import of_lesson
@@ -21,7 +21,6 @@ from pmdkit.learn.extras import need
 from pmdkit.learn.lessons import folder, sources
 from pmdkit.learn.source import comment, is_import, names_of, solution_parts, solution_source
 from pmdkit.learn.submission import parsed
-from pmdkit.text import unknown
 
 TIME = re.compile(r"Time:\s+([0-9]+)\s+minutes?\s+to\s+read,\s+([0-9]+)\s+(seconds?|minutes?)\s+to\s+run")
 

@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from pmdkit.errors import EnvironmentLacks
+from pmdkit.errors import EnvironmentLacks, printable
 from pmdkit.learn.exercise import AnswerVerdict, Exercise
 from pmdkit.learn.judging import SEED, Failed, TooLong, judge
 from pmdkit.learn.serialization import decode, pack
 from pmdkit.learn.submission import Code
 from pmdkit.processes import STARTUP, WorkerFailed, WorkerProcess
-from pmdkit.text import printable
 
 MEMORY_MB = 2048
 LONGEST = 1000

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from pmdkit.errors import printable
 from pmdkit.learn.judging import shown, to_numpy
-from pmdkit.text import printable
 
 LARGEST = 2**24
 "Bytes of an array that is carried; the right answers have a few hundred."

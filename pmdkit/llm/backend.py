@@ -6,12 +6,13 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
+from importlib import import_module
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from pmdkit.config import EvaluationTable, LanguageModelTable, RewardTable, RolloutTable, Spec, UpdateTable
+from pmdkit.config import EvaluationTable, LanguageModelTable, RewardTable, RolloutTable, Spec, UpdateTable, VLLMTable
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems
@@ -27,35 +28,35 @@ from pmdkit.llm.callbacks import (
     step_extras,
 )
 from pmdkit.llm.distributed import make_process_group
-from pmdkit.llm.engine import make_engine
-from pmdkit.llm.engines.base import Engine, Sampling, Tokens
+from pmdkit.llm.engines import CENTRAL, ENGINES
+from pmdkit.llm.engines.base import Engine, EngineConfig, ResponseCheck, Sampling, Tokens
+from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.evaluate import Evaluation, fixed_evaluation
+from pmdkit.llm.head import head_weight
 from pmdkit.llm.learner import CausalLearner
-from pmdkit.llm.mismatch import MismatchMonitor
-from pmdkit.llm.model import decode_response, end_tokens, load_model, pick_device, prepare_model
-from pmdkit.llm.prompts import Encoder, limit_prompts
+from pmdkit.llm.mismatch import TOLERANCE, MismatchMonitor, WeightSyncCheck
+from pmdkit.llm.model import end_tokens, load_model, pick_device, prepare_model
+from pmdkit.llm.prompts import Encoder, decode_response, limit_prompts
 from pmdkit.llm.recipe import check_engine
 from pmdkit.llm.rollouts import RolloutQueue, async_rollouts
 from pmdkit.llm.task import SCALES, MathTask, SharedGrader, make_grader
 from pmdkit.loop import Schedule, inline
-from pmdkit.objectives import Objective
-from pmdkit.objectives.traits import traits
+from pmdkit.objectives import Objective, traits
 from pmdkit.observe.metrics import StepMetrics
 from pmdkit.replay.recorder import Recorder
 from pmdkit.trainer import Backend, TrainerCallback
 
+TEXT_TOKENS = 64  # of each text of the sync check
 GAUGED = 128  # responses of each step that are scored again after it, at least two groups
 
 
 def make_backend(spec: Spec, objective: Objective) -> Backend:
     """Everything that a run of a resolved recipe needs."""
-    assert spec.rollout is not None
     check_machine(spec)
     process_group = make_process_group(spec)
     problems = load_problems(spec)
     model, tokenizer = make_model(spec, process_group)
-    encoder = Encoder(tokenizer)
-    problems = limit_prompts(problems, encoder, spec.rollout.max_prompt)[0]
+    encoder, problems = make_encoder(spec, tokenizer, problems)
     engine = make_engine(spec, model, encoder, problems, process_group)
     learner = make_learner(spec, objective, model, encoder, problems, engine, process_group)
     verifier = make_verifier(spec, process_group)
@@ -98,6 +99,88 @@ def build_model(
         tokenizer = train_tokenizer(make_math(env))
         model = build(table.build, tokenizer, seed)
     return prepare_model(model, device, table.checkpointing), tokenizer
+
+
+def make_engine(
+    spec: Spec,
+    model: PreTrainedModel,
+    encoder: Encoder,
+    problems: MathProblems,
+    process_group: ProcessGroup = SINGLE,
+) -> Engine:
+    """The engine that writes the rollouts of a recipe, over all processes. Adapters are put on the model afterwards.
+
+    The engine of transformers on the trainer's own weights, in one process and without a lag, is returned bare: it
+    cannot be lost alone, and there is nothing to compare. Every other one is supervised by a DistributedEngine.
+    """
+    rollout, vllm = spec.rollout, spec.vllm
+    assert isinstance(rollout, RolloutTable)
+    assert isinstance(vllm, VLLMTable)
+    assert isinstance(spec.model, LanguageModelTable)
+    tokenizer, central = encoder.tokenizer, rollout.engine in CENTRAL
+    ends = end_tokens(model, tokenizer)
+    own = process_group.strategy == "fsdp2" or rollout.lag > 0
+    engine: Engine | None = None
+    if process_group.is_main_process or not central:
+        config = EngineConfig(
+            model=model,
+            tokenizer=tokenizer,
+            ends=ends,
+            rollout=rollout,
+            vllm=vllm,
+            dtype=spec.model.dtype,
+            context=context_length(spec, model),
+            device=pick_device(spec.model.device),
+            own=own,
+            rank=process_group.rank,
+            size=process_group.size,
+            seed=spec.run.seed,
+        )
+        module, _, name = ENGINES[rollout.engine].partition(":")
+        engine = getattr(import_module(module), name)(config)
+    inside = rollout.engine == "transformers"
+    compared = rollout.canary and not (inside and getattr(engine, "model", None) is model)
+    if inside and engine is not None and not compared and process_group.size == 1 and rollout.lag == 0:
+        return engine
+    return DistributedEngine(
+        engine,
+        process_group,
+        ends[0],
+        central=central,
+        span=1 if central or inside else vllm.tensor_parallel,
+        joined=rollout.engine == "vllm" and process_group.size > 1,
+        silence=None if inside else rollout.silence,
+        sync_check=make_sync_check(rollout, spec.model.dtype, encoder, problems) if compared else None,
+        response_check=ResponseCheck(ends, head_weight(model).shape[0]),
+    )
+
+
+def context_length(spec: Spec, model: PreTrainedModel) -> int:
+    """Tokens of the longest prompt and response together, as far as the model can read."""
+    assert spec.rollout is not None
+    assert spec.evaluation is not None
+    longest = spec.rollout.max_prompt + max(spec.rollout.width, spec.evaluation.width or 0)
+    return min(longest, getattr(model.config, "max_position_embeddings", None) or longest)
+
+
+def make_sync_check(rollout: RolloutTable, dtype: str, encoder: Encoder, problems: MathProblems) -> WeightSyncCheck:
+    """Fixed prompts and texts: the first problems, each with its own statement and answer as the response."""
+    asked = [problems.problem(int(number)) for number in problems.train[: rollout.canary]]
+    texts = [f"{problem.problem}\n\nAnswer: {problem.answer}" for problem in asked]
+    return WeightSyncCheck(
+        prompts=[encoder.encode(problem.problem) for problem in asked],
+        responses=[encoder.data(text)[:TEXT_TOKENS] for text in texts],
+        tolerance=rollout.canary_tolerance or TOLERANCE[dtype],
+    )
+
+
+def make_encoder(
+    spec: Spec, tokenizer: PreTrainedTokenizerBase, problems: MathProblems
+) -> tuple[Encoder, MathProblems]:
+    """From problems to prompt tokens, and the problems whose prompts are short enough."""
+    assert spec.rollout is not None
+    encoder = Encoder(tokenizer)
+    return encoder, limit_prompts(problems, encoder, spec.rollout.max_prompt)[0]
 
 
 def make_verifier(spec: Spec, process_group: ProcessGroup = SINGLE) -> Grader | SharedGrader:
@@ -200,8 +283,7 @@ def assemble(
     evaluations = EvaluationCallback(learner, task, evaluation, schedule.steps, spec.evaluation.every, process_group)
     callbacks: list[TrainerCallback] = [ResourcesCallback(learner, task), DataCallback(task, evaluation)]
     if spec.run.record:
-        extras = lambda rollouts: step_extras(learner, task, passed, metrics.logp_after, rollouts)  # noqa: E731
-        callbacks.append(Recorder(spec.run.record, extras))
+        callbacks.append(Recorder(spec.run.record, partial(step_extras, learner, task, passed, metrics)))
     if rollout.record_every:
         callbacks.append(ResponsesCallback(task, rollout.record_every))
     callbacks += [evaluations, ModelFilesCallback(spec, learner.model, learner.tokenizer, evaluations)]

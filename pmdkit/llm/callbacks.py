@@ -30,6 +30,7 @@ from pmdkit.llm.task import MathTask
 from pmdkit.loop import Rollouts
 from pmdkit.objectives import Groups
 from pmdkit.observe import files
+from pmdkit.observe.metrics import StepMetrics
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.replay.recorder import StepExtras
 from pmdkit.trainer import Display, RunContext, StepResult, TrainerCallback
@@ -210,8 +211,9 @@ class EvaluationCallback(TrainerCallback):
     def report_routing(self) -> None:
         """Of a mixture of experts: how often the engine sends a token to other experts than the trainer."""
         shared = self.learner.engine
-        check = shared.sync_check if isinstance(shared, DistributedEngine) else None
-        config = self.learner.model.config.get_text_config()
+        if not isinstance(shared, DistributedEngine):
+            return
+        check, config = shared.sync_check, self.learner.model.config.get_text_config()
         if check is None or self.display is None or not getattr(config, "num_experts_per_tok", None):
             return
         from pmdkit.llm.engines.vllm.colocate import ColocatedEngine
@@ -412,27 +414,27 @@ def llm_columns(learner: CausalLearner, task: MathTask, rollouts: Rollouts, grou
         "skipped_groups": int((~groups.scored).sum()),
         **learner.mismatch,
         **learner.found,
-        "engine_restarts": getattr(learner.engine, "restarts", 0),
+        "engine_restarts": learner.engine.restarts if isinstance(learner.engine, DistributedEngine) else 0,
     }
 
 
 def step_extras(
-    learner: CausalLearner, task: MathTask, passed: float, logp_after: torch.Tensor | None, rollouts: Rollouts
+    learner: CausalLearner, task: MathTask, passed: float, metrics: StepMetrics, rollouts: Rollouts
 ) -> StepExtras:
-    """What a recorded step holds of this tier: prompts as tokens and by name, and whose log-probabilities pi_old are."""
+    """What a recorded step holds of this tier: prompts as tokens and by name, and who computed its pi_old."""
     prompts = learner.prompt_tokens(rollouts.prompts)
     tensors = {
         "prompt_tokens": torch.tensor([token for prompt in prompts for token in prompt]),
         "prompt_length": torch.tensor([len(prompt) for prompt in prompts]),
         "logp_engine": learner.logp_engine,
-        "logp_after": logp_after,
+        "logp_after": metrics.logp_after,
     }
     facts = {
         "passed": passed,
         "problems": [task.problems.problem(number).id for number in rollouts.prompts.tolist()],
         "old": learner.old,
     }
-    return StepExtras(facts, {name: tensor for name, tensor in tensors.items() if tensor is not None})
+    return StepExtras(facts, tensors)
 
 
 def shown(example: Mapping[str, str]) -> str:

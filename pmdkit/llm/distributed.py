@@ -15,11 +15,10 @@ from torch import Tensor, nn
 
 from pmdkit.config import ParallelTable, Spec
 from pmdkit.distributed import SINGLE, ProcessGroup
-from pmdkit.errors import ComponentDied, EnvironmentLacks, PmdkitError, UsageError
+from pmdkit.errors import ComponentDied, EnvironmentLacks, PmdkitError, UsageError, first_line
 from pmdkit.llm.launcher import GO_ON, die_with_launcher, launched_ranks, rank_name
 from pmdkit.llm.weights import apply_fsdp, broadcast_tensor
 from pmdkit.observe.checkpoint import WEIGHTS, join_optimizer, split_optimizer
-from pmdkit.text import first_line
 
 LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting", "timed out")
 "What gloo says in a plain RuntimeError; NCCL and the store have classes of their own."

@@ -16,8 +16,7 @@ from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.envs.verifier import Grader, Item, Verdict
 from pmdkit.errors import UsageError
 from pmdkit.llm.engines.base import Engine, Sampling, Tokens
-from pmdkit.llm.model import decode_response
-from pmdkit.llm.prompts import Encoder
+from pmdkit.llm.prompts import Encoder, decode_response
 from pmdkit.llm.task import Reader, SharedGrader, stop_if_ungraded
 from pmdkit.observe import files
 from pmdkit.randomness import derive, generator

@@ -22,9 +22,7 @@ from pmdkit.errors import UsageError
 from pmdkit.llm.engines.base import Tokens
 from pmdkit.llm.head import HEAD_TOKENS, ChunkedHead, chunks, head_weight, matmul_operands
 from pmdkit.llm.logprobs import hidden_at_targets
-from pmdkit.objectives import Objective, coefficient, total
-from pmdkit.objectives.batch import Batch
-from pmdkit.objectives.traits import traits
+from pmdkit.objectives import Batch, Objective, coefficient, total, traits
 
 
 class FusedLoss(NamedTuple):

@@ -3,8 +3,8 @@
 An engine writes the responses, packed forward passes score them, and an optimizer follows the gradient.
 """
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -19,19 +19,16 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from pmdkit.config import ScheduleTable, UpdateTable
 from pmdkit.distributed import SINGLE, ProcessGroup
-from pmdkit.errors import ComponentDied, Diverged, ResumeRefused, UsageError
+from pmdkit.errors import ComponentDied, Diverged, EnvironmentLacks, ResumeRefused, UsageError
 from pmdkit.llm import lora, weights
 from pmdkit.llm.engines.base import Engine, Responses, Sampling, Tokens
 from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest, supervise
 from pmdkit.llm.fused_loss import FusedLoss, fused_total
 from pmdkit.llm.logprobs import response_logp, to_rows
-from pmdkit.llm.memory import explain_out_of_memory
 from pmdkit.llm.mismatch import ExpectedLogp, MismatchMonitor, resolve_old_logprobs
 from pmdkit.llm.packing import shard_by_tokens, use_packing
 from pmdkit.loop import LogpHook, Rollouts
-from pmdkit.objectives import Objective, total
-from pmdkit.objectives.batch import Batch
-from pmdkit.objectives.traits import traits
+from pmdkit.objectives import Batch, Objective, total, traits
 from pmdkit.randomness import derive
 
 if TYPE_CHECKING:
@@ -127,6 +124,8 @@ class CausalLearner:
             )
         if isinstance(self.engine, DistributedEngine):
             self.found = self.engine.found
+        else:  # a DistributedEngine has checked them
+            self.engine.response_check.check(responses, len(prompts), request.group, self.sampling)
         rollouts = self.as_rollouts(prompts, seed, responses, self.version)
         self.logp_engine = rollouts.logp_old if self.old == "recompute" else None
         rollouts, self.mismatch = resolve_old_logprobs(
@@ -196,13 +195,13 @@ class CausalLearner:
         """A copy of the present weights on the host, where there is an engine to take them."""
         copies = {}
         for name, weight in self.gathered_weights().items():  # all processes look at all weights
-            if getattr(self.engine, "engine", self.engine) is not None:
+            if not isinstance(self.engine, DistributedEngine) or self.engine.engine is not None:
                 copies[name] = weight.detach().to("cpu", copy=True)
         return copies
 
     def expected_logp(self) -> ExpectedLogp | None:
         """What the weight-sync check expects of an engine with the present weights."""
-        check = getattr(self.engine, "sync_check", None)
+        check = self.engine.sync_check if isinstance(self.engine, DistributedEngine) else None
         if check is None:
             return None
         prompts, responses = list(check.prompts), list(check.responses)
@@ -418,6 +417,26 @@ class ForwardRoot(nn.Module):
     def forward(self, work: Callable[[PreTrainedModel], Any]) -> Any:
         """What `work` makes of the model. A closure: DDP would walk through every token of plain arguments."""
         return work(self.model)
+
+
+@contextmanager
+def explain_out_of_memory(phase: str, key: str) -> Iterator[None]:
+    """Raise EnvironmentLacks with advice where the block runs out of memory.
+
+    Args:
+        phase: what runs, such as "update".
+        key: of the spec, the one to lower, such as "update.token_budget".
+    """
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as problem:
+        known = isinstance(problem, torch.OutOfMemoryError | MemoryError)
+        if not known and "can't allocate memory" not in str(problem):  # what the CPU's allocator says
+            raise
+        raise EnvironmentLacks(
+            f"out of memory in the {phase}; the last checkpoint is intact: lower {key}, say by half with "
+            f"--set {key}=..., or let --fit measure it"
+        ) from problem
 
 
 def row_seeds(prompts: Tensor, group: int, seed: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Memory, measured: the token budget that fits on this machine, and an error with advice where it runs out.
+"""Memory, measured: the token budget that fits on this machine.
 
 What it takes by arithmetic is `pmdkit.planner.memory`.
 """
@@ -6,8 +6,6 @@ What it takes by arithmetic is `pmdkit.planner.memory`.
 import os
 import resource
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 from transformers import PreTrainedModel
@@ -20,26 +18,6 @@ GIB = 2**30
 SHARE = 0.8  # of the memory that the update may take: the allocator fragments, and steps differ
 FIRST = 1024  # tokens
 PROMPT = 32  # tokens of a trial that are not scored; the fewer, the more the head has to do
-
-
-@contextmanager
-def explain_out_of_memory(phase: str, key: str) -> Iterator[None]:
-    """Raise EnvironmentLacks with advice where the block runs out of memory.
-
-    Args:
-        phase: what runs, such as "update".
-        key: of the spec, the one to lower, such as "update.token_budget".
-    """
-    try:
-        yield
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as problem:
-        known = isinstance(problem, torch.OutOfMemoryError | MemoryError)
-        if not known and "can't allocate memory" not in str(problem):  # what the CPU's allocator says
-            raise
-        raise EnvironmentLacks(
-            f"out of memory in the {phase}; the last checkpoint is intact: lower {key}, say by half with "
-            f"--set {key}=..., or let --fit measure it"
-        ) from problem
 
 
 def fit_token_budget(model: PreTrainedModel, spec: Spec) -> tuple[int, list[tuple[int, float]]]:

@@ -5,7 +5,7 @@ A folder is data: whatever in it would have to be trusted is refused.
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,10 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit.errors import EnvironmentLacks, UsageError, first_line
 from pmdkit.hub import local_only
 from pmdkit.llm.packing import use_packing
 from pmdkit.observe.console import quietly
-from pmdkit.text import first_line
 
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
@@ -104,11 +103,6 @@ def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tu
     if not ends:
         raise UsageError("the model's tokenizer has no end token; set eos_token in its tokenizer_config.json")
     return ends
-
-
-def decode_response(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> str:
-    """The text of response tokens, control tokens left out."""
-    return str(tokenizer.decode(list(tokens), skip_special_tokens=True))
 
 
 def check_folder(folder: Path) -> None:

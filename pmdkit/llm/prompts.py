@@ -1,4 +1,4 @@
-"""From the text of a problem to the token ids of a prompt. Data never become control tokens.
+"""From the text of a problem to the token ids of a prompt, and back for a response. Data never become control tokens.
 
 `limit_prompts` drops prompts that are too long. Encoding all of them is slow, so plain text is not encoded where the
 tokenizer surely gives it a token per byte at most (`a_byte_a_token`).
@@ -7,12 +7,13 @@ tokenizer surely gives it a token per byte at most (`a_byte_a_token`).
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from tokenizers import decoders, models, normalizers, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from pmdkit.envs.math.problem import MathProblems
 from pmdkit.envs.math.readers import AFTER, BEFORE, HALF_PAIR
@@ -119,6 +120,11 @@ class Encoder:
             place = match.start() + 1
             cuts.append(place)
         return [text[begin:end] for begin, end in zip(cuts, [*cuts[1:], len(text)], strict=True)]
+
+
+def decode_response(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> str:
+    """The text of response tokens, control tokens left out."""
+    return str(tokenizer.decode(list(tokens), skip_special_tokens=True))
 
 
 def comparable(text: str) -> str:

@@ -1,4 +1,4 @@
-"""From a recipe to one that can run: defaults written out, impossible combinations refused before a model is loaded."""
+"""A recipe before a model is loaded: defaults written out, what cannot work or is not installed refused."""
 
 import os
 from importlib.util import find_spec
@@ -10,19 +10,18 @@ from pmdkit.config import ParallelTable, RolloutTable, Spec, VLLMTable
 from pmdkit.envs.math import check_math
 from pmdkit.envs.math.readers import SUFFIXES
 from pmdkit.envs.verifier.pool import identify
-from pmdkit.errors import EnvironmentLacks, UsageError
-from pmdkit.objectives import Groups, Objective
-from pmdkit.objectives.credit import credit
-from pmdkit.objectives.traits import traits
-from pmdkit.text import unknown
+from pmdkit.errors import EnvironmentLacks, UsageError, unknown
+from pmdkit.objectives import Objective, traits
 
 EVALUATED = ("held-out", "aime24", "aime25")
 PROMPTS = 64  # per step, where a recipe does not say
+NEEDS = {"transformers": "transformers", "tokenizers": "tokenizers", "math_verify": "math-verify"}
+REMEDY = "pip install -c constraints.txt -e '.[llm]'"
 
 
 def resolve_config(spec: Spec, objective: Objective) -> Spec:
     """The spec with its defaults written out."""
-    check_early(spec)
+    check_values(spec)
     schedule, model, warm = spec.schedule, spec.model, spec.warm_start
     assert model is not None
     assert warm is not None
@@ -43,18 +42,18 @@ def resolve_config(spec: Spec, objective: Objective) -> Spec:
     if schedule.group is None:
         raise UsageError("schedule.group is not set; a language model draws its responses: give --group, such as 16")
     assert spec.rollout is not None
-    if spec.rollout.correction.startswith("token") and not per_token(objective):
+    if spec.rollout.correction.startswith("token") and traits(objective).level == "response":
         raise UsageError(
             f"rollout.correction is '{spec.rollout.correction}' and {spec.objective['name']} has one loss per response;"
             " expected sequence-truncate or sequence-mask"
         )
-    vllm = engine_of(spec.rollout, spec.vllm)
+    vllm = resolve_vllm(spec.rollout, spec.vllm)
     schedule = schedule.model_copy(update={"update": "gradient", "prompts": prompts})
-    return spec.model_copy(update={"schedule": schedule, "vllm": vllm, "parallel": launched(spec)})
+    return spec.model_copy(update={"schedule": schedule, "vllm": vllm, "parallel": resolve_parallel(spec)})
 
 
-def check_early(spec: Spec) -> None:
-    """Refuse words that only a later stage would read, minutes on: problems, device, grader, evaluation."""
+def check_values(spec: Spec) -> None:
+    """Refuse values that would be read minutes later only: problems, device, grader, evaluation."""
     check_math(spec.env)
     device, path = getattr(spec.model, "device", "auto"), getattr(spec.model, "path", None)
     if path is not None and not path.strip():
@@ -71,7 +70,7 @@ def check_early(spec: Spec) -> None:
         raise UsageError(unknown("evaluation.data", data, (*EVALUATED, "FILE.jsonl", "FILE.parquet")))
 
 
-def engine_of(rollout: RolloutTable, vllm: VLLMTable | None) -> VLLMTable:
+def resolve_vllm(rollout: RolloutTable, vllm: VLLMTable | None) -> VLLMTable:
     """[vllm] as the rest of the recipe allows it."""
     vllm = vllm or VLLMTable()
     if rollout.lag and rollout.old == "recompute":
@@ -90,7 +89,7 @@ def engine_of(rollout: RolloutTable, vllm: VLLMTable | None) -> VLLMTable:
     return vllm.model_copy(update={"sleep": False}) if rollout.lag else vllm
 
 
-def launched(spec: Spec) -> ParallelTable:
+def resolve_parallel(spec: Spec) -> ParallelTable:
     """[parallel] as `accelerate launch` started it, where it did."""
     from pmdkit.llm.launcher import launched_ranks
 
@@ -102,21 +101,6 @@ def launched(spec: Spec) -> ParallelTable:
         return table
     sharded = os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
     return table.model_copy(update={"processes": here, "strategy": "fsdp2" if sharded else table.strategy})
-
-
-def per_token(objective: Objective) -> bool:
-    """Whether the loss is one number per token, told by its shape on a group of two responses of two tokens."""
-    reward = torch.tensor([[0.0, 1.0]])
-    logp = torch.full((2, 2), -1.0)
-    groups = Groups(reward, torch.full_like(reward, 0.5))
-    batch = credit(objective, groups, logp, torch.ones_like(logp, dtype=torch.bool), logp, width=2)
-    return objective.loss(batch).ndim == 2
-
-
-# What this tier needs beside the base install, asked before anything else of it is imported.
-
-NEEDS = {"transformers": "transformers", "tokenizers": "tokenizers", "math_verify": "math-verify"}
-REMEDY = "pip install -c constraints.txt -e '.[llm]'"
 
 
 def check_requirements() -> None:

@@ -6,7 +6,6 @@ Only runs with a lag build it. Without one the loop rolls out when it asks, `pmd
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,13 +13,10 @@ from torch import Tensor
 from pmdkit.llm.engines.base import NO_WEIGHTS, EngineLost, Responses
 from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
 from pmdkit.llm.engines.watchdog import WatchedCall
-from pmdkit.llm.memory import explain_out_of_memory
+from pmdkit.llm.learner import CausalLearner, explain_out_of_memory
 from pmdkit.llm.mismatch import SYNC_COLUMNS, ExpectedLogp
 from pmdkit.loop import Learner, Rollouts, Schedule, Stream, Task
 from pmdkit.randomness import derive
-
-if TYPE_CHECKING:
-    from pmdkit.llm.learner import CausalLearner
 
 FLAGS = ("mask", "ended")
 
@@ -91,7 +87,7 @@ class RolloutQueue:
         start: seconds that an engine may need to begin anew.
     """
 
-    def __init__(self, learner: "CausalLearner", silence: float = 300.0, start: float = 0.0) -> None:
+    def __init__(self, learner: CausalLearner, silence: float = 300.0, start: float = 0.0) -> None:
         self.learner = learner
         if not isinstance(learner.engine, DistributedEngine):
             learner.engine = DistributedEngine(learner.engine, learner.process_group)

@@ -21,8 +21,7 @@ from pmdkit.llm.callbacks import EvaluationCallback, ModelFilesCallback
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.task import MathTask
 from pmdkit.loop import graded
-from pmdkit.objectives import Objective
-from pmdkit.objectives.credit import credit
+from pmdkit.objectives import Objective, credit
 from pmdkit.observe import checkpoint
 from pmdkit.trainer import Backend, TrainerCallback
 from pmdkit.version import __version__
@@ -59,7 +58,7 @@ class SelfCheck:
     """
 
     def __init__(self, spec: Spec, objective: Objective, folder: Path) -> None:
-        self.spec = small(spec)
+        self.spec = small_spec(spec)
         self.objective = objective
         self.folder = folder
         self.figures: dict[str, Any] = {}
@@ -113,7 +112,7 @@ class SelfCheck:
         self.backend = make_backend(self.spec, self.objective)
         weights = sum(weight.numel() for weight in self.learner.model.parameters())
         device = self.learner.model.device
-        self.figures |= {"model": source(self.spec), "weights": weights, "device": device_name(device)}
+        self.figures |= {"model": model_source(self.spec), "weights": weights, "device": device_name(device)}
         return True, f"{weights:,} weights on {self.figures['device']}; {self.task.problems.name}"
 
     def generate(self) -> tuple[bool, str]:
@@ -154,7 +153,7 @@ class SelfCheck:
         report = self.learner.update(self.objective, rollouts, batch)
         seconds = time.perf_counter() - began
         tokens = int(rollouts.mask.sum())
-        self.figures |= {"update tokens per second": tokens / seconds, "memory": memory(self.learner.model.device)}
+        self.figures |= {"update tokens per second": tokens / seconds, "memory": peak_memory(self.learner.model.device)}
         with torch.no_grad():
             moved = (self.learner.logp(rollouts) - rollouts.logp_old).abs().max().item()
         told = f"gradient norm {report['grad_norm']:.3g}, {tokens / seconds:,.0f} tokens per second"
@@ -211,7 +210,7 @@ class SelfCheck:
         )
 
 
-def small(spec: Spec) -> Spec:
+def small_spec(spec: Spec) -> Spec:
     """The recipe with few prompts and short responses; model, data, precision and budgets as they are."""
     assert spec.rollout is not None
     assert spec.evaluation is not None
@@ -227,7 +226,7 @@ def small(spec: Spec) -> Spec:
     )
 
 
-def source(spec: Spec) -> str:
+def model_source(spec: Spec) -> str:
     """Where the model comes from, without the folders of this machine."""
     path = getattr(spec.model, "path", None)
     return Path(path).name if path else str(getattr(spec.model, "build", ""))
@@ -238,6 +237,6 @@ def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU"
 
 
-def memory(device: torch.device) -> str:
+def peak_memory(device: torch.device) -> str:
     """Peak memory of the accelerator so far, as the end of a sentence."""
     return f", {torch.cuda.max_memory_allocated(device) / 2**30:.1f} GiB at the peak" if device.type == "cuda" else ""

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from pmdkit.errors import unknown
 from pmdkit.objectives.batch import Tau
-from pmdkit.text import unknown
 
 
 def check_tau(tau: Tau) -> None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from pmdkit.errors import unknown
 from pmdkit.objectives.batch import Objective
 from pmdkit.objectives.chi2_po import Chi2PO
 from pmdkit.objectives.cispo import CISPO
@@ -16,7 +17,6 @@ from pmdkit.objectives.rloo import RLOO
 from pmdkit.objectives.tb import TB
 from pmdkit.objectives.temperature import make_tau
 from pmdkit.plugins import class_from_path, is_path
-from pmdkit.text import unknown
 
 OBJECTIVES: dict[str, Any] = {
     "pmd-mean": PMDMean,

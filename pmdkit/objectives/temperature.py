@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pmdkit.errors import unknown
 from pmdkit.objectives.batch import Groups, Objective, Tau, expect
 from pmdkit.objectives.options import check_options, check_range
 from pmdkit.plugins import class_from_path, is_path
-from pmdkit.text import unknown
 
 LAWS = ("exact", "hard")
 ESTIMATES = ("jeffreys", "pool")

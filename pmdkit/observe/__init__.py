@@ -1,1 +1,1 @@
-"""Room: what a run leaves behind and shows while it runs. The mathematics is elsewhere."""
+"""What a run writes and shows: its folder, checkpoints, metrics, the display on a terminal, and trackers."""

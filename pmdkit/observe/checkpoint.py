@@ -184,7 +184,8 @@ def step_names(folder: Path) -> list[str]:
         return []
     except OSError as problem:  # not empty, for all that is known
         raise EnvironmentLacks(
-            f"{folder} cannot be read ({problem.strerror}); nothing was changed: mend that, then go on with --resume"
+            f"{folder} cannot be read ({problem.strerror}); nothing was changed: make it readable, then go on with "
+            "--resume"
         ) from problem
 
 
@@ -325,7 +326,7 @@ def read_manifest(path: Path) -> Manifest:
         EnvironmentLacks: the machine does not let it be read.
     """
     if path.is_symlink() or not path.is_dir():
-        raise Damaged("it is no folder")
+        raise Damaged("it is not a folder")
     with open_regular(path / MANIFEST, most=MANIFEST_LIMIT) as file:
         data = file.read()
     try:
@@ -347,11 +348,11 @@ def read_manifest(path: Path) -> Manifest:
     except Damaged:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
-        raise Damaged(f"{MANIFEST} is no manifest: {problem}") from problem
+        raise Damaged(f"{MANIFEST} is not a manifest: {problem}") from problem
     if missing := sorted(NEEDED - manifest.sha256.keys()):
         raise Damaged(f"{MANIFEST} does not name {missing[0]}")
     if strange := [name for name in manifest.sha256 if Path(name).name != name]:
-        raise Damaged(f"{MANIFEST} names {strange[0]!r}, which is no file of the folder")
+        raise Damaged(f"{MANIFEST} names {strange[0]!r}, which is not a file of the folder")
     return manifest
 
 
@@ -405,7 +406,7 @@ def open_regular(path: Path, size: int | None = None, most: int | None = None) -
     try:
         found = path.lstat()
         if not stat.S_ISREG(found.st_mode):
-            raise Damaged(f"{path.name} is no regular file")
+            raise Damaged(f"{path.name} is not a regular file")
         if size is not None and found.st_size != size:
             raise Damaged(f"{path.name} has {found.st_size} bytes, {size} were written")
         if most is not None and found.st_size > most:
@@ -416,7 +417,8 @@ def open_regular(path: Path, size: int | None = None, most: int | None = None) -
         if problem.errno in DAMAGE:
             raise Damaged(f"{path.name}: {problem.strerror}") from problem
         raise EnvironmentLacks(
-            f"{path} cannot be read ({problem.strerror}); nothing was changed: mend that, then go on with --resume"
+            f"{path} cannot be read ({problem.strerror}); nothing was changed: make it readable, then go on with "
+            "--resume"
         ) from problem
 
 

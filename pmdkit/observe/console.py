@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pmdkit.config import Spec
-from pmdkit.text import printable
+from pmdkit.errors import printable
 
 BARS = "▁▂▃▄▅▆▇█"
 SHOWN = (

@@ -121,7 +121,7 @@ def misjudged(successes: ArrayLike, n: ArrayLike, tau: ArrayLike) -> NDArray[np.
        \hat p = \frac{S + 1/2}{n + 1} $$
 
     Source: arXiv:2602.05933, eq. loo-s-part and Proposition tgt_err_clean (b), which bounds this error. The threshold
-    is not in the paper: a nat of log Z is a nat of the response's target, a factor e in the ratio it is told to reach.
+    is not in the paper: a nat of log Z is a nat of the response's target, a factor e in the ratio that it asks for.
     Differs: the pass rate is the group's own smoothed one, since a run does not know the true one.
 
     Args:

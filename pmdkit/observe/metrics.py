@@ -16,8 +16,7 @@ from torch import Tensor
 from pmdkit import population
 from pmdkit.errors import Diverged
 from pmdkit.loop import Learner, Rollouts
-from pmdkit.objectives import Groups, Objective
-from pmdkit.objectives.batch import Batch
+from pmdkit.objectives import Batch, Groups, Objective
 from pmdkit.observe import files, gauge
 
 KEYS = (

@@ -1,6 +1,6 @@
 """Secrets do not reach files: keys and passwords are blanked in what is written down, and refused in a configuration.
 
-A secret is told by the name that it goes under, by an address with a password in it, and by the forms of well-known
+A secret is recognised by its name, by an address with a password in it, and by the forms of well-known
 services. What looks like no secret is not found: keys belong into the environment, of which nothing is written down.
 """
 
@@ -41,7 +41,7 @@ def named(name: str) -> bool:
 
 
 def text(value: str) -> str:
-    """A text with its secrets blanked, as far as their form tells them."""
+    """A text with its secrets blanked, as far as they are recognised by their form."""
     value = USERINFO.sub(rf"\1{BLANK}@", value)
     value = QUERY.sub(lambda found: found[1] + BLANK if named(found[2]) else found[0], value)
     return KNOWN.sub(BLANK, HEADER.sub(rf"\1\2{BLANK}", value))
@@ -49,18 +49,18 @@ def text(value: str) -> str:
 
 def command(arguments: Sequence[str]) -> list[str]:
     """A command line with its secrets blanked: `--hf-token x`, `--set a.password=x`, and what `text` finds."""
-    told: list[str] = []
+    shown: list[str] = []
     value_of_secret = False
     for argument in arguments:
         name, equals, _ = argument.partition("=")
         if value_of_secret and not argument.startswith("--"):
-            told.append(BLANK)
+            shown.append(BLANK)
         elif equals and named(name):
-            told.append(f"{name}={BLANK}")
+            shown.append(f"{name}={BLANK}")
         else:
-            told.append(text(argument))
+            shown.append(text(argument))
         value_of_secret = argument.startswith("-") and not equals and named(argument)
-    return told
+    return shown
 
 
 def value(given: Any, name: str = "") -> Any:

@@ -138,7 +138,7 @@ def whole_lines(path: Path) -> list[bytes]:
 
 
 def parse_rows(path: Path, lines: list[bytes]) -> list[dict[str, Any]]:
-    """What lines of metrics.jsonl say."""
+    """The rows in some lines of metrics.jsonl."""
     rows = []
     for number, line in enumerate(lines, 1):
         try:
@@ -146,7 +146,9 @@ def parse_rows(path: Path, lines: list[bytes]) -> list[dict[str, Any]]:
             if type(row["step"]) is not int:
                 raise TypeError(f"step is {row['step']!r}")
         except (ValueError, TypeError, KeyError, IndexError) as problem:
-            raise UsageError(f"{path}, line {number} is no row of metrics ({problem}); restore the file") from problem
+            raise UsageError(
+                f"{path}, line {number} is not a row of metrics ({problem}); restore the file"
+            ) from problem
         rows.append(row)
     return rows
 

@@ -18,9 +18,8 @@ from pathlib import Path
 from queue import Full, Queue
 from typing import Any, Protocol
 
-from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit.errors import EnvironmentLacks, UsageError, printable, unknown
 from pmdkit.observe import files, redact
-from pmdkit.text import printable, unknown
 
 Scalars = dict[str, float]
 

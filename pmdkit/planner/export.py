@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from pmdkit.config import Spec
-from pmdkit.errors import UsageError
+from pmdkit.errors import UsageError, unknown
 from pmdkit.planner.advice import engine_share
 from pmdkit.planner.hardware import NODE
 from pmdkit.planner.predict import Prediction
-from pmdkit.text import unknown
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from pmdkit.errors import UsageError
-from pmdkit.text import unknown
+from pmdkit.errors import UsageError, unknown
 
 NODE = 8  # accelerators in one machine, as in every vendor's reference machine below
 
@@ -116,8 +115,8 @@ def divided(whole: Cluster, serve: int) -> int:
 
 # How much of a data sheet is reached: every constant of the planner that is not arithmetic, with source and range.
 #
-# None is chosen so that a prediction comes out right, except TRAINING, which is taken from the paper's update times. What
-# the planner then predicts of the paper is generation; how far off it is: docs/use/plan.md.
+# None is chosen so that a prediction comes out right, except TRAINING, which is taken from the paper's update times.
+# What the planner then predicts of the paper is generation; how far off it is: docs/use/plan.md.
 
 
 @dataclass(frozen=True)

@@ -68,10 +68,10 @@ def memory(engine: EngineSize, work: Workload, lengths: ResponseLengths, trainer
 
 
 def process_memory(spec: Spec, sizes: Sizes, work: Workload) -> dict[str, float]:
-    """GiB that each process of a recipe holds at most in each phase, with the engine of this package, and a checkpoint's.
+    """GiB that each process of a recipe holds at most, by phase, with the engine of this package; and GiB of a checkpoint.
 
-    Under fsdp2 a process has its share of weights, gradients and moments, and its engine a whole copy of the weights. In one
-    float32 process the engine reads the trainer's own.
+    Under fsdp2 a process has its share of weights, gradients and moments, and its engine a whole copy of the weights.
+    In one float32 process the engine reads the trainer's own.
     """
     assert spec.rollout is not None
     shares = spec.parallel.processes if spec.parallel is not None and work.fsdp2 else 1

@@ -12,7 +12,7 @@ import torch
 from pmdkit.config import Spec
 from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit.hub import local_only
-from pmdkit.llm.lora import uses_lora, adapter_sizes
+from pmdkit.llm.lora import adapter_sizes, uses_lora
 
 with warnings.catch_warnings():  # of tqdm in notebooks without ipywidgets; no bar of its is drawn here
     warnings.filterwarnings("ignore", message="IProgress not found")

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pmdkit.config import Spec
-from pmdkit.errors import UsageError
-from pmdkit.text import unknown
+from pmdkit.errors import UsageError, unknown
 
 
 @dataclass(frozen=True)
@@ -188,8 +187,6 @@ def serving(spec: Spec) -> tuple[int, int]:
     return vllm.tensor_parallel, servers * vllm.data_parallel * vllm.tensor_parallel
 
 
-# How long responses are: the share that is still being written after t tokens. Tables: `length_tables`.
-
 Array = NDArray[np.float64]
 
 
@@ -262,8 +259,9 @@ def lengths(shape: str, width: int, mean: float | None = None) -> ResponseLength
 # Measured response lengths, as 41 evenly spaced quantiles, in units of the width at which responses were cut off.
 #
 # `direct`: 7,000 responses of a 3B model after RL, no long thinking, to AIME 2024 and AMC 2023, cut at 2,048 tokens.
-# Source: open-thought/reasoning-gym-eval (Apache-2.0), lengths in characters; 2.32 characters a token puts the heap of
-# cut responses, at 4,750 characters, at the width. The scale is good to 20 %: 2.7 would make the mean 0.26 of the width.
+# Source: open-thought/reasoning-gym-eval (Apache-2.0), lengths in characters; 2.32 characters a token puts the heap
+# of cut responses, at 4,750 characters, at the width. The scale is good to 20 %: 2.7 would make the mean 0.26 of the
+# width.
 #
 # `thinking`: 7,744 responses of DeepSeek-R1-Distill-Qwen-1.5B to AIME 1983 to 2024, cut at 16,000 tokens.
 # Source: zacksifakis/task-hardness-analysis, token counts.

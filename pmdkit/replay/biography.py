@@ -13,9 +13,7 @@ import torch
 from torch import Tensor
 
 from pmdkit.errors import UsageError
-from pmdkit.objectives import Objective
-from pmdkit.objectives.batch import Batch
-from pmdkit.objectives.traits import traits
+from pmdkit.objectives import Batch, Objective, traits
 from pmdkit.randomness import generator
 from pmdkit.replay.gradient import POINTS, NotRecorded, PolicyPoint, UpdateOrder, batch_at, batch_of, gradient, point
 from pmdkit.replay.recording import Recording, RecordingText
@@ -27,7 +25,7 @@ FINE = 1001
 
 
 def biography(recording: Recording, request: ReplayRequest, row: int, words: RecordingText) -> dict[str, Any]:
-    """Everything that `pmdkit replay --row` tells, as plain values.
+    """Everything that `pmdkit replay --row` shows, as plain values.
 
     Args:
         recording, request: as for `replay`.

@@ -12,10 +12,7 @@ from torch import Tensor
 
 from pmdkit.errors import UsageError
 from pmdkit.loop import Rollouts, without_equal_groups
-from pmdkit.objectives import Groups, Objective
-from pmdkit.objectives.batch import Batch
-from pmdkit.objectives.credit import credit, parts, total
-from pmdkit.objectives.traits import traits
+from pmdkit.objectives import Batch, Groups, Objective, credit, parts, total, traits
 from pmdkit.replay.recording import Recording
 
 POINTS = ("old", "seen", "after")
@@ -24,7 +21,7 @@ MEANING = {"old": "that drew the rows", "seen": "before each update", "after": "
 
 
 class NotRecorded(Exception):
-    """What was asked for is not in the recording; the sentence says what is missing. Caught where it is told."""
+    """What was asked for is not in the recording; the sentence says what is missing. Caught where it is shown."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +118,7 @@ def gradient(
         if not bool(torch.isfinite(loss)):
             raise UsageError(
                 f"the loss of {type(objective).__name__} is {loss.item()} on this step; expected a finite number: "
-                "raise tau, or mend the loss"
+                "raise tau, or correct the loss"
             )
         (pull,) = torch.autograd.grad(loss, logp, allow_unused=True)
         losses.append(loss.item())

@@ -4,7 +4,7 @@ Nothing depends on the clock, the path or the number of resumes: a step that is 
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pmdkit.distributed import ProcessGroup
 from pmdkit.loop import Rollouts
-from pmdkit.objectives.batch import Batch
+from pmdkit.objectives import Batch
 from pmdkit.observe import files
 from pmdkit.replay.recording import Recording, encode
 from pmdkit.trainer import RunContext, StepResult, TrainerCallback
@@ -27,11 +27,11 @@ class StepExtras:
 
     Attributes:
         facts: JSON values: `passed`, the reward above which a response is right, or None; `vocabulary`, ...
-        tensors: `logp_after`, `prompt_tokens`, ...
+        tensors: `logp_after`, `prompt_tokens`, ...; None for one that this step does not have.
     """
 
     facts: dict[str, Any] = field(default_factory=dict)
-    tensors: dict[str, Tensor] = field(default_factory=dict)
+    tensors: Mapping[str, Tensor | None] = field(default_factory=dict)
 
 
 class Recorder(TrainerCallback):

@@ -63,7 +63,7 @@ def open_step(run: Path, step: int | None = None) -> Recording:
     """
     folder = RunFolder(run)
     if not folder.started:
-        raise UsageError(f"{run} is no run folder of pmdkit (it has no config.json); give the folder of a run")
+        raise UsageError(f"{run} is not a run folder of pmdkit (it has no config.json); give the folder of a run")
     steps = recorded_steps(folder)
     if not steps:
         raise UsageError(f"{run} has no recorded step; run it with --record, or --set run.record=10 for every tenth")
@@ -133,7 +133,7 @@ def decode(data: bytes, where: str) -> Recording:
         about, wanted = header["about"], header["sha256"]
     except (ValueError, KeyError, TypeError) as problem:
         raise UsageError(
-            f"{where} is no recording of a step ({len(data)} bytes, its header cannot be read); it is truncated, or "
+            f"{where} is not a recording of a step ({len(data)} bytes, its header cannot be read); it is truncated, or "
             "another program's: record the step again, or take another with --step"
         ) from problem
     if about.get("format") != RECORDING_FORMAT:
@@ -199,7 +199,7 @@ class RecordingText:
         """Take the tokenizer of the newest checkpoint that has one."""
         found = sorted(run.glob("checkpoints/step-*/tokenizer.json"), key=step_of_file) if run is not None else []
         if not found:
-            self.note = "no text: the run has no checkpoint with a tokenizer; tokens are told by their numbers"
+            self.note = "no text: the run has no checkpoint with a tokenizer; tokens are shown as numbers"
             return
         try:
             from tokenizers import Tokenizer
@@ -288,7 +288,7 @@ def one_number(x: NDArray[Any]) -> bool:
     """Whether all of several numbers are the same."""
     if x.size < 2:
         return False
-    first, last = x.item(0), x.item(-1)  # most arrays are told by these two
+    first, last = x.item(0), x.item(-1)  # these two decide for most arrays
     alike = first == last or (first != first and last != last)
     return alike and same(x, x.reshape(-1)[0])
 
@@ -297,7 +297,7 @@ def fits(x: NDArray[Any], dtype: str) -> bool:
     """Whether every number survives the way there and back."""
     if dtype in BOUNDS and x.size:
         low, high = BOUNDS[dtype]
-        # converting what is outside is undefined, and NaN is; log-probabilities are told by their first number
+        # converting what is outside is undefined, and NaN is; the first number decides for log-probabilities
         if not (low <= x.item(0) <= high and low <= x.min() and x.max() <= high):
             return False
     if x.dtype.kind != "f":

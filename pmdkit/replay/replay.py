@@ -1,7 +1,7 @@
 """One recorded step under an objective: losses, gradient statistics and predictions, offline. The numbers; no printing.
 
 Exact are the statements at the recorded policies. Another order or number of updates would visit others from its
-second update on; of those nothing is said.
+second update on; nothing is stated about those.
 """
 
 from collections.abc import Mapping
@@ -11,11 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pmdkit.errors import UsageError
+from pmdkit.errors import UsageError, unknown
 from pmdkit.loop import Rollouts
-from pmdkit.objectives import Objective
-from pmdkit.objectives.registry import load_objective
-from pmdkit.objectives.traits import traits
+from pmdkit.objectives import Objective, load_objective, traits
 from pmdkit.observe import gauge
 from pmdkit.observe.metrics import StepMetrics
 from pmdkit.randomness import generator
@@ -31,7 +29,6 @@ from pmdkit.replay.gradient import (
     rollouts_of,
 )
 from pmdkit.replay.recording import Recording
-from pmdkit.text import unknown
 
 DRIVERS = 5  # prompts named
 NOTHING = 1e-12  # of a gradient by log-probabilities: rounding

@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from pmdkit import theory
-from pmdkit.objectives import OBJECTIVES, Batch, Groups, total
-from pmdkit.objectives.credit import credit
+from pmdkit.objectives import OBJECTIVES, Batch, Groups, credit, total
 from pmdkit.reproduce.part import ClaimCheck, PartContext, Piece
 
 Array = NDArray[np.float64]

@@ -20,8 +20,9 @@ from pmdkit.figures.tables import GSPO, NAMED, SCORES, Score
 from pmdkit.figures.training_curves import METHODS, TASKS, number_of_seeds, stored
 from pmdkit.observe import files
 from pmdkit.observe.run_folder import RunFolder
+from pmdkit.randomness import generator
 from pmdkit.reproduce.part import PartContext, Piece, Sheet, keep
-from pmdkit.stats import MeanInterval, interval_text, mean_interval, paired_difference, paired_text
+from pmdkit.stats import MeanInterval, estimate_at_k, interval_text, mean_interval, paired_difference, paired_text
 from pmdkit.sweeps import record
 from pmdkit.sweeps.experiments import EXPERIMENTS
 from pmdkit.sweeps.grid import Options, Trial, variants
@@ -127,10 +128,7 @@ def in_lists(runs: Sequence[dict[str, Any]], keys: tuple[str, ...]) -> dict[str,
 
 def add_votes(context: PartContext, name: str, settings: dict[str, dict[str, Any]]) -> None:
     """Adds entropy over training and avg@32, pass@32, maj@32 after it, which the record of a sweep leaves out."""
-    from pmdkit.evaluation.sampling import load_policy
-    from pmdkit.evaluation.sampling import sample_held_out as ask
-    from pmdkit.randomness import generator
-    from pmdkit.stats import estimate_at_k
+    from pmdkit.evaluation.sampling import load_policy, sample_held_out
 
     for label in METHODS:
         of = settings[label]
@@ -141,7 +139,8 @@ def add_votes(context: PartContext, name: str, settings: dict[str, dict[str, Any
             entropy = {row["step"]: row["entropy"] for row in folder.read_metrics()}
             of["entropy"].append([entropy[step] for step in of["steps"]])
             spec, backend, _, _ = load_policy(folder.path)
-            estimates = estimate_at_k(ask(spec, backend, VOTES, None, 0), VOTES, generator(0, "eval", "bootstrap"))
+            draws = sample_held_out(spec, backend, VOTES, None, 0)
+            estimates = estimate_at_k(draws, VOTES, generator(0, "eval", "bootstrap"))
             of["measured"].append([estimates[measure].value for measure in MEASURES])
 
 

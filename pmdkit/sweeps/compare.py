@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pmdkit.errors import UsageError
+from pmdkit.errors import UsageError, unknown
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.stats import (
     Array,
@@ -23,7 +23,6 @@ from pmdkit.stats import (
 )  # fmt: skip
 from pmdkit.sweeps import record
 from pmdkit.sweeps.grid import SEED, SHORT
-from pmdkit.text import unknown
 
 Entry = dict[str, Any]  # name, config (dotted keys) and summary of a finished run
 Key = tuple[tuple[str, Any], ...]

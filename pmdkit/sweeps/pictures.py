@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from pmdkit.errors import UsageError
+from pmdkit.errors import UsageError, unknown
 from pmdkit.figures.panels import Array, as_array, band, interval_bar, rows_of_names
 from pmdkit.figures.style import (
     BLACK,
@@ -28,7 +28,6 @@ from pmdkit.observe.run_folder import read_json
 from pmdkit.stats import MeanInterval, PairedDifference, interval_text, mean_interval, paired_difference, paired_text
 from pmdkit.sweeps.adaptive_protocol import FIXED, Row, gains, loses, recommended
 from pmdkit.sweeps.record import Runs, by_setting, curve_values, summary_values
-from pmdkit.text import unknown
 
 Record = dict[str, Any]
 METHODS = ("pmd-mean", "pmd-part")

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from pmdkit import theory
 from pmdkit.loop import Rollouts
-from pmdkit.objectives import Groups
-from pmdkit.objectives.credit import credit
+from pmdkit.objectives import Groups, credit
 from pmdkit.sweeps.experiments import MODEL, SEEDS
 from pmdkit.sweeps.record import rounded
 from pmdkit.trainer import Backend
@@ -71,7 +70,7 @@ def fit(
     backend: Backend, setting: dict[str, Any], passes: Sequence[int], seed: int, lr: float
 ) -> dict[str, list[float]]:
     """Fit one frozen batch; measure after each number of passes."""
-    from pmdkit.objectives.registry import load_objective
+    from pmdkit.objectives import load_objective
 
     learner: Any = backend.learner
     learner.optimizer = type(learner.optimizer)(learner.model.parameters(), lr=lr)

@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pmdkit.loop import ministeps
-from pmdkit.objectives import Groups
-from pmdkit.objectives.credit import credit
+from pmdkit.objectives import Groups, credit
 from pmdkit.randomness import derive
 from pmdkit.sweeps.experiments import MODEL, SEEDS
 from pmdkit.sweeps.record import rounded

@@ -6,9 +6,19 @@ from dataclasses import FrozenInstanceError, dataclass, fields, is_dataclass, re
 import torch
 from torch import Tensor
 
-from pmdkit.objectives.batch import Batch, Groups, Objective, expect, row_weight
-from pmdkit.objectives.credit import coefficient, credit, cut, parts, total
-from pmdkit.objectives.temperature import temperature
+from pmdkit.objectives import (
+    Batch,
+    Groups,
+    Objective,
+    coefficient,
+    credit,
+    cut,
+    expect,
+    parts,
+    row_weight,
+    temperature,
+    total,
+)
 from pmdkit.objectives.traits import stated_level, traits
 
 BUDGET = 11  # generation budget in tokens for norm "max", larger than every response below

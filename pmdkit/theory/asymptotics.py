@@ -50,12 +50,12 @@ def lambda_small_tau(pi: ArrayLike, reward: ArrayLike, tau: ArrayLike, order: in
     """
     pi, reward, tau = problem(pi, reward, tau)
     advantage, weight = centred(pi, reward), pi / pi.sum(-1, keepdims=True)
-    gain = (weight * np.maximum(advantage, 0.0)).sum(-1)
+    g = (weight * np.maximum(advantage, 0.0)).sum(-1)
     if order == 1:
-        return tau * gain
+        return tau * g
     better = advantage > 0
-    logs = np.log(np.where(better, advantage / np.where(gain > 0, gain, 1.0)[..., None], 1.0))
-    return tau * gain - tau**2 * (weight * logs).sum(-1)
+    logs = np.log(np.where(better, advantage / np.where(g > 0, g, 1.0)[..., None], 1.0))
+    return tau * g - tau**2 * (weight * logs).sum(-1)
 
 
 def binary_small_tau(p: ArrayLike, tau: ArrayLike, method: str = "pmd-mean") -> BinarySolution:
@@ -76,8 +76,8 @@ def binary_small_tau(p: ArrayLike, tau: ArrayLike, method: str = "pmd-mean") -> 
         negative, lam, bound = -p / tau, tau * p * (1 - p), p / tau
     else:
         negative, lam, bound = -1 / tau - np.log(p), np.full(p.shape, np.nan)[()], 1 / tau + np.log(p)
-    growth = (1 - (1 - p) * np.exp(np.minimum(negative, 700.0))) / p
-    positive = np.log(np.where(growth > 0, growth, np.nan))
+    rho_plus = (1 - (1 - p) * np.exp(np.minimum(negative, 700.0))) / p
+    positive = np.log(np.where(rho_plus > 0, rho_plus, np.nan))
     return BinarySolution(positive, negative, lam, -np.expm1(negative), bound, positive)
 
 

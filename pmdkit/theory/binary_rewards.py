@@ -120,6 +120,7 @@ def hard_prompt(p: ArrayLike, tau: ArrayLike) -> HardPrompt:
     """
     p, tau = pass_rates(p), temperatures(tau)
     together(p=p, tau=tau)
+    # Newton on y (1 - e^-y) - s = 0; the slope is 1 - e^-y + y e^-y.
     s = p / tau
     y = np.sqrt(s) + s  # above the root, where Newton falls towards it
     for _ in range(30):
@@ -153,6 +154,7 @@ def trajectory(p0: ArrayLike, tau: ArrayLike, steps: int, method: str = "pmd-mea
     shape = together(p0=p, tau=tau)
     p = np.broadcast_to(p, shape)
     path, q = [p], 1 - p
+    # p_new = p rho_+ and 1 - p_new = (1 - p) rho_-, divided by their sum so that rounding does not pile up
     for _ in range(int(steps)):
         update = binary_of_masses(p, q, tau, known_method(method))
         p, q = p * np.exp(np.minimum(update.log_ratio_pos, 709.0)), q * np.exp(update.log_ratio_neg)
@@ -174,6 +176,13 @@ def binary_of_masses(p: Array, q: Array, tau: Array, method: str) -> BinarySolut
     return BinarySolution(
         positive, negative, lam, -np.expm1(negative), np.maximum(np.abs(positive), np.abs(negative)), positive
     )
+
+
+def lambert_terms(p: Array, tau: Array) -> tuple[Array, Array]:
+    """w_+ and w_-, PMD-mean's W = x rho at rewards 1 and 0: how far Delta/tau overshoots the ideal log ratio, nats."""
+    best = binary(p, tau)
+    x = best.lam / tau**2
+    return x * np.exp(np.minimum(best.log_ratio_pos, 709.0)), x * np.exp(best.log_ratio_neg)
 
 
 def binomial_probabilities(m: int, p: Array) -> Array:

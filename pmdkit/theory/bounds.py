@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pmdkit.theory.binary_rewards import binary, binomial_probabilities
+from pmdkit.theory.binary_rewards import binomial_probabilities, lambert_terms
 from pmdkit.theory.inputs import (
     Array,
     confidences,
@@ -60,11 +60,8 @@ def mean_bound(p: ArrayLike, n: ArrayLike, tau: ArrayLike, delta: ArrayLike) -> 
     w_-, which is not small unless tau is far below p. Shapes broadcast.
     """
     p, tau, limit = pass_rates(p), temperatures(tau), epsilon(p, n, delta)
-    best = binary(p, tau)
-    x = best.lam / tau**2
-    positive = (x * np.exp(np.minimum(best.log_ratio_pos, 709.0))) ** 2
-    negative = (x * np.exp(best.log_ratio_neg)) ** 2
-    return 2 * limit**2 / tau**2 + 2 * (np.minimum(1, p + limit) * (positive - negative) + negative)
+    w_plus, w_minus = lambert_terms(p, tau)
+    return 2 * limit**2 / tau**2 + 2 * (np.minimum(1, p + limit) * (w_plus**2 - w_minus**2) + w_minus**2)
 
 
 def mean_bound_as_stated(p: ArrayLike, n: ArrayLike, tau: ArrayLike, delta: ArrayLike) -> Array:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pmdkit.text import unknown
+from pmdkit.errors import unknown
 
 Array = NDArray[np.float64]
 

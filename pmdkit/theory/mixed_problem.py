@@ -47,6 +47,7 @@ def mixed(pi: ArrayLike, reward: ArrayLike, tau: ArrayLike, lam: ArrayLike) -> M
     pi, target = np.broadcast_to(pi, shape), np.broadcast_to(centred(pi, reward) / tau[..., None], shape)
     k = np.broadcast_to(lam / tau**2, shape[:-1])[..., None]
 
+    # E_pi e^u grows with d, and u = response(target + d, k): the search is for the d at which it is 1.
     low = -log_mean_exp(pi, target)  # the d of the KL problem; a chi2 term can only raise it, towards 0
     high = low * 1e-305
     for _ in range(32):  # halves the range of log(-d), 700 nats wide, down to 2e-7
@@ -75,6 +76,7 @@ def response(target: Array, k: Array) -> Array:
     """The u with u + k (e^u - 1) = target: Wright's omega to start, two Newton steps against cancellation."""
     from scipy.special import wrightomega
 
+    # With w = k e^u the equation reads w + log w = target + k + log k, so that w is Wright's omega of the right side.
     shift = target + k
     u = shift - wrightomega(shift + np.log(np.maximum(k, 1e-300)))
     for _ in range(2):

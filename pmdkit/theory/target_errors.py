@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pmdkit.theory.binary_rewards import binary, binomial_probabilities
+from pmdkit.theory.binary_rewards import binary, binomial_probabilities, lambert_terms
 from pmdkit.theory.bounds import mean_bound, part_bound
 from pmdkit.theory.inputs import Array, group_sizes, known_method, numbers, pass_rates, rewards, temperatures, together
 
@@ -119,7 +119,7 @@ def target_error(
     together(p=p, n=n, tau=tau)
     p, n, tau = np.broadcast_arrays(p, n, tau)
     if known_method(method) == "pmd-mean":
-        systematic_pos, systematic_neg = mean_shortfall(p, tau)
+        systematic_pos, systematic_neg = lambert_terms(p, tau)
         noise = p * (1 - p) / ((n - 1) * tau**2)
         positive, negative = noise + systematic_pos**2, noise + systematic_neg**2
     else:
@@ -191,7 +191,7 @@ def simulate_target_error(
             return ((p - peers / (size - 1)) / tau + shortfall) ** 2
         return part_gap(p, tau, np.clip(peers, 0, size - 1), size - 1) ** 2
 
-    shortfalls = mean_shortfall(p, tau) if known_method(method) == "pmd-mean" else (p, p)
+    shortfalls = lambert_terms(p, tau) if known_method(method) == "pmd-mean" else (p, p)
     failures = size - successes
     positive = np.where(successes > 0, own(1, shortfalls[0]), np.nan)
     negative = np.where(failures > 0, own(0, shortfalls[1]), np.nan)
@@ -276,13 +276,6 @@ def peers_agree(reward: ArrayLike) -> NDArray[np.bool_]:
     alone_low = (values == low) & ((values == high).sum(-1, keepdims=True) == values.shape[-1] - 1)
     agreed: NDArray[np.bool_] = (low == high) | alone_high | alone_low
     return agreed
-
-
-def mean_shortfall(p: Array, tau: Array) -> tuple[Array, Array]:
-    """w_+ and w_-, the Lambert-W terms: how far Delta/tau overshoots the ideal log ratio, nats."""
-    best = binary(p, tau)
-    x = best.lam / tau**2
-    return x * np.exp(np.minimum(best.log_ratio_pos, 709.0)), x * np.exp(best.log_ratio_neg)
 
 
 def part_gap(p: Array, tau: Array, successes: Array, peers: Array | int) -> Array:

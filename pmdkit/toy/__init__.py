@@ -2,6 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from pmdkit.errors import UsageError
+from pmdkit.randomness import derive
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -20,9 +23,8 @@ def make_backend(spec: "Spec", objective: "Objective") -> "Backend":
     from pmdkit.config import ModelTable
     from pmdkit.envs.tokens import TokenTask, make_tokens
     from pmdkit.loop import Schedule
-    from pmdkit.objectives.traits import traits
+    from pmdkit.objectives import traits
     from pmdkit.observe.metrics import StepMetrics
-    from pmdkit.randomness import derive
     from pmdkit.replay.recorder import Recorder, StepExtras
     from pmdkit.toy.learner import HeldOutEvaluation, ToyLearner
     from pmdkit.toy.model import build_model
@@ -77,8 +79,7 @@ def resolve_config(spec: "Spec", objective: "Objective") -> "Spec":
     """The spec with its defaults written out and impossible combinations refused."""
     from pmdkit.config import ModelTable
     from pmdkit.envs.tokens import make_tokens
-    from pmdkit.errors import UsageError
-    from pmdkit.objectives.traits import traits
+    from pmdkit.objectives import traits
 
     schedule = spec.schedule
     problem = make_tokens(spec.env)

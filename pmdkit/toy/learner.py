@@ -15,8 +15,7 @@ from torch import Tensor
 from pmdkit.envs.tokens.problem import TokenProblem, checked_rewards
 from pmdkit.errors import ResumeRefused
 from pmdkit.loop import LogpHook, Rollouts
-from pmdkit.objectives import Objective, total
-from pmdkit.objectives.batch import Batch
+from pmdkit.objectives import Batch, Objective, total
 from pmdkit.toy.model import Transformer
 from pmdkit.toy.sampling import generate, score
 

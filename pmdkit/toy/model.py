@@ -90,7 +90,7 @@ class KVCache:
         """Every layer has read `count` more tokens."""
         self.length, self.index = self.length + count, None
 
-    def rows(self, index: Tensor) -> "KVCache":
+    def select(self, index: Tensor) -> "KVCache":
         """Some rows, in the order of `index` and as often as it names them. What they read on is theirs alone."""
         return KVCache(self.layers.copy(), self.length, index if self.index is None else self.index[index])
 
@@ -112,7 +112,7 @@ class Transformer(nn.Module):
     Watch: all rows are equally long and none is padded, so there is no attention mask to get wrong.
     """
 
-    turn: Tensor
+    rotary: Tensor
 
     def __init__(self, config: ModelConfig, seed: int = 0) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class Transformer(nn.Module):
         self.norm = nn.RMSNorm(config.dimension, eps=config.floor)
         self.head = nn.Linear(config.dimension, config.vocabulary, bias=False)
         # kept as pairs of reals: `.to(dtype)` would drop the imaginary part of a complex buffer
-        self.register_buffer("turn", torch.view_as_real(rotation(config)), persistent=False)
+        self.register_buffer("rotary", torch.view_as_real(rotation(config)), persistent=False)
         if config.tied:
             self.head.weight = self.embedding.weight
         initialise(self, seed)
@@ -137,17 +137,17 @@ class Transformer(nn.Module):
         start = 0 if cache is None else cache.length
         stop = start + tokens.shape[1]
         self.check_context(stop)
-        turn = torch.view_as_complex(self.turn[start:stop])
+        rotary = torch.view_as_complex(self.rotary[start:stop])
         h = self.embedding(tokens)  # [N, S, d]
         for block in self.blocks:
-            h = block(h, turn, cache)
+            h = block(h, rotary, cache)
         if cache is not None:
             cache.advance(tokens.shape[1])
         return self.norm(h)
 
-    def prefill(self, prompts: Tensor, room: int) -> tuple[Tensor, KVCache]:
-        """Read prompts [P, L]: logits [P, V] of the next token, and a cache that goes on, to `room` tokens at most."""
-        self.check_context(room)  # else the last token is refused after all others were read
+    def prefill(self, prompts: Tensor, max_length: int) -> tuple[Tensor, KVCache]:
+        """Read prompts [P, L]: logits [P, V] of the next token, and a cache for up to `max_length` tokens in all."""
+        self.check_context(max_length)  # else the last token is refused after all others were read
         cache = KVCache()
         return self.head(self.hidden(prompts, cache)[:, -1]), cache
 
@@ -177,17 +177,17 @@ class Block(nn.Module):
         self.gate_up = nn.Linear(d, 2 * config.inner, bias=False)
         self.down = nn.Linear(config.inner, d, bias=False)
 
-    def forward(self, h: Tensor, turn: Tensor, cache: KVCache | None) -> Tensor:
+    def forward(self, h: Tensor, rotary: Tensor, cache: KVCache | None) -> Tensor:
         """[N, S, d] to [N, S, d]."""
-        h = h + self.attention(self.norm_attention(h), turn, cache)
+        h = h + self.attention(self.norm_attention(h), rotary, cache)
         gate, up = self.gate_up(self.norm_feed(h)).chunk(2, -1)  # [N, S, F] each
         return h + self.down(F.silu(gate) * up)
 
-    def attention(self, h: Tensor, turn: Tensor, cache: KVCache | None) -> Tensor:
+    def attention(self, h: Tensor, rotary: Tensor, cache: KVCache | None) -> Tensor:
         """Each token looks at itself and at all before it."""
         rows, new, d = h.shape
         qkv = self.qkv(h).view(rows, new, 3, self.heads, -1, 2)  # pairs of coordinates: complex numbers
-        qkv = torch.view_as_real(torch.view_as_complex(qkv) * turn).flatten(-2)  # [N, S, 3, H, D]
+        qkv = torch.view_as_real(torch.view_as_complex(qkv) * rotary).flatten(-2)  # [N, S, 3, H, D]
         q, pair = qkv.split_with_sizes((1, 2), 2)
         if cache is not None:
             pair = cache.append(self.layer, pair)  # [N, C, 2, H, D]

@@ -38,8 +38,8 @@ def warm_start(
                 f"the warm start ended at pass rate {reached:.3f}, below {options.pass_rate}, after {step} supervised "
                 "steps; raise warm_start.max_steps or warm_start.lr, or ask for less with warm_start.pass_rate"
             )
-        for turn in range(step, min(step + options.look, options.max_steps)):
-            rng = generator(seed, "warm start", turn)
+        for index in range(step, min(step + options.look, options.max_steps)):
+            rng = generator(seed, "warm start", index)
             prompts = sample_prompts(problem, rng, options.batch)
             answers, mask = problem.answers(prompts, rng)
             tokens = torch.from_numpy(mask)
@@ -48,7 +48,7 @@ def warm_start(
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
-        step = turn + 1
+        step = index + 1
         reached = pass_rate()
         if step % (10 * options.look) == 0 and reached < options.pass_rate:
             note(f"warm start: pass rate {reached:.3f} after {step} supervised steps")

@@ -71,7 +71,7 @@ def sample_tokens(model: Transformer, prompts: Tensor, uniform: Tensor, eos: int
     rows, width = uniform.shape
     responses = torch.full_like(uniform, eos, dtype=torch.long)
     mask = torch.zeros_like(responses, dtype=torch.bool)
-    logits, cache = model.prefill(prompts, room=prompts.shape[1] + width - 1)  # [nodes, V]; at first P nodes
+    logits, cache = model.prefill(prompts, max_length=prompts.shape[1] + width - 1)  # [nodes, V]; at first P nodes
     logp = logits.new_zeros((rows, width))
     active = torch.arange(rows, device=prompts.device)  # rows that have not ended
     node = active // (rows // len(prompts))  # where in the tree each of them is: its row of the logits and of the cache
@@ -86,7 +86,7 @@ def sample_tokens(model: Transformer, prompts: Tensor, uniform: Tensor, eos: int
             break
         active = active[unfinished]
         parent, read, node = descend(node[unfinished], token[unfinished], logits.shape[1])
-        cache = cache.rows(parent)
+        cache = cache.select(parent)
         logits = model.step(read, cache)
     return responses, logp, mask
 
@@ -107,7 +107,7 @@ def score(model: Transformer, prompts: Tensor, responses: Tensor, mask: Tensor) 
     if len(responses) % len(prompts):
         raise ValueError(f"responses has {len(responses)} rows for {len(prompts)} prompts; expected a multiple")
     longest = max(1, int(mask.sum(1).max()))
-    logits, cache = model.prefill(prompts, room=prompts.shape[1] + longest - 1)
+    logits, cache = model.prefill(prompts, max_length=prompts.shape[1] + longest - 1)
     owner = torch.arange(len(responses), device=prompts.device) // (len(responses) // len(prompts))  # [N]
     first = logits.log_softmax(-1)[owner, responses[:, 0]]  # [N]
     logp = first.new_zeros(responses.shape)
@@ -116,7 +116,7 @@ def score(model: Transformer, prompts: Tensor, responses: Tensor, mask: Tensor) 
         leaf = leaves(owner, responses[:, : longest - 1], logits.shape[1])
         one = owner.new_empty(int(leaf.max()) + 1)  # [leaves] a row that ends there
         one[leaf] = torch.arange(len(leaf), device=leaf.device)
-        hidden = model.hidden(responses[one, : longest - 1], cache.rows(owner[one]))  # [leaves, longest - 1, d]
+        hidden = model.hidden(responses[one, : longest - 1], cache.select(owner[one]))  # [leaves, longest - 1, d]
         row, before = mask[:, 1:].nonzero(as_tuple=True)  # the response tokens after the first
         later = model.head(hidden[leaf[row], before]).log_softmax(-1)
         logp[row, before + 1] = later.gather(1, responses[row, before + 1, None])[:, 0]

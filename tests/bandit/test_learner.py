@@ -7,8 +7,7 @@ import torch
 from pmdkit import theory
 from pmdkit.bandit.learner import BanditLearner, TablePolicy
 from pmdkit.bandit.newton import derivatives
-from pmdkit.objectives import OBJECTIVES, Groups, credit, total
-from pmdkit.objectives.traits import traits
+from pmdkit.objectives import OBJECTIVES, Groups, credit, total, traits
 
 
 def problem(seed=0, contexts=5, arms=20):

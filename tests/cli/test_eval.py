@@ -99,7 +99,7 @@ def test_mistakes_are_one_line(call, tmp_path, capsys):
     train("pmd-mean", "bandit", "graded", steps=1, out=tmp_path / "graded")
     (tmp_path / "empty").mkdir()
     for arguments, told in (
-        ([tmp_path / "nowhere"], "is no folder"),
+        ([tmp_path / "nowhere"], "is not a folder"),
         ([tmp_path / "empty"], "holds no config.json"),
         ([tmp_path / "run", "--k", 0], "k is 0; expected an integer >= 1"),
         ([tmp_path / "run", "--k", 5000], "k is 5000; expected at most 4096"),

@@ -298,8 +298,8 @@ def test_mistakes_are_one_line(call, run, model, file, tmp_path, capsys):
     code = broken("code", own_code)
     torn = broken("torn", lambda folder: (folder / "config.json").write_text("{"))
     for arguments, told in (
-        ([tmp_path / "nowhere"], "is no folder"),
-        (["runs/0001-nowhere-pmd-mean/x"], "is no folder"),
+        ([tmp_path / "nowhere"], "is not a folder"),
+        (["runs/0001-nowhere-pmd-mean/x"], "is not a folder"),
         ([file], "is a file; expected the folder"),
         ([empty], "holds no config.json"),
         ([torn], "cannot be read as JSON"),

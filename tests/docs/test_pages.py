@@ -82,7 +82,7 @@ def test_the_annotated_paper_shows_equation_code_and_test(tmp_path):
 
 
 def test_pulled_code_is_the_source_without_its_docstring():
-    docstring, code = pulled("pmdkit/text.py", "unknown")
+    docstring, code = pulled("pmdkit/errors.py", "unknown")
     assert docstring.startswith("`unknown objective")
     assert code.startswith("def unknown(kind: str, name: str")
     assert '"""' not in code
@@ -91,7 +91,7 @@ def test_pulled_code_is_the_source_without_its_docstring():
 
 def test_code_that_is_gone_stops_the_build():
     with pytest.raises(SystemExit, match=r"has no function or class lost; the ledger names one"):
-        pulled("pmdkit/text.py", "lost")
+        pulled("pmdkit/errors.py", "lost")
 
 
 def test_a_claim_that_is_gone_stops_the_build(tmp_path):

@@ -1,4 +1,4 @@
-"""A bandit: exact expectations by enumeration, the law of its draws, and what it refuses."""
+"""A bandit and its Task: exact expectations by enumeration, the law of its draws, and what it refuses."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The Gymnasium environment: its own checker, seeds, and the numbers in info."""
+"""The bandit as a Gymnasium environment, single and vectorised: the checker, seeds, and the numbers in info."""
 
 import gymnasium
 import numpy as np

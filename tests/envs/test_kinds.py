@@ -1,4 +1,4 @@
-"""From an [env] table to a bandit: options, the user's own kinds, and the nearest name for every slip."""
+"""The kinds of bandit: their laws, their options, the user's own kinds, and the nearest name for every misspelling."""
 
 import csv
 

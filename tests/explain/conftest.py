@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from pmdkit.explain import explain
-from pmdkit.objectives import OBJECTIVES
-from pmdkit.objectives.batch import expect
+from pmdkit.objectives import OBJECTIVES, expect
 
 
 @dataclass(frozen=True)

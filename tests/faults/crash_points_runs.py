@@ -11,7 +11,7 @@ from typing import Any
 from unittest import mock
 
 from pmdkit import train
-from pmdkit.cli import fail, told
+from pmdkit.cli import explain_error, fail
 from pmdkit.errors import PmdkitError
 from pmdkit.llm import evaluate
 from pmdkit.llm.callbacks import EvaluationCallback
@@ -173,7 +173,7 @@ def process(story: Story, out: Path, fault: Fault) -> tuple[int, int | None, str
                 story.go(out, out.exists())
             except Exception as problem:
                 try:
-                    fail(*told(problem))
+                    fail(*explain_error(problem))
                 except SystemExit as left:
                     return int(str(left.code))
             assert calls.struck, "the call was not made"

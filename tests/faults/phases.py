@@ -35,7 +35,10 @@ PLACES = {
         "pmdkit.toy.learner:ToyLearner.update",
         "pmdkit.llm.learner:CausalLearner.update",
     ),
-    "publish": ("pmdkit.llm.learner:CausalLearner.sync_weights", "pmdkit.llm.engines.distributed:DistributedEngine.give"),
+    "publish": (
+        "pmdkit.llm.learner:CausalLearner.sync_weights",
+        "pmdkit.llm.engines.distributed:DistributedEngine.push_weights",
+    ),
     "checkpoint": ("pmdkit.observe.checkpoint:save_step",),
     "write": ("pmdkit.observe.files:write",),  # one file of a checkpoint, or another one
     "prune": ("pmdkit.observe.checkpoint:prune",),  # inside of a checkpoint, and once in a resume
@@ -53,7 +56,9 @@ PLACES = {
     ),
     "rewind": ("pmdkit.observe.run_folder:RunFolder.begin", "pmdkit.observe.run_folder:RunFolder.rewind"),
     "phase 0": ("pmdkit.toy.pretrain:warm_start", "pmdkit.llm.starter.warm_start:warm_start"),
-    "draw": ("pmdkit.llm.callbacks:EvaluationCallback.draw",),  # inside of an evaluation: responses are written, not read
+    "draw": (
+        "pmdkit.llm.callbacks:EvaluationCallback.draw",
+    ),  # inside of an evaluation: responses are written, not read
     "metrics": ("pmdkit.observe.metrics:append",),
     "record": ("pmdkit.replay.recorder:Recorder.record", "pmdkit.llm.callbacks:ResponsesCallback.record"),
 }

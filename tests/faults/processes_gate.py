@@ -14,8 +14,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from pmdkit.objectives import Groups
-from pmdkit.objectives.pmd_mean import PMDMean
+from pmdkit.objectives import Groups, PMDMean
 
 HERE = Path.cwd()
 RANK = os.environ.get("RANK")

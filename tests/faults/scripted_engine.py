@@ -13,7 +13,7 @@ from pmdkit.llm.engines.transformers import RunningBatch, TransformersEngine
 
 
 class Cached(TransformersEngine):
-    """The embedded engine with a prefix cache: what is known of a prompt is kept until `forget`."""
+    """The engine of transformers with a prefix cache: what is known of a prompt is kept until `forget`."""
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)

@@ -125,7 +125,7 @@ def half(then: Callable[..., Any] | None) -> Callable[..., Any]:
     """Half of the tensors are taken over, and then it says yes, or `then` answers."""
 
     def act(server: ScriptedServer, body: Json, honest: Callable[[], Any]) -> Any:
-        weights = read_weights(WeightFile(**body["update_info"]), server.names.filed)
+        weights = read_weights(WeightFile(**body["update_info"]), server.names.file_shapes)
         server.load(dict(list(weights.items())[: len(weights) // 2]))
         return {} if then is None else then(server, body, honest)
 

@@ -147,7 +147,7 @@ class ScriptedServer:
     pause = resume = init_weight_transfer_engine = start_weight_update = nothing
 
     def update_weights(self, body: Json) -> Any:
-        self.load(read_weights(WeightFile(**body["update_info"]), self.names.filed))
+        self.load(read_weights(WeightFile(**body["update_info"]), self.names.file_shapes))
         return {}
 
     def load(self, weights) -> None:

@@ -228,7 +228,7 @@ def test_a_bug_would_be_seen(monkeypatch, tmp_path):
     def slip(*arguments):
         raise TypeError("a slip")
 
-    monkeypatch.setattr(training, "complete", slip)
+    monkeypatch.setattr(training, "resolve_spec", slip)
     assert run("bandit", "needle", "--dry-run").code == 1
     with pytest.raises(TypeError):
         main(["bandit", "needle", "--dry-run", "--debug"])

@@ -277,7 +277,7 @@ def test_nothing_is_written_through_a_link(finished, tmp_path):
 
 def test_readers_name_the_line(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": "two"}\n{"step": 3}\n')
-    with pytest.raises(UsageError, match=r"metrics\.jsonl, line 2 is no row of metrics \(step is 'two'\)"):
+    with pytest.raises(UsageError, match=r"metrics\.jsonl, line 2 is not a row of metrics \(step is 'two'\)"):
         RunFolder(tmp_path).read_metrics()
     (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": 1}) + '\n{"step": 2')
     assert RunFolder(tmp_path).read_metrics() == [{"step": 1}]

@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from pmdkit.envs.verifier.audit import escaped
+from pmdkit.errors import printable
 from pmdkit.observe.console import LiveDisplay, LogDisplay, SilentDisplay
-from pmdkit.text import printable
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\x08\x0b\x0c\u202e\u2066\u2028\ud800\x7f\x00[red]no[/red][/]\r"
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")

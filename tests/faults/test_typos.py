@@ -12,7 +12,7 @@ import pytest
 from pmdkit import spec_files
 from pmdkit.cli.options import RunOptions
 from pmdkit.config import TABLES, Spec
-from pmdkit.training import complete
+from pmdkit.training import resolve_spec
 
 from .configs import known_keys, run
 from .scale import scaled
@@ -52,7 +52,7 @@ def test_every_slip_of_every_key_is_refused_with_the_key_that_was_meant(tier):
             if typo in keys or typo in bare:
                 continue
             with pytest.raises(ValueError) as told:
-                complete(spec.override({typo: 1}))
+                resolve_spec(spec.override({typo: 1}))
             tried += 1
             section, dot, _ = typo.partition(".")
             if not dot and key.startswith(("env.", "objective.")):
@@ -73,7 +73,7 @@ def test_every_slip_of_a_bare_key_is_refused(tier):
             if typo in bare:
                 continue
             with pytest.raises(ValueError) as told:
-                complete(spec.override({typo: 1}))
+                resolve_spec(spec.override({typo: 1}))
             if len(key) > 1:  # of a name of one letter another one is left, or none
                 assert is_meant(typo, hint(str(told.value))), typo
 
@@ -91,7 +91,7 @@ def test_every_slip_in_a_file_is_refused(tier):
                 continue
             table = {k: v for k, v in tables.get(section, {}).items() if k != name} | {typo: 1}
             with pytest.raises(ValueError, match=r"did you mean|expected") as told:
-                complete(Spec.build({**tables, section: table}, tier, "mine"))
+                resolve_spec(Spec.build({**tables, section: table}, tier, "mine"))
             if name not in ("kind", "name"):  # without them nobody knows what the other keys may be
                 assert is_meant(typo, hint(str(told.value))), typo
     for section in TABLES[tier]:

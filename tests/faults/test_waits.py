@@ -39,6 +39,8 @@ ALLOWED = {
     "llm/engines/vllm/http.py: call_each: result": "each call has a deadline of its own, and all have ended there",
     "llm/engines/vllm/server.py: start: wait": "Fleet.wait itself, whose deadline is vllm.start",
     "llm/engines/vllm/server.py: restart: wait": "the same",
+    "llm/engines/distributed.py: generate_watched: result": "WatchedCall.result, whose deadline is rollout.silence",
+    "llm/rollouts.py: finish: result": "the same",
     "processes.py: guard: wait": "the child is dead: end_session has killed it",
     "processes.py: kill: wait": "the child was just killed with its whole group",
 }

@@ -55,7 +55,7 @@ def test_the_log_partition_is_that_of_two_rewards(drawings: dict[str, Drawing]) 
 def test_each_descent_ends_in_the_solution_of_its_own_problem(drawings: dict[str, Drawing]) -> None:
     """Tolerance: the integrator's own, 1e-10 per step, over some hundred steps."""
     data = drawings["fig1-right"].data
-    problem = (solutions.PI, solutions.REWARD, solutions.RATIO_TAU)
+    problem = (solutions.PI, solutions.REWARD, solutions.DESCENT_TAU)
     for method, solve in (("pmd-mean", theory.pmd_mean), ("pmd-part", theory.pmd_part)):
         np.testing.assert_allclose(data[f"flow {method}"][0], solutions.PI, atol=1e-12)
         np.testing.assert_allclose(data[f"flow {method}"][-1], solve(*problem).probs, atol=1e-7)

@@ -10,8 +10,7 @@ import torch
 
 from pmdkit import theory
 from pmdkit.learn.exercises import exercise
-from pmdkit.objectives import DAPO, Groups, PMDMean, credit, response_loss, row_weight, total
-from pmdkit.objectives.batch import Batch
+from pmdkit.objectives import DAPO, Batch, Groups, PMDMean, credit, response_loss, row_weight, total
 
 rng = np.random.default_rng(0)
 

@@ -22,8 +22,7 @@ from pmdkit.llm.rollouts import RolloutQueue, async_rollouts
 from pmdkit.llm.task import SharedGrader
 from pmdkit.llm.weights import full_tensor
 from pmdkit.loop import Schedule, inline, run
-from pmdkit.objectives import OBJECTIVES, Groups, credit
-from pmdkit.objectives.traits import traits
+from pmdkit.objectives import OBJECTIVES, Groups, credit, traits
 from pmdkit.observe import checkpoint
 
 from .conftest import EOS, build

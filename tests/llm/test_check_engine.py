@@ -1,4 +1,4 @@
-"""The contract suite passes on the embedded engine and says what is wrong with engines that are broken on purpose."""
+"""The contract suite passes on the engine of transformers, and says what is wrong with broken ones."""
 
 from dataclasses import replace
 

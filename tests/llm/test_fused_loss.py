@@ -15,8 +15,7 @@ from pmdkit.llm.fused_loss import fused_linear_loss, fused_total
 from pmdkit.llm.head import ChunkedHead, head_logp, head_weight
 from pmdkit.llm.logprobs import response_logp, to_rows
 from pmdkit.llm.packing import use_packing
-from pmdkit.objectives import OBJECTIVES, Groups, coefficient, credit, total
-from pmdkit.objectives.traits import traits
+from pmdkit.objectives import OBJECTIVES, Groups, coefficient, credit, total, traits
 
 from .conftest import EOS, build
 

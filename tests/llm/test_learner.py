@@ -12,8 +12,7 @@ from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.learner import CausalLearner, row_seeds
 from pmdkit.loop import Learner
-from pmdkit.objectives import OBJECTIVES, Groups, credit, total
-from pmdkit.objectives.traits import traits
+from pmdkit.objectives import OBJECTIVES, Groups, credit, total, traits
 
 from .conftest import EOS, build
 

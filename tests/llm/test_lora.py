@@ -226,7 +226,7 @@ def test_the_reference_policy_is_the_base(case):
     base = model_of(case)
     use_packing(base)
     with torch.no_grad():
-        asked, answers = mine.rows(rollouts)
+        asked, answers = mine.row_tokens(rollouts)
         wanted = response_logp(base, asked, answers).logp.double()
         policy = mine.logp(rollouts)
     torch.testing.assert_close(rollouts.logp_ref[rollouts.mask], wanted, atol=1e-5, rtol=1e-5)

@@ -105,7 +105,7 @@ PLACES = {
     "phase 0": (EvaluationCallback, "draw"),
     "rollout": (TransformersEngine, "generate"),
     "reward": (MathTask, "reward"),
-    "update": (CausalLearner, "step"),
+    "update": (CausalLearner, "optimizer_step"),
     "measurement": (CausalLearner, "logp"),
     "record": (ResponsesCallback, "record"),
     "evaluation": (EvaluationCallback, "evaluate"),

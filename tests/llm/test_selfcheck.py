@@ -56,7 +56,7 @@ def forgets(self, weights, version):
     [
         ("generate", TransformersEngine, "generate", shifted),
         ("update", CausalLearner, "update", out_of_memory),
-        ("update", CausalLearner, "step", lambda self, loss: 1.0),
+        ("update", CausalLearner, "optimizer_step", lambda self, loss: 1.0),
         ("resume", checkpoint, "read", lambda *given: {"model": {}, "optimizer": {}}),
     ],
 )

@@ -136,8 +136,6 @@ def test_it_keeps_the_contract_of_the_loop():
     check_task(task, rollout)
 
 
-# The order of problems: a function of the step, every problem once per epoch, none twice in a step.
-
 sizes, counts, seeds = st.integers(1, 40), st.integers(1, 60), st.integers(0, 2**31)
 
 

@@ -7,8 +7,21 @@ import numpy as np
 import pytest
 import torch
 
-from pmdkit.objectives import CISPO, DAPO, GRPO, GSPO, RLOO, DrGRPO, Groups, PMDMean, PMDPart, response_loss
-from pmdkit.objectives.credit import credit, cut, total
+from pmdkit.objectives import (
+    CISPO,
+    DAPO,
+    GRPO,
+    GSPO,
+    RLOO,
+    DrGRPO,
+    Groups,
+    PMDMean,
+    PMDPart,
+    credit,
+    cut,
+    response_loss,
+    total,
+)
 
 
 def ragged(seed, prompts=3, size=4, tokens=7):

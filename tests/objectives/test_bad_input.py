@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from pmdkit.objectives import DRO, OBJECTIVES, Groups, PMDMean, credit, parts, response_loss, temperature
-from pmdkit.objectives.batch import Batch
+from pmdkit.objectives import DRO, OBJECTIVES, Batch, Groups, PMDMean, credit, parts, response_loss, temperature
 
 REWARD = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
 HALF = torch.full_like(REWARD, 0.5)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from pmdkit.objectives import OBJECTIVES, Contraction, PassRate
-from pmdkit.objectives.batch import expect
+from pmdkit.objectives import OBJECTIVES, Contraction, PassRate, expect
 from pmdkit.objectives.skeleton import MyLoss
 from pmdkit.testing.objectives import CHECKS
 

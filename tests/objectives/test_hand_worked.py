@@ -6,8 +6,23 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pmdkit.objectives import CISPO, DAPO, DRO, GRPO, GSPO, REBEL, RLOO, TB, Chi2PO, DrGRPO, Groups, PMDMean, PMDPart
-from pmdkit.objectives.credit import credit, response_loss
+from pmdkit.objectives import (
+    CISPO,
+    DAPO,
+    DRO,
+    GRPO,
+    GSPO,
+    REBEL,
+    RLOO,
+    TB,
+    Chi2PO,
+    DrGRPO,
+    Groups,
+    PMDMean,
+    PMDPart,
+    credit,
+    response_loss,
+)
 
 EXACT = {"atol": 1e-12, "rtol": 0}
 

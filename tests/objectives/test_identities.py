@@ -6,8 +6,21 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pmdkit.objectives import DRO, GRPO, OBJECTIVES, REBEL, RLOO, TB, Chi2PO, Groups, PassRate, PMDMean, PMDPart
-from pmdkit.objectives.credit import credit, total
+from pmdkit.objectives import (
+    DRO,
+    GRPO,
+    OBJECTIVES,
+    REBEL,
+    RLOO,
+    TB,
+    Chi2PO,
+    Groups,
+    PassRate,
+    PMDMean,
+    PMDPart,
+    credit,
+    total,
+)
 from pmdkit.objectives.skeleton import MyLoss
 from pmdkit.testing.objectives import RaggedDraws, bandit, exact_step, mean_step, ragged_draws, same, value_and_gradient
 

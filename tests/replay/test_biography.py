@@ -72,7 +72,7 @@ def test_texts(bandit, drawn, toy, llm):
     assert language["text_note"] is None
 
 
-def test_without_a_tokenizer_numbers_are_told(llm):
+def test_without_a_tokenizer_numbers_are_shown(llm):
     recording = open_step(llm.path)
     story = biography(recording, make_request(recording), 7, RecordingText(recording, None))
     assert story["response_text"] == " ".join(str(t["token"]) for t in story["tokens"])

@@ -50,7 +50,7 @@ def test_the_story(call, toy, capsys):
 
 
 MISTAKES = {
-    "no run": (["nowhere"], "nowhere is no run folder of pmdkit"),
+    "no run": (["nowhere"], "nowhere is not a run folder of pmdkit"),
     "a step that was not recorded": (["RUN", "--step", "9"], "step 9 of .* was not recorded; recorded are 1 to 3"),
     "an unknown objective": (["RUN", "--objective", "pmd-meen"], "pmd-mean"),
     "an objective without tau": (["RUN", "--objective", "grpo", "--tau", "0.1"], "tau"),

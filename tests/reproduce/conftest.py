@@ -15,7 +15,7 @@ PLENTY = 3600.0  # seconds: no test waits for a deadline
 
 
 class Quiet(ProgressLog):
-    """Keeps what it is told."""
+    """Keeps its lines."""
 
     def __init__(self):
         self.lines = []
@@ -64,7 +64,7 @@ def tiny():
 
 @pytest.fixture
 def quiet():
-    """Somebody who watches, and keeps what was told in `lines`."""
+    """Progress whose lines a test can read."""
     return Quiet()
 
 
@@ -72,7 +72,7 @@ def quiet():
 def go():
     """A reproduction in this process."""
 
-    def run(parts, out, budget=PLENTY, resume=False, watch=None):
-        return reproduce(budget, out, 1, resume, watch or Quiet(), parts)
+    def run(parts, out, budget=PLENTY, resume=False, progress=None):
+        return reproduce(budget, out, 1, resume, progress or Quiet(), parts)
 
     return run

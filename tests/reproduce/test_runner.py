@@ -119,7 +119,7 @@ def test_a_failing_part_is_named_and_tried_again(tiny, go, quiet, tmp_path):
 
     sick = [parts[0], Part("sick", "Sick", "exact", "It fails.", 1.0, broken), *parts[1:]]
     needy = [*sick, Part("needy", "Needy", "exact", "It waits.", 1.0, lambda context: [], ("sick",))]
-    summary = go(needy, tmp_path / "out", watch=quiet)
+    summary = go(needy, tmp_path / "out", progress=quiet)
     assert any("sick: failed: RuntimeError: no <luck>" in line for line in quiet.lines)
     states = {row["name"]: row["state"] for row in summary["parts"]}
     assert states == {

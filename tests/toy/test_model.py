@@ -109,7 +109,7 @@ def test_reading_in_parts_with_a_cache_equals_reading_at_once(chunks):
     prompt, *rest = read.split(chunks, dim=1)
     with torch.no_grad():
         whole = model(read)
-        last, cache = model.prefill(prompt, room=12)
+        last, cache = model.prefill(prompt, max_length=12)
         at = prompt.shape[1]
         torch.testing.assert_close(last, whole[:, at - 1], atol=1e-12, rtol=0)
         for part in rest:
@@ -129,8 +129,8 @@ def test_copied_rows_of_a_cache_go_on_as_their_own():
     model, read = lively(SMALL).double(), tokens(3, 6)
     pick, then = torch.tensor([2, 0, 2, 1]), torch.tensor([4, 5, 6, 7])
     with torch.no_grad():
-        _, cache = model.prefill(read, room=7)
-        logits = model.step(then, cache.rows(pick))
+        _, cache = model.prefill(read, max_length=7)
+        logits = model.step(then, cache.select(pick))
         expected = model(torch.cat((read[pick], then[:, None]), 1))[:, -1]
     torch.testing.assert_close(logits, expected, atol=1e-12, rtol=0)
 
@@ -139,8 +139,8 @@ def test_rows_of_a_cache_do_not_change_the_cache_and_rows_of_rows_are_those_rows
     model, read = lively(SMALL).double(), tokens(3, 6)
     with torch.no_grad():
         whole = model(read)
-        _, cache = model.prefill(read[:, :4], room=6)
-        some = cache.rows(torch.tensor([2, 0, 2])).rows(torch.tensor([1, 2]))
+        _, cache = model.prefill(read[:, :4], max_length=6)
+        some = cache.select(torch.tensor([2, 0, 2])).select(torch.tensor([1, 2]))
         part = model.head(model.hidden(read[[0, 2], 4:], some))
         torch.testing.assert_close(part, whole[[0, 2], 4:], atol=1e-12, rtol=0)
         torch.testing.assert_close(model.head(model.hidden(read[:, 4:], cache)), whole[:, 4:], atol=1e-12, rtol=0)
@@ -151,8 +151,8 @@ def test_gradients_flow_through_a_cache_and_copies_of_its_rows():
     model, read = lively(SMALL).double(), tokens(3, 6)
     pick = torch.tensor([2, 0, 2, 1])
     weight = torch.randn(4, 2, 48, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    _, cache = model.prefill(read[:, :4], room=6)
-    parts = torch.autograd.grad((model.hidden(read[pick, 4:], cache.rows(pick)) * weight).sum(), list(inner(model)))
+    _, cache = model.prefill(read[:, :4], max_length=6)
+    parts = torch.autograd.grad((model.hidden(read[pick, 4:], cache.select(pick)) * weight).sum(), list(inner(model)))
     whole = torch.autograd.grad((model.hidden(read[pick])[:, 4:] * weight).sum(), list(inner(model)))
     for a, b in zip(parts, whole, strict=True):
         assert b.abs().max() > 0
@@ -179,7 +179,7 @@ def test_bad_sizes_are_sentences():
     with pytest.raises(ValueError, match="a row has 41 tokens; the model has a context of 40"):
         Transformer(SMALL)(tokens(1, 41))
     with pytest.raises(ValueError, match="a row has 41 tokens; the model has a context of 40"):
-        Transformer(SMALL).prefill(tokens(1, 3), room=41)
+        Transformer(SMALL).prefill(tokens(1, 3), max_length=41)
 
 
 # Freed memory is used again. Counted in pages that the kernel had to clear, in a process of its own.

@@ -1,4 +1,4 @@
-"""Phase 0: it reaches its target, is a function of the seed, and survives kill -9 as the rest of a run does."""
+"""The warm start: it reaches its target, is a function of the seed, and survives kill -9 as the rest of a run does."""
 
 import json
 import os

@@ -51,7 +51,8 @@ def wait_for_steps(out, count, process):
 
 def kill_one(process, name):
     """SIGKILL to the first process below whose command line has the name."""
-    found = sorted(pid for pid, line in below(process.pid).items() if name in line and "pmdkit/processes.py" not in line)
+    guard = "pmdkit/processes.py"
+    found = sorted(pid for pid, line in below(process.pid).items() if name in line and guard not in line)
     assert len(found) == 2, below(process.pid)
     os.kill(found[0], signal.SIGKILL)
     return found

@@ -7,7 +7,7 @@ import torch
 from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit.llm.engines.base import Responses, Sampling
 from pmdkit.llm.engines.vllm.colocate import ColocatedEngine, make
-from pmdkit.llm.engines.vllm.outputs import engine_routes, mismatch, trainer_routes
+from pmdkit.llm.engines.vllm.outputs import engine_routes, routing_mismatch, trainer_routes
 from pmdkit.llm.logprobs import response_logp
 from pmdkit.randomness import generator
 from pmdkit.testing import check_engine
@@ -44,15 +44,15 @@ def test_experts_arrive_in_float32_and_are_routed_alike(starter_moe):
         check_engine(engine, starter_moe.weights(), starter_moe.ends, tolerance=1e-5)
         assert float(difference(engine, starter_moe).max()) < 2e-5
         each, rows = rows_of(engine.generate(PROMPTS, 1, SEEDS[:8], Sampling(24)))
-        assert mismatch(engine, starter_moe.model, each, rows) < 0.001
+        assert routing_mismatch(engine, starter_moe.model, each, rows) < 0.001
         assert trainer_routes(starter_moe.model, [3, 4, 5, 6]).shape == (3, 2, 2)
         assert torch.equal(engine_routes(engine, [3, 4, 5, 6])[:3].sort().values,
                            trainer_routes(starter_moe.model, [3, 4, 5, 6]).sort().values)  # fmt: skip
         other = make_starter("starter-moe", seed=1)
-        assert mismatch(engine, other.model, each, rows) > 0.5, "other routers choose others"
+        assert routing_mismatch(engine, other.model, each, rows) > 0.5, "other routers choose others"
         engine.publish(other.weights(), engine.version + 1)
         assert float(difference(engine, other).max()) < 2e-5
-        assert mismatch(engine, other.model, each, rows) < 0.001
+        assert routing_mismatch(engine, other.model, each, rows) < 0.001
     finally:
         engine.close()
 
@@ -62,7 +62,7 @@ def test_experts_in_bfloat16_are_routed_differently_at_near_ties(starter_moe):
     try:
         engine.publish(starter_moe.weights(), 1)
         each, rows = rows_of(engine.generate(PROMPTS, 1, SEEDS[:8], Sampling(24)))
-        assert 0 <= mismatch(engine, starter_moe.model, each, rows) < 0.05
+        assert 0 <= routing_mismatch(engine, starter_moe.model, each, rows) < 0.05
         assert float(difference(engine, starter_moe).mean()) < 0.05
     finally:
         engine.close()

@@ -114,9 +114,9 @@ def test_a_torn_publish_never_writes(fresh, starter, monkeypatch, how):
 
     def broken(weights):
         if how == "of another model":
-            filed = dict(fresh.transfer.names.filed)
+            filed = dict(fresh.transfer.names.file_shapes)
             filed["model.norm.weight"] = (7,)
-            monkeypatch.setattr(fresh.transfer.names, "filed", filed)
+            monkeypatch.setattr(fresh.transfer.names, "file_shapes", filed)
             monkeypatch.setattr(fresh.transfer.names, "stream", lambda *_: wrong(weights, filed))
         packed = pack(weights)
         with open(packed.path, "r+b") as file:

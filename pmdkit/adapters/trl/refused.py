@@ -4,8 +4,7 @@ import warnings
 from typing import Any
 
 from pmdkit.errors import UsageError
-from pmdkit.objectives import Objective, objective_name
-from pmdkit.objectives.traits import traits
+from pmdkit.objectives import Objective, objective_name, traits
 
 CLIP = "clipping belongs to the objective: objective='grpo' with objective_options={'clip_low': ..., 'clip_high': ...}"
 ELSEWHERE = "it belongs to a loss of TRL's that is not used"

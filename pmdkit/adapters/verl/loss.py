@@ -17,8 +17,7 @@ from verl.workers.utils.padding import no_padding_2_padding
 
 from pmdkit.adapters.verl.config import PMDPolicyLossConfig, self_check
 from pmdkit.errors import UsageError
-from pmdkit.objectives import Objective, row_weight, total
-from pmdkit.objectives.batch import Batch
+from pmdkit.objectives import Batch, Objective, row_weight, total
 
 
 def policy_loss(

@@ -15,7 +15,7 @@ import numpy as np
 from pmdkit.envs.bandit import Indices
 from pmdkit.envs.build import check_whole
 from pmdkit.envs.tokens.problem import EOS, FEW_PROMPTS, TokenProblem
-from pmdkit.text import unknown
+from pmdkit.errors import unknown
 
 OPERATORS = "+-*/"
 NUMBER, PRODUCT, SUM = 3, 2, 1  # precedence of an expression

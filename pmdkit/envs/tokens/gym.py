@@ -37,7 +37,7 @@ class TokenEnv(gymnasium.Env[Indices, np.int64]):
         **options: Any,
     ) -> None:
         check_render_mode(render_mode)
-        self.problem = resolve(env, options, TokenProblem, make_tokens, "toy", "modular-sum")
+        self.problem = resolve(env, options, TokenProblem, make_tokens, "toy", "modular-sum")  # type: ignore[type-abstract]
         self.held_out = held_out
         self.render_mode = render_mode
         self.observation_space, self.action_space = spaces(self.problem)
@@ -105,7 +105,7 @@ class TokenVectorEnv(VectorEnv[Indices, Indices, np.ndarray]):
         check_render_mode(render_mode)
         if num_envs < 1:
             raise ValueError(f"num_envs is {num_envs}; expected an integer >= 1")
-        self.problem = resolve(env, options, TokenProblem, make_tokens, "toy", "modular-sum")
+        self.problem = resolve(env, options, TokenProblem, make_tokens, "toy", "modular-sum")  # type: ignore[type-abstract]
         if max_episode_steps is not None and max_episode_steps < self.problem.width:
             raise ValueError(
                 f"max_episode_steps is {max_episode_steps}; expected at least {self.problem.width}, the width of "

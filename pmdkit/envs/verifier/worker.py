@@ -50,7 +50,7 @@ def main(options: Message) -> None:
 
 
 def drop_privileges() -> None:
-    """What a comparison has no need of: files to write, processes to start (not enforced on root), many open files.
+    """Give up what a comparison does not need: files to write, new processes (not enforced on root), many open files.
 
     Processor time over the limit ends the process by SIGPROF, also in the middle of a long multiplication: how long an
     answer may take does not depend on what else the machine does.
@@ -108,7 +108,7 @@ def load(grade: str) -> Callable[[Message], Message]:
 
 
 def address_space() -> int:
-    """Bytes of this process, 0 where the system does not tell."""
+    """Bytes of this process, 0 where the system does not report it."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     except OSError:
@@ -116,12 +116,12 @@ def address_space() -> int:
 
 
 def peak() -> int:
-    """The most bytes of address space so far, 0 where the system does not tell."""
+    """The most bytes of address space so far, 0 where the system does not report it."""
     try:
-        told = Path("/proc/self/status").read_text()
+        status = Path("/proc/self/status").read_text()
     except OSError:
         return 0
-    return int(told.partition("VmPeak:")[2].split()[0]) * 1024
+    return int(status.partition("VmPeak:")[2].split()[0]) * 1024
 
 
 def allow_seconds(seconds: float) -> None:

@@ -4,8 +4,8 @@ import functools
 import importlib
 import pkgutil
 
+from pmdkit.errors import unknown
 from pmdkit.learn.exercise import Exercise
-from pmdkit.text import unknown
 
 
 @functools.cache

@@ -1,6 +1,6 @@
 """Engines write responses. One protocol, one file or folder per engine, imported when it is asked for."""
 
-# name -> "module:function" that makes an Engine from a Wanted
+# name -> "module:function" that makes an Engine from an EngineConfig
 ENGINES = {
     "transformers": "pmdkit.llm.engines.transformers:make",
     "vllm": "pmdkit.llm.engines.vllm.colocate:make",

@@ -203,7 +203,7 @@ def refuse(rows: Tensor, sentence: str) -> None:
 
 
 def refuse_repeated(drawn: Responses, length: Tensor, group: int) -> None:
-    """One draw handed out as two: a group holds a text twice that is too improbable for it.
+    """One draw returned as two: a group holds a text twice that is too improbable for it.
 
     Two honest draws are the same text of probability p with probability p, so that over all pairs of an answer the
     chance to see a pair of log-probability below log(CHANCE / pairs) is at most CHANCE.

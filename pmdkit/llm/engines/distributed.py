@@ -34,13 +34,14 @@ from pmdkit.llm.weights import LazyWeights
 TRIES = 3
 
 
-def supervise(engine: Engine, process_group: ProcessGroup = SINGLE) -> Engine:
+def supervise(engine: Engine, process_group: ProcessGroup = SINGLE) -> "TransformersEngine | DistributedEngine":
     """An engine that a run can rely on: checked, restarted when it is lost, and one for all processes.
 
     The engine of transformers in a single process is returned as it is: it cannot be lost without the run.
     """
-    alone = process_group.size == 1 and isinstance(engine, TransformersEngine)
-    return engine if alone or isinstance(engine, DistributedEngine) else DistributedEngine(engine, process_group)
+    if isinstance(engine, DistributedEngine) or (isinstance(engine, TransformersEngine) and process_group.size == 1):
+        return engine
+    return DistributedEngine(engine, process_group)
 
 
 @dataclass(frozen=True)

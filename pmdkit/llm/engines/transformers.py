@@ -17,7 +17,17 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from pmdkit.errors import Diverged, UsageError
-from pmdkit.llm.engines.base import Engine, EngineConfig, Phase, Progress, Responses, Sampling, Tokens, check_request
+from pmdkit.llm.engines.base import (
+    Engine,
+    EngineConfig,
+    Phase,
+    Progress,
+    ResponseCheck,
+    Responses,
+    Sampling,
+    Tokens,
+    check_request,
+)
 from pmdkit.llm.engines.kv_cache import RaggedKVCache
 from pmdkit.llm.head import head_operand, head_weight, logits
 from pmdkit.llm.logprobs import response_logp
@@ -73,6 +83,7 @@ class TransformersEngine:
         self.vocabulary = head_weight(model).shape[0]
         if not self.eos or not all(0 <= token < self.vocabulary for token in self.eos):
             raise UsageError(f"eos is {eos}; expected tokens from 0 to {self.vocabulary - 1}, at least one")
+        self.response_check = ResponseCheck(self.eos, self.vocabulary)
         self.cache_tokens = cache_tokens
         self.version = version
         check_packing(model)

@@ -1,4 +1,4 @@
-"""A starter model on its own, `pmdkit llm-starter`: built, taught, measured, and written as a folder of transformers."""
+"""A starter model on its own: built, taught, measured and written as a folder that transformers loads."""
 
 import time
 from collections.abc import Callable

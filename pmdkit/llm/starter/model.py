@@ -23,10 +23,9 @@ from transformers.models.qwen3_moe import Qwen3MoeConfig
 
 from pmdkit.envs.math.problem import MathProblems
 from pmdkit.envs.math.readers import AFTER, BEFORE
-from pmdkit.errors import UsageError
+from pmdkit.errors import UsageError, unknown
 from pmdkit.llm.starter.warm_start import Teacher
 from pmdkit.randomness import derive, generator
-from pmdkit.text import unknown
 
 VOCABULARY = 448  # 256 bytes, the words of the stories, and room
 SAMPLE = 2000  # problems and responses that the tokenizer is trained on

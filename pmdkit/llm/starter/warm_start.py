@@ -4,7 +4,7 @@ The teacher answers sums step by step or guesses at once, and is right too seldo
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -58,7 +58,7 @@ def warm_start(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     problems: MathProblems,
-    encode: Callable[[str], list[int]],
+    encode: Callable[[str], Sequence[int]],
     options: Options,
     seed: int,
     pass_rate: Callable[[], float],

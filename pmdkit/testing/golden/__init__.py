@@ -19,8 +19,7 @@ from torch import Tensor
 
 from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit.loop import Rollouts
-from pmdkit.objectives import OBJECTIVES, Groups, Objective, credit, cut, parts, total, traits
-from pmdkit.objectives.batch import Batch
+from pmdkit.objectives import OBJECTIVES, Batch, Groups, Objective, credit, cut, parts, total, traits
 
 __all__ = ["PATHS", "TOLERANCE", "absent", "cases", "check_parity", "errors", "from_file", "largest_error", "parity"]
 
@@ -190,9 +189,9 @@ class RecordedTransformer(torch.nn.Module):
         self.size = size
         self.config = SimpleNamespace(context=10**6, vocabulary=size + 1)
 
-    def prefill(self, prompts: Tensor, room: int) -> tuple[Tensor, Any]:
-        """Logits of the first tokens, and a cache that knows which row asks."""
-        return self.first, SimpleNamespace(rows=lambda owner: owner)
+    def prefill(self, prompts: Tensor, max_length: int) -> tuple[Tensor, Any]:
+        """Logits of the first tokens, and a cache whose `select` returns the prompt of each row."""
+        return self.first, SimpleNamespace(select=lambda owner: owner)
 
     def hidden(self, responses: Tensor, owner: Tensor) -> Tensor:
         """[leaves, T - 1, V] log-probabilities at each place of a response; token 0 is the recorded one."""

@@ -1,4 +1,4 @@
-"""The strict path and the guard: forms of integers, patterns that must not backtrack, any text.
+"""The strict path and the limits: forms of integers, patterns that must not backtrack, any text.
 
 The corpus of attacks and the fuzzer are in tests/faults.
 """
@@ -13,7 +13,7 @@ from pmdkit.envs.verifier import Item
 from pmdkit.envs.verifier.verify import Pending, grade_by_rules
 
 
-def test_the_guard_holds_for_no_rule_that_the_gold_breaks(grader):
+def test_no_limit_holds_that_the_gold_itself_breaks(grader):
     assert grader.grade([Item(r"Answer: 2^{2024}", "2^{2024}")])[0].correct is True
     assert isinstance(grade_by_rules(r"Answer: 4^{1012}", "2^{2024}"), Pending)
     assert isinstance(grade_by_rules(r"Answer: \sum_{k=0}^n k^2", r"\sum_{k=1}^n k^2"), Pending)

@@ -15,7 +15,6 @@ from pmdkit.envs.verifier import Grader, Item, Verdict, verify
 from pmdkit.envs.verifier import pool as pool_module
 from pmdkit.envs.verifier.pool import VerdictJournal
 from pmdkit.errors import ResumeRefused, UsageError
-from pmdkit.processes import encode_message, take_message
 
 OWN = """
 import math, os, sys, time
@@ -229,18 +228,6 @@ def test_verify_works_from_any_thread():
 def test_the_worker_imports_no_torch():
     code = "import sys, pmdkit.envs.verifier.worker as w; w.load('math'); print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
-
-
-def test_frames_survive_any_cut():
-    message = {"response": "\ud800 \x00 34", "n": 1}
-    data = encode_message(message) + encode_message({"n": 2})
-    buffer, found = bytearray(), []
-    for place in range(len(data)):
-        buffer += data[place : place + 1]
-        found += [one for one in [take_message(buffer)] if one is not None]
-    assert found == [message, {"n": 2}]
-    with pytest.raises(ValueError):
-        take_message(bytearray(b"\xff" * 8))
 
 
 def test_a_resumed_run_gets_the_same_verdicts(tmp_path, own_file):

@@ -390,7 +390,7 @@ def test_nccl_declares_exactly_what_it_sends(qwen2):
     source = weights_nccl.WeightStream(names, torch.bfloat16)
     source.weights = named_weights(qwen2)
     sent = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in source}
-    assert list(sent.items()) == [(name, (torch.bfloat16, shape)) for name, shape in names.filed.items()]
+    assert list(sent.items()) == [(name, (torch.bfloat16, shape)) for name, shape in names.file_shapes.items()]
 
 
 def test_nccl_is_refused_without_cuda_and_never_waits_for_ever(wanted, qwen2):

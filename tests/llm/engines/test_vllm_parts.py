@@ -220,9 +220,9 @@ def test_names_are_those_of_a_saved_model(config, tmp_path):
     names = WeightNames(config)
     found = dict(names.stream(dict(model.state_dict())))
     tied = {"lm_head.weight"} if config.tie_word_embeddings else set()
-    assert set(found) == set(saved) | tied == set(names.filed)
+    assert set(found) == set(saved) | tied == set(names.file_shapes)
     assert all(torch.equal(found[name], value) for name, value in saved.items())
-    assert all(tuple(found[name].shape) == shape for name, shape in names.filed.items())
+    assert all(tuple(found[name].shape) == shape for name, shape in names.file_shapes.items())
     for name in tied:
         assert torch.equal(found[name], model.state_dict()["model.embed_tokens.weight"])
 
@@ -265,7 +265,7 @@ def test_shapes_and_numbers_are_checked(bad, error, tmp_path):
     names = WeightNames(DENSE)
     weights = dict(model_of(DENSE).state_dict()) | {"model.layers.1.self_attn.o_proj.weight": bad}
     with pytest.raises(error, match=r"layers\.1\.self_attn\.o_proj"):
-        write_weights(tmp_path / "weights", names.stream(weights), names.filed, torch.float32)
+        write_weights(tmp_path / "weights", names.stream(weights), names.file_shapes, torch.float32)
     assert list(tmp_path.iterdir()) == [], "nothing is left of a file that was given up"
 
 
@@ -273,13 +273,13 @@ def test_shapes_and_numbers_are_checked(bad, error, tmp_path):
 @pytest.mark.parametrize("config", [DENSE, SPARSE], ids=["dense", "sparse"])
 def test_a_file_holds_the_weights(config, dtype, tmp_path):
     names, model = WeightNames(config), model_of(config)
-    file = write_weights(tmp_path / "weights", names.stream(dict(model.state_dict()), dtype), names.filed, dtype)
+    file = write_weights(tmp_path / "weights", names.stream(dict(model.state_dict()), dtype), names.file_shapes, dtype)
     assert file.as_json() == {
         "path": str(tmp_path / "weights"),
         "digest": file.digest,
         "size": os.stat(file.path).st_size,
     }
-    found = read_weights(file, names.filed)
+    found = read_weights(file, names.file_shapes)
     expected = dict(names.stream(dict(model.state_dict()), dtype))
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], value) for name, value in expected.items())
@@ -300,21 +300,23 @@ def spoil(path, how):
 @pytest.mark.parametrize(("how", "match"), [("cut off", "cut off"), ("altered", "altered"), ("gone", "cannot be read")])
 def test_a_spoilt_file_is_refused(how, match, tmp_path):
     names = WeightNames(DENSE)
-    file = write_weights(tmp_path / "w", names.stream(dict(model_of(DENSE).state_dict())), names.filed, torch.float32)
+    stream = names.stream(dict(model_of(DENSE).state_dict()))
+    file = write_weights(tmp_path / "w", stream, names.file_shapes, torch.float32)
     spoil(tmp_path / "w", how)
     with pytest.raises(EngineLost, match=match):
-        read_weights(file, names.filed)
+        read_weights(file, names.file_shapes)
 
 
 def test_a_file_of_another_model_is_refused(tmp_path):
     small, other = WeightNames(DENSE), WeightNames(Qwen2Config(**SIZES | {"vocab_size": 48}))
-    file = write_weights(tmp_path / "w", small.stream(dict(model_of(DENSE).state_dict())), small.filed, torch.float32)
+    stream = small.stream(dict(model_of(DENSE).state_dict()))
+    file = write_weights(tmp_path / "w", stream, small.file_shapes, torch.float32)
     with pytest.raises(EngineLost, match=r"lm_head.weight is \[40, 16\]; expected \[48, 16\]"):
-        read_weights(file, other.filed)
+        read_weights(file, other.file_shapes)
     text = json.dumps({}).encode()
     (tmp_path / "w").write_bytes(struct.pack("<Q", len(text)) + text)
     with pytest.raises(EngineLost):
-        read_weights(replace(file, size=len(text) + 8), small.filed)
+        read_weights(replace(file, size=len(text) + 8), small.file_shapes)
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):

@@ -302,7 +302,7 @@ class ColocatedTransfer:
             return
         path = self.folder / f"pmdkit-weights-{os.getpid()}-{id(self)}-{version}.safetensors"
         try:
-            self.update(write_weights(path, some, self.names.filed, self.dtype).as_json(), version)
+            self.update(write_weights(path, some, self.names.file_shapes, self.dtype).as_json(), version)
         finally:
             path.unlink(missing_ok=True)
 

@@ -96,7 +96,7 @@ class ServerEngine:
         transfer: how weights reach them.
 
     Attributes:
-        tag: of the weights that all servers have said they hold; "" where there are none, or a publish was cut off.
+        tag: of the weights that all servers have confirmed; "" where there are none, or a publish was cut off.
         torn: some server may hold parts of two versions.
     """
 
@@ -219,7 +219,7 @@ class ServerEngine:
                 )
 
     def call_servers(self, call: Callable[[], Answer]) -> Answer:
-        """What a call to servers returns; where it is lost, with what a server that ended has said."""
+        """What a call to servers returns; where it is lost, with the last words of a server that ended."""
         try:
             return call()
         except EngineLost as lost:

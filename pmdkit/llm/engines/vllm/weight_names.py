@@ -27,9 +27,9 @@ class WeightNames:
 
     Attributes:
         architecture: the name of its class in transformers.
-        own: names in the model to shapes; a tied head stands once.
+        model_shapes: names in the model to shapes; a tied head stands once.
         aliases: further names of tied weights to the one they stand under.
-        filed: names in files to shapes, aliases included.
+        file_shapes: names in files to shapes, aliases included.
     """
 
     def __init__(self, config: PretrainedConfig) -> None:
@@ -37,25 +37,25 @@ class WeightNames:
             self.skeleton = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         self.architecture = type(self.skeleton).__name__
         whole = named_weights(self.skeleton)
-        self.own: Shapes = {name: tuple(tensor.shape) for name, tensor in whole.items()}
+        self.model_shapes: Shapes = {name: tuple(tensor.shape) for name, tensor in whole.items()}
         same = {id(tensor): name for name, tensor in self.skeleton.state_dict(keep_vars=True).items() if name in whole}
         self.aliases = {
             name: same[id(tensor)]
             for name, tensor in self.skeleton.state_dict(keep_vars=True).items()
             if name not in whole
         }
-        self.filed: Shapes = {name: tuple(tensor.shape) for name, tensor in self.as_filed(whole.items())}
+        self.file_shapes: Shapes = {name: tuple(tensor.shape) for name, tensor in self.to_file_names(whole.items())}
 
     def check(self, names: Iterable[str]) -> None:
         """Refuse weights that are not those of the model, one for one; tied ones may have any of their names."""
         given = set(names)
-        unknown = sorted(given - set(self.own) - set(self.aliases))
+        unknown = sorted(given - set(self.model_shapes) - set(self.aliases))
         other = {own for alias, own in self.aliases.items() if alias in given}
-        missing = sorted(set(self.own) - given - other)
+        missing = sorted(set(self.model_shapes) - given - other)
         if unknown or missing:
             raise UsageError(
                 f"published weights lack {missing[:3]} and have unknown {unknown[:3]}; expected the names of a "
-                f"{self.architecture}, {len(self.own)} of them"
+                f"{self.architecture}, {len(self.model_shapes)} of them"
             )
 
     def stream(self, weights: Mapping[str, Tensor], dtype: torch.dtype | None = None) -> Iterator[tuple[str, Tensor]]:
@@ -66,23 +66,23 @@ class WeightNames:
             Diverged: a weight is not finite.
         """
         self.check(weights)
-        for name, tensor in self.as_filed(self.looked_at(weights)):
+        for name, tensor in self.to_file_names(self.checked(weights)):
             yield name, tensor if dtype is None else tensor.to(dtype)
 
-    def looked_at(self, weights: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    def checked(self, weights: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
         """Each weight once, checked, by its own name."""
         for name in weights:
             target = self.aliases.get(name, name)
             if target != name and target in weights:
                 continue
             tensor = weights[name].detach()
-            if tuple(tensor.shape) != self.own[target]:
-                raise UsageError(f"{name} has shape {list(tensor.shape)}; expected {list(self.own[target])}")
+            if tuple(tensor.shape) != self.model_shapes[target]:
+                raise UsageError(f"{name} has shape {list(tensor.shape)}; expected {list(self.model_shapes[target])}")
             if not bool(torch.isfinite(torch.linalg.vector_norm(tensor.float(), torch.inf))):
                 raise Diverged(f"{name} has entries that are not finite; the engine keeps its older weights: lower lr")
             yield target, tensor
 
-    def as_filed(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    def to_file_names(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
         """The same under the names in files, by the rules with which transformers saves."""
         from transformers.core_model_loading import revert_weight_conversion
 

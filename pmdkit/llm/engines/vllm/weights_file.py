@@ -18,7 +18,7 @@ from torch import Tensor
 
 from pmdkit.errors import EnvironmentLacks
 from pmdkit.llm.engines.base import EngineLost
-from pmdkit.llm.engines.vllm.http import Server, call_each
+from pmdkit.llm.engines.vllm.http import Json, Server, call_each
 from pmdkit.llm.engines.vllm.weight_names import WeightNames
 
 DTYPE_NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
@@ -59,13 +59,13 @@ class FileTransfer:
 
     def prepare(self, servers: Sequence[Server]) -> None:
         """Before the first weights, and again after servers were started anew; refused without weight transfer."""
-        body = {"init_info": {}}
+        body: Json = {"init_info": {}}
         call_each(servers, lambda one: one.call("POST", "/init_weight_transfer_engine", body, seconds=self.seconds))
 
     def pack(self, weights: Mapping[str, Tensor]) -> WeightFile:
         """The file, whole; what is refused here has touched no server."""
         path = self.folder / f"pmdkit-weights-{os.getpid()}-{id(self)}.safetensors"
-        return write_weights(path, self.names.stream(weights, self.dtype), self.names.filed, self.dtype)
+        return write_weights(path, self.names.stream(weights, self.dtype), self.names.file_shapes, self.dtype)
 
     def push_weights(self, packed: WeightFile, servers: Sequence[Server], tag: str) -> None:
         """All servers load it; the tag is vLLM's weight version from then on."""

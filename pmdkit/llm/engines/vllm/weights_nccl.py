@@ -75,13 +75,13 @@ class WeightStream:
         """Names in files, one dtype, shapes, in the order in which the tensors come."""
         from vllm.distributed.weight_transfer.base import ParamMeta
 
-        return [ParamMeta(name, self.dtype, shape) for name, shape in self.names.filed.items()]
+        return [ParamMeta(name, self.dtype, shape) for name, shape in self.names.file_shapes.items()]
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
         """The tensors, one layer at a time, in the order of `metadata`."""
         waiting: dict[str, Tensor] = {}
         source = self.names.stream(self.weights, self.dtype)
-        for name in self.names.filed:
+        for name in self.names.file_shapes:
             while name not in waiting:
                 other, tensor = next(source)
                 waiting[other] = tensor

@@ -94,7 +94,7 @@ class FileReceiver(ReloadReceiver):
     def receive_weights(self, update_info: FileUpdateInfo) -> None:
         """Compare the whole file, then load it."""
         file = WeightFile(update_info.path, update_info.digest, update_info.size)
-        self.load(read_weights(file, self.names.filed).items())
+        self.load(read_weights(file, self.names.file_shapes).items())
 
 
 class TensorReceiver(ReloadReceiver):
@@ -104,7 +104,7 @@ class TensorReceiver(ReloadReceiver):
 
     def receive_weights(self, update_info: TensorUpdateInfo) -> None:
         """Load them as they come; their names and shapes are checked by whoever hands them over."""
-        self.load(count_weights(update_info.weights, len(self.names.filed)))
+        self.load(count_weights(update_info.weights, len(self.names.file_shapes)))
 
 
 def count_weights(weights: Iterable[tuple[str, Tensor]], expected: int) -> Iterator[tuple[str, Tensor]]:

@@ -1,4 +1,4 @@
-"""The embedded engine draws from the model's distribution, row by row, and wastes no row's time on another."""
+"""The engine of transformers draws from the model's distribution, row by row, and wastes no row's time on another."""
 
 import itertools
 from dataclasses import replace
@@ -16,7 +16,7 @@ from pmdkit.llm.engines.kv_cache import CHUNK
 from pmdkit.llm.engines.transformers import CDF_BLOCK, TransformersEngine, sample_tokens
 from pmdkit.randomness import uniforms
 
-from .conftest import EOS, VOCABULARY, build
+from ..conftest import EOS, VOCABULARY, build
 
 PROMPTS = [[3, 4, 5], [6], list(range(10, 40)), [7, 8]]
 SEEDS = np.arange(100, 132, dtype=np.uint64)

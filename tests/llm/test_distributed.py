@@ -1,4 +1,4 @@
-"""Who does what in a team: every row once, equally many passes, about equal work, the same answer in every process."""
+"""The processes of a group: every row is scored once, in equally many passes of about equal work, with one answer."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ class Of(ProcessGroup):
 
 @given(COSTS, st.integers(1, 9))
 def test_shares_are_runs_that_cover_everything(costs, size):
-    runs = Of(0, size).share(costs)
+    runs = Of(0, size).split_by_cost(costs)
     assert len(runs) == size
     assert [item for run in runs for item in run] == list(range(len(costs)))
 
@@ -31,13 +31,13 @@ def test_shares_are_runs_that_cover_everything(costs, size):
 @given(COSTS.filter(lambda costs: sum(costs) > 0), st.integers(1, 9))
 def test_shares_are_about_equal(costs, size):
     """No process has more than its part and the largest item."""
-    for run in Of(0, size).share(costs):
+    for run in Of(0, size).split_by_cost(costs):
         assert sum(costs[item] for item in run) <= sum(costs) / size + max(costs) + 1e-9
 
 
 def test_equal_prompts_are_dealt_equally():
-    assert [len(run) for run in Of(0, 8).share([1.0] * 64)] == [8] * 8
-    assert sorted(len(run) for run in Of(0, 2).share([1.0] * 3)) == [1, 2]
+    assert [len(run) for run in Of(0, 8).split_by_cost([1.0] * 64)] == [8] * 8
+    assert sorted(len(run) for run in Of(0, 2).split_by_cost([1.0] * 3)) == [1, 2]
 
 
 @st.composite
@@ -59,7 +59,9 @@ def test_every_row_that_counts_is_scored_once(batch, size, budget, whole):
     assert plans == shard_by_tokens(Of(size - 1, size), prompts, responses, group, budget, whole, counted)
     assert len({len(plan) for plan in plans}) == 1
     rows = sorted(row for plan in plans for part in plan for row in part)
-    alone = sorted(row for part in token_budget_batches(prompts, responses, group, budget, whole, counted) for row in part)
+    alone = sorted(
+        row for part in token_budget_batches(prompts, responses, group, budget, whole, counted) for row in part
+    )
     assert rows == alone
     if whole:
         for plan in plans:
@@ -122,8 +124,8 @@ def test_a_shared_engine_writes_what_one_would(prompts, group, size, random):
         assert drawn.version == 3
 
 
-def test_one_process_is_a_team_without_accelerate():
-    """What a single process asks of its team costs nothing and changes nothing."""
+def test_one_process_is_a_group_without_accelerate():
+    """What a single process asks of its group costs nothing and changes nothing, and initialises nothing of torch."""
     tensor = torch.arange(3)
     assert SINGLE.gather(tensor)[0] is tensor
     assert SINGLE.broadcast_object({"a": 1}) == {"a": 1}
@@ -132,3 +134,4 @@ def test_one_process_is_a_team_without_accelerate():
     assert SINGLE.is_main_process
     with pytest.raises(KeyError), SINGLE.error_scope():
         raise KeyError
+    assert not torch.distributed.is_initialized()

@@ -1,0 +1,82 @@
+"""Callbacks of a run: when each method is called, with what, and that whatever began also ends."""
+
+from dataclasses import replace
+
+import pytest
+
+from pmdkit.observe.console import SilentDisplay
+from pmdkit.observe.run_folder import RunFolder, new_folder
+from pmdkit.trainer import TrainerCallback, fit
+from pmdkit.training import build, plan
+
+
+class Log(TrainerCallback):
+    """Writes down what it is called with; may fail at a step."""
+
+    def __init__(self, calls, name, fails_at=None):
+        self.calls = calls
+        self.name = name
+        self.fails_at = fails_at
+
+    def on_init_end(self, run):
+        self.calls.append((self.name, "init", run.folder.started))
+
+    def on_train_begin(self, run):
+        self.calls.append((self.name, "begin", run.backend.learner.version))
+
+    def on_step_end(self, run, result):
+        if result.step == self.fails_at:
+            raise RuntimeError("a callback of the user's own")
+        lines = run.folder.read_metrics()
+        assert lines[-1] == {**result.row, "step": result.step}
+        self.calls.append((self.name, "step", result.step))
+
+    def on_save(self, run, extra_files):
+        extra_files[f"{self.name}.txt"] = b"mine"
+        self.calls.append((self.name, "save", run.backend.learner.version))
+
+    def on_train_end(self, run, error):
+        self.calls.append((self.name, "end", type(error)))
+
+
+def go(folder, steps=2, **fails):
+    calls = []
+    spec, objective = plan("bandit", "needle", {"steps": steps, "env.arms": 4})
+    backend = build(spec, objective)[1]
+    logs = [Log(calls, "a", **fails), Log(calls, "b")]
+    backend = replace(backend, callbacks=[*backend.callbacks, *logs])
+    return calls, lambda: fit(spec, objective, backend, folder, SilentDisplay())
+
+
+def test_the_order_of_calls(tmp_path):
+    folder = new_folder(tmp_path / "run", "run")
+    calls, run = go(folder)
+    run()
+    of_a = [what for name, *what in calls if name == "a"]
+    assert of_a == [
+        ["init", True],
+        ["begin", 0],
+        ["step", 1],
+        ["save", 1],
+        ["step", 2],
+        ["save", 2],
+        ["end", type(None)],
+    ]
+    assert [name for name, what, _ in calls if what == "step"] == ["a", "b", "a", "b"]
+    assert [name for name, what, _ in calls if what == "end"] == ["b", "a"]  # the last one first
+    saved = folder.checkpoints / "step-2"
+    assert (saved / "a.txt").read_bytes() == (saved / "b.txt").read_bytes() == b"mine"
+
+
+def test_a_failing_callback_ends_the_run_and_all_of_them_end(tmp_path):
+    folder = new_folder(tmp_path / "run", "run")
+    calls, run = go(folder, fails_at=2)
+    with pytest.raises(RuntimeError, match="of the user's own"):
+        run()
+    assert [(name, what) for name, what, _ in calls][-2:] == [("b", "end"), ("a", "end")]
+    assert calls[-1][2] is RuntimeError
+    assert not (folder.checkpoints / "step-2").exists()
+    calls, run = go(RunFolder(folder.path))
+    run()
+    assert ("a", "begin", 1) in calls
+    assert ("a", "step", 1) not in calls
