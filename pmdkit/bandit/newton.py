@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from pmdkit.errors import Diverged
 from pmdkit.objectives import Batch, Objective
@@ -21,7 +20,7 @@ SWEEPS = 500
 NEGLIGIBLE = 1e-10  # of the loss: the rest is in arms that have hardly any mass
 
 
-def regress(policy: "Policy", contexts: Tensor, objective: Objective, batch: Batch) -> int:
+def regress(policy: "Policy", contexts: torch.Tensor, objective: Objective, batch: Batch) -> int:
     """Minimise the weighted loss of a full-support batch over the policy, in place.
 
     Args:
@@ -66,7 +65,7 @@ def regress(policy: "Policy", contexts: Tensor, objective: Objective, batch: Bat
     )
 
 
-def derivatives(objective: Objective, batch: Batch, logp: Tensor) -> tuple[float, Tensor, Tensor]:
+def derivatives(objective: Objective, batch: Batch, logp: torch.Tensor) -> tuple[float, torch.Tensor, torch.Tensor]:
     """Weighted loss, and its first and second derivative c and h by each log-probability, [P, A]."""
     rows = logp.reshape(-1, 1).clone().requires_grad_()
     loss = objective.loss(replace(batch, logp=rows))

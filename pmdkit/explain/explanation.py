@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from pmdkit import population, theory
 from pmdkit.errors import UsageError
@@ -371,7 +370,7 @@ def check_advantage(objective: Objective, name: str) -> None:
     reward = torch.from_numpy(np.stack([REWARDS, OTHER_REWARDS]))
     mass = torch.from_numpy(np.stack([POLICY, POLICY]))
     both = objective.advantage(Groups(reward, mass, sampled=False))
-    if not isinstance(both, Tensor) or both.shape != (2, 8):
+    if not isinstance(both, torch.Tensor) or both.shape != (2, 8):
         raise UsageError(f"the advantage of {name} {shape_of(both)}; expected [2, 8], the shape of the rewards [P, G]")
     if not bool(torch.isfinite(both).all()):
         raise UsageError(f"the advantage of {name} is not finite on rewards from 0 to 1; look for 0/0 or log 0")
@@ -390,7 +389,7 @@ def check_loss(objective: Objective, name: str) -> None:
         batch, whole = batch_at(objective, PROMPT_WITH_LENGTHS, policies)
         loss = objective.loss(batch)
         rows, tokens = batch.mask.shape
-        if not isinstance(loss, Tensor) or loss.shape not in ((rows,), (rows, tokens)):
+        if not isinstance(loss, torch.Tensor) or loss.shape not in ((rows,), (rows, tokens)):
             raise UsageError(
                 f"the loss of {name} {shape_of(loss)}; expected [{rows}], one number per response, or "
                 f"[{rows}, {tokens}], one per token: unreduced, `total` does the averaging"
@@ -449,7 +448,7 @@ def integrable(objective: Objective) -> bool:
 
 def shape_of(value: Any) -> str:
     """Words for what was returned."""
-    return f"has shape {list(value.shape)}" if isinstance(value, Tensor) else f"is a {type(value).__name__}"
+    return f"has shape {list(value.shape)}" if isinstance(value, torch.Tensor) else f"is a {type(value).__name__}"
 
 
 def shown(value: Any) -> Any:

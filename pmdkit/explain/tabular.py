@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from pmdkit.objectives import Batch, Groups, Objective, credit, temperature
 
@@ -92,7 +91,7 @@ def population_loss(objective: Objective, problem: TabularPrompt, log_ratio: Arr
     return PopulationLoss(losses.detach().reshape(len(u), -1).sum(1).numpy(), pull, logits, multiplier)
 
 
-def batch_at(objective: Objective, problem: TabularPrompt, log_ratio: Array) -> tuple[Batch, Tensor]:
+def batch_at(objective: Objective, problem: TabularPrompt, log_ratio: Array) -> tuple[Batch, torch.Tensor]:
     """The batch at these policies, and the leaf [S, A] of whole log-probabilities that it hangs on."""
     shape = log_ratio.shape
     pi = torch.from_numpy(np.broadcast_to(problem.pi, shape).copy())

@@ -4,11 +4,10 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from numpy.typing import NDArray
 
 from pmdkit.stats import MeanInterval, mean_interval
 
-Array = NDArray[np.float64]
+Array = np.ndarray
 
 
 def band(ax: Axes, x: Array, seeds: Array, label: str, **look: Any) -> Array:
@@ -35,7 +34,7 @@ def interval_bar(
         look: keywords of `plot`, a colour among them.
     """
     mean, low, high = (float(end) for end in ends)
-    reach = np.nan_to_num([[mean - low], [high - mean]])
+    reach = [[0.0], [0.0]] if np.isnan(low) else [[mean - low], [high - mean]]
     dots: list[Any] = [np.full(len(seeds), place + aside), seeds]
     bar: list[Any] = [[place], [mean]]
     if sideways:

@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, SymmetricalLogLocator
-from numpy.typing import NDArray
 
 from pmdkit.envs.kinds import reward_scale
 from pmdkit.figures.style import BLACK, BLUE, ORANGE, RIGHT, VERMILLION, WRONG, style
@@ -379,7 +378,7 @@ def line(ax: Axes, rows: Rows, key: str, marker: str = "", **look: Any) -> None:
     ax.plot(numbers(rows, "step"), numbers(rows, key), **({"linestyle": "-"} | look), marker=marker, markevery=every)
 
 
-def numbers(rows: Rows, key: str) -> NDArray[np.float64]:
+def numbers(rows: Rows, key: str) -> np.ndarray:
     """The values of a key, NaN where it is null or the run is older than the key."""
     return np.array([np.nan if row.get(key) is None else row[key] for row in rows], dtype=np.float64)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pmdkit.config import EvaluationTable
 from pmdkit.envs.math import make_math
@@ -171,7 +170,7 @@ def graded_draws(answers: Sequence[Answered], k: int) -> GradedDraws:
     return GradedDraws(right, answer_classes(answers, k))
 
 
-def answer_classes(answers: Sequence[Answered], k: int) -> NDArray[np.int64]:
+def answer_classes(answers: Sequence[Answered], k: int) -> np.ndarray:
     """[P, k] integers, equal where two responses to a problem give the same answer; none at all is an answer too."""
     table = []
     for start in range(0, len(answers), k):

@@ -5,8 +5,6 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from pmdkit.config import RewardTable
 from pmdkit.distributed import ProcessGroup
@@ -20,7 +18,7 @@ from pmdkit.randomness import generator
 
 SCALES = {"zero-one": (0.0, 1.0), "plus-minus-one": (-1.0, 1.0)}
 Reader = Callable[[Tokens], str]
-Numbers = NDArray[np.int64]
+Numbers = np.ndarray
 MOST = 0.01
 "Share of a batch that may be without a verdict; one response alone never stops anything."
 
@@ -68,11 +66,11 @@ class MathTask:
         self.most_unscored = most_unscored
         self.last: GradedStep | None = None
 
-    def prompts(self, step: int) -> Tensor:
+    def prompts(self, step: int) -> torch.Tensor:
         """[P] numbers of the problems that a step asks, counted from 1."""
         return torch.from_numpy(epoch_sampler(self.problems.train, step, self.count, self.seed))
 
-    def reward(self, rollouts: Rollouts) -> Tensor:
+    def reward(self, rollouts: Rollouts) -> torch.Tensor:
         """[P, G] float64 reward of each response; NaN where the verifier came to no verdict."""
         items = self.items(rollouts)
         verdicts = self.grader.grade(items)
@@ -88,7 +86,7 @@ class MathTask:
         rows = [row[:length] for row, length in zip(rollouts.responses.tolist(), lengths, strict=True)]
         return [Item(self.read(row), golds[n // size], row[-1] not in self.ends) for n, row in enumerate(rows)]
 
-    def earned(self, verdicts: Sequence[Verdict]) -> Tensor:
+    def earned(self, verdicts: Sequence[Verdict]) -> torch.Tensor:
         """[N] rewards; NaN is no verdict."""
         values = [torch.nan if v.value is None else self.low + (self.high - self.low) * v.value for v in verdicts]
         return torch.tensor(values, dtype=torch.float64)

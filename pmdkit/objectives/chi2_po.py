@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from pmdkit.objectives.baselines import peer_mean, zero_absent
 from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
@@ -51,11 +50,11 @@ class Chi2PO:
         """At k = 1 the link is the log ratio, and Theorem 1 holds."""
         return "pmd_mean" if self.kl_share == 1 else None
 
-    def advantage(self, groups: Groups) -> Tensor:
+    def advantage(self, groups: Groups) -> torch.Tensor:
         """[P, G] reward minus the mean reward of the peers."""
         return zero_absent(groups.reward - peer_mean(groups), groups)
 
-    def loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: Batch) -> torch.Tensor:
         """[N] squared residual of the regression."""
         s = batch.seq_log_ratio
         link = s

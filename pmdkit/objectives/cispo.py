@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor
 
 from pmdkit.objectives.baselines import standardised
 from pmdkit.objectives.batch import Batch, Groups, Norm
@@ -49,11 +48,11 @@ class CISPO:
         check_range("clip_high", self.clip_high, 0.0)
         check_choice("std", self.std, ("population", "sample", "none"))
 
-    def advantage(self, groups: Groups) -> Tensor:
+    def advantage(self, groups: Groups) -> torch.Tensor:
         """[P, G] standardised reward."""
         return standardised(groups, self.std)
 
-    def loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: Batch) -> torch.Tensor:
         """[N, T] minus weight times advantage times log-probability."""
         low, high = log_bounds(self.clip_low, self.clip_high)
         ratio = batch.log_ratio.detach().clamp(low, high).exp()

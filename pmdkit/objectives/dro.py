@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor
 
 from pmdkit.objectives.baselines import peer_mean
 from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
@@ -39,7 +38,7 @@ class DRO:
     level: ClassVar[str] = "response"
 
     tau: Tau = 0.05
-    value: float | Literal["group"] | Callable[[Groups], Tensor] = "group"
+    value: float | Literal["group"] | Callable[[Groups], torch.Tensor] = "group"
     norm: Norm = "none"
 
     def __post_init__(self) -> None:
@@ -69,12 +68,12 @@ class DRO:
         """With the mean reward this is PMD-mean."""
         return "pmd_mean" if self.value == "group" else None
 
-    def advantage(self, groups: Groups) -> Tensor:
+    def advantage(self, groups: Groups) -> torch.Tensor:
         """[P, G] reward minus the value."""
         usable = groups.present & (groups.scored[:, None] if self.needs_peers else True)
         return torch.where(usable, groups.reward - self.baseline(groups), 0.0)
 
-    def baseline(self, groups: Groups) -> Tensor:
+    def baseline(self, groups: Groups) -> torch.Tensor:
         """[P, G] the value of each prompt, once per response."""
         if isinstance(self.value, str):
             return peer_mean(groups)
@@ -86,7 +85,7 @@ class DRO:
             )
         return value.reshape(-1, 1).expand_as(groups.reward)
 
-    def loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: Batch) -> torch.Tensor:
         """[N] squared residual of the regression."""
         residual = batch.advantage - batch.tau * batch.seq_log_ratio
         return residual**2 / (2 * batch.tau)

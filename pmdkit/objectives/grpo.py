@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor
 
 from pmdkit.objectives.baselines import standardised
 from pmdkit.objectives.batch import Batch, Groups, Norm
@@ -50,11 +49,11 @@ class GRPO:
         check_range("clip_high", self.clip_high, 0.0)
         check_choice("std", self.std, ("population", "sample", "none"))
 
-    def advantage(self, groups: Groups) -> Tensor:
+    def advantage(self, groups: Groups) -> torch.Tensor:
         """[P, G] standardised reward."""
         return standardised(groups, self.std)
 
-    def loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: Batch) -> torch.Tensor:
         """[N, T] minus the clipped gain of every token."""
         gain = clipped_gain(batch.log_ratio, batch.advantage[:, None], self.clip_low, self.clip_high)
         return torch.where(batch.mask, -gain, 0.0)
@@ -110,7 +109,7 @@ class DAPO(GRPO):
     clip_high: float = 0.28
 
 
-def clipped_gain(log_ratio: Tensor, advantage: Tensor, clip_low: float, clip_high: float) -> Tensor:
+def clipped_gain(log_ratio: torch.Tensor, advantage: torch.Tensor, clip_low: float, clip_high: float) -> torch.Tensor:
     """min(ratio * A, clip(ratio, 1 - clip_low, 1 + clip_high) * A).
 
     The minimum bounds the ratio above where A >= 0 and below where A < 0. Bounding the log ratio first is the same

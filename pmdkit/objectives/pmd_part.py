@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor
 
 from pmdkit.objectives.baselines import highest_reward, peer_log_mean_exp, zero_absent
 from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
@@ -64,7 +63,7 @@ class PMDPart:
         """The appendix's scale is twice the policy gradient."""
         return self.scale == "half"
 
-    def advantage(self, groups: Groups) -> Tensor:
+    def advantage(self, groups: Groups) -> torch.Tensor:
         """[P, G] reward minus tau times the log of the mean of e^{r/tau}."""
         tau = temperature(self, groups)
         log_z = peer_log_mean_exp(groups, tau)
@@ -72,7 +71,7 @@ class PMDPart:
             log_z = torch.maximum(log_z, highest_reward(groups) / tau[:, None] - self.target_cap)
         return zero_absent(groups.reward - tau[:, None] * log_z, groups)
 
-    def loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: Batch) -> torch.Tensor:
         """[N] squared residual of the regression."""
         residual = batch.advantage - batch.tau * batch.seq_log_ratio
         return residual**2 / (batch.tau * (2 if self.scale == "half" else 1))

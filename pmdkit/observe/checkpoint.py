@@ -21,7 +21,6 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
-from torch import Tensor
 
 from pmdkit.errors import EnvironmentLacks, ResumeRefused
 from pmdkit.observe import files
@@ -227,7 +226,7 @@ def encode_state(state: dict[str, Any]) -> dict[str, bytes]:
     }
 
 
-def split_optimizer(optimizer: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def split_optimizer(optimizer: dict[str, Any]) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """A torch optimizer's state as named tensors and plain values, so that no pickle is ever loaded."""
     tensors, plain = {}, {}
     for index, slots in optimizer["state"].items():
@@ -239,7 +238,7 @@ def split_optimizer(optimizer: dict[str, Any]) -> tuple[dict[str, Tensor], dict[
     return tensors, {"slots": plain, "param_groups": optimizer["param_groups"]}
 
 
-def join_optimizer(tensors: dict[str, Tensor], plain: dict[str, Any]) -> dict[str, Any]:
+def join_optimizer(tensors: dict[str, torch.Tensor], plain: dict[str, Any]) -> dict[str, Any]:
     """The inverse of `split`."""
     state: dict[int, dict[str, Any]] = {}
     for key, value in {**tensors, **plain["slots"]}.items():

@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pmdkit.planner.hardware import Cluster, Efficiency
 from pmdkit.planner.workload import Array, ResponseLengths, Sizes, Workload, any_alive
@@ -170,7 +169,7 @@ def token_flops(sizes: Sizes, lengths: ResponseLengths, prompt: int) -> float:
     return 2 * sizes.products + 4 * sizes.layers * sizes.attention * context
 
 
-def row_flops(sizes: Sizes, lengths: NDArray[np.int64], prompt: int) -> Array:
+def row_flops(sizes: Sizes, lengths: np.ndarray, prompt: int) -> Array:
     """FLOPs of the forward pass of each of these responses with its prompt, [rows]."""
     whole = lengths + float(prompt)
     return np.asarray(2 * sizes.products * whole + 2 * sizes.layers * sizes.attention * whole**2, float)

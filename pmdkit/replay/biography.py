@@ -10,7 +10,6 @@ from dataclasses import fields, replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from pmdkit.errors import UsageError
 from pmdkit.objectives import Batch, Objective, traits
@@ -114,7 +113,7 @@ def log_ratio(batch: Batch, where: PolicyPoint, row: int) -> float:
     return float(logp.sum() - old.sum()) if where.sums else float(torch.where(mask, logp - old, 0.0).sum())
 
 
-def tokens(recording: Recording, at: str, pull: Tensor, row: int, words: RecordingText) -> list[dict[str, Any]]:
+def tokens(recording: Recording, at: str, pull: torch.Tensor, row: int, words: RecordingText) -> list[dict[str, Any]]:
     """Each token with its log-probabilities and its gradient."""
     mask = recording.mask[row]
     ids = recording["responses"][row][mask].tolist()
@@ -153,7 +152,7 @@ def regression_target(objective: Objective, batch: Batch, where: PolicyPoint, ro
     return found | {"target": target, "residual": float(residual[mine]), "anchor": anchor}
 
 
-ANCHORS: dict[str, Callable[[Batch], Tensor]] = {
+ANCHORS: dict[str, Callable[[Batch], torch.Tensor]] = {
     "pi_old": lambda b: b.seq_log_ratio,
     "the group's mean": lambda b: b.centred(b.seq_log_ratio),
     "the reference policy": lambda b: b.seq_log_ratio_ref,
@@ -196,7 +195,7 @@ def resting_log_ratio(objective: Objective, row: Batch) -> float | None:
     return way * (low + high) / 2
 
 
-def loss_slope(objective: Objective, row: Batch, s: Tensor) -> Tensor:
+def loss_slope(objective: Objective, row: Batch, s: torch.Tensor) -> torch.Tensor:
     """[n] derivative of the loss of one response by its log-probability, at n log-ratios."""
     folded = row.folded()
     values = {field.name: getattr(folded, field.name) for field in fields(folded)}

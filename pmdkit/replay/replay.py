@@ -9,7 +9,6 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from pmdkit.errors import UsageError, unknown
 from pmdkit.loop import Rollouts
@@ -268,7 +267,7 @@ def drivers(here: Gradient, recording: Recording) -> list[dict[str, Any]]:
     ]
 
 
-def pass_rate(recording: Recording) -> Tensor | None:
+def pass_rate(recording: Recording) -> torch.Tensor | None:
     """[P] share of right responses under pi_old; None where nothing passes or fails."""
     passed = recording.about.get("passed")
     return None if passed is None else (recording["mass"] * (recording["reward"] > passed)).sum(1)
@@ -304,7 +303,7 @@ def buckets(request: ReplayRequest, recording: Recording) -> list[dict[str, Any]
     return [{**entry, "pass_rates": gauge.label(entry["bucket"])} for entry in found]
 
 
-def kept_rollouts(rollouts: Rollouts, prompts: Tensor, rows: Tensor) -> Rollouts:
+def kept_rollouts(rollouts: Rollouts, prompts: torch.Tensor, rows: torch.Tensor) -> Rollouts:
     """The rollouts of some prompts."""
     return replace(
         rollouts,
@@ -317,7 +316,7 @@ def kept_rollouts(rollouts: Rollouts, prompts: Tensor, rows: Tensor) -> Rollouts
     )
 
 
-def spread_of(values: Tensor) -> dict[str, float]:
+def spread_of(values: torch.Tensor) -> dict[str, float]:
     """Lowest, mean, highest, and the share above 0."""
     return {
         "low": float(values.min()),

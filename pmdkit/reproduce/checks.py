@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from pmdkit import theory
 from pmdkit.objectives import OBJECTIVES, Batch, Groups, credit, total
 from pmdkit.reproduce.part import ClaimCheck, PartContext, Piece
 
-Array = NDArray[np.float64]
+Array = np.ndarray
 PROBLEMS, ARMS = 200, 12
 PS = np.array([0.01, 0.02, 0.05, 0.1, 0.2, 0.5])
 SEED = 0

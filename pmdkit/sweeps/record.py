@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pmdkit.errors import UsageError
 from pmdkit.observe import files, gauge
@@ -24,7 +23,7 @@ CURVE_DIGITS = 4
 
 Entry = dict[str, Any]
 Runs = list[dict[str, Any]]
-Array = NDArray[np.float64]
+Array = np.ndarray
 
 
 def write(path: Path, trials: Sequence[Trial], folder: Path, failed: Mapping[str, str], about: Entry) -> Entry:

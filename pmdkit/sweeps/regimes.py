@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from pmdkit import theory
 from pmdkit.loop import Rollouts
@@ -16,7 +15,7 @@ from pmdkit.sweeps.record import rounded
 from pmdkit.trainer import Backend
 from pmdkit.training import build, plan
 
-Array = NDArray[np.float64]
+Array = np.ndarray
 
 ENV = "copy"  # rows of 3 symbols: 31 responses of 1 to 4 tokens, every expectation exact, from chance, p = 1/81
 DRAWS = 64  # per prompt: 0.8 right ones on average

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from pmdkit.randomness import derive, generator
 
@@ -20,7 +19,7 @@ PROMPTS = ((3, 4, 5), (6,), (7, 8, 9, 10, 11, 3, 4), (5, 5))
 
 def check_engine(
     engine: "Engine",
-    weights: Mapping[str, Tensor],
+    weights: Mapping[str, torch.Tensor],
     eos: int | Sequence[int],
     *,
     prompts: Sequence[Tokens] = PROMPTS,
@@ -186,7 +185,7 @@ def check_width(
 
 def check_publish(
     engine: "Engine",
-    start: Mapping[str, Tensor],
+    start: Mapping[str, torch.Tensor],
     prompts: Sequence[Tokens],
     group: int,
     seeds: NDArray[np.uint64],
@@ -223,7 +222,7 @@ def check_publish(
     engine.publish(start, version + 3)
 
 
-def perturbed(weight: Tensor) -> Tensor:
+def perturbed(weight: torch.Tensor) -> torch.Tensor:
     """Matrices by a few tenths, everywhere and each entry differently; the rest as it is."""
     if weight.ndim < 2 or not weight.is_floating_point():
         return weight.clone()

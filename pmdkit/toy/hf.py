@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from pmdkit.toy.model import ModelConfig, Transformer
 
@@ -26,7 +25,7 @@ SIZES = {
     "tied": "tie_word_embeddings",
     "floor": "rms_norm_eps",
 }
-Weights = dict[str, Tensor]
+Weights = dict[str, torch.Tensor]
 # Llama keeps q, k and v apart, gate and up too, and turns coordinate i of a head with i + D/2; ours are stacked, and
 # turned with their neighbour. Only names and order differ, no number does.
 OUTSIDE = {"embedding": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
@@ -156,12 +155,12 @@ def from_llama(table: Weights, config: ModelConfig) -> Weights:
     return weights
 
 
-def halves(weight: Tensor, config: ModelConfig) -> Tensor:
+def halves(weight: torch.Tensor, config: ModelConfig) -> torch.Tensor:
     """Rows 0 1 2 3 4 5 of each head become 0 2 4 1 3 5: pairs of neighbours become pairs half a head apart."""
     return weight.unflatten(0, (config.heads, -1, 2)).transpose(1, 2).flatten(0, 2)
 
 
-def neighbours(weight: Tensor, config: ModelConfig) -> Tensor:
+def neighbours(weight: torch.Tensor, config: ModelConfig) -> torch.Tensor:
     """The inverse of `halves`."""
     return weight.unflatten(0, (config.heads, 2, -1)).transpose(1, 2).flatten(0, 2)
 

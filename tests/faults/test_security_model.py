@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -97,8 +98,6 @@ def test_no_option_of_vllm_trusts_code(name, server, tmp_path):
     model = SimpleNamespace(config=None)
     rollout = RolloutTable(engine="vllm-server" if server else "vllm")
     wanted = EngineConfig(model, None, (2,), rollout, table, context=50, device=torch.device("cpu"), size=1)
+    start = partial(server_process.server_command, wanted, tmp_path, "file", "127.0.0.1", 1, "x")
     with pytest.raises(UsageError, match=f"vllm.options has {name}"):
-        if server:
-            server_process.server_command(wanted, tmp_path, "file", "127.0.0.1", 1, "x")
-        else:
-            arguments.llm_arguments(wanted, tmp_path)
+        start() if server else arguments.llm_arguments(wanted, tmp_path)

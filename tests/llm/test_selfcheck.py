@@ -57,7 +57,7 @@ def forgets(self, weights, version):
         ("generate", TransformersEngine, "generate", shifted),
         ("update", CausalLearner, "update", out_of_memory),
         ("update", CausalLearner, "optimizer_step", lambda self, loss: 1.0),
-        ("resume", checkpoint, "read", lambda *given: {"model": {}, "optimizer": {}}),
+        ("resume", checkpoint, "load_step", lambda *given: {"model": {}, "optimizer": {}}),
     ],
 )
 def test_the_step_that_fails_is_named_and_the_rest_is_not_run(name, home, what, broken, tmp_path, monkeypatch):

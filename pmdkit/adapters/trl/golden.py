@@ -15,7 +15,6 @@ import torch
 from datasets import Dataset
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
-from torch import Tensor
 from transformers import PreTrainedTokenizerFast, PrinterCallback, Qwen2Config, Qwen2ForCausalLM, TrainerCallback
 
 from pmdkit.adapters.trl import PMDConfig, PMDTrainer
@@ -133,12 +132,12 @@ class Recorded(PMDTrainer):
         return [[FIRST]] * len(rows), ids, masks, [""] * len(rows), None, {}, None, []
 
     def _get_per_token_logps_and_entropies(
-        self, model: Any, input_ids: Tensor, attention_mask: Tensor, logits_to_keep: int, *_: Any, **__: Any
-    ) -> tuple[Tensor, None, None]:
+        self, model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, None, None]:
         """The recorded log-probabilities of these rows."""
         return self.table[input_ids[:, -logits_to_keep] - FIRST, :logits_to_keep], None, None
 
-    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         loss = super()._compute_loss(model, inputs)
         self.losses[-1] += loss.item()
         return loss

@@ -7,7 +7,6 @@ a rollout batch is made, where it is cut, and the loss.
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 from trl import GRPOTrainer
 
 from pmdkit.adapters.trl.config import PMDConfig
@@ -93,9 +92,9 @@ class PMDTrainer(GRPOTrainer):
         self.pmd_range = RolloutRange()
         super().__init__(model, reward_funcs, args, *more, **options)
 
-    def _calculate_rewards(self, *given: Any, **options: Any) -> Tensor:
+    def _calculate_rewards(self, *given: Any, **options: Any) -> torch.Tensor:
         """Keep the weighted sum of the rewards of all processes; NaN where no function gave one."""
-        each: Tensor = super()._calculate_rewards(*given, **options)
+        each: torch.Tensor = super()._calculate_rewards(*given, **options)
         weights = self.reward_weights.to(each.device).double()
         self.pmd_rewards = torch.where(each.isnan().all(1), torch.nan, (each.double() * weights).nansum(1))
         return each
@@ -130,7 +129,7 @@ class PMDTrainer(GRPOTrainer):
             rows = self._buffered_inputs[self._step % self.args.steps_per_generation]
         return rows
 
-    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """The micro-batch's share of the loss."""
         ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
         attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1)
@@ -144,7 +143,7 @@ class PMDTrainer(GRPOTrainer):
         accumulation = self.current_gradient_accumulation_steps
         return rows_loss(self.objective, batch, accumulation, self.args.steps_per_generation, processes)
 
-    def watch(self, batch: Batch, sampled: Tensor | None = None) -> None:
+    def watch(self, batch: Batch, sampled: torch.Tensor | None = None) -> None:
         """Note how far the policy has moved, and at first how far the engine's numbers are from the trainer's.
 
         Before the first update the policy must not have moved.

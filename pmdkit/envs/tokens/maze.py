@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pmdkit.envs.bandit import Indices
 from pmdkit.envs.build import check_flag, check_whole
@@ -158,7 +157,7 @@ def walk(grids: Indices, moves: Indices) -> Iterator[tuple[Indices, Flags]]:
         yield place, key
 
 
-def distances(grids: Indices) -> NDArray[np.int16]:
+def distances(grids: Indices) -> np.ndarray:
     """[N, 2, (size + 2)**2] moves to the goal from each cell without and with the key, FAR where there is no way."""
     cells, step = bordered(grids), offsets(side(grids))
     first, end = step[1] + 1, cells.shape[1] - step[1] - 1  # the first cell inside the border, and behind the last

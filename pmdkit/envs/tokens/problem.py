@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pmdkit.envs.bandit import Array, Indices
 from pmdkit.randomness import generator
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from pmdkit.loop import Rollouts
 
-Flags = NDArray[np.bool_]
+Flags = np.ndarray
 
 EOS = "<eos>"
 MOST_RESPONSES = 4096  # a few rows per prompt more and drawing is cheaper than enumerating

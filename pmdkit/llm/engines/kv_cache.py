@@ -5,7 +5,6 @@ Rows stand in slots 0 to n - 1. One that ends gives its slot to the last one, so
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from pmdkit.llm.packing import KeysValues
 
@@ -28,7 +27,7 @@ class RaggedKVCache:
         self.host_lengths: list[int] = []  # lengths of the n rows, on the host
         self.capacity = 0
         self.most_slots = 0  # slots at a time so far
-        self.masks: list[Tensor] = []
+        self.masks: list[torch.Tensor] = []
         self.slots = torch.zeros(0, dtype=torch.long, device=device)
 
     @property
@@ -98,7 +97,7 @@ class RaggedKVCache:
         self.host_lengths = [self.host_lengths[before] for before in order]
         return order
 
-    def advance(self) -> Tensor:
+    def advance(self) -> torch.Tensor:
         """Room for one more token per row, the masks for it, and [n] the places of the new tokens."""
         self.reserve(self.n, max(self.host_lengths) + 1)
         self.host_lengths = [length + 1 for length in self.host_lengths]
@@ -111,7 +110,9 @@ class RaggedKVCache:
             self.masks.append((self.slots.new_tensor(range(longest)) < lengths)[:, None, None])  # [b, 1, 1, length]
         return place
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
+    def attend(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None
+    ) -> torch.Tensor:
         """Each row's new token attends to its slot, in which it is written first."""
         keys, values = self.layers[layer]
         place = self.lengths[: self.n] - 1

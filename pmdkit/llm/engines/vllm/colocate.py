@@ -18,8 +18,6 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from pmdkit.errors import EnvironmentLacks, PmdkitError, UsageError
 from pmdkit.llm.engines.base import (
@@ -106,7 +104,7 @@ class ColocatedEngine:
         self,
         prompts: Sequence[Tokens],
         group: int,
-        seeds: NDArray[np.uint64],
+        seeds: np.ndarray,
         sampling: Sampling,
         progress: Progress | None = None,
     ) -> Responses:
@@ -134,7 +132,7 @@ class ColocatedEngine:
             outputs = self.run_requests(each, params, progress)
             return to_responses([output.outputs[0] for output in outputs], self.ends, sampling.width, self.version)
 
-    def score(self, prompts: Sequence[Tokens], responses: Sequence[Tokens]) -> list[Tensor]:
+    def score(self, prompts: Sequence[Tokens], responses: Sequence[Tokens]) -> list[torch.Tensor]:
         """[T_n] float32 log-probabilities of the tokens of N responses, each to its own prompt, at temperature 1.
 
         vLLM reads no keys and values of earlier requests where log-probabilities of a prompt are asked for.
@@ -212,7 +210,7 @@ class ColocatedEngine:
                 "shorten the responses, or leave out long prompts"
             )
 
-    def publish(self, weights: Mapping[str, Tensor], version: int) -> None:
+    def publish(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
         """Take over weights named as in `model.state_dict()`, and their version.
 
         Tied weights may be given under any of their names. Weights of another model or with entries that are not
@@ -294,7 +292,7 @@ class ColocatedTransfer:
         self.folder = folder
         llm.init_weight_transfer_engine({"init_info": {}})
 
-    def send(self, weights: Mapping[str, Tensor], version: int) -> None:
+    def send(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
         """All weights, under a version that vLLM writes on every row from then on."""
         some = self.names.stream(weights, self.dtype)
         if self.backend == "ipc":

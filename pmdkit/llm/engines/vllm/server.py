@@ -14,8 +14,6 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit.llm.engines.base import (
@@ -114,7 +112,7 @@ class ServerEngine:
         self,
         prompts: Sequence[Tokens],
         group: int,
-        seeds: NDArray[np.uint64],
+        seeds: np.ndarray,
         sampling: Sampling,
         progress: Progress | None = None,
     ) -> Responses:
@@ -142,7 +140,7 @@ class ServerEngine:
         self.check_weights()  # nobody has exchanged them in between
         return self.call_servers(lambda: to_responses(rows, self.ends, sampling.width, self.version))
 
-    def score(self, prompts: Sequence[Tokens], responses: Sequence[Tokens]) -> list[Tensor]:
+    def score(self, prompts: Sequence[Tokens], responses: Sequence[Tokens]) -> list[torch.Tensor]:
         """[T_n] float32 log-probabilities of the tokens of N responses, each to its own prompt, at temperature 1."""
         if not len(prompts):
             return []
@@ -159,7 +157,7 @@ class ServerEngine:
         )
         return [torch.tensor(row, dtype=torch.float32) for row in rows]
 
-    def publish(self, weights: Mapping[str, Tensor], version: int) -> None:
+    def publish(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
         """All servers take these weights, named as the model names them, or none is asked for anything any more.
 
         They are paused until each has loaded everything and says so; nothing computed with older ones survives.
@@ -442,7 +440,7 @@ class WeightTransfer(Protocol):
     def prepare(self, servers: Sequence[Server]) -> None:
         """Before the first weights, and again after servers were started anew."""
 
-    def pack(self, weights: Mapping[str, Tensor]) -> Any:
+    def pack(self, weights: Mapping[str, torch.Tensor]) -> Any:
         """What is sent; what is refused here has touched no server."""
 
     def push_weights(self, packed: Any, servers: Sequence[Server], tag: str) -> None:

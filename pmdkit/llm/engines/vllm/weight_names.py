@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 
 import torch
-from torch import Tensor
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from pmdkit.errors import Diverged, UsageError
@@ -58,7 +57,9 @@ class WeightNames:
                 f"{self.architecture}, {len(self.model_shapes)} of them"
             )
 
-    def stream(self, weights: Mapping[str, Tensor], dtype: torch.dtype | None = None) -> Iterator[tuple[str, Tensor]]:
+    def stream(
+        self, weights: Mapping[str, torch.Tensor], dtype: torch.dtype | None = None
+    ) -> Iterator[tuple[str, torch.Tensor]]:
         """Names in files and tensors, one layer at a time; a tensor is looked at once, since that may put it together.
 
         Raises:
@@ -69,7 +70,7 @@ class WeightNames:
         for name, tensor in self.to_file_names(self.checked(weights)):
             yield name, tensor if dtype is None else tensor.to(dtype)
 
-    def checked(self, weights: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    def checked(self, weights: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
         """Each weight once, checked, by its own name."""
         for name in weights:
             target = self.aliases.get(name, name)
@@ -82,7 +83,7 @@ class WeightNames:
                 raise Diverged(f"{name} has entries that are not finite; the engine keeps its older weights: lower lr")
             yield target, tensor
 
-    def to_file_names(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    def to_file_names(self, weights: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
         """The same under the names in files, by the rules with which transformers saves."""
         from transformers.core_model_loading import revert_weight_conversion
 

@@ -14,7 +14,6 @@ from math import prod
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from pmdkit.errors import EnvironmentLacks
 from pmdkit.llm.engines.base import EngineLost
@@ -62,7 +61,7 @@ class FileTransfer:
         body: Json = {"init_info": {}}
         call_each(servers, lambda one: one.call("POST", "/init_weight_transfer_engine", body, seconds=self.seconds))
 
-    def pack(self, weights: Mapping[str, Tensor]) -> WeightFile:
+    def pack(self, weights: Mapping[str, torch.Tensor]) -> WeightFile:
         """The file, whole; what is refused here has touched no server."""
         path = self.folder / f"pmdkit-weights-{os.getpid()}-{id(self)}.safetensors"
         return write_weights(path, self.names.stream(weights, self.dtype), self.names.file_shapes, self.dtype)
@@ -98,7 +97,7 @@ def folder_for(given: str | None) -> Path:
 
 
 def write_weights(
-    path: Path, weights: Iterable[tuple[str, Tensor]], shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype
+    path: Path, weights: Iterable[tuple[str, torch.Tensor]], shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype
 ) -> WeightFile:
     """Write weights as they come, one at a time, under another name, and give the file its name at the end.
 
@@ -139,9 +138,9 @@ def write_weights(
     return WeightFile(str(path), digest.hexdigest(), len(head) + ends)
 
 
-def in_order(weights: Iterable[tuple[str, Tensor]], order: Iterable[str]) -> Iterable[tuple[str, Tensor]]:
+def in_order(weights: Iterable[tuple[str, torch.Tensor]], order: Iterable[str]) -> Iterable[tuple[str, torch.Tensor]]:
     """In the order of the header; those that come earlier, of the same layer, wait."""
-    waiting: dict[str, Tensor] = {}
+    waiting: dict[str, torch.Tensor] = {}
     source = iter(weights)
     for name in order:
         while name not in waiting:
@@ -150,7 +149,7 @@ def in_order(weights: Iterable[tuple[str, Tensor]], order: Iterable[str]) -> Ite
         yield name, waiting.pop(name)
 
 
-def read_weights(file: WeightFile, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+def read_weights(file: WeightFile, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, torch.Tensor]:
     """The tensors, mapped into memory, once the whole file was compared with its digest and the shapes.
 
     Raises:

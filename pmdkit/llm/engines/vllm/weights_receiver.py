@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
 from vllm.config.weight_transfer import WeightTransferConfig
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
@@ -40,7 +39,7 @@ class FileUpdateInfo(WeightTransferUpdateInfo):
 class TensorUpdateInfo(WeightTransferUpdateInfo):
     """The tensors themselves, in an engine that runs in the trainer's process."""
 
-    weights: Iterable[tuple[str, Tensor]] = field(default_factory=list)
+    weights: Iterable[tuple[str, torch.Tensor]] = field(default_factory=list)
 
 
 class ReloadReceiver(WeightTransferEngine[Any, Any]):
@@ -60,7 +59,7 @@ class ReloadReceiver(WeightTransferEngine[Any, Any]):
         """Nothing is touched before the weights have been looked at."""
         self.begun = False
 
-    def load(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+    def load(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Put the weights in place and count what arrived."""
         from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
 
@@ -107,7 +106,7 @@ class TensorReceiver(ReloadReceiver):
         self.load(count_weights(update_info.weights, len(self.names.file_shapes)))
 
 
-def count_weights(weights: Iterable[tuple[str, Tensor]], expected: int) -> Iterator[tuple[str, Tensor]]:
+def count_weights(weights: Iterable[tuple[str, torch.Tensor]], expected: int) -> Iterator[tuple[str, torch.Tensor]]:
     """The same, all of them."""
     arrived = 0
     for arrived, pair in enumerate(weights, 1):  # noqa: B007
