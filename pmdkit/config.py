@@ -1,11 +1,13 @@
-"""A run's configuration: the tables of a spec, each key with type, range, default and help, and the Spec they make.
+"""A run's configuration: where specs are found, the tables of one with their keys, and the Spec they make.
 
-A run is a spec from the shelf and some overrides: hand-written TOML in, one resolved dictionary out, unknown keys stop
+A run is a spec from the shelf and some overrides: hand-written TOML in, one resolved dictionary out; unknown keys stop
 here. The keys of [env] and [objective] are the business of `envs` and `load_objective`.
 """
 
 import math
+import os
 import re
+import tomllib
 from collections.abc import Callable
 from copy import deepcopy
 from datetime import date, time
@@ -15,8 +17,53 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from pmdkit import spec_files
 from pmdkit.errors import UsageError, did_you_mean, short, unknown
+
+SHELVES = {"bandit": "envs/bandit", "toy": "envs/toy", "llm": "llm/recipes"}
+LARGEST = 1_000_000  # bytes of a spec
+WORDS = {"bandit": "bandit environment", "toy": "toy environment", "llm": "recipe"}
+
+
+def root() -> Path:
+    """The folder that holds the shelves: the checkout pmdkit is imported from, else the data of the wheel."""
+    package = Path(__file__).parent
+    checkout = package.parent
+    return checkout if (checkout / "envs" / "bandit").is_dir() else package / "shelves"
+
+
+def names(tier: str) -> list[str]:
+    """Names of the specs of a tier, sorted."""
+    return sorted(path.stem for path in (root() / SHELVES[tier]).glob("*.toml"))
+
+
+def find(name: str, tier: str) -> Path:
+    """The spec of that name or path; a misspelt one is answered with the nearest."""
+    if name.endswith(".toml"):
+        if not os.path.isfile(name):  # a Path would raise for some names that no file can have
+            what = "is no file" if os.path.lexists(name) else "does not exist"
+            raise UsageError(f"spec file {name[:200]} {what}; give a name ({', '.join(names(tier))}) or a .toml file")
+        return Path(name)
+    if name not in names(tier):
+        raise UsageError(unknown(WORDS[tier], name, names(tier)) + ". Or give the path of a .toml file")
+    return root() / SHELVES[tier] / f"{name}.toml"
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file. A byte order mark in front, as Windows writes it, is no part of them."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)
+    except OSError as problem:
+        raise UsageError(f"spec {path} cannot be read ({problem.strerror}); give another .toml file") from problem
+    if len(data) > LARGEST:
+        raise UsageError(f"spec {path} has more than {LARGEST:,} bytes; expected a few tables: is it the right file?")
+    try:
+        return tomllib.loads(data.decode("utf-8-sig"))
+    except RecursionError:
+        raise UsageError(f"spec {path} nests values without end; expected tables of keys and values") from None
+    except ValueError as problem:  # also of bytes that are not UTF-8, and of integers of thousands of digits
+        raise UsageError(f"spec {path} is not valid TOML: {problem}; mend that line") from problem
+
 
 MOST = 2**31 - 1  # more than any run has; not far above, sizes of arrays overflow
 DEEPEST = 8  # levels of [env] and [objective]; a rule's options inside an objective's table are three
@@ -95,7 +142,8 @@ class ScheduleTable(Strict):
             )
         if self.group == 1 and needs_peers:
             raise UsageError(
-                "schedule.group is 1 with a baseline that leaves the own response out; expected at least 2: raise --group"
+                "schedule.group is 1 with a baseline that leaves the own response out; "
+                "expected at least 2: raise --group"
                 + (", or leave it out to use the full support" if full_support else "")
             )
 
@@ -362,8 +410,8 @@ class Spec(Strict):
     @classmethod
     def read(cls, name: str, tier: str) -> "Spec":
         """The spec of that name or path."""
-        path = spec_files.find(name, tier)
-        return cls.build(spec_files.read(path), tier, path.stem, path)
+        path = find(name, tier)
+        return cls.build(read(path), tier, path.stem, path)
 
     @classmethod
     def build(cls, tables: dict[str, Any], tier: str, name: str, origin: Path | str = "spec") -> "Spec":

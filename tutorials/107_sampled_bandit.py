@@ -28,7 +28,7 @@ import numpy as np
 from gymnasium.utils.env_checker import check_env
 from scipy.stats import ttest_ind
 
-from pmdkit import learn, spec_files, train
+from pmdkit import config, learn, train
 from pmdkit.envs import Bandit
 from pmdkit.figures import style
 from pmdkit.figures.style import COLOURS, look
@@ -257,7 +257,7 @@ for name, runs in results.items():
 # For a first try the arrays alone will do.
 
 # %%
-own = f"{spec_files.root() / 'envs' / 'own_bandit.py'}:OwnBandit"
+own = f"{config.root() / 'envs' / 'own_bandit.py'}:OwnBandit"
 check_env(gymnasium.make("pmdkit/Bandit-v0", kind=own).unwrapped)
 
 chance = np.array([[0.2, 0.8], [0.6, 0.4]])  # that an arm passes, [contexts, arms]

@@ -37,6 +37,7 @@ MODULES = {  # of verbs that share one; any other verb has a module of its name
     **dict.fromkeys(("bandit", "toy"), "train"),
     **dict.fromkeys(("objectives", "envs", "ledger", "completion"), "listings"),
     "llm-starter": "llm",
+    "compare": "sweep",
 }
 
 EPILOGUE = """\

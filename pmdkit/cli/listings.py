@@ -56,12 +56,12 @@ def envs(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
     Args:
         json: print one JSON value.
     """
-    from pmdkit import spec_files
+    from pmdkit import config
 
     entries = []
-    for tier in spec_files.SHELVES:
-        for name in spec_files.names(tier):
-            path = spec_files.find(name, tier)
+    for tier in config.SHELVES:
+        for name in config.names(tier):
+            path = config.find(name, tier)
             lines = path.read_text(encoding="utf-8").splitlines()
             about = next((line[1:].strip() for line in lines if line.startswith("#")), "")
             entries.append({"tier": tier, "name": name, "about": about, "path": str(path)})
@@ -76,7 +76,7 @@ def envs(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
     console = Console()
     console.print(table)
     console.print(
-        f"Specs: {spec_files.root() / 'envs'}. Copy one, change it, and give its path in place of a name.",
+        f"Specs: {config.root() / 'envs'}. Copy one, change it, and give its path in place of a name.",
         soft_wrap=True,
     )
 

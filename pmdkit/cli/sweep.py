@@ -1,12 +1,14 @@
-"""`pmdkit sweep TIER ENV`: a grid over any option, or a named experiment of the paper."""
+"""`pmdkit sweep`: a grid over any option, or an experiment of the paper. `pmdkit compare`: runs paired by seed."""
 
 import json as to_json
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -14,6 +16,7 @@ from pmdkit.cli.options import Whole
 from pmdkit.errors import PmdkitError, UsageError, unknown
 
 if TYPE_CHECKING:
+    from pmdkit.sweeps.compare import Arm
     from pmdkit.sweeps.grid import Trial
 
 
@@ -88,11 +91,10 @@ def sweep(
 
 def present(name: str, place: Path, drawn: bool) -> None:
     """What came out, and where it is."""
-    from pmdkit.cli.compare import show
     from pmdkit.sweeps.compare import collect, compare
 
     entries, _ = collect([place / f"{name}.json"])
-    show(compare(entries), "pass_rate_last")
+    show_comparison(compare(entries), "pass_rate_last")
     print(f"sweep: {place / f'{name}.json'}" + (f"   picture: {picture(name, place)}" if drawn else ""))
 
 
@@ -138,14 +140,14 @@ def named(
 def study(name: str, out: Path | None, jobs: int, resume: bool, json: bool) -> None:
     """One tier of the study of adaptive temperatures: its table on stdout, or the whole record as JSON."""
     from pmdkit.observe.run_folder import new_folder
-    from pmdkit.sweeps.adaptive_study import study as run
+    from pmdkit.sweeps.adaptive import study as run
 
     place = new_folder(None, f"{name}-sweep").path if out is None else out
     result = run(name.removeprefix(STUDY), place, jobs=jobs, resume=resume, log=log)
     if json:
         print(to_json.dumps(result))
     else:
-        show(result)
+        show_study(result)
         print(f"study: {place / f'{name}.json'}")
 
 
@@ -178,12 +180,10 @@ def log(sentence: str) -> None:
     print(f"pmdkit: {sentence}", file=sys.stderr, flush=True)
 
 
-# The table of the study of adaptive temperatures, for a terminal.
-
 VARIED = ("scale", "eta", "budget")  # the option of each rule that is tuned
 
 
-def show(result: dict[str, Any]) -> None:
+def show_study(result: dict[str, Any]) -> None:
     """A table per cell: each arm at its tuned value, beside the fixed tau."""
     console = Console()
     for cell, rows in result["tables"].items():
@@ -214,3 +214,69 @@ def show(result: dict[str, Any]) -> None:
 def short(tau: Any) -> str:
     """The value an arm was tuned to: a number, or the one option of its rule that was varied."""
     return f"{tau if not isinstance(tau, dict) else next(tau[key] for key in VARIED if key in tau):g}"
+
+
+def compare(
+    *places: Path,
+    metric: str = "pass_rate_last",
+    by: str | None = None,
+    csv: Path | None = None,
+    latex: Path | None = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Compare runs that differ in their options: means with 95 % intervals, and differences paired by seed.
+
+    Intervals are Student's t over seeds. The first arm is what the others are compared with.
+
+    Args:
+        places: run folders of any tier, folders of runs, or records of sweeps (.json).
+        metric: a number of the summary: pass_rate_last, pass_rate_mean, log_ratio_min, ms_per_token_update, ...
+        by: the option that makes the arms, such as objective; by default all in which the runs differ.
+        csv: write the table there.
+        latex: write the table there.
+        json: print one JSON value.
+    """
+    from pmdkit.sweeps.compare import collect, to_csv, to_latex
+    from pmdkit.sweeps.compare import compare as make_arms
+
+    if not places:
+        raise UsageError("compare got no runs; give run folders, or the folder of a sweep")
+    for path in (csv, latex):
+        if path is not None and (path.exists() or not path.parent.is_dir()):
+            what = "exists" if path.exists() else f"is in {path.parent}, which does not exist"
+            raise UsageError(f"output {path} {what}; nothing was changed: give another name")
+    entries, skipped = collect(places)
+    if skipped:
+        print(f"pmdkit: {len(skipped)} runs are not finished and left out", file=sys.stderr)
+    arms = make_arms(entries, metric, by)
+    if csv is not None:
+        csv.write_text(to_csv(arms), encoding="utf-8")
+    if latex is not None:
+        latex.write_text(to_latex(arms, metric), encoding="utf-8")
+    if json:
+        rows = [arm.row() for arm in arms]
+        print(to_json.dumps({"metric": metric, "interval": "t, 95 %, over seeds", "arms": rows, "skipped": skipped}))
+    else:
+        show_comparison(arms, metric)
+
+
+def show_comparison(arms: "Sequence[Arm]", metric: str) -> None:
+    """The comparison as a table."""
+    from pmdkit.stats import interval_text
+    from pmdkit.sweeps.compare import wins
+
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for title in ("", "runs", metric, "difference to the first", "larger in"):
+        table.add_column(title, overflow="fold", justify="right" if title else "left")
+    for arm in arms:
+        versus = arm.against_first
+        table.add_row(
+            arm.label,
+            str(len(arm.values)),
+            interval_text(arm.interval, ".4g"),
+            interval_text(versus.difference, ".4g") if versus else "-",
+            wins(arm) if versus else "-",
+        )
+    table.caption = "mean [95 % interval, Student's t]; differences are paired by seed"
+    table.caption_justify = "left"
+    Console(highlight=False).print(table)

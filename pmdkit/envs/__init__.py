@@ -57,18 +57,16 @@ def load(name_or_path: str, tier: str | None = None) -> "Spec":
         name_or_path: such as "needle" or "my.toml".
         tier: "bandit" or "toy"; by default the shelf that has the name, and for a file "toy" if it has a [model].
     """
-    from pmdkit import spec_files
+    from pmdkit import config
     from pmdkit.config import Spec
 
     tiers = ("bandit", "toy")
     if tier is None and name_or_path.endswith(".toml"):
-        tier = "toy" if "model" in spec_files.read(spec_files.find(name_or_path, "bandit")) else "bandit"
+        tier = "toy" if "model" in config.read(config.find(name_or_path, "bandit")) else "bandit"
     if tier is None:
-        tier = next((tier for tier in tiers if name_or_path in spec_files.names(tier)), None)
+        tier = next((tier for tier in tiers if name_or_path in config.names(tier)), None)
     if tier is None:
-        raise ValueError(
-            unknown("environment", name_or_path, (name for tier in tiers for name in spec_files.names(tier)))
-        )
+        raise ValueError(unknown("environment", name_or_path, (name for tier in tiers for name in config.names(tier))))
     return Spec.read(name_or_path, tier)
 
 

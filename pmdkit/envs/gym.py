@@ -9,7 +9,7 @@ from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from pmdkit import spec_files
+from pmdkit import config
 from pmdkit.envs.bandit import Array, Bandit, Indices
 from pmdkit.envs.kinds import make
 
@@ -188,7 +188,7 @@ def resolve(
         if env is not None:
             raise ValueError(f"both env '{env}' and kind '{options['kind']}' were given; expected one of them")
         return make(options)
-    return make(spec_files.read(spec_files.find(env or default, tier))["env"] | options)
+    return make(config.read(config.find(env or default, tier))["env"] | options)
 
 
 def describe(context: np.int64, last: tuple[np.int64, float] | None) -> str:

@@ -5,7 +5,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -29,14 +29,14 @@ from pmdkit.llm.callbacks import (
 )
 from pmdkit.llm.distributed import make_process_group
 from pmdkit.llm.engines import CENTRAL, ENGINES
-from pmdkit.llm.engines.base import Engine, EngineConfig, ResponseCheck, Sampling, Tokens
+from pmdkit.llm.engines.base import Engine, EngineConfig, ResponseCheck, Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.evaluate import Evaluation, fixed_evaluation
 from pmdkit.llm.head import head_weight
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.mismatch import TOLERANCE, MismatchMonitor, WeightSyncCheck
 from pmdkit.llm.model import end_tokens, load_model, pick_device, prepare_model
-from pmdkit.llm.prompts import Encoder, decode_response, limit_prompts
+from pmdkit.llm.prompts import Encoder, decode_response, encode_numbers, limit_prompts
 from pmdkit.llm.recipe import check_engine
 from pmdkit.llm.rollouts import RolloutQueue, async_rollouts
 from pmdkit.llm.task import SCALES, MathTask, SharedGrader, make_grader
@@ -228,16 +228,6 @@ def make_learner(
         assert spec.vllm is not None
         RolloutQueue(learner, rollout.silence, spec.vllm.start)
     return learner
-
-
-def encode_numbers(problems: MathProblems, encoder: Encoder) -> Callable[[int], Tokens]:
-    """Prompt tokens by the number of a problem; the same object each time, which shows who shares a prompt."""
-
-    @lru_cache(maxsize=65_536)
-    def encode(number: int) -> Tokens:
-        return encoder.encode(problems.problem(number).problem)
-
-    return encode
 
 
 def make_task(

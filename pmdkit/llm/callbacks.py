@@ -30,6 +30,7 @@ from pmdkit.llm.task import MathTask
 from pmdkit.loop import Rollouts
 from pmdkit.objectives import Groups
 from pmdkit.observe import files
+from pmdkit.observe.console import SilentDisplay
 from pmdkit.observe.metrics import StepMetrics
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.replay.recorder import StepExtras
@@ -52,7 +53,8 @@ class ResourcesCallback(TrainerCallback):
     def on_init_end(self, run: RunContext) -> None:
         """Where verdicts are written down, and where progress and warnings go."""
         self.task.grader.journal = VerdictJournal(run.folder.path / "verdicts.jsonl")
-        self.learner.report = ProgressClock(run.display).progress
+        if type(run.display) is not SilentDisplay:  # its subclasses show something
+            self.learner.report = ProgressClock(run.display).progress
         self.learner.warn = run.display.warn
         if isinstance(self.learner.engine, DistributedEngine):
             self.learner.engine.warn = run.display.warn

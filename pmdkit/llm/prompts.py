@@ -7,8 +7,9 @@ tokenizer surely gives it a token per byte at most (`a_byte_a_token`).
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,16 @@ def decode_response(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -
 def comparable(text: str) -> str:
     """Text without what tokenizers change harmlessly: the form of Unicode, and white space."""
     return "".join(unicodedata.normalize("NFKC", text).split())
+
+
+def encode_numbers(problems: MathProblems, encoder: Encoder) -> Callable[[int], Sequence[int]]:
+    """Prompt tokens by the number of a problem; the same object each time, which shows who shares a prompt."""
+
+    @lru_cache(maxsize=65_536)
+    def encode(number: int) -> Sequence[int]:
+        return encoder.encode(problems.problem(number).problem)
+
+    return encode
 
 
 def limit_prompts(problems: MathProblems, encoder: Encoder, limit: int) -> tuple[MathProblems, int]:

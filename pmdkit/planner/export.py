@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from pmdkit.config import Spec
 from pmdkit.errors import UsageError, unknown
-from pmdkit.planner.advice import engine_share
 from pmdkit.planner.hardware import NODE
 from pmdkit.planner.predict import Prediction
+from pmdkit.planner.report import engine_share
 
 
 @dataclass(frozen=True)

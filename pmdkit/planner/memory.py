@@ -68,7 +68,7 @@ def memory(engine: EngineSize, work: Workload, lengths: ResponseLengths, trainer
 
 
 def process_memory(spec: Spec, sizes: Sizes, work: Workload) -> dict[str, float]:
-    """GiB that each process of a recipe holds at most, by phase, with the engine of this package; and GiB of a checkpoint.
+    """GiB that each process of a recipe holds at most, by phase, with the embedded engine; and GiB of a checkpoint.
 
     Under fsdp2 a process has its share of weights, gradients and moments, and its engine a whole copy of the weights.
     In one float32 process the engine reads the trainer's own.

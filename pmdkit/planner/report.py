@@ -1,11 +1,181 @@
-"""The plan as one JSON value, with the assumptions that it rests on."""
+"""The plan as one JSON value with the assumptions that it rests on, and what would make it fit."""
 
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
 from typing import Any
 
 from pmdkit.config import Spec
-from pmdkit.planner.advice import advice
+from pmdkit.planner.hardware import GPUS, NODE
 from pmdkit.planner.predict import Prediction, best
+from pmdkit.planner.workload import ResponseLengths
+
+MOST = 4096  # accelerators; more is no advice
+NARROWEST = 256  # tokens; a mathematical answer with its reasoning is seldom shorter
+
+
+@dataclass(frozen=True)
+class Change:
+    """One option with another value.
+
+    Attributes:
+        option: which; a plan changes it once.
+        words: how it is asked for on the command line.
+        apply: the prediction under it.
+    """
+
+    option: str
+    words: str
+    apply: Callable[[Prediction], Prediction]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Changes that make the plan fit.
+
+    Attributes:
+        words: how they are asked for.
+        gib: the fullest phase then, GiB.
+        seconds: of a step then. A narrower response is less work, not faster work.
+    """
+
+    words: str
+    gib: float
+    seconds: float
+
+
+def advice(prediction: Prediction, most: int = 4) -> list[Advice]:
+    """Up to `most` suggestions: the fewest changed options that fit, fastest first, then other hardware."""
+    if prediction.memory.fits:
+        return []
+    found: list[Advice] = []
+    options = list(settings(prediction))
+    for size in (1, 2, 3):
+        for chosen in combinations(options, size):
+            if len({change.option for change in chosen}) == size:
+                found += tried(prediction, chosen)
+        if found:
+            break
+    found = sorted(found, key=lambda made: made.seconds)[: most - 1]
+    return found + next((made for change in hardware(prediction) if (made := tried(prediction, [change]))), [])
+
+
+def tried(prediction: Prediction, changes: Sequence[Change]) -> list[Advice]:
+    """The advice, if it fits."""
+    for change in changes:
+        prediction = change.apply(prediction)
+    if not prediction.memory.fits:
+        return []
+    words = " ".join(change.words for change in changes)
+    return [Advice(words, max(prediction.memory.totals.values()), prediction.seconds)]
+
+
+def settings(prediction: Prediction) -> Iterator[Change]:
+    """Options of the recipe and of the plan that need no other hardware."""
+    work, engines = prediction.work, prediction.generators
+    if not work.checkpointing:
+        yield Change("checkpointing", "--set model.checkpointing=true", with_work(checkpointing=True))
+    if not work.fsdp2 and prediction.trainers.count > 1 and may_share(prediction):
+        yield Change("strategy", "--set parallel.strategy=fsdp2", with_work(fsdp2=True))
+    if work.token_budget > work.longest:
+        budget = f"--set update.token_budget={work.longest}"
+        yield Change("budget", budget, with_work(token_budget=work.longest))
+    share = engine_share(prediction)
+    if work.share is not None and share > work.share:
+        yield Change("share", f"--set vllm.memory={share:g}", with_work(share=share))
+    if work.share is None and not prediction.serve and not work.lag:
+        words = f"--set rollout.engine=vllm vllm.memory={share:g}"  # it sleeps during updates
+        yield Change("engine", words, with_work(share=share, sleeps=True))
+    tensor = 2 * engines.tensor
+    while tensor <= NODE and engines.count % tensor == 0:
+        yield Change("tp", f"--tp {tensor}" + serve_words(prediction.serve), with_tensor(tensor))
+        tensor *= 2
+    for part in (2, 4):
+        width = prediction.lengths.width // part
+        if width >= NARROWEST:
+            yield Change("width", f"--set rollout.width={width}", narrower(width))
+
+
+def hardware(prediction: Prediction) -> Iterator[Change]:
+    """More of the same accelerator, each with a share of the state where that is allowed, then larger ones."""
+    gpu, count = prediction.cluster.gpu, prediction.cluster.count
+    share = may_share(prediction)
+    while share and count < MOST:
+        count *= 2
+        strategy = "" if prediction.work.fsdp2 else " --set parallel.strategy=fsdp2"
+        times = count // prediction.cluster.count
+        words = f"--gpus {count}x{gpu.name}{serve_words(times * prediction.serve)}{strategy}"
+        yield Change("gpus", words, with_gpus(gpu.name, count, True))
+    for other in sorted(GPUS.values(), key=lambda other: other.gib):
+        if other.gib > gpu.gib:
+            words = f"--gpus {prediction.cluster.count}x{other.name}{serve_words(prediction.serve)}"
+            yield Change("gpus", words, with_gpus(other.name, prediction.cluster.count, prediction.work.fsdp2))
+
+
+def may_share(prediction: Prediction) -> bool:
+    """Whether fsdp2 is allowed: adapters are trained with ddp."""
+    return prediction.sizes.trained == prediction.sizes.weights
+
+
+def serve_words(serve: int) -> str:
+    """How the accelerators that only generate are asked for."""
+    return f" --serve {serve}" if serve else ""
+
+
+def engine_share(prediction: Prediction) -> float:
+    """The largest share of memory that the trainer leaves the engine, in hundredths."""
+    memory, parts = prediction.memory, prediction.memory.phases["rollout"]
+    state = parts.get("weights", 0.0) + parts.get("optimizer", 0.0)
+    return max(0.01, int(100 * (memory.limit - state) / prediction.cluster.gpu.gib) / 100)
+
+
+def with_work(
+    checkpointing: bool | None = None,
+    fsdp2: bool | None = None,
+    token_budget: int | None = None,
+    share: float | None = None,
+    sleeps: bool | None = None,
+) -> Callable[[Prediction], Prediction]:
+    """The same with other numbers in the recipe."""
+
+    def change(p: Prediction) -> Prediction:
+        work = replace(
+            p.work,
+            checkpointing=p.work.checkpointing if checkpointing is None else checkpointing,
+            fsdp2=p.work.fsdp2 if fsdp2 is None else fsdp2,
+            token_budget=token_budget or p.work.token_budget,
+            share=p.work.share if share is None else share,
+            sleeps=p.work.sleeps if sleeps is None else sleeps,
+        )
+        return replace(p, work=work)
+
+    return change
+
+
+def with_tensor(tensor: int) -> Callable[[Prediction], Prediction]:
+    """The same with engines over so many accelerators."""
+    return lambda p: replace(p, cluster=replace(p.cluster, tensor=tensor))
+
+
+def narrower(width: int) -> Callable[[Prediction], Prediction]:
+    """The same with responses of the same shape at a smaller width."""
+
+    def change(p: Prediction) -> Prediction:
+        work = replace(p.work, longest=p.work.longest - p.lengths.width + width)
+        part = p.lengths.width // width
+        return replace(p, work=work, lengths=ResponseLengths(p.lengths.alive[::part][:width]))
+
+    return change
+
+
+def with_gpus(name: str, count: int, fsdp2: bool) -> Callable[[Prediction], Prediction]:
+    """The same on others."""
+    return lambda p: replace(
+        p,
+        cluster=replace(p.cluster, gpu=GPUS[name], count=count),
+        work=replace(p.work, fsdp2=fsdp2),
+        serve=p.serve * count // p.cluster.count,
+    )
 
 
 def report(spec: Spec, prediction: Prediction) -> dict[str, Any]:

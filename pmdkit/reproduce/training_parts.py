@@ -346,7 +346,7 @@ def adaptive_study(tier: str, cells: dict[str, Any] | None = None) -> Callable[[
     """
 
     def make(context: PartContext) -> list[Piece]:
-        from pmdkit.sweeps.adaptive_study import study
+        from pmdkit.sweeps.adaptive import study
 
         place = context.out / "adaptive" / tier
         found = study(tier, place, jobs=context.jobs, resume=True, log=context.log, cells=cells)

@@ -26,7 +26,7 @@ from pmdkit.figures.style import (
 )  # fmt: skip
 from pmdkit.observe.run_folder import read_json
 from pmdkit.stats import MeanInterval, PairedDifference, interval_text, mean_interval, paired_difference, paired_text
-from pmdkit.sweeps.adaptive_protocol import FIXED, Row, gains, loses, recommended
+from pmdkit.sweeps.adaptive import FIXED, Row, gains, loses, recommended
 from pmdkit.sweeps.record import Runs, by_setting, curve_values, summary_values
 
 Record = dict[str, Any]

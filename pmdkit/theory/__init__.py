@@ -1,12 +1,5 @@
 """What the paper proves, as functions: numpy float64 in, numpy float64 out. Needs neither torch nor a network."""
 
-from pmdkit.theory.asymptotics import (
-    binary_small_tau,
-    lambda_bounds,
-    lambda_large_tau,
-    lambda_small_tau,
-    log_ratio_range,
-)
 from pmdkit.theory.binary_rewards import (
     BinarySolution,
     HardPrompt,
@@ -17,9 +10,14 @@ from pmdkit.theory.binary_rewards import (
     trajectory,
 )
 from pmdkit.theory.bounds import (
+    binary_small_tau,
     epsilon,
     epsilon_miss,
     erm_bound,
+    lambda_bounds,
+    lambda_large_tau,
+    lambda_small_tau,
+    log_ratio_range,
     mean_bound,
     mean_bound_as_stated,
     one_step_bound,

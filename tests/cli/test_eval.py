@@ -9,7 +9,7 @@ import torch
 
 from pmdkit import train
 from pmdkit.envs.tokens import make_tokens
-from pmdkit.evaluation.sampling import sample_held_out, load_policy, answer_rows
+from pmdkit.evaluation.sampling import answer_rows, load_policy, sample_held_out
 
 SMALL = {"prompts": 8, "group": 4, "steps": 2, "seed": 3}
 

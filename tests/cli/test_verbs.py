@@ -39,13 +39,13 @@ def test_theory_on_the_other_reward_scale_is_the_same_update(call):
 
 
 def test_lists_are_complete(call):
-    from pmdkit import spec_files
+    from pmdkit import config
     from pmdkit.ledger import claims
     from pmdkit.objectives import OBJECTIVES
 
     assert [row["name"] for row in json.loads(call("objectives", "--json"))] == list(OBJECTIVES)
     shown = {(row["tier"], row["name"]) for row in json.loads(call("envs", "--json"))}
-    assert shown == {(tier, name) for tier in spec_files.SHELVES for name in spec_files.names(tier)}
+    assert shown == {(tier, name) for tier in config.SHELVES for name in config.names(tier)}
     assert len(json.loads(call("ledger", "--json"))) == len(claims())
     assert json.loads(call("ledger", "--verdict", "disagrees", "--json"))
 

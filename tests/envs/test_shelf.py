@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from pmdkit import envs, spec_files
+from pmdkit import config, envs
 from pmdkit.bandit.learner import BanditLearner
 from pmdkit.loop import Schedule, run
 from pmdkit.objectives import load_objective
 
-NAMES = spec_files.names("bandit")
-SHELF = spec_files.root() / "envs"
+NAMES = config.names("bandit")
+SHELF = config.root() / "envs"
 
 
 @pytest.mark.parametrize("name", NAMES)

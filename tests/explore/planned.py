@@ -3,8 +3,8 @@
 from functools import cache
 
 import numpy as np
-from pmdkit.planner.hardware import cluster
 
+from pmdkit.planner.hardware import cluster
 from pmdkit.planner.predict import Prediction
 from pmdkit.planner.workload import lengths, sizes_of, work_of
 from pmdkit.training import plan

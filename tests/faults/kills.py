@@ -3,16 +3,25 @@
 Plan n is the same for ever: a failure is run again by its number.
 """
 
+import json
 import math
+import os
 import random
+import shutil
 import signal
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
+from statistics import mean
+from typing import Any
 
-from .fork_server import Shot
-from .phases import Aim
-from .runs import CASES, STEPS, Case
+from . import harness as runs
+from .harness import CASES, STEPS, Aim, Attempt, Case, Shot, attempt, become_server, go
+from .invariants import Book, Broken, Undisturbed, tree
 
 PHASES = ("rollout", "reward", "update", "publish", "checkpoint", "evaluation", "resume")
 DECK = (*PHASES, "checkpoint", "any", "any")  # in random order, again and again; "any" is a random time
@@ -114,3 +123,251 @@ def resolve(
 def plan(number: int, cases: tuple[str, ...] = tuple(CASES)) -> Plan:
     """One of `plans`."""
     return next(islice(plans(cases), number, None))
+
+
+# Carries out plans of kills: runs, kills, looks, resumes, and compares what comes out with an undisturbed run.
+
+
+@dataclass
+class Report:
+    """What became of a plan.
+
+    Attributes:
+        plan, case: number and name.
+        kills: of each that fell in time, the phases that were open, the signals, and whether it fell into a resume,
+            before the first step.
+        broken: name and detail of an invariant that does not hold.
+        lingered: seconds that a process outlived its run, at most.
+        told: what was sent when, to repeat it by hand.
+    """
+
+    plan: int
+    case: str
+    kills: list[tuple[tuple[str, ...], list[str], bool]] = field(default_factory=list)
+    broken: tuple[str, str] | None = None
+    lingered: float = 0.0
+    told: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """An undisturbed run; `measured`, its seconds, and how often and for how many calls it is in each phase."""
+
+    undisturbed: Undisturbed
+    measured: tuple[float, dict[str, int], dict[str, float]]
+
+
+class Harness:
+    """A folder in which runs are killed, with undisturbed runs to compare with.
+
+    Args:
+        root: the folder.
+        inputs: what the runs read, see `runs.prepare`.
+        bug: called in every child before its run, to plant a bug; undisturbed runs have it too.
+    """
+
+    def __init__(self, root: Path, inputs: Path, bug: Callable[[], None] | None = None) -> None:
+        self.root, self.inputs, self.bug = root, inputs, bug
+        self.references: dict[str, Reference] = {}
+
+    def place(self, name: str) -> Path:
+        """A new folder for one run, with others that it must not touch."""
+        place = self.root / name
+        shutil.rmtree(place, ignore_errors=True)
+        for part in ("cwd", "home", "tmp", "decoys"):
+            (place / part).mkdir(parents=True)
+            (place / part / "thesis.tex").write_text("dear reader")
+        (place / "decoys" / "step-1").mkdir()
+        (place / "log").touch()
+        return place
+
+    def start(
+        self, case: Case, place: Path, resume: bool, kill: Aim | Shot | None = None, counted: bool = False
+    ) -> Attempt:
+        """Run a case in a child."""
+
+        def work() -> None:
+            if self.bug is not None:
+                self.bug()
+            go(case, self.inputs, place / "run", resume)
+
+        return attempt(work, place, kill, counted)
+
+    def reference(self, case: Case) -> Reference:
+        """The undisturbed run of a case; two of them, that are the same."""
+        if case.name not in self.references:
+            counted, plain = self.undisturbed(case, True), self.undisturbed(case, False)
+            if counted[0].tree != plain[0].tree:
+                raise Broken("undisturbed", f"two runs of {case.name} differ that nobody killed")
+            often = Counter(event.phase for event in counted[1].events if event.mark == "+")
+            ends = [event for event in counted[1].events if event.mark == "-" and not event.thread]
+            long = {phase: mean(int(end.value) for end in ends if end.phase == phase) for phase in often}
+            self.references[case.name] = Reference(plain[0], (plain[1].seconds, often, long))
+        return self.references[case.name]
+
+    def undisturbed(self, case: Case, counted: bool) -> tuple[Undisturbed, Attempt]:
+        """A run that nobody kills."""
+        place = self.place("undisturbed")
+        found = self.start(case, place, resume=False, counted=counted)
+        if found.code != 0:
+            raise Broken("undisturbed", f"{case.name} failed without a kill: {found.said}")
+        updates = [event.value for event in found.events if (event.mark, event.phase) == ("+", "update")]
+        return Undisturbed(updates, tree(place / "run", STEPS)), found
+
+    def carry_out(self, plan: Plan) -> Report:
+        """Run, kill, look, resume, as often as the plan says, and compare what comes out."""
+        case, report = CASES[plan.case], Report(plan.number, plan.case)
+        try:
+            self.follow(plan, case, report)
+        except Broken as broken:
+            report.broken = broken.name, broken.detail
+        return report
+
+    def follow(self, plan: Plan, case: Case, report: Report) -> None:
+        """The same; raises Broken."""
+        reference = self.reference(case)
+        place = self.place("killed")
+        outside = [place / part for part in ("cwd", "home", "tmp", "decoys")]
+        book = Book(place / "run", [*outside, self.inputs], case.keep, STEPS)
+        for turn in range(len(plan.intents) + 1):
+            kill = None
+            if turn < len(plan.intents):
+                left = len(plan.intents) - turn
+                kill = resolve(plan.intents[turn], book.newest, left, *reference.measured)
+            found = self.start(case, place, turn > 0, kill)
+            report.lingered = max(report.lingered, found.lingered)
+            report.told.append(f"{kill} -> {found.code}, in {found.hit}")
+            if kill is not None and found.hit is not None:
+                restoring = turn > 0 and not any(event.phase == "reward" for event in found.events)
+                report.kills.append((found.hit, [signal.Signals(number).name for number in kill.numbers], restoring))
+            book.enter(found)
+            if found.code == 0:
+                break
+        book.end(reference.undisturbed)
+        strangers = sorted(path.name for path in place.iterdir())
+        if strangers != ["cwd", "decoys", "home", "log", "run", "tmp"]:
+            raise Broken("outside", f"new beside the run folder: {strangers}")
+
+
+def phases_of(kill: tuple[tuple[str, ...], list[str], bool]) -> set[str]:
+    """Which of PHASES a kill of a report fell into; "resume" is anything before the first step of a later start."""
+    hit, _, restoring = kill
+    return ({"resume"} if restoring else set()) | ({*PHASES, "phase 0"} & set(hit))
+
+
+# Starts worker processes beside each other and collects what they report; says how a failure is run again.
+
+TESTS = Path(__file__).parents[1]
+WORKERS = min(2, len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else 1
+
+
+def run_all(folder: Path, arguments: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+    """The reports of one worker for each list of arguments, all at the same time."""
+    processes = []
+    for number, given in enumerate(arguments):
+        command = [sys.executable, "-m", "faults.kills_worker", str(folder / str(number)), *given]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        with open(folder / f"{number}.err", "w") as said, open(folder / f"{number}.out", "w") as reports:
+            processes.append(subprocess.Popen(command, cwd=TESTS, env=environment, stdout=reports, stderr=said))
+    codes = [process.wait() for process in processes]
+    for number, code in enumerate(codes):
+        assert code == 0, f"worker {number} ended with {code}: {(folder / f'{number}.err').read_text()[-3000:]}"
+    return [json.loads(line) for n in range(len(codes)) for line in (folder / f"{n}.out").read_text().splitlines()]
+
+
+def table(reports: Sequence[dict[str, Any]]) -> Counter[str]:
+    """How many kills fell in all, in each of PHASES, and by which signals."""
+    fell = Counter(dict.fromkeys(("all", *PHASES), 0))
+    for report in reports:
+        for kill in report["kills"]:
+            fell.update(["all", *phases_of(kill), " then ".join(kill[1])])
+    return fell
+
+
+def explain_broken(report: dict[str, Any], bug: str = "") -> str:
+    """A broken invariant, what was done before it, and how to do that again."""
+    again = f"bug '{bug}={report['plan']}'" if bug else f"plan {report['plan']}"
+    name, detail = report["broken"]
+    steps = "\n  ".join(report["told"])
+    return (
+        f"{report['case']}: {name}: {detail}\n  {steps}\n"
+        f"again: cd tests && {Path(sys.executable).name} -m faults.kills_worker NEW_FOLDER {again}"
+    )
+
+
+# The process that forks and kills: `python -m faults.kills_worker FOLDER ...`, in tests/. One line of JSON per plan.
+#
+# FOLDER share 0 2 50       plans 0, 2, 4, ... until 50 kills fell, and enough of them in each phase
+# FOLDER plan 37            one plan again, with what was done when
+# FOLDER bug NAME ...       for each planted bug, plans until it is caught; plan 37 of it: bug NAME=37
+
+
+def main(root: Path, mode: str, *given: str) -> None:
+    """Import everything once, then do as the arguments say."""
+    # before anything imports torch or the hub
+    os.environ |= {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    inputs = root / "inputs"
+    inputs.mkdir(parents=True)
+    runs.prepare(inputs)
+    warm_up(root, inputs)
+    become_server()
+    if mode == "bug":
+        for name in given:
+            print_report(hunt(root, inputs, name))
+        return
+    harness = Harness(root, inputs)
+    if mode == "plan":
+        print_report(harness.carry_out(plan(int(given[0]))))
+        return
+    share, shares, kills = map(int, given)
+    for report in until_enough(harness, share, shares, kills):
+        print_report(report)
+
+
+def warm_up(root: Path, inputs: Path) -> None:
+    """A run of each tier in this process: what is imported late, or made at first use, is there for all children."""
+    import pmdkit.llm.evaluate
+    import pmdkit.llm.starter.warm_start
+
+    pmdkit.llm.starter.warm_start.SAVE = 5  # steps; phase 0 of a run this small would be over before its first save
+    pmdkit.llm.evaluate.ROWS = 4  # responses; an evaluation this small would be written all at once
+    for name in ("bandit", "toy-taught", "llm", "llm-lag", "llm-starter"):
+        runs.go(runs.CASES[name], inputs, root / "warm" / name, resume=False)
+
+
+def until_enough(harness: Harness, share: int, shares: int, kills: int) -> Iterator[Report]:
+    """Every `shares`-th plan until so many kills fell, a tenth of them in each phase; or until something breaks."""
+    fell: Counter[str] = Counter()
+    for one in islice(plans(), share, None, shares):
+        report = harness.carry_out(one)
+        yield report
+        for hit in report.kills:
+            fell.update(["all", *phases_of(hit)])
+        enough = fell["all"] >= kills and all(fell[phase] >= kills / 10 for phase in PHASES)
+        if enough or report.broken is not None or one.number > 10 * kills:
+            return
+
+
+def hunt(root: Path, inputs: Path, name: str) -> Report:
+    """Plans with a planted bug until one of them shows it; all kills together, in the last plan's report."""
+    from .sabotage import BUGS  # imports the whole package, which the tests of this process need not
+
+    name, _, only = name.partition("=")
+    bug, kills = BUGS[name], []
+    harness = Harness(root, inputs, bug.plant)
+    for one in [plan(int(only), bug.cases)] if only else plans(bug.cases):
+        report = harness.carry_out(one)
+        kills += report.kills
+        if report.broken is not None or only or len(kills) >= bug.most:
+            report.kills = kills
+            return report
+    raise AssertionError("plans have no end")
+
+
+def print_report(report: Report) -> None:
+    """One line, at once."""
+    print(json.dumps(vars(report)), flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])

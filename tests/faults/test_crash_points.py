@@ -7,9 +7,8 @@ import pytest
 
 from pmdkit.observe import checkpoint, files
 
-from . import crash_points_runs as runs
-from .crash_points import SCENES, survive
-from .crash_points_runs import kills, stories
+from . import crash_points as runs
+from .crash_points import SCENES, kills, stories, survive
 from .file_calls import quick_place
 
 
@@ -31,7 +30,7 @@ def test_every_call_may_be_the_last(name, place):
 @pytest.mark.parametrize("name", ["a run", "a resumed run", "phase 0 and evaluations"])
 def test_a_run_killed_at_any_call_ends_on_the_same_bits(name, place):
     story = stories(place / "stories")[name]
-    count, wrong = runs.survive(story, place, kills)
+    count, wrong = runs.survive_run(story, place, kills)
     assert wrong == []
     assert count > 80
 

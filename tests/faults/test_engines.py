@@ -33,12 +33,10 @@ from pmdkit.llm.engines import ENGINES, vllm
 from pmdkit.llm.engines.vllm import server as server_module
 from pmdkit.llm.engines.vllm.http import Server
 
-from . import scripted_faults as faults
-from . import scripted_slips as slips
-from .engines_run import SMALL, STEPS, Runner, small_model
-from .scripted_engine import Maker, Slip
-from .scripted_faults import INFO, ROWS, ever, once
-from .scripted_server import Fault, ScriptedServer
+from . import scripted_engine as slips
+from . import scripted_server as faults
+from .scripted_engine import SMALL, STEPS, Maker, Runner, Slip, small_model
+from .scripted_server import INFO, ROWS, Fault, ScriptedServer, ever, once
 
 SILENCE = 2.0  # seconds
 START = 20.0  # seconds for a server to answer at all; a crowded machine needs some

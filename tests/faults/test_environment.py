@@ -19,7 +19,7 @@ from pmdkit import hub
 from pmdkit.observe.run_folder import RunFolder, locked
 from pmdkit.training import train
 
-from .configs import run
+from .bad_input import run
 
 HERE = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
 COMMAND = [sys.executable, "-m", "pmdkit"]

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from .kills import PHASES
-from .kills_pool import WORKERS, run_all, table, told
-from .scale import scaled
+from .harness import scaled
+from .kills import PHASES, WORKERS, explain_broken, run_all, table
+from .sabotage import BUGS, CONTROL
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children are forked and adopted as Linux does it")
 
@@ -17,7 +17,7 @@ def test_killed_anywhere_a_run_ends_on_the_same_bits(tmp_path):
     kills, least = scaled(100), scaled(10)
     share = math.ceil(kills / WORKERS)
     reports = run_all(tmp_path, [["share", str(n), str(WORKERS), str(share)] for n in range(WORKERS)])
-    broken = [told(report) for report in reports if report["broken"]]
+    broken = [explain_broken(report) for report in reports if report["broken"]]
     assert not broken, "\n\n".join(broken)
     fell = table(reports)
     longest = max(report["lingered"] for report in reports)
@@ -25,3 +25,21 @@ def test_killed_anywhere_a_run_ends_on_the_same_bits(tmp_path):
     print(f"processes that a run had started outlived it by {longest:.3f} s at most")
     assert fell["all"] >= kills
     assert all(fell[phase] >= least for phase in PHASES), fell
+
+
+# The test of the kill tests: bugs are planted, and each has to be seen within 100 kills; without one all is well.
+
+
+def test_every_planted_bug_is_seen(tmp_path):
+    """How many kills each took, and the invariant that showed it, are printed."""
+    shares = [list(BUGS)[n::WORKERS] for n in range(WORKERS)]
+    reports = run_all(tmp_path, [["bug", *names] for names in shares])
+    found = dict(zip((name for names in shares for name in names), reports, strict=True))
+    for name, report in found.items():
+        seen = report["broken"][0] if report["broken"] else "not seen"
+        print(f"{name:50s} {len(report['kills']):3d} kills, {seen}")
+    control = found.pop(CONTROL)
+    assert control["broken"] is None, explain_broken(control, CONTROL)
+    unseen = [f"{name}: {len(report['kills'])} kills" for name, report in found.items() if not report["broken"]]
+    assert not unseen, unseen
+    assert len(found) >= 12

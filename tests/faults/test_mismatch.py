@@ -20,10 +20,9 @@ import torch
 
 from pmdkit.llm.engines import ENGINES
 
-from . import scripted_slips as slips
-from .engines_run import SMALL, Runner
-from .scale import scaled
-from .scripted_engine import Maker, Slip
+from . import scripted_engine as slips
+from .harness import scaled
+from .scripted_engine import SMALL, Maker, Runner, Slip
 
 TAU, WIDTH = 0.05, SMALL["rollout.width"]
 OFF = {"rollout.canary": 0}

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
+from pmdkit.config import find, read
 from pmdkit.figures import TABLES, table
 from pmdkit.figures.scores import BETWEEN, count, deviations, grpo, named, over_draws, over_problems
 from pmdkit.figures.tables import EPOCHS, GAINS, GSPO, HYPERPARAMETERS, MILLISECONDS, SCORES, SPEEDUP, STEPS
-from pmdkit.spec_files import find, read
 
 ROWS = (*SCORES, *GSPO)
 

@@ -83,7 +83,18 @@ def test_errors_say_what_to_do(call, arguments, code, words):
 
 
 def test_the_arithmetic_imports_no_torch():
-    modules = ("hardware", "workload", "timing", "memory", "predict", "advice", "export", "report", "simulate", "scaling")
+    modules = (
+        "hardware",
+        "workload",
+        "timing",
+        "memory",
+        "predict",
+        "advice",
+        "export",
+        "report",
+        "simulate",
+        "scaling",
+    )
     lines = [f"import pmdkit.planner.{name}" for name in modules]
     lines += ["import pmdkit.cli.plan, sys", "assert not {'torch', 'transformers'} & set(sys.modules)"]
     subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)

@@ -182,7 +182,7 @@ def test_a_tier_of_the_adaptive_study_becomes_tables(context, monkeypatch):
         assert (tier, out, more["resume"]) == ("toy", context.out / "adaptive" / "toy", True)
         return {"tables": {"sort, pmd-mean": [fixed, rule]}}
 
-    monkeypatch.setattr("pmdkit.sweeps.adaptive_study.study", study)
+    monkeypatch.setattr("pmdkit.sweeps.adaptive.study", study)
     (sheet,) = training_parts.adaptive_study("toy")(context)
     assert sheet.name == "adaptive-toy-sort-pmd-mean"
     assert sheet.rows[0][-2:] == ["-", "-"]

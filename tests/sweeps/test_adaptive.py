@@ -14,8 +14,7 @@ from scipy.stats import ttest_rel
 
 from pmdkit import train
 from pmdkit.errors import UsageError
-from pmdkit.sweeps.adaptive_protocol import ARMS, CELLS, FIXED, StudyCell, recommended, tables
-from pmdkit.sweeps.adaptive_study import run_job, study, tuning
+from pmdkit.sweeps.adaptive import ARMS, CELLS, FIXED, StudyCell, recommended, run_job, study, tables, tuning
 
 SMALL = {"env.arms": 8, "env.contexts": 4, "env.dim": 4, "env.traps": 0, "schedule.steps": 3, "schedule.group": 4}
 RULE = ({"rule": "pass-rate", "scale": 0.1}, {"rule": "pass-rate", "scale": 1.0})
@@ -111,12 +110,12 @@ def test_kill_9_costs_one_run(tmp_path):
     """Killed after its third run, with a line cut off in the journal: the rest is made, the result is the same."""
     program = f"""
 from pathlib import Path
-from pmdkit.sweeps.adaptive_study import study
+from pmdkit.sweeps.adaptive import study
 from tests_cell import CELL
 study("bandit", Path({str(tmp_path / "killed")!r}), cells={{"c": CELL}})
 """
     (tmp_path / "tests_cell.py").write_text(
-        f"from pmdkit.sweeps.adaptive_protocol import StudyCell\nCELL = {replace(CELL)!r}\n", encoding="utf-8"
+        f"from pmdkit.sweeps.adaptive import StudyCell\nCELL = {replace(CELL)!r}\n", encoding="utf-8"
     )
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     child = subprocess.Popen([sys.executable, "-c", program], env=environment)

@@ -9,7 +9,7 @@ from pmdkit.observe import gauge
 from pmdkit.observe.run_folder import read_json
 from pmdkit.stats import mean_interval, paired_difference
 from pmdkit.sweeps import record
-from pmdkit.sweeps.adaptive_protocol import CELLS, FIXED, gains, loses, recommended, tables
+from pmdkit.sweeps.adaptive import CELLS, FIXED, gains, loses, recommended, tables
 from pmdkit.sweeps.pictures import PICTURES, draw
 from pmdkit.sweeps.record import by_setting, curve_values, summary_values
 

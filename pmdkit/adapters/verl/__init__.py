@@ -6,9 +6,8 @@ in `trainer.py` and is imported on demand; the keys to type are in `conf/pmd/`.
 
 from verl.trainer.ppo.core_algos import register_adv_est, register_policy_loss
 
-from pmdkit.adapters.verl.advantage import ESTIMATORS
 from pmdkit.adapters.verl.config import PMDPolicyLossConfig
-from pmdkit.adapters.verl.loss import LOSSES
+from pmdkit.adapters.verl.loss import ESTIMATORS, LOSSES
 
 __all__ = ["ESTIMATORS", "LOSSES", "PMDPolicyLossConfig"]
 

@@ -79,7 +79,7 @@ def micro_batch(
 
 def batch_of(case: Case) -> dict[str, Tensor]:
     """What reaches verl's losses, [N, T]: mask, old log-probabilities, advantages and, where tau varies, tau."""
-    from pmdkit.adapters.verl import advantage
+    from pmdkit.adapters.verl.loss import advantages, row_tau
 
     mask, groups = mask_of(case), groups_of(case)
     prompts, size = groups.reward.shape
@@ -89,8 +89,8 @@ def batch_of(case: Case) -> dict[str, Tensor]:
     fields = {"response_mask": mask.long(), "old_log_probs": rows_of(case, "logp_old")}
     if varies(case):
         objective = objective_of(case)  # the configuration has no words for a rule that knows the recorded tau
-        fields["advantages"] = advantage.advantages(objective, rewards, mask, uid, size)
-        fields["pmd_tau"] = advantage.row_tau(objective, rewards, mask, uid, size)[:, None].expand(mask.shape)
+        fields["advantages"] = advantages(objective, rewards, mask, uid, size)
+        fields["pmd_tau"] = row_tau(objective, rewards, mask, uid, size)[:, None].expand(mask.shape)
     else:
         from omegaconf import OmegaConf
 

@@ -7,7 +7,7 @@ no gold is out of reach.
 import re
 from collections.abc import Callable, Iterator
 
-from pmdkit.envs.verifier.extract import closing
+from pmdkit.envs.verifier.numbers import closing
 
 LENGTH = 400
 DIGITS = 60

@@ -1,12 +1,82 @@
-r"""The strict path: is a span of text a number, written in one of the usual ways? Exact, ASCII digits only, no sympy.
+r"""Where the answer of a response stands, and whether it is a number: exact, ASCII digits only, no sympy.
 
-`strip_decoration` comes first, `parse_number` reads what is left. Words around a number are in conventions.py.
+An answer stands after the last `Answer:`, or in the last `\boxed{}`. Source of the marker: the prompt and reward of
+DAPO (arXiv:2503.14476), `Answer\s*:` in any case, last one wins.
 """
 
 import re
 from fractions import Fraction
 
-from pmdkit.envs.verifier.extract import closing
+MARKER = re.compile(r"(?<![A-Za-z])answer[ \t]*[*_}`]{0,4}[ \t]*:[ \t]*[*_}`]{0,4}", re.ASCII | re.IGNORECASE)
+"The word in any case, markdown or the end of \\text{} around the colon, also inside a line (Final Answer: 34)."
+TAILS = (64, 400)
+"Characters searched first; nearly every answer stands there, and a long response costs no more than a short one."
+SEARCHED = 200_000
+"Characters at the end in which a marker is looked for: twice the longest response, and milliseconds at any length."
+BOX = 20_000
+"Characters in which a box must close; what is longer is no answer."
+OPENERS = {"\\[": "\\]", "$$": "$$", "\\(": "\\)"}
+BOXES = ("\\boxed", "\\fbox")
+
+
+def answer_line(response: str) -> str | None:
+    """What follows the last marker, to the end of its line; None without a marker or with nothing behind it.
+
+    An empty rest of the line passes on to the next line with text. Mathematics that opens there (`\\[`, `$$`) is taken
+    to where it closes. Lines after the answer are ignored, whatever they say, unless they hold a marker themselves.
+    """
+    response = response[-SEARCHED:]
+    last = None
+    for start in (*(len(response) - tail for tail in TAILS if tail < len(response)), 0):
+        for found in MARKER.finditer(response, start):
+            last = found
+        if last is not None:
+            break
+    if last is None:
+        return None
+    rest = response[last.end() :].lstrip(" \t\r\n*_`}")
+    closer = OPENERS.get(rest[:2])
+    if closer is not None:
+        end = rest.find(closer, 2)
+        if end >= 0 and rest[2:end].strip():
+            line_end = rest.find("\n", end)
+            return rest[: line_end if line_end >= 0 else len(rest)].strip()
+    end = rest.find("\n")
+    return (rest if end < 0 else rest[:end]).strip() or None
+
+
+def last_box(response: str) -> str | None:
+    r"""Inside of the last \boxed{} or \fbox{} with balanced braces; `\boxed 7` gives 7; None if there is none.
+
+    A last box that never closes, or not soon, is no answer, even where an earlier one closes: the response was cut off
+    or broken.
+    """
+    start = max(response.rfind(name) for name in BOXES)
+    if start < 0:
+        return None
+    rest = response[start : start + BOX]
+    rest = rest[len("\\boxed") if rest.startswith("\\boxed") else len("\\fbox") :].lstrip(" ")
+    if not rest.startswith("{"):
+        word = re.match(r"[^\s$\\]+", rest)
+        return word.group() if word else None
+    end = closing(rest, 0)
+    return None if end is None else rest[1:end].strip() or None
+
+
+def closing(text: str, start: int) -> int | None:
+    """Where the brace that opens at `start` closes; escaped braces do not count. None if it never does."""
+    depth = 0
+    for found in re.compile(r"\\.|[{}]", re.DOTALL).finditer(text, start):
+        if found.group() == "{":
+            depth += 1
+        elif found.group() == "}":
+            depth -= 1
+            if depth == 0:
+                return found.start()
+    return None
+
+
+# The strict path: `strip_decoration` comes first, `parse_number` reads what is left; words around a number: conventions.py.
 
 PLAIN = re.compile(r"[+-]?[0-9]+")
 GROUPED = re.compile(r"([0-9]{1,3})((?:,[0-9]{3})+|(?:\{,\}[0-9]{3})+|(?: [0-9]{3})+)(\.[0-9]*)?")

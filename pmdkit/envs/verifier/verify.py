@@ -12,9 +12,17 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pmdkit.envs.verifier import conventions
-from pmdkit.envs.verifier.extract import BOXES, answer_line, last_box
 from pmdkit.envs.verifier.limits import too_complex
-from pmdkit.envs.verifier.numbers import LONGEST, PLAIN, canonical_integer, parse_number, strip_decoration
+from pmdkit.envs.verifier.numbers import (
+    BOXES,
+    LONGEST,
+    PLAIN,
+    answer_line,
+    canonical_integer,
+    last_box,
+    parse_number,
+    strip_decoration,
+)
 
 if TYPE_CHECKING:
     from pmdkit.envs.verifier.pool import Grader

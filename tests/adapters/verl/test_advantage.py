@@ -9,7 +9,7 @@ from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 from verl_rows import LOSS, config, rows
 
-from pmdkit.adapters.verl.advantage import row_tau
+from pmdkit.adapters.verl.loss import row_tau
 from pmdkit.errors import UsageError
 from pmdkit.objectives import Groups, PassRate, PMDMean, PMDPart, load_objective, temperature
 

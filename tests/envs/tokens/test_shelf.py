@@ -7,18 +7,18 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from pmdkit import spec_files
+from pmdkit import config
 from pmdkit.config import Spec
 from pmdkit.envs import make_tokens
 from pmdkit.envs.tokens import KINDS
 from pmdkit.objectives import load_objective
 
-NAMES = spec_files.names("toy")
-SHELF = spec_files.root() / "envs"
+NAMES = config.names("toy")
+SHELF = config.root() / "envs"
 
 
 def tables(name):
-    return spec_files.read(spec_files.find(name, "toy"))
+    return config.read(config.find(name, "toy"))
 
 
 @pytest.mark.parametrize("name", NAMES)
