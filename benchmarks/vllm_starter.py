@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pmdkit.config import RolloutTable, VLLMTable
 from pmdkit.envs.math import make_math
-from pmdkit.llm.engines.base import Sampling, EngineConfig
+from pmdkit.llm.engines.base import EngineConfig, Sampling
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.engines.vllm.colocate import make
 from pmdkit.llm.logprobs import response_logp

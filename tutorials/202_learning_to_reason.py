@@ -158,7 +158,8 @@ thoughts = np.repeat(prompts.numpy().cumsum(1) % 2, 4, axis=0)  # the teacher's
 def before(run):
     """The model after the warm start."""
     model = Transformer(run.policy.config)
-    model.load_state_dict(checkpoint.load_step(run.path / "checkpoints/step-0")["model"])
+    state = checkpoint.load_step(run.path / "checkpoints/step-0")
+    model.load_state_dict(state["model"])
     return model
 
 

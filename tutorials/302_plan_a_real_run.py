@@ -25,11 +25,11 @@ from dataclasses import replace
 
 import matplotlib.pyplot as plt
 import numpy as np
-from pmdkit.planner.hardware import cluster
 
 from pmdkit import learn
 from pmdkit.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION, style
 from pmdkit.planner.export import export
+from pmdkit.planner.hardware import cluster
 from pmdkit.planner.predict import Prediction, best
 from pmdkit.planner.scaling import DESIGNS, scaling, stops
 from pmdkit.planner.simulate import draw, timeline

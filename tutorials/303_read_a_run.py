@@ -25,7 +25,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from pmdkit import learn, train
-from pmdkit.evaluation.sampling import sample_held_out, load_policy
+from pmdkit.evaluation.sampling import load_policy, sample_held_out
 from pmdkit.figures import table
 from pmdkit.figures.scores import over_draws, over_problems
 from pmdkit.figures.style import BLUE, COLOURS, GREY, ORANGE, style

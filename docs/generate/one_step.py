@@ -28,12 +28,12 @@ TIERS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 HEAD = """# One step, three tiers
 
-The same loop drives a table, a small transformer and a language model. This page shows one step of each as it runs: every call
-that the loop makes, down to {depth} levels, in order. The page is made by running and tracing the code, so it is always that of the
-version you read. Checkpoints, metrics and other callbacks come after a step and are left out.
+The same loop drives a table, a small transformer and a language model. This page shows one step of each as it runs:
+every call that the loop makes, down to {depth} levels, in order. The page is made by running and tracing the code, so
+it is always that of the version you read. Checkpoints, metrics and other callbacks come after a step and are left out.
 
-Each line names the function, says what it does in the words of its docstring, and links to its source in the list of files below
-it. A call that repeats is shown once, with the number of times.
+Each line names the function and its file, and says what it does in the words of its docstring. A call that repeats is
+shown once, with the number of times.
 
 The loop itself:
 

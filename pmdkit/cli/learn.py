@@ -350,7 +350,7 @@ def course(
         lessons: folder of the lessons; by default here, tutorials/ here, or the checkout pmdkit runs from.
         execute: run the lessons first, so that the printed pages have their pictures; minutes.
     """
-    from pmdkit.learn import kit
+    from pmdkit.learn.kit import build
 
     wanted = {"student": student, "solutions": solutions, "print": print}
     chosen_parts = {name for name, on in wanted.items() if on} or set(wanted)
@@ -358,7 +358,7 @@ def course(
     def log(line: str) -> None:
         sys.stderr.write(line + "\n")
 
-    for line in kit(out, chosen_parts, only, lessons, execute, log):
+    for line in build(out, chosen_parts, only, lessons, execute, log):
         sys.stdout.write(line + "\n")  # the name of an option hides `print`
 
 

@@ -129,7 +129,7 @@ Ends = dict[tuple[str, float], MeanInterval]  # by method and value of the optio
 
 
 def against_option(
-    record: Record, option: str, xlabel: str, fixed: str, key: tuple[int, str]
+    record: Record, option: str, xlabel: str, fixed: str, key: tuple[int, Any]
 ) -> tuple[Figure, Ends, Ends]:
     """PMD-mean and PMD-part over a swept option: pass rate after training, and its mean over training.
 

@@ -10,7 +10,9 @@ from generate.annotated import CHOSEN, pulled, write_annotated
 from generate.ledger import write_ledger
 from generate.lessons import split_alt, write_page
 from generate.metric_glossary import write_metrics
+from generate.one_step import traced
 from generate.paper_index import write_paper_index
+from generate.tree import PAGES, with_tree
 
 from pmdkit.ledger import claims
 from pmdkit.objectives import OBJECTIVES
@@ -110,3 +112,27 @@ def test_the_study_has_a_table_per_cell(tmp_path):
     text = (tmp_path / ".adaptive-tau.md").read_text()
     assert text.count("| arm | tuned to |") == cells == 7
     assert (tmp_path / "adaptive-tau.svg").is_file()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_tree_is_that_of_the_sources(page):
+    text = (ROOT / page).read_text()
+    assert text == with_tree(text), "run python docs/generate/tree.py"
+
+
+def test_a_traced_step_has_the_calls_of_the_loop_in_order():
+    calls = traced("bandit")
+    names = [call["name"] for call in calls]
+    order = [names.index(name) for name in ("inline", "BanditLearner.rollout", "BanditTask.reward", "credit")]
+    assert order == sorted(order)
+    assert order[-1] < names.index("BanditLearner.update")
+    depth = {call["name"]: call["depth"] for call in calls}
+    assert depth["BanditLearner.rollout"] == depth["inline"] + 1
+
+
+@pytest.mark.slow
+def test_few_calls_lie_between_the_loop_and_the_sampler_of_a_language_model():
+    """loop.inline, learner.rollout, engine.generate, and then tokens are sampled."""
+    way = {call["name"]: call["depth"] for call in traced("llm")}
+    assert way["CausalLearner.rollout"] == way["inline"] + 1
+    assert min(depth for name, depth in way.items() if name.endswith(".generate")) == way["inline"] + 2

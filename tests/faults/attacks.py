@@ -1,7 +1,9 @@
-"""The rows of attacks.jsonl: responses that try to be taken for right, and honest ones that must be.
+"""Answers that are hostile to the verifier: the rows of attacks.jsonl, and a generator of what is nearly mathematics.
 
 A line of the file is a group: its class, what is decided and why, the gold, where the answer stands ("line" after
-`Answer: `, "boxed" and "whole" as it is) and the answers. In an answer [text, n] is that text n times.
+`Answer: `, "boxed" and "whole" as it is) and the answers. Some try to be taken for right, honest ones must be. In an
+answer [text, n] is that text n times. `answers(seed)` is an endless stream of (kind, gold, response), the same for the
+same seed. Nothing here judges them.
 """
 
 import json
@@ -47,9 +49,7 @@ def unpacked(part: str | list) -> str:
     return part if isinstance(part, str) else part[0] * part[1]
 
 
-# Answers that are nearly mathematics: a grammar of LaTeX, mutations of what it makes, and floods.
-#
-# `answers(seed)` is an endless stream of (kind, gold, response), the same for the same seed. Nothing here judges them.
+# A grammar of LaTeX, mutations of what it makes, and floods.
 
 Draw = random.Random
 GOLDS = (

@@ -1,4 +1,8 @@
-"""Every key of every table, and what one slip of a finger makes of a name."""
+"""Input that nobody wants: slips in the names of keys, configurations, and rows and files of a data set.
+
+A configuration and a mutated file are functions of their number alone, so a failing one is found again by it. Rows and
+files stand with the reason that is given for refusing them.
+"""
 
 import gzip
 import io
@@ -54,9 +58,7 @@ def all_slips(name: str) -> frozenset[str]:
     return frozenset(edits | set(slips(name)))
 
 
-# Configurations that nobody wants: specs of the shelf with values, keys and tables replaced, as files and as options.
-#
-# A configuration is a function of its number alone, so a failing one is found again by it.
+# Configurations: specs of the shelf with values, keys and tables replaced, as files and as options.
 
 BASES = {
     "bandit": ("needle", "pass-rates", "two-hills", "shared-features", "graded", "noisy-verifier"),
@@ -160,7 +162,7 @@ def literal(value: object) -> str:
     return json.dumps(value)
 
 
-# Rows and files that nobody wants in a data set, each with the reason that is told.
+# Rows and files of a data set.
 
 GOOD = [{"id": f"p{n}", "problem": f"What is {n} + {n}?", "answer": str(2 * n)} for n in range(1, 6)]
 

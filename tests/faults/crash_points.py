@@ -1,4 +1,4 @@
-"""What is done to a folder between two calls, and what must hold when it is killed or fails there.
+"""Jobs on a folder and whole runs, killed or failing between two calls, and what must hold afterwards.
 
 A scene is one job: a save, a row of metrics, an evaluation. It is prepared, disturbed at one call, looked at, and then
 done again as the next process would; it must end on the files of a scene that nothing disturbed.
@@ -333,7 +333,7 @@ def survive(scene: Scene, place: Path, most: int = 1000) -> tuple[int, list[str]
     return len(faults), wrong
 
 
-# Whole runs struck at one call: what a run is here, who acknowledged which step, and what must hold afterwards.
+# Whole runs, struck at one call: who acknowledged which step, and what must hold afterwards.
 
 OPTIONS = {"env.arms": 4, "update": "gradient", "keep": 2, "prompts": 2, "group": 2, "ministeps": 1, "seed": 5}
 WALL_CLOCK = ("seconds_rollout", "seconds_update", "seconds", "out")
@@ -386,7 +386,7 @@ def taught(out: Path, resume: bool) -> None:
 
 
 @dataclass(frozen=True)
-class Story:
+class RunStory:
     """A run and how far it is before it is struck.
 
     Attributes:
@@ -407,15 +407,15 @@ def longer(out: Path, resume: bool) -> None:
     bandit(out, resume, steps=4)
 
 
-def stories(place: Path) -> dict[str, Story]:
+def stories(place: Path) -> dict[str, RunStory]:
     """The runs that are struck. A resumed one was killed when its third checkpoint was complete but not renamed."""
     place.mkdir(parents=True)
     with Calls(place) as calls:
         longer(place / "counted", False)
     third = [call.kind == "rename" and call.target.endswith("checkpoints/step-3") for call in calls.made].index(True)
     shutil.rmtree(place / "counted")
-    besides = Story("phase 0 and evaluations", taught, about=("phase-0", "evaluations", "checkpoints/.step-0"))
-    found = [Story("a run", bandit), Story("a resumed run", longer, third + 1), besides]
+    besides = RunStory("phase 0 and evaluations", taught, about=("phase-0", "evaluations", "checkpoints/.step-0"))
+    found = [RunStory("a run", bandit), RunStory("a resumed run", longer, third + 1), besides]
     return {story.name: story for story in found}
 
 
@@ -430,7 +430,7 @@ def result(out: Path) -> dict[str, Any]:
     return found
 
 
-def prepared(story: Story, place: Path) -> Path:
+def prepared(story: RunStory, place: Path) -> Path:
     """An empty place, or one where a run was killed; returns the run folder."""
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
@@ -449,7 +449,7 @@ def prepared(story: Story, place: Path) -> Path:
     return place / "run"
 
 
-def whole(story: Story, place: Path) -> tuple[dict[str, Any], dict[str, bytes | None], list[Call]]:
+def whole(story: RunStory, place: Path) -> tuple[dict[str, Any], dict[str, bytes | None], list[Call]]:
     """What an undisturbed run leaves, its acknowledged checkpoints by name, and the calls it makes."""
     out = prepared(story, place)
     seen = tree(out / "checkpoints")
@@ -465,7 +465,7 @@ def whole(story: Story, place: Path) -> tuple[dict[str, Any], dict[str, bytes | 
     return result(out), seen, calls.made
 
 
-def process(story: Story, out: Path, fault: Fault) -> tuple[int, int | None, str]:
+def process(story: RunStory, out: Path, fault: Fault) -> tuple[int, int | None, str]:
     """Run in a child that is struck: exit code, last acknowledged step, and what it said."""
     acknowledged, says = out.parent.with_suffix(".acks"), out.parent.with_suffix(".err")
     acknowledged.unlink(missing_ok=True)
@@ -495,7 +495,9 @@ def process(story: Story, out: Path, fault: Fault) -> tuple[int, int | None, str
     return code, last, says.read_text()
 
 
-def strike_run(story: Story, fault: Fault, place: Path, wanted: dict[str, Any], saved: dict[str, bytes | None]) -> None:
+def strike_run(
+    story: RunStory, fault: Fault, place: Path, wanted: dict[str, Any], saved: dict[str, bytes | None]
+) -> None:
     """Strike a run at one call and let the same command go on.
 
     Raises:
@@ -540,7 +542,7 @@ def check_words(fault: Fault, code: int, said: str, out: Path) -> None:
         assert "to write" in said, said
 
 
-def survive_run(story: Story, place: Path, faults: Callable[[list[Call]], Iterator[Fault]]) -> tuple[int, list[str]]:
+def survive_run(story: RunStory, place: Path, faults: Callable[[list[Call]], Iterator[Fault]]) -> tuple[int, list[str]]:
     """Strike a run at all points of a plan; how many there are, and what went wrong at which."""
     with mock.patch("pmdkit.observe.run_folder.describe_machine", return_value={}):  # looking up versions takes long
         wanted, saved, calls = whole(story, place / "whole")

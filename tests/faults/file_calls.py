@@ -2,8 +2,8 @@
 
 `Calls` stands between the process and the file system for one folder. It patches the functions of `os`, and `open`
 in its writing modes, so that whatever Python code writes passes here. Nothing is really flushed to the disk: a kill
-loses nothing of what was written, and what a loss of power loses is played in lost_cache.py. `forked` runs a function
-in a child that may die.
+loses nothing of what was written. `forked` runs a function in a child that may die. `crashes` replays recorded calls:
+what is on the disk after a loss of power, when what was not flushed may be missing.
 """
 
 import builtins
@@ -286,11 +286,11 @@ def forked(work: Callable[[], int], says: Path | None = None) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
-# What is on the disk after a loss of power: recorded calls are replayed, and what was not flushed may be missing.
+# A loss of power.
 #
-# A kill loses nothing of the page cache, so no kill sees a missing fsync. Here a disk keeps, of a file, the bytes of its
-# last fsync, and of a folder the names of its last fsync; whatever came later is there, not there or there in part,
-# each on its own. That is less than file systems in use promise, and what POSIX does.
+# A kill loses nothing of the page cache, so no kill sees a missing fsync. Here a disk keeps, of a file, the bytes of
+# its last fsync, and of a folder the names of its last fsync; whatever came later is there, not there or there in
+# part, each on its own. That is less than file systems in use promise, and what POSIX does.
 
 
 @dataclass

@@ -1,4 +1,10 @@
-"""How many cases the fault tests run: PMDKIT_FAULTS_SCALE multiplies what the fast suite does."""
+"""What the fault tests share: how many cases they run, the runs that are killed, and the process that forks them.
+
+`CASES` are the runs: bandit, toy and language model, each about half a second. A `Trace` writes down every entry and
+exit of a phase; a signal that is aimed falls after a counted number of calls inside of a phase, so it falls at the
+same place on any machine. `attempt` forks a child for a run from a process that has imported everything, sends it
+signals, at random times too, and sees how it ends. `scaled` multiplies what the fast suite does by PMDKIT_FAULTS_SCALE.
+"""
 
 import ctypes
 import hashlib
@@ -27,7 +33,7 @@ def scaled(number: int) -> int:
     return number * FACTOR
 
 
-# The runs that are killed: bandit, toy and language model, each about half a second, and what they are made from.
+# The runs that are killed, and what they are made from.
 
 STEPS = 6
 MINISTEPS = 4
@@ -172,10 +178,7 @@ def go(case: Case, inputs: Path, out: Path, resume: bool) -> None:
     )
 
 
-# The phases of a run as its own process sees them: every entry and exit is told, and at one of them a signal can fall.
-#
-# A signal that is aimed falls after a counted number of calls inside of a phase, so it falls at the same place on any
-# machine. How signals at random times are sent is fork_server.py.
+# The phases of a run as its own process sees them.
 
 PLACES = {
     "rollout": (
@@ -305,7 +308,7 @@ class Trace:
             value = about(*given)
             self.entries[phase] += 1
             aim = self.aim if self.aim and (phase, self.entries[phase]) == (self.aim.phase, self.aim.entry) else None
-            self.tell("+", phase, value)
+            self.write_event("+", phase, value)
             before, mark = self.calls, "!"
             if aim is not None:
                 self.fire_after(aim.calls, aim)
@@ -316,11 +319,11 @@ class Trace:
             finally:
                 if aim is not None and aim is self.aim:
                     self.fire(aim)
-                self.tell(mark, phase, f"{self.calls - before}" if self.counted else value)
+                self.write_event(mark, phase, f"{self.calls - before}" if self.counted else value)
 
         setattr(home, name, watched)
 
-    def tell(self, mark: str, phase: str, value: str = "") -> None:
+    def write_event(self, mark: str, phase: str, value: str = "") -> None:
         """One line; short ones are written whole."""
         here = threading.current_thread()
         thread = "" if here is threading.main_thread() else here.name
@@ -347,7 +350,7 @@ class Trace:
         sys.setprofile(None)
         number, *rest = aim.numbers
         self.aim = Aim("", 0, 0, tuple(rest), aim.gap) if rest else None
-        self.tell("*", signal.Signals(number).name)
+        self.write_event("*", signal.Signals(number).name)
         if self.aim is not None:
             self.fire_after(self.aim.gap, self.aim)
         os.kill(os.getpid(), number)
@@ -376,7 +379,7 @@ ABOUT: dict[str, Callable[..., str]] = {
 }
 
 
-# A process that has imported everything forks a child for each run, sends it signals, and sees how it ends.
+# The process that forks a child for each run.
 
 DIE_WITH_PARENT, ADOPT_ORPHANS = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
 HANGS = 120.0  # seconds after which a child that should have ended counts as hung

@@ -1,4 +1,7 @@
-"""What must hold of a run after every kill, and what must be equal when it ends. Knows the folder, not the code."""
+"""What must hold of a run after every kill, and what must be equal when it ends. Knows the folder, not the code.
+
+`Book` is what is known of one run; `tree`, `snapshot` and `difference` compare what stands in folders.
+"""
 
 import hashlib
 import json
@@ -19,7 +22,7 @@ ASKED = ("rollout", "reward", "update", "publish", "checkpoint", "evaluation")
 "Phases in which a request to stop is answered, with an exit code of its own."
 
 
-class Broken(AssertionError):
+class BrokenInvariant(AssertionError):
     """An invariant does not hold.
 
     Attributes:
@@ -33,9 +36,9 @@ class Broken(AssertionError):
 
 
 def hold(name: str, truth: bool, detail: str) -> None:
-    """Raise Broken unless it is so."""
+    """Raise BrokenInvariant unless it is so."""
     if not truth:
-        raise Broken(name, detail)
+        raise BrokenInvariant(name, detail)
 
 
 @dataclass(frozen=True)
@@ -171,7 +174,7 @@ class Book:
         self.once_each()
         other = difference(tree(self.run, self.last), undisturbed.tree)
         if other is not None:
-            raise Broken(*other)
+            raise BrokenInvariant(*other)
         hold("samples", counted == undisturbed.updates, "the updates that count are not those of an undisturbed run")
 
     def once_each(self) -> None:
@@ -182,8 +185,6 @@ class Book:
             hold("samples", max(used.values()) == 1, f"used more than once: {used.most_common(3)}")
             hold("samples", len(used) == PROBLEMS * GROUP, f"{len(used)} responses were used; expected all of an epoch")
 
-
-# What stands in folders, for comparison: of a run that ended, of a checkpoint, of what nobody may touch.
 
 NEEDED = {"model.safetensors", "optimizer.safetensors", "state.json"}
 KINDS = (

@@ -1,6 +1,11 @@
-"""Plans of kills: which run, how often, in which phase or when, with which signals. They are carried out elsewhere.
+"""Plans of kills, and the harness that carries them out: run, kill, look, resume, compare with an undisturbed run.
 
-Plan n is the same for ever: a failure is run again by its number.
+Plan n is the same for ever: a failure is run again by its number. The process that forks and kills is this file, in
+tests/; it writes one line of JSON per plan, and `run_all` starts several of them beside each other.
+
+    python -m faults.kills FOLDER share 0 2 50       plans 0, 2, 4, ... until 50 kills fell, and enough in each phase
+    python -m faults.kills FOLDER plan 37            one plan again, with what was done when
+    python -m faults.kills FOLDER bug NAME ...       for each planted bug, plans until it is caught; plan 37: NAME=37
 """
 
 import json
@@ -19,9 +24,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from . import harness as runs
-from .harness import CASES, STEPS, Aim, Attempt, Case, Shot, attempt, become_server, go
-from .invariants import Book, Broken, Undisturbed, tree
+from .harness import CASES, STEPS, Aim, Attempt, Case, Shot, attempt, become_server, go, prepare
+from .invariants import Book, BrokenInvariant, Undisturbed, tree
 
 PHASES = ("rollout", "reward", "update", "publish", "checkpoint", "evaluation", "resume")
 DECK = (*PHASES, "checkpoint", "any", "any")  # in random order, again and again; "any" is a random time
@@ -125,7 +129,7 @@ def plan(number: int, cases: tuple[str, ...] = tuple(CASES)) -> Plan:
     return next(islice(plans(cases), number, None))
 
 
-# Carries out plans of kills: runs, kills, looks, resumes, and compares what comes out with an undisturbed run.
+# What carries plans out.
 
 
 @dataclass
@@ -138,7 +142,7 @@ class Report:
             before the first step.
         broken: name and detail of an invariant that does not hold.
         lingered: seconds that a process outlived its run, at most.
-        told: what was sent when, to repeat it by hand.
+        sent: what was sent when, to repeat it by hand.
     """
 
     plan: int
@@ -146,7 +150,7 @@ class Report:
     kills: list[tuple[tuple[str, ...], list[str], bool]] = field(default_factory=list)
     broken: tuple[str, str] | None = None
     lingered: float = 0.0
-    told: list[str] = field(default_factory=list)
+    sent: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -162,7 +166,7 @@ class Harness:
 
     Args:
         root: the folder.
-        inputs: what the runs read, see `runs.prepare`.
+        inputs: what the runs read, see `harness.prepare`.
         bug: called in every child before its run, to plant a bug; undisturbed runs have it too.
     """
 
@@ -198,7 +202,7 @@ class Harness:
         if case.name not in self.references:
             counted, plain = self.undisturbed(case, True), self.undisturbed(case, False)
             if counted[0].tree != plain[0].tree:
-                raise Broken("undisturbed", f"two runs of {case.name} differ that nobody killed")
+                raise BrokenInvariant("undisturbed", f"two runs of {case.name} differ that nobody killed")
             often = Counter(event.phase for event in counted[1].events if event.mark == "+")
             ends = [event for event in counted[1].events if event.mark == "-" and not event.thread]
             long = {phase: mean(int(end.value) for end in ends if end.phase == phase) for phase in often}
@@ -210,7 +214,7 @@ class Harness:
         place = self.place("undisturbed")
         found = self.start(case, place, resume=False, counted=counted)
         if found.code != 0:
-            raise Broken("undisturbed", f"{case.name} failed without a kill: {found.said}")
+            raise BrokenInvariant("undisturbed", f"{case.name} failed without a kill: {found.said}")
         updates = [event.value for event in found.events if (event.mark, event.phase) == ("+", "update")]
         return Undisturbed(updates, tree(place / "run", STEPS)), found
 
@@ -219,12 +223,12 @@ class Harness:
         case, report = CASES[plan.case], Report(plan.number, plan.case)
         try:
             self.follow(plan, case, report)
-        except Broken as broken:
+        except BrokenInvariant as broken:
             report.broken = broken.name, broken.detail
         return report
 
     def follow(self, plan: Plan, case: Case, report: Report) -> None:
-        """The same; raises Broken."""
+        """The same; raises BrokenInvariant."""
         reference = self.reference(case)
         place = self.place("killed")
         outside = [place / part for part in ("cwd", "home", "tmp", "decoys")]
@@ -236,7 +240,7 @@ class Harness:
                 kill = resolve(plan.intents[turn], book.newest, left, *reference.measured)
             found = self.start(case, place, turn > 0, kill)
             report.lingered = max(report.lingered, found.lingered)
-            report.told.append(f"{kill} -> {found.code}, in {found.hit}")
+            report.sent.append(f"{kill} -> {found.code}, in {found.hit}")
             if kill is not None and found.hit is not None:
                 restoring = turn > 0 and not any(event.phase == "reward" for event in found.events)
                 report.kills.append((found.hit, [signal.Signals(number).name for number in kill.numbers], restoring))
@@ -246,7 +250,7 @@ class Harness:
         book.end(reference.undisturbed)
         strangers = sorted(path.name for path in place.iterdir())
         if strangers != ["cwd", "decoys", "home", "log", "run", "tmp"]:
-            raise Broken("outside", f"new beside the run folder: {strangers}")
+            raise BrokenInvariant("outside", f"new beside the run folder: {strangers}")
 
 
 def phases_of(kill: tuple[tuple[str, ...], list[str], bool]) -> set[str]:
@@ -255,7 +259,7 @@ def phases_of(kill: tuple[tuple[str, ...], list[str], bool]) -> set[str]:
     return ({"resume"} if restoring else set()) | ({*PHASES, "phase 0"} & set(hit))
 
 
-# Starts worker processes beside each other and collects what they report; says how a failure is run again.
+# Worker processes beside each other, and what they report.
 
 TESTS = Path(__file__).parents[1]
 WORKERS = min(2, len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else 1
@@ -265,10 +269,9 @@ def run_all(folder: Path, arguments: Sequence[Sequence[str]]) -> list[dict[str, 
     """The reports of one worker for each list of arguments, all at the same time."""
     processes = []
     for number, given in enumerate(arguments):
-        command = [sys.executable, "-m", "faults.kills_worker", str(folder / str(number)), *given]
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "faults.kills", str(folder / str(number)), *given]
         with open(folder / f"{number}.err", "w") as said, open(folder / f"{number}.out", "w") as reports:
-            processes.append(subprocess.Popen(command, cwd=TESTS, env=environment, stdout=reports, stderr=said))
+            processes.append(subprocess.Popen(command, cwd=TESTS, stdout=reports, stderr=said))
     codes = [process.wait() for process in processes]
     for number, code in enumerate(codes):
         assert code == 0, f"worker {number} ended with {code}: {(folder / f'{number}.err').read_text()[-3000:]}"
@@ -288,27 +291,24 @@ def explain_broken(report: dict[str, Any], bug: str = "") -> str:
     """A broken invariant, what was done before it, and how to do that again."""
     again = f"bug '{bug}={report['plan']}'" if bug else f"plan {report['plan']}"
     name, detail = report["broken"]
-    steps = "\n  ".join(report["told"])
+    steps = "\n  ".join(report["sent"])
     return (
         f"{report['case']}: {name}: {detail}\n  {steps}\n"
-        f"again: cd tests && {Path(sys.executable).name} -m faults.kills_worker NEW_FOLDER {again}"
+        f"again: cd tests && {Path(sys.executable).name} -m faults.kills NEW_FOLDER {again}"
     )
 
 
-# The process that forks and kills: `python -m faults.kills_worker FOLDER ...`, in tests/. One line of JSON per plan.
-#
-# FOLDER share 0 2 50       plans 0, 2, 4, ... until 50 kills fell, and enough of them in each phase
-# FOLDER plan 37            one plan again, with what was done when
-# FOLDER bug NAME ...       for each planted bug, plans until it is caught; plan 37 of it: bug NAME=37
+# The process that forks and kills.
 
 
 def main(root: Path, mode: str, *given: str) -> None:
     """Import everything once, then do as the arguments say."""
-    # before anything imports torch or the hub
-    os.environ |= {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    # before anything imports torch or the hub; a process with threads cannot be forked
+    os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    os.environ |= {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     inputs = root / "inputs"
     inputs.mkdir(parents=True)
-    runs.prepare(inputs)
+    prepare(inputs)
     warm_up(root, inputs)
     become_server()
     if mode == "bug":
@@ -332,7 +332,7 @@ def warm_up(root: Path, inputs: Path) -> None:
     pmdkit.llm.starter.warm_start.SAVE = 5  # steps; phase 0 of a run this small would be over before its first save
     pmdkit.llm.evaluate.ROWS = 4  # responses; an evaluation this small would be written all at once
     for name in ("bandit", "toy-taught", "llm", "llm-lag", "llm-starter"):
-        runs.go(runs.CASES[name], inputs, root / "warm" / name, resume=False)
+        go(CASES[name], inputs, root / "warm" / name, resume=False)
 
 
 def until_enough(harness: Harness, share: int, shares: int, kills: int) -> Iterator[Report]:

@@ -1,4 +1,8 @@
-"""Runs of `python -m pmdkit` as a person starts them, and what has to hold after each of their ends."""
+"""Runs of `python -m pmdkit` as a person starts them: what has to hold after each end, and what they connect to.
+
+A `ProcessRun` is started, held, killed and looked at. `watch` looks at a command from outside and from inside: who
+listens, who connects, which names are looked up. Linux only.
+"""
 
 import hashlib
 import json
@@ -26,7 +30,7 @@ SAVED_WITHIN = 25.0  # after SIGTERM: schedulers commonly kill after 30
 GONE_WITHIN = 5.0  # after the end of the process that was started
 
 
-class Case:
+class ProcessRun:
     """One run folder, and the processes that work on it one after another.
 
     Args:
@@ -170,12 +174,12 @@ class Case:
         return found, [{k: v for k, v in row.items() if not k.startswith("seconds")} for row in rows]
 
 
-class Chain(Case):
+class Chain(ProcessRun):
     """A case that faults strike one after another, and the same run undisturbed, which goes on beside it."""
 
     def __init__(self, place: Path, command: Sequence[str], settings: Sequence[str] = ()) -> None:
         super().__init__(place, command, settings)
-        self.whole = Case(place.with_name(f"{place.name}-whole"), command, settings)
+        self.whole = ProcessRun(place.with_name(f"{place.name}-whole"), command, settings)
         self.undisturbed = self.whole.start()
 
     def close(self) -> None:
@@ -216,7 +220,7 @@ def children(pid: int) -> list[int]:
     return [int(number) for number in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-# A command watched from outside and from inside: who listens, who connects, which names are looked up. Linux only.
+# Connections.
 #
 # From outside: /proc/net of every process that carries a mark in its environment, ranks and workers among them. From
 # inside: an audit hook in each Python process, which also refuses what would leave the machine, so nothing is sent.
@@ -252,7 +256,7 @@ sys.addaudithook(hook)
 
 
 @dataclass
-class Seen:
+class SeenSockets:
     """What a command did.
 
     Attributes:
@@ -279,7 +283,7 @@ class Seen:
         return sorted(found)
 
 
-def watch(command: list[str], folder: Path, seconds: float = 300.0, **more: str) -> Seen:
+def watch(command: list[str], folder: Path, seconds: float = 300.0, **more: str) -> SeenSockets:
     """Run a command to its end. What it may not do it is refused, and it is told in `elsewhere`."""
     hook = folder / "watched-hook"
     hook.mkdir()
@@ -290,7 +294,7 @@ def watch(command: list[str], folder: Path, seconds: float = 300.0, **more: str)
         "PYTHONPATH": f"{hook}{os.pathsep}{ROOT}",
         "HF_HOME": str(folder / "hf"),
     } | more
-    seen, until = Seen(), time.monotonic() + seconds
+    seen, until = SeenSockets(), time.monotonic() + seconds
     with (folder / "told.txt").open("wb") as told:
         process = subprocess.Popen(command, env=environment, cwd=folder, stdout=told, stderr=told)
         try:
@@ -308,7 +312,7 @@ def watch(command: list[str], folder: Path, seconds: float = 300.0, **more: str)
     return seen
 
 
-def look(mark: bytes, seen: Seen) -> None:
+def look(mark: bytes, seen: SeenSockets) -> None:
     """One look at the sockets of all processes with a mark."""
     ours: set[str] = set()
     for process in Path("/proc").glob("[0-9]*"):

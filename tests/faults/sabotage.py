@@ -1,4 +1,8 @@
-"""Planted bugs in the writing of checkpoints. Each replaces what it must and leaves the format to the real code."""
+"""Planted bugs, which the kill tests have to see: how each is made, and, in BUGS, what each is and where it is planted.
+
+A bug is planted in a child before its run, also in the undisturbed run that the others are compared with: a program is
+compared with itself. Each replaces what it must and leaves the format to the real code.
+"""
 
 import json
 import os
@@ -135,7 +139,7 @@ def mix() -> None:
     replace_save(make)
 
 
-# Planted bugs in what a resumed run restores, draws, measures and locks.
+# In what a resumed run restores, draws, measures and locks.
 
 LEARNERS: tuple[Any, ...] = (BanditLearner, ToyLearner)
 
@@ -281,7 +285,7 @@ def lasting_lock() -> None:
     training.locked = locked
 
 
-# Planted bugs in what is done with rollouts, evaluations and the verifier's processes.
+# In what is done with rollouts, evaluations and the verifier's processes.
 
 DEAF = (
     "import runpy, sys, time; import pmdkit.envs.verifier.worker as worker; "
@@ -370,10 +374,7 @@ def orphan() -> None:
     subprocess.Popen = Popen
 
 
-# Planted bugs, which the harness has to see: what each is, and the runs it is planted in. How they are made is beside.
-#
-# A bug is planted in a child before its run, also in the undisturbed run that the others are compared with: a program is
-# compared with itself.
+# The bugs, and the runs they are planted in.
 
 TOY = ("toy", "toy-taught", "toy-rloo", "bandit")
 LLM = ("llm", "llm-rloo", "llm-reference")

@@ -1,4 +1,8 @@
-"""Engines of this process that misbehave by a script; and one with a prefix cache, as engines of their own have."""
+"""Engines of this process that misbehave by a script: the engine, its slips, and a tiny run on it by the command line.
+
+One has a prefix cache, as engines of their own have. A slip is one function, whose act gets the engine, the honest call
+and its arguments; it does not know when it is called.
+"""
 
 import hashlib
 import json
@@ -116,8 +120,7 @@ class Maker:
         return self.made
 
 
-# What goes wrong with an engine in the trainer's process, one function each. An act gets the engine, the honest call
-# and its arguments.
+# What goes wrong, one function each.
 
 
 def drawn(change: Callable[[Responses], Responses]) -> Callable[..., Responses]:
@@ -234,7 +237,7 @@ def keeps_weights(engine: ScriptedEngine, honest: Any, weights: Any, version: in
     engine.version = version
 
 
-# A tiny run from the command line on an engine of the tests': how it ended, what was said, and its bits.
+# A run from the command line: how it ended, what was said, and its bits.
 
 TINY = Path(__file__).parents[1] / "llm" / "tiny.toml"
 STEPS = 2

@@ -1,4 +1,7 @@
-"""A vLLM 0.32 server as the trainer sees it, with a real tiny model inside, which misbehaves as a script says."""
+"""A vLLM 0.32 server as the trainer sees it, with a real tiny model inside, which misbehaves as a script says.
+
+What goes wrong is one function each: answers, connections, publishes; they do not know when.
+"""
 
 import json
 import threading
@@ -25,7 +28,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Fault:
+class ServerFault:
     """At the calls first, first + 1, ... of a path, `times` of them, `act(server, body, honest)` answers instead.
 
     `honest()` is the right answer. An answer is JSON, or (status, bytes), or these and a number of bytes that are
@@ -48,7 +51,7 @@ class ScriptedServer:
         left: set when the test is over, for whoever hangs.
     """
 
-    def __init__(self, model, ends, *faults: Fault) -> None:
+    def __init__(self, model, ends, *faults: ServerFault) -> None:
         self.engine = Cached(deepcopy(model).requires_grad_(False), ends)
         self.names = WeightNames(model.config)
         self.faults = faults
@@ -197,7 +200,7 @@ class ScriptedServer:
         self.http.server_close()
 
 
-# What goes wrong with a server of the tests', one function each: answers, connections, publishes. Not when.
+# What goes wrong, one function each.
 
 ROWS, INFO = "v1/completions", "weight_info"
 BACK = 0.3  # seconds until somebody has started a server that died again
@@ -331,11 +334,11 @@ def hot(server: ScriptedServer, body: Json, honest: Callable[[], Any]) -> Any:
     return honest() if "prompt_logprobs" in body else server.v1_completions(body, temperature=1.5)
 
 
-def once(path: str, act: Callable[..., Any], first: int) -> tuple[Fault, ...]:
+def once(path: str, act: Callable[..., Any], first: int) -> tuple[ServerFault, ...]:
     """At one call."""
-    return (Fault(path, act, first, 1),)
+    return (ServerFault(path, act, first, 1),)
 
 
-def ever(path: str, act: Callable[..., Any], first: int) -> tuple[Fault, ...]:
+def ever(path: str, act: Callable[..., Any], first: int) -> tuple[ServerFault, ...]:
     """At that call and all behind it."""
-    return (Fault(path, act, first),)
+    return (ServerFault(path, act, first),)

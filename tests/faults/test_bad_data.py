@@ -1,4 +1,7 @@
-"""Bad data is named by file, row and reason before anything is trained; dropping it is asked for, and counted."""
+"""Bad data is named by file, row and reason before anything is trained; dropping it is asked for, and counted.
+
+And no text of a data set becomes a control token, in any way in: the prompts of training, of evaluations, of `eval`.
+"""
 
 import ast
 import json
@@ -137,7 +140,7 @@ def built(path, **options):
         return None, str(problem)
 
 
-# No text of a data set becomes a control token, in any way in: the prompts of training, of evaluations, of `eval`.
+# Control tokens.
 
 REPEATABLE = {
     "deadline": None,

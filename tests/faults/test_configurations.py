@@ -1,6 +1,7 @@
 """Configurations that nobody wants: a decided outcome for each, one line for a person, soon, and nothing on the disk.
 
-Seconds are those of the processor: another process on the machine does not make them more.
+A misspelt key never passes for none, whatever slip of whatever key, in a file, after --set or as an option. Seconds are
+those of the processor: another process on the machine does not make them more.
 """
 
 import json
@@ -243,7 +244,7 @@ def test_a_bug_would_be_seen(monkeypatch, tmp_path):
         main(["bandit", "needle", "--dry-run", "--debug"])
 
 
-# A misspelt key never passes for none: whatever slip of whatever key, in a file, after --set or as an option.
+# Misspelt keys.
 
 ENV = {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
 SPECS = {"bandit": "needle", "toy": "copy", "llm": "qwen2.5-7b"}

@@ -7,8 +7,7 @@ import pytest
 
 from pmdkit.observe import checkpoint, files
 
-from . import crash_points as runs
-from .crash_points import SCENES, kills, stories, survive
+from .crash_points import SCENES, kills, stories, survive, survive_run
 from .file_calls import quick_place
 
 
@@ -30,7 +29,7 @@ def test_every_call_may_be_the_last(name, place):
 @pytest.mark.parametrize("name", ["a run", "a resumed run", "phase 0 and evaluations"])
 def test_a_run_killed_at_any_call_ends_on_the_same_bits(name, place):
     story = stories(place / "stories")[name]
-    count, wrong = runs.survive_run(story, place, kills)
+    count, wrong = survive_run(story, place, kills)
     assert wrong == []
     assert count > 80
 
@@ -72,7 +71,7 @@ PLANTED = {"prune first": prune_first, "in place, manifest first": in_place, "le
 
 @pytest.mark.parametrize("bug", PLANTED)
 def test_a_planted_bug_is_seen(bug, place, monkeypatch):
-    """Without these the tests above would not be known to see anything; a missing flush is in test_lost_cache.py."""
+    """Without these the tests above would not be known to see anything; a missing flush is in test_disk.py."""
     if bug == "swallow":
         monkeypatch.setattr(files, "write_bytes", swallow)
     else:

@@ -1,4 +1,7 @@
-"""Ways to damage a checkpoint, by chance: bits, lengths, names, files of other steps and other runs, links, pipes."""
+"""Damaged checkpoints and run folders: never loaded silently, never a traceback, never a start from the first step.
+
+WAYS damage a checkpoint, by chance: bits, lengths, names, files of other steps and other runs, links, pipes.
+"""
 
 import hashlib
 import json
@@ -192,8 +195,6 @@ WAYS: tuple[Callable[[Path, random.Random], None], ...] = (
 )  # fmt: skip
 
 
-# Damaged checkpoints and run folders: never loaded silently, never a traceback, never a start from the first step.
-
 OPTIONS = {"env": "needle", "group": 2, "prompts": 2, "ministeps": 1, "seed": 5, "options": {"env.arms": 4}}
 
 
@@ -332,7 +333,7 @@ def finished(tmp_path_factory):
     return train(out=tmp_path_factory.mktemp("damage") / "run", steps=4, **OPTIONS).path
 
 
-def told(command, capsys):
+def line_of(command, capsys):
     """Exit code and the one line of an error of the command line."""
     with pytest.raises(SystemExit) as left:
         main([str(part) for part in command])
@@ -360,11 +361,11 @@ def test_damaged_files_of_a_run_are_named(file, damage, finished, tmp_path, caps
     (out / file).write_bytes(hurt)
     command = ["bandit", "needle", "--resume", "--out", out, "--steps", 6, "--json", "--group", 2, "--prompts", 2]
     command += ["--ministeps", 1, "--seed", 5, "--set", "env.arms=4"]
-    code, line = told(command, capsys)
+    code, line = line_of(command, capsys)
     assert code in (2, 5), line
     assert file in line
     if file == "config.json":
-        code, line = told(["eval", out], capsys)
+        code, line = line_of(["eval", out], capsys)
         assert code in (2, 5), line
         assert file in line
 

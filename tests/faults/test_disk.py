@@ -1,4 +1,7 @@
-"""A disk that fails at any call of a run: the documented exit code, one line that says what to do, and no step lost."""
+"""A disk that fails at any call of a run: the documented exit code, one line that says what to do, and no step lost.
+
+And the power goes at any call: what was acknowledged was flushed, with its names, and is what the next process finds.
+"""
 
 import errno
 import os
@@ -13,8 +16,7 @@ from pmdkit.errors import EnvironmentLacks, PmdkitError
 from pmdkit.observe import checkpoint, files, metrics
 from pmdkit.observe.run_folder import RunFolder, make_writable
 
-from . import crash_points as runs
-from .crash_points import ERRORS, bandit, row, same, state, stories
+from .crash_points import ERRORS, OPTIONS, bandit, row, same, state, stories, survive_run
 from .file_calls import Call, Calls, Fault, crashes, quick_place, write
 
 
@@ -29,7 +31,7 @@ def failures(calls: list[Call]):
 def test_a_disk_that_fails_at_any_call_of_a_run():
     """Where it fails before anything is computed, exit 3; later, exit 1. Mended, the same command ends the run."""
     with quick_place() as place:
-        count, wrong = runs.survive_run(stories(place / "stories")["a run"], place, failures)
+        count, wrong = survive_run(stories(place / "stories")["a run"], place, failures)
     assert wrong == []
     assert count > 80
 
@@ -53,7 +55,7 @@ def test_a_read_only_folder_is_said_before_anything_is_computed(tmp_path, monkey
     for out, resume in ((tmp_path / "new", False), (tmp_path / "run", True)):
         read_only(monkeypatch, tmp_path)
         with pytest.raises(EnvironmentLacks, match="cannot be written \\(Read-only file system\\)"):
-            train(out=out, env="needle", resume=resume, options=runs.OPTIONS, steps=9)
+            train(out=out, env="needle", resume=resume, options=OPTIONS, steps=9)
         monkeypatch.undo()
 
 
@@ -85,7 +87,7 @@ def test_a_real_full_device_is_seen():
         files.write_bytes(Path("/dev/full"), os.O_WRONLY, b"x" * 10_000, 0o600)
 
 
-# The power goes at any call: what was acknowledged was flushed, with its names, and is what the next process finds.
+# A loss of power.
 
 STEPS = 3
 

@@ -36,7 +36,7 @@ from pmdkit.llm.engines.vllm.http import Server
 from . import scripted_engine as slips
 from . import scripted_server as faults
 from .scripted_engine import SMALL, STEPS, Maker, Runner, Slip, small_model
-from .scripted_server import INFO, ROWS, Fault, ScriptedServer, ever, once
+from .scripted_server import INFO, ROWS, ScriptedServer, ServerFault, ever, once
 
 SILENCE = 2.0  # seconds
 START = 20.0  # seconds for a server to answer at all; a crowded machine needs some
@@ -116,7 +116,7 @@ def serve(model, runner):
     """Runs on a server with a script, whose end is waited for."""
     made = []
 
-    def run(*script: Fault, **options):
+    def run(*script: ServerFault, **options):
         server = ScriptedServer(*model, *script)
         made.append(server)
         where = {"rollout.engine": "vllm-server", "vllm.urls": [server.url]}
@@ -190,7 +190,7 @@ def test_what_a_server_keeps_to_itself_is_caught_by_the_canary(name, serve):
 
 
 def test_a_slow_server_is_left_alone(serve, undisturbed):
-    ended = serve(Fault(ROWS, faults.slow(2 * SILENCE), ROW, 1), **{"rollout.silence": 1.5 * SILENCE})
+    ended = serve(ServerFault(ROWS, faults.slow(2 * SILENCE), ROW, 1), **{"rollout.silence": 1.5 * SILENCE})
     assert ended.code == 0, ended.said
     assert [row["engine_restarts"] for row in ended.rows] == [0] * STEPS
     assert not undisturbed or ended.bits == undisturbed["server"]
@@ -198,11 +198,11 @@ def test_a_slow_server_is_left_alone(serve, undisturbed):
 
 def test_a_foreign_server_that_takes_the_port_in_the_middle_is_refused(serve, undisturbed):
     """It has another name, which was drawn for this run where the server was started here."""
-    models = Fault("v1/models", faults.of_another, 1)
-    ended = serve(Fault(ROWS, faults.of_another, ROW), models)
+    models = ServerFault("v1/models", faults.of_another, 1)
+    ended = serve(ServerFault(ROWS, faults.of_another, ROW), models)
     lost(ended, 3, r"another server answers at http://127.0.0.1:\d+, which serves \['stranger'\]: set vllm.port")
     assert ended.steps == [1]
-    back = serve(Fault(ROWS, faults.of_another, ROW, 1))
+    back = serve(ServerFault(ROWS, faults.of_another, ROW, 1))
     assert back.code == 0
     assert not undisturbed or back.bits == undisturbed["server"]
 

@@ -1,4 +1,7 @@
-"""Killed at random times and in every phase, also while it resumes, a run ends as if nobody had touched it."""
+"""Killed at random times and in every phase, also while it resumes, a run ends as if nobody had touched it.
+
+The test of this test plants bugs: each has to be seen within 100 kills, and without one all is well.
+"""
 
 import math
 import sys
@@ -25,9 +28,6 @@ def test_killed_anywhere_a_run_ends_on_the_same_bits(tmp_path):
     print(f"processes that a run had started outlived it by {longest:.3f} s at most")
     assert fell["all"] >= kills
     assert all(fell[phase] >= least for phase in PHASES), fell
-
-
-# The test of the kill tests: bugs are planted, and each has to be seen within 100 kills; without one all is well.
 
 
 def test_every_planted_bug_is_seen(tmp_path):

@@ -1,4 +1,7 @@
-"""Outages of a verifier: what breaks around it, and what mends it again. What breaks inside is outages_grader.py."""
+"""A verifier that fails makes no update: exit 7, the last checkpoint whole, and a resumed run on the reference bits.
+
+First what breaks around it, and what mends it again; what breaks inside is outages_grader.py.
+"""
 
 import hashlib
 import os
@@ -167,8 +170,6 @@ def at_the_second_reward(begin: Outage, folder: Path) -> Iterator[dict[str, int]
         yield counts
     (folder / "mode").write_text("honest")
 
-
-# A verifier that fails makes no update: exit 7, the last checkpoint whole, and a resumed run on the reference bits.
 
 OPTIONS = {
     **SMALL,

@@ -1,4 +1,7 @@
-"""A model's folder is data: whatever its files ask for, nothing of it is run, and a sentence says what was asked."""
+"""Code of others: what a model's folder asks for is not run, and a sentence says what was asked.
+
+Between the grader and the process that runs a learner's code go JSON alone, exact types, and no terminal command.
+"""
 
 import json
 import shutil
@@ -110,7 +113,7 @@ def test_no_option_of_vllm_trusts_code(name, server, tmp_path):
         start() if server else arguments.llm_arguments(wanted, tmp_path)
 
 
-# Between the grader and the process that runs a learner's code go JSON alone, exact types, and no terminal command.
+# A learner's code.
 
 
 def same(one, other):

@@ -1,4 +1,9 @@
-"""Keys and passwords given to a command do not reach a file of the run, a tracker or an error; ordinary words do."""
+"""What a run keeps to itself: keys and passwords, and with its defaults everything that could go over a network.
+
+Secrets given to a command reach no file of the run, no tracker and no error; ordinary words do. No run listens beyond
+loopback, connects to anything elsewhere, or looks up a name: these are real processes. The LLM runs load a model from a
+folder, with the verifier's processes beside them; one has two ranks that meet by gloo.
+"""
 
 import json
 import os
@@ -154,9 +159,7 @@ def test_a_tracker_is_told_no_secret_and_tells_none(tmp_path, monkeypatch):
     assert "\x1b" not in said[0]
 
 
-# With its defaults no run listens beyond loopback, connects to anything elsewhere, or looks up a name; real processes.
-#
-# The LLM runs load a model from a folder, with the verifier's processes beside them; one has two ranks that meet by gloo.
+# Sockets.
 
 needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 TINY = str(ROOT / "tests" / "llm" / "tiny.toml")

@@ -1,6 +1,8 @@
-"""Calls that no file of the project makes, found in its syntax tree: RULES, the places that may, and why they may.
+"""What stands in the files of the project: no forbidden call, and pins that have hashes and lie in bounds.
 
-The gates read what is written, not what runs: they stop a slip, not somebody who hides a call.
+No file loads a pickle, runs text, starts a shell, trusts a model's code or listens everywhere: RULES, the places that
+may, and why they may; each rule is shown a snippet that it must refuse, and all of them one that they must not. The
+gates read what is written, not what runs: they stop a slip, not somebody who hides a call.
 """
 
 import ast
@@ -247,9 +249,7 @@ RULES = (
 )
 
 
-# No file of the project loads a pickle, runs text, starts a shell, trusts a model's code or listens everywhere.
-#
-# The rules and their exceptions are forbidden.py; each is shown a snippet that it must refuse, and one that it must not.
+# The gates.
 
 ROOT = Path(__file__).parents[2]
 PLACES = ("pmdkit", "llm", "envs", "docs", "benchmarks", "tutorials")
@@ -408,7 +408,7 @@ def test_notebooks_are_stored_without_outputs():
             assert not re.search(r"^\s*[!%]", "".join(cell["source"]), re.M), f"{path} asks a shell"
 
 
-# Where the environment comes from: pins have hashes and lie in bounds, a changed file is refused, silence is told.
+# Where the environment comes from: a changed file is refused, and an audit that says nothing is reported.
 
 
 @pytest.fixture(scope="module")

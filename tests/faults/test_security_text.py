@@ -1,6 +1,7 @@
-r"""What data and models say reaches a terminal as text: no escape, no markup, no page that runs.
+r"""Text of data, models and names: no escape, no markup, no page that runs, and nothing outside of where runs go.
 
-Read from a real terminal's side where there is one (a pseudo-terminal), from the stream elsewhere.
+Read from a real terminal's side where there is one (a pseudo-terminal), from the stream elsewhere. Specs, objectives,
+folders and stored runs may be called anything.
 """
 
 import io
@@ -127,7 +128,7 @@ def test_pages_are_escaped(tmp_path):
     assert "<script" not in str(prose(evil))
 
 
-# Nothing is created outside of where runs go, whatever specs, objectives, folders and stored runs are called.
+# Names.
 
 SPEC = '[env]\nkind = "needle"\narms = 4\n[objective]\nname = "pmd-mean"\n[schedule]\nsteps = 1\n'
 OBJECTIVE = """\

@@ -1,4 +1,9 @@
-"""Attacks on the verifier made by hand, and honest counterparts: each is judged as decided, and safe to print."""
+"""Hostile answers to the verifier, made by hand and by chance, and honest counterparts: each is judged as decided.
+
+Fed with what is nearly mathematics, nothing raises, is slow, leaks, or is decided in two ways.
+PMDKIT_FAULTS_SCALE=50 makes it 100,000 answers, and `-s` shows the times. Times are processor time, so that other work
+on the machine does not count.
+"""
 
 import gc
 import itertools
@@ -87,10 +92,7 @@ def test_printable():
     assert printable("\x00" * 10, 10) == "\\x00\\x00\\x" + "..."
 
 
-# The verifier fed with what is nearly mathematics: nothing raises, is slow, leaks, or is decided in two ways.
-#
-# PMDKIT_FAULTS_SCALE=50 makes it 100,000 answers, and `-s` shows the times. Times are processor time, so that other work
-# on the machine does not count.
+# By chance.
 
 COUNT = scaled(2000)
 SEED = 9

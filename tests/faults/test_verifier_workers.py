@@ -1,6 +1,7 @@
 """What a worker of the verifier may do: little, for a short time. What the caller makes of its failures: no verdict.
 
-Model output is parsed nowhere else: the caller never imports the parser.
+Model output is parsed nowhere else: the caller never imports the parser. Good answers among hostile ones, with workers
+killed meanwhile, are all right, and no gold is out of reach.
 """
 
 import itertools
@@ -187,7 +188,7 @@ print({compare(span, gold) for gold in ("28", "34", "0.5") for span in (r"\cosh{
         assert done.stdout == "{(False, 'the values differ')}\n"
 
 
-# Good answers among hostile ones, with workers killed meanwhile: all are right. And no gold is out of reach.
+# Good answers among hostile ones.
 
 ROOT = Path(__file__).parents[2]
 ROWS = scaled(800)

@@ -48,8 +48,8 @@ def draw() -> Drawing:
         "A triangle whose corners are three actions with rewards 0, 0.7 and 1. Around the policy (0.6, 0.3, 0.1), a "
         "star, lie level lines of KL and of chi-square; they agree near the star, and chi-square is steeper towards "
         f"the rarer actions. One step at tau = {TAU:g} ends at {policy_text(steps['pmd-part'])} for PMD-part and at "
-        f"{policy_text(steps['pmd-mean'])} for PMD-mean. Dotted, the ends for every tau: PMD-part's go to the corner of "
-        f"action 3, PMD-mean's to {policy_text(sweeps['pmd-mean'][-1])} on the side between actions 2 and 3."
+        f"{policy_text(steps['pmd-mean'])} for PMD-mean. Dotted, the ends for every tau: PMD-part's go to the corner "
+        f"of action 3, PMD-mean's to {policy_text(sweeps['pmd-mean'][-1])} on the side between actions 2 and 3."
     )
     sentence = (
         f"One step at τ = {TAU:g} takes the expected reward from {PI @ REWARD:.2f} to {value['pmd-part']:.2f} "

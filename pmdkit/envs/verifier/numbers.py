@@ -76,7 +76,8 @@ def closing(text: str, start: int) -> int | None:
     return None
 
 
-# The strict path: `strip_decoration` comes first, `parse_number` reads what is left; words around a number: conventions.py.
+# The strict path: `strip_decoration` comes first, `parse_number` reads what is left. Words around a number are in
+# conventions.py.
 
 PLAIN = re.compile(r"[+-]?[0-9]+")
 GROUPED = re.compile(r"([0-9]{1,3})((?:,[0-9]{3})+|(?:\{,\}[0-9]{3})+|(?: [0-9]{3})+)(\.[0-9]*)?")
