@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from pmdkit.llm.fused_loss import fused_linear_loss
-from pmdkit.llm.head import head_logp
-from pmdkit.llm.logprobs import to_rows
+from pmdkit.llm.logprobs import head_logp, to_rows
 from pmdkit.objectives import Batch, Groups, PMDMean, credit, total
 from pmdkit.randomness import generator
 

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from pmdkit.envs.verifier import Grader, Item, Verdict, verify
-from pmdkit.envs.verifier.numbers import BOXES, MARKER, last_box
+from pmdkit.envs.verifier.verify import BOXES, MARKER, last_box
 from pmdkit.plugins import module_from_file
 
 CASES = Path(__file__).parents[1] / "tests" / "data" / "verifier_cases.jsonl"

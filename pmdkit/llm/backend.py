@@ -32,10 +32,10 @@ from pmdkit.llm.engines import CENTRAL, ENGINES
 from pmdkit.llm.engines.base import Engine, EngineConfig, ResponseCheck, Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.evaluate import Evaluation, fixed_evaluation
-from pmdkit.llm.head import head_weight
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.mismatch import TOLERANCE, MismatchMonitor, WeightSyncCheck
 from pmdkit.llm.model import end_tokens, load_model, pick_device, prepare_model
+from pmdkit.llm.packing import head_weight
 from pmdkit.llm.prompts import Encoder, decode_response, encode_numbers, limit_prompts
 from pmdkit.llm.recipe import check_engine
 from pmdkit.llm.rollouts import RolloutQueue, async_rollouts

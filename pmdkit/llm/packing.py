@@ -19,7 +19,6 @@ from transformers import AttentionInterface, PreTrainedModel
 from pmdkit.distributed import ProcessGroup
 from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit.llm.engines.base import Tokens
-from pmdkit.llm.head import head_weight
 
 ATTENTION = "pmdkit"  # its name in transformers
 KeysValues = tuple[Tensor, Tensor]
@@ -378,3 +377,11 @@ def packed_attention(
 
 
 AttentionInterface.register(ATTENTION, packed_attention)
+
+
+def head_weight(model: PreTrainedModel) -> Tensor:
+    """[V, d] the weight of the model's head."""
+    layer: Any = model.get_output_embeddings()
+    if not isinstance(layer, nn.Linear) or layer.bias is not None:
+        raise EnvironmentLacks(f"the head of {type(model).__name__} is {layer}; expected a linear layer without a bias")
+    return layer.weight

@@ -68,7 +68,7 @@ def sizes_of(spec: Spec) -> Sizes:
     Raises:
         EnvironmentLacks: the configuration is neither shipped, nor in a folder, nor given by the hub.
     """
-    from pmdkit.llm.head import HEAD_TOKENS
+    from pmdkit.llm.logprobs import HEAD_TOKENS
     from pmdkit.planner.model_size import activations, adapters, cache_bytes, count, shape_of
 
     config = shape_of(spec)

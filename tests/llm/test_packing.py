@@ -7,8 +7,15 @@ from hypothesis import strategies as st
 from transformers import Gemma2Config, Gemma2ForCausalLM, GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 
 from pmdkit.errors import EnvironmentLacks, UsageError
-from pmdkit.llm.head import head_weight
-from pmdkit.llm.packing import ATTENTION, PackedLayout, check_packing, forward_packed, token_budget_batches, use_packing
+from pmdkit.llm.packing import (
+    ATTENTION,
+    PackedLayout,
+    check_packing,
+    forward_packed,
+    head_weight,
+    token_budget_batches,
+    use_packing,
+)
 
 from .conftest import KINDS, SIZES, VOCABULARY, build
 

@@ -89,7 +89,6 @@ def test_the_arithmetic_imports_no_torch():
         "timing",
         "memory",
         "predict",
-        "advice",
         "export",
         "report",
         "simulate",

@@ -29,9 +29,8 @@ from pmdkit.llm.engines.base import (
     check_request,
 )
 from pmdkit.llm.engines.kv_cache import RaggedKVCache
-from pmdkit.llm.head import head_operand, head_weight, logits
-from pmdkit.llm.logprobs import response_logp
-from pmdkit.llm.packing import PackedLayout, check_packing, forward_packed
+from pmdkit.llm.logprobs import head_operand, logits, response_logp
+from pmdkit.llm.packing import PackedLayout, check_packing, forward_packed, head_weight
 from pmdkit.llm.weights import weight_like
 from pmdkit.randomness import uniforms
 

@@ -224,8 +224,7 @@ def through_head(case: Case, in_one: bool) -> Result | None:
     The gradient by a target's state is (1 - p) times that by its log-probability.
     """
     from pmdkit.llm.fused_loss import fused_linear_loss
-    from pmdkit.llm.head import head_logp
-    from pmdkit.llm.logprobs import to_rows
+    from pmdkit.llm.logprobs import head_logp, to_rows
 
     objective, batches = objective_of(case), ministeps_of(case)
     if has_holes(case) or (in_one and traits(objective).level == "token"):

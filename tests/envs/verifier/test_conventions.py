@@ -5,8 +5,7 @@ import pytest
 from pmdkit import envs
 from pmdkit.envs.verifier import Item, verify
 from pmdkit.envs.verifier.conventions import TABLE
-from pmdkit.envs.verifier.numbers import answer_line, last_box
-from pmdkit.envs.verifier.verify import Pending, grade_by_rules
+from pmdkit.envs.verifier.verify import Pending, answer_line, grade_by_rules, last_box
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.what)
