@@ -157,6 +157,7 @@ class DistributedEngine:
         """This process's share; None where it has none."""
         mine = self.prompts_here(len(request.prompts))
         if not mine or self.engine is None:
+            self.failures = 0
             return None
         self.engine.enter("rollout")
         times, progress = len(request.prompts) / len(mine), request.progress
@@ -168,11 +169,11 @@ class DistributedEngine:
             None if progress is None else lambda tokens, ended: progress(int(tokens * times), int(ended * times)),
         )
         self.response_check.check(drawn, len(mine), request.group, request.sampling)
+        self.failures = 0  # here and not in `gather`, which may run while another thread counts losses
         return drawn
 
     def gather(self, drawn: Responses | None) -> Responses:
         """All shares, in every process."""
-        self.failures = 0
         if self.process_group.size == 1:
             assert drawn is not None
             return drawn
