@@ -33,7 +33,7 @@ def solve(
     """The minimiser over all policies of the expected loss.
 
     Args:
-        objective: one that is `known`.
+        objective: one that has a solution.
         logp_old: [P, A] the policy, full support.
         logp_ref: [P, A] the reference policy, the anchor of objectives that use one.
         reward: [P, A] expected rewards, or advantages: a shift per row changes nothing.

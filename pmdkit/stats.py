@@ -4,8 +4,8 @@ What scipy.stats has is scipy's. Its own t interval warns, or is not a number, w
 binomial interval takes whole counts only; both are formulas here.
 """
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import scipy  # scipy.stats is loaded at its first use: half a second that a training run does not need
@@ -31,10 +31,6 @@ class MeanInterval:
     low: float | None
     high: float | None
     count: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
 
 def mean_interval(values: Array) -> MeanInterval:

@@ -18,10 +18,8 @@ from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import Stopped
 from pmdkit.loop import Learner, Rollouts, Schedule, Stream, Task, inline, run
 from pmdkit.objectives import Batch, Groups, Objective
-from pmdkit.observe import checkpoint, files, metrics
-from pmdkit.observe.console import SilentDisplay
+from pmdkit.observe import checkpoint, console, files, metrics, trackers
 from pmdkit.observe.run_folder import RunFolder, locked
-from pmdkit.observe.trackers import make_trackers
 
 Row = dict[str, Any]
 GRACE = 15.0  # seconds that a step may still take after a request to stop; schedulers commonly kill after 30
@@ -129,7 +127,7 @@ def fit(spec: Spec, objective: Objective, backend: Backend, folder: RunFolder, d
     bits.
     """
     group, main = backend.process_group, backend.process_group.is_main_process
-    context = RunContext(spec, objective, backend, folder, display if main else SilentDisplay())
+    context = RunContext(spec, objective, backend, folder, display if main else console.SilentDisplay())
     with locked(folder) if main else nullcontext():
         if main:
             folder.begin(spec.record())
@@ -145,9 +143,8 @@ def fit(spec: Spec, objective: Objective, backend: Backend, folder: RunFolder, d
             else:
                 first = begin(context)
             if main:
-                checkpoint.prune(
-                    folder.checkpoints, start, spec.run.keep
-                )  # a kill may have come between save and prune
+                # a kill may have come between save and prune
+                checkpoint.prune(folder.checkpoints, start, spec.run.keep)
                 shutil.rmtree(folder.phase_0, ignore_errors=True)  # what phase 0 kept for its own resume: it is over
                 folder.rewind(start)
             run_steps(context, start, first)
@@ -185,7 +182,7 @@ def run_steps(context: RunContext, start: int, first: Row) -> None:
     group, last, every = backend.process_group, backend.schedule.steps, spec.run.checkpoint_every
     for callback in backend.callbacks:
         callback.on_train_begin(context)
-    trackers = make_trackers(
+    reporters = trackers.make_trackers(
         spec.run.report_to if group.is_main_process else [], folder.path, spec.record(), display.warn
     )
 
@@ -203,7 +200,7 @@ def run_steps(context: RunContext, start: int, first: Row) -> None:
             metrics.finite_or_stop(row)
             if group.is_main_process:
                 metrics.append(folder.metrics, row)
-            trackers.log(row)
+            reporters.log(row)
             display.show(row)
             result = StepResult(step, rollouts, groups, batch, updates, row)
             for callback in backend.callbacks:
@@ -223,7 +220,7 @@ def run_steps(context: RunContext, start: int, first: Row) -> None:
             run(context.objective, backend.learner, backend.task, backend.schedule, [finish], backend.stream, start)
         finally:
             display.end()
-            trackers.close()
+            reporters.close()
 
 
 def save(context: RunContext, step: int, first: Row) -> None:

@@ -5,7 +5,7 @@ backend.
 """
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cached_property
 from importlib import import_module
@@ -15,13 +15,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from pmdkit.config import Spec
-from pmdkit.distributed import ProcessGroup
 from pmdkit.errors import ResumeRefused, UsageError, short, unknown
 from pmdkit.objectives import TAUS, Objective, load_objective, objective_name
-from pmdkit.observe import checkpoint
-from pmdkit.observe.console import SilentDisplay
+from pmdkit.observe import checkpoint, console, trackers
 from pmdkit.observe.run_folder import RunFolder, make_writable, new_folder
-from pmdkit.observe.trackers import check_trackers
 from pmdkit.trainer import Backend, Display, Row, fit
 
 if TYPE_CHECKING:
@@ -119,7 +116,7 @@ def train(
         changes = {f"objective.{key}": value for key, value in describe(objective).items()}
     changes |= dict(options or {}) | {key: value for key, value in schedule.items() if value is not None}
     given = None if isinstance(objective, str) else objective
-    return launch(backend, env, changes, out, resume, display or SilentDisplay(), given)
+    return launch(backend, env, changes, out, resume, display or console.SilentDisplay(), given)
 
 
 def launch(
@@ -143,12 +140,14 @@ def launch(
         if strangers:
             raise UsageError(f"output {out} is no run folder (it holds {strangers[0]}); nothing was changed")
     spec, objective = plan(tier, env, changes, given)
-    check_trackers(spec.run.report_to)
+    trackers.check_trackers(spec.run.report_to)
     backend = build(spec, objective)[1]
     group = backend.process_group
-    folder = open_folder(
-        group, lambda: RunFolder(make_writable(Path(str(out)))) if resume else new_folder(out, spec.label)
-    )
+    with group.error_scope():  # the main process makes the folder of all
+        path = ""
+        if group.is_main_process:
+            path = str(make_writable(Path(str(out))) if resume else new_folder(out, spec.label).path)
+        folder = RunFolder(Path(group.broadcast_object(path)))
     fit(spec, objective, backend, folder, display)
     return Run(folder.path, backend)
 
@@ -188,13 +187,6 @@ def resume_run(
     objective, backend = build(spec, given)
     fit(spec, objective, backend, folder, display)
     return Run(folder.path, backend)
-
-
-def open_folder(process_group: ProcessGroup, make_folder: Callable[[], RunFolder]) -> RunFolder:
-    """The folder that the main process makes, in every process."""
-    with process_group.error_scope():
-        path = str(make_folder().path) if process_group.is_main_process else ""
-        return RunFolder(Path(process_group.broadcast_object(path)))
 
 
 def refuse_links(path: Path) -> None:

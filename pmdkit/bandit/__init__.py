@@ -1,26 +1,21 @@
 """Backend 1: a table of logits. Exact expectation or draws; the oracle for the other tiers."""
 
-from typing import TYPE_CHECKING
+import torch
 
+from pmdkit.bandit.learner import BanditLearner
+from pmdkit.bandit.metrics import ExactStepMetrics, evaluate
+from pmdkit.config import Spec
+from pmdkit.envs import BanditTask, make
 from pmdkit.errors import UsageError
+from pmdkit.loop import Schedule
+from pmdkit.objectives import Objective, traits
+from pmdkit.population import has_solution
+from pmdkit.replay.recording import Recorder, StepExtras
+from pmdkit.trainer import Backend, TrainerCallback
 
-if TYPE_CHECKING:
-    from pmdkit.config import Spec
-    from pmdkit.objectives import Objective
-    from pmdkit.trainer import Backend
 
-
-def make_backend(spec: "Spec", objective: "Objective") -> "Backend":
+def make_backend(spec: Spec, objective: Objective) -> Backend:
     """Learner, task and measurements of a bandit run."""
-    import torch
-
-    from pmdkit.bandit.learner import BanditLearner
-    from pmdkit.bandit.metrics import ExactStepMetrics, evaluate
-    from pmdkit.envs import BanditTask, make
-    from pmdkit.loop import Schedule
-    from pmdkit.replay.recorder import Recorder, StepExtras
-    from pmdkit.trainer import Backend, TrainerCallback
-
     schedule = spec.schedule
     assert schedule.update != "auto", "the spec is resolved before a backend sees it"
     problem = make(spec.env)
@@ -54,12 +49,8 @@ def make_backend(spec: "Spec", objective: "Objective") -> "Backend":
     )
 
 
-def resolve_config(spec: "Spec", objective: "Objective") -> "Spec":
+def resolve_config(spec: Spec, objective: Objective) -> Spec:
     """The spec with `update` decided and impossible combinations refused."""
-    from pmdkit.envs import make
-    from pmdkit.objectives import traits
-    from pmdkit.population import has_solution
-
     schedule = spec.schedule
     problem = make(spec.env)
     prompts = schedule.prompts or len(problem.reward)

@@ -47,10 +47,13 @@ class ExactStepMetrics(TrainerCallback):
         change = (new - old).gather(1, arms)
         spread = groups.reward.max(1).values > groups.reward.min(1).values
         tau = batch.tau.view(rollouts.mass.shape)[:, 0]
+        passed = None  # share of right arms among the rollouts; the verifier's noise is not in it
+        if self.success is not None:
+            passed = (groups.mass * self.success[contexts].gather(1, arms)).sum(1).mean().item()
         return {
             "step": step,
             "reward_mean": (groups.mass * groups.reward).sum(1).mean().item(),
-            "pass_rate": self.drawn_pass_rate(contexts, arms, groups.mass),
+            "pass_rate": passed,
             "loss": float(np.mean([u["loss"] for u in updates])),
             "grad_norm": float(np.mean([u["grad_norm"] for u in updates])),
             "log_ratio_min": change.min().item(),
@@ -66,12 +69,6 @@ class ExactStepMetrics(TrainerCallback):
             "seconds_rollout": rollouts.seconds,
             "seconds_update": sum(u["seconds"] for u in updates),
         }
-
-    def drawn_pass_rate(self, contexts: Tensor, arms: Tensor, mass: Tensor) -> float | None:
-        """Share of right arms among the step's rollouts; the verifier's noise is not in it."""
-        if self.success is None:
-            return None
-        return (mass * self.success[contexts].gather(1, arms)).sum(1).mean().item()
 
     def gauge(
         self, contexts: Tensor, reference: Tensor, old: Tensor, new: Tensor, tau: Tensor, groups: Groups

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from cyclopts import App, CycloptsError
 from cyclopts.exceptions import UnknownOptionError
 
-from pmdkit.errors import PmdkitError
-from pmdkit.version import __version__
+from pmdkit import __version__
+from pmdkit.errors import PmdkitError, did_you_mean
 
 VERBS = {
     "tour": "Start here: one objective through the three tiers, then a picture (two minutes).",
@@ -109,8 +109,6 @@ def usage_sentence(problem: CycloptsError) -> str:
     """The parser's own words without their final stop, and the nearest option where it names none."""
     sentence = str(problem).strip().rstrip(".")
     if isinstance(problem, UnknownOptionError) and "Did you mean" not in sentence:
-        from pmdkit.errors import did_you_mean
-
         options = [name for argument in problem.argument_collection for name in argument.names]
         close = did_you_mean(problem.token.keyword or problem.token.value or "", options)
         sentence += f". Did you mean {close}?" if close else ""

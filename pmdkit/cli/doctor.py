@@ -1,10 +1,13 @@
 """`pmdkit doctor`: what this machine can run, and what is missing for the rest."""
 
-import json as to_json
-from typing import Annotated, Any
+import platform
+from importlib import metadata
+from typing import Any
 
-from cyclopts import Parameter
+from rich.console import Console
 
+from pmdkit.cli.options import Flag
+from pmdkit.cli.output import print_json, simple_table
 from pmdkit.errors import CheckFailed, EnvironmentLacks, UsageError
 
 TIERS = {
@@ -14,19 +17,13 @@ TIERS = {
     "docs": ("mkdocs", "mkdocs-material", "mkdocstrings"),
 }
 HOSTS = {"trl": "1.16", "verl": "0.9.1"}
-REMEDY = {
-    "bandit": "pip install -c constraints.txt -e .",
-    "llm": "pip install -c constraints.txt -e '.[llm]'",
-    "course": "pip install -c constraints.txt -e '.[course]'",
-    "docs": "pip install -c constraints.txt -e '.[docs]'",
-}
 
 
 def doctor(
     *,
-    parity: Annotated[bool, Parameter(negative="")] = False,
+    parity: Flag = False,
     own: str | None = None,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    json: Flag = False,
 ) -> None:
     """Check the installation: versions, threads, accelerator, and one exact solve against a known value.
 
@@ -42,7 +39,7 @@ def doctor(
         return
     found = examine()
     if json:
-        print(to_json.dumps(found))
+        print_json(found)
     else:
         show(found)
     if not found["exact"]["holds"]:
@@ -60,15 +57,9 @@ def check_parity(own: str | None, json: bool) -> None:
         found = list(golden.errors(golden.from_file(own)).values())
         paths[own] = {"max_error": max(found, default=0.0), "cases": len(found)}
     if json:
-        print(to_json.dumps({"paths": paths, "not_installed": absent, "tolerance": golden.TOLERANCE}))
+        print_json({"paths": paths, "not_installed": absent, "tolerance": golden.TOLERANCE})
     else:
-        from rich import box
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table(box=box.SIMPLE, pad_edge=False)
-        for title in ("path", "cases", "largest error of loss and gradient"):
-            table.add_column(title, justify="left" if title == "path" else "right")
+        table = simple_table("path", ">cases", ">largest error of loss and gradient")
         for name, row in paths.items():
             table.add_row(name, str(row["cases"]), f"{row['max_error']:.1e}")
         for name, lacks in absent.items():
@@ -85,22 +76,12 @@ def check_parity(own: str | None, json: bool) -> None:
 
 def examine() -> dict[str, Any]:
     """Everything doctor prints."""
-    import platform
-    from importlib import metadata
-
     import numpy as np
     import torch
 
-    from pmdkit import theory
-    from pmdkit.version import __version__
+    from pmdkit import __version__, theory
 
-    def version(name: str) -> str | None:
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            return None
-
-    rooms = {room: {name: version(name) for name in names} for room, names in TIERS.items()}
+    rooms = {room: {name: version_of(name) for name in names} for room, names in TIERS.items()}
     step = theory.pmd_mean(np.full(100, 0.01), np.eye(100)[0], 0.05)
     return {
         "pmdkit": __version__,
@@ -118,10 +99,16 @@ def examine() -> dict[str, Any]:
     }
 
 
+def version_of(package: str) -> str | None:
+    """The installed version, or None."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 def others() -> dict[str, dict[str, Any]]:
     """What is not part of pmdkit and works with it: which version is here, and whether it is one that works."""
-    from importlib import metadata
-
     from pmdkit.llm.engines.vllm import check_version, installed_version
 
     found: dict[str, dict[str, Any]] = {}
@@ -136,9 +123,8 @@ def others() -> dict[str, dict[str, Any]]:
     except EnvironmentLacks as lacks:
         found["vllm"] = {"version": installed, "works": False, "told": str(lacks)}
     for host, wanted in HOSTS.items():
-        try:
-            version = metadata.version(host)
-        except metadata.PackageNotFoundError:
+        version = version_of(host)
+        if version is None:
             found[host] = {"version": None, "works": False, "told": f"pmdkit.adapters.{host} wants {host} {wanted}"}
             continue
         works = version == wanted or version.startswith(wanted + ".")
@@ -149,37 +135,21 @@ def others() -> dict[str, dict[str, Any]]:
 
 def show(found: dict[str, Any]) -> None:
     """The same as a table."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
     console = Console()
     console.print(f"pmdkit {found['pmdkit']}, Python {found['python']}, {found['platform']}", soft_wrap=True)
     console.print(f"{found['threads']} threads; accelerator: {found['accelerator'] or 'none (not needed here)'}")
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for title in ("part", "state", "versions, or what to do"):
-        table.add_column(title, overflow="fold")
+    table = simple_table("part", "state", "versions, or what to do")
     for room, versions in found["rooms"].items():
         missing = [name for name, version in versions.items() if version is None]
-        told = (
-            f"missing {', '.join(missing)}: {REMEDY[room]}"
-            if missing
-            else ", ".join(f"{n} {v}" for n, v in versions.items())
-        )
-        table.add_row(room, "[yellow]missing[/yellow]" if missing else "[green]ready[/green]", told)
+        if missing:
+            remedy = "pip install -c constraints.txt -e " + ("." if room == "bandit" else f"'.[{room}]'")
+            table.add_row(room, "[yellow]missing[/yellow]", f"missing {', '.join(missing)}: {remedy}")
+        else:
+            table.add_row(room, "[green]ready[/green]", ", ".join(f"{name} {v}" for name, v in versions.items()))
     for name, other in found["others"].items():
-        state = (
-            "[green]ready[/green]"
-            if other["works"]
-            else "not here"
-            if other["version"] is None
-            else "[yellow]other[/yellow]"
-        )
-        table.add_row(name, state, other["told"])
+        state = "not here" if other["version"] is None else "[yellow]other[/yellow]"
+        table.add_row(name, "[green]ready[/green]" if other["works"] else state, other["told"])
     exact = found["exact"]
-    table.add_row(
-        "exact solver",
-        "[green]holds[/green]" if exact["holds"] else "[red]wrong[/red]",
-        f"{exact['what']}; got {exact['got']:.6f}",
-    )
+    verdict = "[green]holds[/green]" if exact["holds"] else "[red]wrong[/red]"
+    table.add_row("exact solver", verdict, f"{exact['what']}; got {exact['got']:.6f}")
     console.print(table)

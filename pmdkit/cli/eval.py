@@ -1,16 +1,14 @@
 """`pmdkit eval MODEL_OR_RUN`: avg@k, pass@k and maj@k of a trained policy, with intervals."""
 
-import json as to_json
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from cyclopts import Parameter
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
-from pmdkit.cli.options import Number, Whole
+from pmdkit.cli.options import Flag, Number, Whole
+from pmdkit.cli.output import print_json, simple_table
 from pmdkit.errors import UsageError, unknown
 from pmdkit.randomness import generator
 
@@ -36,8 +34,8 @@ def eval(  # the verb's name
     device: str | None = None,
     dtype: Literal["float32", "bfloat16"] | None = None,
     out: Path | None = None,
-    resume: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    resume: Flag = False,
+    json: Flag = False,
 ) -> None:
     """Draw from a trained policy and grade: avg@k, pass@k and maj@k with 95 % intervals.
 
@@ -60,67 +58,55 @@ def eval(  # the verb's name
         resume: go on with the evaluation in --out; problems that are done are not asked again.
         json: print one JSON value.
     """
-    from pmdkit.evaluation.checkpoint_source import tier_of
+    from pmdkit.evaluation import checkpoint_source
 
-    tier = tier_of(model_or_run)
+    tier = checkpoint_source.tier_of(model_or_run)
     only = {
         "temperature": temperature, "top-p": top_p, "width": width, "device": device, "dtype": dtype,
         "out": out, "resume": resume or None,
     }  # fmt: skip
     if tier in ("bandit", "toy"):
-        refuse(tier, [name for name, value in only.items() if value is not None], data)
+        if given := [name for name, value in only.items() if value is not None]:  # what means nothing is not ignored
+            raise UsageError(f"--{given[0]} is for language models, and this is a {tier} run; leave it out")
+        if data not in (None, *DATA):
+            raise UsageError(unknown("data", str(data), DATA))
         small(model_or_run, k, problems, seed, json)
         return
-    from pmdkit.evaluation.checkpoint_source import find_source
     from pmdkit.llm.recipe import check_requirements
 
-    subject = find_source(model_or_run)
+    source = checkpoint_source.find_source(model_or_run)
     check_requirements()
-    from pmdkit.evaluation.eval_config import EvalConfig
-    from pmdkit.evaluation.language import evaluate
+    from pmdkit.evaluation import language
     from pmdkit.observe.console import make_display
 
-    asked = EvalConfig(data, k, problems, seed, temperature, top_p, width)
-    summary = evaluate(subject, asked, out, resume, make_display(quiet=json), device, dtype)
+    config = language.EvalConfig(data, k, problems, seed, temperature, top_p, width)
+    summary = language.evaluate(source, config, out, resume, make_display(quiet=json), device, dtype)
     if json:
-        print(to_json.dumps(summary))
+        print_json(summary)
         return
-
-    show(summary, MEANING)
-
-
-def refuse(tier: str, given: list[str], data: str | None) -> None:
-    """Options that mean nothing on a small tier are not ignored."""
-    if given:
-        raise UsageError(f"--{given[0]} is for language models, and this is a {tier} run; leave it out")
-    if data is not None and data not in DATA:
-        raise UsageError(unknown("data", data, DATA))
+    show(summary)
 
 
 def small(run: Path, k: int, problems: int | None, seed: int, json: bool) -> None:
     """Evaluate a bandit or toy run."""
-    from dataclasses import asdict
-
     import torch
 
-    from pmdkit.evaluation.sampling import load_policy, sample_held_out
+    from pmdkit.evaluation import sampling
     from pmdkit.stats import estimate_at_k
 
-    spec, setup, step, warnings = load_policy(run)
+    spec, backend, step, warnings = sampling.load_policy(run)
     for warning in warnings:
         print(f"pmdkit: warning: {warning}", file=sys.stderr)
     torch.set_num_threads(spec.run.threads)
-    draws = sample_held_out(spec, setup, k, problems, seed)
+    draws = sampling.sample_held_out(spec, backend, k, problems, seed)
     estimates = estimate_at_k(draws, k, generator(seed, "eval", "bootstrap"))
     count, given = draws.right.shape
     over = "draws" if draws.exhaustive else "problems"
     if json:
         about: dict[str, Any] = {"problems": count, "k": k, "draws": given, "interval_over": over, "step": step}
-        print(to_json.dumps({name: asdict(e) for name, e in estimates.items()} | about | {"data": DATA[0]}))
+        print_json({name: asdict(e) for name, e in estimates.items()} | about | {"data": DATA[0]})
         return
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for title in ("", "value", "95 % interval", "meaning"):
-        table.add_column(title, justify="left" if title in ("", "meaning") else "right")
+    table = simple_table("", ">value", ">95 % interval", "meaning")
     for name, e in estimates.items():
         short, long = (text.format(k=k) for text in MEANING[name])
         table.add_row(short, f"{e.value:.4f}", f"{e.low:.4f} to {e.high:.4f}", long)
@@ -131,13 +117,11 @@ def small(run: Path, k: int, problems: int | None, seed: int, json: bool) -> Non
     console.print(f"{count} {what}, {given} draws on each; intervals by drawing {over} again", soft_wrap=True)
 
 
-def show(summary: dict[str, Any], meaning: dict[str, tuple[str, str]]) -> None:
-    """Print a summary of `pmdkit.evaluation.language`. `meaning`: name to its short and its long form."""
+def show(summary: dict[str, Any]) -> None:
+    """Print the summary of a language model."""
     k = summary["k"]
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for title in ("", "value", "95 % over draws", "95 % over problems"):
-        table.add_column(title, justify="right" if title else "left")
-    for name, (short, _) in meaning.items():
+    table = simple_table("", ">value", ">95 % over draws", ">95 % over problems")
+    for name, (short, _) in MEANING.items():
         share = summary[name]
         spans = (f"{share[over]['low']:.4f} to {share[over]['high']:.4f}" for over in ("over_draws", "over_problems"))
         table.add_row(short.format(k=k), f"{share['value']:.4f}", *spans)
@@ -157,7 +141,7 @@ def show(summary: dict[str, Any], meaning: dict[str, tuple[str, str]]) -> None:
         f"{summary['unscored']:,} without a verdict; none of these counts as right",
         soft_wrap=True,
     )
-    told = (f"{short}, {long}".format(k=k) for short, long in meaning.values())
+    told = (f"{short}, {long}".format(k=k) for short, long in MEANING.values())
     console.print("; ".join(told), soft_wrap=True)
     console.print(
         "Over draws: these problems asked again. Over problems: others of their kind, of which these are a sample",

@@ -1,16 +1,15 @@
 """`pmdkit explain`: what an objective secretly solves, on one screen, as JSON, or as a picture."""
 
-import json as to_json
+import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
 from rich import box
 from rich.console import Console
-from rich.table import Table
 
-from pmdkit.cli.options import Number
+from pmdkit.cli.options import Flag, Number, Texts, assignments
+from pmdkit.cli.output import print_json, simple_table
 from pmdkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,9 +20,9 @@ def explain(
     name: str | None = None,
     *,
     tau: Number | None = None,
-    set: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    set: Texts = None,
     out: Path | None = None,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    json: Flag = False,
 ) -> None:
     """Find out what an objective solves, from its loss alone: exact expectations over a table of responses.
 
@@ -34,7 +33,6 @@ def explain(
         out: folder for the picture, explain-NAME.png and .svg; a picture of that name there is drawn again.
         json: print one JSON value.
     """
-    from pmdkit.cli.options import assignments
     from pmdkit.explain import explain as ask
     from pmdkit.objectives import OBJECTIVES
     from pmdkit.observe.run_folder import make_writable
@@ -59,7 +57,7 @@ def explain(
         files = [str(path) for path in draw(found[0]).save(out / f"explain-{found[0].name}")]
     if json:
         told = [each.to_json() | {"files": files} for each in found]
-        print(to_json.dumps(told if name is None else told[0], allow_nan=False))
+        print_json(told if name is None else told[0], allow_nan=False)
     elif name is None:
         overview(found)
     else:
@@ -70,9 +68,7 @@ def overview(found: "list[Explanation]") -> None:
     """One line for each objective."""
     from pmdkit.explain.report import headline
 
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for title in ("objective", "what it solves (rewards graded in [0, 1], default options)"):
-        table.add_column(title, overflow="fold")
+    table = simple_table("objective", "what it solves (rewards graded in [0, 1], default options)")
     for each in found:
         table.add_row(each.name, headline(each).replace("[", r"\["))
     console = Console()
@@ -113,10 +109,8 @@ def show(e: "Explanation", files: list[str]) -> None:
 
 def theory_table(e: "Explanation") -> Any:
     """What was recovered beside the theory."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column("recovered from the loss alone")
-    for title in ("tau", "lambda", "lambda, theory", "rel. error", "log ratios, error"):
-        table.add_column(title, justify="right")
+    titles = (">tau", ">lambda", ">lambda, theory", ">rel. error", ">log ratios, error")
+    table = simple_table("recovered from the loss alone", *titles, box=box.SIMPLE_HEAD, padding=(0, 1))
     for name, known in e.theory.items():
         weights = e.curves[name].weights
         mean = known.lam == known.lam and known.recovered == known.recovered
@@ -133,24 +127,16 @@ def step_table(e: "Explanation") -> Any:
     """One exact step by pass rate."""
     from pmdkit.explain.report import share
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column("one exact step, rewards {0,1}: p =")
-    rows: dict[str, list[str]] = {
-        "first step, times the policy gradient": [f"{factor:.3g}" for _, factor in e.first.by_pass_rate],
-        "eta, share of the gap to 1 closed": [],
-        "error rate before -> after": [],
-        "ratio of right, of wrong": [],
-    }
-    eta, steps = e.steps.eta, e.steps
+    steps = e.steps
+    rates = (f">{p:g}" for p in steps.p)
+    table = simple_table("one exact step, rewards {0,1}: p =", *rates, box=box.SIMPLE_HEAD, padding=(0, 1))
+    table.add_row("first step, times the policy gradient", *(f"{factor:.3g}" for _, factor in e.first.by_pass_rate))
+    columns = []
     for k, p in enumerate(steps.p):
-        table.add_column(f"{p:g}", justify="right")
-        right, wrong = steps.log_ratio_right[k], steps.log_ratio_wrong[k]
-        names = list(rows)
-        rows[names[1]].append(share(float(eta[k])) if steps.rests[k] else "never rests")
-        rows[names[2]].append(f"{1 - p:.3g} -> {(1 - p) * 2.718281828459045**wrong:.2g}" if steps.rests[k] else "-> 0")
-        rows[names[3]].append(
-            f"{2.718281828459045**right:.4g}, {2.718281828459045**wrong:.2g}" if steps.rests[k] else "-"
-        )
-    for title, cells in rows.items():
+        right, wrong = math.e ** steps.log_ratio_right[k], math.e ** steps.log_ratio_wrong[k]
+        rest = (share(float(steps.eta[k])), f"{1 - p:.3g} -> {(1 - p) * wrong:.2g}", f"{right:.4g}, {wrong:.2g}")
+        columns.append(rest if steps.rests[k] else ("never rests", "-> 0", "-"))
+    titles = ("eta, share of the gap to 1 closed", "error rate before -> after", "ratio of right, of wrong")
+    for title, *cells in zip(titles, *columns, strict=True):
         table.add_row(title, *cells)
     return table

@@ -1,16 +1,13 @@
 """`pmdkit figures`: the paper's figures and tables, recomputed and saved, or compared with stored numbers."""
 
-import json as to_json
 import sys
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import Parameter
 from rich.console import Console
 
+from pmdkit.cli.options import Flag
+from pmdkit.cli.output import print_json
 from pmdkit.errors import CheckFailed, UsageError, unknown
-
-Flag = Annotated[bool, Parameter(negative="")]
 
 
 def figures(*names: str, out: Path = Path("figures-out"), check: Flag = False, json: Flag = False) -> None:
@@ -40,7 +37,7 @@ def figures(*names: str, out: Path = Path("figures-out"), check: Flag = False, j
 
 def made(chosen: list[str], out: Path, json: bool) -> None:
     """Draws and saves."""
-    from pmdkit.figures import FIGURES, TABLES, draw, table
+    from pmdkit.figures import FIGURES, TABLES, Drawing, draw, table
     from pmdkit.observe.run_folder import make_writable
 
     if out.exists() and not out.is_dir():
@@ -49,17 +46,12 @@ def made(chosen: list[str], out: Path, json: bool) -> None:
     found = []
     for number, name in enumerate(chosen, 1):
         print(f"drawing {name} ({number} of {len(chosen)})", file=sys.stderr, flush=True)
-        if name in FIGURES:
-            drawing = draw(name)
-            about = {"name": name, "paper": FIGURES[name].label, "see": drawing.sentence, "alt": drawing.alt}
-            written = drawing.save(out / name)
-        else:
-            tabled = table(name)
-            about = {"name": name, "paper": TABLES[name].label, "see": tabled.sentence, "alt": tabled.markdown()}
-            written = tabled.save(out / name)
-        found.append((about, [str(path) for path in written]))
+        result = draw(name) if name in FIGURES else table(name)
+        alt = result.alt if isinstance(result, Drawing) else result.markdown()
+        about = {"name": name, "paper": (FIGURES | TABLES)[name].label, "see": result.sentence, "alt": alt}
+        found.append((about, [str(path) for path in result.save(out / name)]))
     if json:
-        print(to_json.dumps([about | {"files": files} for about, files in found]))
+        print_json([about | {"files": files} for about, files in found])
         return
     console = Console(highlight=False)
     for about, files in found:
@@ -70,16 +62,15 @@ def made(chosen: list[str], out: Path, json: bool) -> None:
 
 def compared(chosen: list[str], json: bool) -> None:
     """Compares with the stored numbers; stops with the first sentence of what is off."""
-    from pmdkit.figures import FIGURES, TABLES
-    from pmdkit.figures.check import check
+    from pmdkit.figures import FIGURES, TABLES, check
 
     told = []
     for name in chosen:
-        told.append({"name": name, "paper": (FIGURES | TABLES)[name].label, "off": check(name)})
+        told.append({"name": name, "paper": (FIGURES | TABLES)[name].label, "off": check.check(name)})
         if not json:
             print(f"{name}: {len(told[-1]['off'])} off" if told[-1]["off"] else f"{name}: as stored", flush=True)
     if json:
-        print(to_json.dumps(told))
+        print_json(told)
     wrong = [sentence for each in told for sentence in each["off"]]
     if wrong:
         more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""

@@ -1,26 +1,23 @@
 """`pmdkit learn`: exercises checked offline; for those who teach, `grade` and `course`."""
 
-import json as to_json
+import shutil
 import sys
+import textwrap
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-from cyclopts import App, Parameter
-from rich import box
+from cyclopts import App
 from rich.console import Console
-from rich.table import Table
 
-from pmdkit.cli.options import Number, Whole
+from pmdkit import learn as room
+from pmdkit.cli.options import Flag, Number, Texts, Whole
+from pmdkit.cli.output import print_json, simple_table
 from pmdkit.errors import UsageError
-
-if TYPE_CHECKING:
-    from pmdkit.learn import AnswerVerdict, Exercise
-    from pmdkit.learn.submission import NotebookCell
-
+from pmdkit.learn import exercises, grading, judging, notebooks, progress, sandbox, source
+from pmdkit.learn.exercises import AnswerVerdict, Exercise, exercise, ids
 
 learn = App(name="learn", help="The exercises of the course, checked offline: the verdict names the mistake.")
-
-Flag = Annotated[bool, Parameter(negative="")]
 
 
 @learn.command(name="list")
@@ -30,12 +27,10 @@ def list_(*, json: Flag = False) -> None:
     Args:
         json: print one JSON value.
     """
-    from pmdkit.learn import exercise, ids, progress
-
     done = progress.solved()
     entries = [about(exercise(which), which in done) for which in ids()]
     if json:
-        print(to_json.dumps(entries))
+        print_json(entries)
         return
     table = simple_table("exercise", "what to do", "difficulty", "minutes", "solved")
     for e in entries:
@@ -57,13 +52,10 @@ def show(which: str, *, json: Flag = False) -> None:
         which: the exercise, such as 103.2.
         json: print one JSON value.
     """
-    from pmdkit.learn import exercise, progress
-    from pmdkit.learn.source import start_source
-
     found = exercise(which)
-    entry = about(found, which in progress.solved()) | {"task": found.task, "start": start_source(found)}
+    entry = about(found, which in progress.solved()) | {"task": found.task, "start": source.start_source(found)}
     if json:
-        print(to_json.dumps(entry))
+        print_json(entry)
         return
     print(f"{found.id}  {found.title}  (difficulty {found.difficulty} of 5, about {found.minutes} minutes)\n")
     print(wrapped(found.task), entry["start"], sep="\n\n")
@@ -82,22 +74,21 @@ def check(which: str | None = None, file: Path | None = None, *, all: Flag = Fal
         all: check every exercise of every lesson in the folder `which`, by default here or tutorials/.
         json: print one JSON value.
     """
-    from pmdkit.learn import progress
-    from pmdkit.learn.sandbox import sandboxed_grader
-    from pmdkit.learn.submission import answer_to
-
     verdicts: list[AnswerVerdict] = []
-    with sandboxed_grader() as judging:
-        for exercise, cells, path in questions(which, file, all):
-            code = answer_to(exercise, cells)
-            verdict = judging.judge(exercise, code) if code else missing(exercise, path)
+    with sandbox.SandboxedGrader() as grader:
+        for e, cells, path in questions(which, file, all):
+            if code := notebooks.answer_to(e, cells):
+                verdict = grader.judge(e, code)
+            else:
+                nothing = f"{path} defines no function `{e.name}`."
+                verdict = AnswerVerdict(False, nothing, exercise=e.id, untouched=True)
             progress.note(verdict)
             verdicts.append(verdict)
             if not json:
                 print_verdict(verdict)
     if json:
-        print(to_json.dumps([record(verdict) for verdict in verdicts]))
-    if not all_right(verdicts):
+        print_json([record(verdict) for verdict in verdicts])
+    if not verdicts or any(not verdict.right for verdict in verdicts):  # nothing checked is nothing right
         sys.exit(4)
 
 
@@ -109,10 +100,8 @@ def hint(which: str, *, step: Whole = 1) -> None:
         which: the exercise, such as 103.2.
         step: the higher, the more it gives away.
     """
-    from pmdkit import learn
-
-    text = learn.hint(which, step)
-    count = len(learn.exercise(which).hints)
+    text = room.hint(which, step)
+    count = len(exercise(which).hints)
     print(wrapped(text))
     if step < count:
         print(f"\nHint {step} of {count}; the next one: pmdkit learn hint {which} --step {step + 1}")
@@ -125,9 +114,7 @@ def solution(which: str) -> None:
     Args:
         which: the exercise, such as 103.2.
     """
-    from pmdkit import learn
-
-    print(learn.solution(which))
+    print(room.solution(which))
 
 
 @learn.command(name="progress")
@@ -137,11 +124,9 @@ def progress_(*, json: Flag = False) -> None:
     Args:
         json: print one JSON value.
     """
-    from pmdkit.learn import ids, progress
-
     entries, every = progress.read(), ids()
     if json:
-        print(to_json.dumps({"file": str(progress.path()), "exercises": entries}))
+        print_json({"file": str(progress.path()), "exercises": entries})
         return
     table = simple_table("lesson", "solved", "exercises")
     for lesson in dict.fromkeys(which.partition(".")[0] for which in every):
@@ -154,12 +139,7 @@ def progress_(*, json: Flag = False) -> None:
     console.print(f"Kept in {progress.path()}; delete it to begin anew.", soft_wrap=True)
 
 
-def all_right(verdicts: "list[AnswerVerdict]") -> bool:
-    """Whether all are; nothing checked is nothing right."""
-    return bool(verdicts) and all(verdict.right for verdict in verdicts)
-
-
-def print_verdict(verdict: "AnswerVerdict") -> None:
+def print_verdict(verdict: AnswerVerdict) -> None:
     """One verdict for a person."""
     print(f"{verdict.exercise}  {verdict!r}")
     if not verdict.right:
@@ -167,7 +147,7 @@ def print_verdict(verdict: "AnswerVerdict") -> None:
     sys.stdout.flush()
 
 
-def record(verdict: "AnswerVerdict") -> dict[str, Any]:
+def record(verdict: AnswerVerdict) -> dict[str, Any]:
     """One verdict for a program."""
     return {
         "exercise": verdict.exercise,
@@ -178,7 +158,7 @@ def record(verdict: "AnswerVerdict") -> dict[str, Any]:
     }
 
 
-def about(e: "Exercise", solved: bool) -> dict[str, Any]:
+def about(e: Exercise, solved: bool) -> dict[str, Any]:
     """An exercise for a program."""
     return {
         "id": e.id,
@@ -199,74 +179,52 @@ def state(entry: dict[str, Any] | None) -> str:
     return f"solved {entry['solved']}" if entry["solved"] else f"tried {entry['tries']} x"
 
 
-def simple_table(*titles: str) -> Any:
-    """A table without lines between rows."""
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for title in titles:
-        table.add_column(title, overflow="fold")
-    return table
-
-
 def wrapped(text: str) -> str:
     """Paragraphs in lines that fit the terminal; lines of code stay."""
-    import shutil
-    import textwrap
-
     width = min(shutil.get_terminal_size().columns, 100)
     paragraphs = text.strip().split("\n\n")
     return "\n\n".join(p if p.startswith((" ", "```", "|", "*", "-")) else textwrap.fill(p, width) for p in paragraphs)
 
 
-def questions(which: str | None, file: Path | None, every: bool) -> "list[tuple[Exercise, list[NotebookCell], Path]]":
+def questions(
+    which: str | None, file: Path | None, every: bool
+) -> list[tuple[Exercise, list[notebooks.NotebookCell], Path]]:
     """What is to be checked: exercise, cells of the file, file."""
-    from pmdkit.learn import exercise
-    from pmdkit.learn.exercises import lessons, of_lesson
-    from pmdkit.learn.lessons import folder, notebook
-    from pmdkit.learn.submission import exercises_in, read
-
+    numbers = exercises.lessons()
     if every:
         if file is not None:
             raise UsageError("--all takes a folder and no exercise: pmdkit learn check --all tutorials")
-        place = folder(Path(which) if which else None, lessons())
-        paths = [notebook(number, place) for number in lessons() if list(place.glob(f"{number}_*"))]
-        return [(e, cells, path) for path in paths for cells in [read(path)] for e in exercises_in(cells, known())]
+        place = notebooks.lessons_folder(Path(which) if which else None, numbers)
+        paths = [notebooks.lesson_notebook(number, place) for number in numbers if list(place.glob(f"{number}_*"))]
+        return [
+            (e, cells, path)
+            for path in paths
+            for cells in [notebooks.read(path)]
+            for e in notebooks.exercises_in(cells, chosen(None))
+        ]
     if which is None:
         raise UsageError("check what? An exercise (103.2), a lesson (103), a file, or --all; see pmdkit learn list")
-    if which in lessons():
-        path = file or notebook(which)
-        return [(e, cells, path) for cells in [read(path)] for e in of_lesson(which)]
+    if which in numbers:
+        path = file or notebooks.lesson_notebook(which)
+        return [(e, cells, path) for cells in [notebooks.read(path)] for e in exercises.of_lesson(which)]
     if Path(which).suffix in (".ipynb", ".py"):
         if file is not None:
             raise UsageError(f"two files: {which} and {file}; give an exercise and one file, or one file alone")
-        cells = read(Path(which))
-        found = exercises_in(cells, known())
+        cells = notebooks.read(Path(which))
+        found = notebooks.exercises_in(cells, chosen(None))
         if not found:
             raise UsageError(f"{which} answers no exercise: no cell is tagged with one and no function has its name")
         return [(e, cells, Path(which)) for e in found]
-    found = [exercise(which)]  # before the file is looked for: a misspelt id is told first
-    path = file or notebook(found[0].lesson)
-    return [(e, read(path), path) for e in found]
-
-
-def known() -> "list[Exercise]":
-    """All exercises."""
-    from pmdkit.learn import exercise, ids
-
-    return [exercise(which) for which in ids()]
-
-
-def missing(exercise: "Exercise", path: Path) -> "AnswerVerdict":
-    """The verdict on a file that has nothing for an exercise."""
-    from pmdkit.learn import AnswerVerdict
-
-    return AnswerVerdict(False, f"{path} defines no function `{exercise.name}`.", exercise=exercise.id, untouched=True)
+    one = exercise(which)  # before the file is looked for: a misspelt id is told first
+    path = file or notebooks.lesson_notebook(one.lesson)
+    return [(one, notebooks.read(path), path)]
 
 
 @learn.command
 def grade(
     folder: Path,
     *,
-    only: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    only: Texts = None,
     seconds: Number | None = None,
     memory_mb: Whole = 2048,
     seed: Whole | None = None,
@@ -287,39 +245,31 @@ def grade(
         csv: print a table for a spreadsheet: student, exercise, right, verdict, seconds.
         json: print one JSON value.
     """
-    import dataclasses
-
-    from pmdkit.learn.grading import grade as grade_all
-    from pmdkit.learn.grading import summary, to_csv
-    from pmdkit.learn.judging import SEED
-    from pmdkit.learn.sandbox import sandboxed_grader
-    from pmdkit.learn.submission import submissions
-
     if csv and json:
         raise UsageError("--csv and --json both write to stdout; choose one")
     if (seconds is not None and not seconds > 0) or memory_mb < 1:
         raise UsageError("--seconds and --memory-mb are above 0")
-    handed_in, exercises = submissions(folder), chosen(only)
+    handed_in, wanted = grading.submissions(folder), chosen(only)
 
     def log(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    with sandboxed_grader(SEED if seed is None else seed, seconds, memory_mb) as judging:
-        rows = grade_all(handed_in, exercises, judging, log)
-        kept = judging.kept
+    with sandbox.SandboxedGrader(judging.SEED if seed is None else seed, seconds, memory_mb) as grader:
+        rows = grading.grade(handed_in, wanted, grader, log)
+        kept = grader.kept
     if not rows:
         raise UsageError(f"no file in {folder} answers an exercise: no tagged cell, and no function of that name")
     if csv:
-        print(to_csv(rows), end="")
+        print(grading.to_csv(rows), end="")
     elif json:
-        print(to_json.dumps([dataclasses.asdict(row) for row in rows]))
+        print_json([asdict(row) for row in rows])
     else:
         table = simple_table("student", "exercise", "right", "verdict")
         for row in rows:
             words = (row.student, row.exercise, "yes" if row.right else "no", row.verdict)
             table.add_row(*(word.replace("[", r"\[") for word in words))
         Console().print(table)
-    log(summary(rows))
+    log(grading.summary(rows))
     for what in ("writes", "network"):
         if rows and what not in kept:
             log(f"note: this system did not confine {what} for good; Python's own hook did")
@@ -331,8 +281,8 @@ def course(
     out: Path,
     student: Flag = False,
     solutions: Flag = False,
-    print: Annotated[bool, Parameter(negative="")] = False,
-    only: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    print: Flag = False,
+    only: Texts = None,
     lessons: Path | None = None,
     execute: Flag = False,
 ) -> None:
@@ -362,12 +312,10 @@ def course(
         sys.stdout.write(line + "\n")  # the name of an option hides `print`
 
 
-def chosen(only: list[str] | None) -> "list[Exercise]":
-    """The exercises that count."""
-    from pmdkit.learn import exercise, ids
-    from pmdkit.learn.exercises import lessons, of_lesson
-
+def chosen(only: list[str] | None) -> list[Exercise]:
+    """The exercises that count: of these lessons and ids, or all."""
     if not only:
         return [exercise(which) for which in ids()]
-    found = [e for which in only for e in (of_lesson(which) if which in lessons() else (exercise(which),))]
+    lessons = exercises.lessons()
+    found = [e for which in only for e in (exercises.of_lesson(which) if which in lessons else (exercise(which),))]
     return sorted(set(found), key=lambda e: e.id)

@@ -1,19 +1,17 @@
 """Verbs that list what there is: objectives, environments, the claims of the paper; and `pmdkit completion`."""
 
-import json as to_json
-from typing import Annotated, Literal
+from typing import Any, Literal
 
-from cyclopts import Parameter
-from rich import box
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
+from pmdkit.cli.options import Flag
+from pmdkit.cli.output import print_json, simple_table
 from pmdkit.errors import UsageError, unknown
 
 
-def objectives(name: str | None = None, *, json: Annotated[bool, Parameter(negative="")] = False) -> None:
+def objectives(name: str | None = None, *, json: Flag = False) -> None:
     """List the objectives, or explain one.
 
     Args:
@@ -21,7 +19,6 @@ def objectives(name: str | None = None, *, json: Annotated[bool, Parameter(negat
         json: print one JSON value.
     """
     import inspect
-    from typing import Any
 
     from pmdkit.objectives import OBJECTIVES
     from pmdkit.training import describe
@@ -34,15 +31,13 @@ def objectives(name: str | None = None, *, json: Annotated[bool, Parameter(negat
         text = inspect.getdoc(factory) or ""
         entries.append({"name": key, "summary": text.split("\n")[0], "options": describe(factory()), "text": text})
     if json:
-        print(to_json.dumps(entries, default=str))
+        print_json(entries, default=str)
         return
     console = Console()
     if name is not None:
         console.print(f"{name}: {entries[0]['text']}", highlight=False, markup=False)
         return
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for title in ("name", "what it does", "options and defaults"):
-        table.add_column(title, overflow="fold")
+    table = simple_table("name", "what it does", "options and defaults")
     for entry in entries:
         shown = ", ".join(f"{key}={value}" for key, value in entry["options"].items() if key != "name")
         table.add_row(f"[bold]{entry['name']}[/bold]", entry["summary"], shown)
@@ -50,7 +45,7 @@ def objectives(name: str | None = None, *, json: Annotated[bool, Parameter(negat
     console.print("pmdkit objectives NAME shows the equation, its source, good values and what to watch.")
 
 
-def envs(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
+def envs(*, json: Flag = False) -> None:
     """List the environments that exist by name.
 
     Args:
@@ -66,25 +61,21 @@ def envs(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
             about = next((line[1:].strip() for line in lines if line.startswith("#")), "")
             entries.append({"tier": tier, "name": name, "about": about, "path": str(path)})
     if json:
-        print(to_json.dumps(entries))
+        print_json(entries)
         return
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for title in ("tier", "name", "what it shows"):
-        table.add_column(title, overflow="fold")
+    table = simple_table("tier", "name", "what it shows")
     for entry in entries:
         table.add_row(entry["tier"], f"[bold]{entry['name']}[/bold]", entry["about"])
     console = Console()
     console.print(table)
-    console.print(
-        f"Specs: {config.root() / 'envs'}. Copy one, change it, and give its path in place of a name.",
-        soft_wrap=True,
-    )
+    folder = config.root() / "envs"
+    console.print(f"Specs: {folder}. Copy one, change it, and give its path in place of a name.", soft_wrap=True)
 
 
 STYLES = {"holds": "green", "holds-loosely": "yellow", "disagrees": "red"}
 
 
-def ledger(*, verdict: str | None = None, json: Annotated[bool, Parameter(negative="")] = False) -> None:
+def ledger(*, verdict: str | None = None, json: Flag = False) -> None:
     """List the claims of the paper with their verdicts.
 
     Args:
@@ -97,7 +88,7 @@ def ledger(*, verdict: str | None = None, json: Annotated[bool, Parameter(negati
         raise UsageError(unknown("verdict", verdict, VERDICTS))
     rows = [row for row in claims() if verdict in (None, row["verdict"])]
     if json:
-        print(to_json.dumps(rows))
+        print_json(rows)
         return
     console = Console()
     for row in rows:

@@ -1,21 +1,34 @@
-"""`pmdkit llm RECIPE`, with --dry-run, --fit and --field-test, and `pmdkit llm-starter DIR`: the verbs of tier 3."""
+"""`pmdkit llm RECIPE`, with --dry-run, --fit and --field-test, and `pmdkit llm-starter DIR`: the verbs of tier 3.
 
-import json as to_json
+A recipe of several processes is started from here, and each of them comes back as `be_rank`; what happened is printed
+once, not by each.
+"""
+
+import faulthandler
+import hashlib
+import os
+import signal
+import socket
 import sys
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
-from pmdkit.cli.options import Number, RunOptions, Whole
-from pmdkit.errors import CheckFailed
+from pmdkit.cli import explain_error, fail
+from pmdkit.cli.options import Flag, Number, RunOptions, Whole
+from pmdkit.cli.output import pair_table, print_json
+from pmdkit.cli.train import begin, command_context, print_error
+from pmdkit.errors import CheckFailed, Stopped, UsageError
+from pmdkit.llm import launcher
+from pmdkit.observe.glossary import format_tau
+from pmdkit.observe.run_folder import RunFolder, new_folder
 
 if TYPE_CHECKING:
     from pmdkit.config import Spec
+    from pmdkit.objectives import Objective
 
 
 def llm(
@@ -23,8 +36,8 @@ def llm(
     /,
     *,
     options: RunOptions | None = None,
-    fit: Annotated[bool, Parameter(negative="")] = False,
-    field_test: Annotated[bool, Parameter(negative="")] = False,
+    fit: Flag = False,
+    field_test: Flag = False,
 ) -> None:
     """Tier 3: a causal language model of transformers on problems with checkable answers.
 
@@ -37,34 +50,88 @@ def llm(
         fit: measure the largest token budget that this machine holds first, and run with it.
         field_test: check step by step that this machine can run the recipe; minutes.
     """
-    from pmdkit.cli.llm_ranks import start_all
+    from pmdkit.llm.recipe import check_requirements
 
     options = options or RunOptions()
-    if fit or field_test or options.dry_run:
-        from pmdkit.llm.recipe import check_requirements
-
+    several = launcher.launched_ranks() > 1
+    if not several or fit or field_test or options.dry_run:
         check_requirements()
-    if options.dry_run:
-        show_plan(recipe, options)
-        return
-    if field_test:
-        check_machine(recipe, options)
-        return
-    start_all(recipe, options, fit)
+    if options.dry_run or field_test:
+        from pmdkit.training import plan
+
+        spec, objective = plan("llm", recipe, options.changes())
+        if options.dry_run:
+            show_plan(spec, options.json)
+        else:
+            check_machine(spec, objective, options)
+    elif several:
+        be_rank(recipe, options, fit)
+    else:
+        with command_context():
+            start_here(recipe, options, fit)
 
 
-def show_plan(recipe: str, options: RunOptions) -> None:
-    """Print the plan of a recipe; with --json, the resolved configuration and the plan as one value."""
+def start_here(recipe: str, options: RunOptions, fit: bool) -> None:
+    """The process of the command line: run alone, or start the others."""
+    spec = asked(recipe, options)
+    table = spec.parallel
+    if table is None or table.processes == 1:
+        begin("llm", recipe, options, measured(spec) if fit else {})
+        return
+    refuse_fit(fit)
+    if table.restarts and options.out is None:
+        raise UsageError("parallel.restarts is set; name the run's folder with --out, so that it is found again")
+    device, threads = getattr(spec.model, "device", "auto"), spec.run.threads
+    code, told = launcher.start_ranks(sys.argv[1:], table.processes, device, threads, table.timeout, table.restarts)
+    if told:
+        fail(told, code)
+    sys.exit(code)
+
+
+def refuse_fit(fit: bool) -> None:
+    """Several processes do not measure."""
+    if fit:
+        raise UsageError(
+            "--fit measures one process; run it with --set parallel.processes=1 first, then name what it found: "
+            "--set update.token_budget=..."
+        )
+
+
+def asked(recipe: str, options: RunOptions) -> "Spec":
+    """The spec that the command line stands for, of the run that it goes on with or of a new one."""
+    from pmdkit.training import plan, stored_spec, with_objective
+
+    changes = options.changes()
+    if options.resume and options.out is not None and RunFolder(options.out).started:
+        stored = stored_spec(RunFolder(options.out))
+        if stored.tier == "llm":
+            return with_objective(stored, changes).override(changes)
+    return plan("llm", recipe, changes)[0]
+
+
+def measured(spec: "Spec") -> dict[str, Any]:
+    """The token budget that fits, as a change of the spec."""
+    from pmdkit.config import LanguageModelTable
+    from pmdkit.llm import backend, selfcheck
+
+    assert isinstance(spec.model, LanguageModelTable)
+    model, _ = backend.build_model(spec.model, spec.env, spec.run.seed)
+    budget, tried = selfcheck.fit_token_budget(model, spec)
+    for tokens, gib in tried:
+        print(f"pmdkit: {tokens:,} tokens at once: {gib:.2f} GiB", file=sys.stderr)
+    print(f"pmdkit: update.token_budget is {budget:,}", file=sys.stderr)
+    return {"update.token_budget": budget}
+
+
+def show_plan(spec: "Spec", json: bool) -> None:
+    """Print what a spec would do; with --json, the resolved configuration and the plan as one value."""
     from pmdkit.planner.dry_run import plan_recipe
-    from pmdkit.training import plan
 
-    spec, _ = plan("llm", recipe, options.changes())
     planned = plan_recipe(spec)
-    if options.json:
-        print(to_json.dumps({"config": spec.record(), "plan": asdict(planned)}))
+    if json:
+        print_json({"config": spec.record(), "plan": asdict(planned)})
         return
     from pmdkit.envs.kinds import reward_scale
-    from pmdkit.observe.glossary import format_tau
 
     console = Console(highlight=False)
     console.print(f"[bold]llm {spec.name}[/bold], {spec.objective['name']}")
@@ -75,13 +142,8 @@ def show_plan(recipe: str, options: RunOptions) -> None:
         (per_process(spec), {name: f"{value:.3g}" for name, value in planned.memory.items()}),
         ("files", planned.files),
     ):
-        table = Table(box=box.SIMPLE, pad_edge=False, show_header=False)
         console.print(f"[italic]{title}[/italic]")
-        table.add_column(style="dim", overflow="fold")
-        table.add_column(overflow="fold")
-        for row in rows.items():
-            table.add_row(*row)
-        console.print(table)
+        console.print(pair_table(rows))
     console.print(
         "Memory counts tensors by their shapes; libraries and the allocator come on top. Nothing was started."
     )
@@ -95,36 +157,12 @@ def per_process(spec: "Spec") -> str:
     return f"memory of each of {table.processes} processes, GiB ({table.strategy})"
 
 
-def measured(recipe: str, options: RunOptions) -> dict[str, Any]:
-    """The token budget that fits, as a change of the spec."""
-    import sys
-
-    from pmdkit.config import LanguageModelTable
-    from pmdkit.llm.backend import build_model
-    from pmdkit.llm.memory import fit_token_budget
-    from pmdkit.training import plan
-
-    spec, _ = plan("llm", recipe, options.changes())
-    assert isinstance(spec.model, LanguageModelTable)
-    model, _ = build_model(spec.model, spec.env, spec.run.seed)
-    budget, tried = fit_token_budget(model, spec)
-    for tokens, gib in tried:
-        print(f"pmdkit: {tokens:,} tokens at once: {gib:.2f} GiB", file=sys.stderr)
-    print(f"pmdkit: update.token_budget is {budget:,}", file=sys.stderr)
-    return {"update.token_budget": budget}
-
-
-def check_machine(recipe: str, options: RunOptions) -> None:
+def check_machine(spec: "Spec", objective: "Objective", options: RunOptions) -> None:
     """Run the field test, print its verdicts and the row for benchmarks/README.md."""
-    import sys
-
     import torch
 
     from pmdkit.llm.selfcheck import SelfCheck, SelfCheckStep
-    from pmdkit.observe.run_folder import new_folder
-    from pmdkit.training import plan
 
-    spec, objective = plan("llm", recipe, options.changes())
     torch.set_num_threads(spec.run.threads)
     folder = new_folder(options.out, f"field-test-{spec.name}").path
     console = Console(file=sys.stderr if options.json else None, highlight=False)
@@ -138,7 +176,7 @@ def check_machine(recipe: str, options: RunOptions) -> None:
     row = test.row(checks)
     (folder / "row.md").write_text(row + "\n", encoding="utf-8")
     if options.json:
-        print(to_json.dumps({"checks": [asdict(check) for check in checks], "row": row, "out": str(folder)}))
+        print_json({"checks": [asdict(check) for check in checks], "row": row, "out": str(folder)})
     else:
         console.print(f"\n{row}\n\nwritten to {folder}", soft_wrap=True)
     failed = [check for check in checks if not check.passed]
@@ -153,7 +191,7 @@ def llm_starter(
     size: str = "starter",
     seed: Whole = 0,
     pass_rate: Number = 0.3,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    json: Flag = False,
 ) -> None:
     """Build a small language model and teach it sums told as stories, about half a minute on one core; no download.
 
@@ -172,13 +210,80 @@ def llm_starter(
 
     check_requirements()
     torch.set_num_threads(1)
-    from pmdkit.llm.starter.folder import make
+    from pmdkit.llm.starter.model import make
 
     made = make(out, size, seed, pass_rate, lambda text: print(text, file=sys.stderr, flush=True))
     if json:
-        print(to_json.dumps(made))
+        print_json(made)
         return
     print(
         f"{made['out']}: {made['weights']:,} weights, pass rate {made['pass_rate']:.3f} on {made['problems']} held-out "
         f"problems, {made['seconds']:.0f} s"
     )
+
+
+def be_rank(recipe: str, options: RunOptions, fit: bool) -> None:
+    """One of several processes: the main one shows and reports, the others work."""
+    launcher.die_with_launcher()
+    if hasattr(signal, "SIGUSR2"):  # the launcher asks for it before it ends a process that hangs
+        faulthandler.register(signal.SIGUSR2, all_threads=True)
+    try:
+        with command_context(lambda sentence: end_rank(sentence, 75)):
+            refuse_fit(fit)
+            work(recipe, options)
+    except Exception as problem:
+        from pmdkit.llm.distributed import RankLost
+
+        if "--debug" in sys.argv:
+            raise
+        sentence, code = explain_error(problem)
+        lost = isinstance(problem, RankLost)
+        rank = int(os.environ["RANK"])
+        who = "" if rank == 0 or lost or isinstance(problem, Stopped) else f"{launcher.rank_name(rank)}: "
+        end_rank(who + " ".join(sentence.split()), code, lost)
+
+
+def work(recipe: str, options: RunOptions) -> None:
+    """The run of one process."""
+    import torch
+
+    from pmdkit.observe.console import SilentDisplay
+    from pmdkit.training import launch
+
+    class Mute(SilentDisplay):
+        """The main process has printed it."""
+
+        def warn(self, sentence: str) -> None:
+            """Nothing."""
+
+    if os.environ["RANK"] == "0":
+        begin("llm", recipe, options)
+    else:
+        launch("llm", recipe, options.changes(), options.out, options.resume, Mute())
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+def end_rank(sentence: str, code: int, lost: bool = False) -> None:
+    """End this process and leave the reason for its launcher; where that is not ours, the first to end prints it."""
+    launcher.write_error_file(sentence, code, lost)
+    if launcher.LAUNCHER not in os.environ and first_to_print("another rank is lost" if lost else sentence, lost):
+        print_error(sentence)
+    os._exit(code)  # what the run held is let go; gloo's threads would abort an ordinary exit, with another code
+
+
+def first_to_print(sentence: str, consequence: bool) -> bool:
+    """Whether no other process has printed it; a consequence is not worth a line once a cause is known."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    try:
+        socket.create_connection((host, port), timeout=2).close()  # the store would try for long
+        store = TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=2))
+        if consequence and store.check(["pmdkit/cause"]):
+            return False
+        if not consequence:
+            store.set("pmdkit/cause", sentence)
+        return bool(store.add("pmdkit/said/" + hashlib.sha256(sentence.encode()).hexdigest(), 1) == 1)
+    except (RuntimeError, OSError):  # nobody is left to ask
+        return True

@@ -53,6 +53,8 @@ def folder(_: Any, tokens: Sequence[Token]) -> Path:
 
 Whole = Annotated[int, Parameter(converter=whole)]
 Number = Annotated[float, Parameter(converter=number)]
+Flag = Annotated[bool, Parameter(negative="")]  # without a --no- of its own
+Texts = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
 
 
 @Parameter(name="*")
@@ -76,17 +78,17 @@ class RunOptions:
     "Learning rate of gradient updates."
     seed: Whole | None = None
     "Seed of every draw."
-    record: Annotated[bool, Parameter(negative="")] = False
+    record: Flag = False
     "Keep every step in rollouts/ for pmdkit replay; --set run.record=10 keeps every tenth."
-    set: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None
+    set: Texts = None
     "Any other key of the spec: --set objective.norm=none env.arms=20."
     out: Annotated[Path | None, Parameter(converter=folder)] = None
     "Folder of the run, new or empty; by default the next number under runs/."
-    resume: Annotated[bool, Parameter(negative="")] = False
+    resume: Flag = False
     "Go on with the run in --out where it stopped."
-    json: Annotated[bool, Parameter(negative="")] = False
+    json: Flag = False
     "Print the summary as one JSON value."
-    dry_run: Annotated[bool, Parameter(negative="")] = False
+    dry_run: Flag = False
     "Print the resolved configuration; start nothing."
 
     def changes(self) -> dict[str, Any]:

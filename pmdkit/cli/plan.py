@@ -1,23 +1,21 @@
 """`pmdkit plan RECIPE --gpus 32xH100`: memory, time and staleness of a run on accelerators not rented yet."""
 
-import json as to_json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from pmdkit.cli.options import Number, Whole
+from pmdkit.cli.options import Flag, Number, RunOptions, Texts, Whole
+from pmdkit.cli.output import pair_table, print_json, simple_table
 from pmdkit.errors import UsageError
 
 if TYPE_CHECKING:
     from pmdkit.config import Spec
-    from pmdkit.planner.export import Keys
-    from pmdkit.planner.predict import Prediction
+    from pmdkit.planner import export, predict
 
 
 def plan(
@@ -32,15 +30,15 @@ def plan(
     mean_length: Number | None = None,
     prompt_length: Whole | None = None,
     as_: Annotated[str | None, Parameter(name="--as")] = None,
-    scale: Annotated[bool, Parameter(negative="")] = False,
+    scale: Flag = False,
     out: Path | None = None,
     objective: str | None = None,
     steps: Whole | None = None,
     prompts: Whole | None = None,
     group: Whole | None = None,
     ministeps: Whole | None = None,
-    set: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    set: Texts = None,
+    json: Flag = False,
 ) -> None:
     """Memory by phase, seconds of generation and update, staleness and hours, from the model's configuration alone.
 
@@ -68,62 +66,50 @@ def plan(
         set: any other key of the recipe.
         json: print one JSON value.
     """
-    from pmdkit.cli.options import RunOptions
     from pmdkit.llm.recipe import check_requirements
-    from pmdkit.planner.hardware import cluster, divided
-    from pmdkit.planner.workload import lengths as measured
+    from pmdkit.planner import hardware, workload
 
-    where = cluster(gpus, tp or 1, ep)
+    where = hardware.cluster(gpus, tp or 1, ep)
     if out is not None and not scale:
         raise UsageError("--out is the folder of the figure that --scale draws; give both")
     if scale and as_ is not None:
         raise UsageError("--scale simulates and --as translates; give one of them")
     check_requirements()
-    from pmdkit.planner.predict import Prediction
-    from pmdkit.planner.workload import serving, sizes_of, work_of
+    from pmdkit.planner import export, predict
     from pmdkit.training import plan as resolve
 
     options = RunOptions(objective=objective, steps=steps, prompts=prompts, group=group, ministeps=ministeps, set=set)
     spec, _ = resolve("llm", recipe, options.changes())
     assert spec.rollout is not None
-    tensor, asked = serving(spec)
-    where = cluster(gpus, tp or tensor, ep)
-    apart = divided(where, serve if serve is not None else asked) if serve is not None or asked else 0
-    work = work_of(spec, prompt_length)
-    found = Prediction(
-        sizes_of(spec),
+    tensor, asked = workload.serving(spec)
+    where = hardware.cluster(gpus, tp or tensor, ep)
+    apart = hardware.divided(where, serve if serve is not None else asked) if serve is not None or asked else 0
+    work = workload.work_of(spec, prompt_length)
+    found = predict.Prediction(
+        workload.sizes_of(spec),
         replace(work, sleeps=work.sleeps and not apart),
-        measured(lengths, spec.rollout.width, mean_length),
+        workload.lengths(lengths, spec.rollout.width, mean_length),
         where,
         serve=apart,
     )
     if scale:
         show_scaling(spec, found, out, json)
-        return
-    if as_ is not None:
-        from pmdkit.planner.export import FRAMEWORKS, export
-
-        show_keys(export(as_, spec, found), FRAMEWORKS[as_].version, json)
-        return
-    from pmdkit.planner.report import report
-
-    if json:
-        print(to_json.dumps(report(spec, found)))
-        return
-
-    show_plan_tables(report(spec, found))
+    elif as_ is not None:
+        show_keys(export.export(as_, spec, found), json)
+    elif json:
+        print_json(predict.report(spec, found))
+    else:
+        show_plan_tables(predict.report(spec, found))
 
 
-def show_keys(keys: "Keys", version: str, json: bool) -> None:
+def show_keys(keys: "export.Keys", json: bool) -> None:
     """Keys on stdout, as a file or overrides, with what they count behind a #."""
-    from dataclasses import asdict
-
     from pmdkit.planner.export import lines
 
     if json:
-        print(to_json.dumps(asdict(keys) | {"version": version}))
+        print_json(asdict(keys))
         return
-    print(f"# {version}")
+    print(f"# {keys.version}")
     for line in lines(keys):
         print(line)
 
@@ -135,9 +121,10 @@ def show_plan_tables(told: dict[str, Any]) -> None:
     console.print(f"[bold]{told['recipe']}[/bold] on {told['gpus']}: [bold]{verdict}[/bold]")
     console.print(memory(told))
     for title, rows in (("batch", batch(told)), ("time", time(told)), ("assumed", assumed(told))):
-        console.print(pairs(title, rows))
+        console.print(pair_table(rows, title=title))
     if told["advice"]:
-        console.print(pairs("what would fit", {made["words"]: batch_sentence(made) for made in told["advice"]}))
+        costs = {it["words"]: f"{it['gib']:.1f} GiB, {number(it['seconds'])} s per step" for it in told["advice"]}
+        console.print(pair_table(costs, title="what would fit"))
     elif not told["fits"]:
         console.print("Nothing that was tried fits: take a smaller model, or train adapters ([lora] rank = 8).")
     console.print(
@@ -148,11 +135,10 @@ def show_plan_tables(told: dict[str, Any]) -> None:
 
 def memory(told: dict[str, Any]) -> Table:
     """GiB of one accelerator by part and phase."""
-    table = Table(box=box.SIMPLE, pad_edge=False, title="memory of one accelerator, GiB", title_justify="left")
     phases = told["memory_parts_gib"]
-    table.add_column("", style="dim")
-    for phase in phases:
-        table.add_column(phase, justify="right")
+    titles = ("", *(f">{phase}" for phase in phases))
+    table = simple_table(*titles, title="memory of one accelerator, GiB", title_justify="left")
+    table.columns[0].style = "dim"
     parts = dict.fromkeys(part for held in phases.values() for part in held)
     for part in parts:
         table.add_row(part, *(f"{held[part]:.2f}" if part in held else "" for held in phases.values()))
@@ -237,24 +223,9 @@ def assumed(told: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def batch_sentence(made: dict[str, Any]) -> str:
-    """A suggestion's cost."""
-    return f"{made['gib']:.1f} GiB, {number(made['seconds'])} s per step"
-
-
 def number(value: float) -> str:
     """Three digits, or all of a larger number's whole ones."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def pairs(title: str, rows: dict[str, str]) -> Table:
-    """Two columns."""
-    table = Table(box=box.SIMPLE, pad_edge=False, show_header=False, title=title, title_justify="left")
-    table.add_column(style="dim", overflow="fold")
-    table.add_column(overflow="fold")
-    for row in rows.items():
-        table.add_row(*row)
-    return table
 
 
 # `pmdkit plan RECIPE --scale`: a table of simulated designs on more and more accelerators, and their figure.
@@ -269,7 +240,7 @@ BOUNDS = {
 }
 
 
-def show_scaling(spec: "Spec", prediction: "Prediction", out: Path | None, json: bool) -> None:
+def show_scaling(spec: "Spec", prediction: "predict.Prediction", out: Path | None, json: bool) -> None:
     """Simulate and print; with a folder, draw as well."""
     from pmdkit.observe.run_folder import make_writable
     from pmdkit.planner.scaling import scale_report, scaling
@@ -285,16 +256,15 @@ def show_scaling(spec: "Spec", prediction: "Prediction", out: Path | None, json:
 
         drawing = draw(told)
         told |= {"files": [str(path) for path in drawing.save(out / f"scaling-{spec.name}")], "see": drawing.sentence}
-    print(to_json.dumps(told)) if json else show_scaling_table(told)
+    print_json(told) if json else show_scaling_table(told)
 
 
 def show_scaling_table(told: dict[str, Any]) -> None:
     """The table for a person."""
     console = Console(highlight=False)
     console.print(f"[bold]{told['recipe']}[/bold], simulated on more and more {told['gpus'].split('x', 1)[1]}")
-    table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in ("GPUs", "design", "split", "s/step", "tokens/s", "write", "train", "stale", "bound"):
-        table.add_column(name, justify="left" if name in ("design", "bound") else "right", no_wrap=True)
+    titles = (">GPUs", "design", ">split", ">s/step", ">tokens/s", ">write", ">train", ">stale", "bound")
+    table = simple_table(*titles, no_wrap=True, padding=(0, 1, 0, 0))
     before = None
     for point in told["points"]:
         if before is not None and point["gpus"] != before:

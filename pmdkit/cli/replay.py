@@ -1,16 +1,14 @@
 """`pmdkit replay`: another objective on a recorded step, or the story of one response. Offline, without a model."""
 
-import json as to_json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pmdkit.cli.options import Number, Whole
+from pmdkit.cli.options import Flag, Number, Texts, Whole, assignments
+from pmdkit.cli.output import print_json, simple_table
 from pmdkit.errors import UsageError, printable
 
 if TYPE_CHECKING:
@@ -27,8 +25,8 @@ def replay(
     ministeps: Whole | None = None,
     order: str = "recorded",
     row: Whole | None = None,
-    set: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    set: Texts = None,
+    json: Flag = False,
 ) -> None:
     """Ask a recorded step what another objective would have done with it; without options, what its own did.
 
@@ -43,35 +41,30 @@ def replay(
         set: other options of the objective: --set norm=none clip_high=0.3.
         json: print one JSON value.
     """
-    from pmdkit.replay.biography import biography
-    from pmdkit.replay.recording import RecordingText, open_step
-    from pmdkit.replay.replay import make_request
-    from pmdkit.replay.replay import replay as ask_step
+    from pmdkit.replay import biography, recording, replay
 
-    recording = open_step(run, step)
+    recorded = recording.open_step(run, step)
     options = ({} if tau is None else {"tau": tau}) | objective_options(set or [])
-    question = make_request(recording, objective, options, ministeps, order)
-    words = RecordingText(recording, run)
+    request = replay.make_request(recorded, objective, options, ministeps, order)
+    words = recording.RecordingText(recorded, run)
     if row is not None:
-        story = biography(recording, question, row, words)
+        story = biography.biography(recorded, request, row, words)
         if json:
-            print(to_json.dumps(story))
+            print_json(story)
         else:
-            show_row(story, recording, question)
+            show_row(story, recorded, request)
         return
-    found = {"run": str(run), **ask_step(recording, question)}
+    found = {"run": str(run), **replay.replay(recorded, request)}
     for driver in found["drivers"]:
         driver["text"] = words.prompt(driver["prompt"])
     if json:
-        print(to_json.dumps(found))
+        print_json(found)
     else:
         show_step(found)
 
 
 def objective_options(pairs: list[str]) -> dict[str, object]:
     """`norm=none` or `objective.norm=none`; nothing else of a run can be asked again."""
-    from pmdkit.cli.options import assignments
-
     options = {}
     for key, value in assignments(pairs).items():
         section, dot, name = key.partition(".")
@@ -87,7 +80,8 @@ def objective_options(pairs: list[str]) -> dict[str, object]:
 def show_step(found: dict[str, Any]) -> None:
     """The tables of a replayed step."""
     console = Console(highlight=False)
-    recorded, asked = found["recorded"]["objective"], found["objective"]
+    recorded, asked, order = found["recorded"]["objective"], found["objective"], found["order"]
+    shuffled = f"shuffled by seed {order}" if order.isdigit() else order
     console.print(
         f"[bold]{found['run']}[/bold], step {found['step']}: {found['tier']} {found['env']}, "
         f"{count(found['prompts'], 'prompt')} of {found['group']} "
@@ -100,7 +94,7 @@ def show_step(found: dict[str, Any]) -> None:
     )
     console.print(
         f"asked     {objective_words(asked)}, {count(found['ministeps'], 'update')}"
-        + ("" if found["order"] == "recorded" else f", prompts {order_words(found['order'])}")
+        + ("" if order == "recorded" else f", prompts {shuffled}")
         + ("" if found["anchor"] == "pi_old" else f", anchor: {found['anchor']}"),
         soft_wrap=True,
     )
@@ -141,7 +135,8 @@ def show_points(console: Console, found: dict[str, Any]) -> None:
             continue
         cells = [number(at["loss"]), number(at["norm"]), share(at["up"]), share(at["silent"])]
         rows = str(at["rows"]) + (f" of {at['rows'] + at['rows_missing']}" if at["rows_missing"] else "")
-        table.add_row(MEANING[name], *cells, rows, plain(at["cosine"]), times(at["scale"]))
+        size = "-" if at["scale"] is None else f"x {at['scale']:.3g}"
+        table.add_row(MEANING[name], *cells, rows, plain(at["cosine"]), size)
     console.print(table)
     console.print(
         "Gradients are by the log-probabilities of the tokens"
@@ -211,10 +206,8 @@ def show_gauge(console: Console, found: dict[str, Any]) -> None:
 
 def grid(first: str, *titles: str) -> Table:
     """A table whose first column is words."""
-    table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column(first, no_wrap=True, overflow="ellipsis", max_width=30)
-    for title in titles:
-        table.add_column(title, justify="right", no_wrap=True)
+    table = simple_table(first, *(f">{title}" for title in titles), no_wrap=True, padding=(0, 1, 0, 0))
+    table.columns[0].max_width = 30
     return table
 
 
@@ -222,11 +215,6 @@ def objective_words(objective: dict[str, Any]) -> str:
     """`pmd-mean, tau 0.05, norm length`."""
     options = [f"{key} {value}" for key, value in objective.items() if key != "name"]
     return ", ".join([str(objective["name"]), *options])
-
-
-def order_words(order: str) -> str:
-    """How prompts are ordered."""
-    return f"shuffled by seed {order}" if order.isdigit() else order
 
 
 def count(n: int, noun: str) -> str:
@@ -247,11 +235,6 @@ def plain(value: float | None, digits: int = 3) -> str:
 def share(value: float | None) -> str:
     """A share in per cent."""
     return "-" if value is None else f"{value:.1%}"
-
-
-def times(value: float | None) -> str:
-    """A factor."""
-    return "-" if value is None else f"x {value:.3g}"
 
 
 def show_row(story: dict[str, Any], recording: "Recording", question: "ReplayRequest") -> None:
@@ -325,13 +308,8 @@ def show_path(console: Console, story: dict[str, Any]) -> None:
             continue
         weight = story["weight"]
         coefficient = None if at["gradient"] is None or weight == 0 else at["gradient"] / weight
-        table.add_row(
-            MEANING[name],
-            plain(at["log_ratio"], 4),
-            plain(at["residual"], 4),
-            number(at["loss"]),
-            plain(coefficient, 4),
-        )
+        cells = (plain(at["log_ratio"], 4), plain(at["residual"], 4), number(at["loss"]), plain(coefficient, 4))
+        table.add_row(MEANING[name], *cells)
     console.print(table)
     console.print(
         "log-ratio s = log pi/pi_old of the response, nats; residual A - tau s, reward units; coefficient "
@@ -344,10 +322,8 @@ def show_tokens(console: Console, story: dict[str, Any], most: int = 40) -> None
     """The gradient on each token."""
     table = grid("token", "id", "logp_old", "logp", "gradient")
     for token in story["tokens"][:most]:
-        table.add_row(
-            repr(token["text"]), str(token["token"]), f"{token['logp_old']:.4f}", plain(token["logp"], 4),
-            number(token["gradient"]),
-        )  # fmt: skip
+        cells = (f"{token['logp_old']:.4f}", plain(token["logp"], 4), number(token["gradient"]))
+        table.add_row(repr(token["text"]), str(token["token"]), *cells)
     console.print(table)
     if len(story["tokens"]) > most:
         console.print(f"and {len(story['tokens']) - most} more tokens; --json has all")

@@ -1,17 +1,15 @@
 """`pmdkit reproduce`: the paper again, as far as a budget of time goes, in one report."""
 
-import json as to_json
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from cyclopts import Parameter
 from rich.console import Console
 
-from pmdkit.cli.options import Whole
+from pmdkit.cli.options import Flag, Whole
+from pmdkit.cli.output import print_json
 from pmdkit.errors import CheckFailed, PmdkitError, UsageError
-
-Flag = Annotated[bool, Parameter(negative="")]
+from pmdkit.observe.run_folder import new_folder, read_json
 
 
 def reproduce(
@@ -38,8 +36,7 @@ def reproduce(
         json: print the summary as one JSON value.
         dry_run: print the parts with their estimates; start nothing.
     """
-    from pmdkit.reproduce.folder import cores
-    from pmdkit.reproduce.part import duration
+    from pmdkit.reproduce.part import cores, duration
 
     began = time.monotonic()  # what is imported from here on comes out of the budget
     seconds = None if budget is None else duration(budget)
@@ -55,16 +52,13 @@ def reproduce(
         return
     import torch
 
-    from pmdkit.observe.run_folder import new_folder
-    from pmdkit.reproduce import reproduce as run
-    from pmdkit.reproduce.parts import PARTS
-    from pmdkit.reproduce.runner import progress_on_stderr
+    from pmdkit.reproduce import parts, runner
 
     torch.set_num_threads(1)
     place = new_folder(None, "reproduce").path if out is None else out
-    summary = run(seconds, place, at_a_time, resume, progress_on_stderr(), PARTS, began)
+    summary = runner.reproduce(seconds, place, at_a_time, resume, runner.progress_on_stderr(), parts.PARTS, began)
     if json:
-        print(to_json.dumps(summary))
+        print_json(summary)
     else:
         conclude(summary)
     failed = [part for part in summary["parts"] if part["state"] == "failed"]
@@ -80,14 +74,12 @@ def reproduce(
 
 def show_plan(seconds: float | None, out: Path | None, jobs: int) -> None:
     """What a budget holds, as JSON."""
-    from pmdkit.observe.run_folder import read_json
-    from pmdkit.reproduce import budget_of, choose
-    from pmdkit.reproduce.parts import PARTS
+    from pmdkit.reproduce import budget_of, choose, parts
 
     if seconds is None:
         assert out is not None
         seconds = float(read_json(out / "config.json")["budget_seconds"])
-    planned = choose(PARTS, seconds, jobs)
+    planned = choose(parts.PARTS, seconds, jobs)
     told: list[dict[str, Any]] = [
         {
             "name": part.name,
@@ -95,11 +87,11 @@ def show_plan(seconds: float | None, out: Path | None, jobs: int) -> None:
             "seconds": round(part.cost(jobs), 1),
             "needs": list(part.needs),
             "planned": part in planned,
-            "budget": budget_of(part, PARTS, jobs),
+            "budget": budget_of(part, parts.PARTS, jobs),
         }
-        for part in PARTS
+        for part in parts.PARTS
     ]
-    print(to_json.dumps(told, indent=2))
+    print_json(told, indent=2)
 
 
 def conclude(summary: dict[str, Any]) -> None:

@@ -3,27 +3,24 @@
 import json as to_json
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
-from pmdkit.cli.options import Whole
+from pmdkit.cli.options import Flag, Texts, Whole, assignments, merged
+from pmdkit.cli.output import print_json, simple_table
 from pmdkit.errors import PmdkitError, UsageError, unknown
+from pmdkit.observe import files
+from pmdkit.observe.run_folder import make_writable, new_folder
+from pmdkit.sweeps.grid import SHORT, Trial, expand, parse_over
 
 if TYPE_CHECKING:
     from pmdkit.sweeps.compare import Arm
-    from pmdkit.sweeps.grid import Trial
-
 
 ALONE = ("regimes", "speed")  # experiments that are no grid of runs
 STUDY = "adaptive-tau-"  # a study of its own for each tier: tunes first, then compares
 TIERS = ("bandit", "toy", "starter")
-Texts = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
 
 
 def sweep(
@@ -37,9 +34,9 @@ def sweep(
     experiment: str | None = None,
     out: Path | None = None,
     jobs: Whole = 1,
-    resume: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
-    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    resume: Flag = False,
+    json: Flag = False,
+    dry_run: Flag = False,
 ) -> None:
     """Run every combination of options with every seed, each in a process of its own with one thread.
 
@@ -60,7 +57,6 @@ def sweep(
         json: print the record as one JSON value.
         dry_run: print the runs; start nothing.
     """
-    from pmdkit.observe.run_folder import new_folder
     from pmdkit.sweeps import run as room
 
     if experiment in ALONE:
@@ -74,14 +70,14 @@ def sweep(
     else:
         name, trials, about = grid(tier, env, over, seeds, set)
     if dry_run:
-        print(to_json.dumps([{"name": trial.name, "options": trial.options} for trial in trials], indent=2))
+        print_json([{"name": trial.name, "options": trial.options} for trial in trials], indent=2)
         return
     room.check_trials(trials, jobs)
     place = new_folder(None, f"{name}-sweep").path if out is None else out
     result = room.sweep(trials, place, name, about, jobs=jobs, resume=resume, log=log)
     failed = [run for run in result["runs"] if run["state"] == "failed"]
     if json:
-        print(to_json.dumps(result))
+        print_json(result)
     else:
         present(name, place, drawn=experiment is not None and not failed)
     if failed:
@@ -100,11 +96,8 @@ def present(name: str, place: Path, drawn: bool) -> None:
 
 def grid(
     tier: str | None, env: str | None, over: list[str] | None, seeds: int, set: list[str] | None
-) -> "tuple[str, list[Trial], dict[str, Any]]":
+) -> tuple[str, list[Trial], dict[str, Any]]:
     """The sweep of the command line."""
-    from pmdkit.cli.options import assignments, merged
-    from pmdkit.sweeps.grid import SHORT, expand, parse_over
-
     if tier is None or env is None:
         raise UsageError(
             "sweep got no TIER and ENV; expected both, such as: pmdkit sweep toy modular-sum --over tau=1,2"
@@ -122,7 +115,7 @@ def grid(
 
 def named(
     experiment: str, tier: str | None, over: list[str] | None, set: list[str] | None
-) -> "tuple[str, list[Trial], dict[str, Any]]":
+) -> tuple[str, list[Trial], dict[str, Any]]:
     """An experiment by its name."""
     from pmdkit.sweeps.experiments import EXPERIMENTS
 
@@ -139,13 +132,12 @@ def named(
 
 def study(name: str, out: Path | None, jobs: int, resume: bool, json: bool) -> None:
     """One tier of the study of adaptive temperatures: its table on stdout, or the whole record as JSON."""
-    from pmdkit.observe.run_folder import new_folder
     from pmdkit.sweeps.adaptive import study as run
 
     place = new_folder(None, f"{name}-sweep").path if out is None else out
     result = run(name.removeprefix(STUDY), place, jobs=jobs, resume=resume, log=log)
     if json:
-        print(to_json.dumps(result))
+        print_json(result)
     else:
         show_study(result)
         print(f"study: {place / f'{name}.json'}")
@@ -155,15 +147,14 @@ def alone(name: str, out: Path | None, json: bool) -> None:
     """An experiment that is no grid of runs: computed here in minutes, in one process, and not resumed."""
     import torch
 
-    from pmdkit.observe import files
-    from pmdkit.observe.run_folder import make_writable, new_folder
+    from pmdkit.sweeps import measurements
 
     place = new_folder(None, f"{name}-sweep").path if out is None else make_writable(out)
     path = place / f"{name}.json"
     if path.exists():
         raise UsageError(f"output {path} exists; nothing was changed: give another --out")
     torch.set_num_threads(1)
-    result = getattr(import_module(f"pmdkit.sweeps.{name}"), name)(log=log)
+    result = getattr(measurements, name)(log=log)
     files.replace(path, to_json.dumps(result, separators=(",", ":")).encode() + b"\n", files.PUBLIC)
     print(to_json.dumps(result) if json else f"sweep: {path}   picture: {picture(name, place)}")
 
@@ -187,9 +178,9 @@ def show_study(result: dict[str, Any]) -> None:
     """A table per cell: each arm at its tuned value, beside the fixed tau."""
     console = Console()
     for cell, rows in result["tables"].items():
-        table = Table(title=f"{cell}, {rows[0]['seeds']} seeds", title_justify="left", box=None, pad_edge=False)
-        for column in ("arm", "tuned to", "mean", "gain", "p", "final", "drop", "dead"):
-            table.add_column(column, justify="left" if column in ("arm", "tuned to") else "right", no_wrap=True)
+        titles = ("arm", "tuned to", ">mean", ">gain", ">p", ">final", ">drop", ">dead")
+        title = f"{cell}, {rows[0]['seeds']} seeds"
+        table = simple_table(*titles, no_wrap=True, title=title, title_justify="left", box=None)
         for row in rows:
             gain = row.get("auc_gain")
             table.add_row(
@@ -222,7 +213,7 @@ def compare(
     by: str | None = None,
     csv: Path | None = None,
     latex: Path | None = None,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    json: Flag = False,
 ) -> None:
     """Compare runs that differ in their options: means with 95 % intervals, and differences paired by seed.
 
@@ -236,8 +227,7 @@ def compare(
         latex: write the table there.
         json: print one JSON value.
     """
-    from pmdkit.sweeps.compare import collect, to_csv, to_latex
-    from pmdkit.sweeps.compare import compare as make_arms
+    from pmdkit.sweeps import compare
 
     if not places:
         raise UsageError("compare got no runs; give run folders, or the folder of a sweep")
@@ -245,17 +235,17 @@ def compare(
         if path is not None and (path.exists() or not path.parent.is_dir()):
             what = "exists" if path.exists() else f"is in {path.parent}, which does not exist"
             raise UsageError(f"output {path} {what}; nothing was changed: give another name")
-    entries, skipped = collect(places)
+    entries, skipped = compare.collect(places)
     if skipped:
         print(f"pmdkit: {len(skipped)} runs are not finished and left out", file=sys.stderr)
-    arms = make_arms(entries, metric, by)
+    arms = compare.compare(entries, metric, by)
     if csv is not None:
-        csv.write_text(to_csv(arms), encoding="utf-8")
+        csv.write_text(compare.to_csv(arms), encoding="utf-8")
     if latex is not None:
-        latex.write_text(to_latex(arms, metric), encoding="utf-8")
+        latex.write_text(compare.to_latex(arms, metric), encoding="utf-8")
     if json:
         rows = [arm.row() for arm in arms]
-        print(to_json.dumps({"metric": metric, "interval": "t, 95 %, over seeds", "arms": rows, "skipped": skipped}))
+        print_json({"metric": metric, "interval": "t, 95 %, over seeds", "arms": rows, "skipped": skipped})
     else:
         show_comparison(arms, metric)
 
@@ -265,9 +255,7 @@ def show_comparison(arms: "Sequence[Arm]", metric: str) -> None:
     from pmdkit.stats import interval_text
     from pmdkit.sweeps.compare import wins
 
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for title in ("", "runs", metric, "difference to the first", "larger in"):
-        table.add_column(title, overflow="fold", justify="right" if title else "left")
+    table = simple_table("", ">runs", f">{metric}", ">difference to the first", ">larger in")
     for arm in arms:
         versus = arm.against_first
         table.add_row(

@@ -1,14 +1,9 @@
 """`pmdkit theory`: what the exact updates do to a prompt of a given pass rate."""
 
-import json as to_json
-from typing import Annotated
-
-from cyclopts import Parameter
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
-from pmdkit.cli.options import Number
+from pmdkit.cli.options import Flag, Number
+from pmdkit.cli.output import print_json, simple_table
 from pmdkit.errors import UsageError
 
 
@@ -17,7 +12,7 @@ def theory(
     p: Number = 0.1,
     tau: Number = 0.05,
     rewards: str = "0,1",
-    json: Annotated[bool, Parameter(negative="")] = False,
+    json: Flag = False,
 ) -> None:
     """The exact PMD-mean and PMD-part updates of one prompt with binary rewards.
 
@@ -50,7 +45,7 @@ def theory(
         }
     scales = {"tau_on_01": tau / span, "tau_on_pm1": 2 * tau / span}
     if json:
-        print(to_json.dumps({"p": p, **scales, **table}))
+        print_json({"p": p, **scales, **table})
         return
     console = Console()
     console.print(f"pass rate {p:g}; tau {scales['tau_on_01']:g} on rewards {{0,1}}, {scales['tau_on_pm1']:g} on +-1")
@@ -63,9 +58,7 @@ def theory(
         "B_plus": ("B+: largest log-ratio", "nats"),
         "lambda": ("lambda: lambda/(2 tau) weighs chi2", "reward^2"),
     }
-    grid = Table(box=box.SIMPLE, pad_edge=False)
-    for title in ("", "PMD-mean", "PMD-part", "unit"):
-        grid.add_column(title, justify="right" if title.startswith("PMD") else "left")
+    grid = simple_table("", ">PMD-mean", ">PMD-part", "unit")
     for key, (name, unit) in names.items():
         cells = ["-" if (value := table[m][key]) is None else f"{value:.6g}" for m in table]
         grid.add_row(name, *cells, unit)

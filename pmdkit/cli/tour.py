@@ -33,11 +33,9 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
         out: folder for the runs and the picture; by default the next number under runs/.
         seed: of the draws.
     """
-    from pmdkit.figures.style import save
+    from pmdkit.figures import save
     from pmdkit.figures.tour import draw
-    from pmdkit.observe.console import make_display, sparkline
-    from pmdkit.observe.glossary import format_tau
-    from pmdkit.observe.run_folder import new_folder
+    from pmdkit.observe import console, glossary, run_folder
     from pmdkit.training import plan, train
 
     if objective not in ("pmd-mean", "pmd-part"):
@@ -50,25 +48,26 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
     options = {"objective.tau": tau}
     for _, backend, env, _ in WAYS:
         plan(backend, env, {"objective.name": objective, **options, "run.seed": seed})
-    console = Console()
-    folder = new_folder(out, "tour")
-    console.print(f"[bold]{objective}[/bold], {format_tau(tau)}\n")
+    screen = Console()
+    folder = run_folder.new_folder(out, "tour")
+    screen.print(f"[bold]{objective}[/bold], {glossary.format_tau(tau)}\n")
     runs: dict[str, Run] = {}
     for name, backend, env, how in WAYS:
         place = folder.path / name.replace(" ", "-")
-        run = train(objective, backend, env, out=place, options=options, display=make_display(), seed=seed, **how)
+        display = console.make_display()
+        run = train(objective, backend, env, out=place, options=options, display=display, seed=seed, **how)
         runs[name] = run
         picture = save(run.figure(), run.folder.figures / "run")[0]
         rates = [*(row["pass_rate"] for row in run.metrics), run.summary["pass_rate_last"]]
-        curve = f"{rates[0]:.3f} {sparkline(rates, 30)} {rates[-1]:.3f}"
-        console.print(f"[bold]{name}[/bold] ({backend} {env}): {len(run.metrics)} batches, pass rate {curve}")
-        console.print(f"  picture: {picture}", soft_wrap=True)
+        curve = f"{rates[0]:.3f} {console.sparkline(rates, 30)} {rates[-1]:.3f}"
+        screen.print(f"[bold]{name}[/bold] ({backend} {env}): {len(run.metrics)} batches, pass rate {curve}")
+        screen.print(f"  picture: {picture}", soft_wrap=True)
     drawing = draw(runs, objective, tau)
     picture = drawing.save(folder.path / "tour")[0]
-    console.print(f"\n[bold]picture: {picture}[/bold]\n{drawing.sentence}\n", soft_wrap=True)
+    screen.print(f"\n[bold]picture: {picture}[/bold]\n{drawing.sentence}\n", soft_wrap=True)
     for sentence in summary(runs):
-        console.print(sentence, soft_wrap=True)
-    console.print(
+        screen.print(sentence, soft_wrap=True)
+    screen.print(
         "\nNext: pmdkit bandit needle --tau 0.5   pmdkit toy parity   pmdkit llm starter   pmdkit theory --p 0.01   "
         "pmdkit figures   lesson 101: make notebooks",
         soft_wrap=True,

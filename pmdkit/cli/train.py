@@ -1,19 +1,32 @@
-"""`pmdkit bandit` and `pmdkit toy`; how the verb of every tier starts a run, and the last screen of one."""
+"""`pmdkit bandit` and `pmdkit toy`; how the verb of every tier starts a run, and the last screen of one.
 
-import json
+`pmdkit.trainer` answers SIGTERM and SIGINT within its steps. `command_context` is what holds before the first and after
+the last, what SIGHUP means, and that a run does not die of a reader that left.
+"""
+
+import contextlib
+import errno
+import io
+import os
+import signal
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TextIO
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from pmdkit.cli.options import RunOptions
-from pmdkit.cli.signals import command_context
+from pmdkit.cli.output import print_json, simple_table
+from pmdkit.errors import Stopped
+from pmdkit.observe.glossary import format_tau
 
 if TYPE_CHECKING:
     from pmdkit.training import Run
+
+GONE = (errno.EPIPE, errno.EIO)  # the reader of a pipe left; the terminal hung up
+OUTSIDE = "stopped outside of the steps, nothing that was saved is lost; run again with --resume"
 
 
 def bandit(env: str, /, *, options: RunOptions | None = None) -> None:
@@ -25,7 +38,8 @@ def bandit(env: str, /, *, options: RunOptions | None = None) -> None:
     Args:
         env: a spec on the shelf (see pmdkit envs) or a .toml file.
     """
-    start("bandit", env, options or RunOptions())
+    with command_context():
+        begin("bandit", env, options or RunOptions())
 
 
 def toy(env: str, /, *, options: RunOptions | None = None) -> None:
@@ -37,29 +51,24 @@ def toy(env: str, /, *, options: RunOptions | None = None) -> None:
     Args:
         env: a spec on the shelf (see pmdkit envs) or a .toml file.
     """
-    start("toy", env, options or RunOptions())
-
-
-def start(tier: str, env: str, options: RunOptions, more: Mapping[str, Any] | None = None) -> None:
-    """Run a spec of a tier, or print what would run. `more` are changes that no option stands for."""
     with command_context():
-        begin(tier, env, options, more)
+        begin("toy", env, options or RunOptions())
 
 
 def begin(tier: str, env: str, options: RunOptions, more: Mapping[str, Any] | None = None) -> None:
-    """The same, with signals and streams as they are."""
+    """Run a spec of a tier, or print what would run. `more` are changes that no option stands for."""
     from pmdkit.observe.console import make_display
     from pmdkit.training import launch, plan
 
     changes = options.changes() | dict(more or {})
     if options.dry_run:
         spec, _ = plan(tier, env, changes)
-        print(json.dumps(spec.record(), indent=2))
+        print_json(spec.record(), indent=2)
         return
     run = launch(tier, env, changes, options.out, options.resume, make_display(quiet=options.json))
     picture = save_picture(run)
     if options.json:
-        print(json.dumps(run.summary))
+        print_json(run.summary)
     else:
         report(run, picture)
     sys.stdout.flush()
@@ -69,29 +78,23 @@ def save_picture(run: "Run") -> str:
     """Write the run's figure as PNG and SVG; returns the path of the PNG."""
     from pmdkit.figures.style import save
 
-    path = run.folder.figures / "run"
-    if (
-        not path.with_suffix(".png").exists()
-        or path.with_suffix(".png").stat().st_mtime < run.folder.summary.stat().st_mtime
-    ):
-        save(run.figure(), path)
-    return str(path.with_suffix(".png"))
+    path = run.folder.figures / "run.png"
+    if not path.exists() or path.stat().st_mtime < run.folder.summary.stat().st_mtime:
+        save(run.figure(), path.with_suffix(""))
+    return str(path)
 
 
 def report(run: "Run", picture: str) -> None:
     """Print the summary and the gauge of a run."""
     from pmdkit.envs.kinds import reward_scale
     from pmdkit.observe import gauge
-    from pmdkit.observe.glossary import format_tau
 
     console = Console()
     summary = run.summary
     console.print()
     console.print(f"[bold]{summary['tier']} {summary['env']}[/bold], {summary['objective']}, {summary['steps']} steps")
     console.print(format_tau(summary["tau"], reward_scale(run.spec)))
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for name in ("", "before", "after"):
-        table.add_column(name, justify="left" if not name else "right")
+    table = simple_table("", ">before", ">after")
     for key, name in (("pass_rate", "pass rate, evaluated"), ("reward", "reward, evaluated")):
         if summary[f"{key}_first"] is not None:
             table.add_row(name, f"{summary[f'{key}_first']:.6g}", f"{summary[f'{key}_last']:.6g}")
@@ -106,15 +109,9 @@ def gauge_table(rows: list[dict[str, Any]]) -> Table:
     """Log-ratios of wrong and right responses, measured and predicted, by pass rate before the step."""
     from pmdkit.observe import gauge
 
-    table = Table(
-        box=box.SIMPLE,
-        pad_edge=False,
-        title="log-ratio of one step by pass rate: measured, and of the exact update",
-        title_justify="left",
-        title_style="",
-    )
-    for name in ("pass rate", "prompts", "wrong", "exact", "reached", "right", "exact", "reached"):
-        table.add_column(name, justify="right", no_wrap=True)
+    titles = (">pass rate", ">prompts", ">wrong", ">exact", ">reached", ">right", ">exact", ">reached")
+    title = "log-ratio of one step by pass rate: measured, and of the exact update"
+    table = simple_table(*titles, no_wrap=True, title=title, title_justify="left", title_style="")
     for row in rows:
         cells = [gauge.label(row["bucket"]), str(row["prompts"])]
         for kind in ("neg", "pos"):
@@ -137,3 +134,84 @@ def share(measured: float | None, predicted: float | None) -> str:
         return "-"
     percent = 100 * measured / predicted
     return f"{percent:.0f}%" if abs(percent) >= 10 else f"{percent:.2g}%"
+
+
+def print_error(sentence: str) -> None:
+    """One line on stderr."""
+    print(f"pmdkit: error: {sentence}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def command_context(report: Callable[[str], None] = print_error) -> Iterator[None]:
+    """Around a whole command.
+
+    Args:
+        report: gets the sentence when a request to stop ends the command between other handlers.
+    """
+    tolerate_closed_streams()
+
+    def leave(number: int, frame: Any) -> None:
+        report(OUTSIDE)
+        os._exit(Stopped.exit_code)  # an exception could be swallowed by an import that tries something
+
+    def hang_up(number: int, frame: Any) -> None:
+        signal.signal(number, signal.SIG_IGN)  # a closing terminal sends it twice: by the kernel, then by the shell
+        signal.raise_signal(signal.SIGTERM)
+
+    wanted = {signal.SIGTERM: leave, signal.SIGINT: leave}
+    if hasattr(signal, "SIGHUP"):  # not on Windows
+        wanted[signal.SIGHUP] = hang_up
+    if threading.current_thread() is not threading.main_thread():
+        wanted = {}
+    before = {number: signal.getsignal(number) for number in wanted}
+    for number, old in before.items():
+        if old is not signal.SIG_IGN:  # nohup, and jobs that a script put into the background
+            signal.signal(number, wanted[number])
+    try:
+        yield
+    except KeyboardInterrupt as second:
+        before = dict.fromkeys(before, signal.SIG_IGN)  # it leaves as fast as it can; a third request breaks nothing
+        raise Stopped("interrupted; the last checkpoint is intact: run again with --resume") from second
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+class PipeTolerantFile(io.FileIO):
+    """A descriptor whose reader may leave: what cannot be delivered is dropped. The run's folder has it all."""
+
+    def write(self, data: Any, /) -> int:
+        """All bytes that the descriptor takes, or all of them to nowhere."""
+        try:
+            return super().write(data)
+        except OSError as problem:
+            if problem.errno not in GONE:
+                raise
+            return memoryview(data).nbytes
+
+
+def tolerate_closed_streams() -> None:
+    """Let stdout and stderr survive their readers. A closed descriptor would be given to the next file opened."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free one, which is this
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        stream = getattr(sys, name)
+        if stream is None or (stream is getattr(sys, f"__{name}__") and not isinstance(stream, PipeTolerantStream)):
+            setattr(sys, name, tolerant_stream(stream, descriptor))
+
+
+class PipeTolerantStream(io.TextIOWrapper):
+    """A stream over a `PipeTolerantFile`."""
+
+
+def tolerant_stream(stream: TextIO | None, descriptor: int) -> TextIO:
+    """The stream of a descriptor, with the encoding of the one it replaces."""
+    if stream is not None:
+        stream.flush()
+    raw = PipeTolerantFile(descriptor, "w", closefd=False)
+    live = raw.isatty() or descriptor == 2
+    encoding = stream.encoding if stream is not None else "utf-8"
+    return PipeTolerantStream(io.BufferedWriter(raw), encoding=encoding, errors="backslashreplace", line_buffering=live)

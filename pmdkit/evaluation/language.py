@@ -1,36 +1,102 @@
-"""`pmdkit eval` on a language model: draw, keep every response, go on where it stopped, and sum up."""
+"""`pmdkit eval` on a language model: draw, keep every response, go on where it stopped, and sum up.
+
+`EvalConfig` says which problems, and how responses are sampled.
+"""
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from pmdkit.config import LanguageModelTable, RewardTable, RolloutTable, Spec
-from pmdkit.envs.math.problem import MathProblems, Problem
+from pmdkit.config import EvaluationTable, LanguageModelTable, RewardTable, RolloutTable, Spec
+from pmdkit.envs.math import make_math, readers
+from pmdkit.envs.math.problem import MathProblems, Problem, leaks
 from pmdkit.envs.verifier import Grader
-from pmdkit.errors import ResumeRefused, UsageError
+from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError, unknown
 from pmdkit.evaluation.checkpoint_source import CheckpointSource
-from pmdkit.evaluation.eval_config import HELD_OUT, EvalConfig, count_leaks, load_problems, training_problems
+from pmdkit.evaluation.sampling import check_counts
+from pmdkit.llm import prompts, task
 from pmdkit.llm.engines.base import Engine, Sampling, Tokens
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.evaluate import Answered, Evaluation, evaluation_problems, graded_draws
 from pmdkit.llm.model import end_tokens, load_model, pick_device
-from pmdkit.llm.prompts import Encoder, decode_response, limit_prompts
-from pmdkit.llm.task import make_grader
-from pmdkit.observe import files
-from pmdkit.observe.run_folder import RunFolder, describe_machine, locked, make_writable, new_folder, read_json
+from pmdkit.observe import files, run_folder
+from pmdkit.observe.run_folder import RunFolder
 from pmdkit.randomness import derive, generator
 from pmdkit.stats import measure_at_k
 from pmdkit.trainer import Display, stop_at_once
 from pmdkit.training import compare
 
+HELD_OUT = "held-out"
+SHIPPED = ("aime24", "aime25")
+PAPER_SAMPLING = (1.0, 0.7)  # temperature and top_p of the evaluations in arXiv:2602.05933, section 5
 RECORD = "responses.jsonl"
 STOPPED = "stopped; every whole turn of responses is kept: go on with the same options and --resume --out {out}"
+
+
+@dataclass(frozen=True)
+class EvalConfig:
+    """Options of an evaluation; None is the default of the data.
+
+    Attributes:
+        data: held-out, a shipped set, or a file.
+        k: responses to each problem.
+        problems: at most.
+        seed: of the draws.
+        temperature, top_p: of the draws; temperature 0 is greedy.
+        width: tokens that a response may have.
+    """
+
+    data: str | None = None
+    k: int = 32
+    problems: int | None = None
+    seed: int = 0
+    temperature: float | None = None
+    top_p: float | None = None
+    width: int | None = None
+
+    def resolve(self, spec: Spec | None) -> "EvalConfig":
+        """With the defaults written out: a run is evaluated as its own evaluation, other data as in the paper."""
+        own = spec.evaluation if spec is not None and spec.evaluation is not None else EvaluationTable(data="aime24")
+        rollout = spec.rollout if spec is not None and spec.rollout is not None else RolloutTable()
+        data = self.data or own.data
+        as_the_run = spec is not None and (self.data is None or data == HELD_OUT)
+        temperature, top_p = (own.temperature, own.top_p) if as_the_run else PAPER_SAMPLING
+        most = own.problems if as_the_run else None
+        resolved = replace(
+            self,
+            data=data,
+            problems=self.problems or most,
+            temperature=float(temperature if self.temperature is None else self.temperature),
+            top_p=float(top_p if self.top_p is None else self.top_p),
+            width=self.width or (own.width if as_the_run else None) or rollout.width,
+        )
+        resolved.check_data(spec)
+        return resolved
+
+    def check(self) -> None:
+        """Refuse what makes no sense."""
+        check_counts(k=self.k, problems=self.problems, width=self.width)
+        if self.temperature is not None and not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise UsageError(f"temperature is {self.temperature}; expected a number >= 0, 0 for the likeliest tokens")
+        if self.temperature == 0 and self.k > 1:
+            raise UsageError(f"temperature is 0 with k = {self.k}, so all responses are the same; add --k 1")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise UsageError(f"top_p is {self.top_p}; expected a number above 0, at most 1")
+
+    def check_data(self, spec: Spec | None) -> None:
+        """A name that is known, or what may be a file."""
+        data = self.data or ""
+        if data == HELD_OUT and spec is None:
+            raise UsageError("data is 'held-out' and a model folder has no training problems; give aime24 or a file")
+        if data not in (HELD_OUT, *SHIPPED) and "/" not in data and Path(data).suffix not in readers.SUFFIXES:
+            raise UsageError(unknown("data", data, (HELD_OUT, *SHIPPED, "FILE.jsonl", "FILE.parquet")))
 
 
 def evaluate(
@@ -70,11 +136,11 @@ def evaluate(
     model, tokenizer = load_model(source.place, pick_device(table.device))
     if table.dtype == "bfloat16":
         model = model.to(torch.bfloat16)  # type: ignore[arg-type]
-    encoder = Encoder(tokenizer)
+    encoder = prompts.Encoder(tokenizer)
     name, problems = chosen or held_out(spec, train, lost, encoder, config.problems)
     reward = spec.reward if spec is not None and spec.reward is not None else RewardTable()
     rollout = spec.rollout if spec is not None and spec.rollout is not None else RolloutTable()
-    evaluation = make_evaluation(name, problems, encoder, tokenizer, make_grader(reward), config)
+    evaluation = make_evaluation(name, problems, encoder, tokenizer, task.make_grader(reward), config)
     try:
         check_context(evaluation, model.config)
         description = describe_evaluation(source, config, table.dtype, reward, evaluation)
@@ -93,8 +159,31 @@ def evaluate(
     return summary
 
 
+def load_problems(data: str, most: int | None) -> tuple[str, list[Problem]]:
+    """Name and problems of a shipped set or a file, the first ones."""
+    table: dict[str, Any] = {"kind": data} if data in SHIPPED else {"kind": "file", "path": data, "held_out": "all"}
+    found = make_math(table)
+    return found.name, [found.problem(int(number)) for number in found.held_out[:most]]
+
+
+def training_problems(spec: Spec | None) -> tuple[MathProblems | None, str | None]:
+    """The problems of the run, or why they cannot be had."""
+    if spec is None:
+        return None, None
+    try:
+        return make_math(spec.env), None
+    except (UsageError, EnvironmentLacks) as problem:
+        return None, str(problem)
+
+
+def count_leaks(train: MathProblems, problems: Sequence[Problem]) -> int:
+    """How many problems are in the training set, by their text."""
+    texts = (train.problem(int(number)).problem for number in train.train)
+    return leaks(texts, (problem.problem for problem in problems))
+
+
 def held_out(
-    spec: Spec | None, problems: MathProblems | None, lost: str | None, encoder: Encoder, most: int | None
+    spec: Spec | None, problems: MathProblems | None, lost: str | None, encoder: prompts.Encoder, most: int | None
 ) -> tuple[str, list[Problem]]:
     """The problems that the run itself is evaluated on."""
     assert spec is not None
@@ -103,19 +192,19 @@ def held_out(
         raise UsageError(f"the problems of the run cannot be read: {lost}")
     if not len(problems.held_out):
         raise UsageError(f"data is 'held-out' and {problems.name} holds none out; give --data aime24, aime25 or a file")
-    problems, _ = limit_prompts(problems, encoder, spec.rollout.max_prompt)
+    problems, _ = prompts.limit_prompts(problems, encoder, spec.rollout.max_prompt)
     return evaluation_problems(HELD_OUT, problems, most or len(problems.held_out), spec.run.seed)
 
 
 def make_evaluation(
-    name: str, problems: Sequence[Problem], encoder: Encoder, tokenizer: Any, grader: Grader, config: EvalConfig
+    name: str, problems: Sequence[Problem], encoder: prompts.Encoder, tokenizer: Any, grader: Grader, config: EvalConfig
 ) -> Evaluation:
-    """The problems with how they are config."""
+    """The problems, and how they are asked."""
     assert config.width is not None
     assert config.top_p is not None
 
     def read(tokens: Tokens) -> str:
-        return decode_response(tokenizer, tokens)
+        return prompts.decode_response(tokenizer, tokens)
 
     greedy = config.temperature == 0
     return Evaluation(
@@ -152,7 +241,7 @@ def check_context(evaluation: Evaluation, model_config: Any) -> None:
 def generate_answers(evaluation: Evaluation, engine: Engine, folder: RunFolder, display: Display) -> list[Answered]:
     """All responses; those on disk are not drawn again."""
     try:
-        with locked(folder), stop_at_once(STOPPED.format(out=folder.path)):
+        with run_folder.locked(folder), stop_at_once(STOPPED.format(out=folder.path)):
             return evaluation(engine, folder.path / RECORD, ProgressReport(display))
     finally:
         engine.close()
@@ -175,7 +264,7 @@ def describe_evaluation(
         "prompts_sha256": hashlib.sha256(json.dumps(prompts).encode()).hexdigest(),
         "grade": reward.grade,
         "boxed": reward.boxed,
-        **describe_machine(),
+        **run_folder.describe_machine(),
     }
 
 
@@ -184,16 +273,16 @@ def open_folder(out: Path | None, resume: bool, name: str, description: dict[str
     if resume and out is None:
         raise UsageError("--resume got no evaluation; give its folder with --out")
     if resume and out is not None and (out / "config.json").exists():
-        decisive = description.keys() - describe_machine().keys()
-        stored = read_json(out / "config.json")
+        decisive = description.keys() - run_folder.describe_machine().keys()
+        stored = run_folder.read_json(out / "config.json")
         if stored.get("kind") != "eval":
             raise ResumeRefused(f"{out} holds a run, not an evaluation; nothing was changed: give another --out")
         old, new = ({key: table.get(key) for key in decisive} for table in (stored, description))
         if changed := compare(old, new):
             listed = ", ".join(f"{key} was {a} and is now {b}" for key, a, b in changed)
             raise ResumeRefused(f"{out} holds another evaluation: {listed}; leave that out, or give another --out")
-        return RunFolder(make_writable(out))
-    folder = new_folder(out, name)
+        return RunFolder(run_folder.make_writable(out))
+    folder = run_folder.new_folder(out, name)
     files.replace(folder.config, files.encode(description))
     return folder
 

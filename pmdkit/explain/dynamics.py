@@ -135,15 +135,11 @@ def first_step(objective: Objective) -> FirstStep:
     rates = np.array([0.01, 0.1, 0.5, 0.9])
     wrong = population_loss(objective, binary_prompts(rates), np.zeros((len(rates), 2))).logits[:, 1]
     factors = wrong / (rates * (1 - rates))
-    return FirstStep(factor, misfit, tuple(zip(rates.tolist(), factors.tolist(), strict=True)), token_weight(objective))
-
-
-def token_weight(objective: Objective) -> float:
-    """How much a token of a long response counts beside that of a short one with the same reward."""
     twins = TabularPrompt.of([0.25, 0.25, 0.25, 0.25], [1.0, 1.0, 0.0, 0.0], [1, LONG, 1, LONG])
     pull = population_loss(objective, twins, np.zeros(4)).pull[0]
     # right minus wrong, so that a baseline that is not the mean drops out
-    return float((pull[1] - pull[3]) / (pull[0] - pull[2]))
+    token = float((pull[1] - pull[3]) / (pull[0] - pull[2]))
+    return FirstStep(factor, misfit, tuple(zip(rates.tolist(), factors.tolist(), strict=True)), token)
 
 
 def exact_steps(objective: Objective, p: Array, length: tuple[int, int] = (1, 1)) -> ExactSteps:
@@ -153,15 +149,13 @@ def exact_steps(objective: Objective, p: Array, length: tuple[int, int] = (1, 1)
     from pi_old ends: the minimiser of a regression, the edge of the plateau of a clipped objective.
 
     Args:
-        objective: any.
         p: [P] pass rates in (0, 1).
         length: tokens of the right and the wrong response.
     """
     low, high = np.zeros(len(p)), np.full(len(p), np.nan)
     moving = np.ones(len(p), bool)
-    for first in range(
-        0, len(STEP_SIZES), 120
-    ):  # most flows rest early: far steps are looked at only where they are needed
+    # most flows rest early: far steps are looked at only where they are needed
+    for first in range(0, len(STEP_SIZES), 120):
         block = STEP_SIZES[first : first + 120]
         push, ratio = drive(objective, np.repeat(p[moving], len(block)), np.tile(block, moving.sum()), length)
         push, ratio = push.reshape(-1, len(block)), ratio.reshape(-1, len(block))

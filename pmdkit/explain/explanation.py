@@ -8,22 +8,10 @@ import torch
 
 from pmdkit import population, theory
 from pmdkit.errors import UsageError
+from pmdkit.explain import tabular
 from pmdkit.explain.dynamics import CURVE_RATES, ExactSteps, FirstStep, Force, exact_steps, first_step, force
-from pmdkit.explain.regulariser import RATIOS, RegulariserCurve, curve_spread, regulariser_curve
+from pmdkit.explain.regulariser import RATIOS, RegulariserCurve, regulariser_curve
 from pmdkit.explain.solver import StationaryPoint, natural_gradient_flow, normalised, stationary_point
-from pmdkit.explain.tabular import (
-    GRADED_PROMPTS,
-    LONG,
-    OTHER_REWARDS,
-    POLICY,
-    PROMPT_WITH_LENGTHS,
-    REWARDS,
-    Array,
-    TabularPrompt,
-    batch_at,
-    population_loss,
-    with_fixed_tau,
-)
 from pmdkit.objectives import Groups, Objective, load_objective, objective_name, traits
 from pmdkit.randomness import generator
 
@@ -46,7 +34,7 @@ class RandomPolicies:
     policies: int
     silent: int
     towards_reward: int
-    left: Array | None
+    left: tabular.Array | None
 
 
 @dataclass(frozen=True)
@@ -63,7 +51,7 @@ class LengthEffect:
     short_over_long: float
     short: dict[str, float]
     long: dict[str, float]
-    log_ratio: Array
+    log_ratio: tabular.Array
     error: float
 
 
@@ -137,8 +125,10 @@ class Explanation:
     @property
     def spread(self) -> float:
         """Largest difference of f' between the problems, as a share of it; NaN without curves."""
-        whole = len(self.curves) > 1 and all(curve.defined for curve in self.curves.values())
-        return curve_spread(list(self.curves.values())) if whole else np.nan
+        if len(self.curves) < 2 or not all(curve.defined for curve in self.curves.values()):
+            return np.nan
+        slopes = np.stack([curve.slope for curve in self.curves.values()])
+        return float((slopes.max(0) - slopes.min(0)).max() / np.abs(slopes).max())
 
     @property
     def ratio_only(self) -> bool:
@@ -199,10 +189,10 @@ def explain(objective: Objective | str, tau: float | None = None, **options: Any
     smooth = check_explainable(chosen)
     rests = {
         name: stationary_point(chosen, at, smooth, starts=4 if k == 0 else 2)
-        for k, (name, at) in enumerate(GRADED_PROMPTS.items())
+        for k, (name, at) in enumerate(tabular.GRADED_PROMPTS.items())
     }
     curves = {
-        name: regulariser_curve(chosen, GRADED_PROMPTS[name], at.log_ratio)
+        name: regulariser_curve(chosen, tabular.GRADED_PROMPTS[name], at.log_ratio)
         for name, at in rests.items()
         if at.kind == "minimiser"
     }
@@ -219,7 +209,7 @@ def explain(objective: Objective | str, tau: float | None = None, **options: Any
         rests=rests,
         curves=curves,
         theory={
-            name: compare_with_theory(chosen, GRADED_PROMPTS[name], rests[name], c)
+            name: compare_with_theory(chosen, tabular.GRADED_PROMPTS[name], rests[name], c)
             for name, c in curves.items()
             if has_theory(chosen)
         },
@@ -255,7 +245,7 @@ def has_theory(objective: Objective) -> bool:
     return population.has_solution(objective) and hasattr(objective, "tau")
 
 
-def known_log_ratio(objective: Objective, problem: TabularPrompt) -> population.PopulationSolution:
+def known_log_ratio(objective: Objective, problem: tabular.TabularPrompt) -> population.PopulationSolution:
     """The theory's solution of one problem."""
     log_pi = torch.from_numpy(np.log(problem.pi))[None]
     return population.solve(
@@ -268,13 +258,13 @@ def known_log_ratio(objective: Objective, problem: TabularPrompt) -> population.
     )
 
 
-def tau_at(objective: Objective, problem: TabularPrompt) -> float:
+def tau_at(objective: Objective, problem: tabular.TabularPrompt) -> float:
     """The temperature of one prompt."""
-    return float(with_fixed_tau(objective, problem).tau)  # type: ignore[attr-defined]
+    return float(tabular.with_fixed_tau(objective, problem).tau)  # type: ignore[attr-defined]
 
 
 def compare_with_theory(
-    objective: Objective, problem: TabularPrompt, found: StationaryPoint, read: RegulariserCurve
+    objective: Objective, problem: tabular.TabularPrompt, found: StationaryPoint, read: RegulariserCurve
 ) -> TheoryComparison:
     """The theory beside the search."""
     solution = known_log_ratio(objective, problem)
@@ -285,26 +275,28 @@ def compare_with_theory(
 
 def length_effect(objective: Objective, smooth: bool) -> LengthEffect | None:
     """The resting point with responses of 1 and of 4 tokens; None where there is none."""
-    found = stationary_point(objective, PROMPT_WITH_LENGTHS, smooth, starts=2)
+    found = stationary_point(objective, tabular.PROMPT_WITH_LENGTHS, smooth, starts=2)
     if found.kind != "minimiser":
         return None
     u = found.log_ratio
-    short, long = (regulariser_curve(objective, PROMPT_WITH_LENGTHS, u, length).weights for length in (1, LONG))
+    short, long = (
+        regulariser_curve(objective, tabular.PROMPT_WITH_LENGTHS, u, length).weights for length in (1, tabular.LONG)
+    )
     error = np.nan
     if has_theory(objective):
-        error = float(np.abs(known_log_ratio(objective, PROMPT_WITH_LENGTHS).log_ratio[0] - u).max())
+        error = float(np.abs(known_log_ratio(objective, tabular.PROMPT_WITH_LENGTHS).log_ratio[0] - u).max())
     return LengthEffect(float(np.exp(u[-2] - u[-1])), short, long, u, error)
 
 
 def at_random_policies(objective: Objective, rests: dict[str, StationaryPoint]) -> RandomPolicies:
     """The gradient at random policies, and where many small steps end."""
-    problem = GRADED_PROMPTS["graded rewards"]
+    problem = tabular.GRADED_PROMPTS["graded rewards"]
     draws = generator(0, "explain", "wander")
     u = normalised(
         problem.pi,
         draws.normal(size=(RANDOM_POLICIES, len(problem.pi))) * draws.uniform(0.1, 3, size=(RANDOM_POLICIES, 1)),
     )
-    gradient = population_loss(objective, problem, u).logits
+    gradient = tabular.population_loss(objective, problem, u).logits
     silent = int((np.abs(gradient).max(1) == 0).sum())
     left = natural_gradient_flow(objective, problem)[1] if rests["graded rewards"].kind == "boundary" else None
     return RandomPolicies(RANDOM_POLICIES, silent, int((gradient @ problem.advantage < 0).sum()), left)
@@ -315,7 +307,7 @@ def steps_error(objective: Objective, steps: ExactSteps) -> float:
     if not has_theory(objective):
         return np.nan
     method = str(traits(objective).population).replace("_", "-")
-    tau = [tau_at(objective, TabularPrompt.of([p, 1 - p], [1.0, 0.0])) for p in steps.p]
+    tau = [tau_at(objective, tabular.TabularPrompt.of([p, 1 - p], [1.0, 0.0])) for p in steps.p]
     exact = theory.binary(steps.p, tau, method)
     right = np.abs(exact.log_ratio_pos - steps.log_ratio_right)
     return float(np.maximum(right, np.abs(exact.log_ratio_neg - steps.log_ratio_wrong)).max())
@@ -332,8 +324,8 @@ def by_tau(objective: Objective, steps: ExactSteps) -> tuple[tuple[float, float]
 
 def by_length(objective: Objective, steps: ExactSteps) -> tuple[tuple[int, int, float], ...]:
     """eta at p = 0.1 where right or wrong responses are longer."""
-    long_right, long_wrong = (eta_at(objective, lengths) for lengths in ((LONG, 1), (1, LONG)))
-    return (1, 1, float(steps.eta[1])), (LONG, 1, long_right), (1, LONG, long_wrong)
+    long_right, long_wrong = (eta_at(objective, lengths) for lengths in ((tabular.LONG, 1), (1, tabular.LONG)))
+    return (1, 1, float(steps.eta[1])), (tabular.LONG, 1, long_right), (1, tabular.LONG, long_wrong)
 
 
 def eta_at(objective: Objective, length: tuple[int, int] = (1, 1)) -> float:
@@ -367,8 +359,8 @@ def check_explainable(objective: Objective) -> bool:
 
 def check_advantage(objective: Objective, name: str) -> None:
     """[P, G] finite, and of each prompt alone."""
-    reward = torch.from_numpy(np.stack([REWARDS, OTHER_REWARDS]))
-    mass = torch.from_numpy(np.stack([POLICY, POLICY]))
+    reward = torch.from_numpy(np.stack([tabular.REWARDS, tabular.OTHER_REWARDS]))
+    mass = torch.from_numpy(np.stack([tabular.POLICY, tabular.POLICY]))
     both = objective.advantage(Groups(reward, mass, sampled=False))
     if not isinstance(both, torch.Tensor) or both.shape != (2, 8):
         raise UsageError(f"the advantage of {name} {shape_of(both)}; expected [2, 8], the shape of the rewards [P, G]")
@@ -386,7 +378,7 @@ def check_loss(objective: Objective, name: str) -> None:
     """[N] or [N, T], finite near pi_old, with a gradient by logp."""
     noise = generator(0, "explain", "check").normal(size=(2, 8))
     for policies in (0 * noise, noise):
-        batch, whole = batch_at(objective, PROMPT_WITH_LENGTHS, policies)
+        batch, whole = tabular.batch_at(objective, tabular.PROMPT_WITH_LENGTHS, policies)
         loss = objective.loss(batch)
         rows, tokens = batch.mask.shape
         if not isinstance(loss, torch.Tensor) or loss.shape not in ((rows,), (rows, tokens)):
@@ -430,19 +422,19 @@ def check_apart(objective: Objective, name: str) -> None:
 
 def rows(objective: Objective, log_ratio: Any) -> Any:
     """[S, A] loss of every response."""
-    batch, _ = batch_at(objective, TabularPrompt.of(POLICY, REWARDS), log_ratio)
+    batch, _ = tabular.batch_at(objective, tabular.TabularPrompt.of(tabular.POLICY, tabular.REWARDS), log_ratio)
     loss = objective.loss(batch).detach().double().numpy()
     return loss.reshape(len(log_ratio), -1)
 
 
 def integrable(objective: Objective) -> bool:
     """Whether the gradient is the slope of the loss: no factor held back from differentiation."""
-    problem = TabularPrompt.of(POLICY, REWARDS)
+    problem = tabular.TabularPrompt.of(tabular.POLICY, tabular.REWARDS)
     u, way = generator(0, "explain", "slope").normal(size=(2, 8)) / 2
     width = 1e-5
-    loss = population_loss(objective, problem, np.stack([u + width * way, u - width * way])).loss
+    loss = tabular.population_loss(objective, problem, np.stack([u + width * way, u - width * way])).loss
     slope = (loss[0] - loss[1]) / (2 * width)
-    pull = population_loss(objective, problem, u).pull[0]
+    pull = tabular.population_loss(objective, problem, u).pull[0]
     return bool(abs(slope - pull @ way) <= 1e-6 * (np.abs(pull) @ np.abs(way)))
 
 
@@ -462,10 +454,6 @@ def plain(value: Any) -> Any:
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(each) for each in value]
-    if isinstance(value, np.ndarray):
+    if isinstance(value, (np.ndarray, np.generic)):
         return plain(value.tolist())
-    if isinstance(value, (bool, np.bool_)):
-        return bool(value)
-    if isinstance(value, (float, np.floating)):
-        return float(value) if np.isfinite(value) else None
-    return value
+    return None if isinstance(value, float) and not np.isfinite(value) else value

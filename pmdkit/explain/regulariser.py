@@ -55,7 +55,6 @@ def regulariser_curve(
 
     Args:
         objective: any with a minimiser inside the simplex.
-        problem: one prompt.
         log_ratio: [A] the minimiser, nats.
         length: tokens of the response that reads the curve off.
     """
@@ -126,9 +125,3 @@ def least_squares(slope: Array, names: Sequence[str]) -> tuple[Array, float]:
     terms = np.stack([TERMS[name] for name in names], 1)
     weights: Array = np.linalg.lstsq(terms, slope, rcond=None)[0]
     return weights, float(np.abs(terms @ weights - slope).max() / np.abs(slope).max())
-
-
-def curve_spread(curves: Sequence[RegulariserCurve]) -> float:
-    """Largest difference between the curves of several problems at one ratio, as a share of the largest f'."""
-    slopes = np.stack([each.slope for each in curves])
-    return float((slopes.max(0) - slopes.min(0)).max() / np.abs(slopes).max())

@@ -10,32 +10,32 @@ MEASURES = {
     "chi2": ("{} chi2(pi||pi_old)", 0.5),
     "reverse_kl": ("{} KL(pi_old||pi)", 1.0),
 }
+NAMES = {"kl": "KL", "chi2": "chi2", "reverse_kl": "reverse KL"}
 DERIVATIVES = {"kl": "{} log z", "chi2": "{} (z - 1)", "reverse_kl": "{} (1 - 1/z)"}
 ENDLESS = 1e-3  # share of a weight: differences between problems below are not worth a sentence
 
 
 def headline(e: Explanation) -> str:
     """One line: what the objective solves."""
-    if e.kind == "minimiser" and e.ratio_only and e.regulariser != "other":
+    if e.kind != "minimiser":
+        return {
+            "plateau": "no minimiser: a plateau. Past its bounds every policy is equally good, and nothing pulls back",
+            "boundary": f"no minimiser inside the simplex: it goes on until {survivors(e)}",
+            "unbounded": "no minimiser: the loss falls for ever along a ray",
+            "depends": "a minimiser at some prompts and none at others",
+        }[e.kind]
+    if e.ratio_only and e.regulariser != "other":
         return f"one fixed problem: max E_pi[r] - {penalty(first_weights(e))}"
-    if e.kind == "minimiser" and e.regulariser in ("kl + chi2", "chi2"):
-        return (
-            f"max E_pi[r] - {varying(e)}: weights that differ from prompt to prompt"
-            if not fixed_terms(e)
-            else f"max E_pi[r] - {varying(e)}: the weight of {names(moving_terms(e))} differs from prompt to prompt"
-        )
-    if e.kind == "minimiser" and e.ratio_only:
+    if e.regulariser in ("kl + chi2", "chi2"):
+        fixed = fixed_terms(e)
+        moving = " and ".join(NAMES[term] for term in first_weights(e) if term not in fixed)
+        what = f"the weight of {moving} differs" if fixed else "weights that differ"
+        return f"max E_pi[r] - {varying(e)}: {what} from prompt to prompt"
+    if e.ratio_only:
         return "one fixed problem, max E_pi[r] - E_old[f(ratio)], with an f of its own: neither KL nor chi2 nor a mix"
-    if e.kind == "minimiser" and design(e):
+    if design(e):
         return f"max E_pi[r] - {penalty(design(e))} - a term that normalisation adds, other at every prompt"
-    if e.kind == "minimiser":
-        return "there is a minimiser, but no fixed regulariser: f' differs from prompt to prompt"
-    return {
-        "plateau": "no minimiser: a plateau. Past its bounds every policy is equally good, and nothing pulls back",
-        "boundary": f"no minimiser inside the simplex: it goes on until {survivors(e)}",
-        "unbounded": "no minimiser: the loss falls for ever along a ray",
-        "depends": "a minimiser at some prompts and none at others",
-    }[e.kind]
+    return "there is a minimiser, but no fixed regulariser: f' differs from prompt to prompt"
 
 
 def survivors(e: Explanation) -> str:
@@ -124,15 +124,10 @@ def regularised(e: Explanation) -> list[str]:
             "The chi2 weight is lambda/(2 tau), the KL weight tau of Theorem 1 and Proposition mixed_subproblem."
         )
     if "graded rewards" in e.curves:
-        lines.append(reward_to_ratio(e))
+        u = e.rests["graded rewards"].log_ratio
+        pairs = ", ".join(f"{r:g}: {np.exp(x):.3g}" for r, x in zip(REWARDS, u, strict=True))
+        lines.append(f"Reward: ratio on the first graded problem is {pairs}.")
     return lines
-
-
-def reward_to_ratio(e: Explanation) -> str:
-    """The map from reward to ratio on the first graded problem."""
-    u = e.rests["graded rewards"].log_ratio
-    pairs = ", ".join(f"{r:g}: {np.exp(x):.3g}" for r, x in zip(REWARDS, u, strict=True))
-    return f"Reward: ratio on the first graded problem is {pairs}."
 
 
 def facts(e: Explanation) -> list[str]:
@@ -278,11 +273,6 @@ def fixed_terms(e: Explanation) -> list[str]:
     return [term for term in first_weights(e) if close([curve.weights[term] for curve in e.curves.values()])]
 
 
-def moving_terms(e: Explanation) -> list[str]:
-    """Terms whose weight differs."""
-    return [term for term in first_weights(e) if term not in fixed_terms(e)]
-
-
 def close(values: list[float]) -> bool:
     """Whether numbers are one number."""
     return bool(np.ptp(values) <= 1e-6 * np.abs(values).max())
@@ -309,8 +299,3 @@ def derivative(weights: dict[str, float]) -> str:
     return " + ".join(DERIVATIVES[term].format(f"{weight:.6g}") for term, weight in weights.items()).replace(
         "+ -", "- "
     )
-
-
-def names(terms: list[str]) -> str:
-    """Terms as they are written."""
-    return " and ".join({"kl": "KL", "chi2": "chi2", "reverse_kl": "reverse KL"}[term] for term in terms)

@@ -61,7 +61,6 @@ def stationary_point(
     """Search the simplex for the objective's resting point on one problem.
 
     Args:
-        objective: any.
         problem: one prompt, pi [A] > 0.
         integrable: whether the gradient is that of the loss; otherwise (a factor held back from differentiation) the
             search is for a zero of the gradient alone.
@@ -109,7 +108,7 @@ def newton(objective: Objective, problem: TabularPrompt, u: Array, integrable: b
         if (np.abs(seen.logits[0]) <= 1e-12 * problem.pi * np.exp(u)).all() and np.abs(matrix).max() < 1e-9:
             return NewtonEnd(u, False, True)
         if integrable:
-            values, axes = np.linalg.eigh(symmetric(matrix))
+            values, axes = np.linalg.eigh((matrix + matrix.T) / 2)
             bend = np.maximum(np.abs(values), 1e-14 * np.abs(values).max() + 1e-300)
             along = axes.T @ force
             step = -(axes @ np.where(np.abs(values) < 1e-13 * np.abs(values).max(), 0.0, along / (bend + damping)))
@@ -193,12 +192,6 @@ def normalised(pi: Array, u: Array) -> Array:
     top = u.max(-1, keepdims=True)
     moved: Array = u - top - np.log((pi * np.exp(u - top)).sum(-1, keepdims=True))
     return moved
-
-
-def symmetric(matrix: Array) -> Array:
-    """The symmetric part."""
-    half: Array = (matrix + matrix.T) / 2
-    return half
 
 
 def curvature(objective: Objective, problem: TabularPrompt, u: Array) -> float:

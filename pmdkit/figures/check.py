@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pmdkit.figures import FIGURES, TABLES, draw, table
 
@@ -37,12 +36,12 @@ TOLERANCES = {
 INTEGRATED = Tolerance(0.0, 1e-6, "an integrator that adapts its steps")  # arrays whose name starts with "flow"
 
 
-def numbers(name: str) -> Mapping[str, NDArray[Any]]:
+def numbers(name: str) -> Mapping[str, np.ndarray]:
     """The arrays of a figure or a table, computed anew."""
     return (draw(name) if name in FIGURES else table(name)).data
 
 
-def digest(values: NDArray[Any]) -> dict[str, Any]:
+def digest(values: np.ndarray) -> dict[str, Any]:
     """Shape and entries of an array as JSON; None for a number that is not one."""
     flat = np.asarray(values, dtype=np.float64).ravel()
     places = np.unique(np.linspace(0, len(flat) - 1, KEPT).round().astype(int))
@@ -59,7 +58,7 @@ def tolerance(name: str, key: str) -> Tolerance:
     return TOLERANCES[(FIGURES | TABLES)[name].source]
 
 
-def compare(name: str, found: Mapping[str, NDArray[Any]], stored: Mapping[str, Any]) -> list[str]:
+def compare(name: str, found: Mapping[str, np.ndarray], stored: Mapping[str, Any]) -> list[str]:
     """A sentence for every array that is off or missing; none where all is as stored."""
     wrong = [f"{name}: {key} is not among the stored numbers" for key in found if key not in stored]
     for key, expected in stored.items():

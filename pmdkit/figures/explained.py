@@ -1,20 +1,14 @@
 """The picture of `pmdkit explain`: the implied regulariser, the contraction, and the push. One objective at a time."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pmdkit import theory
-from pmdkit.explain.dynamics import SHOWN
-from pmdkit.explain.regulariser import RATIOS
-from pmdkit.explain.report import headline
-from pmdkit.explain.tabular import GRADED_PROMPTS
+from pmdkit.explain import RATIOS, Explanation, dynamics, report, tabular
 from pmdkit.figures.style import BLACK, GREY, RIGHT, TITLES, WRONG, Drawing, look, style
-
-if TYPE_CHECKING:
-    from pmdkit.explain import Explanation
 
 TAU = 0.05  # of the neighbours beside an objective without a temperature
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)))
@@ -22,14 +16,14 @@ RIGHTMOST = 5.1  # largest ratio drawn: beyond, a chi2 term leaves no room for t
 NEIGHBOUR: dict[str, Any] = {"linewidth": 3.2, "alpha": 0.45}
 
 
-def draw(e: "Explanation") -> Drawing:
+def draw(e: Explanation) -> Drawing:
     """Three panels: f' by the ratio, eta by the pass rate, the push on a response by its log ratio.
 
     KL is PMD-part's regulariser and the mixed KL-chi2 PMD-mean's on the first graded problem, both at the objective's
     tau; they are drawn broad and pale behind it.
     """
     tau = TAU if np.isnan(e.tau) else e.tau
-    problem = GRADED_PROMPTS["graded rewards"]
+    problem = tabular.GRADED_PROMPTS["graded rewards"]
     lam = float(theory.pmd_mean(problem.pi, problem.reward, tau).lam)
     data: dict[str, np.ndarray[Any, Any]] = {
         "ratio": RATIOS,
@@ -37,7 +31,7 @@ def draw(e: "Explanation") -> Drawing:
         "mixed": tau * np.log(RATIOS) + lam / tau * (RATIOS - 1),
         "p": e.curve.p,
         "eta": np.where(e.curve.rests, e.curve.eta, np.nan),
-        "log ratio": SHOWN,
+        "log ratio": dynamics.SHOWN,
         "push right": e.force.right,
         "push wrong": e.force.wrong,
     }
@@ -51,19 +45,26 @@ def draw(e: "Explanation") -> Drawing:
         regulariser(axes[0], e, data, tau)
         contraction(axes[1], e, data, tau)
         push(axes[2], data)
-        figure.suptitle(title(e), fontsize=9)
+        options = ", ".join(f"{key} = {value}" for key, value in e.options.items())
+        figure.suptitle(f"{e.name}: {options}", fontsize=9)
     sentence = (
-        f"{e.name}: {headline(e)}. Left, what a ratio costs, f'(ratio): the reward a response must have to rest there. "
-        "Middle, the share of the gap to 1 that one exact step closes. Right, the coefficient of grad log pi."
+        f"{e.name}: {report.headline(e)}. Left, what a ratio costs, f'(ratio): the reward a response must have to rest "
+        "there. Middle, the share of the gap to 1 that one exact step closes. Right, the coefficient of grad log pi."
     )
+    left = "the slopes of KL and of the mixed KL-chi2 regulariser; the objective has no minimiser and no slope."
+    if e.curves:
+        left = (
+            "the slope f' of its regulariser by the ratio for three graded problems, "
+            f"{'on one line' if e.ratio_only else 'on different lines'}, beside KL and mixed KL-chi2."
+        )
     alt = (
-        f"Three panels about {e.name}. Left: {left(e)} Middle: eta against the pass rate, beside PMD-mean and PMD-part "
+        f"Three panels about {e.name}. Left: {left} Middle: eta against the pass rate, beside PMD-mean and PMD-part "
         f"at tau = {tau:g}. Right: the push on a right and on a wrong response against its log ratio, at p = 0.1."
     )
     return Drawing(figure, alt, sentence, data)
 
 
-def regulariser(ax: Axes, e: "Explanation", data: dict[str, np.ndarray[Any, Any]], tau: float) -> None:
+def regulariser(ax: Axes, e: Explanation, data: dict[str, np.ndarray[Any, Any]], tau: float) -> None:
     """f' of every graded problem, and of KL and mixed KL-chi2."""
     near = RATIOS < RIGHTMOST
     ax.plot(RATIOS[near], data["KL"][near], **look("pmd-part") | NEIGHBOUR, label="KL")
@@ -78,7 +79,7 @@ def regulariser(ax: Axes, e: "Explanation", data: dict[str, np.ndarray[Any, Any]
     ax.legend(loc="upper left", fontsize=7)
 
 
-def contraction(ax: Axes, e: "Explanation", data: dict[str, np.ndarray[Any, Any]], tau: float) -> None:
+def contraction(ax: Axes, e: Explanation, data: dict[str, np.ndarray[Any, Any]], tau: float) -> None:
     """eta by the pass rate."""
     for method, name in TITLES.items():
         ax.plot(data["p"], data[f"eta {method}"], **look(method) | NEIGHBOUR, label=rf"{name}, $\tau$ = {tau:g}")
@@ -101,25 +102,10 @@ def contraction(ax: Axes, e: "Explanation", data: dict[str, np.ndarray[Any, Any]
 def push(ax: Axes, data: dict[str, np.ndarray[Any, Any]]) -> None:
     """The coefficient of grad log pi."""
     ax.axhline(0, color=GREY, linewidth=0.8)
-    ax.plot(SHOWN, data["push right"], color=RIGHT, linestyle="-", label="right response")
-    ax.plot(SHOWN, data["push wrong"], color=WRONG, linestyle=(0, (5, 1.5)), label="wrong response")
-    near = np.abs(np.concatenate([data["push right"], data["push wrong"]])[np.tile(np.abs(SHOWN) < 1.5, 2)])
+    ax.plot(dynamics.SHOWN, data["push right"], color=RIGHT, linestyle="-", label="right response")
+    ax.plot(dynamics.SHOWN, data["push wrong"], color=WRONG, linestyle=(0, (5, 1.5)), label="wrong response")
+    near = np.abs(np.concatenate([data["push right"], data["push wrong"]])[np.tile(np.abs(dynamics.SHOWN) < 1.5, 2)])
     ax.set_ylim(-1.6 * near.max(), 1.6 * near.max())
     ax.set(xlabel=r"$\log\,\pi/\pi_{old}$ of the response (nats)", ylabel=r"coefficient of $\nabla\log\pi$")
     ax.set_title("push on one response, $p$ = 0.1")
     ax.legend(loc="upper left", fontsize=7)
-
-
-def title(e: "Explanation") -> str:
-    """The objective and its options."""
-    return f"{e.name}: " + ", ".join(f"{key} = {value}" for key, value in e.options.items())
-
-
-def left(e: "Explanation") -> str:
-    """Words for the first panel."""
-    if not e.curves:
-        return "the slopes of KL and of the mixed KL-chi2 regulariser; the objective has no minimiser and no slope."
-    lines = "on one line" if e.ratio_only else "on different lines"
-    return (
-        f"the slope f' of its regulariser by the ratio for three graded problems, {lines}, beside KL and mixed KL-chi2."
-    )

@@ -25,13 +25,11 @@ def interval_bar(
     """Draw every seed as a faint dot, and the mean with its interval.
 
     Args:
-        ax: where.
         place: on the axis across the values.
         seeds: [S] values.
         ends: [3] mean, low, high; the interval is left out where low is NaN.
         sideways: the values lie along the x axis.
         aside: how far from `place` the dots of the seeds are.
-        look: keywords of `plot`, a colour among them.
     """
     mean, low, high = (float(end) for end in ends)
     reach = [[0.0], [0.0]] if np.isnan(low) else [[mean - low], [high - mean]]

@@ -13,9 +13,7 @@ from matplotlib.ticker import MaxNLocator, SymmetricalLogLocator
 
 from pmdkit.envs.kinds import reward_scale
 from pmdkit.figures.style import BLACK, BLUE, ORANGE, RIGHT, VERMILLION, WRONG, style
-from pmdkit.observe import gauge
-from pmdkit.observe.gauge import EDGES
-from pmdkit.observe.glossary import format_tau
+from pmdkit.observe import gauge, glossary
 
 if TYPE_CHECKING:
     from pmdkit.training import Run
@@ -63,7 +61,7 @@ def run_figure(run: "Run") -> Figure:
     if known(gauges, "ess"):
         panels.append(lambda ax: belief(ax, gauges))
     panels.append(lambda ax: movement(ax, rows))
-    if varies(rows, "response_length"):
+    if len({row["response_length"] for row in rows if row.get("response_length") is not None}) > 1:
         panels.append(lambda ax: lengths(ax, rows))
     if known(rows, "mismatch_mean"):
         panels.append(lambda ax: mismatch(ax, rows))
@@ -254,8 +252,7 @@ def belief(ax: Axes, gauges: Rows) -> None:
     if known(gauges, "theory_noise_share"):
         heights = numbers(gauges, "theory_noise_share")
         ax.plot(places, heights, "s", color=BLACK, ms=6, mfc="none", label="noise to be expected")
-    if known(gauges, "ess"):
-        ax.plot(places, numbers(gauges, "ess"), "o", color=BLUE, label="effective after the step")
+    ax.plot(places, numbers(gauges, "ess"), "o", color=BLUE, label="effective after the step")
     heading(ax, question, reading)
     ax.set(ylabel="share", ylim=(0, 1.45), yticks=np.linspace(0, 1, 6))
     pass_rate_axis(ax)
@@ -268,7 +265,7 @@ def belief(ax: Axes, gauges: Rows) -> None:
 def title(run: "Run") -> str:
     """Environment, objective and temperature, the temperature on both reward scales."""
     spec = run.spec
-    tau = format_tau(spec.objective.get("tau"), reward_scale(spec))
+    tau = glossary.format_tau(spec.objective.get("tau"), reward_scale(spec))
     most = max((row.get("staleness") or 0 for row in run.metrics), default=0)  # of ministeps and lag together
     stale = f", staleness {most}" if most else ""
     return f"{spec.tier} {spec.name}, {spec.objective['name']}, {tau}{stale}"
@@ -276,7 +273,13 @@ def title(run: "Run") -> str:
 
 def caption(rows: Rows, gauges: Rows, summary: dict[str, Any] | None) -> str:
     """What to see, in sentences with the run's own numbers, broken into lines."""
-    words = [learned(rows, summary), *step_size(rows), *brake_size(rows), *noise(rows)]
+    words = [learned(rows, summary), *step_size(rows)]
+    if known(rows, "theory_lambda_over_tau") and known(rows, "tau"):
+        extra, tau = (float(np.nanmean(numbers(rows, key))) for key in ("theory_lambda_over_tau", "tau"))
+        words.append(f"The hidden brake adds {extra:.2g} to a temperature of {tau:.2g}, on average.")
+    if known(rows, "noise_share"):
+        share = percent(float(np.nanmean(numbers(rows, "noise_share"))))
+        words.append(f"In {share} of the groups so few draws are right that PMD-part's target is noise.")
     return textwrap.fill("What to see. " + " ".join(words), COLUMNS)
 
 
@@ -285,7 +288,8 @@ def learned(rows: Rows, summary: dict[str, Any] | None) -> str:
     kind, key = ("pass rate", "pass_rate") if known(rows, "pass_rate") else ("mean reward", "reward")
     if summary is not None and summary[f"{key}_first"] is not None:
         first, last = summary[f"{key}_first"], summary[f"{key}_last"]
-        return f"The {kind} of the evaluation goes from {first:.3g} to {last:.3g} in {count(summary['steps'], 'step')}."
+        steps = f"{summary['steps']:,} step" + ("" if summary["steps"] == 1 else "s")
+        return f"The {kind} of the evaluation goes from {first:.3g} to {last:.3g} in {steps}."
     values = numbers(rows, "pass_rate" if key == "pass_rate" else "reward_mean")
     return f"The {kind} of the rollouts is {values[-1]:.3g} in step {rows[-1]['step']}, the last one so far."
 
@@ -306,22 +310,6 @@ def step_size(rows: Rows) -> list[str]:
     if max(shares.values()) < 0.5:
         return [f"{sentence}; a small share is usual, that update can be hundreds of nats away."]
     return [f"{sentence}."]
-
-
-def brake_size(rows: Rows) -> list[str]:
-    """How much the chi2 term adds to the temperature."""
-    if not (known(rows, "theory_lambda_over_tau") and known(rows, "tau")):
-        return []
-    extra, tau = (float(np.nanmean(numbers(rows, key))) for key in ("theory_lambda_over_tau", "tau"))
-    return [f"The hidden brake adds {extra:.2g} to a temperature of {tau:.2g}, on average."]
-
-
-def noise(rows: Rows) -> list[str]:
-    """The share of groups whose target would be noise under PMD-part."""
-    if not known(rows, "noise_share"):
-        return []
-    share = percent(float(np.nanmean(numbers(rows, "noise_share"))))
-    return [f"In {share} of the groups so few draws are right that PMD-part's target is noise."]
 
 
 def describe(run: "Run", rows: Rows) -> str:
@@ -345,11 +333,6 @@ def describe(run: "Run", rows: Rows) -> str:
         if values:
             words.append(f"{name[0].upper()}{name[1:]}: first {values[0]:.3g}, last {values[-1]:.3g}.")
     return " ".join(words)
-
-
-def count(n: int, noun: str) -> str:
-    """`1 step`, `2 steps`."""
-    return f"{n:,} {noun}" + ("" if n == 1 else "s")
 
 
 # Axes, headings, and lines that leave gaps.
@@ -388,11 +371,6 @@ def known(rows: Rows, key: str) -> bool:
     return any(row.get(key) is not None for row in rows)
 
 
-def varies(rows: Rows, key: str) -> bool:
-    """Whether a metric has two different numbers."""
-    return len({row[key] for row in rows if row.get(key) is not None}) > 1
-
-
 def steps_axis(ax: Axes) -> None:
     """Whole steps only."""
     ax.set_xlabel("step")
@@ -401,8 +379,8 @@ def steps_axis(ax: Axes) -> None:
 
 def pass_rate_axis(ax: Axes) -> None:
     """A place of its own for every bucket of the gauge: on a straight axis the hard prompts would lie on each other."""
-    count = len(EDGES) - 1
-    names = [f"{100 * low:g}\N{EN DASH}{100 * high:g}" for low, high in pairwise(EDGES)]
+    count = len(gauge.EDGES) - 1
+    names = [f"{100 * low:g}\N{EN DASH}{100 * high:g}" for low, high in pairwise(gauge.EDGES)]
     ax.set_xticks(range(count), names, fontsize=7.5)
     ax.set(xlim=(-0.6, count - 0.4), xlabel="prompts by pass rate before the step (%)")
     ax.grid(axis="x", visible=False)

@@ -45,7 +45,7 @@ def draw(report: dict[str, Any]) -> Drawing:
             ax.set_xticks(counts, [str(count) for count in counts])
             ax.minorticks_off()
         figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=7)
-    return Drawing(figure, alt(report, data), sentence(report, data), data)
+    return Drawing(figure, alt(report, data), sentence(report), data)
 
 
 def lines(ax: Axes, data: dict[str, np.ndarray], key: str) -> None:
@@ -92,7 +92,7 @@ def shares(ax: Axes, data: dict[str, np.ndarray]) -> None:
     ax.legend(loc="lower left")
 
 
-def sentence(report: dict[str, Any], data: dict[str, np.ndarray]) -> str:
+def sentence(report: dict[str, Any]) -> str:
     """What to see."""
     ends = report["stops_scaling_at"]
     named = [f"{design} at {gpus}" for design, gpus in ends.items() if gpus and design in ("in turns", "lag 1")]

@@ -88,10 +88,7 @@ def main_results() -> Table:
 def gspo() -> Table:
     """Table gspo with intervals: PMD-mean's rows are those of table main-results."""
     rows = [score for other in GSPO for score in (other, named(other.model))]
-    errors = {
-        other.model: [deviations(*both) for both in zip(other.pair, named(other.model).pair, strict=True)]
-        for other in GSPO
-    }
+    errors = {s.model: [deviations(*both) for both in zip(s.pair, named(s.model).pair, strict=True)] for s in GSPO}
     words = "; ".join(f"{model} {x:+.1f} and {y:+.1f}" for model, (x, y) in errors.items())
     sentence = f"PMD-mean minus GSPO on AIME 24 and 25 in standard errors of the draws: {words}. {READING}"
     found = data(rows) | {f"standard errors {model}": np.array(errors[model]) for model in errors}

@@ -56,8 +56,10 @@ RC: dict[str, Any] = {
     "axes.linewidth": 0.8,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "axes.prop_cycle": cycler(color=[look[0] for look in list(LOOKS.values())[:4]])
-    + cycler(linestyle=[look[1] for look in list(LOOKS.values())[:4]]),
+    "axes.prop_cycle": cycler(
+        color=[colour for colour, *_ in list(LOOKS.values())[:4]],
+        linestyle=[dash for _, dash, _ in list(LOOKS.values())[:4]],
+    ),
     "grid.color": "0.9",
     "grid.linewidth": 0.6,
     "lines.linewidth": 1.6,
@@ -130,12 +132,15 @@ def save(figure: Figure, path: str | Path) -> list[Path]:
     The same figure gives the same bytes: no date, no random ids, no last digits of its layout.
     """
     freeze_layout(figure)
-    written = []
-    for kind in ("png", "svg"):
-        target = Path(path).with_name(f"{Path(path).name}.{kind}")
+    return write(path, {kind: render(figure, kind) for kind in ("png", "svg")})
+
+
+def write(path: str | Path, contents: Mapping[str, bytes]) -> list[Path]:
+    """Write files that differ in their suffix only, the key of `contents`."""
+    written = [Path(path).with_name(f"{Path(path).name}.{kind}") for kind in contents]
+    for target, content in zip(written, contents.values(), strict=True):
         target.parent.mkdir(parents=True, exist_ok=True)
-        files.replace(target, render(figure, kind), files.PUBLIC)
-        written.append(target)
+        files.replace(target, content, files.PUBLIC)
     return written
 
 

@@ -1,20 +1,16 @@
-"""The paper's tables: the numbers that it prints, what can be worked out from them, and a table as Markdown and CSV.
-
-The two tables of scores with their intervals are in scores.py.
-"""
+"""The paper's tables: the numbers that it prints, what can be worked out from them, and a table as Markdown and CSV."""
 
 import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from pmdkit.figures.style import write
 from pmdkit.figures.training_curves import TASKS, stored
-from pmdkit.observe import files
 from pmdkit.stats import MeanInterval, interval_text, mean_interval
 
 
@@ -49,13 +45,7 @@ class Table:
         """Write `path`.md and `path`.csv."""
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([self.columns, *self.rows])
-        written = []
-        for kind, content in (("md", self.markdown()), ("csv", text.getvalue())):
-            target = Path(path).with_name(f"{Path(path).name}.{kind}")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            files.replace(target, content.encode(), files.PUBLIC)
-            written.append(target)
-        return written
+        return write(path, {"md": self.markdown().encode(), "csv": text.getvalue().encode()})
 
 
 # Numbers that arXiv:2602.05933 prints in its four tables and states in its text.
@@ -180,7 +170,7 @@ def toy_speed(env: str) -> tuple[list[list[str]], MeanInterval]:
     rows, cost = [], []
     for level in (1, 16):
         own = [run for run in stored()["speed"] if (run["env"], run["staleness"]) == (env, level)]
-        own.sort(key=itemgetter("seed"))
+        own.sort(key=lambda run: run["seed"])
         parts = np.array([[run[f"ms_per_token_{part}"] for part in ("rollout", "update")] for run in own])
         cost.append(parts.sum(1))
         means = [cost[-1].mean(), *parts.mean(0), cost[-1].mean()]
@@ -198,11 +188,10 @@ def hyperparameters() -> Table:
         f"512 sequences: the staleness of table main-results. {STEPS['7B']} steps of 512 prompts are {EPOCHS} passes "
         "over 33 whole batches, true of a set of 16,896 to 17,407 problems."
     )
-    found = {name: np.array(pair, float) for name, pair in derived.items()}
-    return Table("Table hyperparams", ("parameter", "7B dense", "30B MoE"), rows, sentence, found)
+    return Table("Table hyperparams", ("parameter", "7B dense", "30B MoE"), rows, sentence, derived)
 
 
-def follow() -> dict[str, tuple[float, float]]:
+def follow() -> dict[str, np.ndarray]:
     """Responses, ministeps, GPUs and widths of both models, from the rows of the table."""
 
     def column(name: str) -> np.ndarray:
@@ -210,14 +199,13 @@ def follow() -> dict[str, tuple[float, float]]:
 
     prompts, group = column("data.train_batch_size (prompts)"), column("rollout.n (group size)")
     mini = column("actor.ppo_mini_batch_size (prompts)")
-    numbers = {
+    return {
         "responses per step": prompts * group,
         "ministeps per step (staleness)": prompts / mini,
         "sequences per ministep": mini * group,
         "GPUs": column("trainer.nnodes") * column("trainer.n_gpus_per_node"),
         "prompt + response length": column("data.max_prompt_length") + column("data.max_response_length"),
     }
-    return {name: (float(pair[0]), float(pair[1])) for name, pair in numbers.items()}
 
 
 def shown(value: str | float) -> str:

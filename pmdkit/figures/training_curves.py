@@ -341,8 +341,6 @@ def after_training(
     """A row for each method: the mean after training with its interval, cut at 0 and 1, and the seeds below it.
 
     Args:
-        ax: its panel.
-        methods: one a row.
         name: of the numbers drawn, with {} for the key of the method.
         data: gets mean, low, high.
         measure: index of best-of and majority measures, which only the first of several panels names the rows of.

@@ -2,9 +2,8 @@
 
 import dataclasses
 
-from pmdkit.learn import progress
-from pmdkit.learn.exercise import Answer, AnswerVerdict, Exercise, Misconception, Text
-from pmdkit.learn.exercises import exercise, ids
+from pmdkit.learn import progress, source
+from pmdkit.learn.exercises import Answer, AnswerVerdict, Exercise, Misconception, Text, exercise, ids
 from pmdkit.learn.extras import needs
 from pmdkit.learn.judging import SEED, judge
 
@@ -60,6 +59,4 @@ def solution(which: str) -> Text:
     Args:
         which: the exercise, "103.1".
     """
-    from pmdkit.learn.source import solution_source
-
-    return Text(solution_source(exercise(which)), code=True)
+    return Text(source.solution_source(exercise(which)), code=True)

@@ -1,6 +1,5 @@
 """Packages of an extra that somebody did not install: which extra has them, and the line that gets it."""
 
-import importlib
 import importlib.util
 from types import ModuleType
 

@@ -1,4 +1,4 @@
-"""Grades submissions: every answer in a process with limits. It writes nothing and resumes nothing."""
+"""Grades a folder of submissions: every answer in a process with limits. It writes nothing and resumes nothing."""
 
 import csv
 import io
@@ -8,12 +8,54 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pmdkit.errors import UsageError
-from pmdkit.learn.exercise import AnswerVerdict, Exercise
+from pmdkit.learn.exercises import AnswerVerdict, Exercise
+from pmdkit.learn.notebooks import SUFFIXES, NotebookCell, answer_to, exercises_in, read
 from pmdkit.learn.sandbox import SandboxedGrader
-from pmdkit.learn.submission import NotebookCell, Submission, answer_to, exercises_in, read
 
 ABSENT = "Not handed in."
 COLUMNS = ("student", "exercise", "right", "verdict", "seconds")
+
+
+@dataclass(frozen=True)
+class Submission:
+    """Attributes: student; files, in the order of their names."""
+
+    student: str
+    files: tuple[Path, ...]
+
+
+def submissions(folder: Path) -> list[Submission]:
+    """Who handed in what, by name. A file that lies in the folder itself is a student of its own name.
+
+    Links are not followed and hidden files (checkpoints of Jupyter) are not looked at. A student's folder without any
+    file is a submission of nothing.
+
+    Raises:
+        UsageError: the folder is none, or holds nothing.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is no folder; expected one with a folder per student, or with their notebooks")
+    files: dict[str, tuple[Path, ...]] = {}  # alice.ipynb and alice.py are one student
+    for entry in sorted(visible(folder)):
+        if entry.is_dir():
+            below = [entry, *sorted(child for child in visible(entry) if child.is_dir())]
+            own = tuple(path for place in below for path in sorted(visible(place)) if counts(path))
+            files[entry.name] = files.get(entry.name, ()) + own
+        elif counts(entry):
+            files[entry.stem] = (*files.get(entry.stem, ()), entry)
+    if not any(files.values()):
+        raise UsageError(f"{folder} holds no .ipynb and no .py; expected {folder}/STUDENT/NOTEBOOK.ipynb")
+    return [Submission(student, paths) for student, paths in files.items()]
+
+
+def visible(folder: Path) -> list[Path]:
+    """What lies in a folder, without links and hidden things."""
+    return [path for path in folder.iterdir() if not path.name.startswith(".") and not path.is_symlink()]
+
+
+def counts(path: Path) -> bool:
+    """Whether a path is a file of a learner."""
+    return path.is_file() and path.suffix in SUFFIXES
 
 
 @dataclass(frozen=True)
@@ -35,13 +77,7 @@ def grade(
 ) -> list[Grade]:
     """A row for every student and every exercise that anybody handed in, in the order of names and of the course.
 
-    Of two files of a student that answer the same exercise the better one counts.
-
-    Args:
-        handed_in: from `submissions`.
-        exercises: those that count.
-        judging: where the code runs.
-        say: is told a line per student.
+    Of two files of a student that answer the same exercise the better one counts. `say` is told a line per student.
     """
     files = {each.student: opened(each) for each in handed_in}
     asked = {e.id for cells, _ in files.values() for one in cells.values() for e in exercises_in(one, exercises)}

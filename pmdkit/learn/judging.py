@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import math
 import numbers
 import signal
 import threading
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pmdkit.errors import printable
-from pmdkit.learn.exercise import Answer, AnswerVerdict, Exercise
+from pmdkit.learn.exercises import Answer, AnswerVerdict, Exercise
 
 
 class TooLong(BaseException):
@@ -103,15 +102,12 @@ def is_parts(wanted: Any) -> bool:
 def as_numbers(value: Any) -> np.ndarray | None:
     """Any nesting of real numbers as an array; None for everything else, words that read like numbers among it."""
     try:
-        found = np.asarray([as_numbers(v) for v in value] if holds_tensors(value) else to_numpy(value))
+        if isinstance(value, tuple | list) and any(hasattr(v, "detach") for v in value):
+            value = [as_numbers(v) for v in value]  # NumPy does not take tensors that carry gradients
+        found = np.asarray(to_numpy(value))
         return None if found.dtype.kind in "cSUmMV" else found.astype(np.float64)
     except Exception:  # an object of a learner's own may raise whatever it likes here
         return None
-
-
-def holds_tensors(value: Any) -> bool:
-    """Whether a value is a list of tensors, which NumPy does not take while they carry gradients."""
-    return isinstance(value, tuple | list) and any(hasattr(v, "detach") for v in value)
 
 
 def to_numpy(value: Any) -> Any:
@@ -125,24 +121,19 @@ def to_numpy(value: Any) -> Any:
 def shown(value: Any) -> str:
     """A value in few characters."""
     try:
-        return shortened(value)
+        if isinstance(value, tuple):
+            return "(" + ", ".join(map(shown, value)) + ")"
+        plain = to_numpy(value)
+        if isinstance(plain, numbers.Real) and not isinstance(plain, bool):
+            number = float(plain)
+            return f"{number:.6g}" if np.isfinite(number) else str(number)
+        if isinstance(plain, np.ndarray) and plain.dtype.kind in "fiub":
+            text = np.array2string(plain, precision=4, threshold=8, separator=", ").replace("\n", "")
+        else:
+            text = " ".join(repr(plain).split())
+        return text if len(text) <= 120 else text[:117] + "..."
     except Exception:  # a __repr__ that fails
         return f"a value of type {type(value).__name__}"
-
-
-def shortened(value: Any) -> str:
-    """A value in few characters, if it can be shown at all."""
-    if isinstance(value, tuple):
-        return "(" + ", ".join(map(shown, value)) + ")"
-    value = to_numpy(value)
-    if isinstance(value, numbers.Real) and not isinstance(value, bool):
-        number = float(value)
-        return f"{number:.6g}" if math.isfinite(number) else str(number)
-    if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
-        text = np.array2string(value, precision=4, threshold=8, separator=", ").replace("\n", "")
-    else:
-        text = " ".join(repr(value).split())
-    return text if len(text) <= 120 else text[:117] + "..."
 
 
 ONLY_ITSELF = "only its arguments, imports, and names of its own cell count: not those of the rest of the notebook"

@@ -4,7 +4,6 @@ import copy
 import csv
 import html
 import io
-import os
 import re
 import shutil
 import tempfile
@@ -14,13 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from pmdkit.errors import EnvironmentLacks, UsageError, unknown
-from pmdkit.learn.exercise import Exercise
-from pmdkit.learn.exercises import lessons as numbers
-from pmdkit.learn.exercises import of_lesson
-from pmdkit.learn.extras import need
-from pmdkit.learn.lessons import folder, sources
+from pmdkit.learn import extras, notebooks
+from pmdkit.learn.exercises import Exercise, lessons, of_lesson
 from pmdkit.learn.source import comment, is_import, names_of, solution_parts, solution_source
-from pmdkit.learn.submission import parsed
 
 TIME = re.compile(r"Time:\s+([0-9]+)\s+minutes?\s+to\s+read,\s+([0-9]+)\s+(seconds?|minutes?)\s+to\s+run")
 
@@ -38,13 +33,7 @@ class Timing:
 
 
 def timing(number: str, lesson: Any, exercises: Sequence[Exercise]) -> Timing:
-    """Of a lesson, from the words at its head and from its exercises.
-
-    Args:
-        number: of the lesson.
-        lesson: its notebook.
-        exercises: of this lesson.
-    """
+    """Of a lesson, from the words at the head of its notebook and from its exercises."""
     head = lesson.cells[0].source
     found = TIME.search(" ".join(head.split()))
     if found is None:
@@ -76,13 +65,8 @@ def to_markdown(rows: Sequence[Timing]) -> str:
         "|---|---|--:|--:|--:|--:|",
     ]
     for row in rows:
-        numbers = (
-            f"{row.minutes_to_read} min",
-            f"{row.seconds_to_run} s",
-            row.exercises,
-            f"{row.exercise_minutes} min",
-        )
-        lines.append("| " + " | ".join(map(str, (row.lesson, row.title, *numbers))) + " |")
+        times = f"{row.minutes_to_read} min | {row.seconds_to_run} s | {row.exercises} | {row.exercise_minutes} min"
+        lines.append(f"| {row.lesson} | {row.title} | {times} |")
     read, run = sum(row.minutes_to_read for row in rows), sum(row.seconds_to_run for row in rows)
     count, work = sum(row.exercises for row in rows), sum(row.exercise_minutes for row in rows)
     lines.append(f"| **all** | | {read / 60:.1f} h | {run / 60:.1f} min | {count} | {work / 60:.1f} h |")
@@ -179,13 +163,9 @@ for (const e of document.querySelectorAll(".math-inline, .math-block"))
 
 
 def write_page(lesson: Any, path: Path, katex: Path | None, execute: bool) -> None:
-    """Write a lesson as HTML.
+    """Write a lesson as HTML, run first if asked. The notebook is not changed.
 
-    Args:
-        lesson: its notebook; not changed.
-        path: of the page.
-        katex: folder with katex.min.js, copied beside the page; without it equations stay as they are written.
-        execute: run the lesson first.
+    The folder with katex.min.js is copied beside the page; without one equations stay as they are written.
     """
     notebook = executed(lesson) if execute else copy.deepcopy(lesson)
     for cell in notebook.cells:
@@ -200,11 +180,11 @@ def write_page(lesson: Any, path: Path, katex: Path | None, execute: bool) -> No
 
 def page(notebook: Any, typeset: bool) -> str:
     """The whole page."""
-    need("nbconvert", "pages to print (--print)")
+    extras.need("nbconvert", "pages to print (--print)")
     from nbconvert.exporters.html import HTMLExporter
-    from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
+    from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath, markdown2html_mistune
 
-    bw = need("pygments.formatters", "pages to print (--print)").HtmlFormatter(style="bw")
+    bw = extras.need("pygments.formatters", "pages to print (--print)").HtmlFormatter(style="bw")
 
     class Renderer(IPythonRenderer):
         """Marks equations for KaTeX."""
@@ -219,7 +199,7 @@ def page(notebook: Any, typeset: bool) -> str:
         return str(MarkdownWithMath(renderer=Renderer(escape=False)).render(source))
 
     exporter = HTMLExporter(template_name="basic", exclude_input_prompt=True, exclude_output_prompt=True)
-    exporter.register_filter("markdown2html", markdown if typeset else plain)
+    exporter.register_filter("markdown2html", markdown if typeset else markdown2html_mistune)
     body, _ = exporter.from_notebook_node(notebook)
     title = notebook.cells[0].source.splitlines()[0].removeprefix("# ")
     head = [
@@ -235,18 +215,11 @@ def page(notebook: Any, typeset: bool) -> str:
     return "\n".join([*filter(None, head), body, *tail, "</body></html>"]) + "\n"
 
 
-def plain(source: str) -> str:
-    """Markdown with its equations as they are written."""
-    from nbconvert.filters.markdown_mistune import markdown2html_mistune
-
-    return str(markdown2html_mistune(source))
-
-
 def executed(lesson: Any) -> Any:
     """A copy that was run; an exception in a cell stops it."""
-    client = need("nbclient", "--execute").NotebookClient
+    client = extras.need("nbclient", "--execute").NotebookClient
     notebook = copy.deepcopy(lesson)
-    notebook.cells.insert(0, need("nbformat", "--execute").v4.new_code_cell(PICTURES))
+    notebook.cells.insert(0, extras.need("nbformat", "--execute").v4.new_code_cell(PICTURES))
     running = client(notebook, timeout=600, kernel_name="python3")
     running.extra_arguments = ["--log-level=40"]  # errors only: the kernel warns of its local port at every start
     running.execute()
@@ -265,7 +238,7 @@ BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 
 def open_lesson(path: Path) -> Any:
     """A lesson as a notebook without outputs, the same at every build."""
-    jupytext = need("jupytext", "the course")
+    jupytext = extras.need("jupytext", "the course")
     notebook = jupytext.read(path)
     notebook.metadata = {"kernelspec": dict(notebook.metadata["kernelspec"]), "language_info": {"name": "python"}}
     notebook.nbformat, notebook.nbformat_minor = 4, 5
@@ -319,13 +292,14 @@ def filled_in(start: str, exercise: Exercise, bound: set[str]) -> str:
 
 def bound_in(cells: Sequence[Any]) -> set[str]:
     """Names that the imports of some cells bind."""
-    nodes = [node for cell in cells if cell.cell_type == "code" for node in parsed(cell.source) if is_import(node)]
+    sources = [cell.source for cell in cells if cell.cell_type == "code"]
+    nodes = [node for source in sources for node in notebooks.parsed(source) if is_import(node)]
     return {name for node in nodes for name in names_of(node)}
 
 
 def graded_cell(exercise: Exercise) -> Any:
     """The cell that an autograder runs. A student sees it; "Run all" goes on after it."""
-    nbformat = need("nbformat", "the course")
+    nbformat = extras.need("nbformat", "the course")
     source = (
         "# Graded: passes when the answer is right on other inputs too. Leave it as it is.\n"
         "from pmdkit import learn\n\n"
@@ -363,7 +337,7 @@ def build(
     out: Path,
     parts: Collection[str],
     only: Sequence[str] | None = None,
-    lessons: Path | None = None,
+    place: Path | None = None,
     execute: bool = False,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[str]:
@@ -373,43 +347,36 @@ def build(
         out: its folder, new or empty.
         parts: of student, solutions, print.
         only: numbers of lessons; all by default.
-        lessons: their folder.
+        place: folder of the lessons.
         execute: run lessons before they are printed.
         say: is told what is being done.
     """
     if execute and "print" not in parts:
         raise UsageError("--execute runs the lessons for the printed pages; add --print")
-    for wrong in set(only or ()) - set(numbers()):
-        raise UsageError(unknown("lesson", wrong, numbers()))
+    for wrong in set(only or ()) - set(lessons()):
+        raise UsageError(unknown("lesson", wrong, lessons()))
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"output {out} exists and is not empty; nothing was changed: give another --out")
-    place = folder(lessons, numbers())
+    place = notebooks.lessons_folder(place, lessons())
     for module in ("jupytext", "nbformat", *(("nbconvert",) if "print" in parts else ())):
-        need(module, "pages to print (--print)" if module == "nbconvert" else "the course")
+        extras.need(module, "pages to print (--print)" if module == "nbconvert" else "the course")
     opened = [
-        (path.stem, open_lesson(path), of_lesson(path.stem[:3]) if path.stem[:3] in numbers() else ())
-        for path in sources(place)
+        (path.stem, open_lesson(path), of_lesson(path.stem[:3]) if path.stem[:3] in lessons() else ())
+        for path in notebooks.lesson_files(place)
         if not only or path.stem[:3] in only
     ]
     katex = place.resolve().parent / "docs" / "assets" / "katex"
-    aside = new_folder(out)
-    try:
-        lines = write(aside, opened, parts, katex if katex.is_dir() else None, execute, say)
-        os.replace(aside, out)  # onto nothing, or onto an empty folder
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-    return [f"{out}/{line}" for line in lines]
-
-
-def new_folder(out: Path) -> Path:
-    """A folder beside the one to come."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-        aside.chmod(0o755)  # mkdtemp makes it private
-        return aside
+        beside = tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent, ignore_cleanup_errors=True)
     except OSError as problem:
         raise EnvironmentLacks(f"output {out} cannot be written ({problem.strerror}); give another --out") from problem
+    with beside as folder:
+        aside = Path(folder) / out.name  # the folder around it is private, this one is not
+        aside.mkdir()
+        lines = write(aside, opened, parts, katex if katex.is_dir() else None, execute, say)
+        aside.replace(out)  # onto nothing, or onto an empty folder
+    return [f"{out}/{line}" for line in lines]
 
 
 def write(
@@ -421,7 +388,7 @@ def write(
     say: Callable[[str], None],
 ) -> list[str]:
     """All files of the kit."""
-    nbformat = need("nbformat", "the course")
+    nbformat = extras.need("nbformat", "the course")
     make = {"student": ("release", for_students), "solutions": ("source", with_solutions)}
     for part, (name, notebook_of) in make.items():
         for stem, lesson, exercises in opened if part in parts else ():

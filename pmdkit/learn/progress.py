@@ -13,7 +13,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from pmdkit.learn.exercise import AnswerVerdict
+from pmdkit.learn.exercises import AnswerVerdict
 from pmdkit.observe import files
 
 PATIENCE = 0.5

@@ -1,24 +1,21 @@
 """A learner's code as somebody else holds it: run in a process with limits, asked through a pipe, judged on this side.
 
-The process computes and never judges: it cannot say that it is right. Not prevented: docs/teach/grading.md.
+The process (worker.py) computes and never judges: it cannot say that it is right. Not prevented: docs/teach/grading.md.
 """
 
-import contextlib
 import dataclasses
 import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from pmdkit.errors import EnvironmentLacks, printable
-from pmdkit.learn.exercise import AnswerVerdict, Exercise
+from pmdkit.learn import notebooks, serialization
+from pmdkit.learn.exercises import AnswerVerdict, Exercise
 from pmdkit.learn.judging import SEED, Failed, TooLong, judge
-from pmdkit.learn.serialization import decode, pack
-from pmdkit.learn.submission import Code
 from pmdkit.processes import STARTUP, WorkerFailed, WorkerProcess
 
 MEMORY_MB = 2048
@@ -84,14 +81,23 @@ class SandboxProcess(WorkerProcess):
 
 
 class SandboxedGrader:
-    """Judges code, one exercise after the other; the process is started anew when code broke it."""
+    """Judges code, one exercise after the other; the process is started anew when code broke it.
+
+    As a context it ends the process when the block is left.
+    """
 
     def __init__(self, seed: int = SEED, seconds: float | None = None, memory_mb: int = MEMORY_MB) -> None:
         self.seed, self.seconds, self.memory_mb = seed, seconds, memory_mb
         self.runner: SandboxProcess | None = None
         self.kept: list[str] = []
 
-    def judge(self, exercise: Exercise, code: Code) -> AnswerVerdict:
+    def __enter__(self) -> "SandboxedGrader":
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.stop()
+
+    def judge(self, exercise: Exercise, code: notebooks.Code) -> AnswerVerdict:
         """What is to be said of the answer that some code gives."""
         if self.seconds is not None:
             exercise = dataclasses.replace(exercise, deadline=min(exercise.deadline, self.seconds))
@@ -102,7 +108,7 @@ class SandboxedGrader:
                 "cell": code.cell,
                 "imports": list(code.imports),
                 "name": exercise.name,
-                "sample": pack(first),
+                "sample": serialization.pack(first),
             }
             reply = runner.ask(request, LOADING, exercise.deadline)
             if "failed" in reply:
@@ -142,7 +148,7 @@ class SandboxedGrader:
 
 
 class Remote:
-    """A function that lives in a Runner. Calls share one deadline, as those of an answer in a notebook do."""
+    """A function that lives in a SandboxProcess. Calls share one deadline, as those of an answer in a notebook do."""
 
     def __init__(self, runner: SandboxProcess, seconds: float) -> None:
         self.runner = runner
@@ -154,7 +160,7 @@ class Remote:
         left = self.begun + 2 * self.seconds - time.monotonic()  # twice: `verify` has a deadline of its own
         if left <= 0:
             raise TooLong
-        reply = self.runner.ask({"case": pack(case)}, min(left, self.seconds))
+        reply = self.runner.ask({"case": serialization.pack(case)}, min(left, self.seconds))
         if "failed" in reply:
             raise Failed(printable(str(reply["failed"])[:LONGEST]))
         return carried(reply)
@@ -163,18 +169,6 @@ class Remote:
 def carried(reply: dict[str, Any]) -> Any:
     """The value in a reply; Failed if it is none."""
     try:
-        return decode(reply["value"])
+        return serialization.decode(reply["value"])
     except (ValueError, KeyError) as nonsense:
         raise Failed(f"It broke the connection: {nonsense}.") from nonsense
-
-
-@contextlib.contextmanager
-def sandboxed_grader(
-    seed: int = SEED, seconds: float | None = None, memory_mb: int = MEMORY_MB
-) -> Iterator[SandboxedGrader]:
-    """A judge of code in a process of its own, ended when the block is left."""
-    judging = SandboxedGrader(seed, seconds, memory_mb)
-    try:
-        yield judging
-    finally:
-        judging.stop()

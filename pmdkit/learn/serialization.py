@@ -82,19 +82,14 @@ def decode(message: dict[str, Any]) -> Any:
 # A number of NumPy stays one, and a tensor too: an answer may ask for its shape, or divide it by zero.
 
 
-def pack(case: tuple[Any, ...]) -> list[Any]:
-    """A case as JSON.
+def pack(argument: Any) -> dict[str, Any]:
+    """An argument, or the tuple of all, as JSON.
 
     Raises:
         TypeError: an argument of a type that no exercise has.
     """
-    return [pack_one(argument) for argument in case]
-
-
-def pack_one(argument: Any) -> dict[str, Any]:
-    """One argument."""
     if isinstance(argument, tuple | list):
-        return {"is": type(argument).__name__, "parts": [pack_one(part) for part in argument]}
+        return {"is": type(argument).__name__, "parts": [pack(part) for part in argument]}
     if isinstance(argument, np.generic) and argument.dtype.kind in KINDS:
         return {"is": "scalar", "dtype": argument.dtype.str, "data": base64.b64encode(argument.tobytes()).decode()}
     if type(argument).__module__ == "torch":
@@ -105,15 +100,10 @@ def pack_one(argument: Any) -> dict[str, Any]:
     return message
 
 
-def unpack(message: list[Any]) -> tuple[Any, ...]:
-    """The case."""
-    return tuple(unpack_one(part) for part in message)
-
-
-def unpack_one(message: dict[str, Any]) -> Any:
-    """One argument."""
+def unpack(message: dict[str, Any]) -> Any:
+    """What was packed."""
     if message["is"] in ("tuple", "list"):
-        parts = [unpack_one(part) for part in message["parts"]]
+        parts = [unpack(part) for part in message["parts"]]
         return tuple(parts) if message["is"] == "tuple" else parts
     if message["is"] == "scalar":
         return np.frombuffer(base64.b64decode(message["data"]), np.dtype(message["dtype"]))[0]

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from pmdkit.learn.exercise import Answer, Exercise
+from pmdkit.learn.exercises import Answer, Exercise
 
 WIDTH = 88
 "Columns of a lesson's code."
@@ -21,52 +21,46 @@ FOR_TOOLS = re.compile(r" *# (?:type: ignore|noqa).*$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Parts:
-    """Of a solution. Attributes: imports; head, the line of `def`; why, its docstring; body, the rest; helpers."""
+    """Of a solution. Attributes: imports; helpers; text, the function; why, its docstring; body, the rest."""
 
     imports: tuple[str, ...]
-    head: str
+    helpers: tuple[str, ...]
+    text: str
     why: str
     body: str
-    helpers: tuple[str, ...]
 
 
 def start_source(exercise: Exercise) -> str:
     """The function as a learner finds it."""
-    return Module.of(exercise.start).function(exercise.start.__name__, {})
+    return module_of(exercise.start).function(exercise.start.__name__, {})
 
 
-def solution_source(exercise: Exercise, bound: Collection[str] = ()) -> str:
-    """The solution under the name of the exercise's function, with all it needs.
+def solution_source(exercise: Exercise) -> str:
+    """The solution under the name of the exercise's function, with all it needs."""
+    parts = solution_parts(exercise)
+    return "\n\n\n".join(filter(None, ["\n".join(parts.imports), *parts.helpers, parts.text]))
+
+
+def solution_parts(exercise: Exercise, bound: Collection[str] = ()) -> Parts:
+    """The solution in pieces, for whoever puts them together in another order.
 
     Args:
         exercise: whose.
         bound: names that stand ready where the text will run; imports that give them are left out.
     """
-    module = Module.of(exercise.solution)
-    needed, renamed = module.needed(exercise), {exercise.solution.__name__: exercise.name}
-    imports = [module.text(node) for node in needed if is_import(node) and not set(names_of(node)) <= set(bound)]
-    helpers = [module.statement(node, renamed) for node in needed if not is_import(node)]
-    main = module.function(exercise.solution.__name__, renamed)
-    return "\n\n\n".join(filter(None, ["\n".join(imports), *helpers, main]))
-
-
-def solution_parts(exercise: Exercise, bound: Collection[str] = ()) -> Parts:
-    """The solution in pieces, for whoever puts them together in another order."""
-    module = Module.of(exercise.solution)
+    module = module_of(exercise.solution)
     needed, renamed = module.needed(exercise), {exercise.solution.__name__: exercise.name}
     text = module.function(exercise.solution.__name__, renamed)
     (node,) = ast.parse(text).body
     assert isinstance(node, ast.FunctionDef)
     why, first = ast.get_docstring(node), node.body[0]
-    head = first.lineno - 1  # lines of it
-    body = (first.end_lineno or 0) if why else head  # from the line after the docstring: a comment may come first
-    lines = text.split("\n")
+    begin = (first.end_lineno or 0) if why else first.lineno - 1  # after the docstring: a comment may come first
     return Parts(
         imports=tuple(module.text(n) for n in needed if is_import(n) and not set(names_of(n)) <= set(bound)),
-        head="\n".join(lines[:head]),
-        why=why or "",
-        body="\n".join(lines[body:]).strip("\n"),
         helpers=tuple(module.statement(n, renamed) for n in needed if not is_import(n)),
+        text=text,
+        why=why or "",
+        body="\n".join(text.split("\n")[begin:]).strip("\n"),
     )
 
 
@@ -79,11 +73,6 @@ class Module:
         for node in ast.parse(source).body:
             for name in names_of(node):
                 self.nodes[name] = node
-
-    @classmethod
-    def of(cls, function: Answer) -> "Module":
-        """The file of a function."""
-        return read(function.__module__)
 
     def needed(self, exercise: Exercise) -> list[ast.stmt]:
         """All statements that the solution uses, without itself, in the order of the file."""
@@ -122,9 +111,9 @@ class Module:
 
 
 @functools.cache
-def read(module: str) -> Module:
-    """The file of a module, parsed once."""
-    return Module(inspect.getsource(sys.modules[module]))
+def module_of(function: Answer) -> Module:
+    """The file of a function, parsed once."""
+    return Module(inspect.getsource(sys.modules[function.__module__]))
 
 
 def names_of(node: ast.stmt) -> list[str]:

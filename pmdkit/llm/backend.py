@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -12,38 +11,22 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from pmdkit.config import EvaluationTable, LanguageModelTable, RewardTable, RolloutTable, Spec, UpdateTable, VLLMTable
+from pmdkit.config import LanguageModelTable, RolloutTable, Spec
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems
 from pmdkit.envs.verifier import Grader
-from pmdkit.llm import lora
-from pmdkit.llm.callbacks import (
-    DataCallback,
-    EvaluationCallback,
-    ModelFilesCallback,
-    ResourcesCallback,
-    ResponsesCallback,
-    llm_columns,
-    step_extras,
-)
-from pmdkit.llm.distributed import make_process_group
-from pmdkit.llm.engines import CENTRAL, ENGINES
-from pmdkit.llm.engines.base import Engine, EngineConfig, ResponseCheck, Sampling
+from pmdkit.llm import callbacks, distributed, evaluate, lora, mismatch, packing, recipe, rollouts
+from pmdkit.llm.engines import CENTRAL, ENGINES, base
 from pmdkit.llm.engines.distributed import DistributedEngine
-from pmdkit.llm.evaluate import Evaluation, fixed_evaluation
 from pmdkit.llm.learner import CausalLearner
-from pmdkit.llm.mismatch import TOLERANCE, MismatchMonitor, WeightSyncCheck
 from pmdkit.llm.model import end_tokens, load_model, pick_device, prepare_model
-from pmdkit.llm.packing import head_weight
 from pmdkit.llm.prompts import Encoder, decode_response, encode_numbers, limit_prompts
-from pmdkit.llm.recipe import check_engine
-from pmdkit.llm.rollouts import RolloutQueue, async_rollouts
 from pmdkit.llm.task import SCALES, MathTask, SharedGrader, make_grader
 from pmdkit.loop import Schedule, inline
 from pmdkit.objectives import Objective, traits
 from pmdkit.observe.metrics import StepMetrics
-from pmdkit.replay.recorder import Recorder
+from pmdkit.replay.recording import Recorder
 from pmdkit.trainer import Backend, TrainerCallback
 
 TEXT_TOKENS = 64  # of each text of the sync check
@@ -53,7 +36,7 @@ GAUGED = 128  # responses of each step that are scored again after it, at least 
 def make_backend(spec: Spec, objective: Objective) -> Backend:
     """Everything that a run of a resolved recipe needs."""
     check_machine(spec)
-    process_group = make_process_group(spec)
+    process_group = distributed.make_process_group(spec)
     problems = load_problems(spec)
     model, tokenizer = make_model(spec, process_group)
     encoder, problems = make_encoder(spec, tokenizer, problems)
@@ -68,7 +51,7 @@ def make_backend(spec: Spec, objective: Objective) -> Backend:
 def check_machine(spec: Spec) -> None:
     """Raise where this machine lacks what the recipe asks for, before anything is loaded."""
     assert spec.rollout is not None
-    check_engine(spec.rollout.engine, elsewhere=spec.vllm is not None and bool(spec.vllm.urls))
+    recipe.check_engine(spec.rollout.engine, elsewhere=spec.vllm is not None and bool(spec.vllm.urls))
     lora.check_lora(spec)
 
 
@@ -107,22 +90,22 @@ def make_engine(
     encoder: Encoder,
     problems: MathProblems,
     process_group: ProcessGroup = SINGLE,
-) -> Engine:
+) -> base.Engine:
     """The engine that writes the rollouts of a recipe, over all processes. Adapters are put on the model afterwards.
 
     The engine of transformers on the trainer's own weights, in one process and without a lag, is returned bare: it
     cannot be lost alone, and there is nothing to compare. Every other one is supervised by a DistributedEngine.
     """
     rollout, vllm = spec.rollout, spec.vllm
-    assert isinstance(rollout, RolloutTable)
-    assert isinstance(vllm, VLLMTable)
+    assert rollout is not None
+    assert vllm is not None
     assert isinstance(spec.model, LanguageModelTable)
     tokenizer, central = encoder.tokenizer, rollout.engine in CENTRAL
     ends = end_tokens(model, tokenizer)
     own = process_group.strategy == "fsdp2" or rollout.lag > 0
-    engine: Engine | None = None
+    engine: base.Engine | None = None
     if process_group.is_main_process or not central:
-        config = EngineConfig(
+        config = base.EngineConfig(
             model=model,
             tokenizer=tokenizer,
             ends=ends,
@@ -151,7 +134,7 @@ def make_engine(
         joined=rollout.engine == "vllm" and process_group.size > 1,
         silence=None if inside else rollout.silence,
         sync_check=make_sync_check(rollout, spec.model.dtype, encoder, problems) if compared else None,
-        response_check=ResponseCheck(ends, head_weight(model).shape[0]),
+        response_check=base.ResponseCheck(ends, packing.head_weight(model).shape[0]),
     )
 
 
@@ -163,14 +146,16 @@ def context_length(spec: Spec, model: PreTrainedModel) -> int:
     return min(longest, getattr(model.config, "max_position_embeddings", None) or longest)
 
 
-def make_sync_check(rollout: RolloutTable, dtype: str, encoder: Encoder, problems: MathProblems) -> WeightSyncCheck:
+def make_sync_check(
+    rollout: RolloutTable, dtype: str, encoder: Encoder, problems: MathProblems
+) -> mismatch.WeightSyncCheck:
     """Fixed prompts and texts: the first problems, each with its own statement and answer as the response."""
     asked = [problems.problem(int(number)) for number in problems.train[: rollout.canary]]
     texts = [f"{problem.problem}\n\nAnswer: {problem.answer}" for problem in asked]
-    return WeightSyncCheck(
+    return mismatch.WeightSyncCheck(
         prompts=[encoder.encode(problem.problem) for problem in asked],
         responses=[encoder.data(text)[:TEXT_TOKENS] for text in texts],
-        tolerance=rollout.canary_tolerance or TOLERANCE[dtype],
+        tolerance=rollout.canary_tolerance or mismatch.TOLERANCE[dtype],
     )
 
 
@@ -197,15 +182,15 @@ def make_learner(
     model: PreTrainedModel,
     encoder: Encoder,
     problems: MathProblems,
-    engine: Engine,
+    engine: base.Engine,
     process_group: ProcessGroup = SINGLE,
 ) -> CausalLearner:
     """The learner that trains the model, or adapters on it. With a lag it has a queue of rollouts."""
     rollout, reward = spec.rollout, spec.reward
+    assert rollout is not None
+    assert reward is not None
+    assert spec.update is not None
     assert isinstance(spec.model, LanguageModelTable)
-    assert isinstance(rollout, RolloutTable)
-    assert isinstance(reward, RewardTable)
-    assert isinstance(spec.update, UpdateTable)
     lora.inject_adapters(model, spec.lora, spec.run.seed)  # the engine has made its copy: it gets merged weights
     low, high = SCALES[reward.scale]
     learner = CausalLearner(
@@ -213,7 +198,7 @@ def make_learner(
         encoder.tokenizer,
         encode_numbers(problems, encoder),
         engine,
-        Sampling(rollout.width, rollout.temperature),
+        base.Sampling(rollout.width, rollout.temperature),
         spec.schedule,
         spec.update,
         bfloat16=spec.model.dtype == "bfloat16",
@@ -222,11 +207,11 @@ def make_learner(
         correction=rollout.correction,
         correction_cap=rollout.correction_cap,
         process_group=process_group,
-        monitor=MismatchMonitor(high - low, rollout.old == "rollout"),
+        monitor=mismatch.MismatchMonitor(high - low, rollout.old == "rollout"),
     )
     if rollout.lag:
         assert spec.vllm is not None
-        RolloutQueue(learner, rollout.silence, spec.vllm.start)
+        rollouts.RolloutQueue(learner, rollout.silence, spec.vllm.start)
     return learner
 
 
@@ -250,55 +235,51 @@ def make_task(
 
 def make_evaluation(
     spec: Spec, encoder: Encoder, problems: MathProblems, verifier: Grader | SharedGrader
-) -> Evaluation:
+) -> evaluate.Evaluation:
     """The fixed evaluation of [evaluation]."""
-    assert isinstance(spec.evaluation, EvaluationTable)
+    assert spec.evaluation is not None
     assert spec.rollout is not None
     assert spec.reward is not None
-    evaluation = fixed_evaluation(spec.evaluation, problems, encoder, verifier, spec.rollout.width, spec.run.seed)
-    return replace(evaluation, most_unscored=spec.reward.most_unscored)
+    width, most = spec.rollout.width, spec.reward.most_unscored
+    return evaluate.fixed_evaluation(spec.evaluation, problems, encoder, verifier, width, spec.run.seed, most)
 
 
 def assemble(
-    spec: Spec, objective: Objective, learner: CausalLearner, task: MathTask, evaluation: Evaluation
+    spec: Spec, objective: Objective, learner: CausalLearner, task: MathTask, evaluation: evaluate.Evaluation
 ) -> Backend:
     """The parts as one backend, with metrics, phase 0 and what else happens in a run."""
-    schedule, rollout, process_group = spec.schedule, spec.rollout, learner.process_group
+    schedule, rollout = spec.schedule, spec.rollout
     assert rollout is not None
     assert schedule.group is not None
     assert spec.evaluation is not None
     assert spec.update is not None
     passed, sample = (task.low + task.high) / 2, max(2, GAUGED // schedule.group)
-    metrics = StepMetrics(objective, passed, sample, lambda *step: llm_columns(learner, task, *step))
-    evaluations = EvaluationCallback(learner, task, evaluation, schedule.steps, spec.evaluation.every, process_group)
-    callbacks: list[TrainerCallback] = [ResourcesCallback(learner, task), DataCallback(task, evaluation)]
+    metrics = StepMetrics(objective, passed, sample, lambda *step: callbacks.llm_columns(learner, task, *step))
+    evaluations = callbacks.EvaluationCallback(learner, task, evaluation, spec.evaluation.every)
+    others: list[TrainerCallback] = [callbacks.ResourcesCallback(learner, task, evaluation)]
     if spec.run.record:
-        callbacks.append(Recorder(spec.run.record, partial(step_extras, learner, task, passed, metrics)))
+        extras = partial(callbacks.step_extras, learner, task, passed, metrics)
+        others.append(Recorder(spec.run.record, extras))
     if rollout.record_every:
-        callbacks.append(ResponsesCallback(task, rollout.record_every))
-    callbacks += [evaluations, ModelFilesCallback(spec, learner.model, learner.tokenizer, evaluations)]
+        others.append(callbacks.ResponsesCallback(task, rollout.record_every))
     return Backend(
         learner=learner,
         task=task,
         schedule=Schedule(
-            schedule.steps,
-            schedule.group,
-            schedule.ministeps,
-            spec.run.seed,
-            drop_equal_groups=spec.update.drop_equal_groups,
+            schedule.steps, schedule.group, schedule.ministeps, spec.run.seed, spec.update.drop_equal_groups
         ),
         metrics=metrics.row,
         evaluate=evaluations.evaluate,
         policy=lambda: learner.model,
         warm_start=make_warm_start(spec, learner, task, evaluations),
-        stream=async_rollouts(rollout.lag) if rollout.lag else inline,
-        process_group=process_group,
-        callbacks=callbacks,
+        stream=rollouts.async_rollouts(rollout.lag) if rollout.lag else inline,
+        process_group=learner.process_group,
+        callbacks=[*others, evaluations, callbacks.ModelFilesCallback(spec, evaluations)],
     )
 
 
 def make_warm_start(
-    spec: Spec, learner: CausalLearner, task: MathTask, evaluations: EvaluationCallback
+    spec: Spec, learner: CausalLearner, task: MathTask, evaluations: callbacks.EvaluationCallback
 ) -> Callable[[Callable[[str], None]], None] | None:
     """Phase 0: teach the starter until it passes the target share of the evaluation's problems.
 
@@ -323,17 +304,8 @@ def make_warm_start(
             return 0.0 if found is None else found
 
         folder = None if evaluations.folder is None or size > 1 else evaluations.folder.phase_0
-        warm_start(
-            student,
-            learner.tokenizer,
-            task.problems,
-            evaluations.evaluation.encode,
-            options,
-            spec.run.seed,
-            rate,
-            note,
-            folder,
-        )
+        encode, seed = evaluations.evaluation.encode, spec.run.seed
+        warm_start(student, learner.tokenizer, task.problems, encode, options, seed, rate, note, folder)
         learner.load_weights(student)
         learner.reset_reference()
 

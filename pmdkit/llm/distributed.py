@@ -7,17 +7,16 @@ import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
-from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from pmdkit.config import ParallelTable, Spec
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import ComponentDied, EnvironmentLacks, PmdkitError, UsageError, first_line
-from pmdkit.llm.launcher import GO_ON, die_with_launcher, launched_ranks, rank_name
-from pmdkit.llm.weights import apply_fsdp, broadcast_tensor
+from pmdkit.llm import launcher, weights
 from pmdkit.observe.checkpoint import WEIGHTS, join_optimizer, split_optimizer
 
 LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting", "timed out")
@@ -30,7 +29,7 @@ class RankLost(ComponentDied):
 
 def make_process_group(spec: Spec) -> ProcessGroup:
     """The processes of a run; joins the others where there are others."""
-    table, here = spec.parallel, launched_ranks()
+    table, here = spec.parallel, launcher.launched_ranks()
     assert isinstance(table, ParallelTable)
     if table.processes != here:
         raise UsageError(
@@ -56,11 +55,10 @@ class AccelerateGroup(ProcessGroup):
 
     def __init__(self, strategy: str, timeout: float, cpu: bool) -> None:
         try:
-            from accelerate import Accelerator, DistributedDataParallelKwargs
-            from accelerate.utils import InitProcessGroupKwargs
+            from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs
         except ImportError as problem:
             raise EnvironmentLacks("several processes need accelerate; pip install 'accelerate>=1.12'") from problem
-        die_with_launcher()
+        launcher.die_with_launcher()
         cpu = cpu or not torch.cuda.is_available()
         handlers = [
             InitProcessGroupKwargs(timeout=timedelta(seconds=timeout)),
@@ -78,15 +76,13 @@ class AccelerateGroup(ProcessGroup):
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
         """Every process's tensor, by rank, in every process; shapes may differ, the number of axes may not."""
-        from accelerate.utils import gather
-
         flags = tensor.dtype == torch.bool
         sent = tensor.to(torch.uint8) if flags else tensor
-        shapes = gather(torch.tensor([tensor.shape], device=self.device)).tolist()
-        sizes = [prod(shape) for shape in shapes]
+        shapes = self.accelerator.gather(torch.tensor([tensor.shape], device=self.device)).tolist()
+        sizes = [torch.Size(shape).numel() for shape in shapes]
         row = torch.zeros(1, max(*sizes, 1), dtype=sent.dtype, device=self.device)
         row[0, : sent.numel()] = sent.flatten().to(self.device)
-        rows = gather(row).to(tensor.device)
+        rows = self.accelerator.gather(row).to(tensor.device)
         parts = [rows[rank, :size].view(shape) for rank, (size, shape) in enumerate(zip(sizes, shapes, strict=True))]
         return [part.bool() for part in parts] if flags else parts
 
@@ -107,7 +103,16 @@ class AccelerateGroup(ProcessGroup):
 
     def broadcast(self, source: Tensor, target: Tensor) -> None:
         """Copy the main process's source into target in every process; the sources of the others are not read."""
-        broadcast_tensor(source, target, self.is_main_process, self.device)
+        from accelerate.utils import broadcast
+
+        main = self.is_main_process
+        with torch.no_grad():
+            sent = source.detach() if main else torch.empty(target.shape)
+            sent = sent.to(self.device, target.dtype).contiguous()
+            if isinstance(target, DTensor):
+                target.copy_(distribute_tensor(sent, target.device_mesh, target.placements))
+            else:
+                target.copy_(broadcast(sent.clone() if main else sent))
 
     def broadcast_state(self, step: int, state: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """A checkpoint that the main process read; in the others its tensors have shapes and no content."""
@@ -140,7 +145,7 @@ class AccelerateGroup(ProcessGroup):
         and its group of norm and head waits for a call of the head, whose weight is read without one here.
         """
         if self.strategy == "fsdp2":
-            return apply_fsdp(root, self.device.type, self.size)
+            return weights.apply_fsdp(root, self.device.type, self.size)
         if not any(weight.requires_grad for weight in root.parameters()):  # a reference policy
             return root
         wrapped: nn.Module = self.accelerator.prepare(root)
@@ -165,7 +170,7 @@ class AccelerateGroup(ProcessGroup):
             if not lost(problem):
                 raise
             what = f"waited {self.timeout:g} s for" if "imed out" in str(problem) else "lost"
-            raise RankLost(f"{rank_name(self.rank)} {what} another one; {GO_ON}") from problem
+            raise RankLost(f"{launcher.rank_name(self.rank)} {what} another one; {launcher.GO_ON}") from problem
 
     def close(self) -> None:
         """Leave the group after a run that ended well."""

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,10 +13,9 @@ from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.envs.verifier import Grader, Item, Verdict
 from pmdkit.errors import UsageError
+from pmdkit.llm import prompts, task
 from pmdkit.llm.engines.base import Engine, Sampling, Tokens
-from pmdkit.llm.prompts import Encoder, decode_response
-from pmdkit.llm.task import Reader, SharedGrader, stop_if_ungraded
-from pmdkit.observe import files
+from pmdkit.observe import files, run_folder
 from pmdkit.randomness import derive, generator
 from pmdkit.stats import GradedDraws
 
@@ -56,8 +54,8 @@ class Evaluation:
     name: str
     problems: Sequence[Problem]
     encode: Callable[[str], Tokens]
-    read: Reader
-    grader: Grader | SharedGrader
+    read: task.Reader
+    grader: Grader | task.SharedGrader
     k: int
     sampling: Sampling
     seed: int
@@ -118,7 +116,7 @@ class Evaluation:
         verdicts = self.grader.grade(
             [Item(text, problem.answer, not end) for text, problem, end in zip(texts, asked, ended, strict=True)]
         )
-        stop_if_ungraded(verdicts, self.most_unscored, "they count for nothing and are not written down")
+        task.stop_if_ungraded(verdicts, self.most_unscored, "they count for nothing and are not written down")
         return [
             Answered(problem.id, n % self.k, texts[n], ended[n], lengths[n], verdicts[n])
             for n, problem in enumerate(asked)
@@ -128,10 +126,11 @@ class Evaluation:
 def fixed_evaluation(
     table: EvaluationTable,
     problems: MathProblems,
-    encoder: Encoder,
-    grader: Grader | SharedGrader,
+    encoder: prompts.Encoder,
+    grader: Grader | task.SharedGrader,
     width: int,
     seed: int,
+    most_unscored: float = Evaluation.most_unscored,
 ) -> Evaluation:
     """The evaluation of an [evaluation] table: the same problems and seeds at every call."""
     name, chosen = evaluation_problems(table.data, problems, table.problems, seed)
@@ -139,11 +138,12 @@ def fixed_evaluation(
         name=name,
         problems=chosen,
         encode=encoder.encode,
-        read=partial(decode_response, encoder.tokenizer),
+        read=partial(prompts.decode_response, encoder.tokenizer),
         grader=grader,
         k=table.k,
         sampling=Sampling(table.width or width, table.temperature, table.top_p),
         seed=derive(seed, "evaluation"),
+        most_unscored=most_unscored,
     )
 
 
@@ -197,25 +197,18 @@ def answer_text(answer: Answered) -> str:
 def append(record: Path, answers: Sequence[Answered]) -> None:
     """Add lines and flush them."""
     files.make_folder(record.parent)
-    files.append(record, b"".join(json.dumps(line(answer)).encode() + b"\n" for answer in answers))
-
-
-def line(answer: Answered) -> dict[str, Any]:
-    """One response as JSON has it."""
-    return asdict(answer)
+    files.append(record, b"".join(json.dumps(asdict(answer)).encode() + b"\n" for answer in answers))
 
 
 def read_record(record: Path, k: int) -> dict[str, list[Answered]]:
     """What a record holds of problems that are whole; the rest of it is cut off."""
-    from pmdkit.observe.run_folder import whole_lines
-
     done: dict[str, list[Answered]] = {}
-    for text in whole_lines(record):
+    for text in run_folder.whole_lines(record):
         row = json.loads(text)
         answer = Answered(**{**row, "verdict": Verdict(**row["verdict"])})
         done.setdefault(answer.id, []).append(answer)
     whole = {name: answers for name, answers in done.items() if [a.k for a in answers] == list(range(k))}
     if record.exists():
-        kept = [json.dumps(line(a)).encode() + b"\n" for answers in whole.values() for a in answers]
+        kept = [json.dumps(asdict(a)).encode() + b"\n" for answers in whole.values() for a in answers]
         files.replace(record, b"".join(kept))
     return whole

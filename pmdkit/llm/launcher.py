@@ -224,7 +224,7 @@ def end_hung(ranks: Sequence[ChildProcess]) -> set[int]:
     """Kill those that still run, after each has printed its stack; their indices."""
     hung = {index for index, rank in enumerate(ranks) if rank.alive}
     for index in hung:
-        ranks[index].send_signal(signal.SIGUSR2)  # faulthandler's, see cli/llm_ranks.py
+        ranks[index].send_signal(signal.SIGUSR2)  # faulthandler's, see cli/llm.py
         ranks[index].send_signal(signal.SIGCONT)  # a stopped process answers nothing but SIGKILL
     deadline = time.monotonic() + STACK
     for index in hung:

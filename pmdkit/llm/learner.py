@@ -13,20 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
-from torch.utils._pytree import tree_map_only
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from pmdkit.config import ScheduleTable, UpdateTable
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import ComponentDied, Diverged, EnvironmentLacks, ResumeRefused, UsageError
-from pmdkit.llm import lora, weights
+from pmdkit.llm import fused_loss, lora, mismatch, packing, weights
 from pmdkit.llm.engines.base import Engine, Responses, Sampling, Tokens
-from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest, supervise
-from pmdkit.llm.fused_loss import FusedLoss, fused_total
+from pmdkit.llm.engines.distributed import GenerateRequest, supervise
 from pmdkit.llm.logprobs import response_logp, to_rows
-from pmdkit.llm.mismatch import ExpectedLogp, MismatchMonitor, resolve_old_logprobs
-from pmdkit.llm.packing import shard_by_tokens, use_packing
 from pmdkit.loop import LogpHook, Rollouts
 from pmdkit.objectives import Batch, Objective, total, traits
 from pmdkit.randomness import derive
@@ -80,9 +75,9 @@ class CausalLearner:
         correction: str = "none",
         correction_cap: float = 2.0,
         process_group: ProcessGroup = SINGLE,
-        monitor: MismatchMonitor | None = None,
+        monitor: mismatch.MismatchMonitor | None = None,
     ) -> None:
-        use_packing(model)  # its engine may have switched a copy only
+        packing.use_packing(model)  # its engine may have switched a copy only
         self.version = 0
         self.process_group = process_group
         self.model = model
@@ -122,13 +117,11 @@ class CausalLearner:
             responses = self.engine.generate(
                 request.prompts, request.group, request.seeds, request.sampling, request.progress
             )
-        if isinstance(self.engine, DistributedEngine):
-            self.found = self.engine.found
-        else:  # a DistributedEngine has checked them
-            self.engine.response_check.check(responses, len(prompts), request.group, self.sampling)
+        self.engine.response_check.check(responses, len(prompts), request.group, self.sampling)
+        self.found = self.engine.found
         rollouts = self.as_rollouts(prompts, seed, responses, self.version)
         self.logp_engine = rollouts.logp_old if self.old == "recompute" else None
-        rollouts, self.mismatch = resolve_old_logprobs(
+        rollouts, self.mismatch = mismatch.resolve_old_logprobs(
             rollouts, self.logp, self.old, self.correction, self.correction_cap
         )
         return self.with_reference(rollouts)
@@ -181,27 +174,18 @@ class CausalLearner:
             self.queue.drain()
         if not self.stale and self.engine.version == self.version:
             return
-        if isinstance(self.engine, DistributedEngine):
-            self.engine.publish(self.gathered_weights(), self.version, self.expected_logp())
-        else:
-            self.engine.publish(self.gathered_weights(), self.version)
+        expected = self.expected_logp()
+        compared = () if expected is None else (expected,)  # an engine that is not compared takes two arguments
+        self.engine.publish(self.gathered_weights(), self.version, *compared)
         self.stale = False
 
     def gathered_weights(self) -> weights.GatheredWeights:
         """The weights as engines take them; a weight is put together when it is looked at."""
         return weights.GatheredWeights(lora.engine_weights(self.model, self.engine))
 
-    def weights_on_host(self) -> dict[str, Tensor]:
-        """A copy of the present weights on the host, where there is an engine to take them."""
-        copies = {}
-        for name, weight in self.gathered_weights().items():  # all processes look at all weights
-            if not isinstance(self.engine, DistributedEngine) or self.engine.engine is not None:
-                copies[name] = weight.detach().to("cpu", copy=True)
-        return copies
-
-    def expected_logp(self) -> ExpectedLogp | None:
+    def expected_logp(self) -> mismatch.ExpectedLogp | None:
         """What the weight-sync check expects of an engine with the present weights."""
-        check = self.engine.sync_check if isinstance(self.engine, DistributedEngine) else None
+        check = self.engine.sync_check
         if check is None:
             return None
         prompts, responses = list(check.prompts), list(check.responses)
@@ -225,7 +209,7 @@ class CausalLearner:
     ) -> Tensor:
         """[N, width] of N responses, `size` of them to a prompt."""
         group = SINGLE if torch.is_grad_enabled() else self.process_group
-        plans = shard_by_tokens(group, prompts, responses, size, self.options.token_budget, whole_groups=False)
+        plans = packing.shard_by_tokens(group, prompts, responses, size, self.options.token_budget, whole_groups=False)
         mine = [self.logp_of_rows(root, prompts, responses, rows, width) for rows in plans[group.rank]]
         logp = torch.zeros(len(responses), width, dtype=torch.float64)
         for plan, part in zip(plans, group.gather(torch.cat(mine)), strict=True):
@@ -277,7 +261,7 @@ class CausalLearner:
         prompts, responses = self.row_tokens(rollouts)
         counted = ((batch.weight != 0) & batch.mask.any(1)).tolist()
         size, whole_groups = rollouts.mass.shape[1], traits(objective).whole_groups
-        plan = shard_by_tokens(
+        plan = packing.shard_by_tokens(
             self.process_group, prompts, responses, size, self.options.token_budget, whole_groups, counted
         )[self.process_group.rank]
         report: dict[str, float] = {}
@@ -322,7 +306,7 @@ class CausalLearner:
         else:
             mine, answers = [prompts[row] for row in rows], [responses[row] for row in rows]
             with self.autocast():
-                fused: FusedLoss = self.root(lambda model: fused_total(model, mine, answers, objective, some))
+                fused = self.root(lambda model: fused_loss.fused_total(model, mine, answers, objective, some))
             loss, logp = fused.loss, fused.seq_logp[:, None]
         if on_logp is not None:
             on_logp(batch, rows, logp)
@@ -346,24 +330,16 @@ class CausalLearner:
 
     def state_dict(self) -> dict[str, Any]:
         """Weights under the names a Hugging Face folder has, the optimizer's state, the version, the reference."""
+        main = self.process_group.is_main_process
         state: dict[str, Any] = {
-            **self.full_state(lora.model_state(self.model)),
+            **weights.full_state(lora.model_state(self.model), main),
             **({} if self.queue is None else self.queue.state_dict()),
-            "optimizer": self.full_state(self.optimizer.state_dict()),
+            "optimizer": weights.full_state(self.optimizer.state_dict(), main),
             "version": self.version,
         }
         if self.reference is not None:
-            state["reference"] = self.full_state(weights.named_weights(self.reference))
+            state["reference"] = weights.full_state(weights.named_weights(self.reference), main)
         return state
-
-    def full_state(self, state: dict[str, Any]) -> dict[str, Any]:
-        """The same with every shared tensor put together, in the main process and beside its accelerator.
-
-        Not torch's `get_optimizer_state_dict`: it renames the slots, and gives some to an optimizer without a step.
-        """
-        main = self.process_group.is_main_process
-        found: dict[str, Any] = tree_map_only(DTensor, lambda x: weights.full_on_host(x, main), state)
-        return found
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned; of several processes, in the main one."""
@@ -392,9 +368,10 @@ class CausalLearner:
 
     def save_pretrained(self, path: str | Path) -> None:
         """Write a folder that transformers and vLLM load; adapters are merged, and also stand beside."""
+        main = self.process_group.is_main_process
         given = self.process_group.size > 1 or lora.has_adapters(self.model)
-        state = self.full_state(lora.merged_weights(self.model)) if given else None
-        if self.process_group.is_main_process:
+        state = weights.full_state(lora.merged_weights(self.model), main) if given else None
+        if main:
             lora.save_adapter(self.model, Path(path) / "adapter")
             self.model.save_pretrained(path, state_dict=state)
             self.tokenizer.save_pretrained(path)

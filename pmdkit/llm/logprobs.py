@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from pmdkit.errors import UsageError
@@ -26,12 +25,10 @@ class Scores(NamedTuple):
     Attributes:
         logp: [sum of T_n] nats, float32 (float64 where the model is), with gradient.
         lengths: T_n of each response.
-        entropy: [sum of T_n] nats of the distribution at each place, without gradient; None where not asked for.
     """
 
     logp: Tensor
     lengths: tuple[int, ...]
-    entropy: Tensor | None = None
 
     def rows(self) -> list[Tensor]:
         """[T_n] of each response."""
@@ -44,7 +41,6 @@ def response_logp(
     responses: Sequence[Tokens],
     *,
     head_tokens: int = HEAD_TOKENS,
-    with_entropy: bool = False,
     share: bool = True,
 ) -> Scores:
     """Log-probability of each token of N responses, each to its own prompt, at temperature 1.
@@ -57,15 +53,11 @@ def response_logp(
         prompts: N, each of at least one token.
         responses: N, each of at least one token, the end token included where there is one.
         head_tokens: rows of logits held at a time; they are computed again in the backward pass.
-        with_entropy: also the entropy of each distribution.
         share: read a prompt once for all responses to it that stand together; same values and gradients up to rounding.
     """
     states, targets = hidden_at_targets(model, prompts, responses, share)
-    lengths = tuple(len(response) for response in responses)
-    if with_entropy:
-        logp, entropy = head_logp_entropy(states, head_weight(model), targets, head_tokens)
-        return Scores(logp, lengths, entropy)
-    return Scores(head_logp(states, head_weight(model), targets, head_tokens), lengths)
+    logp = head_logp(states, head_weight(model), targets, head_tokens)
+    return Scores(logp, tuple(len(response) for response in responses))
 
 
 def hidden_at_targets(
@@ -104,28 +96,6 @@ def head_logp(states: Tensor, weight: Tensor, targets: Tensor, head_tokens: int 
         states_cast, weight_cast = matmul_operands(states, weight)
     logp: Tensor = HeadLogp.apply(states, weight, states_cast, weight_cast, targets, head_tokens)
     return logp
-
-
-def head_logp_entropy(states: Tensor, weight: Tensor, targets: Tensor, head_tokens: int) -> tuple[Tensor, Tensor]:
-    """The same, and [M] the entropy of each distribution in nats, without gradient."""
-    states, weight = matmul_operands(states, weight)
-    logp, entropy = [], []
-    for some, target in zip(states.split(head_tokens), targets.split(head_tokens), strict=True):
-        if torch.is_grad_enabled():
-            both = checkpoint(chunk_logp_entropy, some, weight, target, use_reentrant=False, preserve_rng_state=False)
-        else:
-            both = chunk_logp_entropy(some, weight, target)
-        logp.append(both[0])
-        entropy.append(both[1])
-    return torch.cat(logp), torch.cat(entropy)
-
-
-def chunk_logp_entropy(states: Tensor, weight: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """[m] and [m] for one chunk."""
-    log_policy = logits(states, weight).log_softmax(-1)
-    with torch.no_grad():
-        entropy = torch.special.entr(log_policy.exp()).sum(-1)
-    return log_policy.gather(1, targets[:, None])[:, 0], entropy
 
 
 class ChunkedHead:

@@ -19,7 +19,6 @@ from pmdkit.config import LoraTable, Spec
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError
 from pmdkit.llm import weights
-from pmdkit.llm.weights import LazyWeights, full_tensor
 from pmdkit.randomness import derive
 
 ADAPTER = "default"  # its name in peft
@@ -64,15 +63,10 @@ def check_peft() -> None:
 
 
 def inject_adapters(model: PreTrainedModel, table: LoraTable | None, seed: int) -> PreTrainedModel:
-    """Put adapters into a model, in place, and freeze everything else; nothing is done at rank 0.
+    """Put adapters into a float32 model, in place, and freeze everything else; nothing is done at rank 0.
 
     The model keeps its class and its forward pass. B is 0, so it is the base policy exactly; A is drawn as peft draws
     it, but from `seed`, so that a run can be repeated.
-
-    Args:
-        model: float32.
-        table: [lora].
-        seed: of the run.
 
     Raises:
         UsageError: a target names nothing that can have an adapter.
@@ -197,12 +191,8 @@ def adapters_disabled(model: PreTrainedModel) -> Iterator[None]:
             layer.enable_adapters(True)
 
 
-class MergedWeights(LazyWeights):
-    """Weights by the names that the model has without adapters; W + alpha / rank B A is formed when it is looked at.
-
-    Args:
-        model: of which nothing is changed.
-    """
+class MergedWeights(weights.LazyWeights):
+    """Weights by the names that the model has without adapters; W + alpha / rank B A is formed when it is looked at."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         named = weights.named_weights(model)
@@ -276,7 +266,7 @@ def same_weight(name: str, made: Mapping[str, Tensor], found: Mapping[str, Tenso
     """Whether a merged weight is the checkpoint's, up to the rounding of another machine."""
     if name not in made or name not in found:
         return False
-    here, there = full_tensor(made[name]), found[name]
+    here, there = weights.full_tensor(made[name]), found[name]
     if here.shape != there.shape or there.is_meta:
         return here.shape == there.shape
     there = there.to(here)

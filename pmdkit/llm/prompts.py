@@ -135,12 +135,7 @@ def comparable(text: str) -> str:
 
 def encode_numbers(problems: MathProblems, encoder: Encoder) -> Callable[[int], Sequence[int]]:
     """Prompt tokens by the number of a problem; the same object each time, which shows who shares a prompt."""
-
-    @lru_cache(maxsize=65_536)
-    def encode(number: int) -> Sequence[int]:
-        return encoder.encode(problems.problem(number).problem)
-
-    return encode
+    return lru_cache(maxsize=65_536)(lambda number: encoder.encode(problems.problem(number).problem))
 
 
 def limit_prompts(problems: MathProblems, encoder: Encoder, limit: int) -> tuple[MathProblems, int]:

@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 
 from pmdkit.config import ParallelTable, RolloutTable, Spec, VLLMTable
-from pmdkit.envs.math import check_math
-from pmdkit.envs.math.readers import SUFFIXES
+from pmdkit.envs.math import check_math, readers
 from pmdkit.envs.verifier.pool import identify
 from pmdkit.errors import EnvironmentLacks, UsageError, unknown
+from pmdkit.llm import engines, launcher
 from pmdkit.objectives import Objective, traits
 
 EVALUATED = ("held-out", "aime24", "aime25")
@@ -66,7 +66,7 @@ def check_values(spec: Spec) -> None:
     if spec.reward is not None:
         identify(spec.reward.grade, spec.reward.boxed)
     data = "held-out" if spec.evaluation is None else spec.evaluation.data
-    if data not in EVALUATED and "/" not in data and Path(data).suffix not in SUFFIXES:
+    if data not in EVALUATED and "/" not in data and Path(data).suffix not in readers.SUFFIXES:
         raise UsageError(unknown("evaluation.data", data, (*EVALUATED, "FILE.jsonl", "FILE.parquet")))
 
 
@@ -91,9 +91,7 @@ def resolve_vllm(rollout: RolloutTable, vllm: VLLMTable | None) -> VLLMTable:
 
 def resolve_parallel(spec: Spec) -> ParallelTable:
     """[parallel] as `accelerate launch` started it, where it did."""
-    from pmdkit.llm.launcher import launched_ranks
-
-    table, here = spec.parallel or ParallelTable(), launched_ranks()
+    table, here = spec.parallel or ParallelTable(), launcher.launched_ranks()
     device = getattr(spec.model, "device", "auto")
     if max(here, table.processes) > 1 and ":" in device:
         raise UsageError(f"model.device is '{device}' for several processes; expected auto or cpu: each has its own")
@@ -117,10 +115,8 @@ def check_engine(engine: str, elsewhere: bool = False) -> None:
         engine: of the recipe.
         elsewhere: its servers are started by somebody else.
     """
-    from pmdkit.llm.engines import ENGINES
-
     here = engine == "vllm" or (engine == "vllm-server" and not elsewhere)
-    if here and ENGINES[engine].startswith("pmdkit."):
+    if here and engines.ENGINES[engine].startswith("pmdkit."):
         from pmdkit.llm.engines.vllm import check_version, installed_version
 
         check_version(installed_version())

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from pmdkit.llm.engines.base import NO_WEIGHTS, EngineLost, Responses
-from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
-from pmdkit.llm.engines.watchdog import WatchedCall
+from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest, WatchedCall
 from pmdkit.llm.learner import CausalLearner, explain_out_of_memory
 from pmdkit.llm.mismatch import SYNC_COLUMNS, ExpectedLogp
 from pmdkit.loop import Learner, Rollouts, Schedule, Stream, Task
@@ -71,7 +70,7 @@ class RolloutRequest:
     expected: ExpectedLogp | None = None
     responses: Responses | None = None
     found: Mapping[str, float] = field(default_factory=dict)
-    thread: WatchedCall[Responses | None] | None = None
+    thread: WatchedCall | None = None
     awaited: bool = False
 
 
@@ -96,7 +95,7 @@ class RolloutQueue:
         self.start = start
         self.in_flight: dict[int, RolloutRequest] = {}  # not collected, by the seed of their step
         self.restored: dict[int, RolloutRequest] = {}  # written before an interruption, not asked for again yet
-        self.newest: WatchedCall[Responses | None] | None = None
+        self.newest: WatchedCall | None = None
         learner.queue = self
 
     def submit(self, prompts: Tensor, group: int | None, seed: int) -> RolloutRequest:
@@ -106,13 +105,18 @@ class RolloutQueue:
         request = self.restored.pop(seed, None)
         if request is None:
             request = RolloutRequest(seed, learner.version, call)
-            request.weights, request.expected = learner.weights_on_host(), learner.expected_logp()
+            request.weights, request.expected = self.weights_on_host(), learner.expected_logp()
             request.thread = self.newest = WatchedCall(
                 lambda thread: self.write(request, thread), self.silence, after=self.newest
             )
         request.prompts = prompts
         self.in_flight[seed] = request
         return request
+
+    def weights_on_host(self) -> dict[str, Tensor]:
+        """A copy of the present weights on the host, where there is an engine to take them."""
+        weights = self.learner.gathered_weights().items()  # all processes look at all weights
+        return {name: x.detach().to("cpu", copy=True) for name, x in weights if self.engine.engine is not None}
 
     def collect(self, request: RolloutRequest) -> Rollouts:
         """The rollout, in every process. What was asked for before it is finished first."""
@@ -164,10 +168,8 @@ class RolloutQueue:
         while True:
             thread.heartbeat(self.start if lost else 0.0)
             try:
-                if lost:
-                    self.engine.restart_with(request.weights, request.version, request.expected)
-                elif self.engine.version != request.version:
-                    self.engine.push_weights(request.weights, request.version, request.expected)
+                if lost or self.engine.version != request.version:
+                    self.engine.push_weights(request.weights, request.version, request.expected, restart=lost)
                 request.found = self.engine.found
                 thread.heartbeat()
                 with explain_out_of_memory("rollout", "rollout.cache_tokens"):

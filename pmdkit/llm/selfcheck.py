@@ -1,46 +1,46 @@
-"""A self-check of a recipe on the machine that is to run it: load, generate, verify, update, publish, resume, evaluate.
+"""A recipe measured on the machine that is to run it: the self-check, and the token budget that fits.
 
-`--field-test` on the command line. Each step passes or fails; the first failure ends the test. What it measured
-becomes a row for benchmarks/README.md.
+`SelfCheck` is `--field-test` on the command line: each step passes or fails, and the first failure ends it.
+`fit_token_budget` is `--fit`. What memory takes by arithmetic is `pmdkit.planner.memory`.
 """
 
 import datetime
+import os
 import platform
+import resource
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from transformers import PreTrainedModel
 
 from pmdkit.config import Spec
-from pmdkit.errors import PmdkitError
-from pmdkit.llm.backend import make_backend
-from pmdkit.llm.callbacks import EvaluationCallback, ModelFilesCallback
-from pmdkit.llm.learner import CausalLearner
-from pmdkit.llm.task import MathTask
+from pmdkit.errors import EnvironmentLacks, PmdkitError
+from pmdkit.llm import backend, callbacks, learner, logprobs, task
 from pmdkit.loop import graded
 from pmdkit.objectives import Objective, credit
 from pmdkit.observe import checkpoint
-from pmdkit.trainer import Backend, TrainerCallback
+from pmdkit.trainer import TrainerCallback
 from pmdkit.version import __version__
 
 Kind = TypeVar("Kind", bound=TrainerCallback)
 PROMPTS, GROUP, WIDTH, PROBLEMS = 8, 4, 256, 16  # 32 responses: minutes on one GPU, seconds for the starter
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.2}  # nats per token between engine and trainer, at most
 
+# Of the trials of `fit_token_budget`.
+GIB = 2**30
+SHARE = 0.8  # of the memory that the update may take: the allocator fragments, and steps differ
+FIRST = 1024  # tokens
+TRIAL_PROMPT = 32  # tokens of a trial that are not scored; the fewer, the more the head has to do
+
 
 @dataclass(frozen=True)
 class SelfCheckStep:
-    """One step of the self-check.
-
-    Attributes:
-        name: of the step.
-        passed: or failed.
-        seconds: that it took.
-        told: what it found, for a person.
-    """
+    """One step of the self-check; `told` is what it found, for a person."""
 
     name: str
     passed: bool
@@ -62,20 +62,14 @@ class SelfCheck:
         self.objective = objective
         self.folder = folder
         self.figures: dict[str, Any] = {}
-        self.backend: Backend
+        self.callbacks: Sequence[TrainerCallback] = ()
+        self.learner: learner.CausalLearner
+        self.task: task.MathTask
 
     def __call__(self, report: Callable[[SelfCheckStep], None]) -> list[SelfCheckStep]:
         """Every check up to the first failure."""
         checks = []
-        for step in (
-            self.load,
-            self.generate,
-            self.verify,
-            self.update,
-            self.publish,
-            self.resume,
-            self.evaluate,
-        ):
+        for step in (self.load, self.generate, self.verify, self.update, self.publish, self.resume, self.evaluate):
             began = time.perf_counter()
             try:
                 passed, told = step()
@@ -91,29 +85,22 @@ class SelfCheck:
             self.learner.engine.close()
         return checks
 
-    @property
-    def learner(self) -> CausalLearner:
-        """Of the set-up that `load` made."""
-        assert isinstance(self.backend.learner, CausalLearner)
-        return self.backend.learner
-
-    @property
-    def task(self) -> MathTask:
-        """Of the set-up that `load` made."""
-        assert isinstance(self.backend.task, MathTask)
-        return self.backend.task
-
     def callback(self, kind: type[Kind]) -> Kind:
         """The callback of a kind that `load` made."""
-        return next(callback for callback in self.backend.callbacks if isinstance(callback, kind))
+        return next(callback for callback in self.callbacks if isinstance(callback, kind))
 
     def load(self) -> tuple[bool, str]:
         """Model, tokenizer, data; packed attention agrees with the model's own."""
-        self.backend = make_backend(self.spec, self.objective)
+        made = backend.make_backend(self.spec, self.objective)
+        assert isinstance(made.learner, learner.CausalLearner)
+        assert isinstance(made.task, task.MathTask)
+        self.learner, self.task, self.callbacks = made.learner, made.task, made.callbacks
         weights = sum(weight.numel() for weight in self.learner.model.parameters())
-        device = self.learner.model.device
-        self.figures |= {"model": model_source(self.spec), "weights": weights, "device": device_name(device)}
-        return True, f"{weights:,} weights on {self.figures['device']}; {self.task.problems.name}"
+        device, path = self.learner.model.device, getattr(self.spec.model, "path", None)
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU"
+        source = Path(path).name if path else str(getattr(self.spec.model, "build", ""))  # no folder of this machine
+        self.figures |= {"model": source, "weights": weights, "device": name}
+        return True, f"{weights:,} weights on {name}; {self.task.problems.name}"
 
     def generate(self) -> tuple[bool, str]:
         """Responses, and the engine's log-probabilities against the trainer's."""
@@ -153,12 +140,14 @@ class SelfCheck:
         report = self.learner.update(self.objective, rollouts, batch)
         seconds = time.perf_counter() - began
         tokens = int(rollouts.mask.sum())
-        self.figures |= {"update tokens per second": tokens / seconds, "memory": peak_memory(self.learner.model.device)}
+        device = self.learner.model.device
+        peak = f", {torch.cuda.max_memory_allocated(device) / GIB:.1f} GiB at the peak" if device.type == "cuda" else ""
+        self.figures |= {"update tokens per second": tokens / seconds, "memory": peak}
         with torch.no_grad():
             moved = (self.learner.logp(rollouts) - rollouts.logp_old).abs().max().item()
         told = f"gradient norm {report['grad_norm']:.3g}, {tokens / seconds:,.0f} tokens per second"
         changed = all(not torch.equal(old, new) for old, new in zip(before, few, strict=True))
-        return changed, f"{told}; log-probabilities moved by up to {moved:.1e} nats{self.figures['memory']}"
+        return changed, f"{told}; log-probabilities moved by up to {moved:.1e} nats{peak}"
 
     def publish(self) -> tuple[bool, str]:
         """The engine writes with the new weights."""
@@ -174,7 +163,7 @@ class SelfCheck:
         place.mkdir(parents=True, exist_ok=True)
         began = time.perf_counter()
         checkpoint.save_step(
-            place, 1, self.learner.state_dict(), keep=1, extra_files=self.callback(ModelFilesCallback).files()
+            place, 1, self.learner.state_dict(), keep=1, extra_files=self.callback(callbacks.ModelFilesCallback).files()
         )
         seconds = time.perf_counter() - began
         size = sum(path.stat().st_size for path in (place / "step-1").iterdir())
@@ -187,11 +176,11 @@ class SelfCheck:
         self.learner.load_state_dict(state)
         after = self.learner.state_dict()["model"]
         same = all(torch.equal(tensor, after[name].cpu()) for name, tensor in before.items())
-        return same and not warnings, f"{size / 2**30:.2f} GiB written in {seconds:.1f} s, loaded bit by bit"
+        return same and not warnings, f"{size / GIB:.2f} GiB written in {seconds:.1f} s, loaded bit by bit"
 
     def evaluate(self) -> tuple[bool, str]:
         """Some held-out problems, every response kept."""
-        evaluations = self.callback(EvaluationCallback)
+        evaluations = self.callback(callbacks.EvaluationCallback)
         evaluation = evaluations.evaluation
         answers = evaluation(self.learner.engine, self.folder / "evaluation.jsonl")
         rate = evaluations.scores(answers)["pass_rate"]
@@ -226,17 +215,70 @@ def small_spec(spec: Spec) -> Spec:
     )
 
 
-def model_source(spec: Spec) -> str:
-    """Where the model comes from, without the folders of this machine."""
-    path = getattr(spec.model, "path", None)
-    return Path(path).name if path else str(getattr(spec.model, "build", ""))
+def fit_token_budget(model: PreTrainedModel, spec: Spec) -> tuple[int, list[tuple[int, float]]]:
+    """The largest token budget, a power of two, whose update fits beside weights, gradients and optimizer.
+
+    Each budget is tried, twice the one before it, until one does not fit or a whole ministep does.
+
+    Returns:
+        Tokens, and the trials: tokens and GiB at their peak.
+    """
+    weights = sum(weight.numel() for weight in model.parameters())
+    room = SHARE * capacity(model.device) - 8 * weights  # for the moments of Adam, fewer with adapters
+    trials: list[tuple[int, float]] = []
+    tokens = FIRST
+    while not trials or trials[-1][0] < most_tokens(spec):
+        peak = trial(model, tokens, spec)
+        if peak is None or peak > room:
+            break
+        trials.append((tokens, peak / GIB))
+        tokens *= 2
+    if not trials:
+        raise EnvironmentLacks(
+            f"{FIRST} tokens at once do not fit beside {weights:,} weights; set model.checkpointing, "
+            "model.dtype to bfloat16, or take a smaller model"
+        )
+    return trials[-1][0], trials
 
 
-def device_name(device: torch.device) -> str:
-    """The accelerator's name, or the processor's kind."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU"
+def most_tokens(spec: Spec) -> int:
+    """Tokens of a ministep at most: a larger budget changes nothing."""
+    assert spec.rollout is not None
+    assert spec.schedule.prompts is not None
+    assert spec.schedule.group is not None
+    prompts = -(-spec.schedule.prompts // spec.schedule.ministeps)
+    return prompts * (spec.rollout.max_prompt + spec.schedule.group * spec.rollout.width)
 
 
-def peak_memory(device: torch.device) -> str:
-    """Peak memory of the accelerator so far, as the end of a sentence."""
-    return f", {torch.cuda.max_memory_allocated(device) / 2**30:.1f} GiB at the peak" if device.type == "cuda" else ""
+def trial(model: torch.nn.Module, tokens: int, spec: Spec) -> int | None:
+    """Bytes at the peak of one pass over that many tokens; None where they do not fit."""
+    assert spec.rollout is not None
+    length = min(tokens, spec.rollout.width + TRIAL_PROMPT)
+    rows = max(1, tokens // length)
+    vocabulary = int(model.get_input_embeddings().weight.shape[0])  # type: ignore[operator]
+    chance = torch.Generator().manual_seed(0)
+    text = torch.randint(vocabulary, (rows, length), generator=chance).tolist()
+    cuda = next(model.parameters()).device.type == "cuda"
+    if cuda:
+        torch.cuda.reset_peak_memory_stats()
+    half = getattr(spec.model, "dtype", "float32") == "bfloat16"
+    try:
+        with torch.autocast("cuda" if cuda else "cpu", torch.bfloat16, enabled=half):
+            prompts, responses = [row[:TRIAL_PROMPT] for row in text], [row[TRIAL_PROMPT:] for row in text]
+            scores = logprobs.response_logp(model, prompts, responses)  # type: ignore[arg-type]
+            scores.logp.sum().backward()
+    except (torch.OutOfMemoryError, MemoryError):
+        return None
+    finally:
+        model.zero_grad(set_to_none=True)
+    if cuda:
+        return int(torch.cuda.max_memory_allocated())
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def capacity(device: torch.device) -> int:
+    """Bytes that the device has for this process."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(free) + int(torch.cuda.memory_reserved(device))
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -9,8 +9,7 @@ import torch
 from pmdkit.config import RewardTable
 from pmdkit.distributed import ProcessGroup
 from pmdkit.envs.math.problem import MathProblems
-from pmdkit.envs.verifier import Grader, Item, Verdict
-from pmdkit.envs.verifier.pool import VerdictJournal
+from pmdkit.envs.verifier import Grader, Item, Verdict, pool
 from pmdkit.errors import ComponentDied
 from pmdkit.llm.engines.base import Tokens
 from pmdkit.loop import Rollouts
@@ -76,7 +75,8 @@ class MathTask:
         verdicts = self.grader.grade(items)
         self.last = GradedStep(items, verdicts)
         stop_if_ungraded(verdicts, self.most_unscored, "no update was made from them")
-        return self.earned(verdicts).view(rollouts.mass.shape)
+        values = [torch.nan if v.value is None else self.low + (self.high - self.low) * v.value for v in verdicts]
+        return torch.tensor(values, dtype=torch.float64).view(rollouts.mass.shape)
 
     def items(self, rollouts: Rollouts) -> list[Item]:
         """What the grader is asked, row by row."""
@@ -85,11 +85,6 @@ class MathTask:
         lengths = rollouts.mask.sum(1).tolist()
         rows = [row[:length] for row, length in zip(rollouts.responses.tolist(), lengths, strict=True)]
         return [Item(self.read(row), golds[n // size], row[-1] not in self.ends) for n, row in enumerate(rows)]
-
-    def earned(self, verdicts: Sequence[Verdict]) -> torch.Tensor:
-        """[N] rewards; NaN is no verdict."""
-        values = [torch.nan if v.value is None else self.low + (self.high - self.low) * v.value for v in verdicts]
-        return torch.tensor(values, dtype=torch.float64)
 
 
 def epoch_sampler(numbers: Numbers, step: int, count: int, seed: int) -> Numbers:
@@ -195,12 +190,12 @@ class SharedGrader:
         self.process_group = process_group
 
     @property
-    def journal(self) -> VerdictJournal | None:
+    def journal(self) -> pool.VerdictJournal | None:
         """Of the main process."""
         return None if self.grader is None else self.grader.journal
 
     @journal.setter
-    def journal(self, journal: VerdictJournal | None) -> None:
+    def journal(self, journal: pool.VerdictJournal | None) -> None:
         if self.grader is not None:
             self.grader.journal = journal
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
+from torch.utils._pytree import tree_map_only
 from transformers import PreTrainedModel
 
 from pmdkit.config import ScheduleTable, UpdateTable
@@ -50,8 +51,9 @@ def copy_weights(
 
 def all_finite(model: PreTrainedModel) -> bool:
     """Whether every weight that this process has is a number. One pass: a norm is finite if all of its terms are."""
-    here = [weight for weight in (local_tensor(weight.detach()) for weight in model.parameters()) if weight.numel()]
-    norms = torch._foreach_norm(here, torch.inf)
+    weights = [weight.detach() for weight in model.parameters()]
+    here = [weight.to_local() if isinstance(weight, DTensor) else weight for weight in weights]  # this process's shards
+    norms = torch._foreach_norm([weight for weight in here if weight.numel()], torch.inf)
     return not norms or bool(torch.isfinite(torch.stack([norm.float() for norm in norms])).all())
 
 
@@ -98,40 +100,21 @@ def full_tensor(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def local_tensor(tensor: Tensor) -> Tensor:
-    """This process's shard."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
-def broadcast_tensor(source: Tensor, target: Tensor, main: bool, device: torch.device) -> None:
-    """The main process's source into target everywhere; shards where target has shards."""
-    from accelerate.utils import broadcast
-
-    with torch.no_grad():
-        sent = source.detach().to(device, target.dtype) if main else torch.empty(target.shape, dtype=target.dtype)
-        sent = sent.to(device).contiguous()
-        if isinstance(target, DTensor):
-            target.copy_(distribute_tensor(sent, target.device_mesh, target.placements))
-        else:
-            target.copy_(broadcast(sent.clone() if main else sent))
-
-
 def apply_fsdp(root: nn.Module, device: str, size: int) -> nn.Module:
     """Cut every weight below `root` over all processes: a block of the model at a time, what is left with the root.
 
     Embeddings and head stay with the root, so that a tied weight is one and the root's forward pass may read the head.
     """
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import FSDPModule, fully_shard
+    from torch.distributed import device_mesh, fsdp
 
-    mesh = init_device_mesh(device, (size,))
+    mesh = device_mesh.init_device_mesh(device, (size,))
     blocks = {name for module in root.modules() for name in getattr(module, "_no_split_modules", None) or ()}
     for module in list(root.modules()):
         if type(module).__name__ in blocks:
-            fully_shard(module, mesh=mesh)
-    fully_shard(root, mesh=mesh)
+            fsdp.fully_shard(module, mesh=mesh)
+    fsdp.fully_shard(root, mesh=mesh)
     for module in root.modules():
-        if isinstance(module, FSDPModule):
+        if isinstance(module, fsdp.FSDPModule):
             module.set_gradient_divide_factor(1.0)  # sums, not means: weights of rows count all prompts already
             module.set_force_sum_reduction_for_comms(True)
     return root
@@ -170,7 +153,15 @@ def place_optimizer_state(
     return {**state, "state": found}
 
 
-def full_on_host(tensor: DTensor, main: bool) -> Tensor:
-    """A sharded tensor put together, in the CPU's memory; nothing of it outside of the main process."""
-    found = full_tensor(tensor)
-    return found.cpu() if main else found.new_empty(0)
+def full_state(state: dict[str, Any], main: bool) -> dict[str, Any]:
+    """The same with every sharded tensor put together, in the CPU's memory; nothing of it outside the main process.
+
+    Not torch's `get_optimizer_state_dict`: it renames the slots, and gives some to an optimizer without a step.
+    """
+
+    def on_host(tensor: DTensor) -> Tensor:
+        found = full_tensor(tensor)
+        return found.cpu() if main else found.new_empty(0)
+
+    found: dict[str, Any] = tree_map_only(DTensor, on_host, state)
+    return found

@@ -1,20 +1,27 @@
-"""The mathematics of the losses, in torch and nothing else. `registry.OBJECTIVES` is the table of contents."""
+"""The mathematics of the losses, in torch and nothing else. `OBJECTIVES` is the table of contents.
 
-from pmdkit.objectives.batch import Batch, Groups, Norm, Objective, Tau, expect, log_expect_exp, row_weight
+An objective is made by its key there, or from a user's own file, `my.py:MyLoss`.
+"""
+
+from typing import Any
+
+from pmdkit.errors import unknown
+from pmdkit.objectives.batch import Batch, Groups, Norm, Tau, expect, log_expect_exp, row_weight
 from pmdkit.objectives.chi2_po import Chi2PO
 from pmdkit.objectives.cispo import CISPO
 from pmdkit.objectives.credit import coefficient, credit, cut, parts, response_loss, total
 from pmdkit.objectives.dro import DRO
 from pmdkit.objectives.grpo import DAPO, GRPO, DrGRPO
 from pmdkit.objectives.gspo import GSPO
+from pmdkit.objectives.objective import Objective, Traits, traits
+from pmdkit.objectives.options import check_options
 from pmdkit.objectives.pmd_mean import PMDMean
 from pmdkit.objectives.pmd_part import PMDPart
 from pmdkit.objectives.rebel import REBEL
-from pmdkit.objectives.registry import OBJECTIVES, load_objective, objective_name
 from pmdkit.objectives.rloo import RLOO
 from pmdkit.objectives.tb import TB
 from pmdkit.objectives.temperature import TAUS, Chi2Budget, Contraction, KLBudget, PassRate, make_tau, temperature
-from pmdkit.objectives.traits import Traits, traits
+from pmdkit.plugins import class_from_path, is_path
 
 __all__ = [
     "CISPO",
@@ -56,3 +63,52 @@ __all__ = [
     "total",
     "traits",
 ]
+
+OBJECTIVES: dict[str, Any] = {
+    "pmd-mean": PMDMean,
+    "pmd-part": PMDPart,
+    "rloo": RLOO,
+    "grpo": GRPO,
+    "dr-grpo": DrGRPO,
+    "dapo": DAPO,
+    "gspo": GSPO,
+    "cispo": CISPO,
+    "chi2-po": Chi2PO,
+    "rebel": REBEL,
+    "tb": TB,
+    "dro": DRO,
+}
+
+
+def load_objective(name_or_path: str, **options: Any) -> Objective:
+    """The objective called so, with its options set.
+
+    Args:
+        name_or_path: a key of OBJECTIVES, or a file and a class in it, such as "my.py:MyLoss".
+        options: fields of the dataclass. `tau` is a number, a rule, or {"rule": name, ...}, see `make_tau`.
+    """
+    if is_path(name_or_path):
+        factory = class_from_path(name_or_path)
+    elif name_or_path in OBJECTIVES:
+        factory = OBJECTIVES[name_or_path]
+    else:
+        raise ValueError(f"{unknown('objective', name_or_path, OBJECTIVES)}, or your own as file.py:Class")
+    check_options(name_or_path, factory, options)
+    if "tau" in options:
+        options["tau"] = make_tau(options["tau"])
+    objective: Objective = factory(**options)
+    missing = [word for word in ("norm", "advantage", "loss") if not hasattr(objective, word)]
+    if missing:
+        raise ValueError(
+            f"{name_or_path} lacks {', '.join(missing)}; an objective has norm, advantage(groups) and loss(batch): "
+            "start from a copy of pmdkit/objectives/skeleton.py"
+        )
+    return objective
+
+
+def objective_name(objective: Objective) -> str:
+    """The key of OBJECTIVES for one of its classes; the class's own name for a user's."""
+    for name, factory in OBJECTIVES.items():
+        if type(objective) is factory:
+            return name
+    return type(objective).__name__

@@ -6,7 +6,7 @@ A bandit arm is a response of one token, and an exact expectation is a weighted 
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -160,21 +160,6 @@ class Batch:
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         taken: dict[str, Any] = {name: None if value is None else value[rows] for name, value in values.items()}
         return Batch(**taken)
-
-
-@runtime_checkable
-class Objective(Protocol):
-    """What an objective is: credit, then a loss. A frozen dataclass whose fields are its options."""
-
-    @property
-    def norm(self) -> Norm:
-        """Length rule, see `row_weight`."""
-
-    def advantage(self, groups: Groups) -> Tensor:
-        """[P, G] reward minus a baseline."""
-
-    def loss(self, batch: Batch) -> Tensor:
-        """[N]: it sees token sums only. [N, T]: per token, zero off the mask. Unreduced either way."""
 
 
 def expect(values: Tensor, mass: Tensor) -> Tensor:

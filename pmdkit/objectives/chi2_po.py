@@ -5,9 +5,8 @@ from typing import ClassVar
 
 import torch
 
-from pmdkit.objectives.baselines import peer_mean, zero_absent
+from pmdkit.objectives import baselines, options
 from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
-from pmdkit.objectives.options import check_norm, check_range, check_tau
 
 
 @dataclass(frozen=True)
@@ -41,9 +40,9 @@ class Chi2PO:
     norm: Norm = "none"
 
     def __post_init__(self) -> None:
-        check_tau(self.tau)
-        check_range("kl_share", self.kl_share, 0.0, 1.0)
-        check_norm(self.norm)
+        options.check_tau(self.tau)
+        options.check_range("kl_share", self.kl_share, 0.0, 1.0)
+        options.check_norm(self.norm)
 
     @property
     def population(self) -> str | None:
@@ -52,7 +51,7 @@ class Chi2PO:
 
     def advantage(self, groups: Groups) -> torch.Tensor:
         """[P, G] reward minus the mean reward of the peers."""
-        return zero_absent(groups.reward - peer_mean(groups), groups)
+        return baselines.zero_absent(groups.reward - baselines.peer_mean(groups), groups)
 
     def loss(self, batch: Batch) -> torch.Tensor:
         """[N] squared residual of the regression."""

@@ -1,18 +1,16 @@
-"""CISPO: the policy gradient with a clipped importance weight that carries no gradient itself."""
+"""CISPO: the policy gradient with a clipped importance weight that carries no gradient itself; credit as in GRPO."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 
-from pmdkit.objectives.baselines import standardised
-from pmdkit.objectives.batch import Batch, Groups, Norm
-from pmdkit.objectives.grpo import log_bounds
-from pmdkit.objectives.options import check_choice, check_norm, check_range
+from pmdkit.objectives.batch import Batch, Norm
+from pmdkit.objectives.grpo import GRPO, log_bounds
 
 
 @dataclass(frozen=True)
-class CISPO:
+class CISPO(GRPO):
     r"""Weigh every token's policy gradient by its clipped ratio, so that no token falls silent.
 
     $$ L = -E_{y\sim\pi_{old}}\sum_t \mathrm{sg}\big[\mathrm{clip}(\rho_t, 1-c_{low}, 1+c_{high})\big]\, A \log\pi(y_t),
@@ -34,23 +32,11 @@ class CISPO:
     """
 
     level: ClassVar[str] = "token"
-    equal_groups: ClassVar[str] = "silent"
     stop_gradient: ClassVar[bool] = True
 
     norm: Norm = "tokens"
     clip_low: float = 1.0
     clip_high: float = 4.0
-    std: Literal["population", "sample", "none"] = "population"
-
-    def __post_init__(self) -> None:
-        check_norm(self.norm)
-        check_range("clip_low", self.clip_low, 0.0, 1.0)
-        check_range("clip_high", self.clip_high, 0.0)
-        check_choice("std", self.std, ("population", "sample", "none"))
-
-    def advantage(self, groups: Groups) -> torch.Tensor:
-        """[P, G] standardised reward."""
-        return standardised(groups, self.std)
 
     def loss(self, batch: Batch) -> torch.Tensor:
         """[N, T] minus weight times advantage times log-probability."""

@@ -7,9 +7,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from pmdkit.objectives.batch import Batch, Groups, Objective, row_weight
+from pmdkit.objectives.batch import Batch, Groups, row_weight
+from pmdkit.objectives.objective import Objective, traits
 from pmdkit.objectives.temperature import temperature
-from pmdkit.objectives.traits import traits
 
 
 def credit(

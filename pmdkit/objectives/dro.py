@@ -7,9 +7,8 @@ from typing import ClassVar, Literal
 
 import torch
 
-from pmdkit.objectives.baselines import peer_mean
+from pmdkit.objectives import baselines, options
 from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
-from pmdkit.objectives.options import check_norm, check_tau
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,8 @@ class DRO:
     norm: Norm = "none"
 
     def __post_init__(self) -> None:
-        check_tau(self.tau)
-        check_norm(self.norm)
+        options.check_tau(self.tau)
+        options.check_norm(self.norm)
         number = isinstance(self.value, (int, float)) and math.isfinite(self.value)
         if not (number or callable(self.value) or self.value == "group"):
             raise ValueError(f"value is {self.value!r}; expected 'group', a finite number, or a function of the groups")
@@ -76,7 +75,7 @@ class DRO:
     def baseline(self, groups: Groups) -> torch.Tensor:
         """[P, G] the value of each prompt, once per response."""
         if isinstance(self.value, str):
-            return peer_mean(groups)
+            return baselines.peer_mean(groups)
         value = self.value(groups) if callable(self.value) else self.value
         value = torch.as_tensor(value, dtype=groups.reward.dtype, device=groups.reward.device)
         if value.shape not in ((), groups.reward.shape[:1]):

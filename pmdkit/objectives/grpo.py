@@ -6,9 +6,8 @@ from typing import ClassVar, Literal
 
 import torch
 
-from pmdkit.objectives.baselines import standardised
+from pmdkit.objectives import baselines, options
 from pmdkit.objectives.batch import Batch, Groups, Norm
-from pmdkit.objectives.options import check_choice, check_norm, check_range
 
 
 @dataclass(frozen=True)
@@ -44,14 +43,14 @@ class GRPO:
     std: Literal["population", "sample", "none"] = "population"
 
     def __post_init__(self) -> None:
-        check_norm(self.norm)
-        check_range("clip_low", self.clip_low, 0.0, 1.0)
-        check_range("clip_high", self.clip_high, 0.0)
-        check_choice("std", self.std, ("population", "sample", "none"))
+        options.check_norm(self.norm)
+        options.check_range("clip_low", self.clip_low, 0.0, 1.0)
+        options.check_range("clip_high", self.clip_high, 0.0)
+        options.check_choice("std", self.std, ("population", "sample", "none"))
 
     def advantage(self, groups: Groups) -> torch.Tensor:
         """[P, G] standardised reward."""
-        return standardised(groups, self.std)
+        return baselines.standardised(groups, self.std)
 
     def loss(self, batch: Batch) -> torch.Tensor:
         """[N, T] minus the clipped gain of every token."""

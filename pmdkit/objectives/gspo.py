@@ -1,18 +1,16 @@
 """GSPO: GRPO with one ratio per response, the geometric mean of its token ratios."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from torch import Tensor
 
-from pmdkit.objectives.baselines import standardised
-from pmdkit.objectives.batch import Batch, Groups, Norm
-from pmdkit.objectives.grpo import clipped_gain
-from pmdkit.objectives.options import check_choice, check_norm, check_range
+from pmdkit.objectives.batch import Batch, Norm
+from pmdkit.objectives.grpo import GRPO, clipped_gain
 
 
 @dataclass(frozen=True)
-class GSPO:
+class GSPO(GRPO):
     r"""Follow the policy gradient until the mean log ratio of a whole response leaves a narrow band around 0.
 
     $$ L = -E_{y\sim\pi_{old}} \min\big(s A,\ \mathrm{clip}(s, 1-c_{low}, 1+c_{high}) A\big),
@@ -34,28 +32,16 @@ class GSPO:
     """
 
     level: ClassVar[str] = "response"
-    equal_groups: ClassVar[str] = "silent"
     first_step_norm: ClassVar[str] = "length"
 
     norm: Norm = "none"
     clip_low: float = 3e-4
     clip_high: float = 4e-4
-    std: Literal["population", "sample", "none"] = "population"
-
-    def __post_init__(self) -> None:
-        check_norm(self.norm)
-        check_range("clip_low", self.clip_low, 0.0, 1.0)
-        check_range("clip_high", self.clip_high, 0.0)
-        check_choice("std", self.std, ("population", "sample", "none"))
 
     @property
     def first_step_is_policy_gradient(self) -> bool:
         """Any other norm divides by the length twice."""
         return self.norm == "none"
-
-    def advantage(self, groups: Groups) -> Tensor:
-        """[P, G] standardised reward."""
-        return standardised(groups, self.std)
 
     def loss(self, batch: Batch) -> Tensor:
         """[N] minus the clipped gain of every response."""

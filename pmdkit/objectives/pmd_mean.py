@@ -5,9 +5,8 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from pmdkit.objectives.baselines import mean_baseline, peer_mean, zero_absent
+from pmdkit.objectives import baselines, options
 from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
-from pmdkit.objectives.options import check_choice, check_norm, check_tau
 
 
 @dataclass(frozen=True)
@@ -44,10 +43,10 @@ class PMDMean:
     scale: Literal["half", "paper"] = "half"
 
     def __post_init__(self) -> None:
-        check_tau(self.tau)
-        check_norm(self.norm)
-        check_choice("baseline", self.baseline, ("loo", "mean"))
-        check_choice("scale", self.scale, ("half", "paper"))
+        options.check_tau(self.tau)
+        options.check_norm(self.norm)
+        options.check_choice("baseline", self.baseline, ("loo", "mean"))
+        options.check_choice("scale", self.scale, ("half", "paper"))
 
     @property
     def unbiased(self) -> bool:
@@ -61,8 +60,8 @@ class PMDMean:
 
     def advantage(self, groups: Groups) -> Tensor:
         """[P, G] reward minus the mean reward."""
-        mean = peer_mean(groups) if self.baseline == "loo" else mean_baseline(groups)
-        return zero_absent(groups.reward - mean, groups)
+        mean = baselines.peer_mean(groups) if self.baseline == "loo" else baselines.mean_baseline(groups)
+        return baselines.zero_absent(groups.reward - mean, groups)
 
     def loss(self, batch: Batch) -> Tensor:
         """[N] squared residual of the regression."""

@@ -5,9 +5,8 @@ from typing import ClassVar, Literal
 
 import torch
 
-from pmdkit.objectives.baselines import highest_reward, peer_log_mean_exp, zero_absent
+from pmdkit.objectives import baselines, options
 from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
-from pmdkit.objectives.options import check_choice, check_norm, check_range, check_tau
 from pmdkit.objectives.temperature import temperature
 
 
@@ -47,11 +46,11 @@ class PMDPart:
     target_cap: float | None = None
 
     def __post_init__(self) -> None:
-        check_tau(self.tau)
-        check_norm(self.norm)
-        check_choice("scale", self.scale, ("half", "paper"))
+        options.check_tau(self.tau)
+        options.check_norm(self.norm)
+        options.check_choice("scale", self.scale, ("half", "paper"))
         if self.target_cap is not None:
-            check_range("target_cap", self.target_cap, 0.0)
+            options.check_range("target_cap", self.target_cap, 0.0)
 
     @property
     def unbiased(self) -> bool:
@@ -66,10 +65,10 @@ class PMDPart:
     def advantage(self, groups: Groups) -> torch.Tensor:
         """[P, G] reward minus tau times the log of the mean of e^{r/tau}."""
         tau = temperature(self, groups)
-        log_z = peer_log_mean_exp(groups, tau)
+        log_z = baselines.peer_log_mean_exp(groups, tau)
         if self.target_cap is not None and groups.sampled:
-            log_z = torch.maximum(log_z, highest_reward(groups) / tau[:, None] - self.target_cap)
-        return zero_absent(groups.reward - tau[:, None] * log_z, groups)
+            log_z = torch.maximum(log_z, baselines.highest_reward(groups) / tau[:, None] - self.target_cap)
+        return baselines.zero_absent(groups.reward - tau[:, None] * log_z, groups)
 
     def loss(self, batch: Batch) -> torch.Tensor:
         """[N] squared residual of the regression."""

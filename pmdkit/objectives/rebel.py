@@ -5,9 +5,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from pmdkit.objectives.baselines import mean_baseline, zero_absent
+from pmdkit.objectives import baselines, options
 from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
-from pmdkit.objectives.options import check_norm, check_tau
 
 
 @dataclass(frozen=True)
@@ -40,12 +39,12 @@ class REBEL:
     norm: Norm = "none"
 
     def __post_init__(self) -> None:
-        check_tau(self.tau)
-        check_norm(self.norm)
+        options.check_tau(self.tau)
+        options.check_norm(self.norm)
 
     def advantage(self, groups: Groups) -> Tensor:
         """[P, G] reward minus the mean reward of the group."""
-        return zero_absent(groups.reward - mean_baseline(groups), groups)
+        return baselines.zero_absent(groups.reward - baselines.mean_baseline(groups), groups)
 
     def loss(self, batch: Batch) -> Tensor:
         """[N] squared centred residual."""

@@ -5,9 +5,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from pmdkit.objectives.baselines import peer_mean, zero_absent
+from pmdkit.objectives import baselines, options
 from pmdkit.objectives.batch import Batch, Groups, Norm
-from pmdkit.objectives.options import check_norm
 
 
 @dataclass(frozen=True)
@@ -36,11 +35,11 @@ class RLOO:
     norm: Norm = "length"
 
     def __post_init__(self) -> None:
-        check_norm(self.norm)
+        options.check_norm(self.norm)
 
     def advantage(self, groups: Groups) -> Tensor:
         """[P, G] reward minus the mean reward of the peers."""
-        return zero_absent(groups.reward - peer_mean(groups), groups)
+        return baselines.zero_absent(groups.reward - baselines.peer_mean(groups), groups)
 
     def loss(self, batch: Batch) -> Tensor:
         """[N] minus advantage times log-probability."""

@@ -31,7 +31,7 @@ class MyLoss:
     Watch: what goes wrong, and how it shows.
     """
 
-    # Traits say what the signature cannot; `pmdkit/objectives/traits.py` lists them, and each has a default.
+    # Traits say what the signature cannot; `pmdkit/objectives/objective.py` lists them, and each has a default.
     level: ClassVar[str] = "response"
     unbiased: ClassVar[bool] = True
     equal_groups: ClassVar[str] = "anchor"

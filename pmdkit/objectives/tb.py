@@ -1,17 +1,16 @@
-"""TB: trajectory balance with the group's own log partition (VarGrad), anchored at a reference policy."""
+"""TB: trajectory balance with the group's own log partition (VarGrad); REBEL, anchored at a reference policy."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
 
-from pmdkit.objectives.baselines import mean_baseline, zero_absent
-from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
-from pmdkit.objectives.options import check_norm, check_tau
+from pmdkit.objectives.batch import Batch
+from pmdkit.objectives.rebel import REBEL
 
 
 @dataclass(frozen=True)
-class TB:
+class TB(REBEL):
     r"""Regress the log ratio to a fixed reference on the reward, with the log partition that fits the group best.
 
     $$ L = \tfrac{1}{2\tau}\, E_{y\sim\pi_{old}}\big[(d - E_{\pi_{old}}\,d)^2\big],
@@ -32,21 +31,7 @@ class TB:
     """
 
     level: ClassVar[str] = "response"
-    whole_groups: ClassVar[bool] = True
     uses_reference: ClassVar[bool] = True
-    equal_groups: ClassVar[str] = "anchor"
-    population: ClassVar[str] = "pmd_part"
-
-    tau: Tau = 0.05
-    norm: Norm = "none"
-
-    def __post_init__(self) -> None:
-        check_tau(self.tau)
-        check_norm(self.norm)
-
-    def advantage(self, groups: Groups) -> Tensor:
-        """[P, G] reward minus the mean reward of the group."""
-        return zero_absent(groups.reward - mean_baseline(groups), groups)
 
     def loss(self, batch: Batch) -> Tensor:
         """[N] squared centred residual."""

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from pmdkit.errors import unknown
-from pmdkit.objectives.batch import Groups, Objective, Tau, expect
+from pmdkit.objectives.batch import Groups, Tau, expect
+from pmdkit.objectives.objective import Objective
 from pmdkit.objectives.options import check_options, check_range
 from pmdkit.plugins import class_from_path, is_path
 

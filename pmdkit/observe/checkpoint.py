@@ -45,8 +45,7 @@ def save_step(
     """Write checkpoints/step-N and drop the oldest beyond `keep`. Until the rename, the previous one is the newest.
 
     Args:
-        folder: checkpoints/ of a run.
-        step: completed steps.
+        folder, step: checkpoints/ of a run, and its completed steps.
         state: of the learner: `model` (tensors), `optimizer` (a torch state dict), perhaps `reference` and `adapter`
             (tensors), and plain values.
         keep: checkpoints to keep.

@@ -67,17 +67,13 @@ class LogDisplay(SilentDisplay):
         self.last = spec.schedule.steps
         self.every = max(1, self.last // 10)
         going = f", from step {start + 1}" if start else ""
-        self.print_line(f"{run_title(spec)}{going}")
+        self.note(f"{run_title(spec)}{going}")
 
     def show(self, row: dict[str, Any]) -> None:
         """Every tenth of the run."""
         if row["step"] % self.every == 0 or row["step"] in (1, self.last):
             rate = "" if row["pass_rate"] is None else f"pass rate {row['pass_rate']:.4f}, "
-            self.print_line(f"step {row['step']}/{self.last}: {rate}reward {row['reward_mean']:.4f}")
-
-    def note(self, sentence: str) -> None:
-        """One line."""
-        self.print_line(sentence)
+            self.note(f"step {row['step']}/{self.last}: {rate}reward {row['reward_mean']:.4f}")
 
     def work(self, what: str, done: float, total: float, detail: str = "") -> None:
         """A line every half minute, and none for what is over sooner."""
@@ -86,11 +82,11 @@ class LogDisplay(SilentDisplay):
             self.phase, self.shown_at = what, now
         elif now - self.shown_at > 30:
             self.shown_at = now
-            self.print_line(f"{what}: {done:.0f} of {total:.0f}" + (f", {detail}" if detail else ""))
+            self.note(f"{what}: {done:.0f} of {total:.0f}" + (f", {detail}" if detail else ""))
 
-    def print_line(self, text: str) -> None:
+    def note(self, sentence: str) -> None:
         """One line."""
-        print(f"pmdkit: {printable(text)}", file=sys.stderr, flush=True)
+        print(f"pmdkit: {printable(sentence)}", file=sys.stderr, flush=True)
 
 
 class LiveDisplay(SilentDisplay):

@@ -72,15 +72,8 @@ def make_trackers(
 ) -> Trackers:
     """The trackers of [run] report_to. Nothing is opened, and no network is used, before the first row.
 
-    Args:
-        names: keys of TRACKERS.
-        folder: of the run.
-        config: what the run is, for the tracker to show.
-        warn: called once for each tracker that fails; by default it prints a line on stderr.
-
-    Raises:
-        UsageError: a name that is not known.
-        EnvironmentLacks: a package that is not installed.
+    `warn` is called once for each tracker that fails; by default it prints a line on stderr. Raises what
+    `check_trackers` does.
     """
     check_trackers(names)
     warn = warn or (lambda sentence: print(f"pmdkit: warning: {sentence}", file=sys.stderr))

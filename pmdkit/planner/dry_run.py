@@ -7,9 +7,8 @@ from transformers import PretrainedConfig
 
 from pmdkit.config import Spec
 from pmdkit.llm.lora import check_tables
+from pmdkit.planner import model_size, workload
 from pmdkit.planner.memory import process_memory
-from pmdkit.planner.model_size import count, shape_of
-from pmdkit.planner.workload import sizes_of, work_of
 
 
 @dataclass(frozen=True)
@@ -32,13 +31,13 @@ class RecipePlan:
 def plan_recipe(spec: Spec) -> RecipePlan:
     """The plan of a resolved recipe."""
     check_tables(spec)
-    config = shape_of(spec)
-    weights, active = count(config)
-    sizes = sizes_of(spec)
+    config = model_size.shape_of(spec)
+    weights, active = model_size.count(config)
+    sizes = workload.sizes_of(spec)
     model = about(spec, config, weights, active)
     if sizes.trained < weights:
         model["weights that are trained"] = sizes.trained
-    memory = process_memory(spec, sizes, work_of(spec))
+    memory = process_memory(spec, sizes, workload.work_of(spec))
     return RecipePlan(batch(spec), memory, model, files(spec, memory["checkpoint on disk"]))
 
 

@@ -3,14 +3,13 @@
 Batch sizes, lengths, optimizer and engine are carried over. The objective is not: no key of theirs asks for it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from pmdkit.config import Spec
 from pmdkit.errors import UsageError, unknown
 from pmdkit.planner.hardware import NODE
-from pmdkit.planner.predict import Prediction
-from pmdkit.planner.report import engine_share
+from pmdkit.planner.predict import Prediction, engine_share
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,6 @@ class BatchSizes:
     Attributes:
         prompts, group: P and G.
         ministeps, passes: updates of a step are their product.
-        processes: accelerators that train.
         rows: responses of one ministep on one accelerator.
         micro: responses in one forward pass, where a framework counts rows and not tokens.
     """
@@ -29,14 +27,8 @@ class BatchSizes:
     group: int
     ministeps: int
     passes: int
-    processes: int
     rows: int
     micro: int
-
-    @property
-    def responses(self) -> int:
-        """Of a step."""
-        return self.prompts * self.group
 
     @property
     def accumulate(self) -> int:
@@ -68,15 +60,12 @@ def batch_of(prediction: Prediction, framework: str) -> BatchSizes:
     rows = together // count
     most = max(1, work.token_budget // work.longest)  # rows are padded, so each may be as long as the longest
     micro = max(size for size in range(1, rows + 1) if rows % size == 0 and size <= most)
-    return BatchSizes(prompts, work.group, work.ministeps, work.passes, count, rows, micro)
-
-
-# Keys of a framework with a sentence for those that are easily misread, and how they are written down.
+    return BatchSizes(prompts, work.group, work.ministeps, work.passes, rows, micro)
 
 
 @dataclass(frozen=True)
 class Keys:
-    """What another framework is told.
+    """What another framework is told, and a sentence for each key that is easily misread.
 
     Attributes:
         values: by key, in the order to read them; a table of keys in YAML.
@@ -85,6 +74,7 @@ class Keys:
         words: what a key counts, where names mislead.
         checks: products that hold, written out.
         missing: what this does not carry over.
+        version: the release whose words these are.
     """
 
     values: dict[str, object]
@@ -93,6 +83,7 @@ class Keys:
     words: dict[str, str] = field(default_factory=dict)
     checks: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    version: str = ""
 
 
 def lines(keys: Keys) -> Iterator[str]:
@@ -122,11 +113,8 @@ def as_text(value: object, yaml: bool = False) -> str:
     return f'"{value}"' if yaml and value in ("no", "yes", "on", "off", "NO") else str(value)
 
 
-# An accelerate configuration file for this recipe on these accelerators.
-
-
 def accelerate_keys(spec: Spec, prediction: Prediction) -> Keys:
-    """As in llm/accelerate/*.yaml; pmdkit itself runs under them."""
+    """An accelerate configuration file, as in llm/accelerate/*.yaml; pmdkit itself runs under them."""
     batch, count = batch_of(prediction, "accelerate"), prediction.trainers.count
     machines = -(-count // NODE)
     kind = "NO" if count == 1 else "FSDP" if prediction.work.fsdp2 else "MULTI_GPU"
@@ -163,14 +151,12 @@ def accelerate_keys(spec: Spec, prediction: Prediction) -> Keys:
         },
         checks=[f"responses per pass x gradient_accumulation_steps x num_processes = {step} responses per ministep"],
         missing=missing,
+        version="accelerate 1.15",
     )
 
 
-# Keys of TRL's GRPOConfig for this recipe on these accelerators.
-
-
 def trl_keys(spec: Spec, prediction: Prediction) -> Keys:
-    """Same prompts, responses and updates per rollout batch."""
+    """TRL's GRPOConfig: same prompts, responses and updates per rollout batch."""
     batch, count = batch_of(prediction, "TRL"), prediction.trainers.count
     assert spec.rollout is not None
     assert spec.update is not None
@@ -225,16 +211,15 @@ def trl_keys(spec: Spec, prediction: Prediction) -> Keys:
                 else []
             ),
         ],
+        version="TRL 1.16 with transformers 5, GRPOConfig",
     )
 
-
-# Overrides of verl's main_ppo for this recipe on these accelerators.
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 
 
 def verl_keys(spec: Spec, prediction: Prediction) -> Keys:
-    """Same prompts, responses and updates per rollout batch; token budgets as dynamic batches."""
+    """Overrides of verl's main_ppo: same prompts, responses and updates per rollout batch; token budgets."""
     apart = prediction.serve or prediction.work.lag
     prediction = replace(prediction, serve=0, work=replace(prediction.work, lag=0))
     batch, cluster = batch_of(prediction, "verl"), prediction.cluster
@@ -255,7 +240,7 @@ def verl_keys(spec: Spec, prediction: Prediction) -> Keys:
         f"{ROLLOUT}.n": batch.group,
         f"{ROLLOUT}.temperature": spec.rollout.temperature,
         f"{ROLLOUT}.tensor_model_parallel_size": cluster.tensor,
-        f"{ROLLOUT}.gpu_memory_utilization": utilization(prediction),
+        f"{ROLLOUT}.gpu_memory_utilization": max(0.05, int(20 * engine_share(prediction)) / 20),  # in twentieths
         f"{ACTOR}.strategy": "fsdp2",
         f"{ACTOR}.ppo_mini_batch_size": mini,
         f"{ACTOR}.ppo_epochs": batch.passes,
@@ -292,41 +277,15 @@ def verl_keys(spec: Spec, prediction: Prediction) -> Keys:
             "actor.policy_loss.pmd_tau (llm/verl/ has whole launch lines)",
             *(["servers apart and a lag: main_ppo generates and trains in turns on all accelerators"] if apart else []),
         ],
+        version="verl 0.9, main_ppo",
     )
 
 
-def utilization(prediction: Prediction) -> float:
-    """The share of memory for weights and cache that the plan leaves the engine, in twentieths."""
-    return max(0.05, int(20 * engine_share(prediction)) / 20)
-
-
-# A recipe's batch arithmetic in the words of another framework: `pmdkit plan RECIPE --as verl`.
-#
-# Batch sizes, lengths, optimizer and engine are carried over. The objective is not: no key of theirs asks for it.
-
-
-@dataclass(frozen=True)
-class Framework:
-    """How a framework is told.
-
-    Attributes:
-        write: its keys.
-        versions: the release whose words these are.
-    """
-
-    write: Callable[[Spec, Prediction], Keys]
-    version: str
-
-
-FRAMEWORKS = {
-    "accelerate": Framework(accelerate_keys, "accelerate 1.15"),
-    "trl": Framework(trl_keys, "TRL 1.16 with transformers 5, GRPOConfig"),
-    "verl": Framework(verl_keys, "verl 0.9, main_ppo"),
-}
+FRAMEWORKS = {"accelerate": accelerate_keys, "trl": trl_keys, "verl": verl_keys}
 
 
 def export(name: str, spec: Spec, prediction: Prediction) -> Keys:
     """The keys of that framework, with what its batch-size words count."""
     if name not in FRAMEWORKS:
         raise UsageError("--as: " + unknown("framework", name, FRAMEWORKS))
-    return FRAMEWORKS[name].write(spec, prediction)
+    return FRAMEWORKS[name](spec, prediction)

@@ -6,7 +6,7 @@
 from dataclasses import dataclass
 
 from pmdkit.config import Spec
-from pmdkit.planner.hardware import Cluster, Efficiency
+from pmdkit.planner.hardware import Cluster
 from pmdkit.planner.timing import EngineSize, peak_tokens
 from pmdkit.planner.workload import ResponseLengths, Sizes, Workload
 
@@ -51,7 +51,7 @@ def memory(engine: EngineSize, work: Workload, lengths: ResponseLengths, trainer
     shares = there.count if work.fsdp2 else 1
     state = trainer_state(sizes, shares)
     copy = {"engine weights": engine.weight_bytes()}
-    limit = allowed(cluster.gpu.gib, efficiency)
+    limit = efficiency.memory * cluster.gpu.gib * GIB
     beside = (state if trainers is None else {}) | copy
     left = max(0.0, limit - sum(beside.values()))
     if work.share is not None:
@@ -106,8 +106,3 @@ def update_parts(sizes: Sizes, work: Workload, shares: int) -> dict[str, float]:
         "logits": FLOAT32 * sizes.head_tokens * sizes.vocabulary,
         "gradient of the head": FLOAT32 * head,  # beside the one that it is added to, with adapters too
     }
-
-
-def allowed(gib: float, efficiency: Efficiency) -> float:
-    """Bytes that a plan may fill."""
-    return efficiency.memory * gib * GIB

@@ -16,48 +16,22 @@ from pmdkit.llm.lora import adapter_sizes, uses_lora
 
 with warnings.catch_warnings():  # of tqdm in notebooks without ipywidgets; no bar of its is drawn here
     warnings.filterwarnings("ignore", message="IProgress not found")
-    from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
-    from transformers.models.qwen2 import Qwen2Config
-    from transformers.models.qwen3_moe import Qwen3MoeConfig
+    from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Qwen2Config, Qwen3MoeConfig
+
+
+def qwen2_5(dimension: int, inner: int, heads: int, kv_heads: int, **differs: Any) -> dict[str, Any]:
+    """A configuration of Qwen2.5, with what differs from most of its sizes."""
+    sizes = {"hidden_size": dimension, "intermediate_size": inner}
+    sizes |= {"num_attention_heads": heads, "num_key_value_heads": kv_heads}
+    common = {"num_hidden_layers": 28, "max_position_embeddings": 131_072, "vocab_size": 151_936}
+    return {**common, "tie_word_embeddings": True, **sizes, **differs}
+
 
 # Facts of the published config.json of each.
-QWEN2_5 = {"num_hidden_layers": 28, "max_position_embeddings": 131_072, "vocab_size": 151_936}
 SHAPES: dict[str, tuple[type[PretrainedConfig], dict[str, Any]]] = {
-    "Qwen/Qwen2.5-0.5B": (
-        Qwen2Config,
-        QWEN2_5
-        | {
-            "hidden_size": 896,
-            "intermediate_size": 4864,
-            "num_hidden_layers": 24,
-            "num_attention_heads": 14,
-            "num_key_value_heads": 2,
-            "tie_word_embeddings": True,
-        },
-    ),
-    "Qwen/Qwen2.5-1.5B": (
-        Qwen2Config,
-        QWEN2_5
-        | {
-            "hidden_size": 1536,
-            "intermediate_size": 8960,
-            "num_attention_heads": 12,
-            "num_key_value_heads": 2,
-            "tie_word_embeddings": True,
-        },
-    ),
-    "Qwen/Qwen2.5-7B": (
-        Qwen2Config,
-        QWEN2_5
-        | {
-            "hidden_size": 3584,
-            "intermediate_size": 18_944,
-            "num_attention_heads": 28,
-            "num_key_value_heads": 4,
-            "vocab_size": 152_064,
-            "tie_word_embeddings": False,
-        },
-    ),
+    "Qwen/Qwen2.5-0.5B": (Qwen2Config, qwen2_5(896, 4864, 14, 2, num_hidden_layers=24)),
+    "Qwen/Qwen2.5-1.5B": (Qwen2Config, qwen2_5(1536, 8960, 12, 2)),
+    "Qwen/Qwen2.5-7B": (Qwen2Config, qwen2_5(3584, 18_944, 28, 4, vocab_size=152_064, tie_word_embeddings=False)),
     "Qwen/Qwen3-30B-A3B-Base": (
         Qwen3MoeConfig,
         {

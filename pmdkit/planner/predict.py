@@ -1,13 +1,22 @@
-"""The whole prediction of a recipe on a cluster, and the best division of the cluster between engines and trainer."""
+"""The whole prediction of a recipe on a cluster: its report, what would make it fit, and the best division.
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+A division of the cluster is how many accelerators only generate while the others train.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import combinations
+from typing import Any
 
-from pmdkit.planner.hardware import NODE, PRACTICE, Cluster, Efficiency
+from pmdkit.config import Spec
+from pmdkit.planner.hardware import GPUS, NODE, PRACTICE, Cluster, Efficiency
 from pmdkit.planner.memory import Memory, memory
 from pmdkit.planner.timing import EngineSize, Generation, Update, generation, scoring, update
 from pmdkit.planner.workload import ResponseLengths, Sizes, Workload
+
+MOST = 4096  # accelerators; more is no advice
+NARROWEST = 256  # tokens; a mathematical answer with its reasoning is seldom shorter
 
 
 @dataclass(frozen=True)
@@ -110,9 +119,6 @@ class Prediction:
         return self.on_policy.ms_per_token["overall"] / self.ms_per_token["overall"]
 
 
-# How to divide accelerators between engines and trainer: the division whose step is shortest, of those that fit.
-
-
 def divisions(prediction: Prediction) -> Iterator[Prediction]:
     """The same with other numbers of accelerators that only generate; whole machines where there are several."""
     whole = prediction.cluster
@@ -131,3 +137,217 @@ def best(prediction: Prediction) -> Prediction | None:
     fitting = [one for one in divisions(prediction) if one.memory.fits]
     # where one side does not get faster, the other takes what it has no use for
     return min(fitting, key=lambda d: (d.seconds, d.generation.seconds + d.update.seconds), default=None)
+
+
+def report(spec: Spec, prediction: Prediction) -> dict[str, Any]:
+    """What `pmdkit plan --json` prints. Memory is of one accelerator; seconds and ms/token are of the whole cluster."""
+    memory, work, cluster = prediction.memory, prediction.work, prediction.cluster
+    engines = prediction.generators.engines
+    return {
+        "recipe": spec.name,
+        "gpus": f"{cluster.count}x{cluster.gpu.name}",
+        "fits": memory.fits,
+        "memory_gib": memory.totals,
+        "memory_parts_gib": memory.phases,
+        "memory_limit_gib": memory.limit,
+        "seconds_generation": prediction.generation.seconds,
+        "seconds_scoring": prediction.scoring,
+        "seconds_update": prediction.update.seconds,
+        "update_waits_for": "network" if prediction.update.wire > prediction.update.compute else "products",
+        "seconds_step": prediction.seconds,
+        "hours": spec.schedule.steps * prediction.seconds / 3600,
+        "gpu_hours": cluster.count * spec.schedule.steps * prediction.seconds / 3600,
+        "lag": work.lag,
+        "staleness": prediction.staleness,
+        "division": division(prediction),
+        "ms_per_token": prediction.ms_per_token,
+        "on_policy_ms_per_token": prediction.on_policy.ms_per_token,
+        "speedup_over_on_policy": prediction.speedup,
+        "batch": {
+            "prompts_per_step": work.prompts,
+            "responses_per_prompt": work.group,
+            "responses_per_step": work.rows,
+            "responses_per_ministep": work.rows / work.ministeps,
+            "updates_per_step": work.ministeps * work.passes,
+            "visits_per_ministep": prediction.update.visits,
+            "engines": engines,
+            "responses_per_engine": work.rows / min(engines, max(1.0, work.rows)),
+        },
+        "generation": {
+            "decode_steps": prediction.generation.steps,
+            "decode_seconds": prediction.generation.decode,
+            "prefill_seconds": prediction.generation.prefill,
+            "sync_seconds": prediction.generation.sync,
+            "waiting_share": prediction.generation.queue,
+        },
+        "assumptions": {
+            "mean_response_tokens": prediction.lengths.mean,
+            "longest_response_tokens": prediction.lengths.longest(work.rows),
+            "prompt_tokens": work.prompt,
+            "engine_memory_share": work.share,
+            **asdict(prediction.efficiency),
+        },
+        "advice": [asdict(made) for made in advice(prediction)],
+    }
+
+
+def division(prediction: Prediction) -> dict[str, Any]:
+    """Who generates and who trains, and the division whose step is shortest."""
+    faster = best(prediction) if prediction.serve else None
+    return {
+        "generate": prediction.generators.count,
+        "train": prediction.trainers.count,
+        "apart": prediction.serve > 0,
+        "overlap": prediction.overlaps,
+        "best_serve": faster.serve if faster else None,
+        "best_seconds_step": faster.seconds if faster else None,
+    }
+
+
+# What would make a plan fit: options with other values.
+
+
+@dataclass(frozen=True)
+class Change:
+    """One option with another value.
+
+    Attributes:
+        option: which; a plan changes it once.
+        words: how it is asked for on the command line.
+        apply: the prediction under it.
+    """
+
+    option: str
+    words: str
+    apply: Callable[[Prediction], Prediction]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Changes that make the plan fit.
+
+    Attributes:
+        words: how they are asked for.
+        gib: the fullest phase then, GiB.
+        seconds: of a step then. A narrower response is less work, not faster work.
+    """
+
+    words: str
+    gib: float
+    seconds: float
+
+
+def advice(prediction: Prediction, most: int = 4) -> list[Advice]:
+    """Up to `most` suggestions: the fewest changed options that fit, fastest first, then other hardware."""
+    if prediction.memory.fits:
+        return []
+    found: list[Advice] = []
+    options = list(settings(prediction))
+    for size in (1, 2, 3):
+        for chosen in combinations(options, size):
+            if len({change.option for change in chosen}) == size:
+                found += tried(prediction, chosen)
+        if found:
+            break
+    found = sorted(found, key=lambda made: made.seconds)[: most - 1]
+    return found + next((made for change in hardware(prediction) if (made := tried(prediction, [change]))), [])
+
+
+def tried(prediction: Prediction, changes: Sequence[Change]) -> list[Advice]:
+    """The advice, if it fits."""
+    for change in changes:
+        prediction = change.apply(prediction)
+    if not prediction.memory.fits:
+        return []
+    words = " ".join(change.words for change in changes)
+    return [Advice(words, max(prediction.memory.totals.values()), prediction.seconds)]
+
+
+def settings(prediction: Prediction) -> Iterator[Change]:
+    """Options of the recipe and of the plan that need no other hardware."""
+    work, engines = prediction.work, prediction.generators
+    if not work.checkpointing:
+        yield Change("checkpointing", "--set model.checkpointing=true", with_work(checkpointing=True))
+    if not work.fsdp2 and prediction.trainers.count > 1 and may_share(prediction):
+        yield Change("strategy", "--set parallel.strategy=fsdp2", with_work(fsdp2=True))
+    if work.token_budget > work.longest:
+        budget = f"--set update.token_budget={work.longest}"
+        yield Change("budget", budget, with_work(token_budget=work.longest))
+    share = engine_share(prediction)
+    if work.share is not None and share > work.share:
+        yield Change("share", f"--set vllm.memory={share:g}", with_work(share=share))
+    if work.share is None and not prediction.serve and not work.lag:
+        words = f"--set rollout.engine=vllm vllm.memory={share:g}"  # it sleeps during updates
+        yield Change("engine", words, with_work(share=share, sleeps=True))
+    tensor = 2 * engines.tensor
+    while tensor <= NODE and engines.count % tensor == 0:
+        yield Change("tp", f"--tp {tensor}" + serve_words(prediction.serve), with_tensor(tensor))
+        tensor *= 2
+    for part in (2, 4):
+        width = prediction.lengths.width // part
+        if width >= NARROWEST:
+            yield Change("width", f"--set rollout.width={width}", narrower(width))
+
+
+def hardware(prediction: Prediction) -> Iterator[Change]:
+    """More of the same accelerator, each with a share of the state where that is allowed, then larger ones."""
+    gpu, count = prediction.cluster.gpu, prediction.cluster.count
+    share = may_share(prediction)
+    while share and count < MOST:
+        count *= 2
+        strategy = "" if prediction.work.fsdp2 else " --set parallel.strategy=fsdp2"
+        times = count // prediction.cluster.count
+        words = f"--gpus {count}x{gpu.name}{serve_words(times * prediction.serve)}{strategy}"
+        yield Change("gpus", words, with_gpus(gpu.name, count, True))
+    for other in sorted(GPUS.values(), key=lambda other: other.gib):
+        if other.gib > gpu.gib:
+            words = f"--gpus {prediction.cluster.count}x{other.name}{serve_words(prediction.serve)}"
+            yield Change("gpus", words, with_gpus(other.name, prediction.cluster.count, prediction.work.fsdp2))
+
+
+def may_share(prediction: Prediction) -> bool:
+    """Whether fsdp2 is allowed: adapters are trained with ddp."""
+    return prediction.sizes.trained == prediction.sizes.weights
+
+
+def serve_words(serve: int) -> str:
+    """How the accelerators that only generate are asked for."""
+    return f" --serve {serve}" if serve else ""
+
+
+def engine_share(prediction: Prediction) -> float:
+    """The largest share of memory that the trainer leaves the engine, in hundredths."""
+    memory, parts = prediction.memory, prediction.memory.phases["rollout"]
+    state = parts.get("weights", 0.0) + parts.get("optimizer", 0.0)
+    return max(0.01, int(100 * (memory.limit - state) / prediction.cluster.gpu.gib) / 100)
+
+
+def with_work(**changes: Any) -> Callable[[Prediction], Prediction]:
+    """The same with other numbers in the recipe."""
+    return lambda p: replace(p, work=replace(p.work, **changes))
+
+
+def with_tensor(tensor: int) -> Callable[[Prediction], Prediction]:
+    """The same with engines over so many accelerators."""
+    return lambda p: replace(p, cluster=replace(p.cluster, tensor=tensor))
+
+
+def narrower(width: int) -> Callable[[Prediction], Prediction]:
+    """The same with responses of the same shape at a smaller width."""
+
+    def change(p: Prediction) -> Prediction:
+        work = replace(p.work, longest=p.work.longest - p.lengths.width + width)
+        part = p.lengths.width // width
+        return replace(p, work=work, lengths=ResponseLengths(p.lengths.alive[::part][:width]))
+
+    return change
+
+
+def with_gpus(name: str, count: int, fsdp2: bool) -> Callable[[Prediction], Prediction]:
+    """The same on others."""
+    return lambda p: replace(
+        p,
+        cluster=replace(p.cluster, gpu=GPUS[name], count=count),
+        work=replace(p.work, fsdp2=fsdp2),
+        serve=p.serve * count // p.cluster.count,
+    )

@@ -145,9 +145,6 @@ def stops(points: Sequence[ScalePoint], design: str) -> int | None:
     return None
 
 
-# The scaling of a recipe as one JSON value.
-
-
 def scale_report(recipe: str, prediction: Prediction, points: list[ScalePoint]) -> dict[str, Any]:
     """What `pmdkit plan --scale --json` prints. Shares are of the accelerators that do the thing; times are seconds."""
     cluster = prediction.cluster

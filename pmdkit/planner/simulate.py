@@ -1,17 +1,16 @@
 """Simulated steps of a recipe on a cluster: drawn lengths, engines event by event, updates with an exact lag."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from heapq import heapify, heappop, heappush, heapreplace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from pmdkit.planner.predict import Prediction
 from pmdkit.planner.timing import EngineSize, row_flops, update
-from pmdkit.planner.workload import Array, ResponseLengths
+from pmdkit.planner.workload import Array, ResponseLengths, Tokens
 from pmdkit.randomness import generator
 
 # Intraclass correlation of normal scores among responses to one problem: 4,768 distinct responses of
@@ -19,9 +18,7 @@ from pmdkit.randomness import generator
 ALIKE = 0.59
 
 
-def draw(
-    lengths: ResponseLengths, prompts: int, group: int, seed: int, step: int, alike: float = ALIKE
-) -> NDArray[np.int64]:
+def draw(lengths: ResponseLengths, prompts: int, group: int, seed: int, step: int, alike: float = ALIKE) -> Tokens:
     """Lengths of `group` responses to each prompt of one step, [prompts, group], tokens.
 
     Args:
@@ -32,12 +29,10 @@ def draw(
     """
     normal = generator(seed, "response lengths", step)
     shared, own = normal.standard_normal((prompts, 1)), normal.standard_normal((prompts, group))
-    uniform = ndtr(np.sqrt(alike) * shared + np.sqrt(1 - alike) * own)
-    dead = 1 - lengths.alive
-    return np.searchsorted(dead, uniform, side="right").clip(1, lengths.width)
+    return lengths.quantile(ndtr(np.sqrt(alike) * shared + np.sqrt(1 - alike) * own))
 
 
-def survival(drawn: NDArray[np.int64], width: int) -> Array:
+def survival(drawn: Tokens, width: int) -> Array:
     """Share of these responses that is longer than t, t = 0 .. width - 1."""
     ended = np.bincount(drawn.ravel(), minlength=width + 1).cumsum()[:width]
     return np.asarray(1 - ended / drawn.size, float)
@@ -99,7 +94,8 @@ def durations(prediction: Prediction, steps: int, seed: int = 0, alike: float = 
     engines, decodes = np.stack([engine_seconds(prediction, lengths) for lengths in drawn], 1)
     training, learning = np.array([trainer_seconds(prediction, lengths) for lengths in drawn]).T
     tokens = np.array([float(lengths.sum()) for lengths in drawn])
-    alone = np.array([longest_alone(prediction, lengths) for lengths in drawn])
+    single = Costs(prediction.engine, 1)  # one decode step of the longest after another: no cluster is faster
+    alone = np.array([single.run(1, work.prompt, int(lengths.max())) for lengths in drawn])
     return Durations(engines, decodes, training, learning, tokens, alone)
 
 
@@ -121,7 +117,7 @@ def simulate(
     engines, training = taken.engines[:count], taken.training[:count]
     generating = engines.max(1)
     time = timeline(generating, training, work.lag, prediction.serve > 0)
-    window = time.window(first)
+    window = float(time.update[first - 1, 1]), float(time.update[-1, 1])  # from the end of update `first`
     length = window[1] - window[0]
     own = time.generation[:, :1, None] + np.stack([np.zeros_like(engines), engines], -1)
     writing = inside(own, window).sum(0).mean() / length
@@ -146,13 +142,13 @@ def simulate(
     )
 
 
-def dealt(lengths: NDArray[np.int64], engines: int) -> NDArray[np.int64]:
+def dealt(lengths: Tokens, engines: int) -> Tokens:
     """Rows in their order over engines as evenly as may be, [engines, rows]; 0 fills up."""
     parts = np.array_split(lengths.ravel(), engines)
     return np.stack([np.pad(part, (0, len(parts[0]) - len(part))) for part in parts])
 
 
-def engine_seconds(prediction: Prediction, lengths: NDArray[np.int64]) -> Array:
+def engine_seconds(prediction: Prediction, lengths: Tokens) -> Array:
     """Seconds of each engine for its rows, with their prompts and the new weights; decode steps. [2, engines]."""
     engine, work = prediction.engine, prediction.work
     mine = dealt(lengths, engine.cluster.engines)
@@ -167,12 +163,7 @@ def engine_seconds(prediction: Prediction, lengths: NDArray[np.int64]) -> Array:
     return np.stack([seconds + prompts + prediction.generation.sync, steps]).astype(float)
 
 
-def longest_alone(prediction: Prediction, lengths: NDArray[np.int64]) -> float:
-    """Seconds of the longest of these responses, one decode step after another: no cluster is faster."""
-    return Costs(prediction.engine, 1).run(1, prediction.work.prompt, int(lengths.max()))
-
-
-def trainer_seconds(prediction: Prediction, lengths: NDArray[np.int64]) -> tuple[float, float]:
+def trainer_seconds(prediction: Prediction, lengths: Tokens) -> tuple[float, float]:
     """Seconds of scoring and updating with these responses: until the last accelerator ends, and the mean of all."""
     work, place, efficiency = prediction.work, prediction.trainers, prediction.efficiency
     rate = place.gpu.flops * efficiency.training
@@ -184,7 +175,8 @@ def trainer_seconds(prediction: Prediction, lengths: NDArray[np.int64]) -> tuple
     for part in np.array_split(lengths, work.ministeps):
         forward = row_flops(prediction.sizes, part.ravel(), work.prompt) / rate
         alone = ResponseLengths(survival(part, prediction.lengths.width))
-        ministep = update(prediction.sizes, work.ministep(len(part)), alone, place, efficiency)
+        own = replace(work, prompts=len(part), ministeps=1, passes=1)
+        ministep = update(prediction.sizes, own, alone, place, efficiency)
         compute = rounds * most(forward, place.count)
         seconds = max(compute, ministep.wire) + ministep.optimizer
         last += work.passes * seconds
@@ -257,7 +249,7 @@ class Costs:
 
     def run(self, rows: int, context: float, steps: int) -> float:
         """Seconds of `steps` decode steps that begin with so many rows and tokens of context: an arithmetic series."""
-        floor, first, grows = self.engine.efficiency.step_seconds, self.listed[rows] + self.token * context, 0.0
+        floor, first = self.engine.efficiency.step_seconds, self.listed[rows] + self.token * context
         grows = self.token * rows
         short = 0 if first >= floor else min(steps, int((floor - first) / grows) + 1) if grows else steps
         left = steps - short
@@ -354,10 +346,6 @@ class Timeline:
     generation: Array
     update: Array
     version: np.ndarray
-
-    def window(self, first: int) -> tuple[float, float]:
-        """From the end of update `first` to the end of the last."""
-        return float(self.update[first - 1, 1]) if first else 0.0, float(self.update[-1, 1])
 
 
 def timeline(generating: Array, training: Array, lag: int, apart: bool) -> Timeline:

@@ -1,6 +1,6 @@
 """What a recipe asks of accelerators: the sizes of its model, its batch, and how long its responses are."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,10 +139,6 @@ class Workload:
         """Responses per step."""
         return self.prompts * self.group
 
-    def ministep(self, prompts: float) -> "Workload":
-        """One update with the responses to so many prompts."""
-        return replace(self, prompts=prompts, ministeps=1, passes=1)
-
 
 PROMPT = 170  # tokens: problems of DAPO-Math-17k have 500 characters with the paper's template, at 3 a token
 
@@ -188,6 +184,7 @@ def serving(spec: Spec) -> tuple[int, int]:
 
 
 Array = NDArray[np.float64]
+Tokens = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -219,10 +216,10 @@ class ResponseLengths:
         """E[the longest of so many independent responses], tokens."""
         return float(any_alive(self.alive, rows).sum())
 
-    def draw(self, rows: int, generator: np.random.Generator) -> NDArray[np.int64]:
-        """Lengths of so many responses, [rows], 1 to width."""
-        dead = 1 - self.alive  # P(length <= t), to be passed by a uniform number
-        return np.searchsorted(dead, generator.random(rows), side="right").clip(1, self.width)
+    def quantile(self, uniform: Array) -> Tokens:
+        """Lengths, 1 to width, in the shape of these numbers between 0 and 1; uniform ones draw responses."""
+        dead = 1 - self.alive  # P(length <= t), to be passed by the number
+        return np.searchsorted(dead, uniform, side="right").clip(1, self.width)
 
 
 def any_alive(alive: Array, rows: float) -> Array:

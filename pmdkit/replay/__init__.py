@@ -1,5 +1,5 @@
 """The recorder: what a step was, kept in one file, and what can be asked of it later without a model.
 
-recorder.py writes, recording.py is the file; replay.py asks another objective through gradient.py, biography.py follows
-one response.
+recording.py writes and reads the file; replay.py asks another objective through gradient.py, biography.py follows one
+response.
 """

@@ -14,7 +14,7 @@ import torch
 from pmdkit.errors import UsageError
 from pmdkit.objectives import Batch, Objective, traits
 from pmdkit.randomness import generator
-from pmdkit.replay.gradient import POINTS, NotRecorded, PolicyPoint, UpdateOrder, batch_at, batch_of, gradient, point
+from pmdkit.replay.gradient import POINTS, NotRecorded, PolicyPoint, batch_at, batch_of, gradient, point
 from pmdkit.replay.recording import Recording, RecordingText
 from pmdkit.replay.replay import ReplayRequest
 
@@ -26,13 +26,7 @@ FINE = 1001
 def biography(recording: Recording, request: ReplayRequest, row: int, words: RecordingText) -> dict[str, Any]:
     """Everything that `pmdkit replay --row` shows, as plain values.
 
-    Args:
-        recording, request: as for `replay`.
-        row: from 0, prompt-major: row 17 of groups of 16 is the second response to the second prompt.
-        words: how rows read.
-
-    Raises:
-        UsageError: there is no such row.
+    Rows count from 0, prompt-major: row 17 of groups of 16 is the second response to the second prompt.
     """
     (prompts, size), rows = recording["mass"].shape, len(recording.mask)
     if not 0 <= row < rows:
@@ -45,7 +39,8 @@ def biography(recording: Recording, request: ReplayRequest, row: int, words: Rec
     update = next(n for n, part in enumerate(parts) if prompt in part.tolist())
     standardised = getattr(request.objective, "std", "none") != "none"
     path = {name: stage(request, recording, batch, name, row) for name in POINTS}
-    at = "seen" if "missing" not in path["seen"] and in_order(request.order, recording) else "old"
+    same = torch.equal(request.order.prompts, torch.arange(prompts)) and len(parts) == recording.about["ministeps"]
+    at = "seen" if same and "missing" not in path["seen"] else "old"  # other updates would have seen other policies
     story = path[at]
     return {
         "row": row,
@@ -75,12 +70,6 @@ def biography(recording: Recording, request: ReplayRequest, row: int, words: Rec
         "path": {name: {k: v for k, v in stage.items() if k != "pull"} for name, stage in path.items()},
         "tokens": [] if "missing" in story else tokens(recording, at, story["pull"], row, words),
     }
-
-
-def in_order(order: UpdateOrder, recording: Recording) -> bool:
-    """Whether the updates are those of the run."""
-    same = torch.equal(order.prompts, torch.arange(len(order.prompts)))
-    return same and order.ministeps == recording.about["ministeps"]
 
 
 def stage(request: ReplayRequest, recording: Recording, batch: Batch, name: str, row: int) -> dict[str, Any]:

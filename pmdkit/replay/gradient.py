@@ -41,12 +41,7 @@ class PolicyPoint:
 
 @dataclass(frozen=True)
 class UpdateOrder:
-    """How a step is cut into updates.
-
-    Attributes:
-        ministeps: updates.
-        prompts: [P] prompts in the order in which updates take them.
-    """
+    """How a step is cut into updates: their number, and the prompts [P] in the order in which they take them."""
 
     ministeps: int
     prompts: Tensor
@@ -87,10 +82,8 @@ def gradient(
     """Loss and gradient at a point, each ministep averaging over its own prompts.
 
     Args:
-        objective, batch: of the whole step.
-        where: the policy.
-        order: of the updates.
-        size: responses per prompt.
+        objective, batch, where: the batch is that of the whole step; the policy is `where`.
+        order, size: of the updates, and responses per prompt.
         sampled: draws, or the full support.
 
     Raises:
@@ -210,7 +203,8 @@ def batch_at(objective: Objective, batch: Batch, where: PolicyPoint) -> Batch:
     if where.sums:
         batch = batch.folded()
     part = replace(batch, logp=where.logp)
-    if traits(objective).whole_groups and cut_through(batch.group[counts], where.known[counts]):
+    there, missing = batch.group[counts & where.known], batch.group[counts & ~where.known]
+    if traits(objective).whole_groups and set(there.tolist()) & set(missing.tolist()):
         raise NotRecorded("not recorded: the loss compares whole groups, and parts of groups were scored here")
     part = part[where.known]
     if where.sums and objective.loss(part).ndim == 2:
@@ -218,18 +212,7 @@ def batch_at(objective: Objective, batch: Batch, where: PolicyPoint) -> Batch:
     return part
 
 
-def cut_through(group: Tensor, kept: Tensor) -> bool:
-    """Whether some group has rows on both sides."""
-    return bool(set(group[kept].tolist()) & set(group[~kept].tolist()))
-
-
 def tangent(values: Tensor, logp: Tensor, size: int) -> Tensor:
     """[N, 1] derivative by the logits of a policy whose support is the rows of each group."""
     pull = values.view(-1, size)
     return (pull - pull.sum(1, keepdim=True) * logp.double().exp().view(-1, size)).view(-1, 1)
-
-
-def cosine(one: Tensor, other: Tensor) -> float | None:
-    """Of two gradients as vectors over tokens; None where one is 0."""
-    norms = one.norm() * other.norm()
-    return float((one * other).sum() / norms) if norms > 1e-24 else None

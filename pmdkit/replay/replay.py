@@ -5,6 +5,7 @@ second update on; nothing is stated about those.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -13,20 +14,9 @@ import torch
 from pmdkit.errors import UsageError, unknown
 from pmdkit.loop import Rollouts
 from pmdkit.objectives import Objective, load_objective, traits
-from pmdkit.observe import gauge
-from pmdkit.observe.metrics import StepMetrics
+from pmdkit.observe import gauge, metrics
 from pmdkit.randomness import generator
-from pmdkit.replay.gradient import (
-    POINTS,
-    Gradient,
-    NotRecorded,
-    UpdateOrder,
-    batch_of,
-    cosine,
-    gradient,
-    point,
-    rollouts_of,
-)
+from pmdkit.replay.gradient import POINTS, Gradient, NotRecorded, UpdateOrder, batch_of, gradient, point, rollouts_of
 from pmdkit.replay.recording import Recording
 
 DRIVERS = 5  # prompts named
@@ -64,8 +54,7 @@ def make_request(
 
     Args:
         recording: of the step.
-        objective: a name of OBJECTIVES or "my.py:MyLoss"; another one keeps the recorded tau if it has one.
-        options: of the objective.
+        objective, options: a name of OBJECTIVES or "my.py:MyLoss"; another one keeps the recorded tau if it has one.
         ministeps: updates of the step.
         order: of the prompts: "recorded", "reversed", or a seed that shuffles them.
 
@@ -109,17 +98,11 @@ def prompts_in(order: str | int, count: int) -> torch.Tensor:
 
 
 def replay(recording: Recording, request: ReplayRequest) -> dict[str, Any]:
-    """Everything that `pmdkit replay --json` prints, as plain values.
-
-    Args:
-        recording: of a step.
-        request: see `ask`.
-
-    Raises:
-        UsageError: see `batch_of` and `gradient`.
-    """
+    """Everything that `pmdkit replay --json` prints, as plain values. Raises what `batch_of` and `gradient` do."""
     about, (prompts, size) = recording.about, recording["mass"].shape
-    own = as_recorded(recording)
+    own: ReplayRequest | None = None
+    with suppress(ValueError):  # the recorded objective cannot be loaded again
+        own = make_request(recording)
     same_order = request.order_name == "recorded" and request.order.ministeps == about["ministeps"]
     batch = batch_of(request.objective, recording)
     points: dict[str, Any] = {}
@@ -169,14 +152,6 @@ def anchor(request: ReplayRequest, recording: Recording) -> str:
     if not traits(request.objective).uses_reference:
         return "pi_old"
     return "the reference policy" if recording.get("logp_ref") is not None else "pi_old, no reference was recorded"
-
-
-def as_recorded(recording: Recording) -> ReplayRequest | None:
-    """The step's own request; None where its objective cannot be loaded again."""
-    try:
-        return make_request(recording)
-    except ValueError:
-        return None
 
 
 def check_recorded(recording: Recording, own: ReplayRequest | None) -> dict[str, Any]:
@@ -230,6 +205,12 @@ def compare_with_recorded(here: Gradient, own: ReplayRequest | None, name: str, 
         "cosine": cosine(here.moving, other.moving),
         "scale": norms[0] / norms[1] if norms[1] > NOTHING else None,
     }
+
+
+def cosine(one: torch.Tensor, other: torch.Tensor) -> float | None:
+    """Of two gradients as vectors over tokens; None where one is 0."""
+    norms = one.norm() * other.norm()
+    return float((one * other).sum() / norms) if norms > 1e-24 else None
 
 
 def each_update(request: ReplayRequest, here: Gradient, recording: Recording) -> list[dict[str, Any]]:
@@ -298,7 +279,7 @@ def buckets(request: ReplayRequest, recording: Recording) -> list[dict[str, Any]
         rows = whole.repeat_interleave(size)
         rollouts = kept_rollouts(rollouts, kept, rows)
         mass, reward, change, length, tau = (x[kept] for x in (mass, reward, change, length, tau))
-    row = StepMetrics(request.objective, passed).gauge(rollouts, mass, reward, change, length, tau)
+    row = metrics.StepMetrics(request.objective, passed).gauge(rollouts, mass, reward, change, length, tau)
     found: list[dict[str, Any]] = row["gauge"]
     return [{**entry, "pass_rates": gauge.label(entry["bucket"])} for entry in found]
 

@@ -4,7 +4,7 @@ The tests try more, and harder; this is the short list that a reader can follow 
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -22,10 +22,7 @@ SEED = 0
 def checks(context: PartContext) -> list[Piece]:
     """All of them, in the order of the paper."""
     rng = np.random.default_rng(SEED)
-    found: list[Piece] = []
-    for check in CHECKS:
-        found += check(rng)
-    return found
+    return [found for check in (gradients, mixture, contraction, bounds, scale) for found in check(rng)]
 
 
 def problems(rng: np.random.Generator, smallest: float = 0.02) -> tuple[Array, Array, Array]:
@@ -191,12 +188,3 @@ def scale(rng: np.random.Generator) -> Iterator[ClaimCheck]:
         float(np.abs(once.probs - twice.probs).max()),
         1e-12,
     )
-
-
-CHECKS: tuple[Callable[[np.random.Generator], Iterator[ClaimCheck]], ...] = (
-    gradients,
-    mixture,
-    contraction,
-    bounds,
-    scale,
-)

@@ -1,18 +1,23 @@
-"""A part of a reproduction: what it computes, what it hands to the report, and which parts a time budget holds.
+"""A part of a reproduction, which parts a time budget holds, and the folder that keeps what they computed.
 
 A part returns pieces: pictures, tables, checks, sentences. A piece is kept as JSON beside its pictures, and the report
 is made from that alone. Two pieces of one name are the same thing at different effort; the report shows the later one.
+
+In the folder: config.json (before the first part), env.json, parts/NAME/ with pictures and result.json, sweeps/, runs/,
+report.html, summary.json. A part counts as done when its result.json is there: it is written last, and whole.
 """
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pmdkit.errors import UsageError
+from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.figures.style import Drawing
-from pmdkit.observe import files
+from pmdkit.observe import files, run_folder
 
 # where a number in the report comes from, in the words beside it
 SCALES = {
@@ -116,8 +121,7 @@ def record(piece: Piece) -> dict[str, Any]:
 
 def keep(drawing: Drawing, folder: Path, name: str, title: str, scale: str, about: str = "") -> Picture:
     """Save a drawing in the folder of its part; the PNG with few colours, for it goes into the report."""
-    _, vector = drawing.save(folder / name)
-    bitmap = vector.with_suffix(".png")
+    bitmap, _ = drawing.save(folder / name)
     files.replace(bitmap, few_colours(bitmap))
     return Picture(name, title, scale, about, drawing.sentence, drawing.alt)
 
@@ -208,10 +212,8 @@ def choose(parts: Sequence[Part], budget: float, jobs: int) -> list[Part]:
 
 def budget_of(part: Part, parts: Sequence[Part], jobs: int) -> str:
     """The smallest whole number of minutes that holds a part."""
-    for minutes in range(1, LONGEST):
-        if part in choose(parts, 60.0 * minutes, jobs):
-            return f"{minutes}m"
-    return f"more than {LONGEST // 60}h"
+    fitting = (minutes for minutes in range(1, LONGEST) if part in choose(parts, 60.0 * minutes, jobs))
+    return f"{minutes}m" if (minutes := next(fitting, None)) else f"more than {LONGEST // 60}h"
 
 
 def duration(text: str) -> float:
@@ -232,3 +234,100 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(rest, 60)
     words = "".join(f"{value}{unit}" for value, unit in zip((hours, minutes, rest), UNITS, strict=True) if value)
     return words or "0s"
+
+
+# The folder: when it may be resumed, and results that survive a kill.
+
+KIND = "reproduce"
+DECISIVE = ("pmdkit", "torch", "numpy", "scipy")  # a report that mixes their versions would hold for none of them
+Result = dict[str, Any]
+
+
+class ReportFolder:
+    """Where a reproduction lives."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.json"
+        self.env = path / "env.json"
+        self.report = path / "report.html"
+        self.summary = path / "summary.json"
+
+    @classmethod
+    def open(cls, out: Path, resume: bool) -> "ReportFolder":
+        """A folder that is new or empty, or with `resume` that of a reproduction."""
+        if out.exists() and not out.is_dir():
+            raise UsageError(f"output {out} is a file; expected a folder: give another --out")
+        folder = cls(out)
+        there = [path.name for path in out.glob("*") if path.name != "run.lock" and not path.name.startswith(".")]
+        if there and not resume:
+            raise UsageError(
+                f"output {out} exists and is not empty; nothing was changed: use --resume or another --out"
+            )
+        if there and (not folder.config.exists() or run_folder.read_json(folder.config).get("kind") != KIND):
+            raise UsageError(
+                f"output {out} is not a folder of pmdkit reproduce (it holds {there[0]}); nothing was changed: give "
+                "another --out"
+            )
+        run_folder.make_writable(out)
+        return folder
+
+    def load_config(self, budget: float | None) -> dict[str, Any]:
+        """The configuration of a reproduction, written before its first part; a resumed one keeps its own.
+
+        A larger budget continues it. A smaller one is refused, and so are other versions of what computes the numbers.
+        """
+        machine = {**run_folder.describe_machine(), "cores": cores()}
+        now = {name: machine["versions"][name] for name in DECISIVE}
+        if not self.config.exists():
+            if budget is None:
+                raise UsageError("reproduce got no budget; expected one such as --budget 2m")
+            begun = datetime.now(UTC).date().isoformat()
+            fresh = {"kind": KIND, "format": 1, "budget_seconds": budget, "begun": begun, "versions": now}
+            files.replace(self.env, files.encode(machine))
+            files.replace(self.config, files.encode(fresh))
+            return fresh
+        config = run_folder.read_json(self.config)
+        before = config["versions"]
+        if before != now:
+            words = ", ".join(
+                f"{key} {before.get(key)} is now {now[key]}" for key in now if before.get(key) != now[key]
+            )
+            raise ResumeRefused(f"{self.path} was begun with other versions: {words}; give another --out")
+        if budget is not None and budget < config["budget_seconds"]:
+            raise ResumeRefused(
+                f"{self.path} was begun with a budget of {clock(config['budget_seconds'])}, larger than "
+                f"{clock(budget)}; leave --budget out, or give another --out"
+            )
+        if budget is not None and budget > config["budget_seconds"]:
+            config["budget_seconds"] = budget
+            files.replace(self.config, files.encode(config))
+        return config
+
+    def of(self, part: Part) -> Path:
+        """The folder of a part."""
+        return self.path / "parts" / part.name
+
+    def result(self, part: Part) -> Result | None:
+        """What a part left, None where it did not end."""
+        path = self.of(part) / "result.json"
+        return run_folder.read_json(path) if path.exists() else None
+
+    def keep(self, part: Part, seconds: float, pieces: Sequence[Piece]) -> Result:
+        """Write down a part that ended well."""
+        return self.write(part, {"state": "done", "seconds": round(seconds, 2), "pieces": [*map(record, pieces)]})
+
+    def fail(self, part: Part, seconds: float, reason: str, traceback: str) -> Result:
+        """Write down a part that failed; the next resume tries it again."""
+        files.replace(self.of(part) / "failure.txt", traceback.encode())
+        return self.write(part, {"state": "failed", "seconds": round(seconds, 2), "reason": reason, "pieces": []})
+
+    def write(self, part: Part, result: Result) -> Result:
+        """result.json, at once."""
+        files.replace(self.of(part) / "result.json", files.encode(result))
+        return result
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

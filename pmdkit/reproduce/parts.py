@@ -9,13 +9,12 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from numpy.typing import NDArray
-
+from pmdkit import ledger, objectives
+from pmdkit.explain import explain, report
 from pmdkit.figures import FIGURES, TABLES, draw, table
 from pmdkit.figures.check import EXPECTED, compare
 from pmdkit.reproduce import checks, training_parts
 from pmdkit.reproduce.part import ClaimCheck, Claims, Part, PartContext, Piece, Sheet, keep
-from pmdkit.reproduce.training_parts import differences_to_baselines
 from pmdkit.sweeps.experiments import EXPERIMENTS
 
 CHAPTERS = {  # in the order of the report
@@ -58,10 +57,10 @@ def paper_tables(context: PartContext) -> list[Piece]:
         about = ABOUT_TABLE.get(name, "")
         found.append(Sheet(name, made.title, SCALE_OF[entry.source], about, list(made.columns), rows, made.sentence))
         found.append(stored(name, made.data))
-    return [*found, differences_to_baselines()]
+    return [*found, training_parts.differences_to_baselines()]
 
 
-def stored(name: str, data: Mapping[str, NDArray[Any]]) -> ClaimCheck:
+def stored(name: str, data: Mapping[str, Any]) -> ClaimCheck:
     """The verdict of `pmdkit figures --check` on one figure or table whose numbers are already computed."""
     expected = json.loads(EXPECTED.read_text(encoding="utf-8"))[name]
     off = compare(name, data, expected)
@@ -77,26 +76,21 @@ def stored(name: str, data: Mapping[str, NDArray[Any]]) -> ClaimCheck:
 
 def ledger_claims(context: PartContext) -> list[Piece]:
     """Every claim with its verdict."""
-    from pmdkit.ledger import claims
-
-    return [Claims("ledger", claims())]
+    return [Claims("ledger", ledger.claims())]
 
 
 def objectives_solved(context: PartContext) -> list[Piece]:
     """What each objective solves, one line each, from its loss alone."""
-    from pmdkit.explain import explain
-    from pmdkit.explain.report import first, headline, share
-    from pmdkit.objectives import OBJECTIVES
-
     rows, checks = [], []
-    for name in OBJECTIVES:
+    for name in objectives.OBJECTIVES:
         context.log(f"asking {name}")
         found = explain(name)
         eta = [
-            share(float(value)) if rests else "never rests"
+            report.share(float(value)) if rests else "never rests"
             for value, rests in zip(found.steps.eta, found.steps.rests, strict=True)
         ]
-        rows.append([name, headline(found), eta[0], eta[-1], first(found).removeprefix("First step: ")])
+        first = report.first(found).removeprefix("First step: ")
+        rows.append([name, report.headline(found), eta[0], eta[-1], first])
         for problem, known in found.theory.items():
             checks.append(
                 ClaimCheck(
@@ -149,28 +143,26 @@ def study(tier: str, seconds: float) -> Part:
     return parallel_part(f"adaptive-{tier}", f"Adaptive tau, {tier}", about, seconds, make, chapter="adaptive")
 
 
+def measurement(name: str, about: str, seconds: float) -> Part:
+    """An experiment that is no grid of runs, with five seeds."""
+    return Part(f"{name}-5", f"{name}, 5 seeds", "toy", about, seconds, training_parts.measurement(name, 5))
+
+
 def redrawn(seeds: int) -> list[Part]:
     """The paper's training figures from the runs of this reproduction, as its experiments come in."""
-    curves, tau, sequence = (f"{name}-{seeds}" for name in ("training-curves", "tau", "sequence"))
+
+    def drawn(
+        name: str, figures: tuple[str, ...], sources: tuple[str, ...], about: str, seconds: float, votes: bool = False
+    ) -> Part:
+        title = f"{' and '.join(figures)} from these runs, {seeds} seeds"
+        make = training_parts.redrawn(figures, sources, votes)
+        return Part(f"{name}-{seeds}", title, "toy", about, seconds, make, tuple(f"{each}-{seeds}" for each in sources))
+
+    two, both = ("fig4-toy", "fig8-toy"), ("training-curves", "tau")
+    votes = "Figure results-7B, drawn from the runs above, with avg@32, pass@32 and maj@32 of each."
     return [
-        Part(
-            f"fig4-fig8-{seeds}",
-            f"fig4-toy and fig8-toy from these runs, {seeds} seeds",
-            "toy",
-            "Figures main_result and results-30B, drawn from the runs above.",
-            3.0,
-            training_parts.redrawn(("fig4-toy", "fig8-toy"), ("tau", "training-curves")),
-            (curves, tau),
-        ),
-        Part(
-            f"fig5-{seeds}",
-            f"fig5-toy from these runs, {seeds} seeds",
-            "toy",
-            "Figure min_ratio, drawn from the runs above.",
-            2.0,
-            training_parts.redrawn(("fig5-toy",), ("tau", "sequence")),
-            (tau, sequence),
-        ),
+        drawn("fig4-fig8", two, both, "Figures main_result and results-30B, drawn from the runs above.", 3.0),
+        drawn("fig5", ("fig5-toy",), ("tau", "sequence"), "Figure min_ratio, drawn from the runs above.", 2.0),
         Part(
             f"tab-beside-{seeds}",
             f"Differences between methods, {seeds} seeds",
@@ -178,17 +170,9 @@ def redrawn(seeds: int) -> list[Part]:
             "The paper's differences between methods beside those of the runs above.",
             1.0,
             training_parts.differences,
-            (curves, sequence),
+            (f"training-curves-{seeds}", f"sequence-{seeds}"),
         ),
-        Part(
-            f"fig7-{seeds}",
-            f"fig7-toy from these runs, {seeds} seeds",
-            "toy",
-            "Figure results-7B, drawn from the runs above, with avg@32, pass@32 and maj@32 of each.",
-            8.0 * seeds,
-            training_parts.redrawn(("fig7-toy",), ("sequence",), votes=True),
-            (sequence,),
-        ),
+        drawn("fig7", ("fig7-toy",), ("sequence",), votes, 8.0 * seeds, votes=True),
     ]
 
 
@@ -246,22 +230,8 @@ PARTS: list[Part] = [
     experiment("half", 5, 20.0, ("half-3", "training-curves-5")),
     experiment("baseline", 5, 20.0, ("baseline-3", "training-curves-5")),
     study("bandit", 2200.0),
-    Part(
-        "speed-5",
-        "speed, 5 seeds",
-        "toy",
-        "What a token costs by staleness.",
-        100.0,
-        training_parts.measurement("speed", 5),
-    ),
-    Part(
-        "regimes-5",
-        "regimes, 5 seeds",
-        "toy",
-        "Passes over one frozen batch.",
-        200.0,
-        training_parts.measurement("regimes", 5),
-    ),
+    measurement("speed", "What a token costs by staleness.", 100.0),
+    measurement("regimes", "Passes over one frozen batch.", 200.0),
     study("starter", 1800.0),
     study("toy", 2100.0),
 ]

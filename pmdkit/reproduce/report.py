@@ -14,8 +14,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
 from pmdkit.ledger import VERDICTS
-from pmdkit.reproduce.folder import ReportFolder, Result
-from pmdkit.reproduce.part import SCALES, Part, clock
+from pmdkit.reproduce.part import SCALES, Part, ReportFolder, Result, clock
 
 HERE = Path(__file__).parent
 FIRST = ("disagrees", "holds-loosely", "reproduced-small", "not-on-this-hardware", "holds")  # verdicts, as shown
@@ -71,15 +70,10 @@ def arrange(parts: Sequence[Part], results: Mapping[str, Result]) -> list[dict[s
     for part in parts:
         for piece in results.get(part.name, {"pieces": []})["pieces"]:
             last[piece["name"]] = (part, piece)  # a dictionary keeps the place where a name came first
-    sections: list[dict[str, Any]] = []
-    for part, piece in last.values():
-        if piece["kind"] in ("picture", "sheet", "words"):
-            sections.append({"part": part, "piece": piece})
-    for part in parts:  # parts whose pieces are gathered from all over
-        kinds = {piece["kind"] for piece in results.get(part.name, {"pieces": []})["pieces"]}
-        if "claims" in kinds:
-            sections.append({"part": part, "piece": None})
-    return sections
+    shown = [(part, piece) for part, piece in last.values() if piece["kind"] in ("picture", "sheet", "words")]
+    # the rows of the ledger are gathered from all parts: its section has no piece of its own
+    gathered = [(part, None) for part, piece in last.values() if piece["kind"] == "claims"]
+    return [{"part": part, "piece": piece} for part, piece in (*shown, *gathered)]
 
 
 def image(path: Path) -> str:

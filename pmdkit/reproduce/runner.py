@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pmdkit.errors import PmdkitError, Stopped
-from pmdkit.observe import files
-from pmdkit.observe.run_folder import RunFolder, locked, read_json
-from pmdkit.reproduce.folder import ReportFolder, Result, load_config, open_folder
-from pmdkit.reproduce.part import RESERVED, Part, PartContext, budget_of, choose, clock
+from pmdkit.observe import files, run_folder
+from pmdkit.reproduce.part import RESERVED, Part, PartContext, ReportFolder, Result, budget_of, choose, clock
 from pmdkit.reproduce.report import write_report
 from pmdkit.sweeps.run import sigterm_interrupts
 
@@ -98,12 +96,11 @@ def reproduce(
         began: on the clock of time.monotonic, where the budget began to run before this call.
     """
     began = time.monotonic() if began is None else began
-    folder = open_folder(out, resume)
-    with locked(RunFolder(out)):
-        config = load_config(folder, budget)
+    folder = ReportFolder.open(out, resume)
+    with run_folder.locked(run_folder.RunFolder(out)):
+        config = folder.load_config(budget)
         planned = choose(parts, config["budget_seconds"], jobs)
-        known = {part.name: folder.result(part) for part in parts}
-        results = {name: result for name, result in known.items() if result is not None}
+        results = {part.name: result for part in parts if (result := folder.result(part)) is not None}
         state = Reproduction(folder, config, parts, planned, jobs, results, began)
         state.before = sum(result["seconds"] for result in results.values() if result["state"] == "done")
         waiting = [part for part in planned if not state.done(part)]
@@ -174,9 +171,7 @@ def summarise(state: Reproduction) -> dict[str, Any]:
         result = state.results.get(part.name)
         row: dict[str, Any] = {"name": part.name, "title": part.title, "about": part.about, "seconds": None}
         if result is not None:
-            row |= {"state": result["state"], "seconds": result["seconds"]}
-            if result["state"] == "failed":
-                row["reason"] = result["reason"]
+            row |= {key: result[key] for key in ("state", "seconds", "reason") if key in result}
         elif part.name in state.late:
             row |= {"state": "late", "reason": state.late[part.name]}
         elif part in state.planned:
@@ -196,7 +191,7 @@ def summarise(state: Reproduction) -> dict[str, Any]:
         "checks": len(checks),
         "checks_failed": [piece["name"] for piece in checks if not piece["held"]],
         "ledger": {verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)},
-        "env": read_json(state.folder.env),
+        "env": run_folder.read_json(state.folder.env),
     }
 
 
@@ -268,25 +263,20 @@ class ProgressBar(ProgressLog):
             console=console,
             transient=True,
         )
-        self.bar: TaskID | None = None
-
-    def begin(
-        self, budget: float, jobs: int, planned: Sequence[Part], already: int, outside: Mapping[str, str]
-    ) -> None:
-        """The plan, then the bar."""
-        super().begin(budget, jobs, planned, already, outside)
-        self.bar = self.progress.add_task("", total=self.count, completed=already, about="", doing="")
-        self.progress.start()
+        self.bar = self.progress.add_task("", total=None, about="", doing="")
 
     def start(self, part: Part, seconds: float, left: float) -> None:
         """The bar names it."""
+        self.progress.update(self.bar, total=self.count, completed=self.number)
+        self.progress.start()
         self.number, self.part = self.number + 1, part
-        self.show(about=f"{self.number}/{self.count} {part.name}", doing=f"about {clock(max(1.0, seconds))}")
+        about, doing = f"{self.number}/{self.count} {part.name}", f"about {clock(max(1.0, seconds))}"
+        self.progress.update(self.bar, about=about, doing=doing)
 
     def message(self, sentence: str) -> None:
         """Beside the bar."""
         room = max(12, self.console.width - 70)
-        self.show(doing=sentence if len(sentence) <= room else sentence[: room - 1] + "…")
+        self.progress.update(self.bar, doing=sentence if len(sentence) <= room else sentence[: room - 1] + "…")
 
     def done(self, part: Part, seconds: float, left: float) -> None:
         """A line that stays."""
@@ -306,13 +296,7 @@ class ProgressBar(ProgressLog):
     def stay(self, line: str) -> None:
         """Above the bar, which moves."""
         self.console.print(line, highlight=False)
-        if self.bar is not None:
-            self.progress.update(self.bar, completed=self.number)
-
-    def show(self, **fields: str) -> None:
-        """Redraw the bar."""
-        if self.bar is not None:
-            self.progress.update(self.bar, **fields)  # type: ignore[arg-type]
+        self.progress.update(self.bar, completed=self.number)
 
     def note(self, line: str) -> None:
         """One line, before the bar."""

@@ -5,29 +5,22 @@ them.
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from pmdkit import objectives
 from pmdkit.errors import PmdkitError
-from pmdkit.figures import FIGURES, draw
-from pmdkit.figures.panels import band
+from pmdkit.figures import FIGURES, draw, panels, scores, tables, training_curves
 from pmdkit.figures.style import GREY, Drawing, look, method_title, style
-from pmdkit.figures.tables import GSPO, NAMED, SCORES, Score
-from pmdkit.figures.training_curves import METHODS, TASKS, number_of_seeds, stored
-from pmdkit.observe import files
-from pmdkit.observe.run_folder import RunFolder
+from pmdkit.observe import files, gauge, run_folder
 from pmdkit.randomness import generator
 from pmdkit.reproduce.part import PartContext, Piece, Sheet, keep
 from pmdkit.stats import MeanInterval, estimate_at_k, interval_text, mean_interval, paired_difference, paired_text
-from pmdkit.sweeps import record
-from pmdkit.sweeps.experiments import EXPERIMENTS
-from pmdkit.sweeps.grid import Options, Trial, variants
-from pmdkit.sweeps.pictures import draw as draw_experiment
-from pmdkit.sweeps.record import Runs, by_setting, summary_values
+from pmdkit.sweeps import adaptive, experiments, grid, measurements, pictures, record
 from pmdkit.sweeps.run import sweep
 from pmdkit.training import Run, train
 
@@ -40,17 +33,16 @@ def experiment(name: str, seeds: int) -> Callable[[PartContext], list[Piece]]:
     """The part that runs an experiment with so many seeds and draws it."""
 
     def make(context: PartContext) -> list[Piece]:
-        chosen = EXPERIMENTS[name]
+        chosen = experiments.EXPERIMENTS[name]
         trials = [trial for trial in chosen.trials() if trial.seed < seeds]
         run_all(context, name, trials, chosen.record())
-        return [
-            keep(draw_experiment(name, context.sweeps), context.folder, name, chosen.about, "toy", f"{seeds} seeds")
-        ]
+        drawing = pictures.draw(name, context.sweeps)
+        return [keep(drawing, context.folder, name, chosen.about, "toy", f"{seeds} seeds")]
 
     return make
 
 
-def run_all(context: PartContext, name: str, trials: list[Trial], about: dict[str, Any]) -> dict[str, Any]:
+def run_all(context: PartContext, name: str, trials: list[grid.Trial], about: dict[str, Any]) -> dict[str, Any]:
     """Bring runs to their end in the folder that all sweeps share; any that failed is an error."""
     result = sweep(trials, context.sweeps, name, about, jobs=context.jobs, resume=True, log=context.log)
     failed = [run for run in result["runs"] if run["state"] == "failed"]
@@ -63,35 +55,33 @@ def measurement(name: str, seeds: int, **more: Any) -> Callable[[PartContext], l
     """The part of an experiment that is not a grid of runs: its record is kept; if it is stopped, it starts over."""
 
     def make(context: PartContext) -> list[Piece]:
-        module = import_module(f"pmdkit.sweeps.{name}")
-        result = getattr(module, name)(seeds=range(seeds), log=context.log, **more)
+        result = getattr(measurements, name)(seeds=range(seeds), log=context.log, **more)
         context.sweeps.mkdir(exist_ok=True)
         files.replace(context.sweeps / f"{name}.json", json.dumps(result, separators=(",", ":")).encode() + b"\n")
-        drawing = draw_experiment(name, context.sweeps)
-        return [keep(drawing, context.folder, name, module.ABOUT, "toy", f"{seeds} seeds")]
+        drawing = pictures.draw(name, context.sweeps)
+        return [keep(drawing, context.folder, name, measurements.ABOUT[name], "toy", f"{seeds} seeds")]
 
     return make
 
 
 def redrawn(
-    names: tuple[str, ...], experiments: tuple[str, ...], votes: bool = False
+    names: tuple[str, ...], sources: tuple[str, ...], votes: bool = False
 ) -> Callable[[PartContext], list[Piece]]:
     """The part that draws training figures of the paper from the runs of this reproduction.
 
     Args:
         names: of the figures.
-        experiments: whose runs they read.
-        votes: also ask the runs of the one experiment for best-of and majority votes.
+        sources: experiments whose runs they read.
+        votes: also ask the runs of the first experiment for best-of and majority votes.
     """
 
     def make(context: PartContext) -> list[Piece]:
-        runs = {name: curves(context, name) for name in experiments}
+        runs = {name: curves(context, name) for name in sources}
         if votes:
-            (name,) = experiments
-            add_votes(context, name, runs[name]["settings"])
+            add_votes(context, runs[sources[0]]["settings"])
         about = (
-            f"{number_of_seeds(runs)} seeds; the words below were written for the stored runs, the numbers in them are "
-            "of these"
+            f"{training_curves.number_of_seeds(runs)} seeds; the words below were written for the stored runs, the "
+            "numbers in them are of these"
         )
         return [
             keep(draw(name, runs), context.folder, name, FIGURES[name].about.rstrip("."), "toy", about)
@@ -110,7 +100,7 @@ def curves(context: PartContext, name: str) -> dict[str, Any]:
     """An experiment's runs in the form that the training figures draw: lists per seed, by setting."""
     found = record.read(context.sweeps / f"{name}.json")
     settings = {}
-    for label, runs in by_setting(found).items():
+    for label, runs in record.by_setting(found).items():
         more = {"names": [run["name"] for run in runs], "steps": runs[0]["curve"]["step"]}
         settings[label] = in_lists(runs, KEYS) | more
     return {"env": found["env"], "settings": settings}
@@ -126,16 +116,16 @@ def in_lists(runs: Sequence[dict[str, Any]], keys: tuple[str, ...]) -> dict[str,
     }
 
 
-def add_votes(context: PartContext, name: str, settings: dict[str, dict[str, Any]]) -> None:
+def add_votes(context: PartContext, settings: dict[str, dict[str, Any]]) -> None:
     """Adds entropy over training and avg@32, pass@32, maj@32 after it, which the record of a sweep leaves out."""
     from pmdkit.evaluation.sampling import load_policy, sample_held_out
 
-    for label in METHODS:
+    for label in training_curves.METHODS:
         of = settings[label]
         of["entropy"], of["measured"] = [], []
         for run in of["names"]:
             context.log(f"votes of {label}, {len(of['measured']) + 1} of {len(of['names'])}")
-            folder = RunFolder(context.sweeps / "runs" / run)
+            folder = run_folder.RunFolder(context.sweeps / "runs" / run)
             entropy = {row["step"]: row["entropy"] for row in folder.read_metrics()}
             of["entropy"].append([entropy[step] for step in of["steps"]])
             spec, backend, _, _ = load_policy(folder.path)
@@ -163,10 +153,8 @@ def train_in_folder(
 
 def bandit(context: PartContext) -> list[Piece]:
     """Every objective on 64 problems as hard as real ones, the same draws of prompts, 16 responses each."""
-    from pmdkit.objectives import OBJECTIVES
-
     curves, last = {}, {}
-    for name in OBJECTIVES:
+    for name in objectives.OBJECTIVES:
         context.log(f"{name} on the bandit")
         runs = [train_in_folder(context, name, "bandit", "pass-rates", seed, BANDIT) for seed in SEEDS]
         curves[name] = np.array([[row["pass_rate"] for row in each.metrics] for each in runs])
@@ -205,7 +193,7 @@ def small_multiples(curves: dict[str, Any]) -> Drawing:
         for ax, (name, seeds) in zip(grid, curves.items(), strict=False):
             for other in (curves[label] for label in curves if label != name):
                 ax.plot(steps, other.mean(0), color=GREY, alpha=0.3, linewidth=0.7, linestyle="-")
-            data[name] = band(ax, steps, seeds, name, color=look(name)["color"], linestyle="-")[0]
+            data[name] = panels.band(ax, steps, seeds, name, color=look(name)["color"], linestyle="-")[0]
             ax.set(title=method_title(name) if name.startswith("pmd") else name, ylim=(0.0, 1.03))
         for ax in grid[len(curves) :]:
             ax.remove()
@@ -219,8 +207,6 @@ def small_multiples(curves: dict[str, Any]) -> Drawing:
 
 def toy(context: PartContext) -> list[Piece]:
     """PMD-mean teaches a small transformer to add modulo 10; what one seed's run looks like against the theory."""
-    from pmdkit.observe import gauge
-
     runs = []
     for seed in SEEDS:
         context.log(f"toy modular-sum, seed {seed}")
@@ -270,13 +256,9 @@ def reached_share(measured: float | None, predicted: float | None) -> str:
 # three the same model, so that they are paired.
 
 RECIPE = "starter"
-STARTER_METHODS: dict[str, Options] = {
-    "pmd-mean": {"objective.name": "pmd-mean", "objective.tau": 0.05},
-    "pmd-part": {"objective.name": "pmd-part", "objective.tau": 0.05},
-    "grpo": {"objective.name": "grpo"},
-}
+STARTER_METHODS = {name: experiments.METHODS[name] for name in training_curves.STARTER_METHODS}
 # prompts as in the recipe: the axis of the picture is made of what a run was told
-STARTER_OPTIONS: Options = {"schedule.prompts": 16, "run.checkpoint_every": 25, "run.keep": 1}
+STARTER_OPTIONS: grid.Options = {"schedule.prompts": 16, "run.checkpoint_every": 25, "run.keep": 1}
 STARTER_ABOUT = "PMD-mean, PMD-part and GRPO on a tiny language model."
 
 
@@ -284,11 +266,10 @@ def starter(seeds: int) -> Callable[[PartContext], list[Piece]]:
     """The part that trains the starter with three objectives and draws what came out."""
 
     def make(context: PartContext) -> list[Piece]:
-        trials = variants("llm", RECIPE, list(STARTER_METHODS.values()), range(seeds), STARTER_OPTIONS)
-        result = run_all(
-            context, "starter", trials, {"about": STARTER_ABOUT, "env": RECIPE, "settings": STARTER_METHODS}
-        )
-        settings = by_setting(result)
+        trials = grid.variants("llm", RECIPE, list(STARTER_METHODS.values()), range(seeds), STARTER_OPTIONS)
+        described = {"about": STARTER_ABOUT, "env": RECIPE, "settings": STARTER_METHODS}
+        result = run_all(context, "starter", trials, described)
+        settings = record.by_setting(result)
         about = f"{seeds} seeds, 0 to {seeds - 1}"
         name = "fig7-starter"  # takes the place of the one from stored runs
         heading = FIGURES[name].about.rstrip(".")
@@ -300,23 +281,24 @@ def starter(seeds: int) -> Callable[[PartContext], list[Piece]]:
     return make
 
 
-def starter_figure(settings: dict[str, Runs]) -> Drawing:
+def starter_figure(settings: dict[str, record.Runs]) -> Drawing:
     """The figure fig7-starter from these runs."""
     runs = {name: in_lists(found, ("pass_rate", "response_length")) for name, found in settings.items()}
     return draw("fig7-starter", {RECIPE: {"env": RECIPE, "settings": runs}})
 
 
-def starter_table(settings: dict[str, Runs], about: str) -> Sheet:
+def starter_table(settings: dict[str, record.Runs], about: str) -> Sheet:
     """The ends of training in numbers, paired by seed."""
-    base = summary_values(settings["pmd-mean"], "pass_rate_last")
+    base = record.summary_values(settings["pmd-mean"], "pass_rate_last")
     rows = []
     for name, runs in settings.items():
-        last = summary_values(runs, "pass_rate_last")
+        last = record.summary_values(runs, "pass_rate_last")
         against = "-" if name == "pmd-mean" else paired_text(paired_difference(base, last), ".3f")
         ends = [
-            mean_interval(summary_values(runs, key)) for key in ("pass_rate_first", "pass_rate_last", "pass_rate_mean")
+            mean_interval(record.summary_values(runs, key))
+            for key in ("pass_rate_first", "pass_rate_last", "pass_rate_mean")
         ]
-        low = float(np.mean(summary_values(runs, "log_ratio_min")))
+        low = float(np.mean(record.summary_values(runs, "log_ratio_min")))
         rows.append([method_title(name), *(interval_text(end, ".3f") for end in ends), against, f"{low:.1f}"])
     heads = [
         "method", "held-out pass rate before", "after", "mean over training", "after, minus PMD-mean",
@@ -328,7 +310,6 @@ def starter_table(settings: dict[str, Runs], about: str) -> Sheet:
 
 # The study of adaptive temperatures, one part for each tier.
 
-SCALE_OF = {"bandit": "toy", "toy": "toy", "starter": "starter"}
 ADAPTIVE_COLUMNS = {  # of the study's tables
     "auc": "area under the curve",
     "final": "final pass rate",
@@ -337,19 +318,12 @@ ADAPTIVE_COLUMNS = {  # of the study's tables
 }
 
 
-def adaptive_study(tier: str, cells: dict[str, Any] | None = None) -> Callable[[PartContext], list[Piece]]:
-    """The part that runs a tier of the study and tabulates every arm beside the tuned fixed tau.
-
-    Args:
-        tier: "bandit", "toy" or "starter".
-        cells: others than those of the protocol.
-    """
+def adaptive_study(tier: str) -> Callable[[PartContext], list[Piece]]:
+    """The part that runs a tier of the study, "bandit", "toy" or "starter": every arm beside the tuned fixed tau."""
 
     def make(context: PartContext) -> list[Piece]:
-        from pmdkit.sweeps.adaptive import study
-
         place = context.out / "adaptive" / tier
-        found = study(tier, place, jobs=context.jobs, resume=True, log=context.log, cells=cells)
+        found = adaptive.study(tier, place, jobs=context.jobs, resume=True, log=context.log)
         return [adaptive_sheet(tier, cell, rows) for cell, rows in found["tables"].items()]
 
     return make
@@ -371,14 +345,9 @@ def adaptive_sheet(tier: str, cell: str, rows: list[dict[str, Any]]) -> Sheet:
         "Every arm is tuned over its values on seeds of their own, then runs at the best on fresh ones, paired with "
         "the tuned fixed tau. Brackets: 95 % intervals over seeds; p is adjusted for the number of arms."
     )
-    title = f"Adaptive tau, {tier}: {cell}"
+    title, name = f"Adaptive tau, {tier}: {cell}", re.sub(r"[\W_]+", "-", cell)
     about = f"{rows[0]['seeds']} seeds"
-    return Sheet(f"adaptive-{tier}-{slug(cell)}", title, SCALE_OF[tier], about, heads, cells, see)
-
-
-def slug(text: str) -> str:
-    """A name that an address can hold."""
-    return "-".join("".join(letter if letter.isalnum() else " " for letter in text).split())
+    return Sheet(f"adaptive-{tier}-{name}", title, "starter" if tier == "starter" else "toy", about, heads, cells, see)
 
 
 # The paper's differences between methods beside those of toy runs.
@@ -393,17 +362,19 @@ def differences_to_baselines(runs: Mapping[str, Any] | None = None) -> Sheet:
     Args:
         runs: experiments in the form of the stored ones; by default those.
     """
-    found = {name: (runs or stored())[name]["settings"] for name in COMPARED_EXPERIMENTS}
+    found = {name: (runs or training_curves.stored())[name]["settings"] for name in COMPARED_EXPERIMENTS}
     seeds = len(next(iter(found.values()))["pmd-mean"]["seeds"])
     rows = []
     for paper, ours in BASELINES.items():
-        cells = [paper_differences(model, paper) for model in NAMED]
+        cells = [paper_differences(model, paper) for model in tables.NAMED]
         for settings in found.values():
             pair = [100 * np.array(settings[name]["last"]) for name in (ours, "pmd-mean")]
             cells.append(interval_text(paired_difference(*pair).difference, ".1f"))
         rows.append([f"PMD-mean minus {paper}", *cells])
-    heads = ["percentage points", *(f"paper, {model}: AIME 24, AIME 25" for model in NAMED)]
-    heads += [f"toy {TASKS[task].split(',')[0]}, after training" for task in COMPARED_EXPERIMENTS.values()]
+    heads = ["percentage points", *(f"paper, {model}: AIME 24, AIME 25" for model in tables.NAMED)]
+    heads += [
+        f"toy {training_curves.TASKS[task].split(',')[0]}, after training" for task in COMPARED_EXPERIMENTS.values()
+    ]
     see = (
         "The paper has one run of each; ours are means of pairs of one seed, with 95 % intervals over seeds. Other "
         "tasks, other models, another amount of training: where signs agree it is a hint, where they do not nothing is "
@@ -417,12 +388,7 @@ def differences_to_baselines(runs: Mapping[str, Any] | None = None) -> Sheet:
 
 def paper_differences(model: str, other: str) -> str:
     """PMD-mean at the temperature of the text minus another method, on both sets of problems."""
-    own, base = paper_score(model, "PMD-mean", NAMED[model]), paper_score(model, other, None)
-    if own is None or base is None:
+    rows = (row for row in (*tables.SCORES, *tables.GSPO) if (row.model, row.method) == (model, other))
+    if (base := next(rows, None)) is None:
         return "-"
-    return ", ".join(f"{a - b:+.2f}" for a, b in zip(own.pair, base.pair, strict=True))
-
-
-def paper_score(model: str, method: str, tau: float | None) -> Score | None:
-    """A row of the paper's tables."""
-    return next((s for s in (*SCORES, *GSPO) if (s.model, s.method, s.tau) == (model, method, tau)), None)
+    return ", ".join(f"{a - b:+.2f}" for a, b in zip(scores.named(model).pair, base.pair, strict=True))

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -21,17 +21,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from pmdkit import envs
-from pmdkit.bandit.learner import BanditLearner
+from pmdkit import envs, loop, stats
 from pmdkit.config import Spec
 from pmdkit.errors import Stopped, UsageError
-from pmdkit.loop import run
-from pmdkit.observe import files
-from pmdkit.observe.run_folder import RunFolder, locked, make_writable
-from pmdkit.stats import holm, mean_interval, paired_difference, paired_p_value
-from pmdkit.sweeps.record import rounded
-from pmdkit.sweeps.run import sigterm_interrupts
-from pmdkit.training import build, plan
+from pmdkit.observe import files, run_folder
+from pmdkit.sweeps import record, run
+from pmdkit.training import build, plan, train
 
 Tau = float | dict[str, Any]
 Options = dict[str, Any]
@@ -173,7 +168,7 @@ def tables(runs: list[Row]) -> dict[str, list[Row]]:
         arms = list(dict.fromkeys(each["arm"] for each in members))
         values = {arm: sorted((r for r in members if r["arm"] == arm), key=lambda r: int(r["seed"])) for arm in arms}
         rows = [row(arm, values[arm], values[FIXED]) for arm in arms]
-        for entry, p in zip(rows[1:], holm([entry["p"] for entry in rows[1:]]), strict=True):
+        for entry, p in zip(rows[1:], stats.holm([entry["p"] for entry in rows[1:]]), strict=True):
             entry["p"] = p
         found[cell] = rows
     return found
@@ -184,15 +179,17 @@ def row(arm: str, runs: list[Row], fixed: list[Row]) -> Row:
     entry: Row = {"arm": arm, "seeds": len(runs), "p": None}
     for measure in MEASURES:
         own, other = (np.array([run[measure] for run in rows], dtype=float) for rows in (runs, fixed))
-        mean = mean_interval(own)
-        entry[measure] = {"mean": mean.mean, "low": mean.low, "high": mean.high}
+        entry[measure] = ends(stats.mean_interval(own))
         if arm != FIXED:
-            gain = paired_difference(other, own).difference
-            entry[f"{measure}_gain"] = {"mean": gain.mean, "low": gain.low, "high": gain.high}
-    if arm != FIXED:
-        first, second = (np.array([run["auc"] for run in rows], dtype=float) for rows in (runs, fixed))
-        entry["p"] = paired_p_value(first, second)
+            entry[f"{measure}_gain"] = ends(stats.paired_difference(other, own).difference)
+            if measure == "auc":
+                entry["p"] = stats.paired_p_value(own, other)
     return entry
+
+
+def ends(interval: stats.MeanInterval) -> Row:
+    """A mean and its interval as JSON."""
+    return {"mean": interval.mean, "low": interval.low, "high": interval.high}
 
 
 def gains(entry: Row) -> bool:
@@ -205,14 +202,14 @@ def loses(entry: Row) -> bool:
     return entry["p"] is not None and entry["p"] < SURE and entry["auc_gain"]["mean"] < 0
 
 
-def recommended(found: dict[str, list[Row]], objectives: dict[str, str], main: str = "pmd-mean") -> list[str]:
+def recommended(found: dict[str, list[Row]], objectives: dict[str, str]) -> list[str]:
     """Arms that pass the test stated in the protocol.
 
     Args:
         found: tables of all tiers together.
         objectives: cell -> objective.
-        main: the cell that must show a gain, that of the bandit without errors.
     """
+    main = "pmd-mean"  # the cell that must show a gain, that of the bandit without errors
     cells = [cell for cell, objective in objectives.items() if objective == "pmd-mean" and cell in found]
     arms = [entry["arm"] for entry in found[main] if entry["arm"] != FIXED]
     passed = []
@@ -268,11 +265,11 @@ def study(
     chosen = CELLS[tier] if cells is None else cells
     if out.exists() and any(path.name != "run.lock" for path in out.iterdir()) and not resume:
         raise UsageError(f"output {out} exists and is not empty; nothing was changed: use --resume or another --out")
-    make_writable(out)
-    with locked(RunFolder(out)):
+    run_folder.make_writable(out)
+    with run_folder.locked(run_folder.RunFolder(out)):
         done = read_journal(out / JOURNAL)
         try:
-            with sigterm_interrupts():
+            with run.sigterm_interrupts():
                 make_runs(tuning(chosen), chosen, done, out, jobs, log)
                 best = tuned(chosen, done)
                 make_runs(comparison(chosen, best), chosen, done, out, jobs, log)
@@ -327,14 +324,12 @@ def make_runs(
 ) -> None:
     """Make the runs that are not in the journal, and write each down as it ends."""
     missing = [job for job in wanted if job.key not in done]
-    count = 0
     with open(out / JOURNAL, "ab") as journal:
-        for job, found in run_jobs(missing, cells, out, jobs):
+        for count, (job, found) in enumerate(run_jobs(missing, cells, out, jobs), 1):
             done[job.key] = found
             journal.write(json.dumps({"key": job.key, **found}).encode() + b"\n")
             journal.flush()
             os.fsync(journal.fileno())
-            count += 1
             log(f"{count} of {len(missing)}: {job.cell}, {job.arm}, seed {job.seed}, area {found['auc']:.3f}")
 
 
@@ -343,21 +338,16 @@ def run_jobs(jobs: Sequence[Job], cells: dict[str, StudyCell], out: Path, count:
 
     def arguments(job: Job) -> tuple[StudyCell, Tau, int, Path]:
         arm = job.arm.replace(" ", "-").replace(",", "")
-        return cells[job.cell], job.tau, job.seed, out / "runs" / f"{arm}-{short_name(job.key)}"
+        short = hashlib.sha256(job.key.encode()).hexdigest()[:8]
+        return cells[job.cell], job.tau, job.seed, out / "runs" / f"{arm}-{short}"
 
     if count == 1:
         yield from ((job, run_job(*arguments(job))) for job in jobs)
         return
     with workers(count) as pool:
-        waiting: dict[Future[Outcome], Job] = {}
-        rest = iter(jobs)
-        while True:
-            while len(waiting) < 2 * count and (job := next(rest, None)) is not None:
-                waiting[pool.submit(run_job, *arguments(job))] = job
-            if not waiting:
-                return
-            for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                yield waiting.pop(future), future.result()
+        submitted = {pool.submit(run_job, *arguments(job)): job for job in jobs}
+        for future in as_completed(submitted):
+            yield submitted[future], future.result()
 
 
 @contextmanager
@@ -372,11 +362,6 @@ def workers(count: int) -> Iterator[ProcessPoolExecutor]:
         pool.shutdown(wait=True, cancel_futures=True)
         raise
     pool.shutdown()
-
-
-def short_name(text: str) -> str:
-    """A short name for a long one."""
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def read_journal(path: Path) -> dict[str, Outcome]:
@@ -394,7 +379,7 @@ def read_journal(path: Path) -> dict[str, Outcome]:
 def summary(cells: dict[str, StudyCell], best: dict[str, dict[str, Tau]], done: dict[str, Outcome]) -> dict[str, Any]:
     """What is kept of the study: the tuning in means, the comparison run by run, and the tables made of it."""
     runs = [
-        {"cell": job.cell, "arm": job.arm, "seed": job.seed, **rounded(done[job.key])}
+        {"cell": job.cell, "arm": job.arm, "seed": job.seed, **record.rounded(done[job.key])}
         for job in comparison(cells, best)
     ]
     tuning_means = [
@@ -402,7 +387,7 @@ def summary(cells: dict[str, StudyCell], best: dict[str, dict[str, Tau]], done: 
             "cell": name,
             "arm": arm,
             "tau": tau,
-            "auc": rounded(
+            "auc": record.rounded(
                 sum(done[Job(name, arm, tau, TUNING + s).key]["auc"] for s in range(cell.tuning)) / cell.tuning
             ),
         }
@@ -422,7 +407,7 @@ def summary(cells: dict[str, StudyCell], best: dict[str, dict[str, Tau]], done: 
         "tuning": tuning_means,
         "best": best,
         "runs": runs,
-        "tables": rounded(tables(runs)),
+        "tables": record.rounded(tables(runs)),
     }
 
 
@@ -452,14 +437,15 @@ def run_job(cell: StudyCell, tau: Tau, seed: int, folder: Path) -> Outcome:
 def bandit_run(spec: Spec, objective: Any) -> Outcome:
     """A bandit: true pass rates of all contexts after every step."""
     _, backend = build(spec, objective)
-    learner, problem = backend.learner, envs.make(spec.env)
-    assert isinstance(learner, BanditLearner)
-    curves = [problem.pass_rate(learner.log_policy().numpy())]
+    learner: Any = backend.learner
+    problem = envs.make(spec.env)
+    curves: list[Any] = []
 
     def look(*step: Any) -> None:
         curves.append(problem.pass_rate(learner.log_policy().numpy()))
 
-    run(objective, learner, backend.task, backend.schedule, [look])
+    look()
+    loop.run(objective, learner, backend.task, backend.schedule, [look])
     rates = np.array(curves)
     curve = rates.mean(1)
     return outcome(curve[1:], float(curve[-1]), float((rates[-1] < DEAD).mean()), 1, float(curve[0]))
@@ -468,9 +454,8 @@ def bandit_run(spec: Spec, objective: Any) -> Outcome:
 def toy_run(spec: Spec, objective: Any, block: int) -> Outcome:
     """A toy task: pass rates of each step's own draws, which are of the policy before the step."""
     _, backend = build(spec, objective)
-    backend.learner.load_state_dict(
-        deepcopy(warm(spec.model_copy(update={"objective": {"name": "pmd-mean", "tau": 1.0}})))
-    )
+    warmed = spec.model_copy(update={"objective": {"name": "pmd-mean", "tau": 1.0}})
+    backend.learner.load_state_dict(deepcopy(warm_state(json.dumps(warmed.record(), sort_keys=True))))
     rates: list[float] = []
     wrong: list[float] = []
 
@@ -479,31 +464,23 @@ def toy_run(spec: Spec, objective: Any, block: int) -> Outcome:
         rates.append(right.double().mean().item())
         wrong.append((~right.any(1)).double().mean().item())
 
-    run(objective, backend.learner, backend.task, backend.schedule, [look])
+    loop.run(objective, backend.learner, backend.task, backend.schedule, [look])
     final = backend.evaluate()["pass_rate"]
     assert final is not None
     return outcome(np.array(rates), final, float(np.mean(wrong[-len(wrong) // LAST :])), block)
 
 
 @functools.lru_cache(maxsize=4)
-def warm_state(record: str) -> dict[str, Any]:
+def warm_state(configuration: str) -> dict[str, Any]:
     """State of a warm-started learner; the runs of a task and seed share it, whatever their objective."""
-    spec = Spec(**json.loads(record))
-    backend = build(spec)[1]
+    backend = build(Spec(**json.loads(configuration)))[1]
     if backend.warm_start is not None:
         backend.warm_start(lambda sentence: None)
     return backend.learner.state_dict()
 
 
-def warm(spec: Spec) -> dict[str, Any]:
-    """The same by its configuration."""
-    return warm_state(json.dumps(spec.record(), sort_keys=True))
-
-
 def llm_run(cell: StudyCell, options: dict[str, Any], folder: Path) -> Outcome:
     """A language model: a run folder, resumed where it stopped."""
-    from pmdkit.training import train
-
     finished = train(cell.objective, cell.tier, cell.env, out=folder, resume=True, options=options)
     rows = finished.metrics
     gauges = [bucket for row in rows[-len(rows) // LAST :] for bucket in row["gauge"] or []]

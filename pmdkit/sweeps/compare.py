@@ -10,17 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from pmdkit import stats
 from pmdkit.errors import UsageError, unknown
 from pmdkit.observe.run_folder import RunFolder
-from pmdkit.stats import (
-    Array,
-    MeanInterval,
-    PairedDifference,
-    interval_text,
-    mean_interval,
-    paired_difference,
-    seed_means,
-)  # fmt: skip
 from pmdkit.sweeps import record
 from pmdkit.sweeps.grid import SEED, SHORT
 
@@ -42,8 +34,8 @@ class Arm:
 
     label: str
     values: Mapping[Key, float]
-    interval: MeanInterval
-    against_first: PairedDifference | None
+    interval: stats.MeanInterval
+    against_first: stats.PairedDifference | None
 
     def row(self) -> dict[str, Any]:
         """For JSON and CSV."""
@@ -121,24 +113,30 @@ def compare(entries: Sequence[Entry], metric: str = "pass_rate_last", by: str | 
     arms: dict[Key, list[Entry]] = {}
     for entry in entries:
         arms.setdefault(tuple((key, frozen(entry["config"].get(key))) for key in keys), []).append(entry)
-    strata = [key for key in differing if key not in keys and varies_within(key, list(arms.values()))]
+    # an option that follows from the arm makes no further pairs
+    strata = [key for key in differing if key not in keys and any(len(values(key, runs)) > 1 for runs in arms.values())]
     tables = {arm: pairs(runs, strata, metric, label(arm)) for arm, runs in arms.items()}
     first = next(iter(tables.values()))
     return [
-        Arm(label(arm), table, mean_interval(seed_means(*columns(table, list(table)))), against(first, table))
+        Arm(
+            label(arm),
+            table,
+            stats.mean_interval(stats.seed_means(*columns(table, list(table)))),
+            against(first, table),
+        )
         for arm, table in tables.items()
     ]
 
 
-def against(first: Mapping[Key, float], table: Mapping[Key, float]) -> PairedDifference | None:
+def against(first: Mapping[Key, float], table: Mapping[Key, float]) -> stats.PairedDifference | None:
     """The paired difference to the first arm."""
     shared = [key for key in table if key in first]
     if table is first or not shared:
         return None
-    return paired_difference(columns(first, shared)[0], *columns(table, shared))
+    return stats.paired_difference(columns(first, shared)[0], *columns(table, shared))
 
 
-def columns(table: Mapping[Key, float], keys: Sequence[Key]) -> tuple[Array, Array]:
+def columns(table: Mapping[Key, float], keys: Sequence[Key]) -> tuple[stats.Array, stats.Array]:
     """Values and seeds of some pairs."""
     return np.array([table[key] for key in keys]), np.array([key[0][1] for key in keys])
 
@@ -167,17 +165,17 @@ def independent_options(keys: Sequence[str], entries: Sequence[Entry]) -> list[s
 
 def differences(entries: Sequence[Entry]) -> list[str]:
     """Options, seed and bookkeeping aside, that are not the same in all runs."""
-    return [key for key in known(entries) if len({frozen(e["config"].get(key)) for e in entries}) > 1]
+    return [key for key in known(entries) if len(values(key, entries)) > 1]
+
+
+def values(key: str, entries: Sequence[Entry]) -> set[Any]:
+    """What an option is in these runs."""
+    return {frozen(entry["config"].get(key)) for entry in entries}
 
 
 def known(entries: Sequence[Entry]) -> list[str]:
     """Every option of any of the runs that can make a difference; [run] cannot."""
     return list(dict.fromkeys(key for entry in entries for key in entry["config"] if not key.startswith("run.")))
-
-
-def varies_within(key: str, arms: Sequence[Sequence[Entry]]) -> bool:
-    """Whether an option takes several values in one arm; one that follows from the arm makes no further pairs."""
-    return any(len({frozen(run["config"].get(key)) for run in runs}) > 1 for runs in arms)
 
 
 def check_metric(entry: Entry, metric: str) -> None:
@@ -224,8 +222,8 @@ def to_latex(arms: Sequence[Arm], metric: str) -> str:
         versus = arm.against_first
         cells = [
             escape(arm.label),
-            interval_text(arm.interval, ".4g"),
-            interval_text(versus.difference, ".4g") if versus else "--",
+            stats.interval_text(arm.interval, ".4g"),
+            stats.interval_text(versus.difference, ".4g") if versus else "--",
             wins(arm),
         ]
         lines.append(" & ".join(cells) + r" \\")

@@ -14,7 +14,7 @@ METHODS: dict[str, Options] = {
     "grpo": {"objective.name": "grpo"},
     "gspo": {"objective.name": "gspo"},
 }
-# pinned, so that the stored results stay those of these names when a recipe on the shelf changes
+# of all runs; pinned, so that the stored results stay those of these names when a recipe on the shelf changes
 MODEL: Options = {"model.dimension": 64, "model.heads": 4}
 QUIET: Options = {"run.keep": 1, "run.checkpoint_every": 50, "schedule.lr": 1e-3, **MODEL}
 
@@ -27,17 +27,15 @@ class Experiment:
         about: the claim of the paper that it looks at.
         env: of tier 2.
         settings: what differs between its curves, by label.
-        fixed: what all runs share.
     """
 
     about: str
     env: str
     settings: dict[str, Options]
-    fixed: Options
 
     def trials(self) -> list[Trial]:
         """Its runs. Runs that two experiments share have one name, and are run once in one folder."""
-        return variants("toy", self.env, list(self.settings.values()), SEEDS, self.fixed)
+        return variants("toy", self.env, list(self.settings.values()), SEEDS, QUIET)
 
     def record(self) -> dict[str, Any]:
         """What its record says about it."""
@@ -74,13 +72,11 @@ EXPERIMENTS = {
         "PMD-mean against PMD-part, GRPO, GSPO and on-policy RLOO at the same prompts, draws and updates.",
         "modular-sum",
         methods(UPDATES, STALE, BATCH),
-        QUIET,
     ),
     "tau": Experiment(
         "PMD-mean and PMD-part over four decades of temperature.",
         "modular-sum",
         over("pmd-mean", "objective.tau", TAUS) | over("pmd-part", "objective.tau", TAUS),
-        QUIET,
     ),
     "staleness": Experiment(
         "PMD-mean with 1, 4, 16, 64 updates per rollout batch, GRPO with 16, 64, at the same number of updates.",
@@ -90,13 +86,11 @@ EXPERIMENTS = {
             for method, levels in (("pmd-mean", (1, 4, 16, 64)), ("grpo", (16, 64)))
             for stale in levels
         },
-        QUIET,
     ),
     "sequence": Experiment(
         "The methods of training-curves on a task with a chain of thought of up to 15 tokens.",
         "parity",
         methods(120, 4, 16),
-        QUIET,
     ),
     "group-size": Experiment(
         "PMD-mean and PMD-part with 4, 16 and 64 draws per prompt, the number of draws per update held fixed.",
@@ -106,7 +100,6 @@ EXPERIMENTS = {
             for m in ("pmd-mean", "pmd-part")
             for g in (4, 16, 64)
         },
-        QUIET,
     ),
     "clamp": Experiment(
         "PMD-part with the exact leave-one-out partition, and with the floor of the authors' code.",
@@ -120,20 +113,17 @@ EXPERIMENTS = {
                 **schedule(UPDATES, STALE),
             }
         },
-        QUIET,
     ),
     "half": Experiment(
         "PMD-mean with and without its factor 1/2.",
         "modular-sum",
         {"pmd-mean half": {**METHODS["pmd-mean"], **schedule(UPDATES, STALE)}}
         | over("pmd-mean", "objective.scale", ("paper",)),
-        QUIET,
     ),
     "baseline": Experiment(
         "PMD-mean with the own reward left out of the baseline, and kept in (Kimi K1.5).",
         "modular-sum",
         {"loo": {**METHODS["pmd-mean"], **schedule(UPDATES, STALE)}}
         | over("pmd-mean", "objective.baseline", ("mean",)),
-        QUIET,
     ),
 }

@@ -62,10 +62,8 @@ def expand(
     """Every combination of the values in `over`, the last key fastest, for every seed.
 
     Args:
-        tier, env: of all runs.
         over: dotted key to its values. Keys joined by + move together: {"schedule.prompts+schedule.ministeps":
             [(32, 1), (512, 16)]} is two settings, not four.
-        seeds: of the runs.
         fixed: options that all runs share.
     """
     settings = [combination_options(over, values) for values in product(*over.values())]

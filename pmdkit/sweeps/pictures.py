@@ -1,6 +1,5 @@
 """A picture of each experiment, drawn from its stored record alone. PICTURES, at the end, is the table of contents."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +10,7 @@ from matplotlib.lines import Line2D
 
 from pmdkit.errors import UsageError, unknown
 from pmdkit.figures.panels import Array, as_array, band, interval_bar, rows_of_names
-from pmdkit.figures.style import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    TITLES,
-    VERMILLION,
-    Drawing,
-    look,
-    method_title,
-    style,
-)  # fmt: skip
+from pmdkit.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILLION, Drawing, look, method_title, style
 from pmdkit.observe.run_folder import read_json
 from pmdkit.stats import MeanInterval, PairedDifference, interval_text, mean_interval, paired_difference, paired_text
 from pmdkit.sweeps.adaptive import FIXED, Row, gains, loses, recommended
@@ -78,7 +65,7 @@ def training_curves(record: Record) -> Drawing:
     return Drawing(figure, alt, sentence, data)
 
 
-def differences_to_first(ax: Axes, settings: Mapping[str, Runs], metric: str) -> dict[str, PairedDifference]:
+def differences_to_first(ax: Axes, settings: dict[str, Runs], metric: str) -> dict[str, PairedDifference]:
     """Paired difference of each method to the first, lying on its side."""
     first, *others = settings
     base = summary_values(settings[first], metric)
@@ -104,7 +91,7 @@ def tau(record: Record) -> Drawing:
     best = max(mean, key=lambda key: mean[key].mean)
     sentence = (
         f"Mean pass rate over training: {listed_ends(mean, '{} at tau {:g}')}. The largest mean is that of "
-        f"{TITLES[best[0]]} at tau = {best[1]:g}."
+        f"{method_title(best[0])} at tau = {best[1]:g}."
     )
     after = listed_ends(last, "{} at tau {:g}")
     alt = f"Pass rate against tau for PMD-mean and PMD-part. {sentence} After training: {after}."
@@ -129,23 +116,23 @@ Ends = dict[tuple[str, float], MeanInterval]  # by method and value of the optio
 
 
 def against_option(
-    record: Record, option: str, xlabel: str, fixed: str, key: tuple[int, Any]
+    record: Record, option: str, xlabel: str, fixed: str, key: tuple[int, Any], methods: tuple[str, str] = METHODS
 ) -> tuple[Figure, Ends, Ends]:
-    """PMD-mean and PMD-part over a swept option: pass rate after training, and its mean over training.
+    """Two methods over a swept option: pass rate after training, and its mean over training.
 
     Args:
-        record: of the experiment.
         option: dotted key.
         xlabel: of the option.
         fixed: what the heading adds.
         key: panel and place of the legend.
+        methods: in the order in which they are drawn.
     """
     settings = by_setting(record)
     with style():
         figure = Figure(figsize=(7.0, 3.1))
         left, right = figure.subplots(1, 2, sharey=True)
-        last = swept(left, settings, option, "pass_rate_last")
-        mean = swept(right, settings, option, "pass_rate_mean")
+        last = swept(left, settings, option, "pass_rate_last", methods)
+        mean = swept(right, settings, option, "pass_rate_mean", methods)
         for ax, name in ((left, "evaluated after training"), (right, "mean over training")):
             ax.set(xlabel=xlabel, title=name)
         left.set_ylabel("pass rate")
@@ -154,17 +141,18 @@ def against_option(
     return figure, last, mean
 
 
-def swept(ax: Axes, settings: Mapping[str, Runs], option: str, metric: str) -> Ends:
+def swept(ax: Axes, settings: dict[str, Runs], option: str, metric: str, methods: tuple[str, str]) -> Ends:
     """A metric against an option on a logarithmic axis, every seed and the mean with its interval."""
     found: Ends = {}
-    for side, method in zip((0.94, 1.06), METHODS, strict=True):
+    for side, method in zip((0.94, 1.06), methods, strict=True):
         runs = {r[0]["options"][option]: r for r in settings.values() if r[0]["options"]["objective.name"] == method}
-        ticks = sorted(runs)
+        values = sorted(runs)
         shown = look(method, marker=True)
-        for tick in ticks:
-            found[method, tick] = seeds_and_interval(ax, tick * side, summary_values(runs[tick], metric), **shown)
-        means = [found[method, tick].mean for tick in ticks]
-        ax.plot(np.array(ticks) * side, means, label=TITLES[method], **shown)
+        for value in values:
+            found[method, value] = seeds_and_interval(ax, value * side, summary_values(runs[value], metric), **shown)
+        means = [found[method, value].mean for value in values]
+        ax.plot(np.array(values) * side, means, label=method_title(method), **shown)
+    ticks = sorted({value for _, value in found})
     ax.set_xscale("log")
     ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     ax.minorticks_off()
@@ -181,13 +169,14 @@ def seeds_and_interval(ax: Axes, place: float, seeds: Array, **look: Any) -> Mea
 
 def means_by_method(found: Ends) -> dict[str, Array]:
     """The means drawn, by method."""
-    return {method: np.array([end.mean for (name, _), end in found.items() if name == method]) for method in METHODS}
+    methods = dict.fromkeys(method for method, _ in found)
+    return {method: np.array([end.mean for (name, _), end in found.items() if name == method]) for method in methods}
 
 
 def listed_ends(found: Ends, name: str) -> str:
     """`PMD-mean at tau 0.05 0.91 [0.88, 0.94]; ...`, the name a format of method and value."""
     return "; ".join(
-        f"{name.format(TITLES[method], value)} {interval_text(end)}" for (method, value), end in found.items()
+        f"{name.format(method_title(method), value)} {interval_text(end)}" for (method, value), end in found.items()
     )
 
 
@@ -199,33 +188,11 @@ def staleness(record: Record) -> Drawing:
     the experiment speed.
     Watch: the mean over training of a rollout batch that is one fifth of the whole begins with a fifth at chance.
     """
-    settings = by_setting(record)
-    panels = (("pass_rate_last", "evaluated after training"), ("pass_rate_mean", "mean over training"))
-    data, words = {}, []
-    with style():
-        figure = Figure(figsize=(7.0, 3.1))
-        for ax, (metric, heading) in zip(figure.subplots(1, 2, sharey=True), panels, strict=True):
-            for method, shift in (("pmd-mean", 0.94), ("grpo", 1.06)):
-                levels = sorted(int(label.split()[1]) for label in settings if label.split()[0] == method)
-                looks = look(method, marker=True)
-                ends = [
-                    seeds_and_interval(ax, k * shift, summary_values(settings[f"{method} {k}"], metric), **looks)
-                    for k in levels
-                ]
-                data[f"{method} {metric}"] = np.array([end.mean for end in ends])
-                ax.plot(np.array(levels) * shift, data[f"{method} {metric}"], label=method_title(method), **looks)
-                if metric == "pass_rate_last":
-                    words += [
-                        f"{method_title(method)} at {k} {interval_text(end)}"
-                        for k, end in zip(levels, ends, strict=True)
-                    ]
-            ax.set(xscale="log", xlabel="updates per rollout batch", title=heading, ylim=(-0.02, 1.05))
-            ax.set_xticks([1, 4, 16, 64], ["1", "4", "16", "64"])
-            ax.minorticks_off()
-        ax.legend(loc="lower left")
-        figure.axes[0].set_ylabel("pass rate")
-        figure.suptitle(f"toy {record['env']}, 320 updates of 512 draws, dots: seeds, bars: 95 % intervals")
-    sentence = f"Pass rate after 320 updates, by updates per rollout batch: {'; '.join(words)}."
+    xlabel, fixed, methods = "updates per rollout batch", " 320 updates of 512 draws,", ("pmd-mean", "grpo")
+    figure, last, mean = against_option(record, "schedule.ministeps", xlabel, fixed, (1, "lower left"), methods)
+    sentence = f"Pass rate after 320 updates, by updates per rollout batch: {listed_ends(last, '{} at {}')}."
+    measured = (("pass_rate_last", last), ("pass_rate_mean", mean))
+    data = {f"{method} {key}": means for key, found in measured for method, means in means_by_method(found).items()}
     return Drawing(figure, f"Pass rate against staleness for PMD-mean and GRPO. {sentence}", sentence, data)
 
 
@@ -290,10 +257,10 @@ def min_ratio(table: Record, sequence: Record) -> Drawing:
         for ax, (heading, methods) in zip(figure.subplots(1, len(panels)), panels.items(), strict=True):
             for method, runs in methods.items():
                 x, seeds = curve_values(runs, "log_ratio_min")
-                data[f"{heading} {method}"] = band(ax, x, seeds, TITLES[method], **look(method, marker=True))[0]
+                data[f"{heading} {method}"] = band(ax, x, seeds, method_title(method), **look(method, marker=True))[0]
                 first, _, last = (mean_interval(third.mean(0)) for third in np.array_split(seeds.T, 3))
                 ends = f"{interval_text(first, '.1f')} to {interval_text(last, '.1f')}"
-                words.append(f"{heading}, {TITLES[method]}: {ends}")
+                words.append(f"{heading}, {method_title(method)}: {ends}")
             ax.set(title=heading, xlabel=PROMPTS)
             ax.set_ylim(top=0.4)  # an interval of Student's t may reach above 0, a minimum does not
         figure.axes[0].set_ylabel("smallest log-ratio of the step (nats)")
@@ -419,13 +386,10 @@ def regimes(record: Record) -> Drawing:
             ax.axhline(1.0, color="0.6", linewidth=0.8)
             ax.set(title=heading, xscale="log", yscale="log", ylim=(2e-3, 10))
         last = grid[len(REGIME_PANELS)]
-        for setting, looks in (
-            ("full support, pmd-mean length", LAWS["pmd-mean", "exact update"][1]),
-            ("full support, pmd-part length", LAWS["pmd-part", "exact update"][1]),
-        ):
+        for method in METHODS:
+            setting, (_, looks) = f"full support, {method} length", LAWS[method, "exact update"]
             rates = np.array([run["pass_rate"] for run in record["runs"] if run["setting"] == setting])
-            method = "PMD-mean" if "mean" in setting else "PMD-part"
-            data[f"pass rate {setting}"] = band(last, passes, rates, method, **looks)[0]
+            data[f"pass rate {setting}"] = band(last, passes, rates, method_title(method), **looks)[0]
         last.set(title="pass rate of the fitted policy,\nall responses", xscale="log", ylim=(-0.02, 1.05))
         last.legend(loc="upper left", fontsize=7, handlelength=1.8)
         for ax in grid[3:]:
@@ -435,10 +399,9 @@ def regimes(record: Record) -> Drawing:
         handles = [Line2D([], [], label=name, **looks) for name, looks in LAWS.values()]
         figure.legend(handles=handles, loc="outside lower center", ncols=3)
         figure.suptitle(r"toy copy, from chance, $\tau$ = 0.05 on rewards {0,1}; bands: 95 % intervals over seeds")
-    part = np.array([run["pass_rate"] for run in record["runs"] if run["setting"] == "full support, pmd-part length"])
     sentence = (
         f"Distance after {int(passes[-1])} passes: {'; '.join(words)}. On its way PMD-part's pass rate falls to "
-        f"{part.min(1).mean():.4f} from {1 / 81:.4f} before it rises."
+        f"{rates.min(1).mean():.4f} from {1 / 81:.4f} before it rises."
     )
     text = f"Distance of the fitted policy to each law against passes. {sentence} {'; '.join(alt)}."
     return Drawing(figure, text, sentence, data)
@@ -459,7 +422,13 @@ def adaptive_tau(*records: Record) -> Drawing:
             cell_panel(ax, rows, names[cell])
         np.atleast_1d(grid)[-1].set_xlabel("gain in mean pass rate over training against the tuned fixed tau")
     sentence = outcome_text(found, {c: s["objective"] for record in records for c, s in record["cells"].items()})
-    return Drawing(figure, f"Intervals per rule and cell. {sentence}", sentence, mean_gains(found))
+    data = {
+        f"{cell} {row['arm']}": np.array([row["auc_gain"][key] for key in ("mean", "low", "high")])
+        for cell, rows in found.items()
+        for row in rows
+        if row["arm"] != FIXED
+    }
+    return Drawing(figure, f"Intervals per rule and cell. {sentence}", sentence, data)
 
 
 def cell_panel(ax: Axes, rows: list[Row], title: str) -> None:
@@ -486,16 +455,6 @@ def outcome_text(found: dict[str, list[Row]], objectives: dict[str, str]) -> str
         parts.append(f"{cell}: better {', '.join(better) or 'none'}; worse {', '.join(worse) or 'none'}.")
     passed = recommended(found, objectives) if "pmd-mean" in found else []
     return " ".join([*parts, f"Recommended by the stated rule: {', '.join(passed) or 'none'}."])
-
-
-def mean_gains(found: dict[str, list[Row]]) -> dict[str, Any]:
-    """Mean gains, by cell and arm."""
-    return {
-        f"{cell} {row['arm']}": np.array([row["auc_gain"][key] for key in ("mean", "low", "high")])
-        for cell, rows in found.items()
-        for row in rows
-        if row["arm"] != FIXED
-    }
 
 
 PICTURES: dict[str, tuple[Any, ...]] = {  # picture: (function that draws it, records that it reads)

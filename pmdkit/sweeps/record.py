@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from pmdkit.errors import UsageError
-from pmdkit.observe import files, gauge
-from pmdkit.observe.run_folder import RunFolder, read_json
+from pmdkit.observe import files, gauge, run_folder
 from pmdkit.sweeps.grid import Trial
 
 CURVE = ("step", "pass_rate", "log_ratio_min", "response_length")
@@ -30,15 +29,13 @@ def write(path: Path, trials: Sequence[Trial], folder: Path, failed: Mapping[str
     """Write down every run of a sweep as far as it got, and return it.
 
     Args:
-        path: of the JSON file.
-        trials: the runs of the sweep.
         folder: where its runs/ are.
         failed: name to sentence.
         about: what else the file says of the sweep as a whole.
     """
     entries = []
     for trial in {trial.name: trial for trial in trials}.values():
-        run = RunFolder(folder / "runs" / trial.name)
+        run = run_folder.RunFolder(folder / "runs" / trial.name)
         head = {"name": trial.name, "tier": trial.tier, "env": trial.env, "seed": trial.seed, "options": trial.options}
         if run.finished:
             entries.append({**head, "state": "finished", **digest(run)})
@@ -60,7 +57,7 @@ def common(entries: Sequence[Entry]) -> Entry:
     return {k: v for k, v in first.items() if all(k in other and other[k] == v for other in configs)}
 
 
-def digest(run: RunFolder) -> Entry:
+def digest(run: run_folder.RunFolder) -> Entry:
     """Resolved options, summary, thinned curve and merged gauge of a finished run."""
     rows = run.read_metrics()
     summary = {key: value for key, value in run.read_summary().items() if key != "out"}
@@ -107,7 +104,7 @@ def rounded(value: Any, digits: int = DIGITS) -> Any:
 
 def read(path: Path) -> Entry:
     """A sweep that was written down, each finished run with its whole `config`."""
-    sweep = read_json(path)
+    sweep = run_folder.read_json(path)
     runs = sweep.get("runs")
     if sweep.get("format") != 1 or not isinstance(runs, list) or "config" not in sweep:
         raise UsageError(f"{path} is not the record of a sweep; expected a file that pmdkit sweep wrote")
@@ -119,15 +116,16 @@ def by_setting(record: Mapping[str, Any]) -> dict[str, Runs]:
     """The finished runs of each setting, in the order of their seeds."""
     found = {}
     for label, options in record["settings"].items():
-        runs = [run for run in record["runs"] if options.items() <= run["options"].items()]
-        own = [run for run in runs if not fits_narrower_setting(run, options, record["settings"].values())]
-        found[label] = sorted((run for run in own if run["state"] == "finished"), key=lambda run: int(run["seed"]))
+        narrower = [other for other in record["settings"].values() if options.items() < other.items()]
+        runs = [
+            run
+            for run in record["runs"]
+            if run["state"] == "finished"
+            and options.items() <= run["options"].items()
+            and not any(other.items() <= run["options"].items() for other in narrower)
+        ]
+        found[label] = sorted(runs, key=lambda run: int(run["seed"]))
     return found
-
-
-def fits_narrower_setting(run: Mapping[str, Any], options: Mapping[str, Any], settings: Any) -> bool:
-    """Whether a setting that says more than these options describes the run."""
-    return any(options.items() < other.items() and other.items() <= run["options"].items() for other in settings)
 
 
 def summary_values(runs: Runs, metric: str) -> Array:

@@ -16,8 +16,7 @@ from typing import Any
 from pmdkit.errors import PmdkitError, Stopped, UsageError
 from pmdkit.observe.run_folder import RunFolder, locked, make_writable
 from pmdkit.processes import ChildProcess, stop_all
-from pmdkit.sweeps import record
-from pmdkit.sweeps.grid import SEED, Trial
+from pmdkit.sweeps import grid, record
 from pmdkit.training import plan
 
 OURS = {"runs", "logs", "run.lock", "figures"}  # in the folder of a sweep
@@ -26,7 +25,7 @@ MERCY = 20.0  # seconds a child has to finish its step once it is asked to stop
 
 
 def sweep(
-    trials: Sequence[Trial],
+    trials: Sequence[grid.Trial],
     out: Path,
     name: str,
     about: dict[str, Any],
@@ -40,7 +39,6 @@ def sweep(
     Runs that fail are recorded with their reason and do not stop the others; a later `resume` tries them again.
 
     Args:
-        trials: the runs.
         out: new or empty, or with `resume` the folder of a sweep; sweeps in one folder share their runs.
         name: of the record.
         about: what the record says of the sweep as a whole.
@@ -67,13 +65,13 @@ def sweep(
     return result
 
 
-def check_trials(trials: Sequence[Trial], jobs: int) -> None:
+def check_trials(trials: Sequence[grid.Trial], jobs: int) -> None:
     """Resolve every setting before the first run starts, so that a typo costs nothing."""
     if jobs < 1:
         raise UsageError(f"--jobs is {jobs}; expected an integer >= 1")
     if not trials:
         raise UsageError("the sweep has no runs; expected at least one value of an option and one seed")
-    for trial in {repr({**trial.options, SEED: 0}): trial for trial in trials}.values():
+    for trial in {repr({**trial.options, grid.SEED: 0}): trial for trial in trials}.values():
         plan(trial.tier, trial.env, trial.options)
 
 
@@ -111,17 +109,16 @@ def sigterm_interrupts() -> Iterator[None]:
 class Child:
     """A run in progress."""
 
-    trial: Trial
+    trial: grid.Trial
     process: ChildProcess
     began: float
 
 
-def run_all(trials: Sequence[Trial], folder: Path, jobs: int, log: Callable[[str], None]) -> dict[str, str]:
+def run_all(trials: Sequence[grid.Trial], folder: Path, jobs: int, log: Callable[[str], None]) -> dict[str, str]:
     """Bring every run to its end; whatever ends this call early stops the children first.
 
     Args:
         trials: what to run; a run in `folder`/runs that has its summary is left alone.
-        folder: of the sweep.
         jobs: children at a time.
         log: called with a sentence about each run that ends.
 
@@ -153,12 +150,12 @@ def run_all(trials: Sequence[Trial], folder: Path, jobs: int, log: Callable[[str
     return failed
 
 
-def run_folder(folder: Path, trial: Trial) -> RunFolder:
+def run_folder(folder: Path, trial: grid.Trial) -> RunFolder:
     """Where a run of the sweep lives."""
     return RunFolder(folder / "runs" / trial.name)
 
 
-def start(trial: Trial, folder: Path) -> Child:
+def start(trial: grid.Trial, folder: Path) -> Child:
     """Start or resume a run in a process of its own, with one thread."""
     out = run_folder(folder, trial).path
     options = [f"{key}={json.dumps(value)}" for key, value in trial.options.items()]
@@ -175,7 +172,7 @@ def start(trial: Trial, folder: Path) -> Child:
     return Child(trial, process, time.monotonic())
 
 
-def log_path(folder: Path, trial: Trial) -> Path:
+def log_path(folder: Path, trial: grid.Trial) -> Path:
     """What a run said on stderr."""
     return folder / "logs" / f"{trial.name}.log"
 

@@ -1,24 +1,20 @@
 """The contract suite for an Engine: what the trainer relies on, checked on one of your own. Not for tasks."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pmdkit.llm.engines.base import Engine, Responses, Sampling, Tokens
 from pmdkit.randomness import derive, generator
 
-if TYPE_CHECKING:
-    from pmdkit.llm.engines.base import Engine, Responses, Sampling
-
-Tokens = Sequence[int]
 PROMPTS = ((3, 4, 5), (6,), (7, 8, 9, 10, 11, 3, 4), (5, 5))
 
 
 def check_engine(
-    engine: "Engine",
+    engine: Engine,
     weights: Mapping[str, torch.Tensor],
     eos: int | Sequence[int],
     *,
@@ -48,37 +44,48 @@ def check_engine(
         tolerance: between log-probabilities of the same tokens, nats; wider where engine and score differ in precision.
         seed: of the draws.
     """
-    from pmdkit.llm.engines.base import Sampling
-
     start = {name: value.detach().clone() for name, value in weights.items()}
-    sampling = Sampling(width)
     seeds = generator(seed, "engine").integers(0, 2**63, len(prompts) * group).astype(np.uint64)
     ends = {eos} if isinstance(eos, int) else set(eos)
+    case = EngineCase(engine, prompts, group, seeds, Sampling(width), ends, tolerance)
     engine.enter("rollout")
-    first = checked_responses(engine, prompts, group, seeds, sampling, ends)
-    check_scores(engine, prompts, group, first, tolerance, "with the first weights")
-    check_draws(engine, prompts, group, seeds, sampling, first)
+    first = checked_responses(case)
+    check_scores(case, first, "with the first weights")
+    check_draws(case, first)
     if exact:
-        check_rows(engine, prompts, group, seeds, sampling, first, tolerance)
-    check_width(engine, prompts, group, seeds, sampling, ends)
-    check_publish(engine, start, prompts, group, seeds, sampling, ends, first, tolerance, exact)
+        check_rows(case, first)
+    check_width(case)
+    check_publish(case, first, start, exact)
 
 
-def checked_responses(
-    engine: "Engine",
-    prompts: Sequence[Tokens],
-    group: int,
-    seeds: NDArray[np.uint64],
-    sampling: "Sampling",
-    ends: set[int],
-) -> "Responses":
+@dataclass(frozen=True)
+class EngineCase:
+    """What every check draws and compares; see `check_engine`."""
+
+    engine: Engine
+    prompts: Sequence[Tokens]
+    group: int
+    seeds: NDArray[np.uint64]
+    sampling: Sampling
+    ends: set[int]
+    tolerance: float
+
+    def generate(self, seeds: NDArray[np.uint64] | None = None, **options: bool) -> Responses:
+        """Responses to all prompts, by other seeds or other options of the sampling where they are given."""
+        drawn = self.seeds if seeds is None else seeds
+        return self.engine.generate(self.prompts, self.group, drawn, replace(self.sampling, **options))
+
+
+def checked_responses(case: EngineCase) -> Responses:
     """Responses that have the promised form."""
     calls: list[tuple[int, int]] = []
-    version = engine.version
-    drawn = engine.generate(prompts, group, seeds, sampling, lambda tokens, rows: calls.append((tokens, rows)))
-    rows, longest = len(prompts) * group, drawn.tokens.shape[-1]
+    version, width = case.engine.version, case.sampling.width
+    drawn = case.engine.generate(
+        case.prompts, case.group, case.seeds, case.sampling, lambda tokens, rows: calls.append((tokens, rows))
+    )
+    rows, longest = len(case.prompts) * case.group, drawn.tokens.shape[-1]
     assert drawn.tokens.ndim == 2, f"tokens has shape {list(drawn.tokens.shape)}; expected [{rows}, T]"
-    assert longest <= sampling.width, f"responses are {longest} tokens wide; the budget is {sampling.width}"
+    assert longest <= width, f"responses are {longest} tokens wide; the budget is {width}"
     kinds = {"tokens": torch.int64, "logp": torch.float32, "mask": torch.bool, "ended": torch.bool}
     for name, dtype in kinds.items():
         value, shape = getattr(drawn, name), [rows] if name == "ended" else [rows, longest]
@@ -96,106 +103,72 @@ def checked_responses(
     )
     for row, (tokens, length) in enumerate(zip(drawn.tokens.tolist(), lengths.tolist(), strict=True)):
         inside, last, ended = set(tokens[: length - 1]), tokens[length - 1], bool(drawn.ended[row])
-        assert not inside & ends, f"row {row} goes on behind an end token; expected it to end there"
-        assert ended == (last in ends), (
-            f"row {row} has ended={ended} and its last token is {last}; end tokens are {ends}"
+        assert not inside & case.ends, f"row {row} goes on behind an end token; expected it to end there"
+        assert ended == (last in case.ends), (
+            f"row {row} has ended={ended} and its last token is {last}; end tokens are {case.ends}"
         )
-        assert ended or length == sampling.width, f"row {row} stops after {length} tokens without an end token"
-        assert set(tokens[length:]) <= ends, f"row {row} is not filled up with the end token"
+        assert ended or length == width, f"row {row} stops after {length} tokens without an end token"
+        assert set(tokens[length:]) <= case.ends, f"row {row} is not filled up with the end token"
     assert drawn.version == version, f"responses are of version {drawn.version}; the engine's is {version}"
     assert calls, "progress was not called; expected at least once while responses are written"
     assert calls == sorted(calls), "progress went backwards; expected tokens and rows that ended so far"
     return drawn
 
 
-def check_scores(
-    engine: "Engine", prompts: Sequence[Tokens], group: int, drawn: "Responses", tolerance: float, where: str
-) -> None:
+def check_scores(case: EngineCase, drawn: Responses, where: str) -> None:
     """Sampled and scored log-probabilities are the same, at temperature 1."""
-    each = [prompt for prompt in prompts for _ in range(group)]
-    scores = engine.score(each, [tokens[on].tolist() for tokens, on in zip(drawn.tokens, drawn.mask, strict=True)])
+    each = [prompt for prompt in case.prompts for _ in range(case.group)]
+    responses = [tokens[on].tolist() for tokens, on in zip(drawn.tokens, drawn.mask, strict=True)]
+    scores = case.engine.score(each, responses)
     lengths = [len(score) for score in scores]
     assert lengths == drawn.mask.sum(1).tolist(), f"score gives {lengths} numbers; expected one per response token"
     error = float((torch.cat(scores).double() - drawn.logp[drawn.mask].double()).abs().max())
-    assert error <= tolerance, (
+    assert error <= case.tolerance, (
         f"log-probabilities from sampling and from score differ by {error:.1e} nats {where}; expected at most "
-        f"{tolerance:.0e}: one of them is shifted, of older weights, or of another distribution"
+        f"{case.tolerance:.0e}: one of them is shifted, of older weights, or of another distribution"
     )
 
 
-def check_draws(
-    engine: "Engine",
-    prompts: Sequence[Tokens],
-    group: int,
-    seeds: NDArray[np.uint64],
-    sampling: "Sampling",
-    first: "Responses",
-) -> None:
+def check_draws(case: EngineCase, first: Responses) -> None:
     """The responses of a group differ, and other seeds give others."""
+    group = case.group
     for p, rows in enumerate(first.tokens.split(group)):
         assert len(rows.unique(dim=0)) > 1, (
             f"all {group} responses to prompt {p} are equal; each row must be drawn with its own seed, at temperature 1"
         )
-    others = (seeds ^ np.uint64(derive(0, "other seeds"))).astype(np.uint64)
-    assert not same(engine.generate(prompts, group, others, sampling), first), (
+    others = (case.seeds ^ np.uint64(derive(0, "other seeds"))).astype(np.uint64)
+    assert not same(case.generate(others), first), (
         "other seeds give the same responses; the draws must follow the seeds"
     )
 
 
-def check_rows(
-    engine: "Engine",
-    prompts: Sequence[Tokens],
-    group: int,
-    seeds: NDArray[np.uint64],
-    sampling: "Sampling",
-    first: "Responses",
-    tolerance: float,
-) -> None:
+def check_rows(case: EngineCase, first: Responses) -> None:
     """The same call gives the same bits, and a row does not depend on what else is in the batch."""
-    again = engine.generate(prompts, group, seeds, sampling)
-    assert same(again, first), "the same call gives other responses; expected the same bits"
-    size = len(prompts)
+    assert same(case.generate(), first), "the same call gives other responses; expected the same bits"
+    size, group = len(case.prompts), case.group
     for order in (list(reversed(range(size))), [size - 1]):
         rows = torch.cat([torch.arange(p * group, (p + 1) * group) for p in order])
-        part = engine.generate([prompts[p] for p in order], group, seeds[rows.numpy()], sampling)
+        part = replace(case, prompts=[case.prompts[p] for p in order]).generate(case.seeds[rows.numpy()])
         for ours, row in enumerate(rows.tolist()):
             mine, whole = part.tokens[ours][part.mask[ours]], first.tokens[row][first.mask[row]]
             assert torch.equal(mine, whole), (
                 "a row changes with the order or the number of the others; expected a function of its prompt and seed"
             )
             error = float((part.logp[ours][part.mask[ours]] - first.logp[row][first.mask[row]]).abs().max())
-            assert error <= tolerance, f"the log-probabilities of a row move by {error:.1e} nats with the others"
+            assert error <= case.tolerance, f"the log-probabilities of a row move by {error:.1e} nats with the others"
 
 
-def check_width(
-    engine: "Engine",
-    prompts: Sequence[Tokens],
-    group: int,
-    seeds: NDArray[np.uint64],
-    sampling: "Sampling",
-    ends: set[int],
-) -> None:
+def check_width(case: EngineCase) -> None:
     """A budget of one token is one, and the most likely token does not depend on the seed."""
-    one = checked_responses(engine, prompts, group, seeds, replace(sampling, width=1), ends)
+    one = checked_responses(replace(case, sampling=replace(case.sampling, width=1)))
     assert one.tokens.shape[1] == 1, f"a width of 1 gives {one.tokens.shape[1]} tokens"
-    greedy = engine.generate(prompts, group, seeds, replace(sampling, greedy=True))
-    for rows in greedy.tokens.split(group):
+    for rows in case.generate(greedy=True).tokens.split(case.group):
         assert len(rows.unique(dim=0)) == 1, "greedy responses to one prompt differ; expected the most likely tokens"
 
 
-def check_publish(
-    engine: "Engine",
-    start: Mapping[str, torch.Tensor],
-    prompts: Sequence[Tokens],
-    group: int,
-    seeds: NDArray[np.uint64],
-    sampling: "Sampling",
-    ends: set[int],
-    first: "Responses",
-    tolerance: float,
-    exact: bool,
-) -> None:
+def check_publish(case: EngineCase, first: Responses, start: Mapping[str, torch.Tensor], exact: bool) -> None:
     """Other weights give other responses from their first token on, and the old weights the old ones."""
+    engine, group = case.engine, case.group
     version, moved = engine.version, {name: perturbed(value) for name, value in start.items()}
     seen = []
     for step, weights in enumerate((moved, start, moved), 1):
@@ -205,9 +178,9 @@ def check_publish(
         assert engine.version == version + step, (
             f"the engine's version is {engine.version} after publishing version {version + step}"
         )
-        seen.append(checked_responses(engine, prompts, group, seeds, sampling, ends))
-        check_scores(engine, prompts, group, seen[-1], tolerance, f"after publish number {step}")
-    for p in range(len(prompts)):
+        seen.append(checked_responses(case))
+        check_scores(case, seen[-1], f"after publish number {step}")
+    for p in range(len(case.prompts)):
         rows = slice(p * group, (p + 1) * group)
         before = dict(zip(first.tokens[rows, 0].tolist(), first.logp[rows, 0].tolist(), strict=True))
         after = dict(zip(seen[0].tokens[rows, 0].tolist(), seen[0].logp[rows, 0].tolist(), strict=True))
@@ -230,7 +203,7 @@ def perturbed(weight: torch.Tensor) -> torch.Tensor:
     return (weight * (1 + 0.3 * wave)).to(weight.dtype)
 
 
-def same(one: "Responses", other: "Responses") -> bool:
+def same(one: Responses, other: Responses) -> bool:
     """Bit for bit, the version aside."""
     names = ("tokens", "logp", "mask", "ended")
     return all(torch.equal(getattr(one, name), getattr(other, name)) for name in names)

@@ -6,20 +6,9 @@ from dataclasses import FrozenInstanceError, dataclass, fields, is_dataclass, re
 import torch
 from torch import Tensor
 
-from pmdkit.objectives import (
-    Batch,
-    Groups,
-    Objective,
-    coefficient,
-    credit,
-    cut,
-    expect,
-    parts,
-    row_weight,
-    temperature,
-    total,
-)
-from pmdkit.objectives.traits import stated_level, traits
+from pmdkit.objectives import Batch, Groups, Objective, expect, row_weight, temperature, traits
+from pmdkit.objectives.credit import coefficient, credit, cut, parts, total
+from pmdkit.objectives.objective import stated_level
 
 BUDGET = 11  # generation budget in tokens for norm "max", larger than every response below
 
@@ -32,7 +21,7 @@ def check_objective(objective: Objective, seed: int = 0) -> dict[str, str]:
         seed: of the random rewards, lengths and log-probabilities.
 
     Returns:
-        For each check "ok", or why it does not apply (`pmdkit.objectives.traits`).
+        For each check "ok", or why it does not apply (`pmdkit.objectives.Traits`).
 
     Raises:
         AssertionError: with one sentence, at the first check that fails.

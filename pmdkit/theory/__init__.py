@@ -27,10 +27,9 @@ from pmdkit.theory.bounds import (
     refined_order,
     tv_bound,
 )
-from pmdkit.theory.divergences import chi2, kl, tv
 from pmdkit.theory.inputs import METHODS
 from pmdkit.theory.losses import QuadraticGrowth, logit_hessian, mean_loss, part_loss, quadratic_growth, target_loss
-from pmdkit.theory.mixed_problem import MixedSolution, mixed, regularised_objective
+from pmdkit.theory.mixed_problem import MixedSolution, chi2, kl, mixed, regularised_objective, tv
 from pmdkit.theory.pmd_mean_update import MeanSolution, pmd_mean
 from pmdkit.theory.pmd_part_update import PartSolution, pmd_part
 from pmdkit.theory.target_errors import (

@@ -3,22 +3,9 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pmdkit.theory import inputs
 from pmdkit.theory.binary_rewards import BinarySolution, binomial_probabilities, lambert_terms
-from pmdkit.theory.inputs import (
-    Array,
-    centred,
-    confidences,
-    expect,
-    group_sizes,
-    known_method,
-    numbers,
-    pass_rates,
-    policy,
-    problem,
-    temperatures,
-    together,
-    weights,
-)
+from pmdkit.theory.inputs import Array
 from pmdkit.theory.pmd_part_update import log_mean_exp
 
 # The error of leave-one-out targets, rewards {0, 1}.
@@ -32,8 +19,8 @@ def epsilon(p: ArrayLike, n: ArrayLike, delta: ArrayLike) -> Array:
     Source: arXiv:2602.05933, Proposition tgt_err_clean. Shapes broadcast.
     Watch: very loose; at n = 16 and delta = 0.05 it is 0.42 at p = 0.01 and 0.81 at p = 0.5 (`epsilon_miss`).
     """
-    p, n, delta = pass_rates(p), group_sizes(n), confidences(delta)
-    together(p=p, n=n, delta=delta)
+    p, n, delta = inputs.pass_rates(p), inputs.group_sizes(n), inputs.confidences(delta)
+    inputs.together(p=p, n=n, delta=delta)
     logs = np.log(4 * n / delta)
     return np.sqrt(2 * p * (1 - p) * logs / (n - 1)) + 2 * logs / (3 * (n - 1))
 
@@ -45,8 +32,8 @@ def epsilon_miss(p: ArrayLike, n: int, delta: ArrayLike) -> Array:
 
     Source: arXiv:2602.05933, Lemma loo_mean_bernoulli, with a sum over the successes of the group for the bound.
     """
-    size = int(group_sizes(n))
-    p, limit = np.broadcast_arrays(pass_rates(p), epsilon(p, size, delta))
+    size = int(inputs.group_sizes(n))
+    p, limit = np.broadcast_arrays(inputs.pass_rates(p), epsilon(p, size, delta))
     counts = np.arange(size + 1.0)
     without_success, without_failure = (counts - 1) / (size - 1), counts / (size - 1)
     far = (counts > 0) & (np.abs(without_success - p[..., None]) > limit[..., None])
@@ -64,7 +51,7 @@ def mean_bound(p: ArrayLike, n: ArrayLike, tau: ArrayLike, delta: ArrayLike) -> 
     Differs: the paper goes on to p (1 + epsilon), which is smaller than p + epsilon (`mean_bound_as_stated`), and drops
     w_-, which is not small unless tau is far below p. Shapes broadcast.
     """
-    p, tau, limit = pass_rates(p), temperatures(tau), epsilon(p, n, delta)
+    p, tau, limit = inputs.pass_rates(p), inputs.temperatures(tau), epsilon(p, n, delta)
     w_plus, w_minus = lambert_terms(p, tau)
     return 2 * limit**2 / tau**2 + 2 * (np.minimum(1, p + limit) * (w_plus**2 - w_minus**2) + w_minus**2)
 
@@ -78,7 +65,7 @@ def mean_bound_as_stated(p: ArrayLike, n: ArrayLike, tau: ArrayLike, delta: Arra
     Watch: take p = 2 delta/n. One success in the group has probability above delta and lies within epsilon, yet costs
     about 1/(n tau^2) where the bound is of order 2 delta/(n tau^2). At delta = 0.001, n = 1e5: 250 times the bound.
     """
-    p, tau = pass_rates(p), temperatures(tau)
+    p, tau = inputs.pass_rates(p), inputs.temperatures(tau)
     return (epsilon(p, n, delta) ** 2 + p * (1 - p) ** 2) / tau**2
 
 
@@ -89,7 +76,7 @@ def part_bound(p: ArrayLike, n: ArrayLike, tau: ArrayLike, delta: ArrayLike) -> 
 
     Source: arXiv:2602.05933, eq. tgt_err_part_clean. Shapes broadcast.
     """
-    p, tau, limit = pass_rates(p), temperatures(tau), epsilon(p, n, delta)
+    p, tau, limit = inputs.pass_rates(p), inputs.temperatures(tau), epsilon(p, n, delta)
     inverse_a = 1 / np.expm1(np.minimum(1 / tau, 700.0))
     below = np.maximum(p - limit, 0)
     return np.minimum(limit / (inverse_a + below), 1 / tau) ** 2
@@ -123,10 +110,10 @@ def erm_bound(
         policies: size of the policy class, >= 1.
         slack: epsilon_opt, how far the fit is from the minimum of its loss.
     """
-    n, delta = group_sizes(n), confidences(delta)
-    width = numbers("bound", bound) + numbers("bound_plus", bound_plus)
+    n, delta = inputs.group_sizes(n), inputs.confidences(delta)
+    width = inputs.numbers("bound", bound) + inputs.numbers("bound_plus", bound_plus)
     fast = 5 * width**2 * np.log(2 * class_size(policies) / delta) / (3 * n)
-    return 4 * numbers("error", error) + 4 * numbers("slack", slack) + fast
+    return 4 * inputs.numbers("error", error) + 4 * inputs.numbers("slack", slack) + fast
 
 
 def tv_bound(log_ratio: ArrayLike, target: ArrayLike, pi: ArrayLike) -> Array:
@@ -138,8 +125,8 @@ def tv_bound(log_ratio: ArrayLike, target: ArrayLike, pi: ArrayLike) -> Array:
     Source: arXiv:2602.05933, proof of the one-step theorem; this is the middle term. Shapes: [..., A] to [...].
     Watch: nothing keeps it below 1, the largest value TV has.
     """
-    probs, u, goal = policy(pi), numbers("log_ratio", log_ratio), numbers("target", target)
-    together(log_ratio=u, target=goal, pi=probs)
+    probs, u, goal = inputs.policy(pi), inputs.numbers("log_ratio", log_ratio), inputs.numbers("target", target)
+    inputs.together(log_ratio=u, target=goal, pi=probs)
     weight = probs / probs.sum(-1, keepdims=True)
     second = [np.sqrt((weight * np.exp(2 * np.minimum(each, 350.0))).sum(-1)) for each in (u, goal)]
     return (second[0] + second[1]) / 2 * np.sqrt((weight * (u - goal) ** 2).sum(-1))
@@ -161,8 +148,9 @@ def one_step_bound(p: ArrayLike, eta: ArrayLike, bound_plus: ArrayLike, distance
     Watch: with `erm_bound` as the distance and a group of 16 it is above 10, and says nothing, at every pass rate of
     the paper's figures (tau = 0.05).
     """
-    ideal = (1 - numbers("eta", eta)) * (1 - pass_rates(p))
-    return ideal + np.exp(numbers("bound_plus", bound_plus) / 2) * np.sqrt(2 * numbers("distance", distance))
+    ideal = (1 - inputs.numbers("eta", eta)) * (1 - inputs.pass_rates(p))
+    growth, gap = np.exp(inputs.numbers("bound_plus", bound_plus) / 2), inputs.numbers("distance", distance)
+    return ideal + growth * np.sqrt(2 * gap)
 
 
 def refined_bound(
@@ -193,11 +181,11 @@ def refined_bound(
 
     Watch: the main text puts B = p/tau here (`refined_order`), which is too small unless tau is far below p / log(1/p).
     """
-    p, tau, n, delta = pass_rates(p), temperatures(tau), group_sizes(n), confidences(delta)
-    bound, limit = numbers("bound", bound), epsilon(p, n, delta / 2)
+    p, tau, n, delta = inputs.pass_rates(p), inputs.temperatures(tau), inputs.group_sizes(n), inputs.confidences(delta)
+    bound, limit = inputs.numbers("bound", bound), epsilon(p, n, delta / 2)
     fast = 14 / 3 * (bound + 1 / tau) ** 2 * np.log(2 * class_size(policies) / delta) / n
     shift = 4 * limit / tau * (bound + (2 * p + limit + 1 / n) / tau) + 2 * limit**2 / tau**2
-    return 2 * numbers("slack", slack) + fast + shift
+    return 2 * inputs.numbers("slack", slack) + fast + shift
 
 
 def refined_order(
@@ -213,11 +201,11 @@ def refined_order(
     Watch: the main text follows from the appendix only where B = O(p/tau). With the exact B the middle term is
     (tau B + p) / p times the main text's: 19 at p = 0.01, tau = 0.05.
     """
-    p, tau, limit = pass_rates(p), temperatures(tau), epsilon(p, n, delta)
-    logs = np.log(class_size(policies) / confidences(delta)) / group_sizes(n)
+    p, tau, limit = inputs.pass_rates(p), inputs.temperatures(tau), epsilon(p, n, delta)
+    logs = np.log(class_size(policies) / inputs.confidences(delta)) / inputs.group_sizes(n)
     if bound is None:
         return logs / tau**2 + (p * limit + limit**2) / tau**2
-    width = numbers("bound", bound)
+    width = inputs.numbers("bound", bound)
     return (width + 1 / tau) ** 2 * logs + limit / tau * (width + p / tau) + limit**2 / tau**2
 
 
@@ -242,27 +230,21 @@ def refined_bound_sharper(
     d_i = (p - p_-i)/tau and f = s_pi - s_star it is the mean of f d, at most (epsilon/tau) sqrt(mean f^2). Bernstein's
     inequality puts mean f^2 below 3 L_t + (16/3) B^2 log/n, and sqrt(L_t) epsilon/tau <= L_t/4 + epsilon^2/tau^2.
 
-    Args:
-        p: pass rate, rewards {0, 1}.
-        tau: temperature.
-        bound: B of the policy class, nats; `binary(p, tau).B`, at most 1/tau, is the least that holds the ideal update.
-        n: responses, >= 2.
-        delta: failure probability in (0, 1).
-        policies: size of the policy class, >= 1.
-        slack: epsilon_opt.
+    Args: as in `refined_bound`; the exact B is at most 1/tau.
 
     Watch: it falls as 1/n where `refined_bound` falls as 1/sqrt(n); in small groups its constants make it the larger.
     """
-    p, tau, n, delta = pass_rates(p), temperatures(tau), group_sizes(n), confidences(delta)
-    width, limit = numbers("bound", bound), epsilon(p, n, delta / 3)
+    p, tau, n, delta = inputs.pass_rates(p), inputs.temperatures(tau), inputs.group_sizes(n), inputs.confidences(delta)
+    width, limit = inputs.numbers("bound", bound), epsilon(p, n, delta / 3)
     fast = (28 / 3 * (width + 1 / tau) ** 2 + 32 / 3 * width**2) * np.log(3 * class_size(policies) / delta) / n
-    return 4 * numbers("slack", slack) + 14 * limit**2 / tau**2 + fast
+    return 4 * inputs.numbers("slack", slack) + 14 * limit**2 / tau**2 + fast
 
 
 def class_size(policies: float) -> float:
     """The number of policies the fit chooses from."""
     size = np.asarray(policies, float)
-    expect(np.isfinite(size) & (size >= 1), size, "policies is {}; expected the size of a finite policy class, >= 1")
+    sentence = "policies is {}; expected the size of a finite policy class, >= 1"
+    inputs.expect(np.isfinite(size) & (size >= 1), size, sentence)
     return float(size)
 
 
@@ -279,8 +261,8 @@ def lambda_bounds(pi: ArrayLike, reward: ArrayLike, tau: ArrayLike) -> tuple[Arr
     Watch: within 20 % for tau above the reward gap and 0.3 % at ten times it; at a twentieth of it, p = 0.01, they are
     off by factors of 43 and 36.
     """
-    pi, reward, tau = problem(pi, reward, tau)
-    target = centred(pi, reward) / tau[..., None]
+    pi, reward, tau = inputs.problem(pi, reward, tau)
+    target = inputs.centred(pi, reward) / tau[..., None]
     log_a, log_b = log_mean_exp(pi, target), log_mean_exp(pi, 2 * target)
     return tau**2 * -np.expm1(-log_a) * np.exp(2 * log_a - log_b), tau**2 * log_a
 
@@ -293,8 +275,8 @@ def lambda_large_tau(pi: ArrayLike, reward: ArrayLike, tau: ArrayLike, order: in
     Source: arXiv:2602.05933, eq. lambda_asymptotics, which has the first term for rewards {0, 1}: p(1-p)/2.
     Differs: any rewards; `order=2` adds the second term, not in the paper.
     """
-    pi, reward, tau = problem(pi, reward, tau)
-    advantage, weight = centred(pi, reward), pi / pi.sum(-1, keepdims=True)
+    pi, reward, tau = inputs.problem(pi, reward, tau)
+    advantage, weight = inputs.centred(pi, reward), pi / pi.sum(-1, keepdims=True)
     second, third = ((weight * advantage**power).sum(-1) for power in (2, 3))
     return second / 2 + (third / (6 * tau) if order == 2 else 0 * tau)
 
@@ -309,8 +291,8 @@ def lambda_small_tau(pi: ArrayLike, reward: ArrayLike, tau: ArrayLike, order: in
     Differs: any rewards; `order=2` adds the second term, not in the paper (tau^2 p log p for rewards {0, 1}).
     Watch: within 1 % only for tau below 0.003 (p = 0.01) to 0.007 (p = 0.5).
     """
-    pi, reward, tau = problem(pi, reward, tau)
-    advantage, weight = centred(pi, reward), pi / pi.sum(-1, keepdims=True)
+    pi, reward, tau = inputs.problem(pi, reward, tau)
+    advantage, weight = inputs.centred(pi, reward), pi / pi.sum(-1, keepdims=True)
     g = (weight * np.maximum(advantage, 0.0)).sum(-1)
     if order == 1:
         return tau * g
@@ -331,9 +313,10 @@ def binary_small_tau(p: ArrayLike, tau: ArrayLike, method: str = "pmd-mean") -> 
     Watch: PMD-mean's need tau far below p: eta is off by 1 % at tau = 0.0037 (p = 0.01) or 0.038 (p = 0.1), and by a
     factor of 2 at tau = 0.05, p = 0.01. PMD-part's rho_+ is negative, and the result NaN, above tau = 1 / log((1-p)/p).
     """
-    p, tau = np.broadcast_arrays(pass_rates(p), temperatures(tau))
-    expect((p > 0) & (p < 1), p, "p is {}; expected pass rates inside (0, 1): the expansions are singular at the ends")
-    if known_method(method) == "pmd-mean":
+    p, tau = np.broadcast_arrays(inputs.pass_rates(p), inputs.temperatures(tau))
+    sentence = "p is {}; expected pass rates inside (0, 1): the expansions are singular at the ends"
+    inputs.expect((p > 0) & (p < 1), p, sentence)
+    if inputs.known_method(method) == "pmd-mean":
         negative, lam, bound = -p / tau, tau * p * (1 - p), p / tau
     else:
         negative, lam, bound = -1 / tau - np.log(p), np.full(p.shape, np.nan)[()], 1 / tau + np.log(p)
@@ -356,6 +339,6 @@ def log_ratio_range(gap: ArrayLike, tau: ArrayLike, lam: ArrayLike = 0.0) -> tup
         tau: temperature, reward units.
         lam: 0 is the KL problem.
     """
-    gap, tau, lam = weights("gap", gap), temperatures(tau), weights("lam", lam)
+    gap, tau, lam = inputs.weights("gap", gap), inputs.temperatures(tau), inputs.weights("lam", lam)
     chi2 = np.log1p(gap * tau / np.where(lam > 0, lam, 1.0))
     return -gap / tau, np.where(lam > 0, np.minimum(gap / tau, chi2), gap / tau)[()]

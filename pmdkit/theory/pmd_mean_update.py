@@ -198,13 +198,7 @@ class FastSolver:
         self.double = np.empty((4, rows, actions))
 
     def solve(self, pi: Array, delta: Array, u: Array) -> Array:
-        """Writes u [S, A] and returns log x [S], NaN for the rows that it declines; there u is of no use.
-
-        Args:
-            pi: [S, A] policies, up to a factor per row.
-            delta: [S, A] Delta / tau, with mean 0 under pi.
-            u: [S, A] to be written.
-        """
+        """Writes u [S, A] and returns log x [S], NaN for the rows that it declines; pi and delta as in `solve`."""
         if pi.size < FEWEST or pi.shape[1] < FEW:
             return np.full(len(pi), np.nan)
         with np.errstate(all="ignore"):  # a row that overflows ends in NaN
@@ -325,11 +319,7 @@ class Pairs:
 
 
 def pairs(pi: Array, reward: Array) -> Pairs | None:
-    """Two rewards per row and their masses; None where some row holds a third. The first row decides most cases.
-
-    Args:
-        pi, reward: [S, A], checked.
-    """
+    """Two rewards per row [S, A] and their masses; None where a row holds a third. The first row decides most cases."""
     if reward.shape[1] <= 2 or not len(reward):
         return None
     first = reward[0]

@@ -1,36 +1,26 @@
 """Backend 2: a small transformer on token tasks, written to be read. Draws responses, or enumerates them where few."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+import torch
+
+from pmdkit.config import ModelTable, Spec
+from pmdkit.envs.tokens import TokenTask, make_tokens
 from pmdkit.errors import UsageError
+from pmdkit.loop import Schedule
+from pmdkit.objectives import Objective, traits
+from pmdkit.observe.metrics import StepMetrics
 from pmdkit.randomness import derive
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pmdkit.config import Spec
-    from pmdkit.objectives import Objective
-    from pmdkit.trainer import Backend
+from pmdkit.replay.recording import Recorder, StepExtras
+from pmdkit.toy.learner import HeldOutEvaluation, ToyLearner, build_model, warm_start
+from pmdkit.trainer import Backend, TrainerCallback
 
 EVALUATION = 256  # held-out prompts, four draws each: a standard error of about 0.02 on the pass rate
 DRAWS = 4
 
 
-def make_backend(spec: "Spec", objective: "Objective") -> "Backend":
+def make_backend(spec: Spec, objective: Objective) -> Backend:
     """Learner, task and measurements of a toy run."""
-    import torch
-
-    from pmdkit.config import ModelTable
-    from pmdkit.envs.tokens import TokenTask, make_tokens
-    from pmdkit.loop import Schedule
-    from pmdkit.objectives import traits
-    from pmdkit.observe.metrics import StepMetrics
-    from pmdkit.replay.recorder import Recorder, StepExtras
-    from pmdkit.toy.learner import HeldOutEvaluation, ToyLearner
-    from pmdkit.toy.model import build_model
-    from pmdkit.toy.pretrain import warm_start as teach
-    from pmdkit.trainer import Backend, TrainerCallback
-
     schedule, seed, warm = spec.schedule, spec.run.seed, spec.warm_start
     assert isinstance(spec.model, ModelTable)
     assert warm is not None
@@ -58,8 +48,8 @@ def make_backend(spec: "Spec", objective: "Objective") -> "Backend":
             Recorder(spec.run.record, lambda rollouts: StepExtras(facts, {"logp_after": metrics.logp_after}))
         )
 
-    def warm_start(note: "Callable[[str], None]") -> None:
-        teach(learner.model, problem, warm, seed, lambda: evaluation.pass_rate(learner), note)
+    def prepare(note: Callable[[str], None]) -> None:
+        warm_start(learner.model, problem, warm, seed, lambda: evaluation.pass_rate(learner), note)
         if learner.reference is not None:
             learner.reference.load_state_dict(learner.model.state_dict())
 
@@ -70,17 +60,13 @@ def make_backend(spec: "Spec", objective: "Objective") -> "Backend":
         metrics=metrics.row,
         evaluate=lambda: evaluation(learner),
         policy=lambda: learner.model,
-        warm_start=warm_start if warm.pass_rate > 0 else None,
+        warm_start=prepare if warm.pass_rate > 0 else None,
         callbacks=callbacks,
     )
 
 
-def resolve_config(spec: "Spec", objective: "Objective") -> "Spec":
+def resolve_config(spec: Spec, objective: Objective) -> Spec:
     """The spec with its defaults written out and impossible combinations refused."""
-    from pmdkit.config import ModelTable
-    from pmdkit.envs.tokens import make_tokens
-    from pmdkit.objectives import traits
-
     schedule = spec.schedule
     problem = make_tokens(spec.env)
     assert isinstance(spec.model, ModelTable)

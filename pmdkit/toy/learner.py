@@ -1,8 +1,9 @@
 """The toy learner: a small transformer that samples or enumerates responses and follows the gradient of the loss.
 
-Below it its evaluation on problems that are held out.
+Below it its evaluation on problems that are held out, the model that it starts from, and the warm start of that.
 """
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,11 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pmdkit.envs.tokens.problem import TokenProblem, checked_rewards
-from pmdkit.errors import ResumeRefused
+from pmdkit.config import ModelTable, WarmStartTable
+from pmdkit.envs.tokens.problem import TokenProblem, checked_rewards, sample_prompts
+from pmdkit.errors import PmdkitError, ResumeRefused, UsageError
 from pmdkit.loop import LogpHook, Rollouts
 from pmdkit.objectives import Batch, Objective, total
-from pmdkit.toy.model import Transformer
+from pmdkit.randomness import generator
+from pmdkit.toy import hf
+from pmdkit.toy.model import ModelConfig, Transformer
 from pmdkit.toy.sampling import generate, score
 
 OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
@@ -143,9 +147,7 @@ class ToyLearner:
 
     def save_pretrained(self, path: str | Path) -> None:
         """Write a folder that transformers and vLLM load."""
-        from pmdkit.toy.hf import save_pretrained
-
-        save_pretrained(self.model, self.vocabulary, path)
+        hf.save_pretrained(self.model, self.vocabulary, path)
 
 
 @dataclass(frozen=True)
@@ -183,3 +185,69 @@ class HeldOutEvaluation:
     def grade(self, responses: Tensor, mask: Tensor) -> np.ndarray:
         """[P, G] 1 for a right response."""
         return checked_rewards(self.problem, *(x.cpu().numpy() for x in (self.prompts, responses, mask)))
+
+
+def build_model(table: ModelTable, problem: TokenProblem, seed: int) -> Transformer:
+    """The transformer of a run: of the size in [model], or from its folder, with room for prompt and response."""
+    context = problem.prompt_length + problem.width
+    if table.path is None:
+        config = ModelConfig(
+            vocabulary=len(problem.vocabulary),
+            context=context,
+            dimension=table.dimension,
+            layers=table.layers,
+            heads=table.heads,
+            inner=max(16, 8 * (table.dimension * 8 // 3 // 8)),
+        )
+        return Transformer(config, seed)
+    model, vocabulary = hf.load_pretrained(table.path)
+    if tuple(vocabulary) != problem.vocabulary:
+        raise UsageError(
+            f"model.path {table.path} speaks {len(vocabulary)} tokens ({' '.join(vocabulary[:6])} ...), the task "
+            f"{len(problem.vocabulary)} ({' '.join(problem.vocabulary[:6])} ...); expected the same vocabulary: "
+            "give a model of this task"
+        )
+    if model.config.context < context:
+        raise UsageError(
+            f"model.path {table.path} reads {model.config.context} tokens; this task needs {context} for prompt and "
+            "response: shorten the task, or start from a model with a longer context"
+        )
+    return model
+
+
+def warm_start(
+    model: Transformer,
+    problem: TokenProblem,
+    options: WarmStartTable,
+    seed: int,
+    pass_rate: Callable[[], float],
+    note: Callable[[str], None],
+) -> None:
+    """Supervised learning on right answers until the policy passes a chosen share of the problems, in place.
+
+    AdamW on the likelihood of answers to prompts that are not held out; the seed is that of prompts and answers.
+    `pass_rate` measures the model on the evaluation problems, and `note` is called with lines of progress.
+    """
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
+    reached, step = pass_rate(), 0
+    while reached < options.pass_rate:
+        if step >= options.max_steps:
+            raise PmdkitError(
+                f"the warm start ended at pass rate {reached:.3f}, below {options.pass_rate}, after {step} supervised "
+                "steps; raise warm_start.max_steps or warm_start.lr, or ask for less with warm_start.pass_rate"
+            )
+        for index in range(step, min(step + options.look, options.max_steps)):
+            rng = generator(seed, "warm start", index)
+            prompts = sample_prompts(problem, rng, options.batch)
+            answers, mask = problem.answers(prompts, rng)
+            tokens = torch.from_numpy(mask)
+            loss = -score(model, torch.from_numpy(prompts), torch.from_numpy(answers), tokens).sum() / tokens.sum()
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+        step = index + 1
+        reached = pass_rate()
+        if step % (10 * options.look) == 0 and reached < options.pass_rate:
+            note(f"warm start: pass rate {reached:.3f} after {step} supervised steps")
+    note(f"warm start: pass rate {reached:.3f} after {step} supervised steps")

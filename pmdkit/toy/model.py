@@ -5,18 +5,12 @@ Shapes: N rows, S tokens read now, C tokens in all, d dimension, H heads, D = d 
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pmdkit.errors import UsageError
 from pmdkit.randomness import derive
-
-if TYPE_CHECKING:
-    from pmdkit.config import ModelTable
-    from pmdkit.envs.tokens.problem import TokenProblem
 
 FREED_BLOCK = 31 * 2**20  # bytes; glibc learns from blocks of up to 32 MiB
 
@@ -199,42 +193,6 @@ class Block(nn.Module):
             visible = torch.ones(new, read, dtype=torch.bool, device=h.device).tril(read - new)
             seen = F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
         return self.mix(seen.transpose(1, 2).reshape(rows, new, d))
-
-
-def build_model(table: "ModelTable", problem: "TokenProblem", seed: int) -> Transformer:
-    """The transformer of a run, of the size in [model] or continued from a folder, with room for prompt and response.
-
-    Args:
-        table: size, or the folder to start from.
-        problem: gives vocabulary, prompt length and width.
-        seed: of the random weights.
-    """
-    context = problem.prompt_length + problem.width
-    if table.path is None:
-        config = ModelConfig(
-            vocabulary=len(problem.vocabulary),
-            context=context,
-            dimension=table.dimension,
-            layers=table.layers,
-            heads=table.heads,
-            inner=max(16, 8 * (table.dimension * 8 // 3 // 8)),
-        )
-        return Transformer(config, seed)
-    from pmdkit.toy.hf import load_pretrained
-
-    model, vocabulary = load_pretrained(table.path)
-    if tuple(vocabulary) != problem.vocabulary:
-        raise UsageError(
-            f"model.path {table.path} speaks {len(vocabulary)} tokens ({' '.join(vocabulary[:6])} ...), the task "
-            f"{len(problem.vocabulary)} ({' '.join(problem.vocabulary[:6])} ...); expected the same vocabulary: "
-            "give a model of this task"
-        )
-    if model.config.context < context:
-        raise UsageError(
-            f"model.path {table.path} reads {model.config.context} tokens; this task needs {context} for prompt and "
-            "response: shorten the task, or start from a model with a longer context"
-        )
-    return model
 
 
 def rotation(config: ModelConfig) -> Tensor:

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from pmdkit import theory
-from pmdkit.bandit.learner import BanditLearner, TablePolicy
-from pmdkit.bandit.newton import derivatives
+from pmdkit.bandit.learner import BanditLearner, TablePolicy, derivatives
 from pmdkit.objectives import OBJECTIVES, Groups, credit, total, traits
 
 

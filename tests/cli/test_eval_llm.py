@@ -353,7 +353,6 @@ def test_the_table_for_people(call, run, capsys):
 def test_progress_has_the_pace(run, tmp_path):
     """Responses done and in all, tokens per second, and the time left once something is done."""
     from pmdkit.evaluation.checkpoint_source import find_source
-    from pmdkit.evaluation.eval_config import EvalConfig
     from pmdkit.observe.console import SilentDisplay
 
     told = []
@@ -362,7 +361,7 @@ def test_progress_has_the_pace(run, tmp_path):
         def work(self, what, done, total, detail=""):
             told.append((what, done, total, detail))
 
-    asked = EvalConfig(k=2, problems=4)
+    asked = language.EvalConfig(k=2, problems=4)
     language.evaluate(find_source(run), asked, tmp_path / "out", False, Watcher())
     assert [what for what, *_ in told] == ["evaluation"] * len(told)
     done = [counts for _, counts, _, _ in told]

@@ -369,7 +369,7 @@ def taught(out: Path, resume: bool) -> None:
     """A run with what a language model's has besides: checkpoints of phase 0, and evaluations with markers."""
     spec, objective = plan("bandit", "needle", {**OPTIONS, "steps": 2}, None)
     backend = build(spec, objective)[1]
-    evaluations = Marked(backend.learner, backend.task, mock.Mock(), last=2, every=1)  # type: ignore[arg-type]
+    evaluations = Marked(backend.learner, backend.task, mock.Mock(), every=1)  # type: ignore[arg-type]
     evaluations.evaluation.name = "held-out"  # type: ignore[misc]
 
     def warm_start(note: Callable[[str], None]) -> None:

@@ -219,12 +219,12 @@ PLACES = {
         "pmdkit.llm.learner:CausalLearner.load_state_dict",
     ),
     "rewind": ("pmdkit.observe.run_folder:RunFolder.begin", "pmdkit.observe.run_folder:RunFolder.rewind"),
-    "phase 0": ("pmdkit.toy.pretrain:warm_start", "pmdkit.llm.starter.warm_start:warm_start"),
+    "phase 0": ("pmdkit.toy.learner:warm_start", "pmdkit.llm.starter.warm_start:warm_start"),
     "draw": (
         "pmdkit.llm.callbacks:EvaluationCallback.draw",
     ),  # inside of an evaluation: responses are written, not read
     "metrics": ("pmdkit.observe.metrics:append",),
-    "record": ("pmdkit.replay.recorder:Recorder.record", "pmdkit.llm.callbacks:ResponsesCallback.record"),
+    "record": ("pmdkit.replay.recording:Recorder.record", "pmdkit.llm.callbacks:ResponsesCallback.record"),
 }
 
 

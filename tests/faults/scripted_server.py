@@ -18,8 +18,7 @@ import numpy as np
 import torch
 
 from pmdkit.llm.engines.base import Sampling
-from pmdkit.llm.engines.vllm.weight_names import WeightNames
-from pmdkit.llm.engines.vllm.weights_file import WeightFile, read_weights
+from pmdkit.llm.engines.vllm.weights_file import WeightFile, WeightNames, read_weights
 
 from .scripted_engine import Cached
 

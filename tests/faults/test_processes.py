@@ -32,7 +32,7 @@ import time
 
 import pytest
 
-from pmdkit.cli.signals import OUTSIDE
+from pmdkit.cli.train import OUTSIDE
 
 from .processes import GATE, SAVED_WITHIN, TINY, chain, command_line
 

@@ -16,10 +16,10 @@ from pmdkit.config import RolloutTable, VLLMTable
 from pmdkit.errors import UsageError
 from pmdkit.learn import exercise, ids
 from pmdkit.learn.judging import Failed
-from pmdkit.learn.sandbox import Remote, sandboxed_grader
+from pmdkit.learn.notebooks import Code
+from pmdkit.learn.sandbox import Remote, SandboxedGrader
 from pmdkit.learn.serialization import decode, pack, unpack
 from pmdkit.learn.source import solution_source
-from pmdkit.learn.submission import Code
 from pmdkit.llm.engines.base import EngineConfig
 from pmdkit.llm.engines.vllm import arguments, server_process
 from pmdkit.llm.model import load_model
@@ -159,7 +159,7 @@ def test_a_number_of_numpy_divides_as_numpy_does():
 def test_an_answer_does_not_steer_the_terminal():
     """Neither by what it raises, nor by what it returns, nor by what it writes to the pipe itself."""
     says = []
-    with sandboxed_grader(seconds=20.0, memory_mb=512) as judging:
+    with SandboxedGrader(seconds=20.0, memory_mb=512) as judging:
         for line in (
             "raise ValueError('\\x1b]0;owned\\x07\\x9b2J\\u202e')",
             "return type('T\\x1b[2J', (), {'__repr__': lambda self: '\\x1b[2J'})()",

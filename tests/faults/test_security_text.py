@@ -120,7 +120,7 @@ def test_an_error_shows_the_row_of_data_that_it_names(call, tmp_path, capsys):
 
 def test_pages_are_escaped(tmp_path):
     """The report of a reproduction and a verdict in a notebook: text of others is no tag."""
-    from pmdkit.learn.exercise import AnswerVerdict
+    from pmdkit.learn.exercises import AnswerVerdict
     from pmdkit.reproduce.report import prose
 
     evil = "<script>x()</script> *b* \"'&"

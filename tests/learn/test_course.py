@@ -11,9 +11,9 @@ import nbformat
 import pytest
 
 from pmdkit import learn
-from pmdkit.learn import lessons
+from pmdkit.learn import notebooks
 from pmdkit.learn.exercises import of_lesson
-from pmdkit.learn.submission import parsed
+from pmdkit.learn.notebooks import parsed
 
 TUTORIALS = Path(__file__).parents[2] / "tutorials"
 STEM = next(TUTORIALS.glob("103_*.py")).stem
@@ -184,7 +184,7 @@ def test_wrong_usage_is_told(tmp_path, call, capsys, arguments, told):
 
 
 def test_without_a_checkout_it_is_said_where_the_lessons_are(tmp_path, call, capsys, monkeypatch):
-    monkeypatch.setattr(lessons, "__file__", str(tmp_path / "site-packages" / "pmdkit" / "learn" / "lessons.py"))
+    monkeypatch.setattr(notebooks, "__file__", str(tmp_path / "site-packages" / "pmdkit" / "learn" / "notebooks.py"))
     assert call("learn", "course", "--out", tmp_path / "kit") == 2
     assert "Get the sources" in capsys.readouterr().err
 

@@ -17,9 +17,9 @@ from pmdkit import learn
 from pmdkit.learn import exercises
 from pmdkit.learn.judging import RIGHT, SEED, UNTOUCHED, call, same
 from pmdkit.learn.kit import TO_FILL, bound_in, filled_in
+from pmdkit.learn.notebooks import parsed
 from pmdkit.learn.serialization import decode, encode
 from pmdkit.learn.source import solution_source, start_source
-from pmdkit.learn.submission import parsed
 
 TUTORIALS = Path(__file__).parents[2] / "tutorials"
 BASE = {"pmdkit", "numpy", "scipy", "torch", "gymnasium", "matplotlib"} | sys.stdlib_module_names

@@ -7,9 +7,8 @@ import json
 import pytest
 
 from pmdkit.learn import exercise
-from pmdkit.learn.grading import harmless
+from pmdkit.learn.grading import harmless, submissions
 from pmdkit.learn.source import solution_source
-from pmdkit.learn.submission import submissions
 
 SOLVED = solution_source(exercise("103.1"))
 BOTH = f"{SOLVED}\n\n\n{solution_source(exercise('103.2'))}"

@@ -5,11 +5,11 @@ import sys
 import pytest
 
 from pmdkit.learn import exercise
-from pmdkit.learn.confine import inside
-from pmdkit.learn.sandbox import sandboxed_grader
+from pmdkit.learn.notebooks import Code
+from pmdkit.learn.sandbox import SandboxedGrader
 from pmdkit.learn.serialization import Other, decode, encode
 from pmdkit.learn.source import solution_source
-from pmdkit.learn.submission import Code
+from pmdkit.learn.worker import inside
 
 QUESTION = exercise("103.2")
 IMPORTS = ("import os, sys", "import numpy as np")
@@ -22,7 +22,7 @@ def code(*lines):
 
 @pytest.fixture(scope="module")
 def judging():
-    with sandboxed_grader(seconds=10.0, memory_mb=512) as each:
+    with SandboxedGrader(seconds=10.0, memory_mb=512) as each:
         yield each
 
 
@@ -70,7 +70,7 @@ LOOPS = [
 
 @pytest.mark.parametrize(("answer", "told"), LOOPS)
 def test_a_loop_is_ended_from_outside(answer, told):
-    with sandboxed_grader(seconds=0.2) as judging:
+    with SandboxedGrader(seconds=0.2) as judging:
         verdict = judging.judge(QUESTION, answer)
         assert told in verdict.says
         assert judging.runner is None
@@ -104,7 +104,7 @@ def test_the_system_refuses_what_goes_round_python(judging, tmp_path):
 
 
 def test_the_folder_of_the_process_is_removed():
-    with sandboxed_grader() as judging:
+    with SandboxedGrader() as judging:
         judging.judge(QUESTION, code("open('own.txt', 'w').write('x')", "return 9.0"))
         folder = judging.runner.folder
     import os

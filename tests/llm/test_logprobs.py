@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pmdkit.llm.logprobs import WideProduct, head_logp, head_logp_entropy, logits, response_logp, to_rows
+from pmdkit.llm.logprobs import WideProduct, head_logp, logits, response_logp, to_rows
 from pmdkit.llm.packing import head_weight, pack, use_packing
 
 from .conftest import EOS, VOCABULARY, build
@@ -95,11 +95,6 @@ def test_chunks_of_the_head_change_nothing(rows, chunk):
         strict=True,
     ):
         torch.testing.assert_close(ours, expected, atol=1e-12, rtol=1e-12)
-    both, entropy = head_logp_entropy(states, weight, targets, chunk)
-    torch.testing.assert_close(both, plain, atol=1e-12, rtol=0)
-    exact = torch.distributions.Categorical(logits=states @ weight.T).entropy()
-    torch.testing.assert_close(entropy, exact, atol=1e-12, rtol=0)
-    assert not entropy.requires_grad
 
 
 def test_all_logits_are_never_held():
@@ -145,14 +140,6 @@ def test_a_model_in_half_precision_gets_gradients():
     response_logp(model, PROMPTS, RESPONSES).logp.sum().backward()
     assert head_weight(model).grad.abs().sum() > 0
     assert all(math.isfinite(float(p.grad.sum())) for p in model.parameters())
-
-
-def test_entropy_travels_with_the_scores():
-    model = build("qwen2")
-    use_packing(model)
-    scores = response_logp(model, PROMPTS, RESPONSES, with_entropy=True)
-    assert scores.entropy.shape == scores.logp.shape
-    torch.testing.assert_close(scores.logp, response_logp(model, PROMPTS, RESPONSES).logp)
 
 
 def test_rows_are_padded_with_zeros_and_keep_their_gradient():

@@ -12,9 +12,8 @@ from pmdkit.config import ScheduleTable, UpdateTable
 from pmdkit.errors import ComponentDied, UsageError
 from pmdkit.llm import callbacks
 from pmdkit.llm.engines.base import EngineLost, Sampling
-from pmdkit.llm.engines.distributed import DistributedEngine
+from pmdkit.llm.engines.distributed import Abandoned, DistributedEngine
 from pmdkit.llm.engines.transformers import TransformersEngine
-from pmdkit.llm.engines.watchdog import Abandoned
 from pmdkit.llm.learner import CausalLearner, row_seeds
 from pmdkit.llm.mismatch import WeightSyncCheck
 from pmdkit.llm.rollouts import RolloutQueue, async_rollouts

@@ -3,7 +3,6 @@
 import json
 import re
 from itertools import pairwise
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2ForCausalLM, Qwen3MoeForCausalLM
 
 from pmdkit.cli import main
+from pmdkit.config import WarmStartTable
 from pmdkit.envs.math.readers import AFTER, BEFORE
 from pmdkit.envs.math.synthetic import Arithmetic
 from pmdkit.envs.verifier import verify
@@ -22,7 +22,7 @@ from pmdkit.llm.starter.warm_start import HIGHEST, LOWEST, Teacher, operands, wa
 from pmdkit.observe.checkpoint import steps
 from pmdkit.randomness import generator
 
-OPTIONS = SimpleNamespace(pass_rate=0.3, max_steps=12, look=2, batch=4, lr=4e-3)
+OPTIONS = WarmStartTable(pass_rate=0.3, max_steps=12, look=2, batch=4, lr=4e-3)
 
 
 @pytest.fixture(scope="module")

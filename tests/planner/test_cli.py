@@ -90,7 +90,6 @@ def test_the_arithmetic_imports_no_torch():
         "memory",
         "predict",
         "export",
-        "report",
         "simulate",
         "scaling",
     )

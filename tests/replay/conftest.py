@@ -43,8 +43,14 @@ OPTIONS = {"evaluation.every": 0, "evaluation.problems": 2}
 
 def llm_run(out, objective="pmd-mean", options=None, **more):
     """An untaught model never ends an answer: here every third response of a step is right all the same."""
+    graded = MathTask.reward
+
+    def every_third(task, rollouts):
+        reward = graded(task, rollouts)
+        return (torch.arange(reward.numel()) % 3 == 0).double().view(reward.shape)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MathTask, "earned", lambda task, verdicts: (torch.arange(len(verdicts)) % 3 == 0).double())
+        patch.setattr(MathTask, "reward", every_third)
         return train(objective, "llm", LLM, out=out, options=OPTIONS | (options or {}), **{"steps": 1} | more)
 
 

@@ -207,7 +207,7 @@ def test_an_experiment_is_run_drawn_and_asked_for_votes(context, monkeypatch):
     assert runs == {path: path.stat().st_mtime_ns for path in runs}
     monkeypatch.setattr(training_parts, "VOTES", 8)
     found = training_parts.curves(context, "sequence")["settings"]
-    training_parts.add_votes(context, "sequence", found)
+    training_parts.add_votes(context, found)
     for name in METHODS:
         average, best, majority = np.array(found[name]["measured"]).T
         assert (best >= average).all()

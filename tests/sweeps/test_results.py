@@ -104,7 +104,7 @@ def test_staleness_costs_pmd_mean_little_and_grpo_more():
 
 def test_larger_rollouts_hardly_speed_up_one_thread():
     """Staleness 16 against 1: less than twice as fast here; 4.5 times in the paper."""
-    runs = record.read_json(RESULTS / "speed.json")["runs"]
+    runs = read_json(RESULTS / "speed.json")["runs"]
     for env in ("modular-sum", "parity"):
         cost = {
             level: mean_interval(
@@ -151,7 +151,7 @@ def test_more_draws_per_prompt_hurt_pmd_part():
 
 def test_regimes():
     """Fitted to the end on all responses the implemented loss obeys the length-weighted law, not Theorem 1."""
-    runs = record.read_json(RESULTS / "regimes.json")["runs"]
+    runs = read_json(RESULTS / "regimes.json")["runs"]
     for run in runs:
         if run["setting"] == "full support, pmd-mean none":
             assert run["exact update"][-1] < 0.02 < 0.15 < run["length law"][-1]

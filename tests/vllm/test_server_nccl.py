@@ -8,8 +8,8 @@ import torch
 from pmdkit.errors import EnvironmentLacks
 from pmdkit.llm.engines.base import EngineLost
 from pmdkit.llm.engines.vllm.http import Server
-from pmdkit.llm.engines.vllm.weight_names import WeightNames
-from pmdkit.llm.engines.vllm.weights_nccl import BroadcastClient, NCCLTransfer, WeightStream
+from pmdkit.llm.engines.vllm.weights_file import WeightNames
+from pmdkit.llm.engines.vllm.weights_transfer import BroadcastClient, NCCLTransfer, WeightStream
 
 pytestmark = pytest.mark.vllm
 

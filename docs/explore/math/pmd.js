@@ -1,5 +1,5 @@
 // The exact updates on one prompt: PMD-part, PMD-mean (Theorem 1), the mixed KL-chi2 problem; divergences. No DOM here.
-// The twin of pmdkit.theory: pmd_part_update.py, pmd_mean_update.py, mixed_problem.py, divergences.py. Golden-tested against it.
+// The twin of pmdkit.theory: pmd_part_update.py, pmd_mean_update.py, mixed_problem.py. Golden-tested against it.
 
 /** E_pi of an array of values. */
 export function mean(pi, values) {

@@ -31,13 +31,7 @@ def path(case: Case) -> Result:
 
 
 def recorded(case: Case, micro: int, **settings: Any) -> "Recorded":
-    """A trainer that has trained once on the case's responses.
-
-    Args:
-        case: of vectors.json.
-        micro: responses in a micro-batch.
-        settings: of PMDConfig.
-    """
+    """A trainer that has trained once on the case's responses, `micro` of them in a micro-batch."""
     prompts, size = len(case["reward"]), len(case["reward"][0])
     updates = case["ministeps"]
     settings = {"num_iterations": 2} | settings  # so that TRL scores pi_old; only the first pass is run

@@ -9,21 +9,8 @@ from typing import Any, ClassVar
 import torch
 from trl import GRPOTrainer
 
-from pmdkit.adapters.trl.config import PMDConfig
-from pmdkit.adapters.trl.refused import check_batches
-from pmdkit.adapters.trl.rows import (
-    PREFIX,
-    ROW,
-    RolloutRange,
-    batch_of,
-    credited,
-    engine_mismatch,
-    groups_of,
-    in_order,
-    response_mask,
-    rollout_metrics,
-    rows_loss,
-)
+from pmdkit.adapters.trl import rows
+from pmdkit.adapters.trl.config import PMDConfig, check_batches
 from pmdkit.errors import CheckFailed, UsageError
 from pmdkit.objectives import Batch, Objective, load_objective
 
@@ -89,7 +76,7 @@ class PMDTrainer(GRPOTrainer):
         self.objective: Objective = objective or args.make_objective()
         check_batches(args, self.objective)
         self.pmd_rewards = torch.zeros(0)
-        self.pmd_range = RolloutRange()
+        self.pmd_range = rows.RolloutRange()
         super().__init__(model, reward_funcs, args, *more, **options)
 
     def _calculate_rewards(self, *given: Any, **options: Any) -> torch.Tensor:
@@ -101,33 +88,34 @@ class PMDTrainer(GRPOTrainer):
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """The process's rows of a rollout batch, with what they carry to their loss."""
-        rows: dict[str, Any] = super()._generate_and_score_completions(inputs)
-        if "num_images" in rows:
+        scored: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        if "num_images" in scored:
             raise UsageError("the prompts have images; the adapter was written for text alone")
         mode = "train" if self.model.training else "eval"
-        groups = groups_of(self.pmd_rewards, self.num_generations if mode == "train" else self.num_generations_eval)
-        length = self.accelerator.gather(response_mask(rows).sum(1))
-        credit = credited(self.objective, groups, length, self.max_completion_length)
-        count = len(rows["completion_ids"])
+        size = self.num_generations if mode == "train" else self.num_generations_eval
+        groups = rows.groups_of(self.pmd_rewards, size)
+        length = self.accelerator.gather(rows.response_mask(scored).sum(1))
+        credit = rows.credited(self.objective, groups, length, self.max_completion_length)
+        count = len(scored["completion_ids"])
         mine = slice(self.accelerator.process_index * count, (self.accelerator.process_index + 1) * count)
-        rows |= {name: value[mine] for name, value in credit.items()}
-        rows[ROW] = torch.arange(count, device=length.device)
-        rows["advantages"] = rows[PREFIX + "advantage"]
+        scored |= {name: value[mine] for name, value in credit.items()}
+        scored[rows.ROW] = torch.arange(count, device=length.device)
+        scored["advantages"] = scored[rows.PREFIX + "advantage"]
         for _ in range(min(len(length), len(self._logs["advantages"]))):  # TRL's own, which no loss sees
             self._logs["advantages"].pop()
-        self._logs["advantages"].extend(credit[PREFIX + "advantage"].tolist())
-        for name, value in rollout_metrics(groups, self.args.passed).items():
+        self._logs["advantages"].extend(credit[rows.PREFIX + "advantage"].tolist())
+        for name, value in rows.rollout_metrics(groups, self.args.passed).items():
             self._metrics[mode][name].append(value)
-        return rows
+        return scored
 
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
         """The next micro-batch; of a new rollout batch, in the order of its prompts."""
         before = self._buffered_inputs
-        rows: dict[str, Any] = super()._prepare_inputs(generation_batch)
+        micro_batch: dict[str, Any] = super()._prepare_inputs(generation_batch)
         if self.model.training and self._buffered_inputs is not before:
-            self._buffered_inputs = in_order(self._buffered_inputs)
-            rows = self._buffered_inputs[self._step % self.args.steps_per_generation]
-        return rows
+            self._buffered_inputs = rows.in_order(self._buffered_inputs)
+            micro_batch = self._buffered_inputs[self._step % self.args.steps_per_generation]
+        return micro_batch
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """The micro-batch's share of the loss."""
@@ -135,13 +123,13 @@ class PMDTrainer(GRPOTrainer):
         attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1)
         width = inputs["completion_ids"].shape[1]
         logp, _, _ = self._get_per_token_logps_and_entropies(model, ids, attention, width)
-        batch = batch_of(inputs, logp)
+        batch = rows.batch_of(inputs, logp)
         processes = self.accelerator.num_processes
         if not self.model.training:
-            return rows_loss(self.objective, batch, 1, 1, processes)
+            return rows.rows_loss(self.objective, batch, 1, 1, processes)
         self.watch(batch, inputs.get("sampling_per_token_logps"))
         accumulation = self.current_gradient_accumulation_steps
-        return rows_loss(self.objective, batch, accumulation, self.args.steps_per_generation, processes)
+        return rows.rows_loss(self.objective, batch, accumulation, self.args.steps_per_generation, processes)
 
     def watch(self, batch: Batch, sampled: torch.Tensor | None = None) -> None:
         """Note how far the policy has moved, and at first how far the engine's numbers are from the trainer's.
@@ -160,7 +148,7 @@ class PMDTrainer(GRPOTrainer):
                     "trained. Look for layers that draw at random, or lower precision"
                 )
         if sampled is not None and visit < self.args.steps_per_generation:
-            for name, value in engine_mismatch(sampled, batch).items():
+            for name, value in rows.engine_mismatch(sampled, batch).items():
                 self._metrics["train"][name].append(value)
         self.pmd_range.add(batch)
         if visit == visits - 1:

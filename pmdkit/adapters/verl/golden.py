@@ -6,6 +6,7 @@ A case goes through whole, in three unequal micro-batches, and both again on two
 from typing import Any
 
 import torch
+from omegaconf import OmegaConf
 from tensordict import TensorDict
 from torch import Tensor
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
@@ -13,9 +14,9 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.config import FSDPActorConfig
 from verl.workers.utils.losses import ppo_loss
 
-from pmdkit.adapters.verl.config import PMDPolicyLossConfig
-from pmdkit.adapters.verl.objective import ADAPTIVE_TRAINER, OBJECTIVE_OF
-from pmdkit.testing.golden import Case, Result, groups_of, mask_of, objective_of, result, rows_of
+from pmdkit.adapters.verl import loss as verl_loss
+from pmdkit.adapters.verl.config import ADAPTIVE_TRAINER, OBJECTIVE_OF, PMDPolicyLossConfig
+from pmdkit.testing.golden import Case, Result, groups_of, largest_error, mask_of, objective_of, result, rows_of
 
 SPLITS = [(1, 1), (1, 3), (2, 1), (2, 3)]  # ranks, micro-batches of each
 
@@ -27,8 +28,6 @@ def path(case: Case) -> Result | None:
     """
     if any(reward is None for row in case["reward"] for reward in row) or case["norm"] == "tokens":
         return None
-    from pmdkit.testing.golden import largest_error
-
     return max((through(case, *split) for split in SPLITS), key=lambda found: largest_error(found[0], found[1], case))
 
 
@@ -71,16 +70,12 @@ def micro_batch(
     last = logp.new_zeros(1)
     full = torch.cat([torch.cat([logp[row, :n], last]) for row, n in zip(part.tolist(), lengths, strict=True)])
     if "pmd_tau" in fields:
-        from pmdkit.adapters.verl.loss import loss_with_tau
-
-        return loss_with_tau(config, {"log_probs": full}, data)
+        return verl_loss.loss_with_tau(config, {"log_probs": full}, data)
     return ppo_loss(config, {"log_probs": full}, data)
 
 
 def batch_of(case: Case) -> dict[str, Tensor]:
     """What reaches verl's losses, [N, T]: mask, old log-probabilities, advantages and, where tau varies, tau."""
-    from pmdkit.adapters.verl.loss import advantages, row_tau
-
     mask, groups = mask_of(case), groups_of(case)
     prompts, size = groups.reward.shape
     rewards = torch.zeros(mask.shape, dtype=torch.float64)
@@ -89,11 +84,9 @@ def batch_of(case: Case) -> dict[str, Tensor]:
     fields = {"response_mask": mask.long(), "old_log_probs": rows_of(case, "logp_old")}
     if varies(case):
         objective = objective_of(case)  # the configuration has no words for a rule that knows the recorded tau
-        fields["advantages"] = advantages(objective, rewards, mask, uid, size)
-        fields["pmd_tau"] = row_tau(objective, rewards, mask, uid, size)[:, None].expand(mask.shape)
+        fields["advantages"] = verl_loss.advantages(objective, rewards, mask, uid, size)
+        fields["pmd_tau"] = verl_loss.row_tau(objective, rewards, mask, uid, size)[:, None].expand(mask.shape)
     else:
-        from omegaconf import OmegaConf
-
         names = {of: name for name, of in OBJECTIVE_OF.items()}
         estimator = get_adv_estimator_fn(names.get(case["objective"], "pmdkit"))
         algorithm = OmegaConf.create({"pmd": {**words(case), "group": size}})

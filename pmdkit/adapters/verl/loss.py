@@ -17,8 +17,7 @@ from verl.trainer.ppo.core_algos import agg_loss
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.padding import no_padding_2_padding
 
-from pmdkit.adapters.verl.config import PMDPolicyLossConfig, self_check
-from pmdkit.adapters.verl.objective import estimator_objective
+from pmdkit.adapters.verl.config import OBJECTIVE_OF, PMDPolicyLossConfig, estimator_objective, self_check
 from pmdkit.errors import UsageError
 from pmdkit.objectives import Batch, Groups, Objective, row_weight, temperature, total
 
@@ -111,11 +110,7 @@ def estimate(
 
 
 # one function under each name: the start-up check holds pmd_mean and pmd_part to their objectives
-ESTIMATORS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
-    "pmd_mean": estimate,
-    "pmd_part": estimate,
-    "pmdkit": estimate,
-}
+ESTIMATORS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = dict.fromkeys([*OBJECTIVE_OF, "pmdkit"], estimate)
 
 
 def policy_loss(

@@ -17,8 +17,8 @@ from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.utils.padding import response_to_nested
 
+from pmdkit.adapters.verl.config import ADAPTIVE_TRAINER, estimator_objective
 from pmdkit.adapters.verl.loss import loss_with_tau, row_tau
-from pmdkit.adapters.verl.objective import ADAPTIVE_TRAINER, estimator_objective
 from pmdkit.errors import UsageError
 
 

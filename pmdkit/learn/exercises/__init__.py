@@ -1,11 +1,148 @@
-"""The exercises: a file per lesson, lesson_103.py with EXERCISES = (first, second, ...). Loaded on first use."""
+"""What an exercise is, and the exercises: a file per lesson, lesson_103.py with EXERCISES = (first, second, ...).
+
+An exercise is a question, a right function, and recognised wrong ones. A lesson's file is loaded on first use.
+"""
 
 import functools
-import importlib
+import html
 import pkgutil
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from pmdkit.errors import unknown
-from pmdkit.learn.exercise import Exercise
+
+Array = Any  # what a learner passes and returns is theirs
+Answer = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Misconception:
+    """A wrong answer that people give.
+
+    Attributes:
+        wrong: the function somebody would write who makes this mistake.
+        says: what is wrong with it and where to look, one or two sentences; it does not give the answer away.
+    """
+
+    wrong: Answer
+    says: str
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """A function to be written, and what is known about it.
+
+    Attributes:
+        id: lesson and number, "103.2".
+        title: a few words.
+        task: what to write, Markdown, with shapes and units; it stands in the lesson and on the site.
+        start: the function as a learner finds it; its body is `return ...` (an ellipsis), its docstring names shapes.
+        solution: the same function done. Its source is what an instructor's copy shows.
+        inputs: arguments to compare on, drawn from a generator; at least three tuples, an edge case among them.
+        slips: recognised wrong answers, at least two.
+        hints: steps towards the solution, from a nudge to almost all of it; at least two.
+        difficulty: 1 to 5.
+        minutes: a learner's.
+        tolerance: relative, of numbers.
+        exact: answers are compared as they are (integers, words, orders) and not as floating-point numbers.
+        verify: more to ask of an answer that is right on all inputs, such as staying finite; a sentence, or None.
+        deadline: seconds for all calls together.
+    """
+
+    id: str
+    title: str
+    task: str
+    start: Answer
+    solution: Answer
+    inputs: Callable[[np.random.Generator], Sequence[tuple[Any, ...]]]
+    slips: tuple[Misconception, ...]
+    hints: tuple[str, ...]
+    difficulty: int = 2
+    minutes: int = 10
+    tolerance: float = 1e-6
+    exact: bool = False
+    verify: Callable[[Answer], str | None] | None = None
+    deadline: float = 20.0
+
+    @property
+    def lesson(self) -> str:
+        """Its number, "103"."""
+        return self.id.partition(".")[0]
+
+    @property
+    def name(self) -> str:
+        """Of the function to write."""
+        return self.start.__name__
+
+
+@dataclass(frozen=True, repr=False)
+class AnswerVerdict:
+    """What is said of an answer. A notebook shows it as a sentence, in bold first words and not in colour alone.
+
+    Attributes:
+        right: whether it is.
+        says: one or two sentences for the learner.
+        slip: number of the recognised mistake, if one was.
+        exercise: its id.
+        untouched: the function still returns an ellipsis.
+        more: what to do next, or nothing.
+    """
+
+    right: bool
+    says: str
+    slip: int | None = None
+    exercise: str = ""
+    untouched: bool = False
+    more: str = ""
+
+    def __str__(self) -> str:
+        return self.says
+
+    def __repr__(self) -> str:
+        return "\n".join(filter(None, [" ".join(filter(None, self.parts())), self.more]))
+
+    def parts(self) -> tuple[str, str]:
+        """The word that stands first, and the rest."""
+        if self.right or self.untouched:
+            first, _, rest = self.says.partition(". ")
+            return first if not rest else first + ".", rest
+        return "Not yet.", self.says
+
+    def _repr_html_(self) -> str:
+        first, rest = (in_html(part) for part in self.parts())
+        mark = "&#10003; " if self.right else ""
+        more = f"<br>{in_html(self.more)}" if self.more else ""
+        # the bar has one of two colours that differ in lightness too; the text keeps the colour of the page
+        bar = "#0072b2" if self.right else "#e69f00"
+        style = f"border-left: 0.4em solid {bar}; padding: 0.3em 0.8em; margin: 0.4em 0"
+        return f'<div role="status" style="{style}"><strong>{mark}{first}</strong> {rest}{more}</div>'
+
+
+def in_html(text: str) -> str:
+    """Text for a page: `code` in backticks is set as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text, quote=False))
+
+
+class Text(str):
+    """A string with a look of its own in a notebook."""
+
+    code: bool
+
+    def __new__(cls, value: str, code: bool = False) -> "Text":
+        """Text; `code` says that it is Python."""
+        text = super().__new__(cls, value)
+        text.code = code
+        return text
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_markdown_(self) -> str:
+        return f"```python\n{self}\n```" if self.code else str(self)
 
 
 @functools.cache
@@ -20,8 +157,7 @@ def of_lesson(number: str) -> tuple[Exercise, ...]:
     """The exercises of a lesson, in order."""
     if number not in lessons():
         raise ValueError(unknown("lesson", number, lessons()))
-    module = importlib.import_module(f"{__name__}.lesson_{number}")
-    found: tuple[Exercise, ...] = module.EXERCISES
+    found: tuple[Exercise, ...] = pkgutil.resolve_name(f"{__name__}.lesson_{number}:EXERCISES")
     assert [e.id for e in found] == [f"{number}.{i}" for i in range(1, len(found) + 1)]
     return found
 

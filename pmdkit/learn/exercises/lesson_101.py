@@ -1,15 +1,13 @@
 """Exercises of lesson 101: policies on a simplex, and what an update is."""
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_softmax, logsumexp
 
 from pmdkit import theory
-from pmdkit.learn.exercise import Exercise, Misconception
-
-Array = Any  # what a learner passes and returns is theirs
+from pmdkit.learn.exercises import Array, Exercise, Misconception
 
 
 def end_point(pi: Array, reward: Array) -> Array:
@@ -71,14 +69,9 @@ def solved_tau_for_kl(pi: Array, reward: Array, budget: float) -> float:
     return root(lambda tau: theory.kl(theory.pmd_part(pi, reward, tau).probs, pi) - budget)
 
 
-def root(excess: Any) -> float:
+def root(excess: Callable[[float], Array]) -> float:
     """The tau between 1e-3 and 1e4 where a falling function crosses 0."""
     return float(np.exp(brentq(lambda log_tau: float(excess(np.exp(log_tau))), np.log(1e-3), np.log(1e4), xtol=1e-12)))
-
-
-def spread(pi: Array, reward: Array) -> float:
-    """The variance of the reward."""
-    return float(pi @ (reward - pi @ reward) ** 2)
 
 
 def budgets(rng: np.random.Generator) -> list[tuple[Array, Array, float]]:
@@ -188,7 +181,7 @@ EXERCISES = (
         inputs=budgets,
         slips=(
             Misconception(
-                lambda pi, reward, budget: np.sqrt(spread(pi, reward) / (2 * budget)),
+                lambda pi, reward, budget: np.sqrt(pi @ (reward - pi @ reward) ** 2 / (2 * budget)),
                 "That is the formula for small steps, where the KL is Var(reward) / (2 tau^2). This step is not small.",
             ),
             Misconception(

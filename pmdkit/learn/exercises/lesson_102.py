@@ -1,14 +1,10 @@
 """Exercises of lesson 102: how far one exact step goes."""
 
-from typing import Any
-
 import numpy as np
 from scipy.special import logsumexp
 
 from pmdkit import theory
-from pmdkit.learn.exercise import Exercise, Misconception
-
-Array = Any  # what a learner passes and returns is theirs
+from pmdkit.learn.exercises import Array, Exercise, Misconception
 
 
 def steps_needed(p0: float, tau: float, goal: float) -> Array:
@@ -156,7 +152,6 @@ EXERCISES = (
             "sum of m e^x = e^top times the sum of m e^(x - top), for any number top. Which one is good?",
             "Select the actions with mass > 0 first, then take top as their largest reward / tau.",
         ),
-        difficulty=2,
     ),
     Exercise(
         id="102.3",
@@ -191,6 +186,5 @@ EXERCISES = (
             "A right response is multiplied by e^(1/tau) / Z, a wrong one by 1 / Z. What is the ratio of the two?",
             "So one step adds 1 / tau to log(p / (1 - p)).",
         ),
-        difficulty=2,
     ),
 )

@@ -1,14 +1,10 @@
 """Exercises of lesson 103: what PMD-mean really solves."""
 
-from typing import Any
-
 import numpy as np
 from scipy.optimize import brentq
 
 from pmdkit import theory
-from pmdkit.learn.exercise import Exercise, Misconception
-
-Array = Any  # what a learner passes and returns is theirs
+from pmdkit.learn.exercises import Array, Exercise, Misconception
 
 
 def tau_for(p: Array, eta: float) -> Array:
@@ -162,6 +158,5 @@ EXERCISES = (
             "u is log(new / pi). What is the mean of e^u under pi, and what is the mean of the advantage?",
             "Three averages: E[u] is unknown to nobody who sees both policies, E[e^u] = 1, E[advantage] = 0.",
         ),
-        difficulty=2,
     ),
 )

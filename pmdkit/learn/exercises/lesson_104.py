@@ -1,13 +1,9 @@
 """Exercises of lesson 104: how strong the hidden regulariser is, and for whom."""
 
-from typing import Any
-
 import numpy as np
 
 from pmdkit import theory
-from pmdkit.learn.exercise import Exercise, Misconception
-
-Array = Any  # what a learner passes and returns is theirs
+from pmdkit.learn.exercises import Array, Exercise, Misconception
 
 
 def strength_of(log_ratio_right: Array, log_ratio_wrong: Array, tau: float) -> Array:
@@ -94,7 +90,6 @@ EXERCISES = (
             "At the optimum tau u + (lambda / tau) e^u = reward + const. Write it for both kinds and subtract.",
             "tau (u_right - u_wrong) + (lambda / tau) (e^u_right - e^u_wrong) = 1. Solve for lambda / tau.",
         ),
-        difficulty=2,
     ),
     Exercise(
         id="104.2",

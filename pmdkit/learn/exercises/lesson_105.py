@@ -1,13 +1,9 @@
 """Exercises of lesson 105: targets from a handful of rollouts."""
 
-from typing import Any
-
 import numpy as np
 from scipy.special import logsumexp
 
-from pmdkit.learn.exercise import Exercise, Misconception
-
-Array = Any  # what a learner passes and returns is theirs
+from pmdkit.learn.exercises import Array, Exercise, Misconception
 
 
 def loo_advantage(reward: Array) -> Array:
@@ -57,17 +53,6 @@ def subtracted(reward: Array, tau: float) -> Array:
     shifted = np.exp(scaled - scaled.max())
     with np.errstate(all="ignore"):
         return scaled - scaled.max() - np.log((shifted.sum() - shifted) / (len(reward) - 1))
-
-
-def own_included(reward: Array, tau: float) -> Array:
-    """Z from the whole group."""
-    return reward / tau - logsumexp(reward / tau) + np.log(len(reward))
-
-
-def of_n(reward: Array, tau: float) -> Array:
-    """The peers summed right, and divided by n."""
-    n = len(reward)
-    return solved_part_targets(reward, tau) + np.log(n / (n - 1))
 
 
 def groups(rng: np.random.Generator) -> list[tuple[Array]]:
@@ -164,11 +149,14 @@ EXERCISES = (
                 "first, or use scipy.special.logsumexp.",
             ),
             Misconception(
-                own_included,
+                lambda reward, tau: reward / tau - logsumexp(reward / tau) + np.log(len(reward)),
                 "Z holds the own response here. Then a lone success is compared with itself, and its target stops at "
                 "log n.",
             ),
-            Misconception(of_n, "The sum over the peers is divided by n; there are n - 1 of them."),
+            Misconception(
+                lambda reward, tau: solved_part_targets(reward, tau) + np.log(len(reward) / (len(reward) - 1)),
+                "The sum over the peers is divided by n; there are n - 1 of them.",
+            ),
             Misconception(
                 lambda reward, tau: solved_loo_advantage(reward[None])[0] / tau,
                 "These are PMD-mean's targets. PMD-part takes the log of the mean of e^(r / tau).",

@@ -1,15 +1,13 @@
 """Exercises of lesson 106: rates, and how far formulas and bounds reach."""
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import logit
 
 from pmdkit import theory
-from pmdkit.learn.exercise import Exercise, Misconception
-
-Array = Any  # what a learner passes and returns is theirs
+from pmdkit.learn.exercises import Array, Exercise, Misconception
 
 
 def part_steps(p0: float, tau: float, goal: float) -> int:
@@ -28,7 +26,7 @@ def holds_below(p: float, share: float) -> float:
     return ...  # type: ignore[return-value]
 
 
-def crossing(p: float, error: Any) -> float:
+def crossing(p: float, error: Callable[[float, float], Array]) -> float:
     """The first tau, on a logarithmic scale, at which an error that starts below 0 reaches it."""
     return float(np.exp(brentq(lambda x: error(p, np.exp(x)), np.log(p / 60), np.log(p), xtol=1e-13)))
 
@@ -36,25 +34,10 @@ def crossing(p: float, error: Any) -> float:
 def solved_holds_below(p: float, share: float) -> float:
     """Root of the relative error of eta in log tau, between p / 60, where the formula is exact, and p."""
 
-    def excess(p: float, tau: float) -> float:
+    def excess(p: float, tau: float) -> Array:
         return 1 - -np.expm1(-p / tau) / theory.binary(p, tau).eta - share
 
     return crossing(p, excess)
-
-
-def first_eta(p: float, tau: float, method: str) -> float:
-    """Of one exact step."""
-    return float(theory.binary(p, tau, method).eta)
-
-
-def constant_rate(p0: float, tau: float, goal: float) -> int:
-    """The contraction of the first step, taken for that of all."""
-    return max(0, int(np.ceil(np.log((1 - goal) / (1 - p0)) / np.log1p(-first_eta(p0, tau, "pmd-part")))))
-
-
-def mean_steps(p0: float, tau: float, goal: float) -> int:
-    """The same count for PMD-mean."""
-    return int(np.argmax(theory.trajectory(p0, tau, 400, "pmd-mean") >= goal))
 
 
 def starts_and_goals(rng: np.random.Generator) -> list[tuple[float, float, float]]:
@@ -94,17 +77,21 @@ EXERCISES = (
                 "Upside down: a step adds 1 / tau to the log-odds, so a large tau needs more steps.",
             ),
             Misconception(
-                constant_rate,
+                lambda p0, tau, goal: max(
+                    0, int(np.ceil(np.log((1 - goal) / (1 - p0)) / np.log1p(-theory.binary(p0, tau, "pmd-part").eta)))
+                ),
                 "That takes the contraction of the first step for all steps. It grows as the pass rate does.",
             ),
-            Misconception(mean_steps, "That is PMD-mean's count. The question is about PMD-part."),
+            Misconception(
+                lambda p0, tau, goal: int(np.argmax(theory.trajectory(p0, tau, 400, "pmd-mean") >= goal)),
+                "That is PMD-mean's count. The question is about PMD-part.",
+            ),
         ),
         hints=(
             "What does one step do to the logarithm of the odds?",
             "It adds 1 / tau nats. How many nats lie between p0 and the goal?",
             "scipy.special.logit(p) is log(p / (1 - p)). Divide the distance by 1 / tau, round up, and stop at 0.",
         ),
-        difficulty=2,
         exact=True,
     ),
     Exercise(

@@ -1,14 +1,12 @@
 """Exercises of lesson 107: comparing runs by seed, and a bandit of one's own."""
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 from scipy.stats import binom
 from scipy.stats import t as student
 
-from pmdkit.learn.exercise import Exercise, Misconception
-
-Array = Any  # what a learner passes and returns is theirs
+from pmdkit.learn.exercises import Answer, Array, Exercise, Misconception
 
 
 def paired_interval(first: Array, second: Array) -> tuple[float, float]:
@@ -36,7 +34,7 @@ def unpaired(first: Array, second: Array) -> tuple[float, float]:
     return around(second.mean() - first.mean(), student.ppf(0.975, freedom) * np.sqrt(parts.sum()))
 
 
-def scaled(factor: Any, ddof: int = 1, root: bool = True) -> Any:
+def scaled(factor: Callable[[int], float], ddof: int = 1, root: bool = True) -> Answer:
     """The paired interval with another quantile, another deviation, or no root of n."""
 
     def interval(first: Array, second: Array) -> tuple[float, float]:
@@ -117,7 +115,6 @@ EXERCISES = (
             "The standard error is difference.std(ddof=1) / np.sqrt(n).",
             "scipy.stats.t.ppf(0.975, n - 1) standard errors on each side of the mean.",
         ),
-        difficulty=2,
     ),
     Exercise(
         id="107.2",
@@ -160,6 +157,5 @@ EXERCISES = (
             "The number of heads among k fair coins is binomial: scipy.stats.binom.pmf(heads, k, 0.5).",
             "A column of heads, [contexts, 1], and a row of coins, [1, arms], broadcast to the table.",
         ),
-        difficulty=2,
     ),
 )

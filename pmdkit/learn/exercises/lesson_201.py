@@ -1,12 +1,8 @@
 """Exercises of lesson 201: from a table to a sequence."""
 
-from typing import Any
-
 import numpy as np
 
-from pmdkit.learn.exercise import Exercise, Misconception
-
-Array = Any  # what a learner passes and returns is theirs
+from pmdkit.learn.exercises import Array, Exercise, Misconception
 
 
 def first_order(of_loss: Array, of_logp: Array, lr: float) -> Array:
@@ -28,11 +24,11 @@ def product(one: Array, other: Array) -> float:
     return sum((a * b).sum().item() for a, b in zip(one, other, strict=True))
 
 
-def gradients(rng: np.random.Generator) -> list[tuple[Any, Any, float]]:
+def gradients(rng: np.random.Generator) -> list[tuple[Array, Array, float]]:
     """Of matrices, a vector and a number; a single weight; two that share no weight, as prompts of a table."""
     import torch  # here, so that a list of exercises does not wait for it
 
-    def drawn(*shapes: tuple[int, ...]) -> tuple[Any, ...]:
+    def drawn(*shapes: tuple[int, ...]) -> tuple[Array, ...]:
         return tuple(torch.from_numpy(np.asarray(rng.normal(size=shape))) for shape in shapes)
 
     shapes = (4, 3), (3,), (), (2, 2, 5)
@@ -54,16 +50,6 @@ def solved_sequence(logp: Array, logp_old: Array, mask: Array) -> Array:
     """The difference is thrown away where the mask is False; a product with the mask would keep 0 * nan = nan."""
     log_ratio = np.where(mask, logp - logp_old, 0.0).sum(1)
     return log_ratio, 1 / (len(mask) * mask.sum(1))
-
-
-def by_product(logp: Array, logp_old: Array, mask: Array) -> Array:
-    """The mask as a factor."""
-    return ((logp - logp_old) * mask).sum(1), 1 / (len(mask) * mask.sum(1))
-
-
-def unmasked(logp: Array, logp_old: Array, mask: Array) -> Array:
-    """No mask at all in the sum."""
-    return (logp - logp_old).sum(1), 1 / (len(mask) * mask.sum(1))
 
 
 def responses(rng: np.random.Generator) -> list[tuple[Array, Array, Array]]:
@@ -132,10 +118,13 @@ EXERCISES = (
         inputs=responses,
         slips=(
             Misconception(
-                by_product,
+                lambda logp, logp_old, mask: (((logp - logp_old) * mask).sum(1), 1 / (len(mask) * mask.sum(1))),
                 "Right where the padding holds numbers. But 0 times nan is nan: choose with the mask, do not multiply.",
             ),
-            Misconception(unmasked, "The padding is in the sum."),
+            Misconception(
+                lambda logp, logp_old, mask: ((logp - logp_old).sum(1), 1 / (len(mask) * mask.sum(1))),
+                "The padding is in the sum.",
+            ),
             Misconception(
                 lambda logp, logp_old, mask: (
                     solved_sequence(logp, logp_old, mask)[0] / mask.sum(1),
@@ -167,6 +156,5 @@ EXERCISES = (
             "np.where(mask, difference, 0.0) takes the difference where there is a token, and looks at nothing else.",
             "The length of a response is mask.sum(1). There are N responses.",
         ),
-        difficulty=2,
     ),
 )

@@ -1,12 +1,8 @@
 """Exercises of lesson 202: what rewards alone can teach."""
 
-from typing import Any
-
 import numpy as np
 
-from pmdkit.learn.exercise import Exercise, Misconception
-
-Array = Any  # what a learner passes and returns is theirs
+from pmdkit.learn.exercises import Array, Exercise, Misconception
 
 
 def silent(pass_rates: Array, group: int) -> Array:
@@ -118,7 +114,6 @@ EXERCISES = (
             "Solve (1 - p)^n = 1 - sure for n, and round up.",
             "np.log1p(-p) is log(1 - p) with all digits, however small p is.",
         ),
-        difficulty=2,
         tolerance=1e-9,
     ),
 )

@@ -1,12 +1,8 @@
 """Exercises of lesson 203: what staleness costs, and what it buys."""
 
-from typing import Any
-
 import numpy as np
 
-from pmdkit.learn.exercise import Exercise, Misconception
-
-Array = Any  # what a learner passes and returns is theirs
+from pmdkit.learn.exercises import Array, Exercise, Misconception
 
 
 def speedup(fixed: float, each: float, update: float, ministeps: int) -> Array:

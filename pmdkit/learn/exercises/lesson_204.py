@@ -1,12 +1,8 @@
 """Exercises of lesson 204: a verifier's silence."""
 
-from typing import Any
-
 import numpy as np
 
-from pmdkit.learn.exercise import Exercise, Misconception
-
-Array = Any  # what a learner passes and returns is theirs
+from pmdkit.learn.exercises import Array, Exercise, Misconception
 
 
 def advantages(reward: Array, scored: Array) -> Array:
@@ -129,6 +125,5 @@ EXERCISES = (
             "With a share s of them silent, what does a slow right answer earn on average?",
             "And what is the mean reward of all answers, quick, slow and wrong? Set the two equal.",
         ),
-        difficulty=2,
     ),
 )

@@ -1,12 +1,8 @@
 """Exercises of lesson 301: what changes when the policy is a language model."""
 
-from typing import Any
-
 import numpy as np
 
-from pmdkit.learn.exercise import Exercise, Misconception
-
-Array = Any  # what a learner passes and returns is theirs
+from pmdkit.learn.exercises import Array, Exercise, Misconception
 
 
 def by_token(advantage: Array, length: Array, prompts: int, group: int) -> Array:

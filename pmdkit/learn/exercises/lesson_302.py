@@ -2,13 +2,11 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from pmdkit.learn.exercise import Exercise, Misconception
+from pmdkit.learn.exercises import Array, Exercise, Misconception
 
-Array = Any  # what a learner passes and returns is theirs
 GIB = 2**30
 
 
@@ -150,7 +148,6 @@ EXERCISES = (
             "The room is 0.9 * gpu_gib - one_pass. If there is none, no number of GPUs helps.",
             "math.ceil(16 * weights / 2**30 / room), where room is positive.",
         ),
-        difficulty=2,
         exact=True,
     ),
     Exercise(

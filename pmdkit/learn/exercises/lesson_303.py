@@ -1,47 +1,39 @@
 """Exercises of lesson 303: errors of a score, pass@k, a difference between methods, and the price of choosing."""
 
 from math import comb
-from typing import Any
 
 import numpy as np
 from scipy.stats import t
 
-from pmdkit.learn.exercise import Exercise, Misconception
-
-Array = Any  # what a learner passes and returns is theirs
+from pmdkit.learn.exercises import Array, Exercise, Misconception
 
 
-def two_errors(right: Array, draws: int) -> Any:
+def two_errors(right: Array, draws: int) -> Array:
     """Standard errors of avg@k over draws and over problems; right [P] of `draws`."""
     return ...
 
 
-def solved_two_errors(right: Array, draws: int) -> Any:
+def solved_two_errors(right: Array, draws: int) -> Array:
     """Over draws each problem keeps its own p, so variances add; over problems the spread holds the draws already."""
     p = right / draws
     return luck(p, draws - 1), p.std(ddof=1) / np.sqrt(len(p))
 
 
-def luck(p: Array, draws: int) -> Any:
+def luck(p: Array, draws: int) -> Array:
     """Standard error of the mean of shares p, [P], with variances p (1 - p) / draws."""
     return np.sqrt((p * (1 - p) / draws).sum()) / len(p)
 
 
-def pooled(right: Array, draws: int) -> Any:
+def pooled(right: Array, draws: int) -> Array:
     """Every draw a coin of one and the same bias."""
     mean = right.mean() / draws
     return np.sqrt(mean * (1 - mean) / (len(right) * draws)), solved_two_errors(right, draws)[1]
 
 
-def twice(right: Array, draws: int) -> Any:
+def twice(right: Array, draws: int) -> Array:
     """The luck of the draws added to a spread that holds it."""
     over_draws, over_problems = solved_two_errors(right, draws)
     return over_draws, np.hypot(over_draws, over_problems)
-
-
-def one_problem(right: Array, draws: int) -> Any:
-    """Of a typical problem in place of the mean of all."""
-    return tuple(np.sqrt(len(right)) * error for error in solved_two_errors(right, draws))
 
 
 def graded(rng: np.random.Generator) -> list[tuple[Array, int]]:
@@ -50,55 +42,40 @@ def graded(rng: np.random.Generator) -> list[tuple[Array, int]]:
     return [*drawn, (np.array([0, 4, 0, 4, 1]), 4)]
 
 
-def pass_at(right: Array, draws: int, k: int) -> Any:
+def pass_at(right: Array, draws: int, k: int) -> Array:
     """Mean over problems of the chance that k draws hold a right one; right [P]."""
     return ...
 
 
-def solved_pass_at(right: Array, draws: int, k: int) -> Any:
+def solved_pass_at(right: Array, draws: int, k: int) -> Array:
     """One minus the share of sets of k draws that hold wrong ones only."""
     return 1 - np.mean([comb(draws - int(c), k) / comb(draws, k) for c in right])
 
 
-def plugged(right: Array, draws: int, k: int) -> Any:
-    """The observed share in place of the true one."""
-    return np.mean(1 - (1 - right / draws) ** k)
-
-
-def of_the_mean(right: Array, draws: int, k: int) -> Any:
-    """One problem of average difficulty."""
-    return 1 - (1 - np.mean(right / draws)) ** k
-
-
-def all_k(right: Array, draws: int, k: int) -> Any:
-    """All k of them right."""
-    return np.mean([comb(int(c), k) / comb(draws, k) for c in right])
-
-
-def difference(first: Array, second: Array) -> Any:
+def difference(first: Array, second: Array) -> Array:
     """Mean of second minus first, low and high end; both [S], paired by seed."""
     return ...
 
 
-def solved_difference(first: Array, second: Array) -> Any:
+def solved_difference(first: Array, second: Array) -> Array:
     """The differences are the data: their mean, and Student's t for few of them."""
     return around(second - first, t.ppf(0.975, len(first) - 1))
 
 
-def around(values: Array, factor: float, ddof: int = 1) -> Any:
+def around(values: Array, factor: float, ddof: int = 1) -> Array:
     """The mean of some values, and so many standard errors on either side."""
     half = factor * values.std(ddof=ddof) / np.sqrt(len(values))
     return values.mean(), values.mean() - half, values.mean() + half
 
 
-def unpaired(first: Array, second: Array) -> Any:
+def unpaired(first: Array, second: Array) -> Array:
     """As if the seeds had nothing in common."""
     gap, n = second.mean() - first.mean(), len(first)
     half = t.ppf(0.975, 2 * n - 2) * np.sqrt((first.var(ddof=1) + second.var(ddof=1)) / n)
     return gap, gap - half, gap + half
 
 
-def spread(first: Array, second: Array) -> Any:
+def spread(first: Array, second: Array) -> Array:
     """Where a single difference would lie."""
     return around(second - first, t.ppf(0.975, len(first) - 1) * np.sqrt(len(first)))
 
@@ -112,25 +89,15 @@ def seeds(rng: np.random.Generator) -> list[tuple[Array, Array]]:
     return cases
 
 
-def honest_best(scores: Array) -> Any:
+def honest_best(scores: Array) -> Array:
     """What the best checkpoint is worth, a share; scores [K, P], problems last."""
     return ...
 
 
-def solved_honest_best(scores: Array) -> Any:
+def solved_honest_best(scores: Array) -> Array:
     """Chosen on one half of the problems, told on the other; both ways, and the mean of the two."""
     even, odd = scores[:, ::2].mean(1), scores[:, 1::2].mean(1)
     return (odd[even.argmax()] + even[odd.argmax()]) / 2
-
-
-def same_half(scores: Array) -> Any:
-    """Chosen and told on the same half."""
-    return (scores[:, ::2].mean(1).max() + scores[:, 1::2].mean(1).max()) / 2
-
-
-def one_way(scores: Array) -> Any:
-    """Chosen on the even ones only."""
-    return scores[:, 1::2].mean(1)[scores[:, ::2].mean(1).argmax()]
 
 
 def checkpoints(rng: np.random.Generator) -> list[tuple[Array]]:
@@ -169,7 +136,10 @@ EXERCISES = (
                 lambda right, draws: (solved_two_errors(right, draws)[0], (right / draws).std() / np.sqrt(len(right))),
                 "The second divides by P; the spread about a mean that was estimated too has P - 1 (ddof=1).",
             ),
-            Misconception(one_problem, "Those are errors of one problem. The score is a mean of P of them."),
+            Misconception(
+                lambda right, draws: tuple(np.sqrt(len(right)) * error for error in solved_two_errors(right, draws)),
+                "Those are errors of one problem. The score is a mean of P of them.",
+            ),
             Misconception(
                 lambda right, draws: solved_two_errors(right, draws)[::-1], "Right numbers, other order: draws first."
             ),
@@ -179,7 +149,6 @@ EXERCISES = (
             "An unbiased estimate of the variance of a share of k draws is p (1 - p) / (k - 1).",
             "Over problems: the standard deviation of the P shares with ddof=1, divided by the square root of P.",
         ),
-        difficulty=2,
     ),
     Exercise(
         id="303.2",
@@ -198,14 +167,17 @@ EXERCISES = (
         ],
         slips=(
             Misconception(
-                plugged,
+                lambda right, draws, k: np.mean(1 - (1 - right / draws) ** k),
                 "That puts the observed share into 1 - (1 - p)^k. It is too low on average; count sets of k draws.",
             ),
             Misconception(
-                of_the_mean,
+                lambda right, draws, k: 1 - (1 - np.mean(right / draws)) ** k,
                 "That is one problem of average difficulty. Take pass@k of each problem first, then the mean.",
             ),
-            Misconception(all_k, "That is the chance that all k are right."),
+            Misconception(
+                lambda right, draws, k: np.mean([comb(int(c), k) / comb(draws, k) for c in right]),
+                "That is the chance that all k are right.",
+            ),
             Misconception(
                 lambda right, draws, k: np.mean(np.minimum(1, k * right / draws)),
                 "That adds up chances as if two right answers could not come together.",
@@ -215,7 +187,6 @@ EXERCISES = (
             "It is easier to count the sets of k answers that hold none.",
             "Of all comb(n, k) sets, comb(n - c, k) hold wrong answers only. `math.comb` gives 0 where there is none.",
         ),
-        difficulty=2,
         minutes=5,
     ),
     Exercise(
@@ -259,7 +230,6 @@ EXERCISES = (
             "Mean, plus and minus t times the standard deviation (ddof=1) over the square root of S.",
             "t is scipy.stats.t.ppf(0.975, S - 1).",
         ),
-        difficulty=2,
     ),
     Exercise(
         id="303.4",
@@ -277,9 +247,13 @@ EXERCISES = (
                 lambda scores: scores.mean(1).max(),
                 "That is the number which flatters: chosen and told on the same problems.",
             ),
-            Misconception(same_half, "Both halves choose and tell for themselves. The half that chose must not tell."),
             Misconception(
-                one_way, "That is one of the two ways; do it with the halves exchanged too, and take the mean."
+                lambda scores: (scores[:, ::2].mean(1).max() + scores[:, 1::2].mean(1).max()) / 2,
+                "Both halves choose and tell for themselves. The half that chose must not tell.",
+            ),
+            Misconception(
+                lambda scores: scores[:, 1::2].mean(1)[scores[:, ::2].mean(1).argmax()],
+                "That is one of the two ways; do it with the halves exchanged too, and take the mean.",
             ),
             Misconception(
                 lambda scores: scores.mean(),

@@ -1,13 +1,9 @@
 """Exercises of lesson 401: a loss of your own, what it secretly solves, and the verdict of a race."""
 
-from typing import Any
-
 import numpy as np
 from scipy.stats import norm, t
 
-from pmdkit.learn.exercise import Exercise, Misconception
-
-Array = Any  # what a learner passes and returns is theirs
+from pmdkit.learn.exercises import Array, Exercise, Misconception
 
 
 def bounded_loss(log_ratio: Array, advantage: Array, tau: float, width: float) -> Array:
@@ -27,17 +23,6 @@ def jumping(log_ratio: Array, advantage: Array, tau: float, width: float) -> Arr
     return np.where(size <= width, size**2 / 2, width * size) / tau
 
 
-def letting_go(log_ratio: Array, advantage: Array, tau: float, width: float) -> Array:
-    """The residual clipped and then squared."""
-    residual = np.clip(advantage - tau * log_ratio, -width, width)
-    return residual**2 / (2 * tau)
-
-
-def in_nats(log_ratio: Array, advantage: Array, tau: float, width: float) -> Array:
-    """The width applied to the distance from the target log ratio."""
-    return tau**2 * solved_bounded_loss(log_ratio, advantage / tau, 1.0, width) / tau
-
-
 def implied_slope(ratio: Array, tau: float, cap: float) -> Array:
     """f' of a capped target, [N], reward units; ratio [N] within e^-cap and e^cap."""
     return ...
@@ -48,12 +33,12 @@ def solved_implied_slope(ratio: Array, tau: float, cap: float) -> Array:
     return cap * tau * np.arctanh(np.log(ratio) / cap)
 
 
-def verdict(first: Array, second: Array, tried: int) -> Any:
+def verdict(first: Array, second: Array, tried: int) -> Array:
     """Of second against first, [S] each, paired by seed, one of `tried` comparisons."""
     return ...
 
 
-def solved_verdict(first: Array, second: Array, tried: int) -> Any:
+def solved_verdict(first: Array, second: Array, tried: int) -> Array:
     """Student's t over the differences, at a level that all comparisons share (Bonferroni)."""
     return called(second - first, t.ppf(1 - 0.025 / tried, len(first) - 1))
 
@@ -64,11 +49,6 @@ def called(values: Array, factor: float) -> str:
     if abs(values.mean()) <= half:
         return "undecided"
     return "better" if values.mean() > 0 else "worse"
-
-
-def by_means(first: Array, second: Array, tried: int) -> str:
-    """Whoever is ahead."""
-    return "better" if second.mean() > first.mean() else "worse"
 
 
 def apart(first: Array, second: Array, tried: int) -> str:
@@ -98,8 +78,7 @@ def races(rng: np.random.Generator) -> list[tuple[Array, Array, int]]:
         noise = rng.normal(size=seeds)
         noise = (noise - noise.mean()) / noise.std(ddof=1)
         luck = rng.normal(0.7, 0.2, size=seeds)  # of the seed, in both runs
-        scale = 0.02
-        cases.append((luck, luck + scale * (noise + errors / np.sqrt(seeds)), tried))
+        cases.append((luck, luck + 0.02 * (noise + errors / np.sqrt(seeds)), tried))
     return cases
 
 
@@ -132,12 +111,12 @@ EXERCISES = (
                 "what makes it its tangent.",
             ),
             Misconception(
-                letting_go,
+                lambda s, a, tau, width: np.clip(a - tau * s, -width, width) ** 2 / (2 * tau),
                 "You clip the residual and square it: beyond the width that is a constant, so its gradient is 0. Those "
                 "who are farthest off feel nothing.",
             ),
             Misconception(
-                in_nats,
+                lambda s, a, tau, width: tau**2 * solved_bounded_loss(s, a / tau, 1.0, width) / tau,
                 "The width is applied to A / tau - s, in nats. The residual here is A - tau s, in reward units.",
             ),
             Misconception(
@@ -158,7 +137,6 @@ EXERCISES = (
             "The tangent there is width * r - width^2 / 2. Use |r| for both sides, and divide all by tau.",
             "np.where(np.abs(r) <= width, r**2 / 2, width * (np.abs(r) - width / 2)) / tau",
         ),
-        difficulty=2,
     ),
     Exercise(
         id="401.2",
@@ -220,7 +198,7 @@ EXERCISES = (
         inputs=races,
         slips=(
             Misconception(
-                by_means,
+                lambda first, second, tried: "better" if second.mean() > first.mean() else "worse",
                 "That names whoever is ahead. With few seeds somebody always is; ask whether luck explains it.",
             ),
             Misconception(

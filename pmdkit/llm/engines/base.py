@@ -16,9 +16,7 @@ from pmdkit.errors import ComponentDied, UsageError
 
 NO_WEIGHTS = -1  # version of an engine without weights
 CPU = torch.device("cpu")
-CHANCE = (
-    1e-9  # of two independent draws being the same text, over all pairs of an answer, below which they are one draw
-)
+CHANCE = 1e-9  # of two draws being the same text, over all pairs of an answer, below which they are one draw
 Tokens = Sequence[int]
 Phase = Literal["rollout", "update", "idle"]
 Progress = Callable[[int, int], None]

@@ -1,9 +1,12 @@
-"""One engine over all processes: prompts are split, responses gathered, and an engine that is lost is restarted.
+"""One engine over all processes, which a run can rely on.
 
+Prompts are split, responses gathered; an engine that is lost is restarted, and one that hangs ends the run.
 `generate_share` and `push_weights` concern this process alone and may run in any thread; all processes together do
 everything else. An engine of ours that writes alone, in the trainer's process, needs none of this: see `supervise`.
 """
 
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,24 +17,16 @@ from torch import Tensor
 
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import ComponentDied
-from pmdkit.llm.engines.base import (
-    ANY_RESPONSES,
-    NO_WEIGHTS,
-    Engine,
-    EngineLost,
-    Phase,
-    Progress,
-    ResponseCheck,
-    Responses,
-    Sampling,
-    Tokens,
-)
+from pmdkit.llm.engines import base
+from pmdkit.llm.engines.base import NO_WEIGHTS, Engine, EngineLost, Phase, Progress, Responses, Sampling, Tokens
 from pmdkit.llm.engines.transformers import TransformersEngine
-from pmdkit.llm.engines.watchdog import WatchedCall
 from pmdkit.llm.mismatch import ExpectedLogp, WeightSyncCheck
 from pmdkit.llm.weights import LazyWeights
 
 TRIES = 3
+POLL = 0.5  # seconds between looks at a call that is silent
+PATIENCE = 1.5  # an engine has a deadline of its own, which comes first
+CLOSING = 5.0  # seconds that a thread may take to notice that nobody waits for it
 
 
 def supervise(engine: Engine, process_group: ProcessGroup = SINGLE) -> "TransformersEngine | DistributedEngine":
@@ -90,7 +85,7 @@ class DistributedEngine:
         joined: bool = False,
         silence: float | None = None,
         sync_check: WeightSyncCheck | None = None,
-        response_check: ResponseCheck = ANY_RESPONSES,
+        response_check: base.ResponseCheck = base.ANY_RESPONSES,
     ) -> None:
         self.engine = engine
         self.process_group = process_group
@@ -99,7 +94,7 @@ class DistributedEngine:
         self.span = span
         self.joined = joined
         self.silence = silence
-        self.running: WatchedCall[Responses | None] | None = None
+        self.running: WatchedCall | None = None
         self.sync_check = sync_check
         self.response_check = response_check
         self.version = NO_WEIGHTS
@@ -183,13 +178,15 @@ class DistributedEngine:
         mask = self.gather_tensor(empty.bool() if drawn is None else drawn.mask.cpu())
         ended = self.gather_tensor(empty[:, 0].bool() if drawn is None else drawn.ended.cpu())
         versions = self.gather_tensor(torch.tensor([] if drawn is None else [drawn.version], dtype=torch.long))
-        width = max(part.shape[1] for part in tokens)
+        found = sorted(set(torch.cat(versions).tolist()))
+        if len(found) > 1:
+            raise ComponentDied(f"engines answered with weights of versions {found}; expected one version")
         return Responses(
-            tokens=torch.cat([pad_rows(part, width, self.end) for part in tokens]),
-            logp=torch.cat([pad_rows(part, width, 0.0) for part in logp]),
-            mask=torch.cat([pad_rows(part, width, False) for part in mask]),
+            tokens=join_rows(tokens, self.end),
+            logp=join_rows(logp, 0.0),
+            mask=join_rows(mask, False),
             ended=torch.cat(ended),
-            version=same_version(torch.cat(versions).tolist()),
+            version=found[0] if found else NO_WEIGHTS,
         )
 
     def gather_tensor(self, tensor: Tensor) -> list[Tensor]:
@@ -209,12 +206,19 @@ class DistributedEngine:
         while self.process_group.any_rank(lost is not None):
             lost = self.republish(lost)
 
-    def push_weights(self, weights: Mapping[str, Tensor], version: int, expected: ExpectedLogp | None) -> None:
-        """Publish to the engine of this process. Every weight is looked at, whatever becomes of the engine."""
+    def push_weights(
+        self, weights: Mapping[str, Tensor], version: int, expected: ExpectedLogp | None, restart: bool = False
+    ) -> None:
+        """Publish to the engine of this process, restarted where it was lost.
+
+        Every weight is looked at, whatever becomes of the engine.
+        """
         tracked = TrackedWeights(weights)
         self.version = NO_WEIGHTS
         try:
             if self.engine is not None:
+                if restart:
+                    self.engine.restart()
                 self.engine.publish(tracked, version)
         finally:
             tracked.visit_rest()  # looking at a weight may put it together from the shares of all processes
@@ -236,17 +240,7 @@ class DistributedEngine:
         if lost is None:
             TrackedWeights(weights).visit_rest()
             return None
-        return self.catch_loss(lambda: self.restart_with(weights, version, expected))[1]
-
-    def restart_with(self, weights: Mapping[str, Tensor], version: int, expected: ExpectedLogp | None) -> None:
-        """Restart the engine of this process and give it weights."""
-        tracked = TrackedWeights(weights)
-        try:
-            if self.engine is not None:
-                self.engine.restart()
-            self.push_weights(tracked, version, expected)
-        finally:
-            tracked.visit_rest()
+        return self.catch_loss(lambda: self.push_weights(weights, version, expected, restart=True))[1]
 
     def count_loss(self, lost: EngineLost | None) -> None:
         """One more loss in a row; too many end the run."""
@@ -303,13 +297,81 @@ class TrackedWeights(LazyWeights):
             self[name]
 
 
-def same_version(versions: Sequence[int]) -> int:
-    """The one version of all parts of a rollout."""
-    if len(set(versions)) > 1:
-        raise ComponentDied(f"engines answered with weights of versions {sorted(set(versions))}; expected one version")
-    return versions[0] if versions else NO_WEIGHTS
+class Abandoned(Exception):
+    """Nobody waits for the call any more."""
 
 
-def pad_rows(rows: Tensor, width: int, value: float) -> Tensor:
-    """[n, T] filled up to a width."""
-    return F.pad(rows, (0, width - rows.shape[1]), value=value)
+class WatchedCall:
+    """A call of an engine in a thread of its own, watched for signs of life.
+
+    An engine inside this process that does not come back cannot be stopped, only left behind: the run ends.
+
+    Args:
+        call: what the thread runs. It calls `heartbeat` at every sign of life.
+        silence: seconds without a sign of life after which the engine counts as hung.
+        after: a call that has to end before this one begins.
+    """
+
+    def __init__(
+        self, call: Callable[["WatchedCall"], Responses | None], silence: float, after: "WatchedCall | None" = None
+    ) -> None:
+        self.call = call
+        self.silence = silence
+        self.after = after
+        self.done = threading.Event()
+        self.abandoned = False
+        self.error: BaseException | None = None
+        self.value: Responses | None
+        self.device = torch.cuda.current_device() if torch.cuda.is_available() else None
+        self.heartbeat()
+        threading.Thread(target=self.run, name="rollout", daemon=True).start()
+
+    def run(self) -> None:
+        """What the thread does."""
+        try:
+            if self.device is not None:
+                torch.cuda.set_device(self.device)  # each thread has its own
+            while self.after is not None and not self.after.done.wait(POLL):
+                if self.abandoned:
+                    raise Abandoned
+            self.after = None
+            self.heartbeat()
+            self.value = self.call(self)
+        except BaseException as problem:  # raised again by `result`
+            self.error = problem
+        finally:
+            self.done.set()
+
+    def heartbeat(self, more: float = 0.0) -> None:
+        """The engine is alive; it may be silent for `more` seconds beyond the usual. Abandoned if nobody waits."""
+        if self.abandoned:
+            raise Abandoned
+        self.deadline = time.monotonic() + PATIENCE * self.silence + more
+
+    def result(self) -> Responses | None:
+        """What the call returned, or the exception that ended it.
+
+        Raises:
+            ComponentDied: the engine has been silent for too long.
+        """
+        self.heartbeat()  # it may have stood in line until now
+        while not self.done.wait(POLL):
+            if time.monotonic() > self.deadline:
+                raise ComponentDied(
+                    f"the engine wrote nothing for {PATIENCE * self.silence:.0f} s and cannot be stopped from here; "
+                    "the last checkpoint is intact: go on with --resume, or raise rollout.silence"
+                )
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+    def abandon(self) -> bool:
+        """Let the call end at its next sign of life; whether it did within seconds. Else it ends with the process."""
+        self.abandoned = True
+        return self.done.wait(CLOSING)
+
+
+def join_rows(parts: Sequence[Tensor], value: float) -> Tensor:
+    """[N, T] of parts [n, T_n], filled up to the widest."""
+    width = max(part.shape[1] for part in parts)
+    return torch.cat([F.pad(part, (0, width - part.shape[1]), value=value) for part in parts])

@@ -17,7 +17,6 @@ class RaggedKVCache:
 
     Attributes:
         lengths: [slots] tokens in each slot.
-        n: rows that are being written.
         capacity: tokens that each slot has room for.
     """
 

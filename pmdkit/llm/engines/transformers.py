@@ -5,7 +5,7 @@ soon as there is room. Attention is in packing.py and kv_cache.py.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -17,17 +17,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from pmdkit.errors import Diverged, UsageError
-from pmdkit.llm.engines.base import (
-    Engine,
-    EngineConfig,
-    Phase,
-    Progress,
-    ResponseCheck,
-    Responses,
-    Sampling,
-    Tokens,
-    check_request,
-)
+from pmdkit.llm.engines import base
+from pmdkit.llm.engines.base import Phase, Progress, Responses, Sampling, Tokens
 from pmdkit.llm.engines.kv_cache import RaggedKVCache
 from pmdkit.llm.logprobs import head_operand, logits, response_logp
 from pmdkit.llm.packing import PackedLayout, check_packing, forward_packed, head_weight
@@ -39,7 +30,7 @@ READ_TOKENS = 2**14  # prompt tokens read at a time, and tokens scored at a time
 CDF_BLOCK = 512  # tokens: sums of blocks are searched first, then one block; about the square root of a vocabulary
 
 
-def make(config: EngineConfig) -> Engine:
+def make(config: base.EngineConfig) -> base.Engine:
     """The engine of a recipe: on the trainer's own weights in float32, on a copy in bfloat16 or where it needs one."""
     model = config.model
     if config.own or config.dtype != "float32":
@@ -82,9 +73,14 @@ class TransformersEngine:
         self.vocabulary = head_weight(model).shape[0]
         if not self.eos or not all(0 <= token < self.vocabulary for token in self.eos):
             raise UsageError(f"eos is {eos}; expected tokens from 0 to {self.vocabulary - 1}, at least one")
-        self.response_check = ResponseCheck(self.eos, self.vocabulary)
+        self.response_check = base.ResponseCheck(self.eos, self.vocabulary)
         self.cache_tokens = cache_tokens
         self.version = version
+        # what a DistributedEngine has: in the trainer's process it is not lost alone, and nobody needs to compare it
+        self.sync_check = None
+        self.found: dict[str, float] = {}
+        self.restarts = 0
+        self.warn: Callable[[str], None] = lambda sentence: None
         check_packing(model)
 
     def generate(
@@ -121,7 +117,7 @@ class TransformersEngine:
         self, prompts: Sequence[Tokens], group: int, seeds: NDArray[np.uint64], sampling: Sampling
     ) -> deque[WaitingRows]:
         """Prompts with their rows, longest first, so that rows written at the same time are of similar length."""
-        check_request(prompts, group, seeds, sampling, self.vocabulary)
+        base.check_request(prompts, group, seeds, sampling, self.vocabulary)
         longest = max(len(prompt) for prompt in prompts) + sampling.width
         context = getattr(self.model.config, "max_position_embeddings", None)
         if context is not None and longest > context:
@@ -325,17 +321,10 @@ def sample_tokens(
     total = cdf[:, -1:]
     if not bool(torch.isfinite(total).all()):
         raise Diverged("the model's probabilities are not numbers: an update diverged; lower lr, or raise tau")
-    if greedy:
-        token = mass.argmax(-1)
-    else:
-        token = inverse_cdf(blocks, cdf, uniform)
-    logp = log_mass(logits, peak, token) - total[:, 0].log()
-    return token, logp
-
-
-def log_mass(logits: Tensor, peak: Tensor, token: Tensor) -> Tensor:
-    """[n] float64, log of the mass of a token: from the logits, since the exponential has lost digits."""
-    return (logits.gather(1, token[:, None]).double() - peak.double())[:, 0]
+    token = mass.argmax(-1) if greedy else inverse_cdf(blocks, cdf, uniform)
+    # the log of the token's mass comes from the logits, since the exponential has lost digits
+    log_mass = (logits.gather(1, token[:, None]).double() - peak.double())[:, 0]
+    return token, log_mass - total[:, 0].log()
 
 
 def inverse_cdf(blocks: Tensor, cdf: Tensor, uniform: Tensor) -> Tensor:

@@ -7,16 +7,15 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from pmdkit.config import WarmStartTable
 from pmdkit.envs.math.problem import MathProblems
 from pmdkit.errors import Diverged, PmdkitError, UsageError
-from pmdkit.llm.logprobs import response_logp
-from pmdkit.llm.packing import use_packing
+from pmdkit.llm import logprobs, packing, weights
 from pmdkit.observe.checkpoint import load_newest, save_step
 from pmdkit.randomness import generator
 
@@ -30,36 +29,12 @@ LOWEST, HIGHEST = 0.2, 0.5  # what this teacher can aim at; a pupil that should 
 GUESSED = 0.2  # seldom enough that reinforcing right answers reinforces reasoning
 
 
-class Options(Protocol):
-    """What the [warm_start] table of a recipe has."""
-
-    @property
-    def pass_rate(self) -> float:
-        """Target, 0 for no warm start."""
-
-    @property
-    def max_steps(self) -> int:
-        """Supervised steps at most; the learning rate falls to 0 over as many."""
-
-    @property
-    def look(self) -> int:
-        """Supervised steps between two measurements."""
-
-    @property
-    def batch(self) -> int:
-        """Problems per supervised step."""
-
-    @property
-    def lr(self) -> float:
-        """Largest learning rate."""
-
-
 def warm_start(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     problems: MathProblems,
     encode: Callable[[str], Sequence[int]],
-    options: Options,
+    options: WarmStartTable,
     seed: int,
     pass_rate: Callable[[], float],
     note: Callable[[str], None],
@@ -89,7 +64,7 @@ def warm_start(
     """
     if options.pass_rate <= 0:
         return pass_rate()
-    use_packing(model)
+    packing.use_packing(model)
     teacher = Teacher.for_pupil(options.pass_rate, len(operands(problems.problem(int(problems.train[0])).problem)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, betas=BETAS, weight_decay=0.0)
     step = take_up(folder, model, optimizer, note)
@@ -104,7 +79,7 @@ def warm_start(
             rng = generator(seed, "warm start", turn)
             texts = [problems.problem(int(n)).problem for n in rng.choice(problems.train, options.batch)]
             responses = [[*tokenizer(teacher.respond(t, rng)).input_ids, tokenizer.eos_token_id] for t in texts]
-            loss = -response_logp(model, [encode(text) for text in texts], responses).logp.mean()
+            loss = -logprobs.response_logp(model, [encode(text) for text in texts], responses).logp.mean()
             if not torch.isfinite(loss):
                 raise Diverged(f"the warm start's loss is {loss.item()} at step {turn + 1}; lower warm_start.lr")
             optimizer.param_groups[0]["lr"] = options.lr * min((turn + 1) / RAMP, 1 - turn / options.max_steps)
@@ -117,7 +92,8 @@ def warm_start(
         if step % (NOTED * options.look) == 0 or reached >= options.pass_rate:
             note(f"warm start: pass rate {reached:.3f} after {step} supervised steps")
         if folder is not None and reached < options.pass_rate and step // SAVE > before // SAVE:
-            save_step(folder, step, {"model": weights(model), "optimizer": optimizer.state_dict()}, keep=1)
+            state = {"model": weights.named_weights(model), "optimizer": optimizer.state_dict()}
+            save_step(folder, step, state, keep=1)
     return reached
 
 
@@ -132,18 +108,10 @@ def take_up(
     for warning in warnings:
         note(warning)
     if step:
-        own: dict[str, Any] = weights(model)
-        with torch.no_grad():
-            for name, value in state["model"].items():
-                own[name].copy_(value)
+        weights.load_weights(model, state["model"])
         optimizer.load_state_dict(state["optimizer"])
         note(f"warm start: going on after {step} supervised steps")
     return step
-
-
-def weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """The parameters, tied ones once: two names of one tensor cannot be written."""
-    return {name: value.detach() for name, value in model.named_parameters()}
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,8 @@ run through the paths of pmdkit, and through a function of your own.
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
-from importlib.resources import files
-from importlib.util import find_spec
+from functools import partial
+from importlib import import_module, resources, util
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,7 +30,7 @@ LossPath = Callable[[Case], Result | None]
 
 def cases() -> list[Case]:
     """The recorded cases."""
-    text = files("pmdkit.testing.golden").joinpath("vectors.json").read_text(encoding="utf-8")
+    text = resources.files("pmdkit.testing.golden").joinpath("vectors.json").read_text(encoding="utf-8")
     found: list[Case] = json.loads(text)["cases"]
     return found
 
@@ -106,7 +105,7 @@ def from_file(place: str) -> LossPath:
 def missing(name: str) -> str:
     """What a path lacks on this machine; empty where it can run."""
     wanted = REQUIRES.get(name)
-    if wanted is not None and not find_spec(wanted):
+    if wanted is not None and not util.find_spec(wanted):
         return f"{wanted} is not installed"
     if name in ("verl", "trl"):
         try:
@@ -208,20 +207,11 @@ def with_rest(logp: Tensor) -> Tensor:
     return torch.cat([logp, torch.log1p(-logp.exp().sum(1, keepdim=True))], 1)
 
 
-def chunked(case: Case) -> Result | None:
-    """Logits computed again in the backward pass."""
-    return through_head(case, in_one=False)
-
-
-def fused(case: Case) -> Result | None:
-    """Three matrix products; response-level objectives only."""
-    return through_head(case, in_one=True)
-
-
 def through_head(case: Case, in_one: bool) -> Result | None:
     """A vocabulary of two: the head's weight is the identity and the states are log-probabilities.
 
-    The gradient by a target's state is (1 - p) times that by its log-probability.
+    The gradient by a target's state is (1 - p) times that by its log-probability. `in_one` takes three matrix products,
+    for response-level objectives only; otherwise logits are computed again in the backward pass.
     """
     from pmdkit.llm.fused_loss import fused_linear_loss
     from pmdkit.llm.logprobs import head_logp, to_rows
@@ -261,8 +251,8 @@ PATHS: dict[str, LossPath] = {
     "objectives": formula,
     "bandit-table": table,
     "toy": toy,
-    "llm-chunked-head": chunked,
-    "llm-fused-head": fused,
+    "llm-chunked-head": partial(through_head, in_one=False),
+    "llm-fused-head": partial(through_head, in_one=True),
     "verl": adapter("verl"),
     "trl": adapter("trl"),
 }

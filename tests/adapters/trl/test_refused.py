@@ -7,7 +7,7 @@ import torch
 from trl import GRPOConfig
 
 from pmdkit.adapters.trl import PMDConfig, PMDTrainer
-from pmdkit.adapters.trl.refused import SAMPLING, SETTINGS
+from pmdkit.adapters.trl.config import SAMPLING, SETTINGS
 from pmdkit.errors import CheckFailed, EnvironmentLacks
 from pmdkit.objectives import PMDMean
 

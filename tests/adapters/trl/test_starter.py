@@ -15,7 +15,7 @@ from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.evaluate import fixed_evaluation
 from pmdkit.llm.model import end_tokens
 from pmdkit.llm.prompts import Encoder
-from pmdkit.llm.starter.folder import make
+from pmdkit.llm.starter.model import make
 from pmdkit.llm.task import make_grader
 
 PAGE = Path(__file__).parents[3] / "docs" / "use" / "trl.md"

@@ -15,10 +15,10 @@ from transformers import PreTrainedTokenizerFast
 from pmdkit.config import RolloutTable, VLLMTable
 from pmdkit.errors import Diverged, EnvironmentLacks, UsageError
 from pmdkit.llm.engines.base import EngineConfig, EngineLost, Sampling
-from pmdkit.llm.engines.vllm import weights_nccl
+from pmdkit.llm.engines.vllm import weights_transfer
 from pmdkit.llm.engines.vllm.http import Server, with_deadline
 from pmdkit.llm.engines.vllm.server import make
-from pmdkit.llm.engines.vllm.weight_names import WeightNames
+from pmdkit.llm.engines.vllm.weights_file import WeightNames
 from pmdkit.llm.weights import named_weights
 
 EOS, VOCABULARY, CONTEXT = 2, 97, 64
@@ -374,7 +374,7 @@ def test_a_publish_pauses_loads_forgets_and_resumes_in_this_order(engine, double
 
 
 def test_nccl_gives_the_workers_of_each_server_ranks_of_their_own(doubles):
-    fan = weights_nccl.BroadcastClient([Server(double.url) for double in doubles], [4, 2], 5.0)
+    fan = weights_transfer.BroadcastClient([Server(double.url) for double in doubles], [4, 2], 5.0)
     fan.tag = "a tag"
     fan.init_weight_transfer_engine({"master_port": 1, "rank_offset": 1, "world_size": 7})
     fan.start_weight_update()
@@ -387,7 +387,7 @@ def test_nccl_gives_the_workers_of_each_server_ranks_of_their_own(doubles):
 
 def test_nccl_declares_exactly_what_it_sends(qwen2):
     names = WeightNames(qwen2.config)
-    source = weights_nccl.WeightStream(names, torch.bfloat16)
+    source = weights_transfer.WeightStream(names, torch.bfloat16)
     source.weights = named_weights(qwen2)
     sent = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in source}
     assert list(sent.items()) == [(name, (torch.bfloat16, shape)) for name, shape in names.file_shapes.items()]
@@ -395,7 +395,7 @@ def test_nccl_declares_exactly_what_it_sends(qwen2):
 
 def test_nccl_is_refused_without_cuda_and_never_waits_for_ever(wanted, qwen2):
     with pytest.raises(EnvironmentLacks, match="transfer='file'"):
-        weights_nccl.check_cuda(torch.device("cpu"))
+        weights_transfer.check_cuda(torch.device("cpu"))
     gone = threading.Event()
     with pytest.raises(EngineLost, match=r"the rendezvous did not end within 0\.1 s"):
         with_deadline(0.1, "the rendezvous", lambda: gone.wait(30))

@@ -20,8 +20,7 @@ from pmdkit.llm.engines.vllm import arguments, check_version, plugin
 from pmdkit.llm.engines.vllm.arguments import write_folder
 from pmdkit.llm.engines.vllm.colocate import SleepState
 from pmdkit.llm.engines.vllm.outputs import to_responses
-from pmdkit.llm.engines.vllm.weight_names import WeightNames
-from pmdkit.llm.engines.vllm.weights_file import folder_for, read_weights, write_weights
+from pmdkit.llm.engines.vllm.weights_file import WeightNames, folder_for, read_weights, write_weights
 from pmdkit.llm.weights import GatheredWeights
 
 SIZES = {

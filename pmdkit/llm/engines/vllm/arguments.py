@@ -24,7 +24,7 @@ DEFAULT_ENV = {
     "VLLM_LOGGING_LEVEL": "ERROR",  # each update warns of rotary tables, which are no weights
     "TOKENIZERS_PARALLELISM": "false",
 }
-BATCHED_TOKENS = 4096  # of prompts, at a time on a CPU
+BATCHED_TOKENS = 4096  # of prompts, at a time on a CPU, of an engine in the trainer's process
 READ_AT_IMPORT = "VLLM_LOGGING_STREAM"  # read once, when vllm is imported
 
 
@@ -75,11 +75,7 @@ def transfer_backend(config: EngineConfig) -> str:
 
 
 def llm_arguments(config: EngineConfig, folder: Path) -> dict[str, Any]:
-    """Keyword arguments of `vllm.LLM`.
-
-    Args:
-        config: what the engine is made from.
-        folder: of configuration and tokenizer.
+    """Keyword arguments of `vllm.LLM`; the folder has configuration and tokenizer.
 
     Raises:
         UsageError: vllm.options sets what is set here, or several processes cannot form groups of tensor_parallel.
@@ -89,9 +85,21 @@ def llm_arguments(config: EngineConfig, folder: Path) -> dict[str, Any]:
         raise UsageError(
             f"vllm.tensor_parallel is {table.tensor_parallel} and parallel.processes {config.size}; expected a divisor"
         )
+    given = engine_arguments(config, folder, BATCHED_TOKENS) | {"runner": "generate", "disable_log_stats": True}
+    if fast:
+        given["enable_sleep_mode"] = sleep_enabled(config)
+    if config.size > 1:  # whoever started the processes has named their ranks
+        given["distributed_executor_backend"] = "external_launcher"
+    given["weight_transfer_config"] = None  # set where vLLM may be imported
+    check_free(table.options, given)
+    return given | table.options
+
+
+def engine_arguments(config: EngineConfig, folder: Path, batched_tokens: int) -> dict[str, Any]:
+    """What an engine in this process and a server have in common; `batched_tokens` of prompts at a time on a CPU."""
+    table, fast = config.vllm, on_accelerator(config)
     given: dict[str, Any] = {
         "model": str(folder),
-        "runner": "generate",
         "load_format": "dummy",  # weights come by publish only: nothing stale can be used
         "dtype": config.dtype,
         "max_model_len": max_model_len(config.context),
@@ -101,23 +109,17 @@ def llm_arguments(config: EngineConfig, folder: Path) -> dict[str, Any]:
         "enforce_eager": table.eager or not fast,
         "seed": derive(config.seed, "vllm") % 2**31,
         "tensor_parallel_size": table.tensor_parallel,
-        "disable_log_stats": True,
     }
     if fast:
         given["gpu_memory_utilization"] = table.memory
-        given["enable_sleep_mode"] = sleep_enabled(config)
     else:
         given["kv_cache_memory_bytes"] = int(table.cache_gib * 2**30)
         # a prompt in pieces takes back the draw of each but the last, which generators of a CPU cannot
         given["enable_chunked_prefill"] = False
-        given["max_num_batched_tokens"] = max(BATCHED_TOKENS, max_model_len(config.context))
-    if config.size > 1:  # whoever started the processes has named their ranks
-        given["distributed_executor_backend"] = "external_launcher"
+        given["max_num_batched_tokens"] = max(batched_tokens, max_model_len(config.context))
     if table.rows is not None:
         given["max_num_seqs"] = table.rows
-    given["weight_transfer_config"] = None  # set where vLLM may be imported
-    check_free(table.options, given)
-    return given | table.options
+    return given
 
 
 def check_free(options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
@@ -135,7 +137,6 @@ def write_folder(
     """The folder that vLLM reads an architecture from: config.json and the tokenizer's files, no weights.
 
     Args:
-        folder: exists.
         model_config: of the trainer's model.
         architecture: class name in transformers; a model built from a configuration does not name it.
         context: tokens that a row may have. Scoring asks for one more than a model may know; it is never read.

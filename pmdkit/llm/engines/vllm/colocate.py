@@ -14,29 +14,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from pmdkit.errors import EnvironmentLacks, PmdkitError, UsageError
-from pmdkit.llm.engines.base import (
-    EngineConfig,
-    EngineLost,
-    Phase,
-    Progress,
-    Responses,
-    Sampling,
-    Tokens,
-    check_request,
-)
-from pmdkit.llm.engines.vllm import arguments, check_version, installed_version
-from pmdkit.llm.engines.vllm.outputs import to_responses, token_logps
-from pmdkit.llm.engines.vllm.plugin import FILE, TENSORS, register
-from pmdkit.llm.engines.vllm.weight_names import WeightNames
-from pmdkit.llm.engines.vllm.weights_file import folder_for, write_weights
+from pmdkit.llm.engines import base
+from pmdkit.llm.engines.base import EngineConfig, EngineLost, Phase, Progress, Responses, Sampling, Tokens
+from pmdkit.llm.engines.vllm import arguments, check_version, installed_version, outputs, plugin
+from pmdkit.llm.engines.vllm.weights_file import WeightNames, folder_for, write_weights
 
-BACKENDS = {"file": FILE, "ipc": TENSORS}
+BACKENDS = {"file": plugin.FILE, "ipc": plugin.TENSORS}
 State = Literal["empty", "ready", "asleep", "broken"]
 PROGRESS_SECONDS = 0.1  # seconds between calls of progress: counting tokens costs a pass over all rows
 
@@ -55,9 +44,6 @@ class ColocatedEngine:
     restart and close their engines together.
 
     Greedy rows have the log-probabilities of temperature 1.
-
-    Args:
-        config: what the engine is made from.
 
     Attributes:
         version: of the weights last published.
@@ -94,10 +80,13 @@ class ColocatedEngine:
                 Path(folder), config.model.config, self.names.architecture, given["max_model_len"], config.tokenizer
             )
             with stdout_to_stderr(), preserve_globals():
-                given["weight_transfer_config"] = transfer_config(self.backend)
+                from vllm.config import WeightTransferConfig
+
+                plugin.register()  # the entry point does it too, where pmdkit is installed with its metadata
+                # "ipc" is ours: CUDA's own does not open memory of the same process
+                given["weight_transfer_config"] = WeightTransferConfig(backend=BACKENDS[self.backend])
             self.llm = start_vllm(given, self.names.architecture, str(self.release), self.owns_group)
-        dtype = getattr(torch, config.dtype)
-        self.transfer = ColocatedTransfer(self.llm, self.backend, self.names, dtype, self.files)
+        self.llm.init_weight_transfer_engine({"init_info": {}})
         self.sleep_state = SleepState(self.llm, arguments.sleep_enabled(config))
 
     def generate(
@@ -113,7 +102,7 @@ class ColocatedEngine:
         Other rows in the batch move log-probabilities by rounding. Where `progress` raises, rows that have begun are
         given up and the engine can be used again.
         """
-        check_request(prompts, group, seeds, sampling, self.vocabulary)
+        base.check_request(prompts, group, seeds, sampling, self.vocabulary)
         self.check_context(max(len(prompt) for prompt in prompts) + sampling.width)
         from vllm import SamplingParams
 
@@ -129,8 +118,8 @@ class ColocatedEngine:
         each = [prompt for prompt in prompts for _ in range(group)]
         with self.lock:
             self.sleep_state.check_ready()
-            outputs = self.run_requests(each, params, progress)
-            return to_responses([output.outputs[0] for output in outputs], self.ends, sampling.width, self.version)
+            found = [output.outputs[0] for output in self.run_requests(each, params, progress)]
+            return outputs.to_responses(found, self.ends, sampling.width, self.version)
 
     def score(self, prompts: Sequence[Tokens], responses: Sequence[Tokens]) -> list[torch.Tensor]:
         """[T_n] float32 log-probabilities of the tokens of N responses, each to its own prompt, at temperature 1.
@@ -148,11 +137,11 @@ class ColocatedEngine:
         rows = [[*prompt, *response] for prompt, response in zip(prompts, responses, strict=True)]
         with self.lock:
             self.sleep_state.check_ready()
-            outputs = self.run_requests(rows, [params] * len(rows), None)
+            answers = self.run_requests(rows, [params] * len(rows), None)
         scores = []
-        for row, (prompt, response, output) in enumerate(zip(prompts, responses, outputs, strict=True)):
-            found = output.prompt_logprobs[len(prompt) :]
-            scores.append(torch.tensor(token_logps(row, list(response), found), dtype=torch.float32))
+        for row, (prompt, response, answer) in enumerate(zip(prompts, responses, answers, strict=True)):
+            found = answer.prompt_logprobs[len(prompt) :]
+            scores.append(torch.tensor(outputs.token_logps(row, list(response), found), dtype=torch.float32))
         return scores
 
     def request_defaults(self) -> dict[str, Any]:
@@ -183,13 +172,13 @@ class ColocatedEngine:
             engine.abort_request([name for name, row in names.items() if row not in done])
             raise stop.cause from None
         except (PmdkitError, KeyboardInterrupt, SystemExit):  # a signal, in the middle of a step
-            self.sleep_state.keep("broken")
+            self.sleep_state.state = "broken"
             raise
         except Exception as problem:
-            self.sleep_state.keep("broken")
+            self.sleep_state.state = "broken"
             raise EngineLost(f"vLLM failed while it wrote: {first_line(problem)}") from problem
         if len(done) != len(names):
-            self.sleep_state.keep("broken")
+            self.sleep_state.state = "broken"
             raise EngineLost(f"vLLM answered {len(done)} of {len(names)} rows")
         return [done[row] for row in range(len(names))]
 
@@ -224,18 +213,34 @@ class ColocatedEngine:
             before = self.sleep_state.state
             try:
                 with stdout_to_stderr():
-                    self.sleep_state.publish(lambda: self.transfer.send(weights, version))
+                    self.sleep_state.publish(lambda: self.send_weights(weights, version))
             except PmdkitError as problem:
-                if self.refused_early(problem) and before != "asleep":
-                    self.sleep_state.keep(before)
+                # files are written and checked before vLLM is called: such a refusal has not touched the engine
+                if self.backend == "file" and not isinstance(problem, EngineLost) and before != "asleep":
+                    self.sleep_state.state = before
                 raise
             except Exception as problem:
                 raise EngineLost(f"vLLM failed while it took weights: {first_line(problem)}") from problem
             self.version = version
 
-    def refused_early(self, problem: PmdkitError) -> bool:
-        """Whether a publish was refused before vLLM was called: files are written and checked first."""
-        return self.backend == "file" and not isinstance(problem, EngineLost)
+    def send_weights(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
+        """All weights by vLLM's weight transfer, under a version that vLLM writes on every row from then on."""
+        dtype = getattr(torch, self.config.dtype)
+        some = self.names.stream(weights, dtype)
+        if self.backend == "ipc":
+            self.update_weights({"weights": some}, version)
+            return
+        path = self.files / f"pmdkit-weights-{os.getpid()}-{id(self)}-{version}.safetensors"
+        try:
+            self.update_weights(write_weights(path, some, self.names.file_shapes, dtype).as_json(), version)
+        finally:
+            path.unlink(missing_ok=True)
+
+    def update_weights(self, update_info: dict[str, Any], version: int) -> None:
+        """One round trip: start, update, finish."""
+        self.llm.start_weight_update()
+        self.llm.update_weights({"update_info": update_info})
+        self.llm.finish_weight_update(weight_version=str(version))
 
     def enter(self, phase: Phase) -> None:
         """What comes next: memory is given back during updates."""
@@ -253,8 +258,11 @@ class ColocatedEngine:
         with self.lock:
             if self.llm is not None:
                 shut_down_vllm(self.llm, self.owns_group)
-            self.llm = self.transfer = self.sleep_state = None  # type: ignore[assignment]
-            free_memory()
+            self.llm = self.sleep_state = None  # type: ignore[assignment]
+            gc.unfreeze()  # vLLM freezes what is there when it has started
+            gc.collect()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
 
 
 class Stop(BaseException):
@@ -265,75 +273,16 @@ class Stop(BaseException):
         self.cause = cause
 
 
-def transfer_config(backend: str) -> Any:
-    """vLLM's WeightTransferConfig for "file" or "ipc". CUDA's own IPC does not open memory of the same process."""
-    from vllm.config import WeightTransferConfig
-
-    register()  # the entry point does it too, where pmdkit is installed with its metadata
-    return WeightTransferConfig(backend=BACKENDS[backend])
-
-
-class ColocatedTransfer:
-    """Sends weights to an `LLM` of this process by vLLM's weight transfer: start, update, finish.
-
-    Args:
-        llm: made with `transfer_config(backend)`.
-        backend: "file" or "ipc".
-        names: of the weights.
-        dtype: that the engine computes in, and that is sent.
-        folder: of files.
-    """
-
-    def __init__(self, llm: Any, backend: str, names: WeightNames, dtype: torch.dtype, folder: Path) -> None:
-        self.llm = llm
-        self.backend = backend
-        self.names = names
-        self.dtype = dtype
-        self.folder = folder
-        llm.init_weight_transfer_engine({"init_info": {}})
-
-    def send(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
-        """All weights, under a version that vLLM writes on every row from then on."""
-        some = self.names.stream(weights, self.dtype)
-        if self.backend == "ipc":
-            self.update({"weights": some}, version)
-            return
-        path = self.folder / f"pmdkit-weights-{os.getpid()}-{id(self)}-{version}.safetensors"
-        try:
-            self.update(write_weights(path, some, self.names.file_shapes, self.dtype).as_json(), version)
-        finally:
-            path.unlink(missing_ok=True)
-
-    def update(self, update_info: dict[str, Any], version: int) -> None:
-        """One round trip."""
-        self.llm.start_weight_update()
-        self.llm.update_weights({"update_info": update_info})
-        self.llm.finish_weight_update(weight_version=str(version))
-
-
-class Sleeper(Protocol):
-    """What of vLLM's LLM is called here."""
-
-    def sleep(self, level: int = 1) -> None:
-        """Give memory back; level 2 forgets the weights."""
-
-    def wake_up(self, tags: list[str] | None = None) -> None:
-        """Claim memory again."""
-
-    def reset_prefix_cache(self) -> bool:
-        """Forget keys and values of prompts."""
-
-
 class SleepState:
     """When the engine sleeps, wakes and may write. It is "empty" before the first publish, "ready", "asleep" without
     weights, or "broken".
 
     Args:
-        llm: the engine.
+        llm: vLLM's LLM, of which `sleep`, `wake_up` and `reset_prefix_cache` are called.
         sleeping: give the memory back during updates.
     """
 
-    def __init__(self, llm: Sleeper, sleeping: bool) -> None:
+    def __init__(self, llm: Any, sleeping: bool) -> None:
         self.llm = llm
         self.sleeping = sleeping
         self.state: State = "empty"
@@ -361,10 +310,6 @@ class SleepState:
         if self.llm.reset_prefix_cache() is False:
             raise EngineLost("vLLM keeps keys and values of older weights: rows are being written; restart the engine")
         self.state = "ready"
-
-    def keep(self, state: State) -> None:
-        """Back to what was before: a publish was refused before the engine was touched."""
-        self.state = state
 
     def check_ready(self) -> None:
         """Refuse to write without weights."""
@@ -444,14 +389,6 @@ def destroy_groups(owns_group: bool) -> None:
     elif parallel_state._WORLD is not None:
         parallel_state._WORLD.destroy()
         parallel_state._WORLD = None
-
-
-def free_memory() -> None:
-    """Give back what nobody refers to any more."""
-    gc.unfreeze()  # vLLM freezes what is there when it has started
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 @contextmanager

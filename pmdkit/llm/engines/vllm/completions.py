@@ -225,8 +225,7 @@ def response_reader(vocabulary: int, call: str) -> Callable[[Server, int, Json],
                     f"{server.url} sent {token!r} as token {at} of row {row}; expected 0 to {vocabulary - 1}"
                 )
         check_logp(server, row, logp)
-        reason = choice.get("finish_reason")
-        return CompletionRow(tokens, FlatLogprobs(tokens, logp), reason), len(tokens)
+        return CompletionRow(tokens, FlatLogprobs(tokens, logp), choice.get("finish_reason")), len(tokens)
 
     return read
 

@@ -9,7 +9,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, TypeVar
@@ -56,7 +56,8 @@ class Server:
         finally:
             with self.lock:
                 self.connections.discard(connection)
-            connection.close()
+            # in the thread that uses it, since its number goes to the next one that is opened
+            connection.http.close()
 
     def call(self, method: str, path: str, body: Json | None = None, *, seconds: float) -> Json:
         """One call on a connection of its own, all of it within so many seconds.
@@ -139,10 +140,6 @@ class Connection:
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
 
-    def close(self) -> None:
-        """Let it go; in the thread that uses it, since its number goes to the next one that is opened."""
-        self.http.close()
-
 
 def error_text(data: bytes, most: int = 300) -> str:
     """What a server says about a failure, without the frame around it."""
@@ -173,20 +170,17 @@ def with_deadline(seconds: float, what: str, call: Callable[[], Answer]) -> Answ
 
     For calls of others that have no deadline. Nothing that such a thread holds can be used again.
     """
-    found: list[Any] = []
+    future: Future[Answer] = Future()
 
     def run() -> None:
         try:
-            found.append((True, call()))
+            future.set_result(call())
         except BaseException as problem:
-            found.append((False, problem))
+            future.set_exception(problem)
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(seconds)
-    if not found:
+    if not future.done():
         raise EngineLost(f"{what} did not end within {seconds:g} s")
-    succeeded, value = found[0]
-    if not succeeded:
-        raise value
-    return value
+    return future.result(0)

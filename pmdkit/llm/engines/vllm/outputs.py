@@ -31,7 +31,10 @@ def to_responses(outputs: Sequence[Any], ends: Sequence[int], width: int, versio
     rows = []
     for row, output in enumerate(outputs):
         tokens = list(output.token_ids)
-        check_weight_version(row, getattr(output, "weight_versions", None), version)
+        spans = getattr(output, "weight_versions", None)  # None of a vLLM that writes none on rows
+        if spans is not None and {span.version for span in spans} != {str(version)}:
+            found = [span.version for span in spans]
+            raise EngineLost(f"row {row} was written by weights {found}; expected version {version} alone")
         ended = bool(tokens) and tokens[-1] in last
         if not tokens or len(tokens) > width or not (ended or len(tokens) == width) or last & set(tokens[:-1]):
             raise EngineLost(
@@ -47,14 +50,6 @@ def to_responses(outputs: Sequence[Any], ends: Sequence[int], width: int, versio
         ended=torch.tensor([ended for _, _, ended in rows]),
         version=version,
     )
-
-
-def check_weight_version(row: int, spans: Any, version: int) -> None:
-    """Every token of a row is of one version; a vLLM that writes none on rows gives None."""
-    if spans is not None and {span.version for span in spans} != {str(version)}:
-        raise EngineLost(
-            f"row {row} was written by weights {[span.version for span in spans]}; expected version {version} alone"
-        )
 
 
 def token_logps(row: int, tokens: Sequence[int], found: Any) -> list[float]:

@@ -10,46 +10,18 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from secrets import token_hex
 from time import monotonic, sleep
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from pmdkit.errors import EnvironmentLacks, UsageError
-from pmdkit.llm.engines.base import (
-    NO_WEIGHTS,
-    Engine,
-    EngineConfig,
-    EngineLost,
-    Phase,
-    Progress,
-    Responses,
-    Sampling,
-    Tokens,
-)
-from pmdkit.llm.engines.vllm import check_version, installed_version
-from pmdkit.llm.engines.vllm.arguments import max_model_len, on_accelerator, write_folder
-from pmdkit.llm.engines.vllm.completions import (
-    complete_all,
-    deal_rows,
-    response_body,
-    response_reader,
-    score_body,
-    score_reader,
-)
-from pmdkit.llm.engines.vllm.http import Server, call_each
-from pmdkit.llm.engines.vllm.outputs import to_responses
+from pmdkit.llm.engines.base import NO_WEIGHTS, EngineConfig, EngineLost, Phase, Progress, Responses, Sampling, Tokens
+from pmdkit.llm.engines.vllm import arguments, check_version, completions, installed_version, outputs, server_process
+from pmdkit.llm.engines.vllm.http import Json, Server, call_each
 from pmdkit.llm.engines.vllm.plugin import FILE
-from pmdkit.llm.engines.vllm.server_process import (
-    ServerProcess,
-    check_host,
-    find_port,
-    server_accelerators,
-    server_command,
-    server_environment,
-)
-from pmdkit.llm.engines.vllm.weight_names import WeightNames
-from pmdkit.llm.engines.vllm.weights_file import FileTransfer, folder_for
+from pmdkit.llm.engines.vllm.weights_file import WeightNames
+from pmdkit.llm.engines.vllm.weights_transfer import FileTransfer, NCCLTransfer, make_transfer
 
 Answer = TypeVar("Answer")
 REQUESTS_PER_REPLICA = 288  # at a time: vLLM writes 256 together, some wait at its door
@@ -63,7 +35,7 @@ HOW_TO_START = (
 )
 
 
-def make(config: EngineConfig) -> Engine:
+def make(config: EngineConfig) -> "ServerEngine":
     """Servers for a run, ready for weights.
 
     Raises:
@@ -75,7 +47,7 @@ def make(config: EngineConfig) -> Engine:
     try:
         try:
             fleet.start()
-            transfer = make_transfer(config, fleet)
+            transfer = make_transfer(config, fleet.transfer, fleet.names)
             transfer.prepare(fleet.servers)
         except EngineLost as problem:
             raise EnvironmentLacks(fleet.explain(problem)) from problem
@@ -86,19 +58,14 @@ def make(config: EngineConfig) -> Engine:
 
 
 class ServerEngine:
-    """Writes and scores responses with the servers of a fleet.
-
-    Args:
-        config: what the engine is made from.
-        fleet: its servers, which answer.
-        transfer: how weights reach them.
+    """Writes and scores responses with the servers of a fleet, which answer.
 
     Attributes:
         tag: of the weights that all servers have confirmed; "" where there are none, or a publish was cut off.
         torn: some server may hold parts of two versions.
     """
 
-    def __init__(self, config: EngineConfig, fleet: "Fleet", transfer: "WeightTransfer") -> None:
+    def __init__(self, config: EngineConfig, fleet: "Fleet", transfer: FileTransfer | NCCLTransfer) -> None:
         self.fleet, self.transfer = fleet, transfer
         self.ends = list(config.ends)
         self.vocabulary = int(config.model.config.get_text_config().vocab_size)
@@ -128,17 +95,17 @@ class ServerEngine:
         self.check_weights()
         call = token_hex(8)
         rows = self.call_servers(
-            lambda: complete_all(
-                deal_rows(self.fleet.servers, len(prompts), group),
-                response_body(prompts, group, seeds.tolist(), sampling, self.ends, call),
-                response_reader(self.vocabulary, call),
+            lambda: completions.complete_all(
+                completions.deal_rows(self.fleet.servers, len(prompts), group),
+                completions.response_body(prompts, group, seeds.tolist(), sampling, self.ends, call),
+                completions.response_reader(self.vocabulary, call),
                 connections=self.connections,
                 silence=self.silence,
                 progress=progress,
             )
         )
         self.check_weights()  # nobody has exchanged them in between
-        return self.call_servers(lambda: to_responses(rows, self.ends, sampling.width, self.version))
+        return self.call_servers(lambda: outputs.to_responses(rows, self.ends, sampling.width, self.version))
 
     def score(self, prompts: Sequence[Tokens], responses: Sequence[Tokens]) -> list[torch.Tensor]:
         """[T_n] float32 log-probabilities of the tokens of N responses, each to its own prompt, at temperature 1."""
@@ -147,10 +114,10 @@ class ServerEngine:
         self.check_weights()
         call = token_hex(8)
         rows = self.call_servers(
-            lambda: complete_all(
-                deal_rows(self.fleet.servers, len(prompts), 1),
-                score_body(prompts, responses, call),
-                score_reader(prompts, responses, call),
+            lambda: completions.complete_all(
+                completions.deal_rows(self.fleet.servers, len(prompts), 1),
+                completions.score_body(prompts, responses, call),
+                completions.score_reader(prompts, responses, call),
                 connections=self.connections,
                 silence=self.silence,
             )
@@ -165,20 +132,20 @@ class ServerEngine:
         if version < self.version:
             raise UsageError(f"version {version} after version {self.version}; weights must not go back")
         servers = self.fleet.servers
-        packed = self.transfer.pack(weights)
+        packed: Any = self.transfer.pack(weights)
+        self.count += 1
+        tag = f"pmdkit-{self.nonce}-{version}-{self.count}"
+
+        def push_weights() -> None:
+            self.transfer.push_weights(packed, servers, tag)
+            self.check_tags(tag)
+
         try:
-            self.count += 1
-            tag = f"pmdkit-{self.nonce}-{version}-{self.count}"
             self.tag, self.torn = "", True
-            self.call_servers(lambda: while_paused(servers, lambda: self.push_weights(packed, tag), self.silence))
+            self.call_servers(lambda: while_paused(servers, push_weights, self.silence))
         finally:
             self.transfer.release(packed)
         self.tag, self.torn, self.version = tag, False, version
-
-    def push_weights(self, packed: object, tag: str) -> None:
-        """Weights into paused servers."""
-        self.transfer.push_weights(packed, self.fleet.servers, tag)
-        self.check_tags(tag)
 
     def enter(self, phase: Phase) -> None:
         """Servers have memory of their own: there is nothing to free or claim."""
@@ -207,9 +174,9 @@ class ServerEngine:
     def check_tags(self, tag: str) -> None:
         """Every server holds these weights."""
         servers = self.fleet.servers
-        for server, held in zip(
-            servers, call_each(servers, lambda one: weight_version(one, self.silence)), strict=True
-        ):
+        answers = call_each(servers, lambda one: one.call("GET", "/weight_info", seconds=self.silence))
+        for server, answer in zip(servers, answers, strict=True):
+            held = str(answer.get("weight_version"))  # vLLM's name of the weights that a server holds
             if held != tag:
                 raise EngineLost(
                     f"the server at {server.url} has weights {held}; expected {tag}: somebody else exchanged them, or "
@@ -242,7 +209,7 @@ class Fleet:
         self.config = config
         self.names = WeightNames(config.model.config)
         self.servers: list[Server] = [Server(url) for url in config.vllm.urls]
-        self.processes: list[ServerProcess] = []
+        self.processes: list[server_process.ServerProcess] = []
         self.own = not self.servers
         self.transfer = "file"
         self.scratch = tempfile.TemporaryDirectory(prefix="pmdkit-vllm-")
@@ -264,13 +231,13 @@ class Fleet:
         self.transfer = transfer_kind(config)
         if self.transfer == "file":
             check_plugin()
-        check_host(table.host)
-        self.accelerators = server_accelerators(config)
-        context = max_model_len(config.context)
-        write_folder(self.folder, config.model.config, self.names.architecture, context, config.tokenizer)
+        server_process.check_host(table.host)
+        self.accelerators = server_process.server_accelerators(config)
+        context = arguments.max_model_len(config.context)
+        arguments.write_folder(self.folder, config.model.config, self.names.architecture, context, config.tokenizer)
         ports: list[int] = []
         while len(ports) < table.servers:
-            port = find_port(table.host, table.port + len(ports) if table.port else 0)
+            port = server_process.find_port(table.host, table.port + len(ports) if table.port else 0)
             ports += [port] if port not in ports else []  # a free one may be given twice
         for at, port in enumerate(ports):
             server, process = self.launch(at, port)
@@ -278,13 +245,12 @@ class Fleet:
             self.processes.append(process)
         self.wait()
 
-    def launch(self, at: int, port: int) -> tuple[Server, ServerProcess]:
+    def launch(self, at: int, port: int) -> tuple[Server, server_process.ServerProcess]:
         """Start one server, under a name that no other server has."""
         host, model = self.config.vllm.host, f"pmdkit-{token_hex(8)}"
-        command = server_command(self.config, self.folder, self.transfer, host, port, model)
-        process = ServerProcess(
-            command, server_environment(self.config, self.accelerators[at]), self.folder / f"{at}.log"
-        )
+        command = server_process.server_command(self.config, self.folder, self.transfer, host, port, model)
+        environment = server_process.server_environment(self.config, self.accelerators[at])
+        process = server_process.ServerProcess(command, environment, self.folder / f"{at}.log")
         return Server(f"http://{f'[{host}]' if ':' in host else host}:{port}", model), process
 
     def wait(self) -> None:
@@ -292,7 +258,7 @@ class Fleet:
         seconds = self.config.vllm.start
         until = monotonic() + seconds
         for at, server in enumerate(self.servers):
-            while not self.healthy(server, min(SOON, seconds)):
+            while not answers(server, "GET", "/health", None, min(SOON, seconds)):
                 if self.own and self.processes[at].ended:
                     raise EngineLost(f"a vLLM server did not start: it {self.processes[at].how}")
                 if monotonic() > until:
@@ -302,14 +268,6 @@ class Fleet:
                     )
                 sleep(POLL)
             self.check_name(server)
-
-    def healthy(self, server: Server, seconds: float) -> bool:
-        """Whether it answers that it is well."""
-        try:
-            server.call("GET", "/health", seconds=seconds)
-        except (EngineLost, UsageError):
-            return False
-        return True
 
     def check_name(self, server: Server) -> None:
         """The server that answers is the one that was started; one of others is taken by the name it has."""
@@ -337,18 +295,14 @@ class Fleet:
             call_each(again, lambda at: self.processes[at].close())
             for at in again:
                 port = self.servers[at].port if self.config.vllm.port else 0
-                self.servers[at], self.processes[at] = self.launch(at, find_port(self.config.vllm.host, port))
+                port = server_process.find_port(self.config.vllm.host, port)
+                self.servers[at], self.processes[at] = self.launch(at, port)
         self.wait()
 
     def works(self, at: int, server: Server) -> bool:
         """Whether all processes of a server started here answer, the workers too."""
-        if self.processes[at].ended:
-            return False
-        try:
-            server.call("POST", "/collective_rpc", {"method": "check_health", "timeout": SOON}, seconds=SOON)
-        except (EngineLost, UsageError):
-            return False
-        return True
+        body = {"method": "check_health", "timeout": SOON}
+        return not self.processes[at].ended and answers(server, "POST", "/collective_rpc", body, SOON)
 
     def explain(self, problem: EngineLost) -> str:
         """What went wrong, with the last words of a server that ended because of it."""
@@ -366,13 +320,22 @@ class Fleet:
         self.scratch.cleanup()
 
 
+def answers(server: Server, method: str, path: str, body: Json | None, seconds: float) -> bool:
+    """Whether a server answers in time that it is well."""
+    try:
+        server.call(method, path, body, seconds=seconds)
+    except (EngineLost, UsageError):
+        return False
+    return True
+
+
 def transfer_kind(config: EngineConfig) -> str:
     """How weights reach servers: "file" or "nccl". UsageError where vllm.transfer is a way that no server knows."""
     kind = config.vllm.transfer
     if kind == "ipc":
         raise UsageError("vllm.transfer is 'ipc', which works in one process; servers take 'nccl', 'file' or 'auto'")
     if kind == "auto":
-        return "nccl" if on_accelerator(config) else "file"
+        return "nccl" if arguments.on_accelerator(config) else "file"
     return kind
 
 
@@ -406,8 +369,8 @@ def check_settings(server: Server, config: EngineConfig, transfer: str) -> None:
     wrong = []
     if model.get("logprobs_mode") != "processed_logprobs":
         wrong.append(f"logprobs_mode {model.get('logprobs_mode')}")
-    if (model.get("max_model_len") or 0) < max_model_len(config.context):
-        wrong.append(f"max_model_len {model.get('max_model_len')} of {max_model_len(config.context)} needed")
+    if (model.get("max_model_len") or 0) < (needed := arguments.max_model_len(config.context)):
+        wrong.append(f"max_model_len {model.get('max_model_len')} of {needed} needed")
     if (info.get("weight_transfer_config") or {}).get("backend") != backend:
         wrong.append(f"weight_transfer_config {info.get('weight_transfer_config')}")
     if wrong:
@@ -421,43 +384,8 @@ def while_paused(servers: Sequence[Server], update: Callable[[], None], seconds:
     """
     call_each(servers, lambda server: server.call("POST", "/pause?mode=abort", seconds=seconds))
     update()
-    for server, answer in zip(
-        servers, call_each(servers, lambda one: one.call("POST", "/reset_prefix_cache", seconds=seconds)), strict=True
-    ):
+    answers = call_each(servers, lambda server: server.call("POST", "/reset_prefix_cache", seconds=seconds))
+    for server, answer in zip(servers, answers, strict=True):
         if answer.get("success") is False:
             raise EngineLost(f"the server at {server.url} keeps keys and values of older weights")
     call_each(servers, lambda server: server.call("POST", "/resume", seconds=seconds))
-
-
-def weight_version(server: Server, seconds: float) -> str:
-    """vLLM's name of the weights that a server holds."""
-    return str(server.call("GET", "/weight_info", seconds=seconds).get("weight_version"))
-
-
-class WeightTransfer(Protocol):
-    """How weights reach paused servers: through a file, or by NCCL."""
-
-    def prepare(self, servers: Sequence[Server]) -> None:
-        """Before the first weights, and again after servers were started anew."""
-
-    def pack(self, weights: Mapping[str, torch.Tensor]) -> Any:
-        """What is sent; what is refused here has touched no server."""
-
-    def push_weights(self, packed: Any, servers: Sequence[Server], tag: str) -> None:
-        """All servers load it, and hold the tag from then on."""
-
-    def release(self, packed: Any) -> None:
-        """What was packed is not needed any more."""
-
-    def close(self, servers: Sequence[Server]) -> None:
-        """Let go of what connects to the servers."""
-
-
-def make_transfer(config: EngineConfig, fleet: "Fleet") -> WeightTransfer:
-    """The transfer of a fleet that has started."""
-    dtype, seconds = getattr(torch, config.dtype), config.rollout.silence
-    if fleet.transfer == "nccl":
-        from pmdkit.llm.engines.vllm.weights_nccl import NCCLTransfer
-
-        return NCCLTransfer(fleet.names, dtype, config.model.device, start=config.vllm.start, seconds=seconds)
-    return FileTransfer(fleet.names, dtype, folder_for(config.vllm.folder), seconds)

@@ -16,12 +16,14 @@ import torch
 
 from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit.llm.engines.base import EngineConfig
-from pmdkit.llm.engines.vllm.arguments import check_free, max_model_len, on_accelerator
+from pmdkit.llm.engines.vllm.arguments import check_free, engine_arguments, on_accelerator
 from pmdkit.llm.engines.vllm.plugin import FILE
 from pmdkit.processes import GuardedProcess, exit_reason
-from pmdkit.randomness import derive
 
-UNSET = ("VLLM_API_KEY", "VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_PORT")  # of engines in this process, or of others
+BATCHED_TOKENS = 8192  # of prompts, at a time on a CPU
+UNSET = {"VLLM_API_KEY", "VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_PORT"}  # of engines in this process, or of others
+UNSET |= {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK"}
+RANK_PREFIXES = ("ACCELERATE_", "TORCHELASTIC_")  # a server is not a rank of the trainer
 ERROR_LINE = re.compile(r"\b[A-Z]\w*(?:Error|Exception|Interrupt)\b: *\S")
 PREFIX = re.compile(r"^(?:\(\w+[^)]*\) )?(?:(?:INFO|WARNING|ERROR|CRITICAL) [\d:. -]+\[[^\]]*\] )?")
 
@@ -89,46 +91,20 @@ def find_port(host: str, port: int) -> int:
 
 
 def server_command(config: EngineConfig, folder: Path, transfer: str, host: str, port: int, model: str) -> list[str]:
-    """The argument list of one server.
-
-    Args:
-        config: what the engine is made from.
-        folder: of configuration and tokenizer.
-        transfer: "file" or "nccl".
-        host, port: where it listens.
-        model: name under which it serves, known to nobody else.
+    """The argument list of one server, with weights by "file" or "nccl", under a name that is known to nobody else.
 
     Raises:
         UsageError: vllm.options sets what is set here.
     """
-    table, fast = config.vllm, on_accelerator(config)
-    given: dict[str, Any] = {
-        "model": str(folder),
+    table = config.vllm
+    given = engine_arguments(config, folder, BATCHED_TOKENS) | {
         "served_model_name": model,
         "host": host,
         "port": port,
-        "load_format": "dummy",  # weights come by publish only: nothing stale can be used
-        "dtype": config.dtype,
-        "max_model_len": max_model_len(config.context),
-        "logprobs_mode": "processed_logprobs",  # of the distribution that is sampled, temperature and top-p included
-        "generation_config": "vllm",  # no defaults from the model's folder
-        "enforce_eager": table.eager or not fast,
-        "seed": derive(config.seed, "vllm") % 2**31,
-        "tensor_parallel_size": table.tensor_parallel,
         "data_parallel_size": table.data_parallel,
         "disable_uvicorn_access_log": True,
-        "skip_tokenizer_init": True,  # tokens in, tokens out
         "weight_transfer_config": {"backend": FILE if transfer == "file" else transfer},
     }
-    if fast:
-        given["gpu_memory_utilization"] = table.memory
-    else:
-        given["kv_cache_memory_bytes"] = int(table.cache_gib * 2**30)
-        # a row with a seed of its own cannot be read in parts: a generator on a CPU cannot be set back
-        given["enable_chunked_prefill"] = False
-        given["max_num_batched_tokens"] = max(8192, max_model_len(config.context))
-    if table.rows is not None:
-        given["max_num_seqs"] = table.rows
     check_free(table.options, given)
     return [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *flags(given | table.options)]
 
@@ -147,11 +123,7 @@ def flags(arguments: Mapping[str, Any]) -> list[str]:
 
 def server_environment(config: EngineConfig, accelerators: Sequence[str]) -> dict[str, str]:
     """All environment variables of one server."""
-    own = {name: value for name, value in os.environ.items() if name not in UNSET}
-    # a server is not a rank of the trainer
-    own = {name: value for name, value in own.items() if not name.startswith(("ACCELERATE_", "TORCHELASTIC_"))}
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK"):
-        own.pop(name, None)
+    own = {k: value for k, value in os.environ.items() if k not in UNSET and not k.startswith(RANK_PREFIXES)}
     own |= {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
     own.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     own.setdefault("TOKENIZERS_PARALLELISM", "false")

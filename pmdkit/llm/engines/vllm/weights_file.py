@@ -1,6 +1,9 @@
-"""Weights through a file: safetensors in shared memory, whole or not at all; and how servers are asked to load it.
+"""Weights as vLLM takes them: by the names that files have; and a file of them in shared memory, whole or not at all.
 
-What vLLM's workers do with it is in weights_receiver.py.
+transformers holds the experts of a layer as one tensor, files and vLLM one by one: its own rules for saving are applied
+to one layer at a time, so that no second copy of a model is held. vLLM itself drops a missing or misnamed tensor
+without a word, which is why everything is compared here, in trainer and engine. A tied head is sent under both of its
+names: on a CPU vLLM packs it apart from the embedding, and it would keep its old weights in silence.
 """
 
 import hashlib
@@ -8,20 +11,101 @@ import json
 import os
 import struct
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from math import prod
 from pathlib import Path
 
 import torch
+from transformers import AutoModelForCausalLM, PretrainedConfig
 
-from pmdkit.errors import EnvironmentLacks
+from pmdkit.errors import Diverged, EnvironmentLacks, UsageError
 from pmdkit.llm.engines.base import EngineLost
-from pmdkit.llm.engines.vllm.http import Json, Server, call_each
-from pmdkit.llm.engines.vllm.weight_names import WeightNames
+from pmdkit.llm.weights import named_weights
 
+Shapes = dict[str, tuple[int, ...]]
 DTYPE_NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 SHARED_MEMORY = Path("/dev/shm")
+
+
+class WeightNames:
+    """The weights of an architecture.
+
+    Args:
+        config: of a causal language model.
+
+    Attributes:
+        architecture: the name of its class in transformers.
+        model_shapes: names in the model to shapes; a tied head stands once.
+        aliases: further names of tied weights to the one they stand under.
+        file_shapes: names in files to shapes, aliases included.
+    """
+
+    def __init__(self, config: PretrainedConfig) -> None:
+        with torch.device("meta"), torch.random.fork_rng(devices=[]):
+            self.skeleton = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        self.architecture = type(self.skeleton).__name__
+        whole = named_weights(self.skeleton)
+        self.model_shapes: Shapes = {name: tuple(tensor.shape) for name, tensor in whole.items()}
+        state = self.skeleton.state_dict(keep_vars=True)
+        same = {id(tensor): name for name, tensor in state.items() if name in whole}
+        self.aliases = {name: same[id(tensor)] for name, tensor in state.items() if name not in whole}
+        self.file_shapes: Shapes = {name: tuple(tensor.shape) for name, tensor in self.to_file_names(whole.items())}
+
+    def check(self, names: Iterable[str]) -> None:
+        """Refuse weights that are not those of the model, one for one; tied ones may have any of their names."""
+        given = set(names)
+        unknown = sorted(given - set(self.model_shapes) - set(self.aliases))
+        other = {own for alias, own in self.aliases.items() if alias in given}
+        missing = sorted(set(self.model_shapes) - given - other)
+        if unknown or missing:
+            raise UsageError(
+                f"published weights lack {missing[:3]} and have unknown {unknown[:3]}; expected the names of a "
+                f"{self.architecture}, {len(self.model_shapes)} of them"
+            )
+
+    def stream(
+        self, weights: Mapping[str, torch.Tensor], dtype: torch.dtype | None = None
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """Names in files and tensors, one layer at a time; a tensor is looked at once, since that may put it together.
+
+        Raises:
+            UsageError: a name is missing or unknown (before the first tensor), or a shape is another one.
+            Diverged: a weight is not finite.
+        """
+        self.check(weights)
+        for name, tensor in self.to_file_names(self.checked(weights)):
+            yield name, tensor if dtype is None else tensor.to(dtype)
+
+    def checked(self, weights: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
+        """Each weight once, checked, by its own name."""
+        for name in weights:
+            target = self.aliases.get(name, name)
+            if target != name and target in weights:
+                continue
+            tensor = weights[name].detach()
+            if tuple(tensor.shape) != self.model_shapes[target]:
+                raise UsageError(f"{name} has shape {list(tensor.shape)}; expected {list(self.model_shapes[target])}")
+            if not bool(torch.isfinite(torch.linalg.vector_norm(tensor.float(), torch.inf))):
+                raise Diverged(f"{name} has entries that are not finite; the engine keeps its older weights: lower lr")
+            yield target, tensor
+
+    def to_file_names(self, weights: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
+        """The same under the names in files, by the rules with which transformers saves."""
+        from transformers.core_model_loading import revert_weight_conversion
+
+        for _, some in groupby(weights, key=lambda pair: layer(pair[0])):
+            together = dict(some)
+            together |= {alias: together[own] for alias, own in self.aliases.items() if own in together}
+            yield from revert_weight_conversion(self.skeleton, together).items()
+
+
+def layer(name: str) -> str:
+    """Everything up to the first number: `model.layers.3.mlp.experts.down_proj` is of `model.layers.3`."""
+    parts = name.split(".")
+    number = next((i for i, part in enumerate(parts) if part.isdigit()), None)
+    return "" if number is None else ".".join(parts[: number + 1])
 
 
 @dataclass(frozen=True)
@@ -43,47 +127,6 @@ class WeightFile:
         return asdict(self)
 
 
-class FileTransfer:
-    """Writes weights to a file once, which all servers load by vLLM's weight transfer: start, update, finish.
-
-    Args:
-        names: of the weights.
-        dtype: that the servers compute in.
-        folder: seen by trainer and servers.
-        seconds: deadline of each call.
-    """
-
-    def __init__(self, names: WeightNames, dtype: torch.dtype, folder: Path, seconds: float) -> None:
-        self.names, self.dtype, self.folder, self.seconds = names, dtype, folder, seconds
-
-    def prepare(self, servers: Sequence[Server]) -> None:
-        """Before the first weights, and again after servers were started anew; refused without weight transfer."""
-        body: Json = {"init_info": {}}
-        call_each(servers, lambda one: one.call("POST", "/init_weight_transfer_engine", body, seconds=self.seconds))
-
-    def pack(self, weights: Mapping[str, torch.Tensor]) -> WeightFile:
-        """The file, whole; what is refused here has touched no server."""
-        path = self.folder / f"pmdkit-weights-{os.getpid()}-{id(self)}.safetensors"
-        return write_weights(path, self.names.stream(weights, self.dtype), self.names.file_shapes, self.dtype)
-
-    def push_weights(self, packed: WeightFile, servers: Sequence[Server], tag: str) -> None:
-        """All servers load it; the tag is vLLM's weight version from then on."""
-
-        def push(server: Server) -> None:
-            server.call("POST", "/start_weight_update", seconds=self.seconds)
-            server.call("POST", "/update_weights", {"update_info": packed.as_json()}, seconds=self.seconds)
-            server.call("POST", "/finish_weight_update", {"weight_version": tag}, seconds=self.seconds)
-
-        call_each(servers, push)
-
-    def release(self, packed: WeightFile) -> None:
-        """Nobody needs the file any more."""
-        Path(packed.path).unlink(missing_ok=True)
-
-    def close(self, servers: Sequence[Server]) -> None:
-        """Nothing is kept."""
-
-
 def folder_for(given: str | None) -> Path:
     """Where files are written: the given folder, shared memory, or the system's folder for temporary files."""
     if given is not None:
@@ -91,9 +134,8 @@ def folder_for(given: str | None) -> Path:
         if not folder.is_dir() or not os.access(folder, os.W_OK):
             raise EnvironmentLacks(f"vllm.folder {given} is not a folder that can be written; make it, or take another")
         return folder
-    return (
-        SHARED_MEMORY if SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
-    )
+    shared = SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK)
+    return SHARED_MEMORY if shared else Path(tempfile.gettempdir())
 
 
 def write_weights(
@@ -118,12 +160,11 @@ def write_weights(
     text = json.dumps(table).encode()
     head = struct.pack("<Q", len(text) + -len(text) % 8) + text + b" " * (-len(text) % 8)
     hidden = path.with_name(f".{path.name}.{os.getpid()}")
-    order = iter(shapes)
     digest = hashlib.sha256(head)
     try:
         with open(hidden, "xb") as file:
             file.write(head)
-            for name, tensor in in_order(weights, order):
+            for name, tensor in in_order(weights, shapes):
                 assert tuple(tensor.shape) == shapes[name], f"{name} is {tensor.shape}; expected {shapes[name]}"
                 data = tensor.detach().to("cpu", dtype).contiguous().view(-1).view(torch.uint8).numpy().data
                 digest.update(data)

@@ -10,24 +10,19 @@ from typing import Any
 
 import torch
 from vllm.config.weight_transfer import WeightTransferConfig
-from vllm.distributed.weight_transfer.base import (
-    WeightTransferEngine,
-    WeightTransferInitInfo,
-    WeightTransferUpdateInfo,
-)
+from vllm.distributed.weight_transfer import base
 
 from pmdkit.llm.engines.base import EngineLost
-from pmdkit.llm.engines.vllm.weight_names import WeightNames
-from pmdkit.llm.engines.vllm.weights_file import WeightFile, read_weights
+from pmdkit.llm.engines.vllm.weights_file import WeightFile, WeightNames, read_weights
 
 
 @dataclass
-class EmptyInitInfo(WeightTransferInitInfo):
+class EmptyInitInfo(base.WeightTransferInitInfo):
     """There is nothing to agree on beforehand."""
 
 
 @dataclass
-class FileUpdateInfo(WeightTransferUpdateInfo):
+class FileUpdateInfo(base.WeightTransferUpdateInfo):
     """A weight file: see WeightFile."""
 
     path: str
@@ -36,13 +31,13 @@ class FileUpdateInfo(WeightTransferUpdateInfo):
 
 
 @dataclass
-class TensorUpdateInfo(WeightTransferUpdateInfo):
+class TensorUpdateInfo(base.WeightTransferUpdateInfo):
     """The tensors themselves, in an engine that runs in the trainer's process."""
 
     weights: Iterable[tuple[str, torch.Tensor]] = field(default_factory=list)
 
 
-class ReloadReceiver(WeightTransferEngine[Any, Any]):
+class ReloadReceiver(base.WeightTransferEngine[Any, Any]):
     """Loads tensors by vLLM's layerwise reload: into the memory that compiled graphs know, repacked as kernels want."""
 
     init_info_cls = EmptyInitInfo

@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from pmdkit.cli import main
-from pmdkit.planner.report import advice
+from pmdkit.planner.predict import advice
 
 
 def ask(capsys, *arguments):

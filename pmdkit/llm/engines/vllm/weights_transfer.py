@@ -1,24 +1,75 @@
-"""Weights to servers on accelerators by NCCL: vLLM's own sender here, its receivers there, HTTP for the handshakes.
+"""How weights reach paused servers: through a file on the same machine, or by NCCL from accelerator to accelerator.
 
-A rendezvous or a broadcast whose other side is gone never returns by itself, which is why
-both run in threads with a deadline.
+NCCL: vLLM's own sender here, its receivers there, HTTP for the handshakes. A rendezvous or a broadcast whose other side
+is gone never returns by itself, which is why both run in threads with a deadline.
 """
 
+import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from pmdkit.errors import EnvironmentLacks
-from pmdkit.llm.engines.base import EngineLost
+from pmdkit.llm.engines.base import EngineConfig, EngineLost
 from pmdkit.llm.engines.vllm.http import Json, Server, call_each, with_deadline
 from pmdkit.llm.engines.vllm.server_process import find_port
-from pmdkit.llm.engines.vllm.weight_names import WeightNames
+from pmdkit.llm.engines.vllm.weights_file import WeightFile, WeightNames, folder_for, in_order, write_weights
 
 LEAVE_SECONDS = 10.0  # for each to take leave; a server that is gone does not
+
+
+def make_transfer(config: EngineConfig, kind: str, names: WeightNames) -> "FileTransfer | NCCLTransfer":
+    """The transfer to servers that have started, "file" or "nccl"."""
+    dtype, seconds = getattr(torch, config.dtype), config.rollout.silence
+    if kind == "nccl":
+        return NCCLTransfer(names, dtype, config.model.device, start=config.vllm.start, seconds=seconds)
+    return FileTransfer(names, dtype, folder_for(config.vllm.folder), seconds)
+
+
+class FileTransfer:
+    """Writes weights to a file once, which all servers load by vLLM's weight transfer: start, update, finish.
+
+    Args:
+        names: of the weights.
+        dtype: that the servers compute in.
+        folder: seen by trainer and servers.
+        seconds: deadline of each call.
+    """
+
+    def __init__(self, names: WeightNames, dtype: torch.dtype, folder: Path, seconds: float) -> None:
+        self.names, self.dtype, self.folder, self.seconds = names, dtype, folder, seconds
+
+    def prepare(self, servers: Sequence[Server]) -> None:
+        """Before the first weights, and again after servers were started anew; refused without weight transfer."""
+        body: Json = {"init_info": {}}
+        call_each(servers, lambda one: one.call("POST", "/init_weight_transfer_engine", body, seconds=self.seconds))
+
+    def pack(self, weights: Mapping[str, Tensor]) -> WeightFile:
+        """The file, whole; what is refused here has touched no server."""
+        path = self.folder / f"pmdkit-weights-{os.getpid()}-{id(self)}.safetensors"
+        return write_weights(path, self.names.stream(weights, self.dtype), self.names.file_shapes, self.dtype)
+
+    def push_weights(self, packed: WeightFile, servers: Sequence[Server], tag: str) -> None:
+        """All servers load it; the tag is vLLM's weight version from then on."""
+
+        def push(server: Server) -> None:
+            server.call("POST", "/start_weight_update", seconds=self.seconds)
+            server.call("POST", "/update_weights", {"update_info": packed.as_json()}, seconds=self.seconds)
+            server.call("POST", "/finish_weight_update", {"weight_version": tag}, seconds=self.seconds)
+
+        call_each(servers, push)
+
+    def release(self, packed: WeightFile) -> None:
+        """Nobody needs the file any more."""
+        Path(packed.path).unlink(missing_ok=True)
+
+    def close(self, servers: Sequence[Server]) -> None:
+        """Nothing is kept."""
 
 
 class BroadcastClient:
@@ -79,13 +130,8 @@ class WeightStream:
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
         """The tensors, one layer at a time, in the order of `metadata`."""
-        waiting: dict[str, Tensor] = {}
-        source = self.names.stream(self.weights, self.dtype)
-        for name in self.names.file_shapes:
-            while name not in waiting:
-                other, tensor = next(source)
-                waiting[other] = tensor
-            yield name, waiting.pop(name).contiguous()
+        for name, tensor in in_order(self.names.stream(self.weights, self.dtype), self.names.file_shapes):
+            yield name, tensor.contiguous()
 
 
 class NCCLTransfer:
@@ -123,7 +169,7 @@ class NCCLTransfer:
                 "weights go to servers by NCCL with vLLM's own sender, and the trainer's environment has no vllm: "
                 "install it, or set vllm.transfer='file'"
             ) from problem
-        self.leave(servers)
+        self.close(servers)
         worlds = call_each(servers, lambda server: world_size(server, self.seconds))
         self.client = client = BroadcastClient(servers, worlds, self.start)
         address = local_address(servers[0])
@@ -161,11 +207,7 @@ class NCCLTransfer:
         self.stream.weights = {}
 
     def close(self, servers: Sequence[Server]) -> None:
-        """Take leave of the servers' workers."""
-        self.leave(servers)
-
-    def leave(self, servers: Sequence[Server]) -> None:
-        """End the group, if there is one. A server that is gone has left it already."""
+        """End the group with the servers' workers, if there is one. A server that is gone has left it already."""
         if self.client is None:
             return
         sender, self.sender, self.client = self.sender, None, None

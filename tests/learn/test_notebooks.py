@@ -7,7 +7,7 @@ import pytest
 
 from pmdkit.errors import UsageError
 from pmdkit.learn import exercise, ids
-from pmdkit.learn.submission import answer_to, exercises_in, read
+from pmdkit.learn.notebooks import answer_to, exercises_in, read
 
 QUESTION = exercise("103.2")
 KNOWN = [exercise(which) for which in ids()]

@@ -1,5 +1,6 @@
-"""The regime map: one frozen batch fitted for ever more passes, and which law the fitted policy then obeys."""
+"""The two experiments that are no grid of runs: `speed`, what a token costs, and `regimes`, which law a fit obeys."""
 
+import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
@@ -8,21 +9,89 @@ import numpy as np
 import torch
 
 from pmdkit import theory
-from pmdkit.loop import Rollouts
-from pmdkit.objectives import Groups, credit
-from pmdkit.sweeps.experiments import MODEL, SEEDS
-from pmdkit.sweeps.record import rounded
+from pmdkit.loop import Rollouts, ministeps
+from pmdkit.objectives import Groups, credit, load_objective
+from pmdkit.randomness import derive
+from pmdkit.sweeps import experiments, record
 from pmdkit.trainer import Backend
 from pmdkit.training import build, plan
 
 Array = np.ndarray
+ABOUT = {
+    "speed": "Milliseconds of CPU time per token, generation and update apart, with 1 to 64 updates per rollout batch.",
+    "regimes": "Passes over one frozen batch: when the fitted policy obeys Theorem 1, the length-weighted law, or "
+    "neither.",
+}
+
+# What a token costs by staleness: all levels in turn, in one process.
+
+ENVS = ("modular-sum", "parity")  # answers of one token, and of up to fifteen
+LEVELS = (1, 4, 16, 64)
+GROUP = 16
+BATCH = 8  # prompts per update: 128 draws; the paper's 512 are spread over 32 GPUs
+
+
+def speed(
+    envs: Sequence[str] = ENVS,
+    levels: Sequence[int] = LEVELS,
+    seeds: Sequence[int] = experiments.SEEDS,
+    log: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Milliseconds per generated token: roll out for `level` updates at once, then update batch by batch.
+
+    CPU time of one thread does not count what else the machine does. The levels take turns, so that whatever slows
+    the process down slows all of them.
+
+    Args:
+        envs: of tier 2. The policy is not trained, and not warm.
+        levels: updates per rollout batch.
+        seeds: repetitions, each with its own model and prompts.
+        log: called with a sentence about each step of the work.
+    """
+    runs: list[dict[str, Any]] = []
+    for env in envs:
+        for seed in seeds:
+            for level in levels:
+                turns = max(1, min(8, max(levels) // level // 2))
+                runs.append({"env": env, "seed": seed, "staleness": level, **measure(env, seed, level, turns)})
+            log(f"speed: {env}, seed {seed}")
+    return {"format": 1, "about": ABOUT["speed"], "runs": record.rounded(runs)}
+
+
+def measure(env: str, seed: int, level: int, turns: int) -> dict[str, float]:
+    """`turns` rollouts of `level` batches each, and their updates, after one batch to warm up."""
+    options = {
+        "schedule.prompts": BATCH * level,
+        "schedule.group": GROUP,
+        "warm_start.pass_rate": 0.0,
+        "run.seed": seed,
+    }
+    spec, objective = plan("toy", env, options | experiments.MODEL | {"schedule.lr": 1e-3})
+    learner, task = (backend := build(spec, objective)[1]).learner, backend.task
+    spent = {"rollout": 0.0, "update": 0.0}
+    tokens = 0
+    learner.rollout(task.prompts(1)[:BATCH], GROUP, seed=0)
+    for turn in range(turns):
+        began = time.process_time()
+        rollouts = learner.rollout(task.prompts(turn + 1), GROUP, seed=derive(seed, "speed", turn))
+        rolled = time.process_time()
+        groups = Groups(task.reward(rollouts), rollouts.mass, rollouts.sampled)
+        batch = credit(objective, groups, rollouts.logp_old, rollouts.mask, None, rollouts.width)
+        for part in ministeps(rollouts, batch, level):
+            learner.update(objective, *part)
+        spent["rollout"] += rolled - began
+        spent["update"] += time.process_time() - rolled
+        tokens += int(rollouts.mask.sum())
+    return {f"ms_per_token_{phase}": 1e3 * seconds / tokens for phase, seconds in spent.items()}
+
+
+# The regime map: one frozen batch fitted for ever more passes, and which law the fitted policy then obeys.
 
 ENV = "copy"  # rows of 3 symbols: 31 responses of 1 to 4 tokens, every expectation exact, from chance, p = 1/81
 DRAWS = 64  # per prompt: 0.8 right ones on average
 PROMPTS = 3
 OPTIONS: dict[str, Any] = {"env.length": 3, "schedule.group": DRAWS, "model.dimension": 32}
 PASSES = tuple(2**k for k in range(12))
-ABOUT = "Passes over one frozen batch: when the fitted policy obeys Theorem 1, the length-weighted law, or neither."
 TAU = 0.05
 SETTINGS: dict[str, dict[str, Any]] = {
     f"{source}, {name} {norm}": {"source": source, "name": name, "norm": norm}
@@ -37,7 +106,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def regimes(
-    seeds: Sequence[int] = SEEDS, passes: Sequence[int] = PASSES, log: Callable[[str], None] = print
+    seeds: Sequence[int] = experiments.SEEDS, passes: Sequence[int] = PASSES, log: Callable[[str], None] = print
 ) -> dict[str, Any]:
     r"""Distance of the fitted policy to each law, by passes.
 
@@ -55,22 +124,20 @@ def regimes(
     """
     runs: list[dict[str, Any]] = []
     for seed in seeds:
-        spec, objective = plan("toy", ENV, {**OPTIONS, **MODEL, "schedule.lr": 1e-3, "run.seed": seed})
+        spec, objective = plan("toy", ENV, {**OPTIONS, **experiments.MODEL, "schedule.lr": 1e-3, "run.seed": seed})
         backend = build(spec, objective)[1]
         start = deepcopy(backend.learner.model.state_dict())  # type: ignore[attr-defined]
         for label, setting in SETTINGS.items():
             backend.learner.model.load_state_dict(start)  # type: ignore[attr-defined]
             runs.append({"seed": seed, "setting": label, **fit(backend, setting, passes, seed, spec.schedule.lr)})
             log(f"regimes: seed {seed}, {label}, distance {runs[-1]['exact update'][-1]:.3f}")
-    return {"format": 1, "about": ABOUT, "env": ENV, "passes": list(passes), "runs": rounded(runs)}
+    return {"format": 1, "about": ABOUT["regimes"], "env": ENV, "passes": list(passes), "runs": record.rounded(runs)}
 
 
 def fit(
     backend: Backend, setting: dict[str, Any], passes: Sequence[int], seed: int, lr: float
 ) -> dict[str, list[float]]:
     """Fit one frozen batch; measure after each number of passes."""
-    from pmdkit.objectives import load_objective
-
     learner: Any = backend.learner
     learner.optimizer = type(learner.optimizer)(learner.model.parameters(), lr=lr)
     objective = load_objective(setting["name"], tau=TAU, norm=setting["norm"])

@@ -1,6 +1,6 @@
 """Which law a frozen batch is fitted to: Theorem 1 without a length rule, its length-weighted form with one."""
 
-from pmdkit.sweeps.regimes import regimes
+from pmdkit.sweeps.measurements import regimes
 
 PASSES = (1, 256)
 

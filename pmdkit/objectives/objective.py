@@ -1,19 +1,35 @@
-"""What an objective says about itself: read by the loop, the trainers and the contract suite. All of it is optional."""
+"""What an objective is: credit, then a loss, and its traits, read by the loop, the trainers and the contract suite."""
 
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
+from torch import Tensor
 
-from pmdkit.objectives.batch import Batch
+from pmdkit.objectives.batch import Batch, Groups, Norm
 
 Level = Literal["response", "token"]
 
 
+@runtime_checkable
+class Objective(Protocol):
+    """What an objective is: credit, then a loss. A frozen dataclass whose fields are its options."""
+
+    @property
+    def norm(self) -> Norm:
+        """Length rule, see `row_weight`."""
+
+    def advantage(self, groups: Groups) -> Tensor:
+        """[P, G] reward minus a baseline."""
+
+    def loss(self, batch: Batch) -> Tensor:
+        """[N]: it sees token sums only. [N, T]: per token, zero off the mask. Unreduced either way."""
+
+
 @dataclass(frozen=True)
 class Traits:
-    """Facts that do not follow from the signature, with what holds when an objective says nothing.
+    """Facts that do not follow from the signature, with what holds when an objective says nothing. All are optional.
 
     State one as a class variable (`unbiased: ClassVar[bool] = True`), or as a property where it depends on an option.
 
@@ -41,14 +57,19 @@ class Traits:
     stop_gradient: bool = False
     unbiased: bool = False
     first_step_is_policy_gradient: bool = True
-    first_step_norm: Literal["none", "length", "max", "tokens"] | None = None
+    first_step_norm: Norm | None = None
     equal_groups: Literal["silent", "anchor", "learn"] | None = None
     population: Literal["pmd_mean", "pmd_part"] | None = None
 
     @property
     def level(self) -> Level:
-        """What the objective states, or else what its loss returns."""
-        return stated_level(self.objective) or measured_level(self.objective)
+        """What the objective states, or else what its loss returns, remembered for objectives that can be hashed."""
+        if stated := stated_level(self.objective):
+            return stated
+        try:
+            return remembered_level(self.objective)
+        except TypeError:  # an option that is a list or a dict has no hash
+            return level_of_loss(self.objective)
 
 
 def traits(objective: Any) -> Traits:
@@ -66,14 +87,6 @@ def stated_level(objective: Any) -> Level | None:
         if "loss" in vars(kind):
             return None
     return None
-
-
-def measured_level(objective: Any) -> Level:
-    """The level that the shape of the loss shows; remembered for objectives that can be hashed."""
-    try:
-        return remembered_level(objective)
-    except TypeError:  # an option that is a list or a dict has no hash
-        return level_of_loss(objective)
 
 
 def level_of_loss(objective: Any) -> Level:

@@ -6,8 +6,8 @@ from typing import ClassVar
 import pytest
 
 from pmdkit.objectives import OBJECTIVES, PMDMean, traits
+from pmdkit.objectives.objective import level_of_loss, stated_level
 from pmdkit.objectives.skeleton import MyLoss
-from pmdkit.objectives.traits import level_of_loss, stated_level
 
 
 @pytest.mark.parametrize("factory", [*OBJECTIVES.values(), MyLoss], ids=lambda factory: factory.__name__)

@@ -1,4 +1,7 @@
-"""What a learner hands in: per exercise the code that answers it, and where the files lie. Nothing is run here."""
+"""Notebooks: where the lessons lie, the code of their cells, and which of it answers an exercise. Nothing is run here.
+
+A lesson is a NNN_name.ipynb beside a NNN_name.py. A wheel carries none.
+"""
 
 import ast
 import json
@@ -10,13 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from pmdkit.errors import UsageError
-from pmdkit.learn.exercise import Exercise
+from pmdkit.learn.exercises import Exercise
 from pmdkit.learn.extras import need
 from pmdkit.learn.source import is_import, loaded, names_of
 
+FOLDERS = (".", "tutorials")
+"Where a learner's notebooks are looked for, relative to where the command was started."
+NAME = re.compile(r"[0-9]{3}_\w+")
 LARGEST = 64 * 2**20
 "Bytes of a file that is read; a notebook with all its pictures has a few million."
 MAGIC = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)
+SUFFIXES = (".ipynb", ".py")
 
 
 @dataclass(frozen=True)
@@ -41,7 +48,7 @@ def read(path: Path) -> list[NotebookCell]:
     Raises:
         UsageError: the file is not there, or is none of these.
     """
-    if path.suffix not in (".ipynb", ".py"):
+    if path.suffix not in SUFFIXES:
         raise UsageError(f"{path} is neither .ipynb nor .py; give the notebook, or a file with the function")
     try:
         if path.stat().st_size > LARGEST:
@@ -130,54 +137,37 @@ def parsed(source: str) -> list[ast.stmt]:
         return []
 
 
-SUFFIXES = (".ipynb", ".py")
+def lesson_notebook(number: str, folder: Path | None = None) -> Path:
+    """The notebook of a lesson, "103", in a folder; by default here or in tutorials/ here."""
+    folders = [Path(name) for name in FOLDERS] if folder is None else [folder]
+    for each in folders:
+        found = sorted(each.glob(f"{number}_*.ipynb")) or sorted(each.glob(f"{number}_*.py"))
+        if len(found) > 1:
+            names = ", ".join(path.name for path in found)
+            raise UsageError(f"lesson {number} is here more than once: {names}; say which: check {number} FILE")
+        if found:
+            return found[0]
+    places = " and ".join(f"{each}/" for each in folders)
+    raise UsageError(f"no notebook {number}_*.ipynb in {places}; give its path, or start in the folder of the lessons")
 
 
-@dataclass(frozen=True)
-class Submission:
-    """Attributes: student; files, in the order of their names."""
+def lessons_folder(given: Path | None, among: Iterable[str]) -> Path:
+    """The folder of the course's lessons as .py files, which a checkout has: the given one, or one that is found.
 
-    student: str
-    files: tuple[Path, ...]
-
-
-def submissions(folder: Path) -> list[Submission]:
-    """Who handed in what, by name. A file that lies in the folder itself is a student of its own name.
-
-    Links are not followed and hidden files (checkpoints of Jupyter) are not looked at. A student's folder without any
-    file is a submission of nothing.
-
-    Raises:
-        UsageError: the folder is none, or holds nothing.
+    It holds at least one of the lessons with these numbers.
     """
-    if not folder.is_dir():
-        raise UsageError(f"{folder} is no folder; expected one with a folder per student, or with their notebooks")
-    found = []
-    for entry in sorted(visible(folder)):
-        if entry.is_dir():
-            below = [entry, *sorted(child for child in visible(entry) if child.is_dir())]
-            files = [path for place in below for path in sorted(visible(place)) if counts(path)]
-            found.append(Submission(entry.name, tuple(files)))
-        elif counts(entry):
-            found.append(Submission(entry.stem, (entry,)))
-    if not any(each.files for each in found):
-        raise UsageError(f"{folder} holds no .ipynb and no .py; expected {folder}/STUDENT/NOTEBOOK.ipynb")
-    return merged(found)
+    places = [given] if given else [Path(name) for name in FOLDERS] + [Path(__file__).parents[2] / "tutorials"]
+    for place in places:
+        if any(list(place.glob(f"{number}_*.py")) for number in among):
+            return place
+    if given:
+        raise UsageError(f"{given} holds no lesson such as 103_name.py; expected the tutorials/ folder of a checkout")
+    raise UsageError(
+        "no lessons here: an installed pmdkit carries the exercises and not the notebooks. "
+        "Get the sources (git clone), and start in their folder or give --lessons PATH/tutorials"
+    )
 
 
-def visible(folder: Path) -> list[Path]:
-    """What lies in a folder, without links and hidden things."""
-    return [path for path in folder.iterdir() if not path.name.startswith(".") and not path.is_symlink()]
-
-
-def counts(path: Path) -> bool:
-    """Whether a path is a file of a learner."""
-    return path.is_file() and path.suffix in SUFFIXES
-
-
-def merged(found: list[Submission]) -> list[Submission]:
-    """alice.ipynb and alice.py are one student."""
-    files: dict[str, tuple[Path, ...]] = {}
-    for each in found:
-        files[each.student] = files.get(each.student, ()) + each.files
-    return [Submission(student, paths) for student, paths in files.items()]
+def lesson_files(place: Path) -> list[Path]:
+    """The lessons of a folder in order, as .py files."""
+    return sorted(path for path in place.glob("[0-9]*.py") if NAME.fullmatch(path.stem))
