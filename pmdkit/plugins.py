@@ -1,18 +1,90 @@
-"""A user's own class, taken from a file that is no part of a package: `my.py:MyClass`."""
+"""A user's own code, taken from a file that is no part of a package: `my.py:MyClass`; and the gate that it passes.
+
+Importing a file runs it, and a run folder or a recipe from elsewhere may name any file. So the rule is: a name that is
+passed as an argument or typed on the command line may run, a name in a table may not until somebody has named it again.
+"""
 
 import hashlib
 import importlib.util
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pmdkit.errors import unknown
+from pmdkit.errors import UsageError, unknown
+
+TRUSTED: dict[Path, str | None] = {}
+"Files that were named in this process; with the sha256 that they must have, where a run remembers one."
 
 
 def is_path(name: str) -> bool:
     """Whether a name means a file rather than an entry of a table."""
     return ":" in name or name.endswith(".py")
+
+
+def code_file(name: str) -> Path | None:
+    """The Python file that `my.py` or `my.py:MyClass` names; None for any other text."""
+    file = name if name.endswith(".py") else name.rpartition(":")[0]
+    return Path(file) if file.endswith(".py") else None
+
+
+def code_files(value: Any) -> Iterator[Path]:
+    """The Python files that a table names, wherever in it."""
+    if isinstance(value, str):
+        file = code_file(value)
+        if file is not None:
+            yield file
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from code_files(inner)
+    elif isinstance(value, Sequence) and not isinstance(value, bytes):
+        for inner in value:
+            yield from code_files(inner)
+
+
+def trust(*names: Any, sha256: str | None = None) -> None:
+    """Let files run that the caller names: `my.py`, `my.py:MyClass`, or tables of them. Other values mean nothing.
+
+    Args:
+        names: values that a person gave, never what was read from a file.
+        sha256: that the files must have to run; by default any.
+    """
+    for file in code_files(names):
+        TRUSTED[file.resolve()] = sha256
+
+
+def require_trust(name: str | Path, source: bytes | None = None) -> None:
+    """Refuse a file that nobody has named, or that is not what it was.
+
+    Args:
+        name: `my.py` or `my.py:MyClass`.
+        source: what will run, where it has been read already.
+
+    Raises:
+        UsageError: the file must not run.
+    """
+    file = code_file(str(name))
+    if file is None:
+        return
+    require_named(file)
+    wanted = TRUSTED[file.resolve()]
+    if wanted is not None:
+        found = hashlib.sha256(file.read_bytes() if source is None else source).hexdigest()
+        if found != wanted:
+            raise UsageError(
+                f"{file} is not the code that the run began with (sha256 {found[:12]}, {wanted[:12]} then); "
+                "nothing of it was run: put the old file back"
+            )
+
+
+def require_named(file: Path) -> None:
+    """Refuse a file that nobody has named."""
+    if file.resolve() not in TRUSTED:
+        raise UsageError(
+            f"a configuration names the code of {file}, and nothing of it was run; if you trust it, name it yourself: "
+            f"add --trust {file}, or trust='{file}' in Python"
+        )
 
 
 def class_from_path(path: str) -> Any:
@@ -30,17 +102,19 @@ def class_from_path(path: str) -> Any:
 
 
 def module_from_file(file: Path) -> ModuleType:
-    """Import a file. Every call reads it again, so that an edit counts."""
+    """Import a file that was named. Every call reads it again, so that an edit counts; what is checked is what runs."""
     if not file.is_file():
         raise ValueError(f"{file} is not a file; expected a Python file such as my.py, relative to {Path.cwd()}")
     name = f"pmdkit_own_{file.stem}_{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
+    if file.suffix != ".py" or spec is None:
         raise ValueError(f"{file} is not Python; expected a file that ends in .py")
+    source = file.read_bytes()
+    require_trust(file, source)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up by name
     try:
-        spec.loader.exec_module(module)
+        exec(compile(source, str(file), "exec"), module.__dict__)
     except Exception as error:
         del sys.modules[name]
         raise ValueError(f"{file} cannot be imported: {type(error).__name__}: {error}; mend the file") from error

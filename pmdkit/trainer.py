@@ -19,6 +19,7 @@ from pmdkit.errors import Stopped
 from pmdkit.loop import Learner, Rollouts, Schedule, Stream, Task, inline, run
 from pmdkit.objectives import Batch, Groups, Objective
 from pmdkit.observe import checkpoint, console, files, metrics, trackers
+from pmdkit.observe.inputs import Inputs, check_inputs, code_inputs
 from pmdkit.observe.run_folder import RunFolder, locked
 
 Row = dict[str, Any]
@@ -94,6 +95,7 @@ class Backend:
         stream: where the loop gets its rollouts from.
         process_group: the processes that run this together.
         callbacks: what else happens.
+        inputs: digests of what the run is made of besides its options, or files to take them of; asked once.
     """
 
     learner: Learner
@@ -106,6 +108,7 @@ class Backend:
     stream: Stream = inline
     process_group: ProcessGroup = SINGLE
     callbacks: Sequence[TrainerCallback] = ()
+    inputs: Callable[[], Inputs] = dict
 
 
 @dataclass(frozen=True)
@@ -119,17 +122,26 @@ class RunContext:
     display: Display
 
 
-def fit(spec: Spec, objective: Objective, backend: Backend, folder: RunFolder, display: Display) -> Row:
+def fit(
+    spec: Spec,
+    objective: Objective,
+    backend: Backend,
+    folder: RunFolder,
+    display: Display,
+    accept_changes: bool = False,
+) -> Row:
     """Run to the last step from wherever the folder stands; returns the summary.
 
     The main process holds the folder and writes to it; the others watch in silence. Whatever the last checkpoint
     acknowledged is not computed again; whatever came after it is dropped and computed again from the seed, to the same
-    bits.
+    bits. Other data, code or weights than the run began with are refused unless `accept_changes`.
     """
     group, main = backend.process_group, backend.process_group.is_main_process
     context = RunContext(spec, objective, backend, folder, display if main else console.SilentDisplay())
     with locked(folder) if main else nullcontext():
         if main:
+            found = code_inputs(spec.record()) | dict(backend.inputs())
+            check_inputs(folder, found, accept_changes, display.warn)
             folder.begin(spec.record())
         torch.set_num_threads(spec.run.threads)
         start, state, warnings = checkpoint.load_newest(folder.checkpoints) if main else (0, {}, [])

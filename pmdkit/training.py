@@ -5,7 +5,7 @@ backend.
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cached_property
 from importlib import import_module
@@ -14,22 +14,31 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from pmdkit import plugins
 from pmdkit.config import Spec
 from pmdkit.errors import ResumeRefused, UsageError, short, unknown
-from pmdkit.objectives import TAUS, Objective, load_objective, objective_name
-from pmdkit.observe import checkpoint, console, trackers
+from pmdkit.objectives import TAUS, Objective, build_objective, objective_name
+from pmdkit.observe import checkpoint, console, inputs, trackers
 from pmdkit.observe.run_folder import RunFolder, make_writable, new_folder
 from pmdkit.trainer import Backend, Display, Row, fit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Trust = str | Sequence[str]
+"Files such as my.py, or my.py:MyClass, whose code may run."
 BACKENDS = {"bandit": "pmdkit.bandit", "toy": "pmdkit.toy", "llm": "pmdkit.llm"}
-OURS = {"run.lock", "env.json", "checkpoints", "figures"}  # what may stand in the folder of a run before it begins
+OURS = {"run.lock", "env.json", "inputs.json", "checkpoints", "figures"}
+"What may stand in the folder of a run before it begins."
 
 
 class Run:
     """A finished run.
+
+    Args:
+        path: its folder.
+        backend: of a run that is in memory.
+        trust: files such as "my.py" whose code the run names and you know; without, nothing of them is run.
 
     Attributes:
         path: its folder.
@@ -38,8 +47,9 @@ class Run:
         policy: the trained policy; on the bandit [S, A] probabilities.
     """
 
-    def __init__(self, path: str | Path, backend: Backend | None = None) -> None:
+    def __init__(self, path: str | Path, backend: Backend | None = None, *, trust: Trust = ()) -> None:
         self.folder = RunFolder(Path(path))
+        self.trust = trust
         self.path = self.folder.path
         self._backend = backend
 
@@ -56,7 +66,7 @@ class Run:
     @cached_property
     def spec(self) -> Spec:
         """The resolved configuration."""
-        return stored_spec(self.folder)
+        return stored_spec(self.folder, self.trust)
 
     @property
     def policy(self) -> Any:
@@ -92,6 +102,8 @@ def train(
     resume: bool = False,
     options: Mapping[str, Any] | None = None,
     display: Display | None = None,
+    trust: Trust = (),
+    accept_changes: bool = False,
     **schedule: Any,
 ) -> Run:
     """Train a policy with an objective, on any backend; the same call from a bandit to a cluster.
@@ -104,6 +116,9 @@ def train(
         resume: go on where the run in `out` stopped.
         options: other dotted keys of the spec, such as {"env.arms": 20, "objective.norm": "none"}.
         display: who watches; nobody by default.
+        trust: files such as "my.py" that a recipe or a stored run names and that may run; what is named by another
+            argument may anyway.
+        accept_changes: resume although data, code or weights are not those that the run began with, and record it.
         schedule: steps, prompts, group, ministeps, lr, seed and the other keys of [schedule] and [run].
 
     Returns:
@@ -116,7 +131,7 @@ def train(
         changes = {f"objective.{key}": value for key, value in describe(objective).items()}
     changes |= dict(options or {}) | {key: value for key, value in schedule.items() if value is not None}
     given = None if isinstance(objective, str) else objective
-    return launch(backend, env, changes, out, resume, display or console.SilentDisplay(), given)
+    return launch(backend, env, changes, out, resume, display or console.SilentDisplay(), given, trust, accept_changes)
 
 
 def launch(
@@ -127,15 +142,18 @@ def launch(
     resume: bool,
     display: Display,
     given: Objective | None = None,
+    trust: Trust = (),
+    accept_changes: bool = False,
 ) -> Run:
     """Resolve, open the folder, run. What the command line and `train` share."""
+    plugins.trust(trust)
     if resume:
         if out is None:
             raise UsageError("--resume got no run; give its folder with --out")
         folder = RunFolder(Path(out))
         refuse_links(folder.path)
         if folder.started:
-            return resume_run(folder, tier, env, changes, display, given)
+            return resume_run(folder, tier, env, changes, display, given, trust, accept_changes)
         strangers = [p.name for p in folder.path.glob("*") if p.name not in OURS and not p.name.startswith(".")]
         if strangers:
             raise UsageError(f"output {out} is no run folder (it holds {strangers[0]}); nothing was changed")
@@ -159,9 +177,11 @@ def resume_run(
     changes: Mapping[str, Any],
     display: Display,
     given: Objective | None,
+    trust: Trust,
+    accept_changes: bool,
 ) -> Run:
     """Continue the run of a folder; nothing but a larger number of steps may differ."""
-    stored = stored_spec(folder)
+    stored = spec_to_resume(folder, changes, trust, accept_changes)
     name = Path(env).stem if env.endswith(".toml") else env
     if (stored.tier, stored.name) != (tier, name):
         raise ResumeRefused(
@@ -185,7 +205,7 @@ def resume_run(
     if folder.finished and folder.read_summary()["steps"] >= spec.schedule.steps:
         return Run(folder.path)
     objective, backend = build(spec, given)
-    fit(spec, objective, backend, folder, display)
+    fit(spec, objective, backend, folder, display, accept_changes)
     return Run(folder.path, backend)
 
 
@@ -202,6 +222,7 @@ def plan(tier: str, env: str, changes: Mapping[str, Any], given: Objective | Non
     """The resolved spec of a new run, every option explicit, and its objective."""
     if tier not in BACKENDS:
         raise UsageError(unknown("backend", tier, BACKENDS))
+    plugins.trust(changes)
     return resolve_spec(with_objective(Spec.read(env, tier), changes, given).override(dict(changes)), given)
 
 
@@ -211,13 +232,15 @@ def with_objective(spec: Spec, changes: Mapping[str, Any], given: Objective | No
     name = named({"name": changes.get("objective.name", known)})
     if name == known:
         return spec
-    options = field_names(given or load_objective(name))
+    options = field_names(given or build_objective(name))
     kept = {key: value for key, value in spec.objective.items() if key == "tau" and key in options}
     return spec.model_copy(update={"objective": {"name": name, **kept}})
 
 
 def resolve_spec(spec: Spec, given: Objective | None = None) -> tuple[Spec, Objective]:
     """The spec with the objective's defaults written out and the backend's choices made."""
+    for file in plugins.code_files(spec.record()):
+        plugins.require_named(file)
     objective = given or objective_of(spec)
     table = describe(objective, named(spec.objective))
     spec = spec.model_copy(update={"objective": table})
@@ -235,11 +258,11 @@ def objective_of(spec: Spec) -> Objective:
     """The objective of a spec; a misspelt option is answered with its dotted name."""
     name = named(spec.objective)
     options = {key: value for key, value in spec.objective.items() if key != "name"}
-    known = ["name", *field_names(load_objective(name))]
+    known = ["name", *field_names(build_objective(name))]
     for key in options:
         if key not in known:
             raise UsageError(unknown("option", f"objective.{key}", (f"objective.{option}" for option in known)))
-    return load_objective(name, **options)
+    return build_objective(name, **options)
 
 
 def named(table: Mapping[str, Any]) -> str:
@@ -279,12 +302,35 @@ def plain(value: Any) -> Any:
     return getattr(value, "__qualname__", repr(value)) if callable(value) else value
 
 
-def stored_spec(folder: RunFolder) -> Spec:
-    """The configuration that a run folder was started with."""
+def stored_spec(folder: RunFolder, trust: Trust = ()) -> Spec:
+    """The configuration that a run folder was started with.
+
+    Code that it names runs only if somebody names it, here or elsewhere, and only if it is what it was.
+    """
     try:
-        return Spec(**folder.read_config())
+        spec = Spec(**folder.read_config())
     except (ValidationError, TypeError) as problem:
         raise UsageError(f"{folder.config} is not the configuration of a run; give another --out") from problem
+    plugins.trust(trust)
+    named = [file for file in plugins.code_files(spec.record()) if file.resolve() in plugins.TRUSTED]
+    digests = inputs.read_inputs(folder)["digests"] if named else {}
+    for file in named:
+        plugins.trust(str(file), sha256=digests.get(f"{inputs.CODE} {file}"))
+    return spec
+
+
+def spec_to_resume(folder: RunFolder, changes: Mapping[str, Any], trust: Trust, accept_changes: bool) -> Spec:
+    """The stored configuration, whose code was named again and is what it was, or whose changes are accepted."""
+    plugins.trust(changes)
+    spec = stored_spec(folder, trust)
+    files = list(plugins.code_files(spec.record()))
+    for file in files:
+        plugins.require_named(file)  # before its digest is compared: what to type first
+    if accept_changes:
+        plugins.trust([str(file) for file in files])  # whatever they hold now
+    elif files:
+        inputs.refuse_changes(folder, inputs.read_inputs(folder)["digests"], inputs.code_inputs(spec.record()))
+    return spec
 
 
 def compare(old: Any, new: Any, key: str = "") -> list[tuple[str, Any, Any]]:

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from pmdkit.cli.options import Flag, Number, Whole
+from pmdkit import plugins
+from pmdkit.cli.options import Flag, Number, Texts, Whole
 from pmdkit.cli.output import print_json, simple_table
 from pmdkit.errors import UsageError, unknown
 from pmdkit.randomness import generator
@@ -35,6 +36,7 @@ def eval(  # the verb's name
     dtype: Literal["float32", "bfloat16"] | None = None,
     out: Path | None = None,
     resume: Flag = False,
+    trust: Texts = None,
     json: Flag = False,
 ) -> None:
     """Draw from a trained policy and grade: avg@k, pass@k and maj@k with 95 % intervals.
@@ -56,10 +58,12 @@ def eval(  # the verb's name
         dtype: float32 or bfloat16; by default the run's, else float32.
         out: new folder for responses and summary of a language model; by default the next number under runs/.
         resume: go on with the evaluation in --out; problems that are done are not asked again.
+        trust: files such as my.py that the run names and whose code may run.
         json: print one JSON value.
     """
     from pmdkit.evaluation import checkpoint_source
 
+    plugins.trust(trust or ())
     tier = checkpoint_source.tier_of(model_or_run)
     only = {
         "temperature": temperature, "top-p": top_p, "width": width, "device": device, "dtype": dtype,

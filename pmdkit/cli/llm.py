@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from pmdkit import plugins
 from pmdkit.cli import explain_error, fail
 from pmdkit.cli.options import Flag, Number, RunOptions, Whole
 from pmdkit.cli.output import pair_table, print_json
@@ -59,6 +60,7 @@ def llm(
     if options.dry_run or field_test:
         from pmdkit.training import plan
 
+        plugins.trust(options.trust or ())
         spec, objective = plan("llm", recipe, options.changes())
         if options.dry_run:
             show_plan(spec, options.json)
@@ -99,11 +101,12 @@ def refuse_fit(fit: bool) -> None:
 
 def asked(recipe: str, options: RunOptions) -> "Spec":
     """The spec that the command line stands for, of the run that it goes on with or of a new one."""
-    from pmdkit.training import plan, stored_spec, with_objective
+    from pmdkit.training import plan, spec_to_resume, with_objective
 
-    changes = options.changes()
+    changes, trust = options.changes(), options.trust or ()
+    plugins.trust(trust)
     if options.resume and options.out is not None and RunFolder(options.out).started:
-        stored = stored_spec(RunFolder(options.out))
+        stored = spec_to_resume(RunFolder(options.out), changes, trust, options.accept_changes)
         if stored.tier == "llm":
             return with_objective(stored, changes).override(changes)
     return plan("llm", recipe, changes)[0]
@@ -259,7 +262,10 @@ def work(recipe: str, options: RunOptions) -> None:
     if os.environ["RANK"] == "0":
         begin("llm", recipe, options)
     else:
-        launch("llm", recipe, options.changes(), options.out, options.resume, Mute())
+        launch(
+            "llm", recipe, options.changes(), options.out, options.resume, Mute(),
+            trust=options.trust or (), accept_changes=options.accept_changes,
+        )  # fmt: skip
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 

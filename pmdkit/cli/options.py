@@ -86,6 +86,10 @@ class RunOptions:
     "Folder of the run, new or empty; by default the next number under runs/."
     resume: Flag = False
     "Go on with the run in --out where it stopped."
+    trust: Texts = None
+    "Files such as my.py that the recipe or the stored run names and whose code may run; --objective names its own."
+    accept_changes: Flag = False
+    "Resume although data, code or weights are not those that the run began with; written to inputs.json."
     json: Flag = False
     "Print the summary as one JSON value."
     dry_run: Flag = False

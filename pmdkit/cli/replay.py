@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pmdkit import plugins
 from pmdkit.cli.options import Flag, Number, Texts, Whole, assignments
 from pmdkit.cli.output import print_json, simple_table
 from pmdkit.errors import UsageError, printable
@@ -26,6 +27,7 @@ def replay(
     order: str = "recorded",
     row: Whole | None = None,
     set: Texts = None,
+    trust: Texts = None,
     json: Flag = False,
 ) -> None:
     """Ask a recorded step what another objective would have done with it; without options, what its own did.
@@ -39,10 +41,12 @@ def replay(
         order: of the prompts: recorded, reversed, or a seed such as 7 that shuffles them.
         row: tell the story of this response, counted from 0.
         set: other options of the objective: --set norm=none clip_high=0.3.
+        trust: files such as my.py that the recording names and whose code may run.
         json: print one JSON value.
     """
     from pmdkit.replay import biography, recording, replay
 
+    plugins.trust(trust or ())
     recorded = recording.open_step(run, step)
     options = ({} if tau is None else {"tau": tau}) | objective_options(set or [])
     request = replay.make_request(recorded, objective, options, ministeps, order)

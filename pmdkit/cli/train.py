@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from rich.console import Console
 from rich.table import Table
 
+from pmdkit import plugins
 from pmdkit.cli.options import RunOptions
 from pmdkit.cli.output import print_json, simple_table
 from pmdkit.errors import Stopped
@@ -61,11 +62,16 @@ def begin(tier: str, env: str, options: RunOptions, more: Mapping[str, Any] | No
     from pmdkit.training import launch, plan
 
     changes = options.changes() | dict(more or {})
+    trust = options.trust or ()
     if options.dry_run:
+        plugins.trust(trust)
         spec, _ = plan(tier, env, changes)
         print_json(spec.record(), indent=2)
         return
-    run = launch(tier, env, changes, options.out, options.resume, make_display(quiet=options.json))
+    display = make_display(quiet=options.json)
+    run = launch(
+        tier, env, changes, options.out, options.resume, display, trust=trust, accept_changes=options.accept_changes
+    )
     picture = save_picture(run)
     if options.json:
         print_json(run.summary)

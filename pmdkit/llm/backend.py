@@ -3,9 +3,11 @@
 `llm/train.py` is the same as a program in which each of them can be replaced.
 """
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from pmdkit.config import LanguageModelTable, RolloutTable, Spec
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.envs.math import make_math
-from pmdkit.envs.math.problem import MathProblems
+from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.envs.verifier import Grader
 from pmdkit.llm import callbacks, distributed, evaluate, lora, mismatch, packing, recipe, rollouts
 from pmdkit.llm.engines import CENTRAL, ENGINES, base
@@ -25,11 +27,14 @@ from pmdkit.llm.prompts import Encoder, decode_response, encode_numbers, limit_p
 from pmdkit.llm.task import SCALES, MathTask, SharedGrader, make_grader
 from pmdkit.loop import Schedule, inline
 from pmdkit.objectives import Objective, traits
+from pmdkit.observe.inputs import digest
 from pmdkit.observe.metrics import StepMetrics
 from pmdkit.replay.recording import Recorder
 from pmdkit.trainer import Backend, TrainerCallback
 
 TEXT_TOKENS = 64  # of each text of the sync check
+PROBE = "What is 1 + 1?"  # whose prompt tells one template from another
+GENERATED = 256  # rows that are hashed where code and options decide them
 GAUGED = 128  # responses of each step that are scored again after it, at least two groups
 
 
@@ -275,7 +280,36 @@ def assemble(
         stream=rollouts.async_rollouts(rollout.lag) if rollout.lag else inline,
         process_group=learner.process_group,
         callbacks=[*others, evaluations, callbacks.ModelFilesCallback(spec, evaluations)],
+        inputs=lambda: run_inputs(spec, learner, task, evaluation),
     )
+
+
+def run_inputs(
+    spec: Spec, learner: CausalLearner, task: MathTask, evaluation: evaluate.Evaluation
+) -> dict[str, str | Sequence[Path]]:
+    """Digests of rows, template and tokenizer, and the files of the base weights. Of generated rows the first ones."""
+    assert isinstance(spec.model, LanguageModelTable)
+    problems, tokenizer = task.problems, learner.tokenizer
+    from_table = isinstance(getattr(problems.problem, "__self__", None), list)
+    numbers = problems.train if from_table else problems.train[:GENERATED]
+    assert tokenizer is not None
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    words = json.dumps(sorted(tokenizer.get_vocab().items())) if backend is None else backend.to_str()
+    found: dict[str, str | Sequence[Path]] = {
+        "training rows": digest_rows(problems.problem(int(number)) for number in numbers),
+        "evaluation rows": digest_rows(evaluation.problems),
+        "template": digest([json.dumps(list(evaluation.encode(PROBE)))]),
+        "tokenizer": digest([words, str(tokenizer.chat_template)]),
+    }
+    if spec.model.path is not None:
+        folder, commit = Path(spec.model.path), getattr(learner.model.config, "_commit_hash", None)
+        found["weights"] = sorted(folder.glob("*.safetensors")) if folder.is_dir() else str(commit)
+    return found
+
+
+def digest_rows(problems: Iterable[Problem]) -> str:
+    """Of statements and answers in their order."""
+    return digest(part for problem in problems for part in (problem.problem, problem.answer))
 
 
 def make_warm_start(

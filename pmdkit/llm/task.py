@@ -13,6 +13,7 @@ from pmdkit.envs.verifier import Grader, Item, Verdict, pool
 from pmdkit.errors import ComponentDied
 from pmdkit.llm.engines.base import Tokens
 from pmdkit.loop import Rollouts
+from pmdkit.plugins import require_trust
 from pmdkit.randomness import generator
 
 SCALES = {"zero-one": (0.0, 1.0), "plus-minus-one": (-1.0, 1.0)}
@@ -164,7 +165,8 @@ def stop_if_ungraded(verdicts: Sequence[Verdict], most: float, kept: str) -> Non
 
 
 def make_grader(table: RewardTable) -> Grader:
-    """The verifier pool of [reward]."""
+    """The verifier pool of [reward]; a function of the user's own must have been named by a person."""
+    require_trust(table.grade)
     return Grader(
         table.grade,
         boxed=table.boxed,

@@ -21,7 +21,7 @@ from pmdkit.objectives.rebel import REBEL
 from pmdkit.objectives.rloo import RLOO
 from pmdkit.objectives.tb import TB
 from pmdkit.objectives.temperature import TAUS, Chi2Budget, Contraction, KLBudget, PassRate, make_tau, temperature
-from pmdkit.plugins import class_from_path, is_path
+from pmdkit.plugins import class_from_path, is_path, trust
 
 __all__ = [
     "CISPO",
@@ -84,9 +84,15 @@ def load_objective(name_or_path: str, **options: Any) -> Objective:
     """The objective called so, with its options set.
 
     Args:
-        name_or_path: a key of OBJECTIVES, or a file and a class in it, such as "my.py:MyLoss".
+        name_or_path: a key of OBJECTIVES, or a file and a class in it, such as "my.py:MyLoss", whose code is run.
         options: fields of the dataclass. `tau` is a number, a rule, or {"rule": name, ...}, see `make_tau`.
     """
+    trust(name_or_path, options)
+    return build_objective(name_or_path, **options)
+
+
+def build_objective(name_or_path: str, **options: Any) -> Objective:
+    """The same for names out of a configuration: a file must have been named by a person, see `plugins`."""
     if is_path(name_or_path):
         factory = class_from_path(name_or_path)
     elif name_or_path in OBJECTIVES:

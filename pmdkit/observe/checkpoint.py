@@ -12,7 +12,7 @@ import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from errno import EIO, EISDIR, ELOOP, ENOENT, ENOTDIR
 from io import BufferedReader
 from pathlib import Path
@@ -57,7 +57,7 @@ def save_step(
     remove_leftovers(folder)
     aside, target = folder / f".step-{step}.part", folder / f"step-{step}"
     contents = {**(extra_files or {}), **encode_state(state)}
-    manifest = encode_manifest(step, run_identity(folder), contents)
+    manifest = encode_manifest(step, run_identity(folder), contents, recorded_inputs(folder))
     try:
         aside.mkdir(mode=0o700)
         for name, data in contents.items():
@@ -271,6 +271,7 @@ class Manifest:
         run: what decides the run; empty where the checkpoint stands in no run folder, or is of format 1.
         sha256: sum of each file by name.
         sizes: bytes of each file by name; empty in format 1.
+        inputs: digests of data, code and weights that the run was made from; empty where none were kept.
     """
 
     path: Path
@@ -278,6 +279,7 @@ class Manifest:
     run: Mapping[str, Any]
     sha256: Mapping[str, str]
     sizes: Mapping[str, int]
+    inputs: Mapping[str, str] = field(default_factory=dict)
 
     def read(self, name: str) -> bytes:
         """A file of the checkpoint, all of it as it was written.
@@ -299,13 +301,16 @@ class Manifest:
                 raise Damaged(f"{name} does not match its checksum")
 
 
-def encode_manifest(step: int, run: Mapping[str, Any], contents: Mapping[str, bytes]) -> bytes:
+def encode_manifest(
+    step: int, run: Mapping[str, Any], contents: Mapping[str, bytes], inputs: Mapping[str, str] | None = None
+) -> bytes:
     """The bytes of a manifest."""
     body = {
         "format": MANIFEST_FORMAT,
         "pmdkit": __version__,
         "step": step,
         "run": run,
+        **({"inputs": inputs} if inputs else {}),
         "sha256": {name: sha256_of(data) for name, data in contents.items()},
         "bytes": {name: len(data) for name, data in contents.items()},
     }
@@ -342,7 +347,8 @@ def read_manifest(path: Path) -> Manifest:
             stored |= {"run": {}, "bytes": {}}
         elif not whole or number != MANIFEST_FORMAT:
             raise Damaged(f"{MANIFEST} does not match its own checksum")
-        manifest = Manifest(path, stored["step"], stored["run"], dict(stored["sha256"]), dict(stored["bytes"]))
+        inputs = dict(stored.get("inputs", {}))
+        manifest = Manifest(path, stored["step"], stored["run"], dict(stored["sha256"]), dict(stored["bytes"]), inputs)
     except Damaged:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
@@ -387,6 +393,20 @@ def run_identity(checkpoints: Path) -> dict[str, Any]:
     schedule = {key: value for key, value in dict(config.get("schedule") or {}).items() if key != "steps"}
     seed = {"seed": dict(config.get("run") or {}).get("seed")}
     return {key: value for key, value in config.items() if key != "parallel"} | {"schedule": schedule, "run": seed}
+
+
+def recorded_inputs(checkpoints: Path) -> dict[str, str]:
+    """The digests in inputs.json of the run that a folder of checkpoints stands in; empty where there are none."""
+    file = checkpoints.parent / "inputs.json"
+    return dict(json.loads(file.read_bytes())["digests"]) if file.is_file() else {}
+
+
+def newest_inputs(checkpoints: Path) -> dict[str, str]:
+    """The digests that the newest whole manifest holds."""
+    for step in reversed(steps(checkpoints)):
+        with suppress(Damaged):
+            return dict(read_manifest(checkpoints / f"step-{step}").inputs)
+    return {}
 
 
 def flatten(value: Any, key: str = "") -> list[tuple[str, Any]]:

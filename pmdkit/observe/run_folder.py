@@ -20,13 +20,15 @@ PACKAGES = ("torch", "numpy", "scipy", "gymnasium", "safetensors", "transformers
 
 
 class RunFolder:
-    """config.json, env.json, metrics.jsonl, summary.json, checkpoints/, figures/, evaluations/, rollouts/."""
+    """config.json, inputs.json, env.json, metrics.jsonl, summary.json, checkpoints/, figures/, evaluations/ and
+    rollouts/."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config = path / "config.json"
         self.metrics = path / "metrics.jsonl"
         self.summary = path / "summary.json"
+        self.inputs = path / "inputs.json"
         self.checkpoints = path / "checkpoints"
         self.figures = path / "figures"
         self.phase_0 = path / "phase-0"

@@ -13,8 +13,9 @@ import torch
 
 from pmdkit.errors import UsageError, unknown
 from pmdkit.loop import Rollouts
-from pmdkit.objectives import Objective, load_objective, traits
+from pmdkit.objectives import Objective, build_objective, traits
 from pmdkit.observe import gauge, metrics
+from pmdkit.plugins import trust
 from pmdkit.randomness import generator
 from pmdkit.replay.gradient import POINTS, Gradient, NotRecorded, UpdateOrder, batch_of, gradient, point, rollouts_of
 from pmdkit.replay.recording import Recording
@@ -61,16 +62,17 @@ def make_request(
     Raises:
         UsageError: the recorded objective cannot be loaded again, an unknown option, or too many ministeps.
     """
+    trust(objective, options)  # what is recorded is not named by anybody here
     table = dict(recording.about["objective"])
     recorded = table.pop("name")
     name = objective or recorded
     if name == recorded:
         chosen = table | dict(options or {})
     else:
-        known = {field.name for field in fields(load_objective(name))}  # type: ignore[arg-type]
+        known = {field.name for field in fields(build_objective(name))}  # type: ignore[arg-type]
         chosen = {key: table[key] for key in ("tau",) if key in table and key in known} | dict(options or {})
     try:
-        loaded = load_objective(name, **chosen)
+        loaded = build_objective(name, **chosen)
     except ValueError as problem:
         if objective is None and not options:
             raise UsageError(

@@ -87,10 +87,11 @@ def load(grade: str) -> Callable[[Message], Message]:
             return {"correct": correct, "reason": reason}
 
         return judge
-    from pmdkit.plugins import module_from_file
+    from pmdkit import plugins
 
     file, _, name = grade.rpartition(":")
-    function = getattr(module_from_file(Path(file)), name, None)
+    plugins.trust(grade)  # whoever started this process has checked it
+    function = getattr(plugins.module_from_file(Path(file)), name, None)
     if not callable(function):
         raise ValueError(f"{file} has no function '{name}'; expected def {name}(response: str, gold: str) -> float")
 

@@ -90,12 +90,13 @@ def check_parity(function: LossPath) -> dict[str, Any]:
 
 def from_file(place: str) -> LossPath:
     """The function that `my.py:loss` names."""
-    from pmdkit.plugins import module_from_file
+    from pmdkit import plugins
 
     file, _, name = place.rpartition(":")
     if not file or not name.isidentifier():
         raise UsageError(f"'{place}' names no function; expected a file and a function in it, such as my.py:loss")
-    found = getattr(module_from_file(Path(file)), name, None)
+    plugins.trust(place)  # it is an argument
+    found = getattr(plugins.module_from_file(Path(file)), name, None)
     if not callable(found):
         raise UsageError(f"{file} has no function {name}; docs/use/golden.md says what it is given and returns")
     function: LossPath = found
