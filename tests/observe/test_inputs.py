@@ -1,0 +1,191 @@
+"""What a run is made of besides its options: other rows, weights, tokenizers or templates are another run."""
+
+import json
+import shutil
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pmdkit import train
+from pmdkit.errors import ResumeRefused
+from pmdkit.llm.prompts import Encoder
+from pmdkit.observe import checkpoint, inputs
+from pmdkit.observe.console import SilentDisplay
+from pmdkit.observe.run_folder import RunFolder
+
+ASKED = [{"problem": f"What is {n} plus 2?", "answer": str(n + 2)} for n in range(4)]
+ROWS = [{"problem": f"What is {n} plus 1?", "answer": str(n + 1)} for n in range(24)]
+RECIPE = """
+[env]
+kind = "file"
+path = "rows.jsonl"
+held_out = 4
+[model]
+path = "model"
+[objective]
+name = "pmd-mean"
+tau = 0.05
+[schedule]
+steps = 1
+prompts = 2
+group = 2
+lr = 1e-3
+[rollout]
+width = 4
+[evaluation]
+data = "asked.jsonl"
+problems = 2
+"""
+
+
+class Watcher(SilentDisplay):
+    """Keeps what a person is warned of."""
+
+    def __init__(self):
+        self.warnings = []
+
+    def warn(self, sentence):
+        self.warnings.append(sentence)
+
+
+def write_rows(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.fixture(scope="module")
+def made(model_folder, tmp_path_factory):
+    """A folder with model, data, recipe and a run of one step from them."""
+    folder = tmp_path_factory.mktemp("inputs")
+    shutil.copytree(model_folder, folder / "model")
+    write_rows(folder / "rows.jsonl", ROWS)
+    write_rows(folder / "asked.jsonl", ASKED[:2])
+    (folder / "recipe.toml").write_text(RECIPE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        train("pmd-mean", "llm", "recipe.toml", out="run")
+    return folder
+
+
+@pytest.fixture
+def place(made, tmp_path, monkeypatch):
+    shutil.copytree(made, tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
+
+
+def resume(display=None, **more):
+    return train("pmd-mean", "llm", "recipe.toml", out="run", resume=True, steps=2, display=display, **more)
+
+
+def other_rows(place):
+    write_rows(place / "rows.jsonl", [row | {"answer": "7"} for row in ROWS])
+
+
+def other_questions(place):
+    write_rows(place / "asked.jsonl", ASKED[2:])
+
+
+def other_weights(place):
+    from safetensors.torch import load_file, save_file
+
+    file = place / "model" / "model.safetensors"
+    save_file({name: tensor + 1 for name, tensor in load_file(file).items()}, file, {"format": "pt"})
+
+
+def other_tokenizer(place):
+    file = place / "model" / "tokenizer.json"
+    words = json.loads(file.read_text())
+    words["added_tokens"].append(words["added_tokens"][-1] | {"id": 10_000, "content": "<another>"})
+    file.write_text(json.dumps(words))
+
+
+CHANGES = {
+    "training rows": other_rows,
+    "evaluation rows": other_questions,
+    "weights": other_weights,
+    "tokenizer": other_tokenizer,
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_resume_on_another_input_is_refused_and_named(name, place):
+    CHANGES[name](place)
+    before = {path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()}
+    with pytest.raises(ResumeRefused, match=rf"begun with other inputs: .*{name} \(was [0-9a-f]+, is [0-9a-f]+\)"):
+        resume()
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_another_template_is_another_run(place, monkeypatch):
+    monkeypatch.setattr(Encoder.__init__, "__defaults__", ("{problem_statement}\nAnswer:", None))
+    with pytest.raises(ResumeRefused, match="template"):
+        resume()
+
+
+def test_an_accepted_change_is_written_down(place):
+    other_rows(place)
+    watcher = Watcher()
+    run = resume(watcher, accept_changes=True)
+    record = json.loads((place / "run" / "inputs.json").read_text())
+    assert [change["input"] for change in record["changes"]] == ["file rows.jsonl", "training rows"]
+    assert [sentence.split(" changed")[0] for sentence in watcher.warnings][:2] == ["file rows.jsonl", "training rows"]
+    assert {change["after_step"] for change in record["changes"]} == {1}
+    assert len(run.metrics) == 2
+    manifest = checkpoint.read_manifest(place / "run" / "checkpoints" / "step-2")
+    assert manifest.inputs["training rows"] == record["digests"]["training rows"]
+    train("pmd-mean", "llm", "recipe.toml", out="run", resume=True, steps=3)  # they are the run's inputs from now on
+
+
+def test_the_same_inputs_are_no_change_and_weights_are_read_once(place, monkeypatch):
+    hashed = []
+    real = inputs.sha256_of
+    monkeypatch.setattr(inputs, "sha256_of", lambda path: hashed.append(path.name) or real(path))
+    record = json.loads((place / "run" / "inputs.json").read_text())
+    kept = record["files"]["weights"]["model/model.safetensors"]
+    assert set(kept) == {"bytes", "mtime_ns", "inode", "sha256"}
+    watcher = Watcher()
+    resume(watcher)  # a copy of the folder: another inode, so the file is read again, and is the same
+    assert hashed.count("model.safetensors") == 1
+    assert not watcher.warnings
+    train("pmd-mean", "llm", "recipe.toml", out="run", resume=True, steps=3)
+    assert hashed.count("model.safetensors") == 1
+
+
+def test_a_lost_record_is_in_the_checkpoint(place):
+    RunFolder(place / "run").inputs.unlink()
+    other_rows(place)
+    with pytest.raises(ResumeRefused, match="training rows"):
+        resume()
+
+
+def test_a_run_of_an_older_version_takes_digests_on_with_one_warning(place):
+    folder = RunFolder(place / "run")
+    folder.inputs.unlink()
+    path = folder.checkpoints / "step-1"
+    manifest = json.loads((path / checkpoint.MANIFEST).read_bytes())
+    body = {key: value for key, value in manifest.items() if key not in ("inputs", "digest")}
+    body["digest"] = checkpoint.sha256_of(checkpoint.files.encode(body))
+    (path / checkpoint.MANIFEST).write_bytes(checkpoint.files.encode(body))
+    watcher = Watcher()
+    resume(watcher)
+    assert [sentence for sentence in watcher.warnings if "kept no digests" in sentence] == watcher.warnings != []
+    other_rows(place)
+    with pytest.raises(ResumeRefused, match="training rows"):
+        train("pmd-mean", "llm", "recipe.toml", out="run", resume=True, steps=3)
+
+
+def test_a_file_of_an_environment_is_an_input(tmp_path, monkeypatch):
+    """Whatever the tier: an option of [env] that is a file is one."""
+    (tmp_path / "data.csv").write_text("1")
+    record = {"env": {"kind": "mine", "path": "data.csv", "arms": 3, "name": "no file"}}
+    first = inputs.code_inputs(record)
+    (tmp_path / "data.csv").write_text("2")
+    second = inputs.code_inputs(record)
+    assert list(first) == list(second) == ["file data.csv"]
+    assert inputs.changed_inputs(first, second) == ["file data.csv"]
+
+
+@given(st.lists(st.binary(max_size=4), max_size=4), st.lists(st.binary(max_size=4), max_size=4))
+def test_a_digest_is_of_the_parts(one, other):
+    assert (inputs.digest(one) == inputs.digest(other)) == (one == other)
