@@ -14,8 +14,8 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from pmdkit.envs.verifier import Grader, Item, Verdict, verify
-from pmdkit.envs.verifier.verify import BOXES, MARKER, last_box
-from pmdkit.plugins import module_from_file
+from pmdkit.envs.verifier.spans import BOXES, MARKER, last_box
+from pmdkit.plugins import module_from_file, trust
 
 CASES = Path(__file__).parents[1] / "tests" / "data" / "verifier_cases.jsonl"
 ATTACKS = Path(__file__).parents[1] / "tests" / "faults" / "attacks.py"
@@ -144,6 +144,7 @@ def hostile(count: int = 10_000, share: float = 0.1, workers: int = 2) -> None:
     time of caller and workers together, which does not: two cores spend two seconds of it in a second.
     """
     draw = random.Random(0)
+    trust(str(ATTACKS))
     rows = [row for row in module_from_file(ATTACKS).attacks() if not row.boxed]
     good, bad = [row for row in rows if row.correct], [row for row in rows if not row.correct]
     asked = [draw.choice(bad if draw.random() < share else good) for _ in range(count)]

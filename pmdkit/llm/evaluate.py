@@ -184,7 +184,8 @@ def answer_text(answer: Answered) -> str:
 
     A grader of the user's own takes nothing out of a response: the whole of it is the answer.
     """
-    from pmdkit.envs.verifier.verify import parse_number, strip_decoration
+    from pmdkit.envs.verifier.numbers import parse_number
+    from pmdkit.envs.verifier.spans import strip_decoration
 
     verdict = answer.verdict
     text = answer.response if verdict.path == "own" else verdict.extracted

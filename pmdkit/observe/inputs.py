@@ -80,7 +80,7 @@ def check_inputs(folder: RunFolder, inputs: Inputs, accept: bool, warn: Callable
         else:
             found[name], sums[name] = digest_of_files(value, stored["files"].get(name, {}))
     steps = checkpoint.steps(folder.checkpoints)
-    if not before and steps:
+    if found and not before and steps:
         warn(
             f"{folder.path} was begun by a version that kept no digests of its inputs; those of today are taken for "
             f"them: {', '.join(found)}"

@@ -136,14 +136,16 @@ def test_a_reward_that_is_no_number_stops_the_step_and_loses_nothing(tmp_path, c
     prompt = TokenTask(make_tokens({"kind": "modular-sum"}), 4, seed=0).prompts(3)[0].tolist()
     (tmp_path / "own.toml").write_text(SPEC)
     (tmp_path / "own.py").write_text(OWN.format(group=4, prompt=prompt, spoil=spoil))
-    command = ["toy", "own.toml", *SMALL, "--seed", "0", "--json"]
+    command = ["toy", "own.toml", *SMALL, "--seed", "0", "--json", "--trust", "own.py"]
     assert call(*command, "--out", "run") == 2
     one_line(capsys.readouterr(), told)
     assert steps(tmp_path / "run" / "checkpoints") == [1, 2]
     kept = (tmp_path / "run" / "metrics.jsonl").read_bytes()
     assert kept.count(b"\n") == 2
     (tmp_path / "own.py").write_text(OWN.format(group=4, prompt=prompt, spoil="pass"))
-    assert call(*command, "--out", "run", "--resume") == 0
+    assert call(*command, "--out", "run", "--resume") == 5
+    one_line(capsys.readouterr(), "add --accept-changes")
+    assert call(*command, "--out", "run", "--resume", "--accept-changes") == 0
     resumed = json.loads(capsys.readouterr().out)
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes().startswith(kept)
     assert call(*command, "--out", "whole") == 0
@@ -157,7 +159,7 @@ def test_a_reward_of_another_kind_is_named(tmp_path, capsys, spoil):
     (tmp_path / "own.toml").write_text(SPEC)
     own = OWN.replace("if responses", "if True or responses").format(group=4, prompt=[0, 0], spoil=spoil)
     (tmp_path / "own.py").write_text(own)
-    assert call("toy", "own.toml", *SMALL, "--json", "--out", "run") == 2
+    assert call("toy", "own.toml", *SMALL, "--trust", "own.py", "--json", "--out", "run") == 2
     one_line(capsys.readouterr(), "grade")
 
 

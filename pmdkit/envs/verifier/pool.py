@@ -33,11 +33,17 @@ PATIENCE = 10
 
 @dataclass(frozen=True)
 class Item:
-    """A response to judge against a gold answer; `truncated`: the length limit cut it off."""
+    """A response to judge against a gold answer.
+
+    Attributes:
+        truncated: the length limit cut the response off.
+        problem: the question, if at hand; see `verify`. A grader of the user's own does not get it.
+    """
 
     response: str
     gold: str
     truncated: bool = False
+    problem: str | None = None
 
 
 @dataclass(frozen=True)
@@ -112,7 +118,7 @@ class Grader:
             for place, item in enumerate(items):
                 prepared = self.prepare(item)
                 if isinstance(prepared, WorkerRequest):
-                    key = key_of(self.identity, item.gold, item.response)
+                    key = key_of(self.identity, item.gold, item.response, None if self.own else item.problem)
                     before = self.journal.get(key) if self.journal else None
                     if before is None:
                         requests[key] = prepared
@@ -159,9 +165,11 @@ class Grader:
             if item.truncated:
                 return wrong_verdict(None, "rejected", "cut off by the length limit")
             return WorkerRequest({"response": item.response, "gold": item.gold}, None)
-        graded = grade_by_rules(item.response, item.gold, boxed=self.boxed, truncated=item.truncated)
+        graded = grade_by_rules(
+            item.response, item.gold, boxed=self.boxed, truncated=item.truncated, problem=item.problem
+        )
         if isinstance(graded, Pending):
-            return WorkerRequest({"span": graded.span, "gold": graded.gold}, graded.extracted)
+            return WorkerRequest({"members": graded.members, "gold": graded.gold}, graded.extracted)
         return graded
 
     def ask_workers(self, requests: dict[str, WorkerRequest]) -> tuple[dict[str, Verdict], set[str]]:
@@ -378,6 +386,7 @@ def unscored(extracted: str | None, reason: str, path: Literal["own", "timeout"]
     return Verdict(None, extracted, path, printable(reason, REASON), None)
 
 
-def key_of(identity: str, gold: str, response: str) -> str:
-    """The name of a verdict: who judges, against what, what."""
-    return hashlib.sha256(json.dumps([identity, gold, response]).encode()).hexdigest()
+def key_of(identity: str, gold: str, response: str, problem: str | None = None) -> str:
+    """The name of a verdict: who judges, against what, what, and knowing which problem."""
+    parts = [identity, gold, response] if problem is None else [identity, gold, response, problem]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -12,17 +12,39 @@ from typing import Any
 
 import math_verify  # type: ignore[import-untyped]
 import sympy  # type: ignore[import-untyped]
+from latex2sympy2_extended import NormalizationConfig  # type: ignore[import-untyped]
 from math_verify import LatexExtractionConfig, parse
 from sympy.core.function import AppliedUndef  # type: ignore[import-untyped]
 from sympy.core.random import seed  # type: ignore[import-untyped]
 
 PLACES = 12
-"Decimals are compared to as many places: to math-verify's own six, 0.3333333 is a third."
+"math-verify rounds floats to so many; none reach it, as the rules write decimals as fractions."
 CLOSE = 1e-9
-"Absolute and relative: values nearer than that may be equal, and math-verify decides."
+"Absolute and relative: values nearer than that may be equal, and are compared to more places."
+DIGITS = 130
+"Places to which values must agree before they are equal: more than an answer may have digits."
+NEAR = sympy.Float(10, DIGITS) ** (10 - DIGITS)
 TERMS = (sympy.Number, sympy.NumberSymbol, sympy.Symbol, sympy.Add, sympy.Mul, sympy.Pow, sympy.Function)
-CONFIG = (LatexExtractionConfig(),)
-UNICODE = {"π": r"\pi ", "×": r"\times ", "·": r"\cdot ", "∞": r"\infty ", "≤": r"\leq ", "≥": r"\geq ", "÷": "/"}
+CONFIG = (
+    LatexExtractionConfig(
+        normalization_config=NormalizationConfig(
+            basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none", equations=False
+        )
+    ),
+)
+"Its units are off: it takes letters such as m off the end of a formula."
+IMAGINARY = re.compile(r"(?<![A-Za-z\\])i(?![A-Za-z])")
+UNICODE = {
+    "π": r"\pi ",
+    "×": r"\times ",
+    "·": r"\cdot ",
+    "∞": r"\infty ",
+    "≤": r"\leq ",
+    "≥": r"\geq ",
+    "÷": "/",
+    "²": "^{2}",
+    "³": "^{3}",
+}
 ROOT = re.compile(r"(?<![A-Za-z\\])sqrt ?\(([^()]*)\)|√ ?(?:\(([^()]*)\)|([0-9]+|[a-z]))")
 logging.getLogger("math_verify").setLevel(logging.CRITICAL)  # it logs whole answers, and that its alarms are off
 
@@ -37,9 +59,75 @@ def compare(span: str, gold: str) -> tuple[bool, str]:
         return False, "the answer cannot be read as mathematics"
     if all(clearly_different(one, other) for one in wanted for other in answer):
         return False, "the values differ"
+    if all(differ_far_out(one, other) for one in wanted for other in answer):
+        return False, "the values differ far out"
+    if len(wanted) == len(answer) == 1 and same_constant(wanted[0], answer[0]):
+        return True, "equal to 120 places"
     seed(0)  # sympy draws numbers to test its guesses: the same answer shall get the same verdict
     equal = math_verify.verify(wanted, answer, timeout_seconds=None, raise_on_error=True, float_rounding=PLACES)
     return bool(equal), "equal by math-verify" if equal else "not equal by math-verify"
+
+
+def compare_parts(members: list[list[list[str]]], gold: list[list[str]]) -> tuple[bool, str]:
+    """Whether every member has the parts of the gold, in any order: equal tags, and pieces that are equal in turn."""
+    reason = "equal by math-verify"
+    for member in members:
+        left = list(gold)
+        for part in member:
+            for place, wanted in enumerate(left):
+                equal, reason = equal_parts(part, wanted)
+                if equal:
+                    del left[place]
+                    break
+            else:
+                return False, reason
+    return True, reason
+
+
+def equal_parts(part: list[str], wanted: list[str]) -> tuple[bool, str]:
+    """Whether two parts are equal, piece by piece."""
+    if part[0] != wanted[0] or len(part) != len(wanted):
+        return False, "another kind of object"
+    reason = "the same text"
+    for piece, gold in zip(part[1:], wanted[1:], strict=True):
+        if piece != gold:
+            equal, reason = compare(piece, gold)
+            if not equal:
+                return False, reason
+    return True, reason
+
+
+def differ_far_out(wanted: Any, answer: Any) -> bool:
+    """Whether two readings that agree in their first places differ in later ones: no decimal is a surd.
+
+    math-verify takes 1.4142135623730950488 for the root of 2.
+    """
+    if not is_term(answer) or not is_term(wanted) or sympy.Symbol in (type(wanted), type(answer)):
+        return False
+    names = sorted(wanted.free_symbols | answer.free_symbols, key=str)
+    place = {name: sympy.Rational(314159 * k + 265358, 979323) for name, k in zip(names, count(1), strict=False)}
+    try:
+        one, other = (term.evalf(DIGITS, subs=place) for term in (wanted, answer))
+        parts = [abs(part) for part in (one - other).as_real_imag()]
+        size = 1 + sum(abs(part) for part in one.as_real_imag())
+        return any(bool(part > NEAR * size) for part in parts)
+    except (TypeError, ValueError, OverflowError, ZeroDivisionError, AttributeError):
+        return False
+
+
+def same_constant(wanted: Any, answer: Any) -> bool:
+    """Whether two irrational constants, which agree to 120 places, are one; simplifying finds it out for few of them.
+
+    Two answers of at most some hundred characters do not come nearer to one another by chance.
+    """
+    if not (is_term(wanted) and is_term(answer)) or wanted.free_symbols or answer.free_symbols:
+        return False
+    if not (wanted.is_irrational or answer.is_irrational):
+        return False
+    try:
+        return all(math.isfinite(abs(complex_value(term.evalf(15)))) for term in (wanted, answer))
+    except (TypeError, ValueError, OverflowError, ZeroDivisionError, AttributeError):
+        return False
 
 
 def clearly_different(wanted: Any, answer: Any) -> bool:
@@ -86,7 +174,7 @@ def parse_latex(span: str) -> list[Any]:
 
     Never as plain text: that takes the first number it finds, 25 from 25√2.
     """
-    text = "".join(UNICODE.get(char, char) for char in ROOT.sub(root, span))
+    text = "".join(UNICODE.get(char, char) for char in ROOT.sub(root, IMAGINARY.sub(" i ", span)))
     return list(parse(f"${text}$", CONFIG, parsing_timeout=None, fallback_mode="no_fallback", raise_on_error=False))
 
 

@@ -1,6 +1,6 @@
 r"""One response, one verdict: right, wrong, or none, and the third is never the second.
 
-Where the answer stands, strict integers, refusals and limits decide nearly all responses here at once. They parse no
+Where the answer stands, strict numbers, refusals and limits decide nearly all responses here at once. They parse no
 mathematics and start no process, and every step is linear in the length of the response. A worker of the pool compares
 the rest.
 """
@@ -9,184 +9,53 @@ import atexit
 import re
 import threading
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from pmdkit.envs.verifier import conventions
-from pmdkit.envs.verifier.conventions import closing, too_complex
+from pmdkit.envs.verifier import shapes
+from pmdkit.envs.verifier.limits import too_complex, unknown_symbol
+from pmdkit.envs.verifier.numbers import DOTTED, PLAIN, braced, canonical_integer, exact, parse_number, radians, written
+from pmdkit.envs.verifier.shapes import Part
+from pmdkit.envs.verifier.spans import (
+    BOXES,
+    TEXT,
+    answer_line,
+    last_box,
+    open_text,
+    strip_decoration,
+    without_dollars,
+)
+from pmdkit.envs.verifier.words import MATHEMATICS, Hints, hints_of
 
 if TYPE_CHECKING:
     from pmdkit.envs.verifier.pool import Grader
 
-# An answer stands after the last `Answer:`, or in the last `\boxed{}`. Source of the marker: the prompt and reward of
-# DAPO (arXiv:2503.14476), `Answer\s*:` in any case, last one wins.
-MARKER = re.compile(r"(?<![A-Za-z])answer[ \t]*[*_}`]{0,4}[ \t]*:[ \t]*[*_}`]{0,4}", re.ASCII | re.IGNORECASE)
-"The word in any case, markdown or the end of \\text{} around the colon, also inside a line (Final Answer: 34)."
-TAILS = (64, 400)
-"Characters searched first; nearly every answer stands there, and a long response costs no more than a short one."
-SEARCHED = 200_000
-"Characters at the end in which a marker is looked for: twice the longest response, and milliseconds at any length."
-BOX = 20_000
-"Characters in which a box must close; what is longer is no answer."
-OPENERS = {"\\[": "\\]", "$$": "$$", "\\(": "\\)"}
-BOXES = ("\\boxed", "\\fbox")
-
-
-def answer_line(response: str) -> str | None:
-    """What follows the last marker, to the end of its line; None without a marker or with nothing behind it.
-
-    An empty rest of the line passes on to the next line with text. Mathematics that opens there (`\\[`, `$$`) is taken
-    to where it closes. Lines after the answer are ignored, whatever they say, unless they hold a marker themselves.
-    """
-    response = response[-SEARCHED:]
-    last = None
-    for start in (*(len(response) - tail for tail in TAILS if tail < len(response)), 0):
-        for found in MARKER.finditer(response, start):
-            last = found
-        if last is not None:
-            break
-    if last is None:
-        return None
-    rest = response[last.end() :].lstrip(" \t\r\n*_`}")
-    closer = OPENERS.get(rest[:2])
-    if closer is not None:
-        end = rest.find(closer, 2)
-        if end >= 0 and rest[2:end].strip():
-            line_end = rest.find("\n", end)
-            return rest[: line_end if line_end >= 0 else len(rest)].strip()
-    end = rest.find("\n")
-    return (rest if end < 0 else rest[:end]).strip() or None
-
-
-def last_box(response: str) -> str | None:
-    r"""Inside of the last \boxed{} or \fbox{} with balanced braces; `\boxed 7` gives 7; None if there is none.
-
-    A last box that never closes, or not soon, is no answer, even where an earlier one closes: the response was cut off
-    or broken.
-    """
-    start = max(response.rfind(name) for name in BOXES)
-    if start < 0:
-        return None
-    rest = response[start : start + BOX]
-    rest = rest[len("\\boxed") if rest.startswith("\\boxed") else len("\\fbox") :].lstrip(" ")
-    if not rest.startswith("{"):
-        word = re.match(r"[^\s$\\]+", rest)
-        return word.group() if word else None
-    end = closing(rest, 0)
-    return None if end is None else rest[1:end].strip() or None
-
-
-# The strict path: `strip_decoration` comes first, `parse_number` reads what is left. Words around a number are in
-# conventions.py.
-
-PLAIN = re.compile(r"[+-]?[0-9]+")
-GROUPED = re.compile(r"([0-9]{1,3})((?:,[0-9]{3})+|(?:\{,\}[0-9]{3})+|(?: [0-9]{3})+)(\.[0-9]*)?")
-DECIMAL = re.compile(r"[0-9]*\.?[0-9]*")
-RATIO = re.compile(r"([+-]?[0-9]+) ?(?:/|÷) ?([+-]?[0-9]+)")
-FRAC = re.compile(r"([+-]?) ?\\[dtc]?frac ?\{ ?([+-]?[0-9]+) ?\} ?\{ ?([+-]?[0-9]+) ?\}")
-BOLD = re.compile(r"(?<![0-9A-Za-z)}])\*\*([^*]+)\*\*(?![0-9A-Za-z({])")
-SPACE = re.compile(r"(?<!\\)\\([!,; ])")
-TIE = re.compile(r"(?<=[0-9A-Za-z}$])~(?=[0-9A-Za-z{\\])")
-"A blank of LaTeX between two words; elsewhere a tilde says about."
+NO_HINTS = Hints()
 LONGEST = 1000
-"Characters of a span that are looked at; a longer one is no integer that anybody asks for."
-WRAPPERS = ("\\boxed", "\\fbox", "\\text", "\\textbf", "\\mathbf", "\\mathrm", "\\bm", "\\boldsymbol", "\\mathit")
-EDGES = " \t\r\n*_`\"'“”"
-PAIRS = (
-    ("\\(", "\\)"),
-    ("\\[", "\\]"),
-    ("$$", "$$"),
-    ("$", "$"),
-    ("{", "}"),
-    ("\\left(", "\\right)"),
-    ("(", ")"),
-    ("[", "]"),
+"Characters of a span that are looked at; a longer one is no answer that anybody asks for."
+PERCENT = re.compile(r"\\?%|(?<![A-Za-z])(?:per ?cent|percentage|pct)(?![A-Za-z])", re.IGNORECASE)
+UNFINISHED = re.compile(r"\.\.\.|…|\\[lcd]?dots(?![A-Za-z])")
+OPENER = re.compile(
+    r"(?:so|thus|therefore|hence|then|finally|overall|altogether|in (?:total|all|conclusion)) ?, ", re.IGNORECASE
 )
-CURRENCY = ("\\$", "$", "€", "£", "¥", "\\pounds", "\\euro")
-MINUS = str.maketrans({"−": "-", "﹣": "-", "–": "-"})
-
-
-def canonical_integer(digits: str) -> str:
-    """An integer as text without leading zeros and plus; "-0" is "0". Text, so that no length of digits is slow."""
-    negative = digits[0] == "-"
-    digits = digits.lstrip("+-").lstrip("0") or "0"
-    return "-" + digits if negative and digits != "0" else digits
-
-
-def strip_decoration(span: str) -> str:
-    r"""Take off what says nothing: $ and \( \), \boxed{} and \text{}, markdown, quotes, a full stop at the end."""
-    span = BOLD.sub(r"\1", span.translate(MINUS))
-    for _ in range(12):  # more layers than anybody writes; deeper ones are left to limits.py
-        before = span
-        span = span.strip(EDGES).rstrip(".,; \t\n\\")
-        for opener, closer in PAIRS:
-            if len(span) > len(opener) + len(closer) and span.startswith(opener) and span.endswith(closer):
-                inner = span[len(opener) : -len(closer)]
-                if wraps(opener, inner):
-                    span = inner
-                    break
-        for name in WRAPPERS:
-            if span.startswith(name + "{") and closing(span, len(name)) == len(span) - 1:
-                span = span[len(name) + 1 : -1]
-        if span == before:
-            break
-    span = span.replace(",\\! ", ",").replace(",\\!", ",")
-    span = TIE.sub(" ", span)
-    span = SPACE.sub(lambda found: "" if found[1] == "!" else " ", span)
-    return " ".join(span.split())
-
-
-def wraps(opener: str, inner: str) -> bool:
-    """Whether the brackets at both ends belong together, and mean nothing: (1, 2) and [0, 1) keep theirs."""
-    if opener in ("(", "[", "\\left("):
-        return PLAIN.fullmatch(inner.strip()) is not None or FRAC.fullmatch(inner.strip()) is not None
-    if opener == "{":
-        return closing("{" + inner + "}", 0) == len(inner) + 1
-    return opener not in inner
-
-
-def parse_number(span: str) -> str | Fraction | None:
-    """A stripped span as an integer (canonical text) or another rational; None if it is no plain number."""
-    if PLAIN.fullmatch(span):
-        return canonical_integer(span)
-    ratio = RATIO.fullmatch(span) or FRAC.fullmatch(span)
-    if ratio:
-        top, bottom = ratio.groups()[-2:]
-        if len(top) > 100 or len(bottom) > 100 or not int(bottom):
-            return None
-        value = Fraction(int(top), int(bottom))
-        return canonical_fraction(-value if ratio.re is FRAC and ratio[1] == "-" else value)
-    sign, rest = "", span
-    if rest[:1] in ("+", "-"):
-        sign, rest = rest[0], rest[1:].lstrip()
-    for symbol in CURRENCY:
-        if rest.startswith(symbol):
-            rest = rest[len(symbol) :].lstrip()
-            break
-    if not sign and rest[:1] == "-":
-        sign, rest = "-", rest[1:].lstrip()
-    grouped = GROUPED.fullmatch(rest)
-    if grouped:
-        head, groups, decimals = grouped.groups()
-        rest = head + re.sub(r"[^0-9]", "", groups) + (decimals or "")
-    if not DECIMAL.fullmatch(rest) or not rest.strip("."):
-        return None
-    before, _, after = rest.partition(".")
-    if not after.strip("0"):
-        return canonical_integer(sign + (before or "0"))
-    if len(rest) > 100:
-        return None
-    return canonical_fraction(Fraction(sign + (before or "0") + "." + after))
-
-
-def canonical_fraction(value: Fraction) -> str | Fraction:
-    """An integer as its canonical text."""
-    return str(value.numerator) if value.denominator == 1 else value
-
+INTRODUCTION = re.compile(
+    r"(?:so |thus |then |therefore |hence )?(?:we (?:have|get|find|obtain|conclude)|i get|this gives|it follows"
+    r"|the (?:final |correct )?(?:answer|value|solution|root)s? (?:is|are))(?: that)? ?:? ",
+    re.IGNORECASE,
+)
+"In front of what is then judged by itself."
+HOPE = re.compile(r"\.? ?I hope (?:it|this) is correct\.?$")
+"The end of a widely used prompt's answers."
+ROUNDED = re.compile(
+    r"(?<![A-Za-z])(?:about|approximately|approx\.?|around|roughly|nearly) |\\approx(?![A-Za-z]) ?|≈ ?"
+)
+IS = re.compile(
+    r"(?:the (?:final |correct |right )?(?:answer|choice|option|result|name|day|winner|person|statement|solution) |it )"
+    r"(?:is|must be) ?:? ?(?:option |choice )?",
+    re.IGNORECASE,
+)
 
 Path = Literal["integer", "symbolic", "own", "none", "rejected", "timeout"]
-SHAPES = ((conventions.SET, conventions.PAIR), (conventions.PAIR, conventions.SET))
 SHOWN = 1000
 "Characters of a span that a verdict keeps."
 LOCK = threading.Lock()
@@ -200,10 +69,10 @@ class Verdict:
     Attributes:
         correct: True, False, or None where there is no verdict: the response is unscored.
         extracted: the span taken for the answer, cut and with control characters escaped; None where there is none.
-        path: how it was decided. "integer": strict comparison of integers; "symbolic": math-verify on the extracted
-            span; "own": a user's grader; "none": no answer was found; "rejected": decided by a rule without parsing
-            (cut off, a chain, several answers, too large to parse); "timeout": the worker ran over its time or memory
-            or died.
+        path: how it was decided. "integer": exact comparison of plain numbers; "symbolic": math-verify on the
+            extracted span, or the same text; "own": a user's grader; "none": no answer was found; "rejected": decided
+            by a rule without parsing (cut off, an unknown word, several answers, too large to parse); "timeout": the
+            worker ran over its time or memory or died.
         reason: one short sentence for a person, as safe to print.
         value: 1 right, 0 wrong, between for a user's grader that gives partial credit; None where unscored.
     """
@@ -220,7 +89,9 @@ class Verdict:
         return self.correct is not None
 
 
-def verify(response: str, gold: str, *, boxed: bool = False, truncated: bool = False) -> Verdict:
+def verify(
+    response: str, gold: str, *, boxed: bool = False, truncated: bool = False, problem: str | None = None
+) -> Verdict:
     r"""Whether the answer that `response` ends with equals `gold`; never raises for any text, from any thread.
 
     The answer is what follows the last `Answer:`, in any case. What counts as equal is in `conventions.TABLE`.
@@ -230,16 +101,18 @@ def verify(response: str, gold: str, *, boxed: bool = False, truncated: bool = F
         gold: the answer of the data set, such as "34" or "\\frac{1}{2}".
         boxed: the answer stands in the last \boxed{} instead.
         truncated: the length limit cut the response off; it is wrong, whatever it says.
+        problem: the question, if at hand: its words may stand around a value, and "about 34" counts if it asks to
+            round.
 
     Returns:
         A verdict whose `correct` is None if the comparison ran over its time or memory: unscored, never wrong.
     """
-    graded = grade_by_rules(response, gold, boxed=boxed, truncated=truncated)
+    graded = grade_by_rules(response, gold, boxed=boxed, truncated=truncated, problem=problem)
     if not isinstance(graded, Pending):
         return graded
     from pmdkit.envs.verifier.pool import Item
 
-    return shared_grader(boxed).grade([Item(response, gold)])[0]
+    return shared_grader(boxed).grade([Item(response, gold, problem=problem)])[0]
 
 
 def shared_grader(boxed: bool) -> "Grader":
@@ -254,10 +127,10 @@ def shared_grader(boxed: bool) -> "Grader":
 
 
 class Pending(NamedTuple):
-    """For a worker: is this span equal to this gold?"""
+    """For a worker: does each member, a list of parts in any order, equal the gold?"""
 
-    span: str
-    gold: str
+    members: tuple[tuple[Part, ...], ...]
+    gold: tuple[Part, ...]
     extracted: str
 
 
@@ -266,15 +139,27 @@ class Gold(NamedTuple):
 
     Attributes:
         text: stripped.
+        opened: the same with text commands and dollars opened.
+        squeezed: both without blanks, for answers that are the same text.
         integer: canonical text if it is an integer, with a unit or percent sign taken off.
-        percent, several, relation: what it contains, and an answer may therefore contain too.
+        percent: whether it says so; an answer may then say so too.
+        parts: what it holds, see `shapes`.
+        names: of its parts, as in x = 1, y = 2; empty if they have none.
+        variable: of an inequality.
+        letters: its unknowns.
+        plain: in lower case, if it is text and no mathematics.
     """
 
     text: str
+    opened: str
+    squeezed: tuple[str, str]
     integer: str | None
     percent: bool
-    several: bool
-    relation: bool
+    parts: tuple[Part, ...]
+    names: tuple[str, ...]
+    variable: str
+    letters: frozenset[str]
+    plain: str | None
 
 
 @lru_cache(maxsize=4096)
@@ -283,39 +168,59 @@ def read_gold(gold: str) -> Gold:
     if sum(gold.count(name + "{") for name in BOXES) == 1:
         gold = last_box(gold) or gold
     text = strip_decoration(gold)
-    percent = conventions.PERCENT.search(text) is not None
-    bare = strip_decoration(conventions.PERCENT.sub("", text).rstrip("\\")) if percent else text
-    value = value_in(bare)[0] if len(bare) <= LONGEST else None
-    chained = conventions.is_chained(text)
-    integer = value if isinstance(value, str) and not chained else None
-    return Gold(
-        text,
-        integer,
-        percent,
-        conventions.has_several(text),
-        chained or bool(re.search(r"[<>≤≥]|\\[lg]eq?|\\n?eq", text)),
-    )
+    percent = PERCENT.search(text) is not None
+    bare = strip_decoration(PERCENT.sub("", text).rstrip("\\")) if percent else text
+    raw: tuple[Part, ...] = (("", text),)
+    if len(bare) > LONGEST:
+        return Gold(text, text, (squeezed(text),) * 2, None, percent, raw, (), "", shapes.unknowns(text), None)
+    opened = opened_span(bare)
+    same = squeezed(text), squeezed(opened)
+    plain = plain_text(opened, text)
+    reading = shapes.read(opened)
+    if reading.refusal is not None and TEXT.search(bare) and TEXT.sub("", bare).strip():
+        reading = shapes.read(opened_span(TEXT.sub(" ", bare)))  # a unit of the gold that is in no list
+    if reading.members or reading.refusal is not None or "\\begin" in opened:
+        relation = re.search(r"[=<>≤≥]|\\(?:[lg]eq?|n?eq?|lt|gt|begin)(?![a-z])", opened) is not None
+        raw = (("raw" if relation else "", opened),)
+        return Gold(text, opened, same, None, percent, raw, (), "", shapes.unknowns(opened), plain)
+    reading = shapes.as_tuple(reading)
+    parts = tuple((part[0], *map(spelled, part[1:])) for part in reading.parts)
+    value = parse_number(parts[0][1]) if len(parts) == 1 and parts[0][0] == "" else None
+    letters = frozenset().union(*(shapes.unknowns(piece) for part in parts for piece in part[1:]))
+    names = tuple(reading.names[0].split(",")) if len(reading.names) == 1 and reading.names[0] else ()
+    integer = value if isinstance(value, str) else None
+    return Gold(text, opened, same, integer, percent, parts, names, reading.variable, letters, plain)
 
 
-def value_in(span: str) -> tuple[object, str | None]:
-    """(value, None) of a stripped span that is a number, alone, named or among words; else (None, refusal or None)."""
-    value = parse_number(span)
-    if value is not None:
-        return value, None
-    text = conventions.open_text(span)
-    left, equals, right = text.partition("=")
-    if equals and "=" not in right and conventions.NAME.fullmatch(left.strip()):
-        text = strip_decoration(right)
-        value = parse_number(text)
-        if value is not None:
-            return value, None
-    word, refusal = conventions.number_among_words(text)
-    if word is not None:
-        return parse_number(word), None
-    return parse_number(strip_decoration(text)), refusal
+def opened_span(span: str) -> str:
+    """A stripped span without text commands, dollars and degree signs that say no more than a unit does."""
+    text = OPENER.sub("", radians(without_dollars(open_text(HOPE.sub("", span)))), count=1)
+    return strip_decoration(INTRODUCTION.sub("", text, count=1))
 
 
-def grade_by_rules(response: str, gold: str, *, boxed: bool = False, truncated: bool = False) -> Verdict | Pending:
+def spelled(piece: str) -> str:
+    """A piece for comparison, without floats and mixed numbers."""
+    piece = strip_decoration(piece)
+    number = parse_number(piece)
+    return exact(braced(piece)) if number is None else written(number)
+
+
+def plain_text(opened: str, text: str) -> str | None:
+    r"""A gold that is words or a choice, for comparison as text: \text{Evelyn}, (B), no solution; else None."""
+    inner = opened.strip("() .")
+    if re.fullmatch("[A-H]", inner):
+        return inner.lower()
+    found = re.findall(r"[A-Za-z]{3,}", inner)
+    if re.fullmatch(r"[A-Za-z][A-Za-z '’.,-]*", inner) and any(
+        word not in MATHEMATICS and word.lower() not in shapes.GREEK for word in found
+    ):
+        return None if shapes.EMPTY.fullmatch(inner) or shapes.REALS.fullmatch(inner) else inner.lower()
+    return None
+
+
+def grade_by_rules(
+    response: str, gold: str, *, boxed: bool = False, truncated: bool = False, problem: str | None = None
+) -> Verdict | Pending:
     """The verdict, or the comparison that a worker must make."""
     if truncated:
         return wrong_verdict(None, "rejected", "cut off by the length limit")
@@ -330,7 +235,13 @@ def grade_by_rules(response: str, gold: str, *, boxed: bool = False, truncated: 
     limit = max(LONGEST, 4 * len(gold))
     if len(span) > limit:
         return wrong_verdict(span, "rejected", f"{len(span)} characters, more than any answer needs")
-    return compare_spans(span, strip_decoration(span), wanted)
+    return compare_span(span, gold, NO_HINTS if problem is None else hints_of(problem))
+
+
+@lru_cache(maxsize=2048)
+def compare_span(span: str, gold: str, hints: Hints) -> "Verdict | Pending":
+    """As `compare_spans`; the answers of a group repeat."""
+    return compare_spans(span, strip_decoration(span), read_gold(gold), hints)
 
 
 @lru_cache(maxsize=4096)
@@ -339,43 +250,106 @@ def plain_integers(span: str, gold: str) -> Verdict:
     return verdict(canonical_integer(span) == gold, span, "integer", "integers compared")
 
 
-def compare_spans(extracted: str, span: str, wanted: Gold) -> Verdict | Pending:
+def compare_spans(extracted: str, span: str, wanted: Gold, hints: Hints) -> Verdict | Pending:
     """The rules of conventions.TABLE in their order."""
-    inner = conventions.only_formula(span)
-    span = span if inner == span else strip_decoration(inner)
     if not span:
         return wrong_verdict(extracted, "none", "nothing is left of the answer but decoration")
-    if conventions.UNFINISHED.search(extracted) and not conventions.UNFINISHED.search(wanted.text):
+    if UNFINISHED.search(extracted) and not UNFINISHED.search(wanted.text) and not DOTTED.search(span):
         return wrong_verdict(extracted, "rejected", "dots: the value goes on")
-    if squeezed(span) == squeezed(wanted.text):
+    if squeezed(span) == wanted.squeezed[0]:
         path: Path = "integer" if wanted.integer is not None else "symbolic"
         return verdict(True, extracted, path, "the same text")
-    if conventions.PERCENT.search(span):
-        if not wanted.percent:
+    if signs := PERCENT.findall(span):
+        if not wanted.percent or len(signs) > 1:
             return wrong_verdict(extracted, "rejected", "a percent sign that the gold does not have")
-        span = strip_decoration(conventions.PERCENT.sub("", span).rstrip("\\ "))
-    if not wanted.relation and conventions.is_chained(span):
-        return wrong_verdict(extracted, "rejected", "a chain of equalities, not one value")
-    if wanted.integer is not None:
-        value, refusal = value_in(span)
-        if value is not None:
-            return verdict(value == wanted.integer, extracted, "integer", "numbers compared exactly")
-        if refusal is not None:
-            return wrong_verdict(extracted, "rejected", refusal)
-    if any(one.match(span) and other.match(wanted.text) for one, other in SHAPES):
-        return wrong_verdict(extracted, "rejected", "a set is no pair")
-    if not wanted.several and conventions.has_several(span):
-        return wrong_verdict(extracted, "rejected", "several answers where the gold has one")
-    if (reason := too_complex(span, wanted.text)) is not None:
-        return wrong_verdict(extracted, "rejected", f"not parsed: {reason}")
-    if (reason := conventions.foreign_symbols(span, wanted.text)) is not None:
-        return wrong_verdict(extracted, "rejected", reason)
-    return Pending(span, wanted.integer or wanted.text, shortened(extracted))
+        span = strip_decoration(PERCENT.sub("", span).rstrip("\\ "))
+    text = opened_span(span)
+    if squeezed(text) == wanted.squeezed[1]:
+        return verdict(True, extracted, "integer" if wanted.integer is not None else "symbolic", "the same text")
+    if wanted.plain is not None:
+        same = IS.sub("", text.strip("() ."), count=1).strip("() .").lower() == wanted.plain
+        return verdict(same, extracted, "symbolic" if same else "rejected", "the same text" if same else "another text")
+    if hints.rounded:
+        text = ROUNDED.split(text)[-1] if shapes.APPROXIMATE.search(text) else ROUNDED.sub("", text)
+    if wanted.parts[0][0] == "raw":
+        return for_worker(extracted, ((("raw", text),),), wanted)
+    reading = shapes.read(text, wanted.letters, hints.allowed)
+    if reading.refusal is not None:
+        return wrong_verdict(extracted, "rejected", reading.refusal)
+    if wanted.names and "" in reading.names and len(reading.parts) == len(wanted.names) > 1:
+        reading = reading._replace(parts=(("(,)", *(part[-1] for part in reading.parts)),), names=("",))
+    elif len(wanted.parts) == 1 and wanted.parts[0][0] == "(,)":
+        reading = shapes.as_tuple(reading)
+    if other_names(reading.names, wanted.names):
+        return wrong_verdict(extracted, "rejected", "other names than those of the gold")
+    if wanted.variable and any(part[0] == "raw" for part in reading.parts):
+        wanted = wanted._replace(parts=(("raw", wanted.opened),))
+    if wanted.variable and reading.variable and wanted.variable != reading.variable:
+        return wrong_verdict(extracted, "rejected", f"an inequality in another unknown than '{wanted.variable}'")
+    members = tuple(
+        tuple((part[0], *map(spelled, part[1:])) for part in member) for member in (*reading.members, reading.parts)
+    )
+    return compare_members(extracted, members, wanted)
+
+
+def other_names(names: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
+    """Whether an answer names another thing than the gold: y = 5 for x = 5, a cosine for a sine; a longer name may."""
+    if len(names) != 1 or not names[0] or not wanted:
+        return False
+    name, gold = names[0], ",".join(wanted)
+    exact_names = "," in name + gold or len(name) == len(gold) == 1 or "\\" in name + gold
+    return exact_names and name != gold and ("," in name) == ("," in gold)
+
+
+def compare_members(extracted: str, members: tuple[tuple[Part, ...], ...], wanted: Gold) -> Verdict | Pending:
+    """One commitment: every member of a chain must equal the gold. Plain numbers are compared here."""
+    shape = sorted((part[0], len(part)) for part in wanted.parts)
+    for member in members:
+        if len(member) != len(wanted.parts):
+            reason = "several answers where the gold has one" if len(wanted.parts) == 1 else "another number of answers"
+            return wrong_verdict(extracted, "rejected", reason)
+        if sorted((part[0], len(part)) for part in member) != shape:
+            return wrong_verdict(extracted, "rejected", "another kind of object than the gold")
+    if len(wanted.parts) == 1 and wanted.parts[0][0] in ("base", "empty"):
+        same = all(member == wanted.parts for member in members)
+        return verdict(same, extracted, "symbolic", "digits and bases compared" if same else "other digits or base")
+    if len(wanted.parts) == 1 == len(wanted.parts[0]) - 1:
+        left = []
+        for member in members:
+            equal = equal_numbers(member[0][1], wanted.parts[0][1])
+            if equal is False:
+                contradiction = "numbers compared exactly" if len(members) == 1 else "the members of the chain differ"
+                return verdict(False, extracted, "integer", contradiction)
+            if equal is None:
+                left.append(member)
+        if not left:
+            return verdict(True, extracted, "integer", "numbers compared exactly")
+        members = tuple(left)
+    return for_worker(extracted, members, wanted)
+
+
+def equal_numbers(piece: str, gold: str) -> bool | None:
+    """Whether two pieces are the same plain number; None where one of them is none."""
+    one, other = parse_number(piece), parse_number(gold)
+    return None if one is None or other is None else one == other
+
+
+def for_worker(extracted: str, members: tuple[tuple[Part, ...], ...], wanted: Gold) -> Verdict | Pending:
+    """The request, or why no parser shall see it."""
+    for member in members:
+        for part in member:
+            for piece in part[1:]:
+                if (reason := too_complex(piece, wanted.text)) is not None:
+                    return wrong_verdict(extracted, "rejected", f"not parsed: {reason}")
+                if (reason := unknown_symbol(piece, wanted.text)) is not None:
+                    return wrong_verdict(extracted, "rejected", reason)
+    return Pending(members, wanted.parts, shortened(extracted))
 
 
 def squeezed(text: str) -> str:
     r"""Text without blanks, full stop and \text{}, for answers that are words. Case counts: x is not X."""
-    return re.sub(r"(?<![0-9]) +| +(?![0-9])", "", conventions.TEXT.sub(r"\1", text)).rstrip(".")
+    text = re.sub(r"(?<=[0-9]) *: *(?=[0-9])", ":", TEXT.sub(r"\1", text))
+    return re.sub(r"(?<![0-9,]) +| +(?![0-9])", "", text).rstrip(".")
 
 
 def verdict(correct: bool, extracted: str, path: Path, reason: str) -> Verdict:

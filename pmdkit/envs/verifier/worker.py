@@ -74,7 +74,7 @@ def answer(judge: Callable[[Message], Message], request: Message) -> Message:
 def load(grade: str) -> Callable[[Message], Message]:
     """math-verify, warmed up, or the function that `my.py:grade` names."""
     if grade == "math":
-        from pmdkit.envs.verifier.symbolic import compare
+        from pmdkit.envs.verifier.symbolic import compare, compare_parts
 
         for span, gold in WARM:
             compare(span, gold)
@@ -83,7 +83,10 @@ def load(grade: str) -> Callable[[Message], Message]:
                 raise ValueError(f"{span} is {'not ' * right}1/2: math-verify is broken")
 
         def judge(request: Message) -> Message:
-            correct, reason = compare(request["span"], request["gold"])
+            if "span" in request:
+                correct, reason = compare(request["span"], request["gold"])
+            else:
+                correct, reason = compare_parts(request["members"], request["gold"])
             return {"correct": correct, "reason": reason}
 
         return judge

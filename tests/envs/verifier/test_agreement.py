@@ -4,14 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from pmdkit.plugins import module_from_file
+from pmdkit.plugins import module_from_file, trust
 
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
 def judged():
-    benchmark = module_from_file(ROOT / "benchmarks" / "verifier.py")
+    file = ROOT / "benchmarks" / "verifier.py"
+    trust(str(file))
+    benchmark = module_from_file(file)
     return [
         (row, verdict) for row, verdict in benchmark.judge(benchmark.labelled(benchmark.CASES)) if verdict is not None
     ]
@@ -23,8 +25,12 @@ def agreement(judged, kind):
 
 
 def test_agreement_on_what_models_say(judged):
-    """The usual case: golds against answers of models. Disagreements are the chains and percents of the table."""
-    assert agreement(judged, ("model_pair", "response")) >= 0.96
+    """The usual case: golds against answers of models. Disagreements are percents and long sentences."""
+    assert agreement(judged, ("model_pair", "response")) >= 0.98
+
+
+def test_agreement_on_final_answers_of_models(judged):
+    assert agreement(judged, ("model_pair",)) >= 0.97
 
 
 def test_agreement_with_other_suites(judged):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pmdkit.envs.verifier import Item
+from pmdkit.envs.verifier import Item, words
 from pmdkit.envs.verifier.verify import Pending, grade_by_rules
 
 
@@ -106,3 +106,31 @@ def test_no_repetition_is_slow_to_scan(unit):
 def test_no_text_raises(text, gold, boxed, truncated):
     for response in (text, f"Answer: {text}", rf"\boxed{{{text}}}"):
         grade_by_rules(response, gold, boxed=boxed, truncated=truncated)
+
+
+VOCABULARY = sorted(
+    words.CHANGING | words.UNITS | words.HEADS | words.ADJECTIVES | set(words.LEAD_OF) | set(words.TAIL_OF)
+)
+SIGNS = sorted(
+    words.listed(
+        r"""
+        34 0 1/2 \frac{1}{2} x = < \leq , ; ( ) [ ] { } \{ \} $ . ... % \pm _ ^ ° i - + or and : | ' \cup \in \text{
+        \overline{ 0.(3) ₂ ½ \ ~ Tom AB f(x) é _{5} \emptyset ’s / per
+        """
+    )
+)
+
+
+@settings(max_examples=1500, deadline=None, derandomize=True)
+@given(
+    st.lists(st.one_of(st.sampled_from(VOCABULARY), st.sampled_from(SIGNS)), max_size=12),
+    st.sampled_from(["", " "]),
+    st.sampled_from(
+        ["34", "(1,2)", r"\{1,2\}", "x<2", r"\frac12", "x^2+1", "42_5", r"\emptyset", r"\text{Tom}", "x=1,y=2"]
+    ),
+)
+def test_no_sentence_raises(parts, blank, gold):
+    """Neither as an answer nor as a gold."""
+    text = blank.join(parts)
+    grade_by_rules(f"Answer: {text}", gold, problem="Round to the nearest blorp.")
+    grade_by_rules("Answer: x", text)

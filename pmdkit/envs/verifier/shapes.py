@@ -1,0 +1,359 @@
+r"""What kind of object a span is: one value, a list or set, a tuple or interval, an inequality, a chain of equalities.
+
+A span becomes parts. A part is a tag and its pieces: ("", "34") is a value, ("(,]", "1", "5") an interval or, with
+round brackets, a pair, ("empty",) the empty set. Lists and sets are several parts, in any order. Pieces are compared
+one by one, so that no parser decides what a comma means.
+"""
+
+import re
+from typing import NamedTuple
+
+from pmdkit.envs.verifier.numbers import read_base
+from pmdkit.envs.verifier.words import LEAD_OF, lead_class, listed, unframe
+
+Part = tuple[str, ...]
+
+
+class Reading(NamedTuple):
+    """One commitment, read.
+
+    Attributes:
+        parts: what is offered, in the order in which it stands.
+        names: per part the name that stands before its equals sign, or "".
+        members: the other members of a chain of equalities, each as parts; they must equal the gold too.
+        variable: of an inequality.
+        refusal: why it is no answer, whatever the gold.
+        alternatives: the parts are joined by `or`.
+    """
+
+    parts: tuple[Part, ...] = ()
+    names: tuple[str, ...] = ()
+    members: tuple[tuple[Part, ...], ...] = ()
+    variable: str = ""
+    refusal: str | None = None
+    alternatives: bool = False
+
+
+# fmt: off
+GREEK = frozenset(
+    {
+        "alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "vartheta", "iota", "kappa",
+        "lambda", "mu", "nu", "xi", "rho", "sigma", "tau", "upsilon", "phi", "varphi", "chi", "psi", "omega",
+    }
+)
+# fmt: on
+RELATION = r"(?:<=|>=|=<|<|>|≤|≥|\\(?:leq?slant|geq?slant|leqq?|geqq?|le|ge|lt|gt)(?![A-Za-z]))"
+RELATIONS = re.compile(RELATION)
+LESS = frozenset(["<", "≤", "<=", "=<", "\\leq", "\\le", "\\lt", "\\leqslant", "\\leslant", "\\leqq"])
+STRICT = frozenset(["<", ">", "\\lt", "\\gt"])
+LINKS = re.compile(
+    r"≈|≡|≅|⇒|→|↦|∼|~|\\(?:not|neq?|approx|equiv|cong|implies|iff|to|simeq|sim|leadsto|mapsto|propto|doteq"
+    r"|(?:long)?[lrLR]*eft?[rR]?ightarrow|(?:long)?[rR]ightarrow|(?:long)?[lL]eftarrow|leftrightarrow)(?![A-Za-z])"
+    r"|!=|≠|:=|=="
+)
+"Links that are no equality."
+APPROXIMATE = re.compile(r"≈|\\(?:approx|simeq|doteq)(?![A-Za-z])")
+EMPTY = re.compile(
+    r"(?:\\emptyset|\\varnothing|∅|Ø|\\?\{ ?\\?\}"
+    r"|(?:there (?:is|are|exists?) |(?:the )?(?:equation|system|inequality|problem) has |it has )?"
+    r"no (?:real |valid |possible |integer )?(?:solutions?|roots?)(?: exists?)?|none|(?:the )?(?:empty|null) set)",
+    re.IGNORECASE,
+)
+REALS = re.compile(r"(?:\\mathbb ?\{?R\}?|ℝ|all reals?(?: numbers?)?|\\text\{all real numbers\})", re.IGNORECASE)
+THOUSANDS = re.compile(r"(?<![0-9.,_^{])([1-9][0-9]{0,2})((?:,[0-9]{3})+)(?!,?[0-9])")
+TIED_THOUSANDS = re.compile(r"(?<![0-9.,])([1-9][0-9]{0,2})((?:\{,\}[0-9]{3})+)(?![0-9])")
+SEPARATOR = re.compile(r",? ?(?<![A-Za-z\\])(and|or)(?![A-Za-z])|[,;]|(?<![A-Za-z\\])\\(?:lor|vee)(?![A-Za-z])")
+MEMBERSHIP = re.compile(r"([A-Za-z]|\\[a-z]+|[A-Za-z]_\{?[0-9A-Za-z]\}?) ?(?:\\in(?![A-Za-z])|∈) ?")
+CUP = re.compile(r"\\cup(?![A-Za-z])|∪")
+PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])|±")
+VARIABLE = re.compile(rf"(?:[A-Za-z]|\\(?:{'|'.join(sorted(GREEK))}))(?:_\{{?[A-Za-z0-9]\}}?)?")
+COMMANDS = GREEK | listed(
+    """
+    frac dfrac tfrac angle triangle overline vec hat bar sin cos tan cot gcd lcm max min det deg dim operatorname text
+    mathrm mathbf mathcal mathbb left right cdot ell circ prime widehat overrightarrow measuredangle Re Im arg Delta
+    Gamma Theta Omega Sigma Phi
+    """
+)
+"Commands that a name may hold."
+NAME_SIGNS = re.compile(
+    r"(?:[A-Za-z' \\|+_{}(),/°\[\]-]|\^ ?\{? ?\\circ ?\}?|(?<=_)[0-9]|(?<=_\{)[0-9]+(?=\})|(?<=\()[0-9, -]+(?=\)))*"
+)
+CALL = re.compile(r"[A-Za-z](?:_\{?[A-Za-z0-9]\}?)?'{0,2} ?\([A-Za-z0-9, +\\-]{1,20}\)")
+LETTERS = re.compile(r"(\\?)([A-Za-z]+)")
+FUNCTIONS = listed(
+    """
+    sqrt sin cos tan cot sec csc log ln exp pi abs floor ceil gcd lcm max min sum prod e i lg arcsin arccos arctan
+    arccot sinh cosh tanh coth infty
+    """
+)
+"Letters that spell mathematics, not unknowns."
+ORDINAL = re.compile(r"(?<=[0-9])(?:st|nd|rd|th)$")
+PAIRED = {"(": ")", "[": "]"}
+
+
+def read(span: str, known: frozenset[str] = frozenset(), allowed: frozenset[str] = frozenset()) -> Reading:
+    """The parts of a span that is stripped and has its text opened.
+
+    Args:
+        known: unknowns of the gold; a left side made of others is a name.
+        allowed: words of the problem.
+    """
+    if EMPTY.fullmatch(span.strip(" .")):
+        return Reading((("empty",),), ("",))
+    span = joined_thousands(span)
+    if span[:1] == "(" and "=" in span and re.match(r"\( ?[A-Za-z] ?=", span) and opens_whole(span):
+        span = span[1:-1].strip()  # (x = 1, y = 2)
+    pieces, words = split_list(span)
+    if len(pieces) == 1:
+        return read_chain(pieces[0], known, allowed)
+    if any(not piece.strip() for piece in pieces):
+        return Reading(refusal="a separator with nothing beside it")
+    readings = [read_chain(piece, known, allowed) for piece in pieces]
+    for reading in readings:
+        if reading.refusal is not None:
+            return reading
+        if reading.members:
+            return Reading(refusal="a chain of equalities in a list")
+    parts = tuple(part for reading in readings for part in reading.parts)
+    names = tuple(name for reading in readings for name in reading.names)
+    variables = {reading.variable for reading in readings}
+    if variables != {""}:
+        if len(variables) > 1 or set(words) != {"or"}:
+            return Reading(refusal="several inequalities that are not joined by 'or'")
+        return Reading(parts, names, variable=variables.pop(), alternatives=True)
+    return Reading(parts, names, alternatives="or" in words)
+
+
+def as_tuple(reading: Reading) -> Reading:
+    """x = 1, y = 2 as the pair (1, 2), in the order of the names; other readings as they are."""
+    names = reading.names
+    if len(names) < 2 or reading.alternatives or "" in names or len(set(names)) < len(names):
+        return reading
+    if any(part[0] for part in reading.parts):
+        return reading
+    order = sorted(range(len(names)), key=lambda place: names[place])
+    part = ("(,)", *(reading.parts[place][1] for place in order))
+    return Reading((part,), (",".join(names[place] for place in order),))
+
+
+def joined_thousands(span: str) -> str:
+    """Commas that group thousands taken out: outside of brackets, and in those that separate by comma and blank."""
+    span = TIED_THOUSANDS.sub(lambda found: found[1] + re.sub(r"[^0-9]", "", found[2]), span)
+    if "," not in span:
+        return span
+    bracketed = re.search(r"[(\[{]", span)
+    if bracketed and not re.search(r", |;", span):
+        head = span[: bracketed.start()]
+        return THOUSANDS.sub(ungrouped, head) + span[bracketed.start() :]
+    return THOUSANDS.sub(ungrouped, span)
+
+
+def ungrouped(found: re.Match[str]) -> str:
+    """The digits of a grouped number."""
+    return found[1] + found[2].replace(",", "")
+
+
+def split_list(span: str) -> tuple[list[str], list[str]]:
+    """(pieces between separators outside of brackets, the separators by word)."""
+    level, last = 0, 0
+    pieces: list[str] = []
+    words: list[str] = []
+    depths: list[int] = []
+    for char in span:
+        depths.append(level)
+        if char in "([{":
+            level += 1
+        elif char in ")]}":
+            level = max(level - 1, 0)
+    for found in SEPARATOR.finditer(span):
+        if depths[found.start()] == 0 and found.start() >= last:
+            piece = span[last : found.start()].strip()
+            if not piece and words and words[-1] in ",;" and found[1]:  # an Oxford comma
+                words[-1] = found[1]
+            else:
+                pieces.append(piece)
+                words.append(found[1] or ("or" if found.group().startswith("\\") else found.group()))
+            last = found.end()
+    pieces.append(span[last:].strip())
+    return pieces, words
+
+
+def read_chain(span: str, known: frozenset[str], allowed: frozenset[str]) -> Reading:
+    """A piece of a list: a value, `name = value`, an inequality, or a chain of equalities."""
+    if LINKS.search(span):
+        return Reading(refusal="a link that is no equality")
+    members = [member.strip() for member in re.split(r"(?<![<>=!:])=(?![<>=])", span)]
+    if len(members) > 1 and not members[0]:
+        del members[0]  # "= 34"
+    if not all(members):
+        return Reading(refusal="an equals sign with nothing beside it")
+    names = [member for member in members[:-1] if is_name(member, known, allowed)]
+    values = [member for member in members[:-1] if member not in names] + members[-1:]
+    readings = [read_value(value, known, allowed) for value in values]
+    for reading in readings:
+        if reading.refusal is not None:
+            return reading
+    final = readings[-1]
+    name = re.sub(r"[\s{}]", "", names[0]) if names else ""
+    name = name[1:-1] if name.startswith("(") else name
+    if len(final.parts) == 1:
+        final = final._replace(names=(name,))
+    return final._replace(members=tuple(reading.parts for reading in readings[:-1]))
+
+
+def is_name(member: str, known: frozenset[str], allowed: frozenset[str]) -> bool:
+    """Whether a left side names what is asked: x, f(x), AB, m + n, the area; no unknown of the gold."""
+    member = member.strip()
+    if CALL.fullmatch(member):
+        return True
+    plain = member.replace(" ", "")
+    if plain and plain[0] == "(" and re.fullmatch(r"\([A-Za-z]_?[0-9]?(?:,[A-Za-z]_?[0-9]?)+\)", plain):
+        return True
+    if not member or not NAME_SIGNS.fullmatch(member) or not (member[0].isalpha() or member[0] in "|\\[("):
+        return False
+    if known & unknowns(member):
+        return False
+    tokens = LETTERS.findall(member)
+    if any(slash and word not in COMMANDS for slash, word in tokens):
+        return False
+    plain_words = [word for slash, word in tokens if not slash]
+    codes = [lead_class(word, place, plain_words, allowed) for place, word in enumerate(plain_words)]
+    if all(code in "dahnypsY" for code in codes):
+        return True
+    return all(
+        word.isupper() or (len(word) <= 2 and word.lower() not in LEAD_OF) or (len(word) == 3 and code != "?")
+        for word, code in zip(plain_words, codes, strict=True)
+    ) and not any(len(word) > 1 and code in "cv" for word, code in zip(plain_words, codes, strict=True))
+
+
+def unknowns(text: str) -> frozenset[str]:
+    """Letters that stand for something, Greek ones by name; not e, i and functions."""
+    found: set[str] = set()
+    for slash, word in LETTERS.findall(text):
+        if slash:
+            found |= {word} & GREEK
+        elif word.lower() not in FUNCTIONS:
+            found |= set(word)
+    return frozenset(found - {"e", "i"})
+
+
+def read_value(span: str, known: frozenset[str], allowed: frozenset[str]) -> Reading:
+    """One member: words around it taken off, then what kind of object it is."""
+    if REALS.fullmatch(span):
+        return Reading((("(,)", "-\\infty", "\\infty"),), ("",))
+    based = read_base(span)
+    if based is None:
+        core, refusal = unframe(ORDINAL.sub("", span), allowed, known)
+        if refusal is not None:
+            return Reading(refusal=refusal)
+        based = read_base(core)
+    else:
+        core = span
+    if based is not None:
+        return Reading((("base", based[0], str(based[1])) if based[1] != 10 else ("", based[0]),), ("",))
+    if EMPTY.fullmatch(core):
+        return Reading((("empty",),), ("",))
+    if MEMBERSHIP.match(core):
+        core = MEMBERSHIP.sub("", core, count=1)
+    for _ in range(30):
+        if core[:1] != "(" or core[-1:] != ")" or "," in core or not opens_whole(core):
+            break
+        core = core[1:-1].strip()
+    if REALS.fullmatch(core):
+        return Reading((("(,)", "-\\infty", "\\infty"),), ("",))
+    if CUP.search(core):
+        united = [read_value(piece.strip(), known, allowed) for piece in CUP.split(core)]
+        if any(piece.refusal or len(piece.parts) != 1 for piece in united):
+            return Reading((("", core),), ("",))
+        return Reading(tuple(piece.parts[0] for piece in united), ("",) * len(united))
+    if RELATIONS.search(core):
+        return read_inequality(core)
+    if PLUS_MINUS.search(core) and len(PLUS_MINUS.findall(core)) == 1 and "(" not in core[:1]:
+        signs = [PLUS_MINUS.sub(sign, core).strip() for sign in "+-"]
+        return read_braces(signs, core)
+    inner = within(core, "\\{", "\\}")
+    if inner is not None:
+        pieces, _ = split_list(inner)
+        if any(not piece for piece in pieces):
+            return Reading(refusal="a separator with nothing beside it")
+        parts = [part for piece in pieces for part in read_value(piece, known, allowed).parts]
+        if ("empty",) in parts:
+            return Reading(refusal="a set that holds the empty set")
+        return Reading(tuple(parts), ("",) * len(parts))
+    bracket = core[:1]
+    if bracket in PAIRED and core[-1] in ")]" and opens_whole(core):
+        pieces, words = split_list(core[1:-1])
+        if len(pieces) > 1:
+            if any(not piece for piece in pieces) or not set(words) <= {",", ";"}:
+                return Reading(refusal="a separator with nothing beside it")
+            return Reading(((f"{bracket},{core[-1]}", *pieces),), ("",))
+    return Reading((("", core),), ("",))
+
+
+def read_braces(signs: list[str], core: str) -> Reading:
+    r"""Both values of an expression with \pm; in the braces of a set each element on its own."""
+    inner = within(core, "\\{", "\\}")
+    if inner is None:
+        return Reading(tuple(("", sign.removeprefix("+").strip()) for sign in signs), ("", ""))
+    parts: list[Part] = []
+    for piece in split_list(inner)[0]:
+        both = [PLUS_MINUS.sub(sign, piece) for sign in "+-"] if PLUS_MINUS.search(piece) else [piece]
+        parts += [("", value.strip().removeprefix("+").strip()) for value in both]
+    return Reading(tuple(parts), ("",) * len(parts))
+
+
+def read_inequality(core: str) -> Reading:
+    """x < 2, 2 > x and 1 < x <= 5 as intervals; any other relation as it is, for the parser."""
+    signs = RELATIONS.findall(core)
+    sides = [side.strip() for side in RELATIONS.split(core)]
+    raw = Reading((("raw", core),), ("",))
+    if len(signs) not in (1, 2) or not all(sides):
+        return raw
+    if len(signs) == 1:
+        if VARIABLE.fullmatch(sides[1]) and not VARIABLE.fullmatch(sides[0]):
+            sides, signs = sides[::-1], [opposite(signs[0])]
+        name, bound = sides
+        if not VARIABLE.fullmatch(name) or unknowns(bound) & unknowns(name):
+            return raw
+        strict = signs[0] in STRICT
+        if signs[0] in LESS:
+            part = ("(,)" if strict else "(,]", "-\\infty", bound)
+        else:
+            part = ("(,)" if strict else "[,)", bound, "\\infty")
+        return Reading((part,), ("",), variable=name)
+    low, name, high = sides
+    if not VARIABLE.fullmatch(name) or (signs[0] in LESS) is not (signs[1] in LESS):
+        return raw
+    if signs[0] not in LESS:
+        low, high, signs = high, low, signs[::-1]
+    tag = ("(" if signs[0] in STRICT else "[") + "," + (")" if signs[1] in STRICT else "]")
+    return Reading(((tag, low, high),), ("",), variable=name)
+
+
+def opposite(sign: str) -> str:
+    """The relation with its sides exchanged."""
+    strict = sign in STRICT
+    return (">" if strict else "≥") if sign in LESS else ("<" if strict else "≤")
+
+
+def within(text: str, opener: str, closer: str) -> str | None:
+    """What stands between two delimiters at the ends of a text, if the text is one such group."""
+    if text.startswith(opener) and text.endswith(closer) and len(text) >= len(opener) + len(closer):
+        inner = text[len(opener) : len(text) - len(closer)]
+        level = 0
+        for char in inner:
+            level += (char == "{") - (char == "}")
+            if level < 0:
+                return None
+        return inner.strip()
+    return None
+
+
+def opens_whole(text: str) -> bool:
+    """Whether the bracket that opens a text closes at its end; half-open intervals mix the two kinds."""
+    level = 0
+    for place, char in enumerate(text):
+        level += (char in "([{") - (char in ")]}")
+        if level == 0:
+            return place == len(text) - 1
+    return False
