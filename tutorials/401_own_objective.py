@@ -435,7 +435,7 @@ learn.check("401.3", verdict)
 # * *The loss of exercise 1.* A bound on the push instead of on the target. Where does
 #   it rest? Ask before you guess.
 # * *An adaptive temperature.* `tau` may be a rule of the group's rewards:
-#   `pmdkit.objectives.temperature` has two. Which rule would you rather have, and does
+#   `pmdkit.objectives.temperatures` has two. Which rule would you rather have, and does
 #   it beat the best fixed `tau`?
 # * *Pairs in place of a mean.* REBEL regresses differences of rewards on differences of
 #   log-ratios (`pmdkit explain rebel`). What does it solve with a cap on them?

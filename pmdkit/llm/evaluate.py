@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pmdkit import foreign
 from pmdkit.config import EvaluationTable
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
@@ -114,7 +115,10 @@ class Evaluation:
         ended = drawn.ended.tolist()
         asked = [problem for problem in problems for _ in range(self.k)]
         verdicts = self.grader.grade(
-            [Item(text, problem.answer, not end) for text, problem, end in zip(texts, asked, ended, strict=True)]
+            [
+                Item(text, problem.answer, not end, problem.problem)
+                for text, problem, end in zip(texts, asked, ended, strict=True)
+            ]
         )
         task.stop_if_ungraded(verdicts, self.most_unscored, "they count for nothing and are not written down")
         return [
@@ -184,8 +188,7 @@ def answer_text(answer: Answered) -> str:
 
     A grader of the user's own takes nothing out of a response: the whole of it is the answer.
     """
-    from pmdkit.envs.verifier.numbers import parse_number
-    from pmdkit.envs.verifier.spans import strip_decoration
+    from pmdkit.envs.verifier.spans import parse_number, strip_decoration
 
     verdict = answer.verdict
     text = answer.response if verdict.path == "own" else verdict.extracted
@@ -201,12 +204,30 @@ def append(record: Path, answers: Sequence[Answered]) -> None:
     files.append(record, b"".join(json.dumps(asdict(answer)).encode() + b"\n" for answer in answers))
 
 
+def check(answer: Answered) -> None:
+    """Every field of a line that was read is of its kind."""
+    verdict = answer.verdict
+    if not (
+        all(isinstance(text, str) for text in (answer.id, answer.response, verdict.path, verdict.reason))
+        and foreign.is_count(answer.k)
+        and foreign.is_count(answer.tokens)
+        and isinstance(answer.ended, bool)
+        and verdict.correct in (True, False, None)
+        and (verdict.extracted is None or isinstance(verdict.extracted, str))
+        and (verdict.value is None or (foreign.is_number(verdict.value) and 0 <= verdict.value <= 1))
+    ):
+        raise TypeError("a field is of another kind")
+
+
 def read_record(record: Path, k: int) -> dict[str, list[Answered]]:
     """What a record holds of problems that are whole; the rest of it is cut off."""
     done: dict[str, list[Answered]] = {}
-    for text in run_folder.whole_lines(record):
-        row = json.loads(text)
-        answer = Answered(**{**row, "verdict": Verdict(**row["verdict"])})
+    for number, text in enumerate(run_folder.whole_lines(record), 1):
+        where = f"{record}, line {number}"
+        with foreign.shaped(where, "a response of an evaluation", "delete the file: its responses are drawn again"):
+            row = foreign.parse_json(text, where)
+            answer = Answered(**{**row, "verdict": Verdict(**row["verdict"])})
+            check(answer)
         done.setdefault(answer.id, []).append(answer)
     whole = {name: answers for name, answers in done.items() if [a.k for a in answers] == list(range(k))}
     if record.exists():

@@ -82,10 +82,13 @@ class MathTask:
     def items(self, rollouts: Rollouts) -> list[Item]:
         """What the grader is asked, row by row."""
         size = rollouts.mass.shape[1]
-        golds = [self.problems.problem(number).answer for number in rollouts.prompts.tolist()]
+        asked = [self.problems.problem(number) for number in rollouts.prompts.tolist()]
         lengths = rollouts.mask.sum(1).tolist()
         rows = [row[:length] for row, length in zip(rollouts.responses.tolist(), lengths, strict=True)]
-        return [Item(self.read(row), golds[n // size], row[-1] not in self.ends) for n, row in enumerate(rows)]
+        return [
+            Item(self.read(row), asked[n // size].answer, row[-1] not in self.ends, asked[n // size].problem)
+            for n, row in enumerate(rows)
+        ]
 
 
 def epoch_sampler(numbers: Numbers, step: int, count: int, seed: int) -> Numbers:

@@ -13,14 +13,14 @@ from pmdkit.objectives.credit import coefficient, credit, cut, parts, response_l
 from pmdkit.objectives.dro import DRO
 from pmdkit.objectives.grpo import DAPO, GRPO, DrGRPO
 from pmdkit.objectives.gspo import GSPO
-from pmdkit.objectives.objective import Objective, Traits, traits
+from pmdkit.objectives.objective import Objective, Traits, temperature, traits
 from pmdkit.objectives.options import check_options
 from pmdkit.objectives.pmd_mean import PMDMean
 from pmdkit.objectives.pmd_part import PMDPart
 from pmdkit.objectives.rebel import REBEL
 from pmdkit.objectives.rloo import RLOO
 from pmdkit.objectives.tb import TB
-from pmdkit.objectives.temperature import TAUS, Chi2Budget, Contraction, KLBudget, PassRate, make_tau, temperature
+from pmdkit.objectives.temperatures import TAUS, Chi2Budget, Contraction, KLBudget, PassRate, make_tau
 from pmdkit.plugins import class_from_path, is_path, trust
 
 __all__ = [

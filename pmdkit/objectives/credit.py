@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from pmdkit.objectives.batch import Batch, Groups, row_weight
-from pmdkit.objectives.objective import Objective, traits
-from pmdkit.objectives.temperature import temperature
+from pmdkit.objectives.objective import Objective, temperature, traits
 
 
 def credit(

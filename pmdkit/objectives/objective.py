@@ -1,4 +1,4 @@
-"""What an objective is: credit, then a loss, and its traits, read by the loop, the trainers and the contract suite."""
+"""What an objective is: credit, then a loss; its traits and temperature, read by loop, trainers and contract suite."""
 
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
@@ -109,3 +109,19 @@ def level_of_loss(objective: Any) -> Level:
 
 
 remembered_level = lru_cache(maxsize=256)(level_of_loss)
+
+
+def temperature(objective: Objective, groups: Groups) -> Tensor:
+    """[P] the objective's tau for each prompt: a number, or a rule of the group's rewards. NaN where it has none."""
+    tau = getattr(objective, "tau", torch.nan)
+    if callable(tau):
+        tau = tau(groups)
+    values = torch.as_tensor(tau, dtype=groups.reward.dtype, device=groups.reward.device)
+    if values.shape not in ((), groups.reward.shape[:1]):
+        raise ValueError(
+            f"the tau rule returned shape {list(values.shape)}; expected [{len(groups.reward)}], one tau per prompt"
+        )
+    values = values.expand(len(groups.reward))
+    if hasattr(objective, "tau") and not bool((torch.isfinite(values) & (values > 0)).all()):
+        raise ValueError(f"tau is {values.tolist()[:4]}; expected finite values > 0, in reward units, one per prompt")
+    return values

@@ -7,7 +7,7 @@ import torch
 
 from pmdkit.objectives import baselines, options
 from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
-from pmdkit.objectives.temperature import temperature
+from pmdkit.objectives.objective import temperature
 
 
 @dataclass(frozen=True)

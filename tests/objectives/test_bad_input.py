@@ -28,7 +28,9 @@ def test_tau(name, tau):
 
 @pytest.mark.parametrize("tau", [0.0, -1.0, math.nan, math.inf])
 def test_tau_of_a_rule(tau):
-    refuses("expected finite values > 0", temperature, PMDMean(tau=lambda g: torch.tensor([tau])), Groups(REWARD, HALF))
+    refuses(
+        "expected finite values > 0", temperature, PMDMean(tau=lambda g: torch.tensor([tau])), Groups(REWARD, HALF)
+    )
 
 
 def test_tau_of_a_rule_with_the_wrong_shape():

@@ -14,8 +14,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from pmdkit import foreign
 from pmdkit.envs.math.problem import Problem
-from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit.errors import EnvironmentLacks, UsageError, first_line
 from pmdkit.hub import local_only
 
 Row = dict[str, Any] | str  # a string says what is wrong with the row
@@ -32,6 +33,7 @@ BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".parquet")
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 BATCH = 1024
+LARGEST = 2**40  # bytes of a file that is read line by line
 LONGEST_LINE = 10_000_000  # bytes of a line; 17,000 problems have 10 million together
 TOO_LONG = f"the line is longer than {LONGEST_LINE:,} bytes"
 UTF_16 = "is UTF-16; expected UTF-8. Save it again as UTF-8"
@@ -330,7 +332,7 @@ def raw_rows(path: str, subset: str | None = None, split: str = "train", revisio
     file = Path(path)
     if os.path.isdir(path):  # a Path would raise for some names that no file can have
         raise UsageError(f"{path} is a folder; give the file in it, one of {', '.join(SUFFIXES)}")
-    if os.path.isfile(path):
+    if os.path.exists(path):
         if file.suffix not in SUFFIXES:
             raise UsageError(f"{path} ends in '{file.suffix}'; expected a file that ends in {' or '.join(SUFFIXES)}")
         check_beginning(file)
@@ -342,11 +344,8 @@ def raw_rows(path: str, subset: str | None = None, split: str = "train", revisio
 
 def check_beginning(file: Path) -> None:
     """Refuse a file that its first bytes give away as something else, with what to do about it."""
-    try:
-        with file.open("rb") as opened:
-            head = opened.read(64)
-    except OSError as problem:
-        raise UsageError(f"{file} cannot be read ({problem.strerror}); give another file") from problem
+    with foreign.open_file(file, LARGEST) as opened:
+        head = opened.read(64)
     if not head:
         raise UsageError(f"{file} is empty; expected one problem or more")
     for beginning, what in OTHERS.items():
@@ -356,7 +355,7 @@ def check_beginning(file: Path) -> None:
 
 def json_lines(file: Path) -> Iterator[Row]:
     """One object a line. Blank lines hold no row, yet count as lines."""
-    with file.open("rb") as lines:
+    with foreign.open_file(file, LARGEST) as lines:
         first = True
         while line := lines.readline(LONGEST_LINE):
             whole = line.endswith(b"\n") or len(line) < LONGEST_LINE
@@ -376,35 +375,22 @@ def one_line(line: bytes) -> Row:
     if not text:
         return {}
     try:
-        row = json.loads(text, object_pairs_hook=unique_keys)
-    except RepeatedKey as problem:
-        return f"the line has the key '{problem}' twice"
+        row = json.loads(text, object_pairs_hook=foreign.unique_keys)
+    except foreign.RepeatedKey as problem:
+        return f"the line is no row: {problem}"
     except (ValueError, RecursionError):
         return "the line is not JSON"
     return row if isinstance(row, dict) else f"the line is a {type(row).__name__}; expected an object"
 
 
-class RepeatedKey(Exception):
-    """A JSON object has a key twice; the message is the key."""
-
-
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these keys and values, each key once."""
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise RepeatedKey(next(key for key in keys if keys.count(key) > 1)[:40])
-    return made
-
-
 def json_rows(file: Path) -> Iterator[Row]:
     """A list of objects; a file that is JSON Lines in truth is read as such."""
     try:
-        rows = json.loads(file.read_bytes().decode("utf-8-sig"), object_pairs_hook=unique_keys)
-    except RepeatedKey as problem:
-        raise UsageError(f"{file} has an object with the key '{problem}' twice; leave one out") from problem
-    except UnicodeDecodeError as problem:
-        raise UsageError(f"{file} is not UTF-8 at byte {problem.start + 1}; save it again as UTF-8") from problem
+        rows = json.loads(foreign.read_text(file, foreign.LARGE), object_pairs_hook=foreign.unique_keys)
+    except UsageError:
+        raise
+    except foreign.RepeatedKey as problem:
+        raise UsageError(f"{file} holds an object that is none: {problem}; leave one out") from problem
     except (ValueError, RecursionError):
         yield from json_lines(file)
         return
@@ -423,16 +409,16 @@ def parquet_rows(file: Path) -> Iterator[Row]:
         raise EnvironmentLacks(f"reading {file} needs pyarrow; run: pip install pyarrow") from problem
     try:
         table = ParquetFile(file, page_checksum_verification=True)
-    except pyarrow.ArrowInvalid as problem:
-        raise UsageError(f"{file} is not a Parquet file: {problem}") from problem
+    except (pyarrow.ArrowException, OSError, ValueError, MemoryError) as problem:
+        raise UsageError(f"{file} is not a Parquet file: {first_line(problem)}") from problem
     given = 0
     with table:
         try:
             for batch in table.iter_batches(BATCH):
                 yield from rows_of(batch)
                 given += batch.num_rows
-        except (pyarrow.ArrowException, OSError) as problem:
-            raise UsageError(f"{file} is damaged after row {given}: {problem}; copy it again") from problem
+        except (pyarrow.ArrowException, OSError, ValueError, MemoryError) as problem:
+            raise UsageError(f"{file} is damaged after row {given}: {first_line(problem)}; copy it again") from problem
 
 
 def rows_of(batch: Any) -> list[Row]:

@@ -1,8 +1,11 @@
-r"""Where an answer stands, and what of it says nothing: the last `Answer:` or `\boxed{}`, dollars, boxes, markdown."""
+r"""An answer as text: where it stands, what of it says nothing, and plain numbers, each with one reading.
+
+The last `Answer:` or `\boxed{}`; dollars, boxes and markdown come off. `parse_number` reads a span exactly; `exact`
+rewrites the decimals, periods, mixed numbers and degrees inside a formula as fractions, so that no parser rounds them.
+"""
 
 import re
-
-from pmdkit.envs.verifier.numbers import FRAC, PLAIN
+from fractions import Fraction
 
 # An answer stands after the last `Answer:`, or in the last `\boxed{}`. Source of the marker: the prompt and reward of
 # DAPO (arXiv:2503.14476), `Answer\s*:` in any case, last one wins.
@@ -110,7 +113,7 @@ def closing(text: str, start: int) -> int | None:
 def strip_decoration(span: str) -> str:
     r"""Take off what says nothing: $ and \( \), \boxed{} and \text{}, markdown, quotes, a full stop at the end."""
     span = BOLD.sub(r"\1", span.translate(MINUS))
-    for _ in range(12):  # more layers than anybody writes; deeper ones are left to limits.py
+    for _ in range(12):  # more layers than anybody writes; deeper ones meet the limits of shapes.py
         before = span
         span = span.strip(EDGES).rstrip(".,; \t\n\\") if not span.endswith("...") else span.strip(EDGES)
         for opener, closer in PAIRS:
@@ -150,3 +153,197 @@ def open_text(span: str) -> str:
 def without_dollars(span: str) -> str:
     r"""A span without dollars, \( \) and signs of currency: blanks, so that nothing is glued to what stood outside."""
     return " ".join(DELIMITERS.sub(" ", span).split())
+
+
+# Numbers as models write them: integers, decimals, ratios, mixed numbers, periods, bases.
+
+PLAIN = re.compile(r"[+-]?[0-9]+")
+GROUPED = re.compile(r"([1-9][0-9]{0,2})((?:,[0-9]{3})+|(?:\{,\}[0-9]{3})+|(?: [0-9]{3})+)(\.[0-9]*)?")
+"Thousands: the first group never begins with 0, so that 0,034 is neither 34 nor 0.034."
+DECIMAL = re.compile(r"[0-9]*\.?[0-9]*")
+RATIO = re.compile(r"([+-]?[0-9]+) ?(?:/|÷) ?([+-]?[0-9]+)")
+FRAC = re.compile(r"([+-]?) ?\\[dtc]?frac ?(?:\{ ?([+-]?[0-9]+) ?\}|([0-9])) ?(?:\{ ?([+-]?[0-9]+) ?\}|([0-9]))")
+MIXED = re.compile(
+    r"(?<![0-9A-Za-z.,^_})])([0-9]{1,20}) ?(?:\\[dtc]?frac ?(?:\{ ?([0-9]{1,20}) ?\}|([0-9])) ?(?:\{ ?([0-9]{1,20}) ?\}"
+    r"|([0-9]))|(?<= )([0-9]{1,20})/([0-9]{1,20}))(?![0-9./])"
+)
+PERIOD = re.compile(
+    r"(?<![0-9.,])([0-9]{0,30})\.([0-9]{0,30})"
+    r"(?:\\(?:overline|bar|dot) ?(?:\{([0-9]{1,30})\}|([0-9]))|\(([0-9]{1,30})\))(?![0-9.])"
+)
+"0.58\\overline{3} and 0.58(3)."
+DOTTED = re.compile(
+    r"(?<![0-9.,])([0-9]{0,30})\.([0-9]{0,30}?)(?:([1-8])\3\3+|([0-9]{2,15})\4+) ?"
+    r"(?:\.\.\.|…|\\[lc]?dots)(?![0-9A-Za-z.])"
+)
+"0.333... and 0.1212...: the period is written out. 34.000... and 33.999... are nobody's exact answer."
+EXACT_DECIMAL = re.compile(r"(?<![0-9.,])([0-9]{0,60})\.([0-9]{1,60})(?![0-9.])|(?<![0-9.,])([0-9]{1,60})\.(?![0-9.])")
+SHORT_FRAC = re.compile(r"\\[dtc]?frac ?(?:([0-9A-Za-z])|(\{[^{}]*\})) ?(?:([0-9A-Za-z])|(\{))")
+SIGN = r"(?:\^ ?(?:\{ ?\\circ ?\}|\\circ(?![A-Za-z]))|\\degrees?(?![A-Za-z])|\\circ(?![A-Za-z])|°)"
+DEGREES = re.compile(SIGN + r"(?:[CF](?![A-Za-z]))?")
+ANGLE = re.compile(rf"([0-9]+(?:\.[0-9]+)?) ?(?:{SIGN}| ?degrees?(?![A-Za-z]))")
+TRIGONOMETRIC = re.compile(r"(?<![A-Za-z])(?:a(?:rc)?)?(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])")
+JUXTAPOSED = re.compile(r"[0-9.}] [0-9.]")
+"Two numbers side by side: neither a product nor one number."
+BARE = re.compile(r"(?<![A-Za-z\\{])(arc(?:sin|cos|tan)|sin|cos|tan|cot|sec|csc|ln|log|pi)(?![A-Za-z{])")
+"Functions as they are typed without a backslash."
+PRODUCT = re.compile(r"(?<![0-9A-Za-z_^.,{])([0-9]+) ?(?=\(|\\frac)")
+"A number before a bracket or a fraction: the parser takes 1(1/2) for a mixed number."
+CURRENCY = ("\\$", "$", "€", "£", "¥", "₹", "\\pounds", "\\euro")
+BASES = {"binary": 2, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "octal": 8}
+BASES |= {"nine": 9, "ten": 10, "decimal": 10, "eleven": 11, "twelve": 12, "sixteen": 16, "hexadecimal": 16}
+BASE = re.compile(
+    r"([+-]?) ?\(?([0-9A-Fa-f]{1,60})\)? ?"
+    r"(?:_ ?(?:\{ ?)?\(?(?P<below>[0-9]{1,2}|[a-z]+)\)? ?\}?|\(?(?:in )?base[ -](?P<word>[0-9]{1,2}|[a-z]+)\)?)"
+)
+LONGEST = 100
+"Digits of a number that is turned into a fraction."
+
+
+def canonical_integer(digits: str) -> str:
+    """An integer as text without leading zeros and plus; "-0" is "0". Text, so that no length of digits is slow."""
+    negative = digits[0] == "-"
+    digits = digits.lstrip("+-").lstrip("0") or "0"
+    return "-" + digits if negative and digits != "0" else digits
+
+
+def canonical_fraction(value: Fraction) -> str | Fraction:
+    """An integer as its canonical text."""
+    return str(value.numerator) if value.denominator == 1 else value
+
+
+def parse_number(span: str) -> str | Fraction | None:
+    """A stripped span as an integer (canonical text) or another rational; None if it is no plain number."""
+    if PLAIN.fullmatch(span):
+        return canonical_integer(span)
+    ratio = RATIO.fullmatch(span) or FRAC.fullmatch(span)
+    if ratio:
+        found = [group for group in ratio.groups() if group is not None]
+        top, bottom = found[-2:]
+        if len(top) > LONGEST or len(bottom) > LONGEST or not int(bottom):
+            return None
+        value = Fraction(int(top), int(bottom))
+        return canonical_fraction(-value if found[:-2] == ["-"] else value)
+    sign, rest = "", span
+    if rest[:1] in ("+", "-"):
+        sign, rest = rest[0], rest[1:].lstrip()
+    for symbol in CURRENCY:
+        if rest.startswith(symbol):
+            rest = rest[len(symbol) :].lstrip()
+            break
+    if not sign and rest[:1] == "-":
+        sign, rest = "-", rest[1:].lstrip()
+    grouped = GROUPED.fullmatch(rest)
+    if grouped:
+        head, groups, decimals = grouped.groups()
+        rest = head + re.sub(r"[^0-9]", "", groups) + (decimals or "")
+    if not DECIMAL.fullmatch(rest) or not rest.strip("."):
+        other = read_mixed(rest) or read_period(rest)
+        return None if other is None else canonical_fraction(-other if sign == "-" else other)
+    before, _, after = rest.partition(".")
+    if not after.strip("0"):
+        return canonical_integer(sign + (before or "0"))
+    if len(rest) > LONGEST:
+        return None
+    return canonical_fraction(Fraction(sign + (before or "0") + "." + after))
+
+
+def read_mixed(span: str) -> Fraction | None:
+    r"""1 1/2 and 1\frac{1}{2} as 3/2; the fraction is a proper one, else the two are no mixed number."""
+    found = MIXED.fullmatch(span)
+    return None if found is None else mixed_value(found)
+
+
+def mixed_value(found: re.Match[str]) -> Fraction | None:
+    """The value of a match of MIXED."""
+    whole, top, bottom = (int(group) for group in found.groups() if group is not None)
+    return Fraction(whole * bottom + top, bottom) if 0 < top < bottom else None
+
+
+def read_period(span: str) -> Fraction | None:
+    """A repeating decimal, exactly."""
+    found = PERIOD.fullmatch(span) or DOTTED.fullmatch(span)
+    return None if found is None else period_value(found)
+
+
+def period_value(found: re.Match[str]) -> Fraction | None:
+    """The value of a match of PERIOD or DOTTED; None for 33.999... and 34.000..., which dress a rounded number up."""
+    whole, before, *periods = found.groups()
+    period = next(group for group in periods if group)
+    if set(period) in ({"0"}, {"9"}):
+        return None
+    scale = 10 ** len(before)
+    head = Fraction(int((whole or "0") + before), scale)
+    return head + Fraction(int(period), (10 ** len(period) - 1) * scale)
+
+
+def read_base(span: str) -> tuple[str, int] | None:
+    """(digits, base) of 42_5 and `42 base 5`; None if the span is no such number."""
+    found = BASE.fullmatch(span)
+    if found is None:
+        return None
+    name = found["below"] or found["word"]
+    base = int(name) if name.isdigit() else BASES.get(name)
+    digits = found[2].upper().lstrip("0") or "0"
+    if base is None or not 2 <= base <= 36 or max(int(digit, 36) for digit in digits) >= base:
+        return None
+    return ("-" if found[1] == "-" else "") + digits, base
+
+
+def radians(span: str) -> str:
+    r"""Degrees of angles in a trigonometric function as radians; other degree signs are units and go.
+
+    \sin 30 has no sign and stays: the function takes radians.
+    """
+    if TRIGONOMETRIC.search(span):
+        return ANGLE.sub(lambda found: in_radians(Fraction(found[1])), span)
+    return DEGREES.sub("", span)
+
+
+def in_radians(degrees: Fraction) -> str:
+    """An angle in LaTeX, as a share of pi."""
+    share = degrees / 180
+    return rf"(\frac{{{share.numerator}\pi}}{{{share.denominator}}})"
+
+
+def exact(span: str) -> str:
+    """A formula for the parser, which would round decimals and drop periods: all of them as fractions."""
+    span = BARE.sub(r"\\\1 ", span.replace("**", "^"))
+    span = MIXED.sub(lambda found: as_fraction(mixed_value(found), found), span)
+    span = PERIOD.sub(lambda found: as_fraction(period_value(found), found), span)
+    span = DOTTED.sub(lambda found: as_fraction(period_value(found), found), span)
+    span = PRODUCT.sub(r"\1\\cdot ", span)
+    return EXACT_DECIMAL.sub(lambda found: as_fraction(Fraction(found.group().rstrip(".")), found), span)
+
+
+def written(value: str | Fraction) -> str:
+    """A number as the parser shall see it."""
+    if isinstance(value, str):
+        return value
+    return rf"{'-' * (value < 0)}\frac{{{abs(value.numerator)}}}{{{value.denominator}}}"
+
+
+def as_fraction(value: Fraction | None, found: re.Match[str]) -> str:
+    """A value in LaTeX, in brackets so that nothing beside it is glued to a part of it."""
+    if value is None:
+        return found.group()
+    if value.denominator == 1:
+        return f"({value.numerator})"
+    return rf"(\frac{{{value.numerator}}}{{{value.denominator}}})"
+
+
+def braced(span: str) -> str:
+    r"""\frac12 as \frac{1}{2}, which leaves no digits side by side that mean two numbers."""
+    for _ in range(8):
+        before = span
+        span = SHORT_FRAC.sub(
+            lambda m: (
+                rf"\frac{{{m[1]}}}" + (f"{{{m[3]}}}" if m[3] else "{")
+                if m[1]
+                else rf"\frac{m[2]}" + (f"{{{m[3]}}}" if m[3] else "{")
+            ),
+            span,
+        )
+        if span == before:
+            break
+    return span

@@ -13,17 +13,23 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pmdkit.envs.verifier import shapes
-from pmdkit.envs.verifier.limits import too_complex, unknown_symbol
-from pmdkit.envs.verifier.numbers import DOTTED, PLAIN, braced, canonical_integer, exact, parse_number, radians, written
-from pmdkit.envs.verifier.shapes import Part
+from pmdkit.envs.verifier.shapes import Part, too_complex, unknown_symbol
 from pmdkit.envs.verifier.spans import (
     BOXES,
+    DOTTED,
+    PLAIN,
     TEXT,
     answer_line,
+    braced,
+    canonical_integer,
+    exact,
     last_box,
     open_text,
+    parse_number,
+    radians,
     strip_decoration,
     without_dollars,
+    written,
 )
 from pmdkit.envs.verifier.words import MATHEMATICS, Hints, hints_of
 

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from pmdkit.errors import unknown
 from pmdkit.objectives.batch import Groups, Tau, expect
-from pmdkit.objectives.objective import Objective
 from pmdkit.objectives.options import check_options, check_range
 from pmdkit.plugins import class_from_path, is_path
 
@@ -22,22 +21,6 @@ ESTIMATES = ("jeffreys", "pool")
 HALVINGS = 60  # of an interval of length 1: below the spacing of float64
 STRONGEST = 1e3
 "Pseudo-draws of the pool's prior, at most: prompts of one common pass rate would make it infinite."
-
-
-def temperature(objective: Objective, groups: Groups) -> Tensor:
-    """[P] the objective's tau for each prompt: a number, or a rule of the group's rewards. NaN where it has none."""
-    tau = getattr(objective, "tau", torch.nan)
-    if callable(tau):
-        tau = tau(groups)
-    values = torch.as_tensor(tau, dtype=groups.reward.dtype, device=groups.reward.device)
-    if values.shape not in ((), groups.reward.shape[:1]):
-        raise ValueError(
-            f"the tau rule returned shape {list(values.shape)}; expected [{len(groups.reward)}], one tau per prompt"
-        )
-    values = values.expand(len(groups.reward))
-    if hasattr(objective, "tau") and not bool((torch.isfinite(values) & (values > 0)).all()):
-        raise ValueError(f"tau is {values.tolist()[:4]}; expected finite values > 0, in reward units, one per prompt")
-    return values
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pmdkit.objectives import (
     make_tau,
     temperature,
 )
-from pmdkit.objectives.temperature import pass_rate
+from pmdkit.objectives.temperatures import pass_rate
 
 CONSTANTS = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
 
