@@ -37,4 +37,4 @@ if __name__ == "__main__":
     for context, (success, pass_rate) in enumerate(zip(bandit.success, pass_rates, strict=True)):
         best = int(success.argmax())
         print(f"hit {context + 3:2d}: pass rate {pass_rate:.3f} at first, {success[best]:.3f} with {best + 1} dice")
-    print("train on it: set kind to this file and OwnBandit in a spec, then pmdkit bandit my.toml")
+    print("train on it: set kind to this file and OwnBandit in a spec, then pmdkit bandit my.toml --trust THIS_FILE")

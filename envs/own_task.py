@@ -47,4 +47,4 @@ if __name__ == "__main__":
     for prompt, count, p0 in zip(task.grid, right.sum(1), chance, strict=True):
         said = task.text(task.answer(prompt, np.random.default_rng(0)))
         print(f"{task.text(prompt)} -> {said}, one of {count:2.0f} right answers; p0 = {p0:.4f}")
-    print("train on it: set kind to this file and OwnTask in a spec, then pmdkit toy my.toml")
+    print("train on it: set kind to this file and OwnTask in a spec, then pmdkit toy my.toml --trust THIS_FILE")
