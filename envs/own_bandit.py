@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pmdkit.envs import Bandit, make
+from pmdkit.envs import Bandit
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class OwnBandit:
 
 
 if __name__ == "__main__":
-    bandit = make({"kind": f"{__file__}:OwnBandit"})
+    bandit = OwnBandit().build()
     pass_rates = bandit.pass_rate(bandit.log_policy)
     for context, (success, pass_rate) in enumerate(zip(bandit.success, pass_rates, strict=True)):
         best = int(success.argmax())

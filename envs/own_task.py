@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pmdkit.envs import TokenProblem, make_tokens
+from pmdkit.envs import TokenProblem
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class OwnTask(TokenProblem):
 
 
 if __name__ == "__main__":
-    task = make_tokens({"kind": f"{__file__}:OwnTask"})
+    task = OwnTask().build()
     responses, mask = task.responses()
     right = task.grade(task.grid, np.tile(responses, (len(task.grid), 1)), np.tile(mask, (len(task.grid), 1)))
     chance = right @ float(len(task.vocabulary)) ** -mask.sum(1)  # of a policy uniform over the tokens
