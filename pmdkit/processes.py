@@ -150,10 +150,16 @@ class WorkerProcess(ChildProcess):
         options: for the module.
         environment: variables beyond the few that are inherited.
         folder: its working directory.
+        before: a command that starts it, such as one that makes namespaces.
+
+    Attributes:
+        largest: bytes of a reply that is still read.
 
     Raises:
         OSError: it cannot be started.
     """
+
+    largest = LARGEST
 
     def __init__(
         self,
@@ -161,12 +167,13 @@ class WorkerProcess(ChildProcess):
         options: Message,
         environment: Mapping[str, str] | None = None,
         folder: str | None = None,
+        before: Sequence[str] = (),
     ) -> None:
         seen = {name: os.environ[name] for name in INHERITED if name in os.environ}
         seen |= {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "PYTHONHASHSEED": "0"}
         seen |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         super().__init__(
-            [sys.executable, "-m", module, json.dumps({**options, "parent": os.getpid()})],
+            [*before, sys.executable, "-m", module, json.dumps({**options, "parent": os.getpid()})],
             {**seen, **(environment or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -205,7 +212,7 @@ class WorkerProcess(ChildProcess):
             raise self.failure()
         self.buffer += part
         try:
-            return take_message(self.buffer)
+            return take_message(self.buffer, self.largest)
         except ValueError as error:
             raise WorkerFailed(f"the worker sent nonsense: {error}") from error
 
@@ -227,12 +234,12 @@ def encode_message(message: Message) -> bytes:
     return HEAD.pack(len(body)) + body
 
 
-def take_message(buffer: bytearray) -> Message | None:
+def take_message(buffer: bytearray, largest: int = LARGEST) -> Message | None:
     """The message that `buffer` begins with, taken out of it; None while it is incomplete. ValueError if it is none."""
     if len(buffer) < HEAD.size:
         return None
     (length,) = HEAD.unpack_from(buffer)
-    if length > LARGEST:
+    if length > largest:
         raise ValueError("a message of impossible length")
     if len(buffer) < HEAD.size + length:
         return None

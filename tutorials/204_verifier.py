@@ -151,7 +151,7 @@ asked = [
     Item("Answer: 33 + 2", "34"),
 ]
 began = time.perf_counter()
-with Grader(seconds=0.5) as grader:  # 2 seconds unless you say otherwise
+with Grader(seconds=0.5) as grader:  # 0.8 unless you say otherwise
     verdicts = grader.grade(asked)
 for item, verdict in zip(asked, verdicts, strict=True):
     said = item.response.ljust(27)
@@ -213,8 +213,8 @@ print(audited(["Answer: " + ", ".join(str(number) for number in range(100))]))
 # A policy need not solve anything to be paid by that grader. It lists all numbers below
 # 100. No exploration is needed either: a list of two pays twice as often as one number,
 # so the reward leads there step by step. Hence the rules: one commitment, the last
-# `Answer:` counts, a chain of equalities is refused, a cut-off response is wrong
-# whatever it says. Before a long run, look at what your verifier decides: a run writes
+# `Answer:` counts, a chain of equalities must agree with itself, a cut-off response is
+# wrong whatever it says. Before a long run, look at what your verifier decides: a run writes
 # `audit.json` and prints it.
 #
 # **A grader of your own** is a function of two texts that returns a number from 0 to 1.

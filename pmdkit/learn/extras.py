@@ -1,10 +1,12 @@
-"""Packages of an extra that somebody did not install: which extra has them, and the line that gets it."""
+"""Packages of the lessons, and of an extra that somebody did not install: which has them, the line that gets it."""
 
 import importlib.util
 from types import ModuleType
 
 from pmdkit.errors import EnvironmentLacks, unknown
 
+LESSONS = ("pmdkit", "numpy", "scipy", "torch", "matplotlib", "gymnasium", "transformers")
+"What lessons import, and answers may: it is loaded before their clock runs."
 EXTRAS = {
     "llm": ("transformers", "tokenizers", "accelerate", "pyarrow", "math_verify"),
     "hub": ("datasets",),

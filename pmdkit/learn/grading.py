@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pmdkit.errors import UsageError
+from pmdkit.errors import UsageError, printable
 from pmdkit.learn.exercises import AnswerVerdict, Exercise
-from pmdkit.learn.notebooks import SUFFIXES, NotebookCell, answer_to, exercises_in, read
+from pmdkit.learn.notebooks import SUFFIXES, NotebookCell, answer_to, exercises_in, parsed, read
 from pmdkit.learn.sandbox import SandboxedGrader
 
 ABSENT = "Not handed in."
+MOST_FILES = 20
+"Of a student. Each of them may hold an answer to every exercise, and each answer has its time."
 COLUMNS = ("student", "exercise", "right", "verdict", "seconds")
 
 
@@ -27,8 +29,8 @@ class Submission:
 def submissions(folder: Path) -> list[Submission]:
     """Who handed in what, by name. A file that lies in the folder itself is a student of its own name.
 
-    Links are not followed and hidden files (checkpoints of Jupyter) are not looked at. A student's folder without any
-    file is a submission of nothing.
+    Links are not followed; a notebook that is one, or a pipe, is found, and refused when it is read. Hidden files
+    (checkpoints of Jupyter) are not looked at. A student's folder without any file is a submission of nothing.
 
     Raises:
         UsageError: the folder is none, or holds nothing.
@@ -36,10 +38,10 @@ def submissions(folder: Path) -> list[Submission]:
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder; expected one with a folder per student, or with their notebooks")
     files: dict[str, tuple[Path, ...]] = {}  # alice.ipynb and alice.py are one student
-    for entry in sorted(visible(folder)):
-        if entry.is_dir():
-            below = [entry, *sorted(child for child in visible(entry) if child.is_dir())]
-            own = tuple(path for place in below for path in sorted(visible(place)) if counts(path))
+    for entry in visible(folder):
+        if is_folder(entry):
+            below = [entry, *(child for child in visible(entry) if is_folder(child))]
+            own = tuple(path for place in below for path in visible(place) if counts(path))
             files[entry.name] = files.get(entry.name, ()) + own
         elif counts(entry):
             files[entry.stem] = (*files.get(entry.stem, ()), entry)
@@ -49,13 +51,21 @@ def submissions(folder: Path) -> list[Submission]:
 
 
 def visible(folder: Path) -> list[Path]:
-    """What lies in a folder, without links and hidden things."""
-    return [path for path in folder.iterdir() if not path.name.startswith(".") and not path.is_symlink()]
+    """What lies in a folder, by name, without hidden things; nothing where the folder cannot be read."""
+    try:
+        return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    except OSError:
+        return []
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a path is a folder and no link to one."""
+    return path.is_dir() and not path.is_symlink()
 
 
 def counts(path: Path) -> bool:
-    """Whether a path is a file of a learner."""
-    return path.is_file() and path.suffix in SUFFIXES
+    """Whether a path is a file of a learner, by its name."""
+    return path.suffix in SUFFIXES and not is_folder(path)
 
 
 @dataclass(frozen=True)
@@ -80,7 +90,10 @@ def grade(
     Of two files of a student that answer the same exercise the better one counts. `say` is told a line per student.
     """
     files = {each.student: opened(each) for each in handed_in}
-    asked = {e.id for cells, _ in files.values() for one in cells.values() for e in exercises_in(one, exercises)}
+    asked = set()
+    for cells, _ in files.values():
+        asked |= {e.id for one in cells.values() for e in exercises_in(one, exercises)}
+        parsed.cache_clear()
     rows: list[Grade] = []
     for each in handed_in:
         cells, complaints = files[each.student]
@@ -89,19 +102,23 @@ def grade(
             if exercise.id in asked:
                 new.append(graded(each.student, exercise, list(cells.values()), judging))
         judging.stop()  # nobody's code meets the process of another
-        say(f"{each.student}: {sum(row.right for row in new)} of {len(asked)} right")
+        parsed.cache_clear()  # of hostile code it is large
+        say(f"{printable(each.student)}: {sum(row.right for row in new)} of {len(asked)} right")
         rows += new
     return rows
 
 
 def opened(submission: Submission) -> tuple[dict[Path, list[NotebookCell]], list[str]]:
     """The cells of a student's files, and what is to be said of files that cannot be read."""
-    cells, complaints = {}, []
-    for path in submission.files:
+    cells: dict[Path, list[NotebookCell]] = {}
+    complaints = []
+    for path in submission.files[:MOST_FILES]:
         try:
-            cells[path] = read(path)
+            cells[path] = read(path, links=False)
         except UsageError as problem:
-            complaints.append(f"{problem}.")
+            complaints.append(printable(f"{problem}."))
+    if len(submission.files) > MOST_FILES:
+        complaints.append(f"{len(submission.files)} files; the first {MOST_FILES} count.")
     return cells, complaints
 
 

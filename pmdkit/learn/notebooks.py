@@ -4,8 +4,11 @@ A lesson is a NNN_name.ipynb beside a NNN_name.py. A wheel carries none.
 """
 
 import ast
+import functools
 import json
+import os
 import re
+import stat
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,6 +25,8 @@ FOLDERS = (".", "tutorials")
 NAME = re.compile(r"[0-9]{3}_\w+")
 LARGEST = 64 * 2**20
 "Bytes of a file that is read; a notebook with all its pictures has a few million."
+LONGEST = 2**17
+"Characters of code in a file. A lesson has 22,000, and every exercise looks through all of them."
 MAGIC = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)
 SUFFIXES = (".ipynb", ".py")
 
@@ -42,29 +47,63 @@ class NotebookCell:
     tags: frozenset[str] = frozenset()
 
 
-def read(path: Path) -> list[NotebookCell]:
+def read(path: Path, links: bool = True) -> list[NotebookCell]:
     """The cells of code of a notebook (.ipynb, or .py with cells marked `# %%`); any other .py is one cell.
+
+    Args:
+        path: the file. A pipe or a device could be read without end and is refused.
+        links: whether it may be a link.
 
     Raises:
         UsageError: the file is not there, or is none of these.
     """
     if path.suffix not in SUFFIXES:
         raise UsageError(f"{path} is neither .ipynb nor .py; give the notebook, or a file with the function")
+    if path.is_symlink() and not links:
+        raise UsageError(f"{path} is a link; expected the file itself")
     try:
-        if path.stat().st_size > LARGEST:
-            raise UsageError(f"{path} is larger than {LARGEST // 2**20} MiB; clear its outputs")
-        text = path.read_text(encoding="utf-8-sig")
+        text = regular_text(path)
     except OSError as problem:
         raise UsageError(f"{path} cannot be read: {problem.strerror}") from problem
     except UnicodeDecodeError as problem:
         raise UsageError(f"{path} is no text in UTF-8; save it again") from problem
     if path.suffix == ".ipynb":
-        return from_notebook(text, path)
-    if re.search(r"^# %%", text, re.MULTILINE):
-        jupytext = need("jupytext", f"a file with cells such as {path.name}")
+        cells = from_notebook(text, path)
+    elif len(text) <= LONGEST and re.search(r"^# %%", text, re.MULTILINE):
+        cells = from_percent(text, path)
+    else:
+        cells = [NotebookCell(text)]
+    if sum(len(cell.source) for cell in cells) > LONGEST:
+        raise UsageError(f"{path} has more than {LONGEST:,} characters of code; keep what answers the exercises")
+    return cells
+
+
+def regular_text(path: Path) -> str:
+    """What stands in a regular file of bounded size.
+
+    Raises:
+        UsageError: it is another kind of file, or larger.
+        OSError, UnicodeDecodeError: it cannot be read, or is no text.
+    """
+    # without NONBLOCK, to open a pipe waits for somebody who writes; Windows has neither
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    with open(descriptor, "rb") as file:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode):
+            raise UsageError(f"{path} is no regular file; expected a notebook, or a file with the function")
+        if about.st_size > LARGEST:
+            raise UsageError(f"{path} is larger than {LARGEST // 2**20} MiB; clear its outputs")
+        return file.read(LARGEST).decode("utf-8-sig")
+
+
+def from_percent(text: str, path: Path) -> list[NotebookCell]:
+    """The cells of a .py file with cells marked `# %%`."""
+    jupytext = need("jupytext", f"a file with cells such as {path.name}")
+    try:
         cells = jupytext.reads(text, fmt="py:percent").cells
         return [cell_of(c.source, c.metadata.get("tags")) for c in cells if c.cell_type == "code"]
-    return [NotebookCell(text)]
+    except Exception as problem:  # the header is YAML, which jupytext reads with errors of its own
+        raise UsageError(f"{path} has cells that jupytext does not read; save it again") from problem
 
 
 def from_notebook(text: str, path: Path) -> list[NotebookCell]:
@@ -119,16 +158,18 @@ def imports(cells: list[NotebookCell], code: str) -> list[str]:
     return found
 
 
-def functions(source: str) -> set[str]:
+@functools.lru_cache(64)
+def functions(source: str) -> frozenset[str]:
     """Names of the functions that a cell defines, or gives a name to, at top level."""
     nodes = parsed(source)
     if not nodes:  # a cell with a slip in its syntax still means the function it begins
-        return set(re.findall(r"^def\s+(\w+)", source, re.MULTILINE))
-    return {name for node in nodes if not is_import(node) for name in names_of(node)}
+        return frozenset(re.findall(r"^def\s+(\w+)", source, re.MULTILINE))
+    return frozenset(name for node in nodes if not is_import(node) for name in names_of(node))
 
 
+@functools.lru_cache(64)
 def parsed(source: str) -> list[ast.stmt]:
-    """The statements of a cell; none if it does not parse."""
+    """The statements of a cell; none if it does not parse. Every exercise asks for the same ones: change none."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a backslash in somebody's text

@@ -1,11 +1,16 @@
 """A learner's code as somebody else holds it: run in a process with limits, asked through a pipe, judged on this side.
 
-The process (worker.py) computes and never judges: it cannot say that it is right. Not prevented: docs/teach/grading.md.
+The process (worker.py) computes and never judges: it cannot say that it is right. Around it are namespaces
+(isolation.py) where the system gives them. Not prevented: docs/teach/grading.md.
 """
 
+import contextlib
 import dataclasses
+import json
+import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from typing import Any
@@ -13,39 +18,58 @@ from typing import Any
 import numpy as np
 
 from pmdkit.errors import EnvironmentLacks, printable
-from pmdkit.learn import notebooks, serialization
+from pmdkit.learn import extras, isolation, notebooks, serialization
 from pmdkit.learn.exercises import AnswerVerdict, Exercise
 from pmdkit.learn.judging import SEED, Failed, TooLong, judge
-from pmdkit.processes import STARTUP, WorkerFailed, WorkerProcess
+from pmdkit.processes import STARTUP, Message, WorkerFailed, WorkerProcess
 
 MEMORY_MB = 2048
+FOLDER_MB = 64
 LONGEST = 1000
 "Characters of what the process says about a failure."
 LOADING = 60.0
-"Seconds of wall time for imports and the cell itself, before the function is called: a busy disk loads slowly."
+"Seconds of wall time for the course's own packages, before an answer's clock runs: a busy disk loads slowly."
 LAST_BREATH = 1.0
-"Seconds until the exit code of a process that closed its pipe is known."
+"Seconds for an answer's process to end when it is asked to; with namespaces, for the kernel to end what is in them."
+KEPT = ("processes", "writing", "network", "reading")
+"What grading wants the system to refuse; see `confinement.confine`."
+LACKING = "" if sys.platform == "linux" else f"{sys.platform} has no namespaces"
 
 
 class SandboxProcess(WorkerProcess):
     """A process for the code of one learner, alive until `kill`.
 
     Args:
-        memory_mb: beyond what Python and the lessons' own packages take.
+        isolated: in namespaces of its own.
+
+    Attributes:
+        kept: what the system refuses; known from the first answer's process, before that has run any code.
     """
 
-    def __init__(self, memory_mb: int = MEMORY_MB) -> None:
-        self.folder = tempfile.mkdtemp(prefix="pmdkit-learn-")
+    # decoded, a reply takes twenty times its bytes; an array of `serialization.LARGEST` bytes fits
+    largest = 2**23
+
+    def __init__(self, isolated: bool) -> None:
+        self.folder = os.path.realpath(tempfile.mkdtemp(prefix="pmdkit-learn-"))
         self.sound = True  # between question and reply it is not, nor after a reply that did not come
+        self.kept: list[str] | None = None
+        # SAFEPATH: no answer leaves a numpy.py in its folder for the next one
+        environment = dict.fromkeys(("TMPDIR", "HOME", "MPLCONFIGDIR"), self.folder) | {"PYTHONSAFEPATH": "1"}
+        before = [sys.executable, "-I", "-S", isolation.__file__, json.dumps(self.view())] if isolated else []
         try:
-            options = {"folder": self.folder, "memory_mb": memory_mb}
-            super().__init__("pmdkit.learn.worker", options, {"TMPDIR": self.folder}, self.folder)
+            options = {"folder": self.folder, "isolated": isolated}
+            super().__init__("pmdkit.learn.worker", options, environment, self.folder, before)
         except OSError as error:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise EnvironmentLacks(f"a process for an answer cannot be started: {error}; free some memory") from error
 
-    def ask(self, message: dict[str, Any], seconds: float, processor: float | None = None) -> dict[str, Any]:
-        """One question, one reply within so many seconds of wall time, and of processor time if that is another.
+    def view(self) -> Message:
+        """What the process sees, as `isolation.main` wants it."""
+        visible = isolation.visible_paths(extras.LESSONS)
+        return {"visible": visible, "folder": self.folder, "folder_mb": FOLDER_MB, "parent": os.getpid()}
+
+    def ask(self, message: Message, seconds: float) -> Message:
+        """One question, one reply within so many seconds of wall time.
 
         Raises:
             TooLong: none came.
@@ -54,42 +78,92 @@ class SandboxProcess(WorkerProcess):
         deadline = time.monotonic() + seconds
         self.sound = False
         try:
-            self.send(message | {"seconds": processor or seconds}, deadline)
+            self.send(message, deadline)
             reply = self.receive_by(deadline)
         except (WorkerFailed, RecursionError) as failure:  # RecursionError: a reply nested without end
-            raise Failed(self.how_it_ended(str(failure))) from failure
+            raise Failed(self.how_it_broke(str(failure))) from failure
         if reply is None:
             raise TooLong
+        if "ended" in reply:
+            raise Failed(how_it_ended(reply["ended"]))
         self.sound = True
         return reply
 
-    def how_it_ended(self, said: str) -> str:
-        """Why the process is gone, as far as its exit code tells."""
+    def prepare(self, request: Message) -> list[str]:
+        """Load packages and start the process of an answer. Returns what the system refuses it, of `KEPT`.
+
+        A process that was taken over by an earlier answer may say here what it likes: it is not believed.
+        """
+        kept = self.ask(request, LOADING).get("kept")
+        if self.kept is None:
+            self.kept = kept
+        if kept is None or kept != self.kept:
+            self.sound = False
+            raise Failed("It broke the connection: an earlier answer is still there.")
+        return kept
+
+    def how_it_broke(self, failure: str) -> str:
+        """Why nothing more comes, as far as the exit code tells."""
         code = self.wait(LAST_BREATH)
-        if code is None:
-            return f"It broke the connection: {said}."
-        if code == -signal.SIGXCPU:
-            return "It used up its processor time; does a loop ever end?"
-        if code < 0:
-            return f"Python was killed by {signal.Signals(-code).name}: out of memory, or a crash in compiled code."
-        return f"It ended Python itself, with code {code}; an answer returns and does not exit."
+        code = 128 - code if code is not None and code > 128 else code  # isolation.py has the signal in there
+        return how_it_ended(code) if code else f"It broke the connection: {failure}."
+
+    def end_answer(self) -> None:
+        """End the process of the last answer; the next one is forked from the same packages."""
+        self.sound = False
+        with contextlib.suppress(WorkerFailed, RecursionError):
+            deadline = time.monotonic() + LAST_BREATH
+            self.send({"end": True}, deadline)
+            self.sound = self.receive_by(deadline) == {"ended": 0} and not self.buffer
+
+    def forget_folder(self) -> None:
+        """Remove the folder where the root was put together; inside, one in memory has its name. A killed grader then
+        leaves nothing.
+        """
+        with contextlib.suppress(OSError):
+            os.rmdir(self.folder)
 
     def kill(self) -> None:
         """End it and remove what it wrote."""
+        if self.alive:
+            self.send_signal(signal.SIGTERM)  # isolation.py ends the namespace, and waits until it is empty
+            self.wait(LAST_BREATH)
         super().kill()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def how_it_ended(code: Any) -> str:
+    """Why an answer's process is gone, as far as its exit code tells. The code comes from a process like any reply."""
+    if code == -signal.SIGXCPU:
+        return "It used up its processor time; does a loop ever end?"
+    if isinstance(code, int) and -code in list(signal.Signals):
+        return f"Python was killed by {signal.Signals(-code).name}: out of memory, or a crash in compiled code."
+    return f"It ended Python itself, with code {printable(str(code)[:10])}; an answer returns and does not exit."
 
 
 class SandboxedGrader:
     """Judges code, one exercise after the other; the process is started anew when code broke it.
 
     As a context it ends the process when the block is left.
+
+    Args:
+        seed: of the inputs.
+        seconds: of an answer, if shorter than its exercise allows.
+        memory_mb: of an answer, beyond what Python and the lessons' own packages take.
+        unsafe: go on where the system gives no namespaces.
+
+    Attributes:
+        kept: what the system refuses answers, of `KEPT`; None before the first answer.
+        lacking: why the system gives no namespaces; empty where it gives them.
     """
 
-    def __init__(self, seed: int = SEED, seconds: float | None = None, memory_mb: int = MEMORY_MB) -> None:
-        self.seed, self.seconds, self.memory_mb = seed, seconds, memory_mb
+    def __init__(
+        self, seed: int = SEED, seconds: float | None = None, memory_mb: int = MEMORY_MB, unsafe: bool = False
+    ) -> None:
+        self.seed, self.seconds, self.memory_mb, self.unsafe = seed, seconds, memory_mb, unsafe
         self.runner: SandboxProcess | None = None
-        self.kept: list[str] = []
+        self.kept: list[str] | None = None
+        self.lacking = LACKING
 
     def __enter__(self) -> "SandboxedGrader":
         return self
@@ -103,42 +177,77 @@ class SandboxedGrader:
             exercise = dataclasses.replace(exercise, deadline=min(exercise.deadline, self.seconds))
         runner = self.started()
         try:
-            first = exercise.inputs(np.random.default_rng(self.seed))[0]  # its packages load before the clock runs
-            request = {
-                "cell": code.cell,
-                "imports": list(code.imports),
-                "name": exercise.name,
-                "sample": serialization.pack(first),
-            }
-            reply = runner.ask(request, LOADING, exercise.deadline)
-            if "failed" in reply:
-                return AnswerVerdict(False, printable(str(reply["failed"])[:LONGEST]), exercise=exercise.id)
-            answer = Remote(runner, exercise.deadline) if reply.get("callable") else carried(reply)
-            return judge(exercise, answer, self.seed)
-        except TooLong:
-            says = "The cell itself, before the function was called, did not end; does it wait for something?"
-            return AnswerVerdict(False, says, exercise=exercise.id)
+            return self.judged(exercise, code, runner)
         except Failed as failure:
             return AnswerVerdict(False, str(failure), exercise=exercise.id)
         finally:
+            if runner.sound:
+                runner.end_answer()
             if not runner.sound:
                 self.stop()
 
+    def judged(self, exercise: Exercise, code: notebooks.Code, runner: SandboxProcess) -> AnswerVerdict:
+        """The same of a process that is there. Failed if the answer broke it."""
+        first = exercise.inputs(np.random.default_rng(self.seed))[0]
+        request = {
+            "cell": code.cell,
+            "imports": list(code.imports),
+            "sample": serialization.pack(first),  # its packages load before the clock runs
+            "memory_mb": self.memory_mb,
+            "seconds": exercise.deadline,
+        }
+        try:
+            self.kept = runner.prepare(request)
+        except TooLong:
+            says = f"The packages that it imports did not load in {LOADING:g} s; is the machine busy?"
+            return AnswerVerdict(False, says, exercise=exercise.id)
+        self.require()
+        answer = Remote(runner, exercise.deadline)
+        try:
+            reply = answer.ask({"run": exercise.name})
+        except TooLong:
+            says = f"The cell itself, before the function was called, was not done after {exercise.deadline:g} s."
+            return AnswerVerdict(False, f"{says} Does a loop ever end?", exercise=exercise.id)
+        return judge(exercise, answer if reply.get("callable") else carried(reply), self.seed)
+
+    def missing(self) -> list[str]:
+        """What the system is known not to refuse."""
+        return [what for what in KEPT if self.kept is not None and what not in self.kept]
+
+    def require(self) -> None:
+        """EnvironmentLacks, unless what the system refuses is enough."""
+        if (missing := self.missing()) and not self.unsafe:
+            raise EnvironmentLacks(unsafe_remedy(f"it does not confine {', '.join(missing)}"))
+
     def started(self) -> SandboxProcess:
         """The process, ready."""
-        if self.runner is None:
-            self.runner = SandboxProcess(self.memory_mb)
-            try:
-                message = self.runner.receive_by(time.monotonic() + STARTUP)
-            except WorkerFailed:
-                message = None
-            if message is None:
-                self.stop()
-                raise EnvironmentLacks(
-                    f"a process for an answer did not start in {STARTUP:g} s; free memory, try again"
-                )
-            self.kept = message["kept"]
+        if self.runner is not None:
+            return self.runner
+        if not self.lacking:
+            message = self.first_message(isolated=True)
+            self.lacking = str(message.get("isolation", ""))
+        if self.lacking and not self.unsafe:
+            self.stop()
+            raise EnvironmentLacks(unsafe_remedy(self.lacking))
+        if self.lacking:
+            self.stop()
+            self.first_message(isolated=False)
+        assert self.runner is not None
         return self.runner
+
+    def first_message(self, isolated: bool) -> Message:
+        """Start the process; what it says when it is ready, or why the system does not isolate it."""
+        self.runner = SandboxProcess(isolated)
+        try:
+            message = self.runner.receive_by(time.monotonic() + STARTUP)
+        except WorkerFailed:
+            message = None
+        if message is None:
+            self.stop()
+            raise EnvironmentLacks(f"a process for an answer did not start in {STARTUP:g} s; free memory, try again")
+        if message.get("ready") and isolated:
+            self.runner.forget_folder()
+        return message
 
     def stop(self) -> None:
         """End the process; the next answer gets a new one."""
@@ -147,28 +256,43 @@ class SandboxedGrader:
             self.runner = None
 
 
+def unsafe_remedy(lacking: str) -> str:
+    """The error of a system that cannot hold strangers' code."""
+    return (
+        f"this system does not isolate the code of others: {printable(lacking)}. Grade in a container "
+        "(docs/teach/grading.md), or with --unsafe: answers can then read your files, and more, see there"
+    )
+
+
 class Remote:
-    """A function that lives in a SandboxProcess. Calls share one deadline, as those of an answer in a notebook do."""
+    """A function that lives in a SandboxProcess.
+
+    All that is asked of it shares one clock: its cell, the first inputs, the last ones. It stands while nobody asks.
+    """
 
     def __init__(self, runner: SandboxProcess, seconds: float) -> None:
         self.runner = runner
-        self.seconds = seconds
-        self.begun = time.monotonic()
+        self.left = seconds
 
     def __call__(self, *case: Any) -> Any:
         """What it returns. Failed, with the sentence of the other side, if it returns nothing."""
-        left = self.begun + 2 * self.seconds - time.monotonic()  # twice: `verify` has a deadline of its own
-        if left <= 0:
-            raise TooLong
-        reply = self.runner.ask({"case": serialization.pack(case)}, min(left, self.seconds))
+        return carried(self.ask({"case": serialization.pack(case)}))
+
+    def ask(self, message: Message) -> Message:
+        """One question, on the clock. TooLong if it runs out."""
+        begun = time.monotonic()
+        try:
+            reply = self.runner.ask(message, max(self.left, 0.0))
+        finally:
+            self.left -= time.monotonic() - begun
         if "failed" in reply:
             raise Failed(printable(str(reply["failed"])[:LONGEST]))
-        return carried(reply)
+        return reply
 
 
-def carried(reply: dict[str, Any]) -> Any:
+def carried(reply: Message) -> Any:
     """The value in a reply; Failed if it is none."""
     try:
         return serialization.decode(reply["value"])
-    except (ValueError, KeyError) as nonsense:
-        raise Failed(f"It broke the connection: {nonsense}.") from nonsense
+    except (ValueError, KeyError, OverflowError, MemoryError) as nonsense:
+        raise Failed(f"It broke the connection: {printable(str(nonsense)[:LONGEST])}.") from nonsense

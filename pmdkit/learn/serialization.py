@@ -9,7 +9,7 @@ import numpy as np
 from pmdkit.errors import printable
 from pmdkit.learn.judging import shown, to_numpy
 
-LARGEST = 2**24
+LARGEST = 2**22
 "Bytes of an array that is carried; the right answers have a few hundred."
 KINDS = "fiubc"
 

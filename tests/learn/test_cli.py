@@ -125,3 +125,24 @@ def test_a_record_that_cannot_be_written_fails_no_check(own_state):
     (own_state / "pmdkit").write_text("a file where the folder should be")
     assert learn.check("103.1", learn.exercise("103.1").solution).right
     assert progress.read() == {}
+
+
+def test_a_verdict_does_not_steer_the_terminal(tmp_path, call, capsys):
+    """Neither by the name of the file nor by what the answer raises."""
+    wrong = "def tau_for(p, eta):\n    raise ValueError('\\x1b]0;owned\\x07\\x9b2J\\u202e')\n"
+    for name, text in (("\x1b[2J.py", "x = 1\n"), ("a.py", wrong)):
+        (tmp_path / name).write_text(text)
+        assert call("learn", "check", "103.1", name) == 4
+        out, err = capsys.readouterr()
+        assert all(char.isprintable() or char == "\n" for char in out + err)
+
+
+def test_where_nothing_isolates_check_goes_on_and_grade_does_not(tmp_path, call, capsys, monkeypatch):
+    """A learner's own code on the learner's own machine needs no sandbox."""
+    monkeypatch.setattr("pmdkit.learn.sandbox.LACKING", "darwin has no namespaces")
+    (tmp_path / "a.py").write_text(RIGHT)
+    assert call("learn", "check", "103.1", "a.py") == 0
+    assert call("learn", "grade", ".") == 3
+    assert "darwin has no namespaces" in capsys.readouterr().err
+    assert call("learn", "grade", ".", "--unsafe") == 0
+    assert "note: unsafe: the system did not confine reading (darwin has no namespaces)" in capsys.readouterr().err

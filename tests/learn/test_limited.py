@@ -1,15 +1,17 @@
 """Code of a learner in a process with limits: whatever it does, there is a sentence, and the next one is judged."""
 
 import sys
+import time
 
 import pytest
 
+from pmdkit.errors import EnvironmentLacks
 from pmdkit.learn import exercise
+from pmdkit.learn.confinement import inside
 from pmdkit.learn.notebooks import Code
 from pmdkit.learn.sandbox import SandboxedGrader
 from pmdkit.learn.serialization import Other, decode, encode
 from pmdkit.learn.source import solution_source
-from pmdkit.learn.worker import inside
 
 QUESTION = exercise("103.2")
 IMPORTS = ("import os, sys", "import numpy as np")
@@ -64,7 +66,8 @@ def test_whatever_it_does_there_is_a_sentence(judging, answer, told):
 LOOPS = [
     (code("while True:", "    try:", "        pass", "    except:", "        pass"), "Not done after 0.2 s"),
     (code("import time", "time.sleep(100)"), "Not done after 0.2 s"),
-    pytest.param(Code((), "while True: pass"), "It used up its processor time", marks=pytest.mark.slow),
+    (Code((), "while True: pass"), "The cell itself, before the function was called, was not done after 0.2 s"),
+    (Code((), "import signal\nsignal.pthread_sigmask(0, range(1, 65))\nwhile True: pass"), "The cell itself"),
 ]
 
 
@@ -98,8 +101,6 @@ def test_the_system_refuses_what_goes_round_python(judging, tmp_path):
     flags = "os.O_CREAT | os.O_WRONLY"
     lines = ("import ctypes", f"return ctypes.CDLL(None).open({str(new).encode()!r}, {flags}, 0o600)")
     judging.judge(QUESTION, code(*lines))
-    if "writes" not in judging.kept:
-        pytest.skip("this system has no Landlock")
     assert not new.exists()
 
 
@@ -155,3 +156,58 @@ def test_links_are_followed_before_a_path_counts_as_inside(tmp_path):
     assert inside(str(folder / "x"), str(folder))
     assert not inside(str(folder / "link" / "x"), str(folder))
     assert not inside(str(folder / ".." / "x"), str(folder))
+
+
+FORGED = """
+import json, os, struct, time
+def find_lambda(pi, reward, tau):
+    for message in ({"value": {"is": "float", "text": "0x1p0"}}, {"ended": 0}, {"kept": []}, {"right": True}):
+        body = json.dumps(message).encode()
+        for number in range(3, 20):
+            try:
+                os.write(number, struct.pack(">I", len(body)) + body)
+            except OSError:
+                pass
+    while True:
+        time.sleep(1)
+"""
+
+
+def test_forged_ends_harm_nobody_but_their_author():
+    """An answer that plays its own end and stays is there for the next question; it is not believed, and then gone."""
+    with SandboxedGrader(seconds=2.0) as judging:
+        assert not judging.judge(QUESTION, Code((), FORGED)).right
+        says = [judging.judge(QUESTION, Code((), solution_source(QUESTION))).says for _ in range(2)]
+        assert says[-1] == "Right."
+        assert not judging.missing()
+
+
+def test_limits_cannot_be_raised(judging):
+    """They are hard ones, also for root, who is not root there."""
+    lines = ("import resource as r", "limits = r.RLIMIT_AS, r.RLIMIT_CPU, r.RLIMIT_FSIZE, r.RLIMIT_NPROC")
+    lines += ("[r.getrlimit(limit)[1] for limit in limits].index(-1)",)  # of none is there no limit
+    assert "ValueError" in judging.judge(QUESTION, code(*lines)).says
+    assert "It raised" in judging.judge(QUESTION, code(*lines[:2], "r.setrlimit(r.RLIMIT_AS, (-1, -1))")).says
+
+
+def test_all_that_an_answer_does_is_on_one_clock():
+    """Its cell, its own imports, each call: together they take no longer than one of them may."""
+    nap = "import time\ntime.sleep(0.5)\ndef find_lambda(pi, reward, tau):\n    time.sleep(0.5)\n    return 1.0\n"
+    with SandboxedGrader(seconds=0.8) as judging:
+        judging.started()
+        begun = time.monotonic()
+        assert "Not done after 0.8 s" in judging.judge(QUESTION, Code((), nap)).says
+    assert time.monotonic() - begun < 0.8 + 1.5
+
+
+def test_a_system_without_namespaces_is_named_and_unsafe_goes_on():
+    with SandboxedGrader() as judging:
+        judging.lacking = "darwin has no namespaces"
+        with pytest.raises(EnvironmentLacks, match=r"darwin has no namespaces.*--unsafe") as refused:
+            judging.judge(QUESTION, Code((), "x = 1"))
+        assert refused.value.exit_code == 3
+        assert judging.runner is None
+    with SandboxedGrader(unsafe=True) as judging:
+        judging.lacking = "darwin has no namespaces"
+        assert judging.judge(QUESTION, Code((), solution_source(QUESTION))).right
+        assert judging.missing() == ["reading"]

@@ -1,6 +1,7 @@
 """What is taken from a learner's file: the tagged cell and the imports it uses, nothing else of the notebook."""
 
 import json
+import os
 
 import nbformat
 import pytest
@@ -77,6 +78,9 @@ def test_a_plain_file_is_one_cell_and_one_with_marks_has_many(tmp_path):
         ("a.ipynb", json.dumps({"nbformat": 4, "cells": [{"cell_type": "code", "source": 3}]}).encode(), "no notebook"),
         ("a.ipynb", b'{"a":' + b"[" * 10**5, "no notebook of format 4"),
         ("a.py", b"\xff\xfe\x00", "no text in UTF-8"),
+        ("a.py", b"x = 1\n" * 30_000, "more than 131,072 characters of code"),
+        ("a.py", b"# %%\nx = 1\n" * 30_000, "more than 131,072 characters of code"),
+        ("a.py", b"# ---\n# jupyter:\n#   jupytext: 3\n# ---\n# %%\nx = 1\n", "cells that jupytext does not read"),
         ("a.txt", b"", "neither .ipynb nor .py"),
     ],
 )
@@ -89,3 +93,23 @@ def test_what_is_no_notebook_is_told(tmp_path, name, content, told):
 def test_a_file_that_is_not_there_is_told(tmp_path):
     with pytest.raises(UsageError, match="No such file"):
         read(tmp_path / "none.py")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="makes a pipe")
+def test_only_regular_files_of_bounded_size_are_read(tmp_path):
+    """A pipe would wait for a writer for ever, a device has no end, and a link leads anywhere."""
+    pipe, link, device, large = (tmp_path / f"{name}.py" for name in ("pipe", "link", "device", "large"))
+    os.mkfifo(pipe)
+    link.symlink_to(__file__)
+    device.symlink_to("/dev/zero")
+    with large.open("wb") as file:
+        file.truncate(2**27)  # takes no room
+    for path, links, told in (
+        (pipe, True, "no regular file"),
+        (device, True, "no regular file"),
+        (link, False, "is a link; expected the file itself"),
+        (large, True, "larger than 64 MiB"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            read(path, links=links)
+    assert read(link)
