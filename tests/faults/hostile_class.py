@@ -165,7 +165,8 @@ if written > 64 * 2**20:
     "reader": """
 for path in (NEIGHBOUR, OUTSIDE, HOME, "/etc/passwd", "/root/.bashrc", "/proc/1/environ", PAGE, FOLDER):
     tries(f"read {path}", lambda: os.listdir(path) if os.path.isdir(path) else open(path, "rb").read(1))
-tries("others in /tmp", lambda: sorted(set(os.listdir("/tmp")) - {os.getcwd().split("/")[2]}) or None)
+ours = {path.split("/")[2] for path in (os.getcwd(), sys.prefix, *sys.path) if path.startswith("/tmp/")}
+tries("others in /tmp", lambda: sorted(set(os.listdir("/tmp")) - ours) or None)
 visible = [name for name in os.listdir("/proc") if name.isdigit()]
 if len(visible) > 2:
     done.append(f"sees processes {visible}")
