@@ -1,7 +1,7 @@
 # make demo   sets up .venv and runs the tour        make test    sets up what the tests need and runs all of them
 # make fast   the fast tests, minutes                make slow    the others      make faults  kills, full disks, poison
 # make check  ruff, mypy, import rules               make docs    the lessons, the site       make tutorials  the lessons alone
-# make nightly  what a change should not wait for: all of make test, five times the faults, both adapters
+# make nightly  what a change should not wait for: all of make test, more faults and foreign files, both adapters
 # make test-vllm  real vLLM on a CPU (Linux), in .venv-vllm      make test-adapters  real verl and TRL, in .venv-verl and .venv-trl
 # make hashed  .venv from files whose sha256 is in requirements/, as CI begins      make lock  writes those files anew
 # make audit  hashes, bounds, what is installed, and known vulnerabilities; fails where nobody can be asked for them
@@ -25,7 +25,8 @@ test: check fast faults slow docs site-tests wheel test-vllm
 	PYTHON="$(PYTHON)" PIP_FLAGS="$(PIP_FLAGS)" sh tests/adapters/run.sh --if-changed
 
 nightly: test
-	PMDKIT_FAULTS_SCALE=5 $(BIN)/pytest -q -n 2 --dist loadfile tests/faults
+	PMDKIT_FAULTS_SCALE=5 $(BIN)/pytest -q -n 2 --dist loadfile --ignore tests/faults/test_foreign_files.py tests/faults
+	PMDKIT_FAULTS_SCALE=20 $(BIN)/pytest -q -n 2 tests/faults/test_foreign_files.py
 	$(MAKE) test-adapters
 
 check: .venv/installed-dev

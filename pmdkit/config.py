@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from pmdkit import foreign
 from pmdkit.errors import UsageError, did_you_mean, short, unknown
 
 SHELVES = {"bandit": "envs/bandit", "toy": "envs/toy", "llm": "llm/recipes"}
@@ -50,13 +51,7 @@ def find(name: str, tier: str) -> Path:
 
 def read(path: Path) -> dict[str, Any]:
     """The tables of a TOML file. A byte order mark in front, as Windows writes it, is no part of them."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(LARGEST + 1)
-    except OSError as problem:
-        raise UsageError(f"spec {path} cannot be read ({problem.strerror}); give another .toml file") from problem
-    if len(data) > LARGEST:
-        raise UsageError(f"spec {path} has more than {LARGEST:,} bytes; expected a few tables: is it the right file?")
+    data = foreign.read_bytes(path, LARGEST, "give another .toml file")
     try:
         return tomllib.loads(data.decode("utf-8-sig"))
     except RecursionError:
@@ -430,6 +425,14 @@ class Spec(Strict):
             for section, model in known.items()
         }
         return cls(tier=tier, name=name, **checked)
+
+    @field_validator("tier")
+    @classmethod
+    def check_tier(cls, tier: str) -> str:
+        """The tier of a run from elsewhere is one of ours."""
+        if tier not in TABLES:
+            raise UsageError(unknown("tier", tier, TABLES))
+        return tier
 
     @field_validator("name")
     @classmethod

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from pmdkit import population
+from pmdkit import foreign, population
 from pmdkit.errors import Diverged
 from pmdkit.loop import LogpHook, Rollouts
 from pmdkit.objectives import Batch, Objective, total
@@ -137,9 +137,11 @@ class BanditLearner:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        self.policy.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.version = state["version"]
+        foreign.check_numbers(state["model"], "the checkpoint")
+        with foreign.shaped("the checkpoint", "one of this run", "put its own checkpoints back"):
+            self.policy.load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.version = int(state["version"])
 
     def save_pretrained(self, path: str | Path) -> None:
         """Write model.safetensors and config.json."""

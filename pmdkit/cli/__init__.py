@@ -1,5 +1,6 @@
 """The command line: `pmdkit VERB`. A verb is imported when it is called; errors become one line and a code."""
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -8,7 +9,7 @@ from cyclopts import App, CycloptsError
 from cyclopts.exceptions import UnknownOptionError
 
 from pmdkit import __version__
-from pmdkit.errors import PmdkitError, did_you_mean
+from pmdkit.errors import PmdkitError, did_you_mean, short
 
 VERBS = {
     "tour": "Start here: one objective through the three tiers, then a picture (two minutes).",
@@ -99,6 +100,10 @@ def explain_error(problem: Exception) -> tuple[str, int]:
         return str(problem), 2
     if isinstance(problem, MemoryError):
         return f"out of memory: {problem or 'no room'}; ask for less, or run where there is more", 1
+    if isinstance(problem, RuntimeError) and str(problem).startswith("Symlink loop"):  # of Path.resolve
+        return f"{problem}; remove the link", 2
+    if isinstance(problem, OSError) and problem.errno == errno.ENAMETOOLONG:
+        return f"the path {short(str(problem.filename))} is too long or too deep for this system; give a shorter one", 2
     if isinstance(problem, OSError):
         where = f" ({problem.filename})" if problem.filename else ""
         return f"{problem.strerror or problem}{where}; what was saved is intact: mend it, then go on with --resume", 1

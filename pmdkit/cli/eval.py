@@ -9,8 +9,8 @@ from rich.console import Console
 
 from pmdkit import plugins
 from pmdkit.cli.options import Flag, Number, Texts, Whole
-from pmdkit.cli.output import print_json, simple_table
-from pmdkit.errors import UsageError, unknown
+from pmdkit.cli.output import print_json, shown, simple_table
+from pmdkit.errors import UsageError, printable, unknown
 from pmdkit.randomness import generator
 
 DATA = ("held-out",)
@@ -100,7 +100,7 @@ def small(run: Path, k: int, problems: int | None, seed: int, json: bool) -> Non
 
     spec, backend, step, warnings = sampling.load_policy(run)
     for warning in warnings:
-        print(f"pmdkit: warning: {warning}", file=sys.stderr)
+        print(f"pmdkit: warning: {printable(warning)}", file=sys.stderr)
     torch.set_num_threads(spec.run.threads)
     draws = sampling.sample_held_out(spec, backend, k, problems, seed)
     estimates = estimate_at_k(draws, k, generator(seed, "eval", "bootstrap"))
@@ -115,7 +115,7 @@ def small(run: Path, k: int, problems: int | None, seed: int, json: bool) -> Non
         short, long = (text.format(k=k) for text in MEANING[name])
         table.add_row(short, f"{e.value:.4f}", f"{e.low:.4f} to {e.high:.4f}", long)
     console = Console(highlight=False)
-    console.print(f"[bold]{spec.tier} {spec.name}[/bold], {spec.objective['name']}, step {step}")
+    console.print(f"[bold]{spec.tier} {shown(spec.name)}[/bold], {shown(spec.objective['name'])}, step {step}")
     console.print(table)
     what = "all problems" if draws.exhaustive else "held-out problems"
     console.print(f"{count} {what}, {given} draws on each; intervals by drawing {over} again", soft_wrap=True)
@@ -131,7 +131,7 @@ def show(summary: dict[str, Any]) -> None:
         table.add_row(short.format(k=k), f"{share['value']:.4f}", *spans)
     console = Console(highlight=False)
     step = "" if summary["step"] is None else f", step {summary['step']}"
-    console.print(f"[bold]{summary['model']}[/bold]{step}, {summary['data']}")
+    console.print(f"[bold]{shown(summary['model'])}[/bold]{step}, {shown(summary['data'])}")
     console.print(table)
     drawn = "greedy" if summary["temperature"] == 0 else f"temperature {summary['temperature']:g}"
     console.print(
@@ -151,4 +151,4 @@ def show(summary: dict[str, Any]) -> None:
         "Over draws: these problems asked again. Over problems: others of their kind, of which these are a sample",
         soft_wrap=True,
     )
-    console.print(f"Responses: {summary['out']}", soft_wrap=True, markup=False)
+    console.print(f"Responses: {shown(summary['out'])}", soft_wrap=True)

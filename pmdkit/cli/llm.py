@@ -20,7 +20,7 @@ from rich.console import Console
 from pmdkit import plugins
 from pmdkit.cli import explain_error, fail
 from pmdkit.cli.options import Flag, Number, RunOptions, Whole
-from pmdkit.cli.output import pair_table, print_json
+from pmdkit.cli.output import pair_table, print_json, shown
 from pmdkit.cli.train import begin, command_context, print_error
 from pmdkit.errors import CheckFailed, Stopped, UsageError
 from pmdkit.llm import launcher
@@ -137,8 +137,8 @@ def show_plan(spec: "Spec", json: bool) -> None:
     from pmdkit.envs.kinds import reward_scale
 
     console = Console(highlight=False)
-    console.print(f"[bold]llm {spec.name}[/bold], {spec.objective['name']}")
-    console.print(format_tau(spec.objective.get("tau"), reward_scale(spec)))
+    console.print(f"[bold]llm {shown(spec.name)}[/bold], {shown(spec.objective['name'])}")
+    console.print(shown(format_tau(spec.objective.get("tau"), reward_scale(spec))))
     for title, rows in (
         ("model", {name: value if isinstance(value, str) else f"{value:,}" for name, value in planned.model.items()}),
         ("batch", {name: f"{value:,.6g}" if value < 1e6 else f"{value:,.0f}" for name, value in planned.batch.items()}),
@@ -172,7 +172,8 @@ def check_machine(spec: "Spec", objective: "Objective", options: RunOptions) -> 
 
     def show_check(check: SelfCheckStep) -> None:
         verdict = "[green]pass[/green]" if check.passed else "[red]FAIL[/red]"
-        console.print(f"{verdict}  [bold]{check.name:9s}[/bold] {check.seconds:6.1f} s  {check.told}", soft_wrap=True)
+        head = f"{verdict}  [bold]{check.name:9s}[/bold] {check.seconds:6.1f} s"
+        console.print(f"{head}  {shown(check.told)}", soft_wrap=True)
 
     test = SelfCheck(spec, objective, folder)
     checks = test(show_check)

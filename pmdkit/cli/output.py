@@ -5,7 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich import box
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
+
+from pmdkit.errors import printable
 
 
 def print_json(value: Any, **options: Any) -> None:
@@ -32,10 +36,15 @@ def simple_table(*titles: str, no_wrap: bool = False, **options: Any) -> Table:
     return table
 
 
+def shown(text: Any) -> str:
+    """Text of others for a line with markup of ours: on one line, no command for the terminal, no markup."""
+    return escape(" ".join(printable(str(text)).split()))
+
+
 def pair_table(rows: Mapping[str, str], **options: Any) -> Table:
     """Two columns without titles: a dim name, and what is said of it."""
     table = simple_table("", "", show_header=False, title_justify="left", **options)
     table.columns[0].style = "dim"
-    for row in rows.items():
-        table.add_row(*row)
+    for name, words in rows.items():
+        table.add_row(name, Text(printable(words)))  # such as the path of a model
     return table

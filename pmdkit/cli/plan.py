@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from pmdkit.cli.options import Flag, Number, RunOptions, Texts, Whole
-from pmdkit.cli.output import pair_table, print_json, simple_table
-from pmdkit.errors import UsageError
+from pmdkit.cli.output import pair_table, print_json, shown, simple_table
+from pmdkit.errors import UsageError, printable
 
 if TYPE_CHECKING:
     from pmdkit.config import Spec
@@ -111,14 +111,14 @@ def show_keys(keys: "export.Keys", json: bool) -> None:
         return
     print(f"# {keys.version}")
     for line in lines(keys):
-        print(line)
+        print(printable(line))
 
 
 def show_plan_tables(told: dict[str, Any]) -> None:
     """Print a report of the planner."""
     console = Console(highlight=False)
     verdict = "fits" if told["fits"] else "does not fit"
-    console.print(f"[bold]{told['recipe']}[/bold] on {told['gpus']}: [bold]{verdict}[/bold]")
+    console.print(f"[bold]{shown(told['recipe'])}[/bold] on {told['gpus']}: [bold]{verdict}[/bold]")
     console.print(memory(told))
     for title, rows in (("batch", batch(told)), ("time", time(told)), ("assumed", assumed(told))):
         console.print(pair_table(rows, title=title))
@@ -262,7 +262,7 @@ def show_scaling(spec: "Spec", prediction: "predict.Prediction", out: Path | Non
 def show_scaling_table(told: dict[str, Any]) -> None:
     """The table for a person."""
     console = Console(highlight=False)
-    console.print(f"[bold]{told['recipe']}[/bold], simulated on more and more {told['gpus'].split('x', 1)[1]}")
+    console.print(f"[bold]{shown(told['recipe'])}[/bold], simulated on more and more {told['gpus'].split('x', 1)[1]}")
     titles = (">GPUs", "design", ">split", ">s/step", ">tokens/s", ">write", ">train", ">stale", "bound")
     table = simple_table(*titles, no_wrap=True, padding=(0, 1, 0, 0))
     before = None
@@ -292,7 +292,7 @@ def show_scaling_table(told: dict[str, Any]) -> None:
         "sheets; nothing was measured or started."
     )
     if "files" in told:
-        console.print(told["see"] + "\n" + "  ".join(told["files"]), soft_wrap=True)
+        console.print(told["see"] + "\n" + "  ".join(map(shown, told["files"])), soft_wrap=True)
 
 
 def row(point: dict[str, Any], first: bool) -> list[str]:

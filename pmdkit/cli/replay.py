@@ -9,7 +9,7 @@ from rich.text import Text
 
 from pmdkit import plugins
 from pmdkit.cli.options import Flag, Number, Texts, Whole, assignments
-from pmdkit.cli.output import print_json, simple_table
+from pmdkit.cli.output import print_json, shown, simple_table
 from pmdkit.errors import UsageError, printable
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def show_step(found: dict[str, Any]) -> None:
     recorded, asked, order = found["recorded"]["objective"], found["objective"], found["order"]
     shuffled = f"shuffled by seed {order}" if order.isdigit() else order
     console.print(
-        f"[bold]{found['run']}[/bold], step {found['step']}: {found['tier']} {found['env']}, "
+        f"[bold]{shown(found['run'])}[/bold], step {found['step']}: {shown(found['tier'])} {shown(found['env'])}, "
         f"{count(found['prompts'], 'prompt')} of {found['group']} "
         + ("responses" if found["sampled"] else "arms or responses, the full support")
         + ("" if found["pass_rate"] is None else f", pass rate {found['pass_rate']:.3f}"),
@@ -118,7 +118,8 @@ def show_step(found: dict[str, Any]) -> None:
 def show_check(console: Console, recorded: dict[str, Any]) -> None:
     """Whether the recording gives the losses that the run reported."""
     if recorded["replayed"] is None:
-        console.print(f"check     the recorded losses cannot be computed again: {recorded['why']}", soft_wrap=True)
+        why = shown(recorded["why"])
+        console.print(f"check     the recorded losses cannot be computed again: {why}", soft_wrap=True)
         return
     pairs = list(zip(recorded["losses"], recorded["replayed"], strict=True))
     worst = max(abs(a - b) for a, b in pairs)
@@ -218,7 +219,7 @@ def grid(first: str, *titles: str) -> Table:
 def objective_words(objective: dict[str, Any]) -> str:
     """`pmd-mean, tau 0.05, norm length`."""
     options = [f"{key} {value}" for key, value in objective.items() if key != "name"]
-    return ", ".join([str(objective["name"]), *options])
+    return shown(", ".join([str(objective["name"]), *options]))
 
 
 def count(n: int, noun: str) -> str:
@@ -327,7 +328,7 @@ def show_tokens(console: Console, story: dict[str, Any], most: int = 40) -> None
     table = grid("token", "id", "logp_old", "logp", "gradient")
     for token in story["tokens"][:most]:
         cells = (f"{token['logp_old']:.4f}", plain(token["logp"], 4), number(token["gradient"]))
-        table.add_row(repr(token["text"]), str(token["token"]), *cells)
+        table.add_row(Text(repr(token["text"])), str(token["token"]), *cells)
     console.print(table)
     if len(story["tokens"]) > most:
         console.print(f"and {len(story['tokens']) - most} more tokens; --json has all")

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.text import Text
 
 from pmdkit.cli.options import Flag, Texts, Whole, assignments, merged
 from pmdkit.cli.output import print_json, simple_table
-from pmdkit.errors import PmdkitError, UsageError, unknown
+from pmdkit.errors import ComponentDied, PmdkitError, UsageError, printable, unknown
 from pmdkit.observe import files
 from pmdkit.observe.run_folder import make_writable, new_folder
 from pmdkit.sweeps.grid import SHORT, Trial, expand, parse_over
@@ -82,7 +83,8 @@ def sweep(
         present(name, place, drawn=experiment is not None and not failed)
     if failed:
         told = f"{len(failed)} of {len(result['runs'])} runs failed, the first with: {failed[0]['reason']}"
-        raise PmdkitError(f"{told}; mend it and run again with --resume, which tries only those again")
+        kind = ComponentDied if failed[0]["reason"].startswith(room.KILLED) else PmdkitError
+        raise kind(f"{told}; mend it and run again with --resume, which tries only those again")
 
 
 def present(name: str, place: Path, drawn: bool) -> None:
@@ -168,7 +170,7 @@ def picture(name: str, folder: Path) -> str:
 
 def log(sentence: str) -> None:
     """Progress, on stderr."""
-    print(f"pmdkit: {sentence}", file=sys.stderr, flush=True)
+    print(f"pmdkit: {printable(sentence)}", file=sys.stderr, flush=True)
 
 
 VARIED = ("scale", "eta", "budget")  # the option of each rule that is tuned
@@ -259,7 +261,7 @@ def show_comparison(arms: "Sequence[Arm]", metric: str) -> None:
     for arm in arms:
         versus = arm.against_first
         table.add_row(
-            arm.label,
+            Text(arm.label),  # of configurations: no markup
             str(len(arm.values)),
             interval_text(arm.interval, ".4g"),
             interval_text(versus.difference, ".4g") if versus else "-",

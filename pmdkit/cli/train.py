@@ -19,7 +19,7 @@ from rich.table import Table
 
 from pmdkit import plugins
 from pmdkit.cli.options import RunOptions
-from pmdkit.cli.output import print_json, simple_table
+from pmdkit.cli.output import print_json, shown, simple_table
 from pmdkit.errors import Stopped
 from pmdkit.observe.glossary import format_tau
 
@@ -98,8 +98,9 @@ def report(run: "Run", picture: str) -> None:
     console = Console()
     summary = run.summary
     console.print()
-    console.print(f"[bold]{summary['tier']} {summary['env']}[/bold], {summary['objective']}, {summary['steps']} steps")
-    console.print(format_tau(summary["tau"], reward_scale(run.spec)))
+    tier, env, name = (shown(summary[key]) for key in ("tier", "env", "objective"))
+    console.print(f"[bold]{tier} {env}[/bold], {name}, {summary['steps']} steps")
+    console.print(shown(format_tau(summary["tau"], reward_scale(run.spec))))
     table = simple_table("", ">before", ">after")
     for key, name in (("pass_rate", "pass rate, evaluated"), ("reward", "reward, evaluated")):
         if summary[f"{key}_first"] is not None:
@@ -108,7 +109,7 @@ def report(run: "Run", picture: str) -> None:
     rows = gauge.merge(row["gauge"] for row in run.metrics if row["gauge"])
     if rows:
         console.print(gauge_table(rows))
-    console.print(f"run: {run.path}   picture: {picture}", soft_wrap=True)
+    console.print(f"run: {shown(run.path)}   picture: {shown(picture)}", soft_wrap=True)
 
 
 def gauge_table(rows: list[dict[str, Any]]) -> Table:

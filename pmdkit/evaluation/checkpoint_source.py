@@ -1,12 +1,13 @@
 """What `pmdkit eval` is given: a run, a checkpoint of one, or another model. Found and checked, nothing loaded yet."""
 
 import hashlib
-import json
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pmdkit import foreign
 from pmdkit.config import Spec
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.observe import checkpoint
@@ -44,7 +45,7 @@ class CheckpointSource:
 def tier_of(path: Path) -> str | None:
     """The tier of a run folder; None where the folder is not a run, but perhaps a model."""
     file = path / "config.json"
-    tier = read_config(file).get("tier") if file.is_file() else None
+    tier = read_config(file).get("tier") if os.path.exists(file) else None
     return tier if isinstance(tier, str) else None
 
 
@@ -55,13 +56,13 @@ def find_source(path: Path) -> CheckpointSource:
         UsageError: there is nothing that could be one.
         ResumeRefused: a run without a whole checkpoint.
     """
-    if not path.exists():
+    if not os.path.exists(path):  # a Path would raise for some names that no file can have
         if HUB_NAME.fullmatch(str(path)) and not path.parent.exists():
             return CheckpointSource(str(path), str(path))
         raise UsageError(f"{path} is not a folder; expected the --out of a run, or the folder of a model")
     if not path.is_dir():
         raise UsageError(f"{path} is a file; expected the folder of a run or of a model")
-    if not (path / "config.json").is_file():
+    if not os.path.exists(path / "config.json"):
         raise UsageError(f"{path} holds no config.json; expected the --out of a run, or the folder of a model")
     if tier_of(path) == "llm":
         return source_of_run(RunFolder(path), path)
@@ -114,7 +115,7 @@ def sha256_of_files(paths: list[Path]) -> str:
     """SHA-256 of files, one after the other."""
     summed = hashlib.sha256()
     for path in paths:
-        with open(path, "rb") as file:
+        with foreign.open_file(path, foreign.WEIGHTS) as file:
             while block := file.read(2**22):
                 summed.update(block)
     return summed.hexdigest()
@@ -122,8 +123,5 @@ def sha256_of_files(paths: list[Path]) -> str:
 
 def read_config(file: Path) -> dict[str, Any]:
     """The object in a config.json."""
-    try:
-        config = json.loads(file.read_bytes())
-    except (OSError, ValueError) as problem:
-        raise UsageError(f"{file} cannot be read as JSON ({problem}); give the folder of a run or of a model") from None
+    config = foreign.read_json(file, advice="give the folder of a run or of a model", numbers=False)
     return config if isinstance(config, dict) else {}

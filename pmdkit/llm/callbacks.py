@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
+from pmdkit import foreign
 from pmdkit.config import Spec
 from pmdkit.distributed import SINGLE
 from pmdkit.envs.math.problem import leaks
@@ -221,7 +222,7 @@ class EvaluationCallback(TrainerCallback):
         """`pass_rate` and `reward` of the present policy. One that is done already is read, not drawn again."""
         step = self.learner.version
         marker = None if self.folder is None else self.folder.evaluations / f"{self.evaluation.name}-step-{step}.json"
-        done = json.loads(marker.read_text())["scores"] if marker is not None and marker.exists() else None
+        done = read_scores(marker)["scores"] if marker is not None and marker.exists() else None
         found: dict[str, float | None] | None = self.process_group.broadcast_object(done)
         if found is not None:
             return found
@@ -309,9 +310,20 @@ class EvaluationCallback(TrainerCallback):
         if self.folder is None:
             return []
         paths = self.folder.evaluations.glob(f"{self.evaluation.name}-*.json")
-        found = [json.loads(path.read_text()) for path in paths]
+        found = [read_scores(path) for path in paths]
         done = [(entry["step"], entry["scores"]["pass_rate"]) for entry in found]
         return sorted((step, rate) for step, rate in done if step <= self.learner.version and rate is not None)
+
+
+def read_scores(path: Path) -> dict[str, Any]:
+    """Step and scores of an evaluation that is done."""
+    advice = "delete the file: the evaluation is done again"
+    found = foreign.check_fields(
+        foreign.read_json(path, advice=advice), {"step": foreign.is_count, "scores": foreign.is_table}, path, advice
+    )
+    rates = dict.fromkeys(("pass_rate", "reward"), foreign.none_or(foreign.is_number))
+    foreign.check_fields(found["scores"], rates, path, advice)
+    return found
 
 
 CARD = """---

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from pmdkit import foreign
 from pmdkit.config import ScheduleTable, UpdateTable
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import ComponentDied, Diverged, EnvironmentLacks, ResumeRefused, UsageError
@@ -343,6 +344,8 @@ class CausalLearner:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned; of several processes, in the main one."""
+        for name in ("model", "adapter", "reference"):
+            foreign.check_numbers(state.get(name, {}), "the checkpoint")
         lora.load_model_state(self.model, state, self.process_group)
         if self.reference is not None:
             if "reference" not in state:

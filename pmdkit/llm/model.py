@@ -3,18 +3,19 @@
 A folder is data: whatever in it would have to be trusted is refused.
 """
 
-import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from pmdkit import foreign
+from pmdkit.envs.math.readers import AFTER, BEFORE
 from pmdkit.errors import EnvironmentLacks, UsageError, first_line
 from pmdkit.hub import local_only
+from pmdkit.llm import chat_template, model_folder
 from pmdkit.llm.packing import use_packing
 from pmdkit.observe.console import quietly
 
@@ -40,6 +41,8 @@ def load_model(path: str, device: torch.device | str = "cpu") -> tuple[PreTraine
     here = os.path.exists(path)  # a Path would raise for some names that no file can have
     if here:
         check_folder(folder)
+        model_folder.check_weights(folder, model_folder.read_config(folder))
+        chat_template.check_tokenizer(folder, (BEFORE + AFTER,))
     elif path.startswith((".", "/", "~")) or path.count("/") != 1:
         raise UsageError(
             f"model.path {path} does not exist; give a folder in Hugging Face layout, or a name on the hub"
@@ -48,16 +51,29 @@ def load_model(path: str, device: torch.device | str = "cpu") -> tuple[PreTraine
         with quietly():
             local = here or local_only()
             tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False, local_files_only=local)
-            model = AutoModelForCausalLM.from_pretrained(
-                path, dtype=torch.float32, use_safetensors=True, trust_remote_code=False, local_files_only=local
+            tokenizer.encode("1")  # some settings of another kind are first looked at here
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                path,
+                dtype=torch.float32,
+                use_safetensors=True,
+                trust_remote_code=False,
+                local_files_only=local,
+                output_loading_info=True,
             )
-    except (OSError, ValueError, SafetensorError) as problem:
+    except Exception as problem:  # whatever transformers stumbles over in the files
         if here:
             raise UsageError(f"model.path {path} does not load: {first_line(problem)}") from problem
         raise EnvironmentLacks(
             f"model '{path}' is no folder here and the hub did not give it ({first_line(problem)}); "
             "download it first, then name its folder"
         ) from problem
+    model, found = loaded
+    if missing := sorted(found["missing_keys"]):  # they have random numbers now
+        raise UsageError(
+            f"model.path {path}: config.json asks for weights that no file holds ({missing[0]} and "
+            f"{len(missing) - 1} more); {model_folder.ADVICE}"
+        )
+    foreign.check_numbers(model.state_dict(), path)
     return prepare_model(model, device), tokenizer
 
 
@@ -102,7 +118,7 @@ def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tu
 
 def check_folder(folder: Path) -> None:
     """Refuse a folder that lacks something or would have to be trusted."""
-    if not (folder / "config.json").is_file():
+    if not os.path.lexists(folder / "config.json"):
         raise UsageError(f"model.path {folder} has no config.json; expected a folder in Hugging Face layout")
     check_trust(folder)
     if not list(folder.glob("*.safetensors")):
@@ -129,7 +145,7 @@ def check_trust(folder: Path) -> None:
     for path in sorted(folder.glob("*.json")):
         if path.name in ("tokenizer.json", "vocab.json") or path.name.endswith(".index.json"):
             continue  # large, and read as data only
-        for key, value in nested_items(read_json(path)):
+        for key, value in model_folder.nested_items(foreign.read_json(path, numbers=False, advice=model_folder.ADVICE)):
             if key in MAPS:
                 raise UsageError(
                     f"{path} asks to run code of its own ({key}); pmdkit never does: "
@@ -152,22 +168,3 @@ def check_no_trust(options: Mapping[str, object]) -> None:
         plain = name.replace("-", "_").lower()
         if TRUSTING.startswith(plain) or plain.startswith("trust"):  # vLLM's command line takes beginnings of names
             raise UsageError(f"vllm.options has {name}, and pmdkit runs no code of a model: leave it out")
-
-
-def nested_items(value: Any) -> Iterator[tuple[str, Any]]:
-    """All keys of nested JSON, with their values."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield key, inner
-            yield from nested_items(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from nested_items(inner)
-
-
-def read_json(path: Path) -> Any:
-    """A JSON file."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as problem:
-        raise UsageError(f"{path} is not JSON ({problem}); save the model again") from problem

@@ -19,8 +19,14 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from pmdkit.envs.math.problem import MathProblems
 from pmdkit.envs.math.readers import AFTER, BEFORE, HALF_PAIR
 from pmdkit.errors import UsageError
+from pmdkit.llm import chat_template
 
 PLACE = "{problem_statement}"
+CHAT = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"The chat template of the starters, in the form that ChatML has."
 TEMPLATE = BEFORE + PLACE + AFTER
 
 OVERRIDES = ("encode", "_encode_plus", "set_truncation_and_padding", "_convert_encoding", "decode", "_decode")
@@ -70,7 +76,10 @@ class Encoder:
         text = template
         if self.chat:
             message = [{"role": "user", "content": template}]
-            text = self.tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+            if self.tokenizer.chat_template == CHAT:  # that of the starters, known to end
+                text = self.tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+            else:
+                text = chat_template.render_chat(self.tokenizer, message)
         if text.count(PLACE) != 1:
             raise ValueError(f"the chat template shows the user's message {text.count(PLACE)} times; expected once")
         before, after = text.split(PLACE)

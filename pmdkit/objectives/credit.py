@@ -141,6 +141,11 @@ def response_loss(
     Returns:
         Scalar loss.
     """
+    if mask.dtype != torch.bool:
+        raise ValueError(
+            f"mask has dtype {mask.dtype}; expected boolean [P * G, T], here {list(logp.shape)}, True on response "
+            "tokens: give mask.bool()"
+        )
     if not reward.is_floating_point():
         reward = reward.to(logp.dtype)
     groups = Groups(reward, torch.ones_like(reward) / reward.shape[-1])

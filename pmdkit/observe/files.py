@@ -61,7 +61,9 @@ def replace(path: Path, data: bytes, mode: int = PRIVATE) -> None:
 def make_folder(path: Path) -> None:
     """Create a folder for its owner alone, and the folders above it, whose names are flushed too."""
     missing = [place for place in (path, *path.parents) if not place.exists()]
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for place in reversed(missing[1:]):
+        place.mkdir(exist_ok=True)  # one by one: `parents` calls itself, and a path may be deeper than Python's stack
+    path.mkdir(mode=0o700, exist_ok=True)
     for place in missing:
         sync(place.parent)
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pmdkit import foreign
 from pmdkit.theory.binary_rewards import binomial_probabilities
 
 EDGES = (0.0, 0.02, 0.1, 0.3, 0.7, 0.98, 1.0)
@@ -58,6 +59,21 @@ def fill(pass_rate: Values, columns: dict[str, Values]) -> list[Bucket]:
                 entry[counted(name)] = int(count)
         buckets.append(entry)
     return buckets
+
+
+def is_gauge(value: Any) -> bool:
+    """A list of buckets, or null; each counts its prompts and has numbers in its columns."""
+    return value is None or (
+        isinstance(value, list)
+        and all(
+            isinstance(entry, dict)
+            and foreign.is_count(entry.get("bucket"))
+            and entry["bucket"] < len(EDGES) - 1
+            and foreign.is_count(entry.get("prompts"))
+            and all(entry[name] is None or foreign.is_number(entry[name]) for name in entry)
+            for entry in value
+        )
+    )
 
 
 def merge(gauges: Iterable[list[Bucket]]) -> list[Bucket]:

@@ -1,22 +1,42 @@
 """The run folder, the same in all tiers: who may write to it, what stands in it, and where a run goes on."""
 
-import json
 import os
 import platform
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError
-from pmdkit.observe import files, redact
+from pmdkit import foreign
+from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError, short
+from pmdkit.observe import files, gauge, redact
 
 PACKAGES = ("torch", "numpy", "scipy", "gymnasium", "safetensors", "transformers", "math-verify")
+DEEPEST = 256  # parts of a path; Python's own functions for whole trees call themselves once a level
+ROW: dict[str, foreign.Check] = {
+    **dict.fromkeys(("pass_rate", "log_ratio_min", "response_length"), foreign.none_or(foreign.is_number)),
+    **dict.fromkeys(("seconds_rollout", "seconds_update"), foreign.is_number),
+    "tokens": foreign.is_count,
+    "gauge": gauge.is_gauge,
+}
+SUMMARY: dict[str, foreign.Check] = {
+    **dict.fromkeys(("tier", "env", "objective"), foreign.is_text),
+    **dict.fromkeys(("steps", "tokens"), foreign.is_count),
+    **{
+        f"{name}_{end}": foreign.none_or(foreign.is_number)
+        for name in ("pass_rate", "reward")
+        for end in ("first", "last")
+    },
+    "seconds": foreign.is_number,
+    "tau": foreign.none_or(foreign.is_tau),
+}
+OWNER = re.compile(r"process [0-9]{1,10} on [\w.-]{1,255}")
 
 
 class RunFolder:
@@ -38,24 +58,27 @@ class RunFolder:
     @property
     def started(self) -> bool:
         """A run has been set up here."""
-        return self.config.exists()
+        return os.path.exists(self.config)  # a Path would raise for some names that no file can have
 
     @property
     def finished(self) -> bool:
         """The run here wrote its summary."""
-        return self.summary.exists()
+        return os.path.exists(self.summary)
 
     def read_config(self) -> dict[str, Any]:
         """The resolved configuration of the run."""
         return read_json(self.config)
 
     def read_summary(self) -> dict[str, Any]:
-        """The summary of a finished run."""
-        return read_json(self.summary)
+        """The summary of a finished run, with the keys that every run promises."""
+        return foreign.check_fields(read_json(self.summary), SUMMARY, self.summary, "restore the file")
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """One dictionary per step; a torn last line does not count."""
-        return parse_rows(self.metrics, whole_lines(self.metrics))
+        """One dictionary per step, with the columns that every run has; a torn last line does not count."""
+        rows = parse_rows(self.metrics, whole_lines(self.metrics))
+        for number, row in enumerate(rows, 1):
+            foreign.check_fields(row, ROW, f"{self.metrics}, line {number}", "restore the file")
+        return rows
 
     def begin(self, config: dict[str, Any]) -> None:
         """Write what the run is, before its first step. A configuration with a secret in it is refused."""
@@ -104,6 +127,8 @@ def new_folder(out: str | Path | None, name: str) -> RunFolder:
 
 def make_writable(path: Path) -> Path:
     """Create a folder and make sure that it can be written to."""
+    if len(path.parts) > DEEPEST:
+        raise UsageError(f"output {short(str(path))} is {len(path.parts):,} folders deep; expected at most {DEEPEST}")
     try:
         files.make_folder(path)
         with tempfile.TemporaryFile(dir=path) as probe:
@@ -117,62 +142,68 @@ def make_writable(path: Path) -> Path:
 
 @contextmanager
 def locked(folder: RunFolder) -> Iterator[None]:
-    """Hold the folder for one process. The kernel lets go when the process dies, so a stale lock never blocks."""
+    """Hold the folder for one process. The kernel lets go when the process dies, so a stale lock never blocks.
+
+    While it is held, run.lock names the process. What a killed one left in it is overwritten by the next.
+    """
     make_writable(folder.path)  # a folder to go on in may have become read-only
     lock = FileLock(folder.path / "run.lock", mode=files.PRIVATE)
     try:
         lock.acquire(timeout=0)
     except Timeout as problem:
         raise EnvironmentLacks(
-            f"output {folder.path} is in use by another run; wait for it, or give another --out"
+            f"output {folder.path} is in use by another run{owner_of(folder)}; wait for it, or give another --out"
         ) from problem
     try:
+        write_owner(folder, f"process {os.getpid()} on {platform.node()}")
         yield
+        write_owner(folder, "")
     finally:
         lock.release()
 
 
+def write_owner(folder: RunFolder, owner: str) -> None:
+    """Put a name into the lock that is held; it helps people and decides nothing, so a full disk is no matter."""
+    with suppress(OSError):
+        handle = os.open(folder.path / "run.lock", os.O_WRONLY | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0))
+        try:
+            os.write(handle, owner.encode())
+        finally:
+            os.close(handle)
+
+
+def owner_of(folder: RunFolder) -> str:
+    """` (process 17 on host)`, as the holder of the lock wrote it; nothing where that cannot be read."""
+    with suppress(UsageError):
+        owner = foreign.read_text(folder.path / "run.lock", most=300)
+        return f" ({owner})" if OWNER.fullmatch(owner) else ""
+    return ""
+
+
 def whole_lines(path: Path) -> list[bytes]:
-    """Lines that end in a newline: the last one may be torn by a kill."""
-    if not path.exists():
-        return []
-    return [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+    """Lines that end in a newline: the last one may be torn by a kill. No file has none."""
+    return foreign.read_lines(path, advice="restore the file") if os.path.lexists(path) else []
 
 
 def parse_rows(path: Path, lines: list[bytes]) -> list[dict[str, Any]]:
     """The rows in some lines of metrics.jsonl."""
     rows = []
     for number, line in enumerate(lines, 1):
-        try:
-            row = json.loads(line)
+        where = f"{path}, line {number}"
+        with foreign.shaped(where, "a row of metrics", "restore the file"):
+            row = foreign.parse_json(line, where, "restore the file")
             if type(row["step"]) is not int:
-                raise TypeError(f"step is {row['step']!r}")
-        except (ValueError, TypeError, KeyError, IndexError) as problem:
-            raise UsageError(
-                f"{path}, line {number} is not a row of metrics ({problem}); restore the file"
-            ) from problem
+                raise TypeError(f"step is {short(row['step'])}")
         rows.append(row)
     return rows
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file of the run."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique_keys)
-    except (OSError, ValueError) as problem:
-        raise UsageError(f"{path} cannot be read as JSON ({problem}); this is not a run folder of pmdkit") from problem
+    value = foreign.read_json(path, foreign.LARGE, "this is not a run folder of pmdkit")
     if not isinstance(value, dict):
         raise UsageError(f"{path} holds no JSON object; this is not a run folder of pmdkit")
     return value
-
-
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys are there once; of two, which one a reader takes is anybody's guess."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is there twice")
-    return found
 
 
 def describe_machine() -> dict[str, Any]:

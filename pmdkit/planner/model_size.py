@@ -5,18 +5,27 @@ The shapes of the models that the recipes name are here, so that a plan needs no
 
 import os
 import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from pmdkit.config import Spec
-from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit.errors import EnvironmentLacks, UsageError, first_line
 from pmdkit.hub import local_only
+from pmdkit.llm import model_folder
 from pmdkit.llm.lora import adapter_sizes, uses_lora
 
 with warnings.catch_warnings():  # of tqdm in notebooks without ipywidgets; no bar of its is drawn here
     warnings.filterwarnings("ignore", message="IProgress not found")
-    from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Qwen2Config, Qwen3MoeConfig
+    from transformers import (
+        AutoConfig,
+        AutoModelForCausalLM,
+        PretrainedConfig,
+        PreTrainedModel,
+        Qwen2Config,
+        Qwen3MoeConfig,
+    )
 
 
 def qwen2_5(dimension: int, inner: int, heads: int, kv_heads: int, **differs: Any) -> dict[str, Any]:
@@ -73,21 +82,33 @@ def shape_of(spec: Spec) -> PretrainedConfig:
     shipped = known(path)
     if shipped is not None and not os.path.exists(path):
         return shipped
+    there = os.path.exists(path)
+    if there:
+        model_folder.read_config(Path(path))
     try:
-        here = os.path.exists(path) or local_only()
+        here = there or local_only()
         return AutoConfig.from_pretrained(path, trust_remote_code=False, local_files_only=here)
-    except OSError as problem:
+    except Exception as problem:  # whatever transformers stumbles over in the file
+        if there or isinstance(problem, ValueError):
+            raise UsageError(f"model.path {path}: {first_line(problem)}") from problem
         raise EnvironmentLacks(
             f"model.path {path} is no folder here and the hub did not give it; download it first, then name its folder"
         ) from problem
-    except ValueError as problem:
-        raise UsageError(f"model.path {path}: {str(problem).splitlines()[0]}") from problem
+
+
+def empty_model(config: PretrainedConfig) -> PreTrainedModel:
+    """The model of a configuration, without memory for its weights."""
+    try:
+        with torch.device("meta"):
+            model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
+    except Exception as problem:  # whatever its class stumbles over in the numbers
+        raise UsageError(f"no model can be built from the configuration: {first_line(problem)}") from problem
+    return model
 
 
 def count(config: PretrainedConfig) -> tuple[int, int]:
     """All weights, and those that one token meets, from an empty model."""
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+    model = empty_model(config)
     total = sum(weight.numel() for weight in model.parameters())
     experts = getattr(config, "num_experts", None)
     if not experts:
@@ -101,7 +122,7 @@ def adapters(spec: Spec, config: PretrainedConfig) -> tuple[int, int]:
     if not uses_lora(spec.lora):
         return 0, 0
     with torch.device("meta"):
-        return adapter_sizes(AutoModelForCausalLM.from_config(config), spec.lora)
+        return adapter_sizes(empty_model(config), spec.lora)
 
 
 def cache_bytes(config: PretrainedConfig, width: int) -> int:

@@ -6,6 +6,7 @@ Nothing in it depends on the clock, the path or the number of resumes: a step co
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,8 +21,9 @@ from safetensors.numpy import save
 from safetensors.torch import load
 from torch import Tensor
 
+from pmdkit import foreign
 from pmdkit.distributed import ProcessGroup
-from pmdkit.errors import UsageError
+from pmdkit.errors import UsageError, short
 from pmdkit.loop import Rollouts
 from pmdkit.objectives import Batch
 from pmdkit.observe import files
@@ -29,6 +31,7 @@ from pmdkit.observe.run_folder import RunFolder
 from pmdkit.trainer import RunContext, StepResult, TrainerCallback
 
 RECORDING_FORMAT = 1
+MOST_NUMBERS = 2**28  # of one tensor; a few bytes of a file may stand for that many
 KEY = "pmdkit"  # the only key of the header: safetensors writes several in random order
 TOKENS = ("responses", "logp_old", "logp_engine", "logp_ref", "logp_seen", "logp_after", "correction")
 MACHINES = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -79,7 +82,7 @@ def open_step(run: Path, step: int | None = None) -> Recording:
     if step not in steps:
         raise UsageError(f"step {step} of {run} was not recorded; recorded are {spans(steps)}: choose one with --step")
     path = folder.rollouts / f"step-{step}.safetensors"
-    recording = decode(path.read_bytes(), str(path))
+    recording = decode(foreign.read_bytes(path, foreign.LARGE, "record the step again"), str(path))
     if recording.about["step"] != step:
         raise UsageError(f"{path} is a recording of step {recording.about['step']}; it was renamed: put it back")
     return recording
@@ -269,17 +272,18 @@ def decode(data: bytes, where: str) -> Recording:
         UsageError: the file is truncated, damaged, of another version, or no recording.
     """
     try:
-        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-        header = json.loads(header["__metadata__"][KEY])
+        outer = foreign.parse_json(data[8 : 8 + int.from_bytes(data[:8], "little")], where)
+        header = foreign.parse_json(outer["__metadata__"][KEY].encode("utf-8", "surrogatepass"), where)
         about, wanted = header["about"], header["sha256"]
-    except (ValueError, KeyError, TypeError) as problem:
+        version = about.get("format")
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise UsageError(
             f"{where} is not a recording of a step ({len(data)} bytes, its header cannot be read); it is truncated, or "
             "another program's: record the step again, or take another with --step"
         ) from problem
-    if about.get("format") != RECORDING_FORMAT:
+    if version != RECORDING_FORMAT:
         raise UsageError(
-            f"{where} is a recording of format {about.get('format')}; this pmdkit reads format {RECORDING_FORMAT}: "
+            f"{where} is a recording of format {short(version)}; this pmdkit reads format {RECORDING_FORMAT}: "
             "replay it with the version in the run's env.json, or record the step again"
         )
     try:
@@ -292,11 +296,79 @@ def decode(data: bytes, where: str) -> Recording:
     numbers = {name: tensor.reshape(-1).view(torch.uint8).numpy() for name, tensor in stored.items()}
     if checksum(to_json(about), numbers) != wanted:
         raise UsageError(f"{where} does not match its checksum; it was changed or damaged: record the step again")
-    how = about.pop("tensors")
-    flat = {name: widen(tensor, how[name]) for name, tensor in stored.items()}
-    length = flat.pop("length")
-    mask = flat.pop("mask", torch.arange(about.pop("columns")) < length[:, None])
-    return Recording(about, mask, {name: spread(x, mask, how[name].get("rows")) for name, x in flat.items()})
+    with foreign.shaped(where, "a recording of a step", AGAIN):
+        how = about.pop("tensors")
+        flat = {name: widen(tensor, how[name]) for name, tensor in stored.items()}
+        length, columns = flat.pop("length"), about.pop("columns")
+        if not 1 <= columns * len(length) <= MOST_NUMBERS:
+            raise ValueError(f"it has {len(length)} rows of {columns} tokens")
+        mask = flat.pop("mask", torch.arange(columns) < length[:, None])
+        tensors = {name: spread(x, mask, how[name].get("rows")) for name, x in flat.items()}
+        recording = Recording(about, mask, tensors)
+        check(recording, where)
+    return recording
+
+
+def check(recording: Recording, where: str) -> None:
+    """What a replay takes for granted: all that a run writes, of the right kinds and shapes.
+
+    Raises:
+        ValueError, TypeError, KeyError: something is not so. The checksum finds damage, not what others invent.
+    """
+    about, mask = recording.about, recording.mask
+    foreign.check_fields(about, ABOUT, where, AGAIN)
+    foreign.check_fields(about["objective"], {"name": foreign.is_text}, f"{where}, its objective", AGAIN)
+    for update in about["updates"]:
+        foreign.check_fields(update, {"loss": foreign.is_number}, f"{where}, one of its updates", AGAIN)
+    count, width = mask.shape
+    mass = recording["mass"]
+    prompts, size = mass.shape
+    if not (bool(mass.isfinite().all()) and mass.min() >= 0 and mass.max() > 0):
+        raise ValueError("mass holds no weights of responses")
+    if mask.dtype != torch.bool or count != prompts * size or not bool(mask.any(1).all()):
+        raise ValueError(f"it has {count} rows for {prompts} prompts of {size} responses")
+    for name, wanted in (("reward", [prompts, size]), ("responses", [count, width]), ("logp_old", [count, width])):
+        if list(recording[name].shape) != wanted:
+            raise ValueError(f"{name} has shape {list(recording[name].shape)}; expected {wanted}")
+    for name in TOKENS:
+        found = recording.get(name)
+        if found is None:
+            continue
+        if found.ndim not in (1, 2) or len(found) > count or found.shape[1:] not in ((), (width,)):
+            raise ValueError(f"{name} has shape {list(found.shape)}; expected at most {[count, width]}")
+    if len(recording["prompts"]) != prompts:
+        raise ValueError(f"it names {len(recording['prompts'])} prompts; expected {prompts}")
+    vocabulary, problems = about.get("vocabulary"), about.get("problems")
+    if vocabulary is not None:
+        largest = max(int(recording[name].max()) for name in ("prompts", "responses"))
+        smallest = min(int(recording[name].min()) for name in ("prompts", "responses"))
+        if not is_texts(vocabulary) or not 0 <= smallest <= largest < len(vocabulary):
+            raise ValueError(f"its tokens are {smallest} to {largest} of a vocabulary of {len(vocabulary)}")
+    if problems is not None and (
+        not is_texts(problems)
+        or len(problems) != prompts
+        or recording["prompt_length"].shape != (prompts,)
+        or int(recording["prompt_length"].sum()) != len(recording["prompt_tokens"])
+    ):
+        raise ValueError(f"it does not have {prompts} problems")
+
+
+def is_texts(value: Any) -> bool:
+    """A list of texts."""
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+AGAIN = "record the step again"
+ABOUT: dict[str, foreign.Check] = {
+    "tier": foreign.is_text,
+    "env": foreign.is_text,
+    "objective": foreign.is_table,
+    "step": foreign.is_count,
+    "version": foreign.is_count,
+    "sampled": lambda value: isinstance(value, bool),
+    "ministeps": foreign.is_count,
+    "updates": lambda value: isinstance(value, list),
+}
 
 
 def spread(x: Tensor, mask: Tensor, rows: int | None) -> Tensor:
@@ -421,8 +493,14 @@ def narrow(x: NDArray[Any]) -> tuple[NDArray[Any], dict[str, Any]]:
 
 def widen(stored: Tensor, how: dict[str, Any]) -> Tensor:
     """The inverse of `narrow`, bit for bit but for the sign of a zero."""
+    if how["dtype"] not in ("bool", "uint8", "int16", "int32", "int64", "float32", "float64"):
+        raise ValueError(f"a tensor of {short(how['dtype'])}")
     x = stored.to(getattr(torch, how["dtype"]))
-    return x.expand(how["shape"]).clone() if "shape" in how else x
+    if "shape" not in how:
+        return x
+    if math.prod(how["shape"]) > MOST_NUMBERS:
+        raise ValueError(f"a tensor of shape {short(how['shape'])}")
+    return x.expand(how["shape"]).clone()
 
 
 def one_number(x: NDArray[Any]) -> bool:

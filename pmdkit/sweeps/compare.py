@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from pmdkit import stats
-from pmdkit.errors import UsageError, unknown
+from pmdkit import foreign, stats
+from pmdkit.errors import UsageError, printable, short, unknown
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.sweeps import record
 from pmdkit.sweeps.grid import SEED, SHORT
@@ -76,13 +77,13 @@ def collect(places: Iterable[Path]) -> tuple[list[Entry], list[str]]:
 def from_record(path: Path) -> tuple[dict[str, Entry], list[str]]:
     """Runs of a record."""
     runs = record.read(path)["runs"]
-    finished = {run["name"]: run for run in runs if run.get("state") == "finished"}
-    return finished, [run["name"] for run in runs if run.get("state") != "finished"]
+    finished = {run["name"]: run for run in runs if run["state"] == "finished"}
+    return finished, [run["name"] for run in runs if run["state"] != "finished"]
 
 
 def from_folder(path: Path) -> tuple[dict[str, Entry], list[str]]:
     """Runs in a folder: itself, or those one or two levels below."""
-    if not path.is_dir():
+    if not os.path.isdir(path):
         raise UsageError(f"{path} does not exist; expected a run folder, a folder of runs, or the record of a sweep")
     folders = [RunFolder(path)] if RunFolder(path).started else []
     folders = folders or [
@@ -180,15 +181,19 @@ def known(entries: Sequence[Entry]) -> list[str]:
 
 def check_metric(entry: Entry, metric: str) -> None:
     """The metric is a number of the summary."""
-    numbers = [k for k, v in entry["summary"].items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
+    numbers = [key for key, value in entry["summary"].items() if foreign.is_number(value)]
     if metric not in entry["summary"]:
         raise UsageError(unknown("metric", metric, numbers))
     if metric not in numbers:
-        raise UsageError(f"metric {metric} of {entry['name']} is {entry['summary'][metric]}; expected a number")
+        raise UsageError(f"metric {metric} of {entry['name']} is {short(entry['summary'][metric])}; expected a number")
+    if not isinstance(entry["config"].get(SEED), int):
+        raise UsageError(f"the seed of {entry['name']} is {short(entry['config'].get(SEED))}; expected an integer")
 
 
 def frozen(value: Any) -> Any:
-    """A list as a tuple, to be compared and hashed."""
+    """A list or a table as a tuple, to be compared and hashed."""
+    if isinstance(value, dict):
+        return tuple((key, frozen(part)) for key, part in value.items())
     return tuple(map(frozen, value)) if isinstance(value, list) else value
 
 
@@ -196,7 +201,8 @@ def label(arm: Key) -> str:
     """What sets an arm apart, in short names; options that it does not have are left out."""
     names = {long: short for short, long in SHORT.items()}
     words = [(names.get(key, key), value) for key, value in arm if value is not None]
-    return ", ".join(str(value) if name == "objective" else f"{name} {value}" for name, value in words) or "all runs"
+    told = ", ".join(str(value) if name == "objective" else f"{name} {value}" for name, value in words) or "all runs"
+    return " ".join(printable(told).split())  # of a configuration from elsewhere
 
 
 def to_csv(arms: Sequence[Arm]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pmdkit import foreign
 from pmdkit.errors import UsageError
 from pmdkit.observe import files, gauge, run_folder
 from pmdkit.sweeps.grid import Trial
@@ -19,6 +20,8 @@ CURVE = ("step", "pass_rate", "log_ratio_min", "response_length")
 POINTS = 40  # of a curve: a figure shows no more
 DIGITS = 6  # of a summary
 CURVE_DIGITS = 4
+
+HEAD: dict[str, foreign.Check] = {"name": foreign.is_text, "state": foreign.is_text}
 
 Entry = dict[str, Any]
 Runs = list[dict[str, Any]]
@@ -63,7 +66,7 @@ def digest(run: run_folder.RunFolder) -> Entry:
     summary = {key: value for key, value in run.read_summary().items() if key != "out"}
     rates = [row["pass_rate"] for row in rows]
     low = [row["log_ratio_min"] for row in rows if row["log_ratio_min"] is not None]
-    summary["pass_rate_mean"] = None if None in rates else sum(rates) / len(rates)
+    summary["pass_rate_mean"] = None if None in rates or not rates else sum(rates) / len(rates)
     summary["log_ratio_min"] = min(low) if low else None
     for phase in ("rollout", "update"):
         seconds = sum(row[f"seconds_{phase}"] for row in rows)
@@ -106,8 +109,12 @@ def read(path: Path) -> Entry:
     """A sweep that was written down, each finished run with its whole `config`."""
     sweep = run_folder.read_json(path)
     runs = sweep.get("runs")
-    if sweep.get("format") != 1 or not isinstance(runs, list) or "config" not in sweep:
+    if sweep.get("format") != 1 or not isinstance(runs, list) or not foreign.is_table(sweep.get("config")):
         raise UsageError(f"{path} is not the record of a sweep; expected a file that pmdkit sweep wrote")
+    for run in runs:
+        foreign.check_fields(run, HEAD, path, "expected a file that pmdkit sweep wrote")
+        if run["state"] == "finished":
+            foreign.check_fields(run, {"config": foreign.is_table, "summary": foreign.is_table}, path)
     whole = [{**run, "config": {**sweep["config"], **run["config"]}} if "config" in run else run for run in runs]
     return {**sweep, "runs": whole}
 

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pmdkit.errors import PmdkitError, Stopped, UsageError
+from pmdkit.errors import ComponentDied, PmdkitError, Stopped, UsageError
 from pmdkit.observe.run_folder import RunFolder, locked, make_writable
-from pmdkit.processes import ChildProcess, stop_all
+from pmdkit.processes import ChildProcess, exit_reason, stop_all
 from pmdkit.sweeps import grid, record
 from pmdkit.training import plan
 
+KILLED = "was killed by"  # how `exit_reason` begins
 OURS = {"runs", "logs", "run.lock", "figures"}  # in the folder of a sweep
 POLL = 0.05  # seconds between two looks at the children
 MERCY = 20.0  # seconds a child has to finish its step once it is asked to stop
@@ -61,7 +62,9 @@ def sweep(
             raise Stopped(f"the sweep in {out} was stopped; run again with --resume to go on") from None
         result = record.write(path, trials, out, failed, about)
     if not any(run["state"] == "finished" for run in result["runs"]):
-        raise PmdkitError(f"every run of the sweep in {out} failed, the first with: {next(iter(failed.values()))}")
+        reason = next(iter(failed.values()))
+        kind = ComponentDied if reason.startswith(KILLED) else PmdkitError
+        raise kind(f"every run of the sweep in {out} failed, the first with: {reason}")
     return result
 
 
@@ -181,7 +184,8 @@ def failure_reason(folder: Path, child: Child) -> str:
     """The reason a child gave, or its exit code."""
     lines = log_path(folder, child.trial).read_text(encoding="utf-8", errors="replace").splitlines()
     last = next((line for line in reversed(lines) if line.startswith("pmdkit: error: ")), "")
-    return last.removeprefix("pmdkit: error: ") or f"exit code {child.process.exit_code}"
+    code = child.process.exit_code or 0
+    return exit_reason(code) if code < 0 or not last else last.removeprefix("pmdkit: error: ")
 
 
 def progress_line(child: Child, folder: Path, failed: dict[str, str]) -> str:

@@ -66,7 +66,7 @@ def problem(
 
 
 def pass_rates(p: ArrayLike | None) -> Array:
-    """Scalar or [...] pass rates, in [0, 1]."""
+    """Scalar or [...] pass rates, in [0, 1]. The two updates take one below SMALLEST for 0."""
     values = numbers("p", p)
     expect((values >= 0) & (values <= 1), values, "p is {}; expected pass rates in [0, 1]")
     return values

@@ -12,6 +12,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from pmdkit import foreign
 from pmdkit.toy.model import ModelConfig, Transformer
 
 EOS = "<eos>"
@@ -227,10 +228,7 @@ def write_json(path: Path, table: dict[str, Any]) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """The table in a JSON file."""
-    try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON ({error}); save the model again") from error
+    table = foreign.read_json(path, advice="save the model again")
     if not isinstance(table, dict):
         raise ValueError(f"{path} is a {type(table).__name__}; expected a table of settings: save the model again")
     return table

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pmdkit import foreign
 from pmdkit.config import ModelTable, WarmStartTable
 from pmdkit.envs.tokens.problem import TokenProblem, checked_rewards, sample_prompts
 from pmdkit.errors import PmdkitError, ResumeRefused, UsageError
@@ -131,6 +132,7 @@ class ToyLearner:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
         found, wanted = state["model"], self.state_dict()["model"]
+        foreign.check_numbers(found, "the checkpoint")
         for name in sorted(found.keys() | wanted.keys()):
             a, b = (list(x[name].shape) if name in x else "absent" for x in (found, wanted))
             if a != b:
@@ -142,8 +144,9 @@ class ToyLearner:
         self.model.load_state_dict(weights)
         if self.reference is not None:
             self.reference.load_state_dict({k: found[f"reference.{k}"] for k in weights})
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.version = state["version"]
+        with foreign.shaped("the checkpoint", "one of this run", "put its own checkpoints back"):
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.version = int(state["version"])
 
     def save_pretrained(self, path: str | Path) -> None:
         """Write a folder that transformers and vLLM load."""

@@ -50,7 +50,7 @@ def test_a_folder_of_runs_gives_the_same_and_files_are_written(call, runs, tmp_p
         ([], "compare got no runs"),
         (["nowhere"], "does not exist"),
         (["."], "nothing to compare"),
-        (["nowhere.json"], "cannot be read as JSON"),
+        (["nowhere.json"], "cannot be read (No such file"),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_2(call, arguments, told, capsys):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pmdkit.envs.math.synthetic import Arithmetic
 from pmdkit.envs.verifier import Grader, Verdict
-from pmdkit.errors import ComponentDied
+from pmdkit.errors import ComponentDied, UsageError
 from pmdkit.llm.task import MathTask, epoch_sampler
 from pmdkit.loop import Rollouts, graded, without_equal_groups
 from pmdkit.objectives import OBJECTIVES, credit, total
@@ -110,6 +110,20 @@ def test_one_without_verdict_never_stops_a_run_and_many_do():
     task = make(grader=Silent({0, 2}))
     with pytest.raises(ComponentDied, match="no verdict on 2 of 3 responses \\(too slow\\)"):
         task.reward(rollouts_of(task, [["Answer: 1"] * 3]))
+
+
+def test_a_grader_killed_while_it_starts_is_exit_7_and_one_that_cannot_load_exit_2(tmp_path):
+    """The one may come back, the other is a slip in the file."""
+    from pmdkit import plugins
+
+    for code, kind in (
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", ComponentDied),
+        ("1 / 0", UsageError),
+    ):
+        (tmp_path / "mine.py").write_text(f"{code}\ndef grade(response, gold):\n    return 1.0\n")
+        plugins.trust(f"{tmp_path}/mine.py:grade")
+        with pytest.raises(kind, match="the grader"):
+            Grader(f"{tmp_path}/mine.py:grade")
 
 
 def test_equal_groups_stay_unless_they_are_dropped():

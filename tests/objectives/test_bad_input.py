@@ -28,9 +28,7 @@ def test_tau(name, tau):
 
 @pytest.mark.parametrize("tau", [0.0, -1.0, math.nan, math.inf])
 def test_tau_of_a_rule(tau):
-    refuses(
-        "expected finite values > 0", temperature, PMDMean(tau=lambda g: torch.tensor([tau])), Groups(REWARD, HALF)
-    )
+    refuses("expected finite values > 0", temperature, PMDMean(tau=lambda g: torch.tensor([tau])), Groups(REWARD, HALF))
 
 
 def test_tau_of_a_rule_with_the_wrong_shape():
@@ -72,6 +70,8 @@ def test_shapes_of_a_batch():
 def test_response_loss():
     objective = PMDMean()
     refuses("expected both [P, G]", response_loss, objective, REWARD[0], LOGP, LOGP, MASK)
+    refuses("expected boolean [P * G, T]", response_loss, objective, REWARD, LOGP, LOGP, MASK.float())
+    refuses("give mask.bool()", response_loss, objective, REWARD, LOGP, LOGP, MASK.float())
     refuses("the shape of logp", response_loss, objective, REWARD, LOGP[:, :2], LOGP, MASK)
 
 

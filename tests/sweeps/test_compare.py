@@ -79,7 +79,7 @@ def test_several_runs_of_a_seed_are_averaged_before_the_interval():
     ("arguments", "told"),
     [
         ({"metric": "pass_rate"}, "did you mean 'pass_rate_last'"),
-        ({"metric": "env"}, "is copy; expected a number"),
+        ({"metric": "env"}, "is 'copy'; expected a number"),
         ({"metric": "low"}, "is None; expected a number"),
         ({"by": "objektive.name"}, "did you mean 'objective.name'"),
     ],

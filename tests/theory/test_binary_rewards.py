@@ -40,6 +40,25 @@ def test_pmd_part_has_ten_digits_at_every_pass_rate(reference, tau):
     assert np.isnan(got.lam).all()
 
 
+@pytest.mark.parametrize("tau", [0.01, 1.0])
+def test_pass_rates_down_to_1e_305_have_their_digits_and_smaller_ones_count_as_0(reference, tau):
+    got, expected = theory.binary(1e-305, tau), reference.binary(1e-305, tau)
+    assert reference.worst([got.log_ratio_neg], [expected.negative]) < 1e-10
+    with mp.workdps(100):  # lambda of a small p: p tau^2 (e^(1/tau) - 1 - 1/tau), without its terms in p^2
+        lam = mp.mpf(1e-305) * mp.mpf(tau) ** 2 * (mp.exp(1 / mp.mpf(tau)) - 1 - 1 / mp.mpf(tau))
+    assert reference.worst([got.lam], [lam]) < 1e-10
+    small = theory.binary(9e-306, tau)
+    assert (small.log_ratio_neg, small.lam, small.eta) == (0, 0, 0)
+    assert small.log_ratio_pos == pytest.approx(1 / tau, rel=1e-12)
+
+
+def test_the_inverse_has_its_digits_down_to_1e_305():
+    with mp.workdps(400):
+        p, v = mp.mpf(1e-305), mp.log(2)
+        wanted = 1 / (v / 2 / p + (v + mp.log(1 + (1 - p) / 2 / p)) / 2)
+        assert abs(mp.mpf(float(theory.tau_for_eta(1e-305, 0.5))) / wanted - 1) < 1e-10
+
+
 @pytest.mark.parametrize("method", theory.METHODS)
 def test_binary_equals_the_general_solver(method):
     """Five successes and fifteen failures of unequal probability: only the pass rate matters."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pmdkit.envs.verifier.verify import Pending, Verdict, grade_by_rules, printable, wrong_verdict
-from pmdkit.errors import ResumeRefused, UsageError
+from pmdkit.errors import ComponentDied, ResumeRefused, UsageError
 from pmdkit.processes import STARTUP, WorkerFailed, WorkerProcess
 from pmdkit.version import __version__
 
@@ -74,6 +74,7 @@ class Grader:
 
     Raises:
         UsageError: the file of an own grader cannot be loaded (tried in a worker), or a number makes no sense.
+        ComponentDied: the worker that tried it was killed, as by a kernel short of memory.
     """
 
     def __init__(
@@ -107,7 +108,9 @@ class Grader:
                 self.ensure(1)
             except WorkerFailed as error:
                 self.close()
-                raise UsageError(f"the grader {grade} cannot be used: {error}") from error
+                if isinstance(error, CannotLoad):
+                    raise UsageError(f"the grader {grade} cannot be used: {error}") from error
+                raise ComponentDied(f"the grader {grade} was not ready: {error}; run again, with --resume") from error
 
     def grade(self, items: Sequence[Item]) -> list[Verdict]:
         """One verdict per item, in their order. Nothing an item holds raises, or changes another item's verdict."""

@@ -29,10 +29,6 @@ from pmdkit.randomness import derive, generator
 VOCABULARY = 448  # 256 bytes, the words of the stories, and room
 SAMPLE = 2000  # problems and responses that the tokenizer is trained on
 END, PAD, START = "<|im_end|>", "<|endoftext|>", "<|im_start|>"
-CHAT = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 
 
 def train_tokenizer(problems: MathProblems) -> Qwen2Tokenizer:
@@ -57,7 +53,7 @@ def train_tokenizer(problems: MathProblems) -> Qwen2Tokenizer:
     tokenizer = Qwen2Tokenizer(vocab=model["vocab"], merges=merges, unk_token=PAD, eos_token=END, pad_token=PAD)
     tokenizer.add_tokens([AddedToken(START, special=True)])
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in (BEFORE, AFTER)])
-    tokenizer.chat_template = CHAT
+    tokenizer.chat_template = prompts.CHAT
     return tokenizer
 
 

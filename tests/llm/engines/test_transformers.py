@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from pmdkit.errors import Diverged, UsageError
 from pmdkit.llm.engines import ENGINES, transformers
 from pmdkit.llm.engines.base import Engine, EngineLost, ResponseCheck, Sampling
-from pmdkit.llm.engines.kv_cache import CHUNK
-from pmdkit.llm.engines.transformers import CDF_BLOCK, TransformersEngine, sample_tokens
+from pmdkit.llm.engines.transformers import CDF_BLOCK, CHUNK, TransformersEngine, sample_tokens
 from pmdkit.randomness import uniforms
 
 from ..conftest import EOS, VOCABULARY, build

@@ -1,0 +1,107 @@
+"""Who holds a run folder, how deep it may lie, and what its summary and metrics must have."""
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from pmdkit import train
+from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit.observe.run_folder import RunFolder, locked, make_writable
+
+HOLD = (
+    "import sys, time; from pathlib import Path; from pmdkit.observe.run_folder import RunFolder, locked\n"
+    "with locked(RunFolder(Path(sys.argv[1]))):\n    print('held', flush=True); time.sleep(600)"
+)
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that holds tmp_path/run."""
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path / "run")], stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"held\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_a_folder_in_use_names_process_and_host(holder, tmp_path):
+    told = rf"in use by another run \(process {holder.pid} on {platform.node()}\); wait for it"
+    with pytest.raises(EnvironmentLacks, match=told), locked(RunFolder(tmp_path / "run")):
+        pass
+
+
+def test_a_killed_holder_is_followed_by_the_next(holder, tmp_path):
+    """What it left in the lock decides nothing, and is overwritten; nothing is left when all is done."""
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    lock = tmp_path / "run" / "run.lock"
+    assert lock.read_text() == f"process {holder.pid} on {platform.node()}"
+    with locked(RunFolder(tmp_path / "run")):
+        assert lock.read_text() == f"process {os.getpid()} on {platform.node()}"
+    assert lock.read_bytes() == b""
+
+
+@pytest.mark.parametrize("text", ["\x1b[2J", "process 1 on " + "x" * 400, "", "process 1 on \u202eabc"])
+def test_what_others_wrote_into_the_lock_is_not_shown(holder, tmp_path, text):
+    (tmp_path / "run" / "run.lock").write_text(text)
+    with pytest.raises(EnvironmentLacks, match="in use by another run; wait"), locked(RunFolder(tmp_path / "run")):
+        pass
+
+
+DEEP = "/".join(["a"] * 2000)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["bandit", "needle", "--steps", "1", "--out"],
+        ["bandit", "needle", "--steps", "1", "--resume", "--out"],
+        ["sweep", "bandit", "needle", "--over", "tau=1,2", "--seeds", "1", "--out"],
+        ["compare"],
+        ["eval"],
+        ["replay"],
+        ["learn", "grade"],
+    ],
+)
+def test_a_path_of_two_thousand_folders_is_exit_2(call, capsys, tmp_path, arguments):
+    assert call(*arguments, DEEP) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("pmdkit: error: ")
+    assert told.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_path_longer_than_the_system_takes_is_exit_2(call, capsys):
+    assert call("compare", "/".join(["abcdefgh"] * 600)) == 2
+    assert "a bug" not in capsys.readouterr().err
+
+
+def test_a_deep_folder_is_made_without_recursion(tmp_path):
+    with pytest.raises(UsageError, match="is 2,000 folders deep; expected at most 256"):
+        make_writable(type(tmp_path)(DEEP))
+    deep = tmp_path.joinpath(*["a"] * 200)
+    assert make_writable(deep) == deep
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "told"),
+    [
+        ("summary.json", {"steps": "two"}, "summary.json: steps is 'two'; expected an integer"),
+        ("summary.json", {"pass_rate_last": []}, "pass_rate_last is "),
+        ("metrics.jsonl", {"gauge": [{"bucket": 99}]}, "line 1: gauge is "),
+        ("metrics.jsonl", {"tokens": -1}, "line 1: tokens is -1"),
+    ],
+)
+def test_a_run_of_somebody_else_is_checked_when_it_is_read(tmp_path, name, change, told):
+    run = train(out=tmp_path / "run", steps=1).path
+    text = (run / name).read_text()
+    (run / name).write_text(json.dumps({**json.loads(text), **change}) + "\n")
+    folder = RunFolder(run)
+    with pytest.raises(UsageError, match=told.replace("[", r"\[")):
+        folder.read_summary() if name.startswith("summary") else folder.read_metrics()
