@@ -234,7 +234,7 @@ def test_one_gate():
     assert callers("exec") == {"plugins.py", "learn/worker.py"}
     # arguments that a person gave, never values that were read
     assert callers("trust") == {
-        "cli/eval.py", "cli/llm.py", "cli/replay.py", "cli/train.py", "envs/verifier/worker.py",
+        "cli/eval.py", "cli/llm.py", "cli/replay.py", "cli/train.py", "envs/gym.py", "envs/verifier/worker.py",
         "objectives/__init__.py", "replay/replay.py", "testing/golden/__init__.py", "training.py",
     }  # fmt: skip
     # its argument counts as given by a person

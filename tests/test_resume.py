@@ -80,7 +80,10 @@ def test_a_strange_folder_is_left_alone(tmp_path):
             train(out=tmp_path / "notes", steps=2, resume=resume)
     assert (tmp_path / "notes" / "thesis.tex").read_text() == "dear"
     (tmp_path / "other").mkdir()
-    for text, told in (("{}", "not the configuration of a run"), ('{"tier": 1, "tier": 2}', "it has the key 'tier' twice")):
+    for text, told in (
+        ("{}", "not the configuration of a run"),
+        ('{"tier": 1, "tier": 2}', "it has the key 'tier' twice"),
+    ):
         (tmp_path / "other" / "config.json").write_text(text)
         with pytest.raises(UsageError, match=told):
             train(out=tmp_path / "other", steps=2, resume=True)

@@ -214,8 +214,8 @@ print(audited(["Answer: " + ", ".join(str(number) for number in range(100))]))
 # 100. No exploration is needed either: a list of two pays twice as often as one number,
 # so the reward leads there step by step. Hence the rules: one commitment, the last
 # `Answer:` counts, a chain of equalities must agree with itself, a cut-off response is
-# wrong whatever it says. Before a long run, look at what your verifier decides: a run writes
-# `audit.json` and prints it.
+# wrong whatever it says. Before a long run, look at what your verifier decides: a run
+# writes `audit.json` and prints it.
 #
 # **A grader of your own** is a function of two texts that returns a number from 0 to 1.
 # This one gives half for a near miss. It also holds a slip that is easily made: its

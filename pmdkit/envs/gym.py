@@ -12,6 +12,7 @@ from gymnasium.vector.utils import batch_space
 from pmdkit import config
 from pmdkit.envs.bandit import Array, Bandit, Indices
 from pmdkit.envs.kinds import make
+from pmdkit.plugins import trust
 
 Problem = TypeVar("Problem")
 
@@ -187,6 +188,7 @@ def resolve(
     if "kind" in options:
         if env is not None:
             raise ValueError(f"both env '{env}' and kind '{options['kind']}' were given; expected one of them")
+        trust(options)  # arguments of whoever makes the environment
         return make(options)
     return make(config.read(config.find(env or default, tier))["env"] | options)
 
