@@ -23,6 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from pmdkit.errors import EnvironmentLacks, ResumeRefused
+from pmdkit.foreign import parse_json
 from pmdkit.observe import files
 from pmdkit.version import __version__
 
@@ -158,14 +159,29 @@ def load_step(path: Path, step: int | None = None) -> dict[str, Any]:
             if f"{name}.safetensors" in manifest.sha256
         }
         tensors = load(manifest.read("optimizer.safetensors"))
-        rest = json.loads(manifest.read("state.json"))
+        rest = parse_json(manifest.read("state.json"), "state.json", numbers=False)
+        check_plain_state(rest, of_a_run=bool(manifest.run))
         state = {**weights, "optimizer": join_optimizer(tensors, rest.pop("optimizer")), **rest}
-    except (SafetensorError, KeyError, TypeError) as problem:
+    except Damaged:
+        raise
+    except (SafetensorError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as problem:
         raise Damaged(f"{type(problem).__name__}: {problem}") from problem
     ours = {f"{name}.safetensors" for name in (*WEIGHTS, "optimizer")} | {"state.json"}
     for name in manifest.sha256.keys() - ours:
         manifest.check(name)
     return state
+
+
+def check_plain_state(state: Any, of_a_run: bool) -> None:
+    """Refuse plain values that nobody wrote, though the sums fit: those find damage, and no intent."""
+    first, version = state.get("first", {}), state.get("version", 0)
+    numbers = [first["pass_rate"], first["reward"]] if of_a_run else []
+    if not all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in numbers):
+        raise Damaged("state.json holds a first evaluation that is no number")
+    if isinstance(version, bool) or not isinstance(version, int) or version < 0:
+        raise Damaged("state.json holds a version that is no count")
+    if not isinstance(state["optimizer"]["param_groups"], list):
+        raise Damaged("state.json holds no groups of parameters")
 
 
 def steps(folder: Path) -> list[int]:

@@ -355,7 +355,6 @@ def test_a_foreign_file_ends_in_a_result_or_a_sentence(kind, shelf, monkeypatch)
     fuzz(kind, *KINDS[kind], shelf)
 
 
-@pytest.mark.xfail(reason="checkpoint.load_step takes a state whose sums fit for one that a run wrote")
 def test_a_state_that_somebody_forged_ends_in_a_sentence(shelf):
     """Its sums find damage, and no intent: whoever changes state.json writes the manifest anew."""
     fuzz("state.json, forged", of_a_checkpoint("state.json", forged=1), 25, shelf)
