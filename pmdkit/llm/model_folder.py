@@ -98,7 +98,7 @@ def check_weights(folder: Path, config: Mapping[str, Any]) -> None:
         UsageError: a file is none of safetensors, or the configuration asks for more weights than are there.
     """
     shapes: dict[str, list[int]] = {}
-    for path in sorted(folder.glob("*.safetensors")):
+    for path in sorted(folder.glob("model*.safetensors")):  # a checkpoint of ours holds others beside them
         shapes |= read_shapes(path)
     held = sum(math.prod(shape) for shape in shapes.values())
     width, layers = first(config, "hidden_size", "n_embd", "d_model"), first(config, "num_hidden_layers", "n_layer")

@@ -157,8 +157,8 @@ def locked(folder: RunFolder) -> Iterator[None]:
     try:
         write_owner(folder, f"process {os.getpid()} on {platform.node()}")
         yield
-        write_owner(folder, "")
     finally:
+        write_owner(folder, "")
         lock.release()
 
 

@@ -83,6 +83,8 @@ def open_step(run: Path, step: int | None = None) -> Recording:
         raise UsageError(f"step {step} of {run} was not recorded; recorded are {spans(steps)}: choose one with --step")
     path = folder.rollouts / f"step-{step}.safetensors"
     recording = decode(foreign.read_bytes(path, foreign.LARGE, "record the step again"), str(path))
+    with foreign.shaped(path, "a recording of a step", AGAIN):
+        check(recording, str(path))
     if recording.about["step"] != step:
         raise UsageError(f"{path} is a recording of step {recording.about['step']}; it was renamed: put it back")
     return recording
@@ -304,9 +306,7 @@ def decode(data: bytes, where: str) -> Recording:
             raise ValueError(f"it has {len(length)} rows of {columns} tokens")
         mask = flat.pop("mask", torch.arange(columns) < length[:, None])
         tensors = {name: spread(x, mask, how[name].get("rows")) for name, x in flat.items()}
-        recording = Recording(about, mask, tensors)
-        check(recording, where)
-    return recording
+        return Recording(about, mask, tensors)
 
 
 def check(recording: Recording, where: str) -> None:

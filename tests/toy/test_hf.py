@@ -138,7 +138,7 @@ def test_files_of_another_kind_are_sentences(tmp_path):
     with pytest.raises(ValueError, match=r"has no rope_parameters; expected the config.json of a LlamaForCausalLM"):
         load_pretrained(tmp_path)
     (tmp_path / "config.json").write_text("not json")
-    with pytest.raises(ValueError, match=r"config\.json is not JSON"):
+    with pytest.raises(ValueError, match=r"config\.json cannot be read as JSON"):
         load_pretrained(tmp_path)
     (tmp_path / "config.json").write_text(config)
     (tmp_path / "tokenizer.json").write_text('{"model": {"type": "BPE"}}')
