@@ -40,7 +40,7 @@ CONFIG = {
 
 def whole(step: int) -> dict:
     """A state with every kind of file."""
-    return state(step) | {"reference": state(0)["model"], "first": {"pass_rate": 0.25}}
+    return state(step) | {"reference": state(0)["model"], "first": {"pass_rate": 0.25, "reward": 0.25}}
 
 
 def make_run(out: Path, config: dict = CONFIG, shift: int = 0) -> Path:
@@ -450,5 +450,7 @@ def test_readers_name_the_line(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step": "two"}\n{"step": 3}\n')
     with pytest.raises(UsageError, match=r"metrics\.jsonl, line 2 is not a row of metrics \(step is 'two'\)"):
         RunFolder(tmp_path).read_metrics()
-    (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": 1}) + '\n{"step": 2')
-    assert RunFolder(tmp_path).read_metrics() == [{"step": 1}]
+    row = dict.fromkeys(("pass_rate", "log_ratio_min", "response_length")) | {"step": 1, "tokens": 0, "gauge": []}
+    row |= {"seconds_rollout": 0.5, "seconds_update": 0.5}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + '\n{"step": 2')
+    assert RunFolder(tmp_path).read_metrics() == [row]
