@@ -266,7 +266,8 @@ def check_numbers(weights: Mapping[str, Any], where: str) -> None:
         weights: tensors of torch by name.
         where: they are from.
     """
-    wrong = [name for name, weight in weights.items() if weight.is_floating_point() and bool(weight.isnan().any())]
+    real = {name: weight for name, weight in weights.items() if weight.is_floating_point() and not weight.is_meta}
+    wrong = [name for name, weight in real.items() if bool(weight.isnan().any())]
     if wrong:
         shown = printable(wrong[0][:100])
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""

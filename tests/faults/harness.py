@@ -175,6 +175,7 @@ def go(case: Case, inputs: Path, out: Path, resume: bool) -> None:
         checkpoint_every=case.every,
         record=1,
         options=case.options,
+        trust=[str(path) for path in inputs.glob("*.py")],
     )
 
 
