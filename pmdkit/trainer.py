@@ -15,7 +15,7 @@ import torch
 
 from pmdkit.config import Spec
 from pmdkit.distributed import SINGLE, ProcessGroup
-from pmdkit.errors import Stopped
+from pmdkit.errors import ResumeRefused, Stopped
 from pmdkit.loop import Learner, Rollouts, Schedule, Stream, Task, inline, run
 from pmdkit.objectives import Batch, Groups, Objective
 from pmdkit.observe import checkpoint, console, files, metrics, trackers
@@ -150,7 +150,12 @@ def fit(
         with stop_at_once(), group.error_scope(), running(context):
             start, state = group.broadcast_state(start, state)
             if state:
-                first = state.pop("first")
+                first = state.pop("first", None)
+                if first is None:
+                    raise ResumeRefused(
+                        f"checkpoint step-{start} of {folder.path} lacks the evaluation before the first step; restore "
+                        "it, or start again with another --out"
+                    )
                 backend.learner.load_state_dict(state)
             else:
                 first = begin(context)

@@ -40,7 +40,7 @@ def load_policy(path: Path) -> tuple[Spec, Backend, int, list[str]]:
     step, state, damaged = checkpoint.find_newest(folder.checkpoints)
     if not state:
         raise ResumeRefused(f"no checkpoint in {folder.checkpoints}, none was written yet; train first, or --resume")
-    state.pop("first")
+    state.pop("first", None)
     backend.learner.load_state_dict(state)
     return spec, backend, step, checkpoint.damage_warnings(folder.checkpoints, damaged)
 

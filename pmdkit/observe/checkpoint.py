@@ -160,7 +160,7 @@ def load_step(path: Path, step: int | None = None) -> dict[str, Any]:
         }
         tensors = load(manifest.read("optimizer.safetensors"))
         rest = parse_json(manifest.read("state.json"), "state.json", numbers=False)
-        check_plain_state(rest, of_a_run=bool(manifest.run) and path.parent.name == "checkpoints")
+        check_plain_state(rest)
         state = {**weights, "optimizer": join_optimizer(tensors, rest.pop("optimizer")), **rest}
     except Damaged:
         raise
@@ -172,13 +172,10 @@ def load_step(path: Path, step: int | None = None) -> dict[str, Any]:
     return state
 
 
-def check_plain_state(state: Any, of_a_run: bool) -> None:
-    """Refuse plain values that nobody wrote, though the sums fit: those find damage, and no intent.
-
-    A checkpoint of a run, other than one of its phase 0, holds the evaluation before the first step.
-    """
-    first, version = state.get("first", {}), state.get("version", 0)
-    numbers = [first["pass_rate"], first["reward"]] if of_a_run else []
+def check_plain_state(state: Any) -> None:
+    """Refuse plain values that nobody wrote, though the sums fit: those find damage, and no intent."""
+    version = state.get("version", 0)
+    numbers = [state["first"][key] for key in ("pass_rate", "reward")] if "first" in state else []
     if not all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in numbers):
         raise Damaged("state.json holds a first evaluation that is no number")
     if isinstance(version, bool) or not isinstance(version, int) or version < 0:

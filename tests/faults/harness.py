@@ -220,7 +220,7 @@ PLACES = {
         "pmdkit.llm.learner:CausalLearner.load_state_dict",
     ),
     "rewind": ("pmdkit.observe.run_folder:RunFolder.begin", "pmdkit.observe.run_folder:RunFolder.rewind"),
-    "phase 0": ("pmdkit.toy.learner:warm_start", "pmdkit.llm.starter.warm_start:warm_start"),
+    "phase 0": ("pmdkit.toy:warm_start", "pmdkit.llm.starter.warm_start:warm_start"),
     "draw": (
         "pmdkit.llm.callbacks:EvaluationCallback.draw",
     ),  # inside of an evaluation: responses are written, not read

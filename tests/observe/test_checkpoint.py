@@ -31,9 +31,9 @@ def trained(steps=3):
 def test_round_trip_is_exact(tmp_path):
     """The next step from a loaded checkpoint is the next step of the original, to the last bit."""
     one, other = trained(), trained(0)
-    checkpoint.save_step(tmp_path, 3, {**one.state_dict(), "first": {"pass_rate": 0.1}}, keep=2)
+    checkpoint.save_step(tmp_path, 3, {**one.state_dict(), "first": {"pass_rate": 0.1, "reward": 0.1}}, keep=2)
     step, state, warnings = checkpoint.load_newest(tmp_path)
-    assert (step, state.pop("first"), warnings) == (3, {"pass_rate": 0.1}, [])
+    assert (step, state.pop("first"), warnings) == (3, {"pass_rate": 0.1, "reward": 0.1}, [])
     other.load_state_dict(state)
     for learner in (one, other):
         learner.optimizer.zero_grad()
