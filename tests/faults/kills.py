@@ -357,6 +357,8 @@ def hunt(root: Path, inputs: Path, name: str) -> Report:
     harness = Harness(root, inputs, bug.plant)
     for one in [plan(int(only), bug.cases)] if only else plans(bug.cases):
         report = harness.carry_out(one)
+        if report.broken and report.broken[0] == "undisturbed":
+            raise AssertionError(f"{name} breaks a run that nobody kills: {explain_broken(vars(report), name)}")
         kills += report.kills
         if report.broken is not None or only or len(kills) >= bug.most:
             report.kills = kills

@@ -93,14 +93,14 @@ def take_unfinished() -> None:
 
 
 def acknowledge_early() -> None:
-    """A checkpoint is written at the next one's turn, as a writer in the background may do that is not waited for."""
+    """A checkpoint is written two turns later, as a writer in the background may do that is not waited for."""
 
     def make(real: Save) -> Save:
         waiting: list[tuple[Any, ...]] = []
 
         def save(folder: Path, step: int, state: Any, keep: int, beside: Any = None) -> None:
             waiting.append((folder, step, deepcopy(state), keep, beside))
-            if len(waiting) > 1 or step == 6:
+            if len(waiting) > 2 or step == 6 or not checkpoint.steps(folder):  # the run looks at its first one
                 for one in waiting:
                     real(*one)
                 waiting.clear()
@@ -282,7 +282,7 @@ def lasting_lock() -> None:
         finally:
             mark.unlink()
 
-    training.locked = locked
+    trainer.locked = locked
 
 
 # In what is done with rollouts, evaluations and the verifier's processes.
@@ -369,7 +369,8 @@ def orphan() -> None:
 
     class Popen(real):  # type: ignore[misc, valid-type]
         def __init__(self, command: list[str], **options: Any) -> None:
-            super().__init__([sys.executable, "-c", DEAF, command[-1]], **options)
+            deaf = "pmdkit.envs.verifier.worker" in command
+            super().__init__([sys.executable, "-c", DEAF, command[-1]] if deaf else command, **options)
 
     subprocess.Popen = Popen
 
