@@ -27,9 +27,9 @@ from pmdkit.llm.backend import (
 )
 from pmdkit.llm.distributed import make_process_group
 from pmdkit.observe.console import make_display
-from pmdkit.observe.run_folder import new_folder
+from pmdkit.observe.run_folder import RunFolder, new_folder
 from pmdkit.trainer import fit
-from pmdkit.training import open_folder, plan
+from pmdkit.training import plan
 
 
 def main() -> None:
@@ -55,7 +55,8 @@ def main() -> None:
     evaluation = make_evaluation(spec, encoder, problems, verifier)
 
     backend = assemble(spec, objective, learner, task, evaluation)  # with metrics, phase 0, records, model card
-    folder = open_folder(group, lambda: new_folder(given.out, spec.label))  # the main process makes it for all
+    path = str(new_folder(given.out, spec.label).path) if group.is_main_process else ""
+    folder = RunFolder(Path(group.broadcast_object(path)))  # the main process made it for all
     summary = fit(spec, objective, backend, folder, make_display())  # pmdkit.loop.run, with checkpoints around it
     if group.is_main_process:
         print(f"pass rate {summary['pass_rate_first']:.3f} to {summary['pass_rate_last']:.3f}, {folder.path}")
