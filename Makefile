@@ -33,6 +33,7 @@ check: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy llm/train.py
 	$(BIN)/lint-imports
 
 # a file stays with one worker: what its tests share is made once
