@@ -18,6 +18,7 @@ from pmdkit import foreign, population
 from pmdkit.errors import Diverged
 from pmdkit.loop import LogpHook, Rollouts
 from pmdkit.objectives import Batch, Objective, total
+from pmdkit.optimizer import make_optimizer
 from pmdkit.randomness import generator
 
 Update = Literal["exact", "regression", "gradient"]
@@ -52,8 +53,7 @@ class BanditLearner:
         self.policy: Policy = TablePolicy(log_policy) if features is None else LinearPolicy(log_policy, features)
         self.mode = update
         self.passes = passes
-        kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
-        self.optimizer = kinds[optimizer](self.policy.parameters(), lr=lr)
+        self.optimizer = make_optimizer(self.policy.parameters(), optimizer, lr)
 
     @torch.no_grad()
     def rollout(self, prompts: Tensor, group: int | None, seed: int) -> Rollouts:

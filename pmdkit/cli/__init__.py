@@ -18,6 +18,7 @@ VERBS = {
     "llm": "Tier 3: train a language model on problems with checkable answers.",
     "llm-starter": "Build the starter model of tier 3 on its own.",
     "plan": "What a recipe of tier 3 costs on accelerators: memory by phase, time, staleness.",
+    "figure": "The picture of a run: does it learn, and how far does a step go?",
     "eval": "How good a trained policy is: avg@k, pass@k and maj@k with intervals.",
     "sweep": "A grid of runs over any option, or an experiment of the paper in miniature.",
     "compare": "Runs side by side: paired by seed, with intervals, as table, CSV or LaTeX.",
@@ -35,7 +36,7 @@ VERBS = {
 }
 
 MODULES = {  # of verbs that share one; any other verb has a module of its name
-    **dict.fromkeys(("bandit", "toy"), "train"),
+    **dict.fromkeys(("bandit", "toy", "figure"), "train"),
     **dict.fromkeys(("objectives", "envs", "ledger", "completion"), "listings"),
     "llm-starter": "llm",
     "compare": "sweep",

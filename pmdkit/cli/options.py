@@ -90,6 +90,8 @@ class RunOptions:
     "Files such as my.py that the recipe or the stored run names and whose code may run; --objective names its own."
     accept_changes: Flag = False
     "Resume although data, code or weights are not those that the run began with; written to inputs.json."
+    figure: bool | None = None
+    "Draw figures/run.png at the end, or do not; by default after 20 seconds of training, and never with --json."
     json: Flag = False
     "Print the summary as one JSON value."
     dry_run: Flag = False

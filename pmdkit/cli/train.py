@@ -11,14 +11,16 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
 from rich.table import Table
 
 from pmdkit import plugins
-from pmdkit.cli.options import RunOptions
+from pmdkit.cli.options import Flag, RunOptions, Texts
 from pmdkit.cli.output import print_json, shown, simple_table
 from pmdkit.errors import Stopped
 from pmdkit.observe.glossary import format_tau
@@ -26,6 +28,7 @@ from pmdkit.observe.glossary import format_tau
 if TYPE_CHECKING:
     from pmdkit.training import Run
 
+LONG = 20.0  # seconds of a run from which on its picture, three seconds of drawing, is made at its end
 GONE = (errno.EPIPE, errno.EIO)  # the reader of a pipe left; the terminal hung up
 OUTSIDE = "stopped outside of the steps, nothing that was saved is lost; run again with --resume"
 
@@ -69,10 +72,14 @@ def begin(tier: str, env: str, options: RunOptions, more: Mapping[str, Any] | No
         print_json(spec.record(), indent=2)
         return
     display = make_display(quiet=options.json)
+    started = time.monotonic()
     run = launch(
         tier, env, changes, options.out, options.resume, display, trust=trust, accept_changes=options.accept_changes
     )
-    picture = save_picture(run)
+    wanted = options.figure
+    if wanted is None:
+        wanted = not options.json and time.monotonic() - started >= LONG
+    picture = save_picture(run) if wanted else ""
     if options.json:
         print_json(run.summary)
     else:
@@ -80,8 +87,25 @@ def begin(tier: str, env: str, options: RunOptions, more: Mapping[str, Any] | No
     sys.stdout.flush()
 
 
+def figure(run: Path, /, *, trust: Texts = None, json: Flag = False) -> None:
+    """Draw the picture of a run, figures/run.png and run.svg in its folder: does it learn, and how far goes a step?
+
+    Args:
+        run: the run's folder.
+        trust: files such as my.py that the run names and whose code may run.
+        json: print the path as one JSON value.
+    """
+    from pmdkit.training import Run
+
+    path = save_picture(Run(run, trust=trust or ()))
+    if json:
+        print_json({"figure": path})
+    else:
+        Console().print(f"picture: {shown(path)}", soft_wrap=True)
+
+
 def save_picture(run: "Run") -> str:
-    """Write the run's figure as PNG and SVG; returns the path of the PNG."""
+    """Write the run's figure as PNG and SVG, unless they are newer than its end; returns the path of the PNG."""
     from pmdkit.figures.style import save
 
     path = run.folder.figures / "run.png"
@@ -91,7 +115,7 @@ def save_picture(run: "Run") -> str:
 
 
 def report(run: "Run", picture: str) -> None:
-    """Print the summary and the gauge of a run."""
+    """Print the summary and the gauge of a run, and where its picture is, or the command that draws it."""
     from pmdkit.envs.kinds import reward_scale
     from pmdkit.observe import gauge
 
@@ -109,7 +133,8 @@ def report(run: "Run", picture: str) -> None:
     rows = gauge.merge(row["gauge"] for row in run.metrics if row["gauge"])
     if rows:
         console.print(gauge_table(rows))
-    console.print(f"run: {shown(run.path)}   picture: {shown(picture)}", soft_wrap=True)
+    console.print(f"run: {shown(run.path)}", soft_wrap=True)
+    console.print(f"picture: {shown(picture or f'pmdkit figure {run.path}')}", soft_wrap=True)
 
 
 def gauge_table(rows: list[dict[str, Any]]) -> Table:

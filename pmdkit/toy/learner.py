@@ -19,12 +19,12 @@ from pmdkit.envs.tokens.problem import TokenProblem, checked_rewards, sample_pro
 from pmdkit.errors import PmdkitError, ResumeRefused, UsageError
 from pmdkit.loop import LogpHook, Rollouts
 from pmdkit.objectives import Batch, Objective, total
+from pmdkit.optimizer import make_optimizer
 from pmdkit.randomness import generator
 from pmdkit.toy import hf
 from pmdkit.toy.model import ModelConfig, Transformer
 from pmdkit.toy.sampling import generate, score
 
-OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
 CLIP = 1.0  # norm of the gradient, as in the paper's runs
 
 
@@ -61,7 +61,7 @@ class ToyLearner:
         self.width = width
         self.space = space
         self.passes = passes
-        self.optimizer = OPTIMIZERS[optimizer](model.parameters(), lr=lr)
+        self.optimizer = make_optimizer(model.parameters(), optimizer, lr)
         self.reference = deepcopy(model).requires_grad_(False) if reference else None
 
     def rollout(self, prompts: Tensor, group: int | None, seed: int) -> Rollouts:
@@ -231,7 +231,7 @@ def warm_start(
     AdamW on the likelihood of answers to prompts that are not held out; the seed is that of prompts and answers.
     `pass_rate` measures the model on the evaluation problems, and `note` is called with lines of progress.
     """
-    optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
+    optimizer = make_optimizer(model.parameters(), "adamw", options.lr)
     reached, step = pass_rate(), 0
     while reached < options.pass_rate:
         if step >= options.max_steps:

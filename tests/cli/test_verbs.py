@@ -74,15 +74,21 @@ def test_completion_is_printed(call, shell):
 
 
 def test_a_run_ends_with_theory_beside_measurement(call, tmp_path):
-    """The exact update reaches all of what the theory predicts for that pass rate."""
-    text = call("bandit", "needle", "--steps", 1, "--out", tmp_path / "run")
+    """The exact update reaches all of what the theory predicts for that pass rate; a picture is drawn if asked for."""
+    run = tmp_path / "run"
+    text = call("bandit", "needle", "--steps", 1, "--out", run)
     assert "0.01" in text
     assert "0.379419" in text
     assert "-0.47" in text
     assert text.count("100%") == 2
     assert "(0.1 on ±1)" in text
+    assert f"picture: pmdkit figure {run}" in text
+    assert not (run / "figures").exists()
+    assert f"picture: {run / 'figures' / 'run.png'}" in call("figure", run)
     for kind in ("png", "svg"):
-        assert (tmp_path / "run" / "figures" / f"run.{kind}").stat().st_size > 1000
+        assert (run / "figures" / f"run.{kind}").stat().st_size > 1000
+    at_once = call("bandit", "needle", "--steps", 1, "--figure", "--out", tmp_path / "other")
+    assert f"picture: {tmp_path / 'other' / 'figures' / 'run.png'}" in at_once
 
 
 @pytest.mark.slow

@@ -1,0 +1,46 @@
+"""Optimizers of the tabular and the toy tier: torch's own, without an import that they do not need.
+
+Any torch optimizer imports torch._dynamo when it is made. That takes as long as importing torch, and only matters to
+code that is compiled, which the small tiers never are.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+Name = Literal["adam", "adamw", "sgd"]
+
+
+def eager(kind: type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
+    """The same optimizer, which cannot be compiled; a torch that wraps its methods in another way gives it as it is.
+
+    torch wraps some methods so that a compiler leaves them alone. The wrapper asks torch._dynamo once for a function to
+    call and keeps it in an attribute; here the function itself stands there.
+    """
+    for name in ("add_param_group", "zero_grad", "state_dict", "load_state_dict"):
+        inner = getattr(getattr(kind, name), "__wrapped__", None)
+        if inner is not None and not hasattr(inner, "__dynamo_disable"):
+            setattr(inner, "__dynamo_disable", inner)
+    step = getattr(kind.step, "__wrapped__", None)
+    return type(kind.__name__, (kind,), {"step": torch.no_grad()(step)}) if step is not None else kind
+
+
+KINDS: dict[Name, Any] = {
+    "adam": eager(torch.optim.Adam),
+    "adamw": eager(torch.optim.AdamW),
+    "sgd": eager(torch.optim.SGD),
+}
+
+
+def make_optimizer(parameters: Iterable[nn.Parameter], name: Name, lr: float) -> torch.optim.Optimizer:
+    """An optimizer with torch's other defaults.
+
+    Args:
+        parameters: to train.
+        name: "adam", "adamw" or "sgd".
+        lr: learning rate.
+    """
+    made: torch.optim.Optimizer = KINDS[name](parameters, lr=lr)
+    return made

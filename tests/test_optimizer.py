@@ -1,0 +1,56 @@
+"""The small tiers' optimizers are torch's, to the bit, and their commands do without torch._dynamo."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from pmdkit.optimizer import KINDS, make_optimizer
+
+STOCK = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+TRACED = """
+import sys
+from pmdkit import train
+run = train(backend={tier!r}, env={env!r}, out={out!r}, steps=1, options={options!r})
+assert run.summary["steps"] == 1
+print("torch._dynamo" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_steps_and_states_are_those_of_torch(name):
+    """Weights after ten steps, with a save and a load in the middle, equal those of the stock class to the bit."""
+    ends, states = [], []
+    for make in (lambda given: make_optimizer(given, name, 0.01), lambda given: STOCK[name](given, lr=0.01)):
+        torch.manual_seed(0)
+        model = nn.Linear(5, 3)
+        optimizer = make(model.parameters())
+        for step in range(10):
+            optimizer.zero_grad()
+            model(torch.randn(4, 5)).square().sum().backward()
+            optimizer.step()
+            if step == 4:
+                kept = optimizer.state_dict()
+                optimizer = make(model.parameters())
+                optimizer.load_state_dict(kept)
+        ends.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+        states.append(optimizer.state_dict()["param_groups"])
+    assert torch.equal(*ends)
+    assert states[0] == states[1]
+
+
+@pytest.mark.parametrize(
+    ("tier", "env", "options"),
+    [
+        ("bandit", "needle", {}),
+        ("bandit", "pass-rates", {"schedule.group": 8}),
+        ("toy", "modular-sum", {"warm_start.pass_rate": 0.1}),
+    ],
+)
+def test_a_run_of_a_small_tier_imports_no_compiler(tier, env, options, tmp_path):
+    """What runs, and what trains in gradient steps, leaves out the import that takes as long as torch's own."""
+    code = TRACED.format(tier=tier, env=env, out=str(tmp_path / "run"), options=options)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert done.stdout.split()[-1] == "False"
