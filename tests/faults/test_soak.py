@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from .soak import PARTS, Asked, growth, page_rows, read_figures, soak, watch_run
+from .kills import PHASES
+from .soak import PARTS, Asked, growth, kill_runs, page_rows, read_figures, soak, watch_run
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are looked at in /proc")
 STEPS = 400
@@ -51,6 +52,26 @@ def test_an_interrupted_soak_goes_on_with_what_is_left(tmp_path, monkeypatch, ca
     assert capsys.readouterr().out == first
     with pytest.raises(TypeError):
         soak(tmp_path, ["machines"], replace(asked, steps=STEPS + 1))
+
+
+def test_interrupted_kills_go_on_with_their_hundred(tmp_path, monkeypatch):
+    """Of the bookkeeping alone: `test_kills.py` kills. Batches begin at plans of their own; none is counted twice."""
+    kept, firsts = {}, []
+
+    def run_all(place, arguments):
+        firsts.append(int(arguments[0][-1]))
+        if len(firsts) == 2:
+            raise KeyboardInterrupt
+        kills = [[[phase], ["SIGKILL"], phase == "resume"] for phase in PHASES for _ in range(15)]
+        return [{"kills": kills, "broken": None, "lingered": 0.1 * len(firsts)}]
+
+    monkeypatch.setitem(kill_runs.__globals__, "run_all", run_all)
+    with pytest.raises(KeyboardInterrupt):
+        kill_runs(tmp_path, 300, kept.update, {})
+    assert (kept["batches"], kept["fell"]["all"]) == (1, 105)
+    found = kill_runs(tmp_path, 300, kept.update, dict(kept))
+    assert firsts == [0, 1000, 1000, 2000]
+    assert (found["batches"], found["runs"], found["fell"]["all"], found["lingered"]) == (3, 3, 315, 0.4)
 
 
 def test_the_page_quotes_the_last_whole_soak():
