@@ -223,7 +223,7 @@ TARGETS = {"server": r"vllm\.entrypoints|vllm serve|api_server", "engine core": 
 LONGEST_PAUSE = 20.0  # seconds between a new row and the next kill, at most
 BLIND = 0.25  # share of the kills that wait for no row: they may fall into a start
 GONE_WITHIN = 30.0  # seconds; a server that was killed with its trainer needs a few
-PATIENCE = 900.0  # seconds without a row; a start takes half a minute on two idle cores, many times that on busy ones
+PATIENCE = 900.0  # seconds without a step; a start takes half a minute on two idle cores, many times that on busy ones
 LIVES = {0: "stopped", 75: "stopped", 7: "engine lost for good", 3: "server lost in its start"}
 MOST_CANARY, MOST_MISMATCH = 1e-4, 1e-3  # nats, as in tests/vllm/test_end_to_end.py
 
@@ -253,7 +253,8 @@ class Siege:
     def start(self) -> None:
         """A trainer; its first life begins the run, the others go on."""
         self.out, self.log = self.place / "run", self.place / "log"
-        more = {"TMPDIR": str(self.place / "tmp"), "VLLM_CACHE_ROOT": str(self.place / "cache")}
+        caches = dict.fromkeys(("VLLM_CACHE_ROOT", "TORCHINDUCTOR_CACHE_DIR"), str(self.place / "cache"))
+        more = {"TMPDIR": str(self.place / "tmp")} | caches
         for folder in more.values():
             Path(folder).mkdir(exist_ok=True)
         with open(self.log, "a") as said:
@@ -280,11 +281,16 @@ class Siege:
                 continue
         return named
 
-    def progress(self, rows: int) -> None:
-        """Return when there is a new row, or the trainer has ended by itself."""
+    def saved(self) -> int:
+        """The newest checkpoint. Rows of metrics.jsonl are no measure: those behind it stand there until a resume."""
+        folder = self.out / "checkpoints"
+        return max(checkpoint.steps(folder), default=0) if folder.exists() else 0
+
+    def progress(self, step: int) -> None:
+        """Return when a step after this one is saved, or the trainer has ended by itself."""
         until = time.monotonic() + PATIENCE
-        while len(self.lines()) <= rows and self.trainer.poll() is None:
-            assert time.monotonic() < until, f"no row in {PATIENCE:.0f} s: {self.log.read_text()[-3000:]}"
+        while self.saved() <= step and self.trainer.poll() is None:
+            assert time.monotonic() < until, f"no step in {PATIENCE:.0f} s: {self.log.read_text()[-3000:]}"
             time.sleep(0.1)
 
     def strike(self, target: str) -> None:
@@ -314,7 +320,7 @@ class Siege:
         lines = self.lines()
         if not lines:
             return
-        numbers = checkpoint.steps(self.out / "checkpoints")
+        numbers = checkpoint.steps(self.out / "checkpoints")  # one at least: phase 0 ends with one
         for number in numbers:
             assert checkpoint.damage(self.out / "checkpoints" / f"step-{number}", number) is None
         assert len(lines) >= max(numbers)
@@ -330,23 +336,22 @@ def besiege(folder: Path, minutes: float, python: str) -> Figures:
     shared = set(os.listdir("/dev/shm"))
     siege.start()
     try:
-        siege.progress(3)  # some rows before the first kill, to compare with
-        first, until = siege.lines(), time.monotonic() + 60 * minutes
-        rows = len(first)
+        siege.progress(2)  # some steps before the first kill, to compare with
+        first, until = siege.saved(), time.monotonic() + 60 * minutes
+        step = first
         while time.monotonic() < until:
             if chance.random() > BLIND:
-                siege.progress(rows)
+                siege.progress(step)
             pause = time.monotonic() + chance.random() * LONGEST_PAUSE
             while time.monotonic() < min(pause, until) and siege.trainer.poll() is None:
                 time.sleep(0.05)
-            rows = len(siege.lines())
+            step = siege.saved()
             if siege.trainer.poll() is None:
                 siege.strike(chance.choice(list(TARGETS)))
             if siege.trainer.poll() is not None:
                 siege.look_after()
-                rows = len(siege.kept)
                 siege.start()
-        siege.progress(rows)
+        siege.progress(siege.saved())
         siege.trainer.send_signal(signal.SIGTERM)
         siege.look_after()
     finally:
@@ -368,8 +373,8 @@ def besiege(folder: Path, minutes: float, python: str) -> Figures:
         "ends": dict(siege.ends),
         "lingered": round(siege.most_lingered, 1),
         "canary_max": max(row["canary_max"] for row in found),
-        "mismatch_max": [max(row["mismatch_max"] for row in part) for part in (found[: len(first)], found)],
-        "mismatch_mean": [median(row["mismatch_mean"] for row in part) for part in (found[: len(first)], found)],
+        "mismatch_max": [max(row["mismatch_max"] for row in part) for part in (found[:first], found)],
+        "mismatch_mean": [median(row["mismatch_mean"] for row in part) for part in (found[:first], found)],
         "left_shared_memory": len(set(os.listdir("/dev/shm")) - shared),
         "left_temporary": [sum(1 for path in left if not path.is_dir()), round(sum(map(size_of, left)) / 2**20, 1)],
     }
@@ -402,7 +407,8 @@ def two_machines(folder: Path) -> Figures:
     finally:
         run.kill()
         run.wait()
-    return {"exit_code": second.returncode, "sentence": " ".join(second.stderr.split()).replace(str(out), "RUN")}
+    sentence = re.sub(r"process \d+", "process 17", " ".join(second.stderr.split()).replace(str(out), "RUN"))
+    return {"exit_code": second.returncode, "sentence": sentence}
 
 
 # All parts, and what is kept of them.
@@ -498,6 +504,7 @@ def page_rows(parts: Mapping[str, Figures]) -> list[str]:
     siege = parts["vllm"]
     rows += ["", "| vLLM servers, killed | |", "|---|---|"]
     rows += [f"| {name} | {value} |" for name, value in siege_rows(siege)]
+    rows += ["", "```", parts["machines"]["sentence"], "```"]
     return rows
 
 
