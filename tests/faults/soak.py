@@ -219,7 +219,8 @@ MODEL = (
     *("--set", "rollout.engine=vllm-server", "vllm.servers=1", "vllm.cache_gib=0.25", "rollout.silence=60"),
     *("evaluation.problems=32", "evaluation.k=1", "warm_start.pass_rate=0.1", f"run.keep={KEEP}"),
 )
-TARGETS = {"server": r"vllm\.entrypoints|vllm serve|api_server", "engine core": r"EngineCore", "trainer": r""}
+GUARD = "pmdkit/processes.py"  # its command line holds that of the server that it guards
+TARGETS = {"server": r"vllm\.entrypoints", "guard": re.escape(GUARD), "engine core": r"EngineCore", "trainer": r""}
 LONGEST_PAUSE = 20.0  # seconds between a new row and the next kill, at most
 BLIND = 0.25  # share of the kills that wait for no row: they may fall into a start
 GONE_WITHIN = 30.0  # seconds; a server that was killed with its trainer needs a few
@@ -295,8 +296,11 @@ class Siege:
 
     def strike(self, target: str) -> None:
         """SIGKILL to a target, if it is there; a trainer that ends is looked after, and started again."""
-        pids = [pid for pid, line in self.others().items() if re.search(TARGETS[target], line) and "guard" not in line]
-        victims = [self.trainer.pid] if target == "trainer" else sorted(pids)[:1]
+        others = self.others().items()
+        found = [
+            pid for pid, line in others if re.search(TARGETS[target], line) and (target == "guard" or GUARD not in line)
+        ]
+        victims = [self.trainer.pid] if target == "trainer" else sorted(found)[:1]
         for pid in victims:
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -380,6 +384,7 @@ def besiege(folder: Path, minutes: float, python: str) -> Figures:
     }
     assert figures["canary_max"] < MOST_CANARY, figures
     assert figures["mismatch_max"][1] < MOST_MISMATCH, figures
+    assert minutes < Asked.minutes or (siege.restarts > 0 and set(siege.kills) == set(TARGETS)), figures
     return figures
 
 
@@ -544,6 +549,8 @@ def main() -> None:
         return
     if unknown := set(given.parts) - set(PARTS):
         parser.error(f"parts {sorted(unknown)}; expected some of {list(PARTS)}")
+    for number in (signal.SIGINT, signal.SIGTERM):  # an interrupted soak ends what it has started
+        signal.signal(number, lambda *_: sys.exit(75))
     found = soak(given.folder, given.parts, Asked(given.steps, given.kills, given.minutes, given.vllm))
     if given.keep:
         FIGURES.write_text(json.dumps(found, indent=1) + "\n")
