@@ -1,5 +1,6 @@
 """The run folder, the same in all tiers: who may write to it, what stands in it, and where a run goes on."""
 
+import errno
 import os
 import platform
 import re
@@ -37,6 +38,7 @@ SUMMARY: dict[str, foreign.Check] = {
     "tau": foreign.none_or(foreign.is_tau),
 }
 QUIET = 60.0  # seconds: longer than a step of most runs, and than a network file system keeps what it knows of a file
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)  # of network file systems that were mounted without
 OWNER = re.compile(r"process [0-9]{1,10} on [\w.-]{1,255}")
 
 
@@ -161,7 +163,9 @@ def locked(folder: RunFolder) -> Iterator[None]:
             f"output {folder.path} is in use by another run{owner_of(folder)}; wait for it, or give another --out"
             f"{stale}"
         ) from problem
-    except OSError as problem:  # as a network file system answers that was mounted without locks
+    except OSError as problem:
+        if problem.errno not in NO_LOCKS:
+            raise
         raise EnvironmentLacks(
             f"output {folder.path} cannot be locked ({problem.strerror}); give an --out on another file system"
         ) from problem
