@@ -204,6 +204,11 @@ class Harness:
             if counted[0].tree != plain[0].tree:
                 raise BrokenInvariant("undisturbed", f"two runs of {case.name} differ that nobody killed")
             often = Counter(event.phase for event in counted[1].events if event.mark == "+")
+            unseen = (
+                {*PHASES, "write", "prune"} - {"resume"} - ({"publish"} if case.tier != "llm" else set()) - set(often)
+            )
+            if unseen:
+                raise BrokenInvariant("undisturbed", f"{case.name} is never in {unseen}; look at harness.PLACES")
             ends = [event for event in counted[1].events if event.mark == "-" and not event.thread]
             long = {phase: mean(int(end.value) for end in ends if end.phase == phase) for phase in often}
             self.references[case.name] = Reference(plain[0], (plain[1].seconds, often, long))
