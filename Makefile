@@ -2,6 +2,7 @@
 # make fast   the fast tests, minutes                make slow    the others      make faults  kills, full disks, poison
 # make check  ruff, mypy, import rules               make docs    the lessons, the site       make tutorials  the lessons alone
 # make nightly  what a change should not wait for: all of make test, more faults and foreign files, both adapters
+# make soak     hours: long runs watched for growth, 500 kills, a vLLM server killed for twenty minutes, two machines
 # make test-vllm  real vLLM on a CPU (Linux), in .venv-vllm      make test-adapters  real verl and TRL, in .venv-verl and .venv-trl
 # make hashed  .venv from files whose sha256 is in requirements/, as CI begins      make lock  writes those files anew
 # make audit  hashes, bounds, what is installed, and known vulnerabilities; fails where nobody can be asked for them
@@ -14,7 +15,7 @@ HASHED := -q --disable-pip-version-check --require-hashes --no-deps --only-binar
 SOURCES := pyproject.toml constraints.txt
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test nightly check fast slow faults tutorials docs site-tests wheel test-vllm test-adapters notebooks bench hashed audit lock clean
+.PHONY: demo test nightly soak check fast slow faults tutorials docs site-tests wheel test-vllm test-adapters notebooks bench hashed audit lock clean
 
 demo: .venv/installed
 	$(BIN)/pmdkit tour
@@ -28,6 +29,10 @@ nightly: test
 	PMDKIT_FAULTS_SCALE=5 $(BIN)/pytest -q -n 2 --dist loadfile --ignore tests/faults/test_foreign_files.py tests/faults
 	PMDKIT_FAULTS_SCALE=20 $(BIN)/pytest -q -n 2 tests/faults/test_foreign_files.py
 	$(MAKE) test-adapters
+
+# interrupted, it goes on with the part that it was in; rm -r runs/soak begins anew
+soak: .venv/installed-dev .venv-vllm/installed
+	cd tests && PYTHONPATH=$(CURDIR) ../$(BIN)/python -m faults.soak ../runs/soak --keep
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .

@@ -1,5 +1,6 @@
 """The run folder, the same in all tiers: who may write to it, what stands in it, and where a run goes on."""
 
+import errno
 import os
 import platform
 import re
@@ -11,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import FileLock, SoftFileLock, Timeout
 
 from pmdkit import foreign
 from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError, short
@@ -36,6 +37,8 @@ SUMMARY: dict[str, foreign.Check] = {
     "seconds": foreign.is_number,
     "tau": foreign.none_or(foreign.is_tau),
 }
+QUIET = 60.0  # seconds: longer than a step of most runs, and than a network file system keeps what it knows of a file
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)  # of network file systems that were mounted without
 OWNER = re.compile(r"process [0-9]{1,10} on [\w.-]{1,255}")
 
 
@@ -145,21 +148,58 @@ def locked(folder: RunFolder) -> Iterator[None]:
     """Hold the folder for one process. The kernel lets go when the process dies, so a stale lock never blocks.
 
     While it is held, run.lock names the process. What a killed one left in it is overwritten by the next.
+
+    Raises:
+        EnvironmentLacks: somebody else holds it, or seems to on another machine; its file system has no locks.
     """
     make_writable(folder.path)  # a folder to go on in may have become read-only
     lock = FileLock(folder.path / "run.lock", mode=files.PRIVATE)
     try:
         lock.acquire(timeout=0)
     except Timeout as problem:
+        # where the file system knows no locks the file itself is one, which a killed process leaves behind
+        stale = "; if that has ended, delete run.lock" if isinstance(lock, SoftFileLock) else ""
         raise EnvironmentLacks(
             f"output {folder.path} is in use by another run{owner_of(folder)}; wait for it, or give another --out"
+            f"{stale}"
+        ) from problem
+    except OSError as problem:
+        if problem.errno not in NO_LOCKS:
+            raise
+        raise EnvironmentLacks(
+            f"output {folder.path} cannot be locked ({problem.strerror}); give an --out on another file system"
         ) from problem
     try:
+        check_other_machine(folder)
         write_owner(folder, f"process {os.getpid()} on {platform.node()}")
-        yield
+        try:
+            yield
+        finally:
+            write_owner(folder, "")
     finally:
-        write_owner(folder, "")
         lock.release()
+
+
+def check_other_machine(folder: RunFolder) -> None:
+    """Refuse a folder that a process on another machine holds by its name, and in which something was written just now.
+
+    Some network file systems keep locks on each machine, so that both get theirs. A process that was killed there looks
+    the same for a while, and one that writes less often than every `QUIET` seconds is not noticed.
+
+    Raises:
+        EnvironmentLacks: it is so.
+    """
+    owner = owner_of(folder)
+    if not owner or owner.endswith(f" on {platform.node()})"):
+        return
+    with tempfile.TemporaryFile(dir=folder.path) as probe:
+        now = os.fstat(probe.fileno()).st_mtime  # by the clock of the file system, which may not be ours
+    age = now - max(path.lstat().st_mtime for path in folder.path.iterdir())
+    if age < QUIET:
+        raise EnvironmentLacks(
+            f"output {folder.path} was written to {max(age, 0):.0f} s ago, and its run.lock names another machine"
+            f"{owner}: wait for it, or give another --out; if it has ended, delete run.lock or wait {QUIET:.0f} s"
+        )
 
 
 def write_owner(folder: RunFolder, owner: str) -> None:

@@ -208,7 +208,7 @@ PLACES = {
     "write": ("pmdkit.observe.files:write",),  # one file of a checkpoint, or another one
     "prune": ("pmdkit.observe.checkpoint:prune",),  # inside of a checkpoint, and once in a resume
     "evaluation": (
-        "pmdkit.bandit:evaluate",
+        "pmdkit.bandit:evaluate",  # by the name that the backend calls
         "pmdkit.toy.learner:HeldOutEvaluation.__call__",
         "pmdkit.llm.callbacks:EvaluationCallback.evaluate",
     ),

@@ -3,7 +3,7 @@
 Plan n is the same for ever: a failure is run again by its number. The process that forks and kills is this file, in
 tests/; it writes one line of JSON per plan, and `run_all` starts several of them beside each other.
 
-    python -m faults.kills FOLDER share 0 2 50       plans 0, 2, 4, ... until 50 kills fell, and enough in each phase
+    python -m faults.kills FOLDER share 0 2 50 0     plans 0, 2, 4, ... until 50 kills fell, and enough in each phase
     python -m faults.kills FOLDER plan 37            one plan again, with what was done when
     python -m faults.kills FOLDER bug NAME ...       for each planted bug, plans until it is caught; plan 37: NAME=37
 """
@@ -204,6 +204,11 @@ class Harness:
             if counted[0].tree != plain[0].tree:
                 raise BrokenInvariant("undisturbed", f"two runs of {case.name} differ that nobody killed")
             often = Counter(event.phase for event in counted[1].events if event.mark == "+")
+            unseen = (
+                {*PHASES, "write", "prune"} - {"resume"} - ({"publish"} if case.tier != "llm" else set()) - set(often)
+            )
+            if unseen:
+                raise BrokenInvariant("undisturbed", f"{case.name} is never in {unseen}; look at harness.PLACES")
             ends = [event for event in counted[1].events if event.mark == "-" and not event.thread]
             long = {phase: mean(int(end.value) for end in ends if end.phase == phase) for phase in often}
             self.references[case.name] = Reference(plain[0], (plain[1].seconds, often, long))
@@ -319,8 +324,8 @@ def main(root: Path, mode: str, *given: str) -> None:
     if mode == "plan":
         print_report(harness.carry_out(plan(int(given[0]))))
         return
-    share, shares, kills = map(int, given)
-    for report in until_enough(harness, share, shares, kills):
+    share, shares, kills, first = map(int, given)
+    for report in until_enough(harness, first + share, shares, kills):
         print_report(report)
 
 
@@ -335,16 +340,16 @@ def warm_up(root: Path, inputs: Path) -> None:
         go(CASES[name], inputs, root / "warm" / name, resume=False)
 
 
-def until_enough(harness: Harness, share: int, shares: int, kills: int) -> Iterator[Report]:
+def until_enough(harness: Harness, first: int, shares: int, kills: int) -> Iterator[Report]:
     """Every `shares`-th plan until so many kills fell, a tenth of them in each phase; or until something breaks."""
     fell: Counter[str] = Counter()
-    for one in islice(plans(), share, None, shares):
+    for one in islice(plans(), first, None, shares):
         report = harness.carry_out(one)
         yield report
         for hit in report.kills:
             fell.update(["all", *phases_of(hit)])
         enough = fell["all"] >= kills and all(fell[phase] >= kills / 10 for phase in PHASES)
-        if enough or report.broken is not None or one.number > 10 * kills:
+        if enough or report.broken is not None or one.number > first + 10 * kills:
             return
 
 

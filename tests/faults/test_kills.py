@@ -19,7 +19,7 @@ def test_killed_anywhere_a_run_ends_on_the_same_bits(tmp_path):
     """Invariants hold after every kill; at the end the folder is that of an undisturbed run, byte for byte."""
     kills, least = scaled(100), scaled(10)
     share = math.ceil(kills / WORKERS)
-    reports = run_all(tmp_path, [["share", str(n), str(WORKERS), str(share)] for n in range(WORKERS)])
+    reports = run_all(tmp_path, [["share", str(n), str(WORKERS), str(share), "0"] for n in range(WORKERS)])
     broken = [explain_broken(report) for report in reports if report["broken"]]
     assert not broken, "\n\n".join(broken)
     fell = table(reports)

@@ -1,17 +1,19 @@
 """Who holds a run folder, how deep it may lie, and what its summary and metrics must have."""
 
+import errno
 import json
 import os
 import platform
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 from pmdkit import train
 from pmdkit.errors import EnvironmentLacks, UsageError
-from pmdkit.observe.run_folder import RunFolder, locked, make_writable
+from pmdkit.observe.run_folder import QUIET, RunFolder, locked, make_writable
 
 HOLD = (
     "import sys, time; from pathlib import Path; from pmdkit.observe.run_folder import RunFolder, locked\n"
@@ -52,6 +54,52 @@ def test_what_others_wrote_into_the_lock_is_not_shown(holder, tmp_path, text):
     (tmp_path / "run" / "run.lock").write_text(text)
     with pytest.raises(EnvironmentLacks, match="in use by another run; wait"), locked(RunFolder(tmp_path / "run")):
         pass
+
+
+def test_where_locks_end_at_each_machine_the_second_one_is_refused_while_the_first_writes(
+    holder, tmp_path, monkeypatch
+):
+    """A network file system may keep locks on each machine: then both get theirs, and the name in run.lock decides."""
+    here, lock = platform.node(), tmp_path / "run" / "run.lock"
+    monkeypatch.setattr("fcntl.flock", lambda descriptor, operation: None)
+    monkeypatch.setattr("platform.node", lambda: "node-b")
+    told = rf"written to \d s ago, and its run.lock names another machine \(process {holder.pid} on {here}\): wait"
+    with pytest.raises(EnvironmentLacks, match=told), locked(RunFolder(tmp_path / "run")):
+        pass
+    assert lock.read_text() == f"process {holder.pid} on {here}"  # the refused one leaves the name of the other
+    os.utime(lock, (time.time() - QUIET - 1,) * 2)
+    with locked(RunFolder(tmp_path / "run")):
+        assert lock.read_text() == f"process {os.getpid()} on node-b"
+
+
+def no_flock(number):
+    """A `flock` that fails as on a file system without locks."""
+
+    def flock(descriptor, operation):
+        raise OSError(number, os.strerror(number))
+
+    return flock
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch, number):
+    monkeypatch.setattr("fcntl.flock", no_flock(number))
+    with pytest.raises(EnvironmentLacks, match="cannot be locked"), locked(RunFolder(tmp_path / "run")):
+        pass
+
+
+@pytest.mark.filterwarnings("ignore:flock not supported")
+def test_where_the_lock_is_the_file_itself_a_killed_run_says_what_to_delete(holder, tmp_path, monkeypatch):
+    """filelock's own way where flock is not implemented, as on some file systems of clusters."""
+    monkeypatch.setattr("fcntl.flock", no_flock(errno.ENOSYS))
+    folder = RunFolder(tmp_path / "run")
+    told = rf"process {holder.pid} .*; if that has ended, delete run\.lock"
+    with pytest.raises(EnvironmentLacks, match=told), locked(folder):
+        pass
+    (folder.path / "run.lock").unlink()
+    with locked(folder), pytest.raises(EnvironmentLacks, match=rf"process {os.getpid()} "), locked(folder):
+        pass
+    assert not (folder.path / "run.lock").exists()
 
 
 DEEP = "/".join(["a"] * 2000)

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import struct
+import subprocess
 import sys
 from dataclasses import dataclass, replace
 from types import ModuleType, SimpleNamespace
@@ -322,6 +323,43 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     assert folder_for(str(tmp_path)) == tmp_path
     with pytest.raises(EnvironmentLacks, match=r"vllm\.folder"):
         folder_for(str(tmp_path / "absent"))
+
+
+WRITER = """
+import signal, sys
+from pathlib import Path
+import torch
+from pmdkit.llm.engines.vllm.weights_file import write_weights
+write_weights(Path(sys.argv[1]), [("w", torch.zeros(4))], {"w": (4,)}, torch.float32)
+print("written", flush=True); signal.pause()
+"""
+
+
+def test_weights_of_a_killed_trainer_do_not_stay_in_shared_memory(tmp_path, monkeypatch):
+    """A whole model each. Those of one that lives stay, and a file so new that it may not be locked yet."""
+    monkeypatch.setattr("pmdkit.llm.engines.vllm.weights_file.SHARED_MEMORY", tmp_path)
+    left = tmp_path / "pmdkit-weights-17-0.safetensors"
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(left)], stdout=subprocess.PIPE)
+    with writer:
+        assert writer.stdout.readline() == b"written\n"
+        os.utime(left, (0, 0))
+        assert folder_for(None) == tmp_path
+        assert left.exists()
+        writer.kill()
+    os.utime(left)
+    folder_for(None)
+    assert left.exists()
+    os.utime(left, (0, 0))
+    folder_for(None)
+    assert not left.exists()
+
+
+def test_a_file_that_is_removed_leaves_no_descriptor(tmp_path):
+    before = len(os.listdir("/proc/self/fd"))
+    file = write_weights(tmp_path / "weights", [("w", torch.zeros(4))], {"w": (4,)}, torch.float32)
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    file.remove()
+    assert (len(os.listdir("/proc/self/fd")), list(tmp_path.iterdir())) == (before, [])
 
 
 class Saved:

@@ -23,7 +23,7 @@ from pmdkit.errors import EnvironmentLacks, PmdkitError, UsageError
 from pmdkit.llm.engines import base
 from pmdkit.llm.engines.base import EngineConfig, EngineLost, Phase, Progress, Responses, Sampling, Tokens
 from pmdkit.llm.engines.vllm import arguments, check_version, installed_version, outputs, plugin
-from pmdkit.llm.engines.vllm.weights_file import WeightNames, folder_for, write_weights
+from pmdkit.llm.engines.vllm.weights_file import PREFIX, WeightNames, folder_for, write_weights
 
 BACKENDS = {"file": plugin.FILE, "ipc": plugin.TENSORS}
 State = Literal["empty", "ready", "asleep", "broken"]
@@ -230,11 +230,12 @@ class ColocatedEngine:
         if self.backend == "ipc":
             self.update_weights({"weights": some}, version)
             return
-        path = self.files / f"pmdkit-weights-{os.getpid()}-{id(self)}-{version}.safetensors"
+        path = self.files / f"{PREFIX}{os.getpid()}-{id(self)}-{version}.safetensors"
+        file = write_weights(path, some, self.names.file_shapes, dtype)
         try:
-            self.update_weights(write_weights(path, some, self.names.file_shapes, dtype).as_json(), version)
+            self.update_weights(file.as_json(), version)
         finally:
-            path.unlink(missing_ok=True)
+            file.remove()
 
     def update_weights(self, update_info: dict[str, Any], version: int) -> None:
         """One round trip: start, update, finish."""

@@ -11,8 +11,10 @@ import json
 import os
 import struct
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import groupby
 from math import prod
 from pathlib import Path
@@ -27,6 +29,8 @@ from pmdkit.llm.weights import named_weights
 Shapes = dict[str, tuple[int, ...]]
 DTYPE_NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 SHARED_MEMORY = Path("/dev/shm")
+PREFIX = "pmdkit-weights-"
+NEW = 10.0  # seconds: a file that is younger may not be locked yet
 
 
 class WeightNames:
@@ -116,26 +120,55 @@ class WeightFile:
         path: of the file.
         digest: sha256 of all of it, hexadecimal.
         size: bytes.
+        descriptor: of the writer, whose lock on the file says that it lives.
     """
 
     path: str
     digest: str
     size: int
+    descriptor: int | None = None
 
     def as_json(self) -> dict[str, str | int]:
         """What vLLM passes on as `update_info`."""
-        return asdict(self)
+        return {"path": self.path, "digest": self.digest, "size": self.size}
+
+    def remove(self) -> None:
+        """Nobody needs it any more."""
+        Path(self.path).unlink(missing_ok=True)
+        if self.descriptor is not None:
+            os.close(self.descriptor)
 
 
 def folder_for(given: str | None) -> Path:
-    """Where files are written: the given folder, shared memory, or the system's folder for temporary files."""
+    """Where files are written: the given folder, shared memory, or the system's folder for temporary files.
+
+    What killed trainers left in the latter two is removed: a whole model each, which nobody else would free.
+    """
     if given is not None:
         folder = Path(given)
         if not folder.is_dir() or not os.access(folder, os.W_OK):
             raise EnvironmentLacks(f"vllm.folder {given} is not a folder that can be written; make it, or take another")
         return folder
     shared = SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK)
-    return SHARED_MEMORY if shared else Path(tempfile.gettempdir())
+    folder = SHARED_MEMORY if shared else Path(tempfile.gettempdir())
+    for path in (*folder.glob(f"{PREFIX}*"), *folder.glob(f".{PREFIX}*")):
+        remove_abandoned(path)
+    return folder
+
+
+def remove_abandoned(path: Path) -> None:
+    """Delete a file of weights whose writer was killed, which is why its lock is free."""
+    with suppress(OSError), open(path, "rb") as file:  # it goes meanwhile, is locked, or belongs to somebody else
+        lock(file.fileno())
+        if time.time() - os.fstat(file.fileno()).st_mtime > NEW:
+            path.unlink()
+
+
+def lock(descriptor: int) -> None:
+    """Until the opened file is closed, by all who have it, or they are gone. OSError: somebody else holds it."""
+    import fcntl  # not on Windows, where there is no vLLM
+
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def write_weights(
@@ -143,7 +176,8 @@ def write_weights(
 ) -> WeightFile:
     """Write weights as they come, one at a time, under another name, and give the file its name at the end.
 
-    Nothing is forced to a disk: the file is read once, at once, on this machine or not at all.
+    Nothing is forced to a disk: the file is read once, at once, on this machine or not at all. It is locked until
+    `WeightFile.remove`, or until this process is gone.
 
     Args:
         path: of the file.
@@ -163,20 +197,24 @@ def write_weights(
     digest = hashlib.sha256(head)
     try:
         with open(hidden, "xb") as file:
+            with suppress(OSError):  # a file system without locks, where what is left stays
+                lock(file.fileno())
             file.write(head)
             for name, tensor in in_order(weights, shapes):
                 assert tuple(tensor.shape) == shapes[name], f"{name} is {tensor.shape}; expected {shapes[name]}"
                 data = tensor.detach().to("cpu", dtype).contiguous().view(-1).view(torch.uint8).numpy().data
                 digest.update(data)
                 file.write(data)
-        os.replace(hidden, path)
+            file.flush()
+            os.replace(hidden, path)
+            held = os.dup(file.fileno())  # of the same opened file: the lock goes with the last of them
     except OSError as problem:
         raise EnvironmentLacks(
             f"weights cannot be written to {path}: {problem}; make room ({ends / 2**30:.2f} GiB), or set vllm.folder"
         ) from problem
     finally:
         hidden.unlink(missing_ok=True)
-    return WeightFile(str(path), digest.hexdigest(), len(head) + ends)
+    return WeightFile(str(path), digest.hexdigest(), len(head) + ends, held)
 
 
 def in_order(weights: Iterable[tuple[str, torch.Tensor]], order: Iterable[str]) -> Iterable[tuple[str, torch.Tensor]]:

@@ -18,7 +18,7 @@ from pmdkit.errors import EnvironmentLacks
 from pmdkit.llm.engines.base import EngineConfig, EngineLost
 from pmdkit.llm.engines.vllm.http import Json, Server, call_each, with_deadline
 from pmdkit.llm.engines.vllm.server_process import find_port
-from pmdkit.llm.engines.vllm.weights_file import WeightFile, WeightNames, folder_for, in_order, write_weights
+from pmdkit.llm.engines.vllm.weights_file import PREFIX, WeightFile, WeightNames, folder_for, in_order, write_weights
 
 LEAVE_SECONDS = 10.0  # for each to take leave; a server that is gone does not
 
@@ -51,7 +51,7 @@ class FileTransfer:
 
     def pack(self, weights: Mapping[str, Tensor]) -> WeightFile:
         """The file, whole; what is refused here has touched no server."""
-        path = self.folder / f"pmdkit-weights-{os.getpid()}-{id(self)}.safetensors"
+        path = self.folder / f"{PREFIX}{os.getpid()}-{id(self)}.safetensors"
         return write_weights(path, self.names.stream(weights, self.dtype), self.names.file_shapes, self.dtype)
 
     def push_weights(self, packed: WeightFile, servers: Sequence[Server], tag: str) -> None:
@@ -66,7 +66,7 @@ class FileTransfer:
 
     def release(self, packed: WeightFile) -> None:
         """Nobody needs the file any more."""
-        Path(packed.path).unlink(missing_ok=True)
+        packed.remove()
 
     def close(self, servers: Sequence[Server]) -> None:
         """Nothing is kept."""
