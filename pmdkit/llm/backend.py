@@ -258,6 +258,10 @@ def assemble(
     assert schedule.group is not None
     assert spec.evaluation is not None
     assert spec.update is not None
+    if learner.queue is None:
+        learner.engine.on_finished = task.on_finished
+    else:
+        learner.queue.grade_ahead = task.grade_ahead
     passed, sample = (task.low + task.high) / 2, max(2, GAUGED // schedule.group)
     metrics = StepMetrics(objective, passed, sample, lambda *step: callbacks.llm_columns(learner, task, *step))
     evaluations = callbacks.EvaluationCallback(learner, task, evaluation, spec.evaluation.every)

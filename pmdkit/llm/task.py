@@ -8,10 +8,10 @@ import torch
 
 from pmdkit.config import RewardTable
 from pmdkit.distributed import ProcessGroup
-from pmdkit.envs.math.problem import MathProblems
+from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.envs.verifier import Grader, Item, Verdict, pool
 from pmdkit.errors import ComponentDied
-from pmdkit.llm.engines.base import Tokens
+from pmdkit.llm.engines.base import Finished, Tokens
 from pmdkit.loop import Rollouts
 from pmdkit.plugins import require_trust
 from pmdkit.randomness import generator
@@ -65,13 +65,37 @@ class MathTask:
         self.low, self.high = SCALES[scale]
         self.most_unscored = most_unscored
         self.last: GradedStep | None = None
+        self.report: Finished | None = None
 
     def prompts(self, step: int) -> torch.Tensor:
         """[P] numbers of the problems that a step asks, counted from 1."""
-        return torch.from_numpy(epoch_sampler(self.problems.train, step, self.count, self.seed))
+        numbers = torch.from_numpy(epoch_sampler(self.problems.train, step, self.count, self.seed))
+        self.report = self.grade_ahead(numbers)
+        return numbers
+
+    def grade_ahead(self, prompts: torch.Tensor) -> Finished:
+        """What an engine calls with each finished response to these prompts, so that it is judged at once.
+
+        `reward` asks for the same verdicts later, so that nothing depends on who was faster. A grader that cannot judge
+        ahead is only asked then.
+        """
+        asked = [self.problems.problem(number) for number in prompts.tolist()]
+        submit = getattr(self.grader, "submit", None)
+
+        def finished(place: int, tokens: Tokens) -> None:
+            if submit is not None:
+                submit(lambda: self.item(tokens, asked[place]))
+
+        return finished
+
+    def on_finished(self, place: int, tokens: Tokens) -> None:
+        """`grade_ahead` of the prompts that were asked for last; between two steps nothing is judged ahead."""
+        if self.report is not None:
+            self.report(place, tokens)
 
     def reward(self, rollouts: Rollouts) -> torch.Tensor:
         """[P, G] float64 reward of each response; NaN where the verifier came to no verdict."""
+        self.report = None  # evaluations may use the same engine
         items = self.items(rollouts)
         verdicts = self.grader.grade(items)
         self.last = GradedStep(items, verdicts)
@@ -85,10 +109,11 @@ class MathTask:
         asked = [self.problems.problem(number) for number in rollouts.prompts.tolist()]
         lengths = rollouts.mask.sum(1).tolist()
         rows = [row[:length] for row, length in zip(rollouts.responses.tolist(), lengths, strict=True)]
-        return [
-            Item(self.read(row), asked[n // size].answer, row[-1] not in self.ends, asked[n // size].problem)
-            for n, row in enumerate(rows)
-        ]
+        return [self.item(row, asked[n // size]) for n, row in enumerate(rows)]
+
+    def item(self, tokens: Tokens, asked: Problem) -> Item:
+        """What the grader is asked of one response."""
+        return Item(self.read(tokens), asked.answer, tokens[-1] not in self.ends, asked.problem)
 
 
 def epoch_sampler(numbers: Numbers, step: int, count: int, seed: int) -> Numbers:
