@@ -1,5 +1,6 @@
 """Problems with a verifier as a Task of the loop: which problems a step asks, who judges, and what the answers earn."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
@@ -192,13 +193,13 @@ def stop_if_ungraded(verdicts: Sequence[Verdict], most: float, kept: str) -> Non
         )
 
 
-def make_grader(table: RewardTable) -> Grader:
-    """The verifier pool of [reward]; a function of the user's own must have been named by a person."""
+def make_grader(table: RewardTable, workers: int | None = None) -> Grader:
+    """The verifier pool of [reward], or fewer workers; a function of the user's own must have been named by a person."""
     require_trust(table.grade)
     return Grader(
         table.grade,
         boxed=table.boxed,
-        workers=table.workers,
+        workers=workers or table.workers,
         seconds=table.seconds,
         memory_mb=table.memory_mb,
         most_unscored=table.most_unscored,
@@ -213,11 +214,22 @@ class SharedGrader:
     Args:
         grader: of the main process, None elsewhere.
         process_group: every process calls `grade` with the same items.
+        ahead: of a process other than the main one, which judges what its own engine finishes. Its verdicts go to the
+            main process, which alone has a journal and decides what has no verdict yet.
+        spread: whether processes other than the main one judge ahead; the same in all of them.
     """
 
-    def __init__(self, grader: Grader | None, process_group: ProcessGroup) -> None:
+    def __init__(
+        self,
+        grader: Grader | None,
+        process_group: ProcessGroup,
+        ahead: Grader | None = None,
+        spread: bool = False,
+    ) -> None:
         self.grader = grader
         self.process_group = process_group
+        self.ahead = ahead
+        self.spread = spread
 
     @property
     def journal(self) -> pool.VerdictJournal | None:
@@ -229,8 +241,26 @@ class SharedGrader:
         if self.grader is not None:
             self.grader.journal = journal
 
+    def submit(self, item: Callable[[], Item]) -> None:
+        """Have an item judged ahead, by this process; `grade` is asked for it later."""
+        judge = self.grader or self.ahead
+        if judge is not None:
+            judge.submit(item)
+
+    def bring_judged(self) -> None:
+        """Hand what every process judged ahead to the main one."""
+        mine = {} if self.ahead is None else self.ahead.take_judged()
+        text = json.dumps({key: asdict(verdict) for key, verdict in mine.items()}).encode()
+        parts = self.process_group.gather(torch.frombuffer(bytearray(text), dtype=torch.uint8))
+        if self.grader is not None:
+            for part in parts:
+                rows = json.loads(bytes(part.tolist()))
+                self.grader.judged |= {key: Verdict(**row) for key, row in rows.items()}
+
     def grade(self, items: Sequence[Item]) -> list[Verdict]:
         """One verdict per item, in their order."""
+        if self.spread:
+            self.bring_judged()
         verdicts = None if self.grader is None else [asdict(verdict) for verdict in self.grader.grade(items)]
         return [Verdict(**verdict) for verdict in self.process_group.broadcast_object(verdicts)]
 
@@ -242,5 +272,6 @@ class SharedGrader:
 
     def close(self) -> None:
         """End the workers."""
-        if self.grader is not None:
-            self.grader.close()
+        for one in (self.grader, self.ahead):
+            if one is not None:
+                one.close()

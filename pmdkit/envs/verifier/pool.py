@@ -164,6 +164,15 @@ class Grader:
             failed = self.run_requests(requests, self.judged, self.workers)
             self.ahead_ok = len(requests) == len(failed) + sum(key in self.judged for key in requests)
 
+    def take_judged(self) -> dict[str, Verdict]:
+        """What workers judged ahead, by key, for the grader of another process; nothing of it is kept here."""
+        with self.lock:
+            self.judge_ahead(len(self.waiting))
+            taken, self.judged = self.judged, {}
+            self.prepared.clear()
+            self.ahead_ok = True
+        return taken
+
     def grade(self, items: Sequence[Item]) -> list[Verdict]:
         """One verdict per item, in their order. Nothing an item holds raises, or changes another item's verdict."""
         with self.lock:
