@@ -194,7 +194,7 @@ def stop_if_ungraded(verdicts: Sequence[Verdict], most: float, kept: str) -> Non
 
 
 def make_grader(table: RewardTable, workers: int | None = None) -> Grader:
-    """The verifier pool of [reward], or fewer workers; a function of the user's own must have been named by a person."""
+    """The verifier pool of [reward]; a function of the user's own must have been named by a person."""
     require_trust(table.grade)
     return Grader(
         table.grade,
