@@ -1,6 +1,6 @@
-"""Published runs against what the planner says of them: the tables of docs/use/plan.md, from tests/planner/published.jsonl.
+"""Published runs against the planner: the tables of docs/use/plan.md, from tests/planner/published.jsonl.
 
-`python docs/generate/published.py` writes them anew; a test fails while they differ. A row says where it was published.
+`python docs/generate/published.py` writes them anew; a test fails while they differ. Each row names its source.
 """
 
 import json
@@ -32,7 +32,7 @@ FILE = (
 RECOMPUTED = {"recompute": 1.0, "offload": 1.0, "selective": 0.5, "selective layer": 0.5, "none": 0.0}
 
 # layers, width, inner width (of an expert), query heads, size of a head, key heads, vocabulary, tied, experts, chosen,
-# shared experts. Facts of the published config.json of each; the first layer of INTELLECT-3 is dense, which is left out.
+# shared experts. Facts of the published config.json of each; INTELLECT-3 has a dense first layer, left out here.
 MODELS = {
     "qwen3-0.6b": (28, 1024, 3072, 16, 128, 8, 151_936, True, 1, 1, 0),
     "qwen3-4b": (36, 2560, 9728, 32, 128, 8, 151_936, True, 1, 1, 0),
@@ -57,6 +57,7 @@ def sizes(name: str, rank: int | None = None) -> Sizes:
     ends = width * vocabulary
     total = dense + experts + ends * (1 if tied else 2)
     met = inner * (chosen + shared if experts else 1)
+    block = 10 * width + 4 * met + (2 * chosen * width if experts else 0)  # as in pmdkit.planner.model_size.activations
     adapter = 0
     if rank is not None:
         adapter = layers * rank * (width * 4 + head * (2 * heads + 2 * kv_heads) + 3 * (width + inner) * choices)
@@ -73,8 +74,8 @@ def sizes(name: str, rank: int | None = None) -> Sizes:
         attention=heads * head,
         kv_bytes=4 * layers * kv_heads * head,
         kv_heads=kv_heads,
-        kept_bytes=2 * layers * (10 * width + 4 * met),
-        kept_bytes_checkpointed=2 * (layers * width + 10 * width + 4 * met),
+        kept_bytes=2 * layers * block,
+        kept_bytes_checkpointed=2 * (layers * width + block),
         head_tokens=1024,
         width_bytes=2,
         trained=adapter or total,
@@ -117,7 +118,7 @@ def published_tokens(row: dict[str, Any], base: Efficiency = PRACTICE) -> float:
 
 
 def step(row: dict[str, Any], base: Efficiency = PRACTICE) -> Prediction:
-    """A published step of RL: generation, scoring and updates. With a lag NeMo RL gives half of the accelerators to each."""
+    """A published step of RL: generation, scoring, updates. With a lag NeMo RL divides its accelerators in halves."""
     place = cluster(row["gpus"], row["tensor"])
     mean = row.get("mean_sequence")
     work = Workload(

@@ -97,11 +97,19 @@ def update_parts(sizes: Sizes, work: Workload, shares: int) -> dict[str, float]:
     merged = sizes.merged // (sizes.layers if work.checkpointing else 1)
     head = sizes.vocabulary * sizes.dimension
     cut = shares > 1
-    blocks = 3 * sizes.block if cut else 0.0  # one computes, with its gradient, and the next is gathered
-    ends = 2 * (head + sizes.lookup) if cut else 0.0  # embedding and head stay gathered, with their gradients
+    width = sizes.width_bytes
+    summed = width + (FLOAT32 if width < FLOAT32 else 0)  # a gradient, and its float32 copy on the way to the others
+    ends = head + sizes.lookup  # they stay whole from the first layer to the last
+    whole = (
+        (2 * width + summed) * sizes.block + (width + summed) * ends if cut else 0.0
+    )  # one block computes, one waits
+    cast = 0.0  # without shares: the weights in bfloat16, as long as a backward pass needs them
+    if not cut and width < FLOAT32:
+        cast = width * (2 * sizes.block + ends if work.checkpointing else sizes.weights)
     return {
         "gradients": FLOAT32 * sizes.trained / shares,
-        "gathered weights": FLOAT32 * (blocks + ends),
+        "gathered weights": whole,
+        "weights as computed with": cast,
         "activations": kept * max(work.token_budget, work.longest) + FLOAT32 * merged,
         "logits": FLOAT32 * sizes.head_tokens * sizes.vocabulary,
         "gradient of the head": FLOAT32 * head,  # beside the one that it is added to, with adapters too

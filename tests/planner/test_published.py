@@ -1,4 +1,4 @@
-"""Published runs that the planner is held against: which were found, and which of them its constants were taken from."""
+"""Published runs that the planner is held against, and which of them its constants were taken from."""
 
 import json
 from pathlib import Path
