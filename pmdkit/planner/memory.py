@@ -60,7 +60,8 @@ def memory(engine: EngineSize, work: Workload, lengths: ResponseLengths, trainer
     wanted = peak_tokens(lengths, rows, work.prompt)
     room = left / engine.cache_bytes()
     update = update_parts(sizes, work, shares)
-    rollout = {"KV cache": min(max(wanted, work.longest), room) * engine.cache_bytes()}
+    held = room if work.share is not None else min(max(wanted, work.longest), room)  # vLLM fills its share at once
+    rollout = {"KV cache": held * engine.cache_bytes()}
     kept_copy = copy if trainers is None and not work.sleeps else {}
     phases = {"rollout": beside | rollout, "update": state | kept_copy | update}
     gib = {phase: {name: size / GIB for name, size in parts.items()} for phase, parts in phases.items()}
@@ -68,19 +69,24 @@ def memory(engine: EngineSize, work: Workload, lengths: ResponseLengths, trainer
 
 
 def process_memory(spec: Spec, sizes: Sizes, work: Workload) -> dict[str, float]:
-    """GiB that each process of a recipe holds at most, by phase, with the embedded engine; and GiB of a checkpoint.
+    """GiB that each process of a recipe holds at most, by phase, its engine inside; and GiB of a checkpoint.
 
     Under fsdp2 a process has its share of weights, gradients and moments, and its engine a whole copy of the weights.
-    In one float32 process the engine reads the trainer's own.
+    In one float32 process the embedded engine reads the trainer's own. vLLM is counted with its weights and one longest
+    sequence: beside them it fills `vllm.memory` of whatever accelerator it finds.
     """
     assert spec.rollout is not None
     shares = spec.parallel.processes if spec.parallel is not None and work.fsdp2 else 1
     state = sum(trainer_state(sizes, shares).values())
-    engine = sizes.width_bytes * (sizes.weights - sizes.adapter) if sizes.width_bytes == 2 or shares > 1 else 0
+    embedded = spec.rollout.engine == "transformers"
+    own = sizes.width_bytes == 2 or shares > 1 or not embedded
+    tensor = 1 if embedded or spec.vllm is None else spec.vllm.tensor_parallel
+    engine = sizes.width_bytes * (sizes.weights - sizes.adapter) / tensor if own else 0
+    cache = (spec.rollout.cache_tokens if embedded else work.longest) * sizes.kv_bytes
     parts = {
         "weights and optimizer": state,
-        "rollout": state + engine + spec.rollout.cache_tokens * sizes.kv_bytes,
-        "update": state + engine + sum(update_parts(sizes, work, shares).values()),
+        "rollout": state + engine + cache,
+        "update": state + (0 if work.sleeps else engine) + sum(update_parts(sizes, work, shares).values()),
         "checkpoint on disk": sum(trainer_state(sizes, 1).values()),
     }
     return {name: size / GIB for name, size in parts.items()}
