@@ -55,7 +55,7 @@ def memory(engine: EngineSize, work: Workload, lengths: ResponseLengths, trainer
     beside = (state if trainers is None else {}) | copy
     left = max(0.0, limit - sum(beside.values()))
     if work.share is not None:
-        left = max(0.0, min(left, work.share * cluster.gpu.gib * GIB - engine.weight_bytes()))
+        left = max(0.0, work.share * cluster.gpu.gib * GIB - engine.weight_bytes())  # whatever the trainer leaves
     rows = work.rows / min(cluster.engines, max(1.0, work.rows))
     wanted = peak_tokens(lengths, rows, work.prompt)
     room = left / engine.cache_bytes()

@@ -171,19 +171,20 @@ def trainer_seconds(prediction: Prediction, lengths: Tokens) -> tuple[float, flo
         forward = row_flops(sizes, lengths.ravel(), work.prompt)
         mean = scoring(sizes, work, ResponseLengths(survival(lengths, prediction.lengths.width)), place, efficiency)
         last = mean * fullest(forward, place.count)
+        mean *= min(1.0, forward.size / place.count)
     for part in np.array_split(lengths, work.ministeps):
         alone = ResponseLengths(survival(part, prediction.lengths.width))
         own = replace(work, prompts=len(part), ministeps=1, passes=1)
         ministep = update(sizes, own, alone, place, efficiency)
         compute = ministep.compute * fullest(row_flops(sizes, part.ravel(), work.prompt), place.count)
         last += work.passes * (max(compute, ministep.wire) + ministep.optimizer)
-        mean += work.passes * (ministep.compute + ministep.optimizer)
+        mean += work.passes * (ministep.compute * min(1.0, part.size / place.count) + ministep.optimizer)
     return last, mean
 
 
 def fullest(costs: Array, count: int) -> float:
-    """The load of the fullest of `count` accelerators over the mean of all."""
-    return most(costs, count) * count / float(costs.sum())
+    """The load of the fullest of `count` accelerators over the mean of those that have any."""
+    return most(costs, count) * min(count, costs.size) / float(costs.sum())
 
 
 def most(costs: Array, count: int) -> float:

@@ -266,9 +266,10 @@ class Update:
 
 
 def update(sizes: Sizes, work: Workload, lengths: ResponseLengths, cluster: Cluster, efficiency: Efficiency) -> Update:
-    """Seconds of the ministeps and passes of one step, rows spread evenly by tokens."""
+    """Seconds of the ministeps and passes of one step, rows spread evenly by tokens; a row is not divided."""
     updates = work.ministeps * work.passes
-    tokens = work.rows / work.ministeps * (work.prompt + lengths.mean) / cluster.count  # on one, in a ministep
+    rows = work.rows / work.ministeps
+    tokens = rows * (work.prompt + lengths.mean) / min(cluster.count, rows)  # on one that has any, in a ministep
     visits = max(1, math.ceil(tokens / work.token_budget - 1e-9))
     one = pass_seconds(sizes, work, lengths, tokens / visits, cluster.gpu, efficiency, True)
     frozen = sizes.weights - sizes.trained
@@ -301,7 +302,7 @@ def scoring(sizes: Sizes, work: Workload, lengths: ResponseLengths, cluster: Clu
     """Seconds to score a step's responses once with the trainer, where the recipe asks for it."""
     if not work.recompute:
         return 0.0
-    tokens = work.rows * (work.prompt + lengths.mean) / cluster.count
+    tokens = work.rows * (work.prompt + lengths.mean) / min(cluster.count, work.rows)
     visits = max(1, math.ceil(tokens / work.token_budget - 1e-9))
     one = pass_seconds(sizes, work, lengths, tokens / visits, cluster.gpu, efficiency, False)
     wire = gathered(sizes, work, cluster, 1) / (cluster.ring * efficiency.collective)

@@ -27,7 +27,7 @@ export function memory(engine, work, shape, trainers) {
   const limit = efficiency.memory * cluster.gpu.gib * GIB;
   const beside = trainers ? copy : { ...state, ...copy };
   let left = Math.max(0, limit - sum(beside));
-  if (work.share !== null) left = Math.max(0, Math.min(left, work.share * cluster.gpu.gib * GIB - engine.weightBytes));
+  if (work.share !== null) left = Math.max(0, work.share * cluster.gpu.gib * GIB - engine.weightBytes);
   const all = work.prompts * work.group;
   const rows = all / Math.min(engines(cluster), Math.max(1, all));
   const wanted = peakTokens(shape, rows, work.prompt);

@@ -48,8 +48,8 @@ function gathered(sizes, work, cluster, times) {
  */
 export function update(sizes, work, shape, cluster, efficiency, node) {
   const updates = work.ministeps * work.passes;
-  const rows = work.prompts * work.group;
-  const tokens = ((rows / work.ministeps) * (work.prompt + shape.mean)) / cluster.count; // on one, in a ministep
+  const rows = (work.prompts * work.group) / work.ministeps;
+  const tokens = (rows * (work.prompt + shape.mean)) / Math.min(cluster.count, rows); // on one that has any, in a ministep
   const visits = visitsOf(tokens, work.token_budget);
   const one = passSeconds(sizes, work, shape, tokens / visits, cluster.gpu, efficiency, true);
   const others = (cluster.count - 1) / cluster.count;
@@ -67,7 +67,8 @@ export function update(sizes, work, shape, cluster, efficiency, node) {
 /** Seconds to score a step's responses once with the trainer, where the recipe asks for it. */
 export function scoring(sizes, work, shape, cluster, efficiency, node) {
   if (!work.recompute) return 0;
-  const tokens = (work.prompts * work.group * (work.prompt + shape.mean)) / cluster.count;
+  const rows = work.prompts * work.group;
+  const tokens = (rows * (work.prompt + shape.mean)) / Math.min(cluster.count, rows);
   const visits = visitsOf(tokens, work.token_budget);
   const one = passSeconds(sizes, work, shape, tokens / visits, cluster.gpu, efficiency, false);
   return visits * Math.max(one, gathered(sizes, work, cluster, 1) / (ring(cluster, node) * efficiency.collective));
