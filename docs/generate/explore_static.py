@@ -16,7 +16,7 @@ from pmdkit.figures.style import LOOKS, Drawing
 from pmdkit.objectives import OBJECTIVES
 from pmdkit.planner.hardware import GPUS, NODE, PRACTICE
 from pmdkit.planner.model_size import SHAPES
-from pmdkit.planner.workload import PROMPT, QUANTILES, sizes_of
+from pmdkit.planner.workload import PROMPT, QUANTILES, sizes_of, work_of
 from pmdkit.training import plan
 
 RECIPES = ("qwen2.5-7b", "qwen3-30b-a3b", "one-gpu")
@@ -104,6 +104,8 @@ def setting(spec: Spec) -> dict[str, Any]:
         "checkpointing": asked["model.checkpointing"],
         "fsdp2": asked["parallel.strategy"] == "fsdp2",
         "recompute": asked["rollout.old"] == "recompute",
+        "share": work_of(spec).share,
+        "sleeps": work_of(spec).sleeps,
     }
 
 

@@ -22,7 +22,7 @@ def plan(
     recipe: str,
     /,
     *,
-    gpus: str,
+    gpus: str | None = None,
     tp: Whole | None = None,
     ep: Whole = 1,
     serve: Whole | None = None,
@@ -47,7 +47,7 @@ def plan(
 
     Args:
         recipe: a recipe on the shelf (qwen2.5-7b, one-gpu) or a .toml file.
-        gpus: how many of which, such as 32xH100.
+        gpus: how many of which, such as 32xH100; by default an H100 of 80 GB for each of parallel.processes.
         tp: accelerators that one engine cuts its matrices over; by default vllm.tensor_parallel.
         ep: accelerators that share one copy of the experts while generating.
         serve: accelerators that only generate while the others train; by default as many as [vllm] asks for where
@@ -69,7 +69,8 @@ def plan(
     from pmdkit.llm.recipe import check_requirements
     from pmdkit.planner import hardware, workload
 
-    where = hardware.cluster(gpus, tp or 1, ep)
+    if gpus is not None:
+        hardware.cluster(gpus, tp or 1, ep)
     if out is not None and not scale:
         raise UsageError("--out is the folder of the figure that --scale draws; give both")
     if scale and as_ is not None:
@@ -82,6 +83,7 @@ def plan(
     spec, _ = resolve("llm", recipe, options.changes())
     assert spec.rollout is not None
     tensor, asked = workload.serving(spec)
+    gpus = gpus or f"{spec.parallel.processes if spec.parallel is not None else 1}xH100"
     where = hardware.cluster(gpus, tp or tensor, ep)
     apart = hardware.divided(where, serve if serve is not None else asked) if serve is not None or asked else 0
     work = workload.work_of(spec, prompt_length)

@@ -174,11 +174,18 @@ def make_encoder(
 
 
 def make_verifier(spec: Spec, process_group: ProcessGroup = SINGLE) -> Grader | SharedGrader:
-    """The verifier of [reward]; of several processes the main one judges for all."""
+    """The verifier of [reward]; of several processes the main one judges for all.
+
+    Where each has an engine, the others judge what theirs finishes ahead of the main one, with one worker each.
+    """
     assert spec.reward is not None
+    assert spec.rollout is not None
     if process_group.size == 1:
         return make_grader(spec.reward)
-    return SharedGrader(make_grader(spec.reward) if process_group.is_main_process else None, process_group)
+    spread = spec.rollout.engine not in CENTRAL
+    if process_group.is_main_process:
+        return SharedGrader(make_grader(spec.reward), process_group, spread=spread)
+    return SharedGrader(None, process_group, make_grader(spec.reward, workers=1) if spread else None, spread)
 
 
 def make_learner(
@@ -258,6 +265,10 @@ def assemble(
     assert schedule.group is not None
     assert spec.evaluation is not None
     assert spec.update is not None
+    if learner.queue is None:
+        learner.engine.on_finished = task.on_finished
+    else:
+        learner.queue.grade_ahead = task.grade_ahead
     passed, sample = (task.low + task.high) / 2, max(2, GAUGED // schedule.group)
     metrics = StepMetrics(objective, passed, sample, lambda *step: callbacks.llm_columns(learner, task, *step))
     evaluations = callbacks.EvaluationCallback(learner, task, evaluation, spec.evaluation.every)

@@ -3,14 +3,14 @@
 Only runs with a lag build it. Without one the loop rolls out when it asks, `pmdkit.loop.inline`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 import torch
 from torch import Tensor
 
-from pmdkit.llm.engines.base import NO_WEIGHTS, EngineLost, Responses
+from pmdkit.llm.engines.base import NO_WEIGHTS, EngineLost, Finished, Responses
 from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest, WatchedCall
 from pmdkit.llm.learner import CausalLearner, explain_out_of_memory
 from pmdkit.llm.mismatch import SYNC_COLUMNS, ExpectedLogp
@@ -84,6 +84,9 @@ class RolloutQueue:
         learner: asks and collects; its engine writes.
         silence: seconds without a new token, or for a publish, after which an engine counts as hung.
         start: seconds that an engine may need to begin anew.
+
+    Attributes:
+        grade_ahead: makes of the prompts of a request what is called with each finished response to them.
     """
 
     def __init__(self, learner: CausalLearner, silence: float = 300.0, start: float = 0.0) -> None:
@@ -96,6 +99,7 @@ class RolloutQueue:
         self.in_flight: dict[int, RolloutRequest] = {}  # not collected, by the seed of their step
         self.restored: dict[int, RolloutRequest] = {}  # written before an interruption, not asked for again yet
         self.newest: WatchedCall | None = None
+        self.grade_ahead: Callable[[Tensor], Finished] | None = None
         learner.queue = self
 
     def submit(self, prompts: Tensor, group: int | None, seed: int) -> RolloutRequest:
@@ -104,7 +108,7 @@ class RolloutQueue:
         call = learner.generate_request(prompts, group, seed)
         request = self.restored.pop(seed, None)
         if request is None:
-            request = RolloutRequest(seed, learner.version, call)
+            request = RolloutRequest(seed, learner.version, call, prompts)
             request.weights, request.expected = self.weights_on_host(), learner.expected_logp()
             request.thread = self.newest = WatchedCall(
                 lambda thread: self.write(request, thread), self.silence, after=self.newest
@@ -172,6 +176,8 @@ class RolloutQueue:
                     self.engine.push_weights(request.weights, request.version, request.expected, restart=lost)
                 request.found = self.engine.found
                 thread.heartbeat()
+                if self.grade_ahead is not None and request.prompts is not None:
+                    self.engine.on_finished = self.grade_ahead(request.prompts)
                 with explain_out_of_memory("rollout", "rollout.cache_tokens"):
                     return self.engine.generate_share(replace(request.call, progress=progress))
             except EngineLost as problem:

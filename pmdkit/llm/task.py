@@ -1,5 +1,6 @@
 """Problems with a verifier as a Task of the loop: which problems a step asks, who judges, and what the answers earn."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
@@ -8,10 +9,10 @@ import torch
 
 from pmdkit.config import RewardTable
 from pmdkit.distributed import ProcessGroup
-from pmdkit.envs.math.problem import MathProblems
+from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.envs.verifier import Grader, Item, Verdict, pool
 from pmdkit.errors import ComponentDied
-from pmdkit.llm.engines.base import Tokens
+from pmdkit.llm.engines.base import Finished, Tokens
 from pmdkit.loop import Rollouts
 from pmdkit.plugins import require_trust
 from pmdkit.randomness import generator
@@ -65,13 +66,37 @@ class MathTask:
         self.low, self.high = SCALES[scale]
         self.most_unscored = most_unscored
         self.last: GradedStep | None = None
+        self.report: Finished | None = None
 
     def prompts(self, step: int) -> torch.Tensor:
         """[P] numbers of the problems that a step asks, counted from 1."""
-        return torch.from_numpy(epoch_sampler(self.problems.train, step, self.count, self.seed))
+        numbers = torch.from_numpy(epoch_sampler(self.problems.train, step, self.count, self.seed))
+        self.report = self.grade_ahead(numbers)
+        return numbers
+
+    def grade_ahead(self, prompts: torch.Tensor) -> Finished:
+        """What an engine calls with each finished response to these prompts, so that it is judged at once.
+
+        `reward` asks for the same verdicts later, so that nothing depends on who was faster. A grader that cannot judge
+        ahead is only asked then.
+        """
+        asked = [self.problems.problem(number) for number in prompts.tolist()]
+        submit = getattr(self.grader, "submit", None)
+
+        def finished(place: int, tokens: Tokens) -> None:
+            if submit is not None:
+                submit(lambda: self.item(tokens, asked[place]))
+
+        return finished
+
+    def on_finished(self, place: int, tokens: Tokens) -> None:
+        """`grade_ahead` of the prompts that were asked for last; between two steps nothing is judged ahead."""
+        if self.report is not None:
+            self.report(place, tokens)
 
     def reward(self, rollouts: Rollouts) -> torch.Tensor:
         """[P, G] float64 reward of each response; NaN where the verifier came to no verdict."""
+        self.report = None  # evaluations may use the same engine
         items = self.items(rollouts)
         verdicts = self.grader.grade(items)
         self.last = GradedStep(items, verdicts)
@@ -85,10 +110,11 @@ class MathTask:
         asked = [self.problems.problem(number) for number in rollouts.prompts.tolist()]
         lengths = rollouts.mask.sum(1).tolist()
         rows = [row[:length] for row, length in zip(rollouts.responses.tolist(), lengths, strict=True)]
-        return [
-            Item(self.read(row), asked[n // size].answer, row[-1] not in self.ends, asked[n // size].problem)
-            for n, row in enumerate(rows)
-        ]
+        return [self.item(row, asked[n // size]) for n, row in enumerate(rows)]
+
+    def item(self, tokens: Tokens, asked: Problem) -> Item:
+        """What the grader is asked of one response."""
+        return Item(self.read(tokens), asked.answer, tokens[-1] not in self.ends, asked.problem)
 
 
 def epoch_sampler(numbers: Numbers, step: int, count: int, seed: int) -> Numbers:
@@ -167,13 +193,13 @@ def stop_if_ungraded(verdicts: Sequence[Verdict], most: float, kept: str) -> Non
         )
 
 
-def make_grader(table: RewardTable) -> Grader:
+def make_grader(table: RewardTable, workers: int | None = None) -> Grader:
     """The verifier pool of [reward]; a function of the user's own must have been named by a person."""
     require_trust(table.grade)
     return Grader(
         table.grade,
         boxed=table.boxed,
-        workers=table.workers,
+        workers=workers or table.workers,
         seconds=table.seconds,
         memory_mb=table.memory_mb,
         most_unscored=table.most_unscored,
@@ -188,11 +214,22 @@ class SharedGrader:
     Args:
         grader: of the main process, None elsewhere.
         process_group: every process calls `grade` with the same items.
+        ahead: of a process other than the main one, which judges what its own engine finishes. Its verdicts go to the
+            main process, which alone has a journal and decides what has no verdict yet.
+        spread: whether processes other than the main one judge ahead; the same in all of them.
     """
 
-    def __init__(self, grader: Grader | None, process_group: ProcessGroup) -> None:
+    def __init__(
+        self,
+        grader: Grader | None,
+        process_group: ProcessGroup,
+        ahead: Grader | None = None,
+        spread: bool = False,
+    ) -> None:
         self.grader = grader
         self.process_group = process_group
+        self.ahead = ahead
+        self.spread = spread
 
     @property
     def journal(self) -> pool.VerdictJournal | None:
@@ -204,8 +241,26 @@ class SharedGrader:
         if self.grader is not None:
             self.grader.journal = journal
 
+    def submit(self, item: Callable[[], Item]) -> None:
+        """Have an item judged ahead, by this process; `grade` is asked for it later."""
+        judge = self.grader or self.ahead
+        if judge is not None:
+            judge.submit(item)
+
+    def bring_judged(self) -> None:
+        """Hand what every process judged ahead to the main one."""
+        mine = {} if self.ahead is None else self.ahead.take_judged()
+        text = json.dumps({key: asdict(verdict) for key, verdict in mine.items()}).encode()
+        parts = self.process_group.gather(torch.frombuffer(bytearray(text), dtype=torch.uint8))
+        if self.grader is not None:
+            for part in parts:
+                rows = json.loads(bytes(part.tolist()))
+                self.grader.judged |= {key: Verdict(**row) for key, row in rows.items()}
+
     def grade(self, items: Sequence[Item]) -> list[Verdict]:
         """One verdict per item, in their order."""
+        if self.spread:
+            self.bring_judged()
         verdicts = None if self.grader is None else [asdict(verdict) for verdict in self.grader.grade(items)]
         return [Verdict(**verdict) for verdict in self.process_group.broadcast_object(verdicts)]
 
@@ -217,5 +272,6 @@ class SharedGrader:
 
     def close(self) -> None:
         """End the workers."""
-        if self.grader is not None:
-            self.grader.close()
+        for one in (self.grader, self.ahead):
+            if one is not None:
+                one.close()

@@ -19,6 +19,9 @@ class GPU:
         bandwidth: of its memory, bytes/s.
         link: to a neighbour in the same machine, bytes/s in one direction.
         network: of its share to other machines, bytes/s in one direction.
+        reached: share of `flops` that the best large product reaches: clocks fall under load.
+        flash: share of `flops` that flash-attention 2 reaches, which torch has inside. Its kernels are built for
+            Ampere; on later machines they reach less of more.
     """
 
     name: str
@@ -27,24 +30,31 @@ class GPU:
     bandwidth: float
     link: float
     network: float
+    reached: float = 0.8
+    flash: float = 0.5
 
 
 # Source: data sheets of NVIDIA (A10G: Amazon's G5) and AMD. Networks are those of the vendors' eight-way machines:
-# 400 Gb/s a card with H100 and later, 200 Gb/s with A100; 100 Gb/s for four cards on PCIe is an assumption.
+# 400 Gb/s a card with H100 and later, 200 Gb/s with A100; 100 Gb/s for four cards on PCIe is an assumption. A GB200 is
+# one of 72 on one NVLink. `reached`: "maximum achievable matmul FLOPS" of github.com/stas00/ml-engineering, 0.8 where
+# it has none. `flash`: forward passes at 16k in the flash-attention 2 and 3 papers (A100: 190 to 225 TFLOP/s, H100: 335
+# to 370), an assumption elsewhere.
 GPUS = {
     gpu.name: gpu
     for gpu in (
         GPU("A10G", 24, 70e12, 0.600e12, 32e9, 3e9),
-        GPU("A100-40GB", 40, 312e12, 1.555e12, 300e9, 25e9),
-        GPU("A100", 80, 312e12, 2.039e12, 300e9, 25e9),
+        GPU("A6000", 48, 155e12, 0.768e12, 32e9, 3e9),
+        GPU("A100-40GB", 40, 312e12, 1.555e12, 300e9, 25e9, 0.87, 0.65),
+        GPU("A100", 80, 312e12, 2.039e12, 300e9, 25e9, 0.87, 0.65),
         GPU("L4", 24, 121e12, 0.300e12, 32e9, 3e9),
         GPU("L40S", 48, 362e12, 0.864e12, 32e9, 3e9),
         GPU("RTX4090", 24, 165e12, 1.008e12, 32e9, 3e9),
-        GPU("H20", 96, 148e12, 4.0e12, 450e9, 50e9),
-        GPU("H100", 80, 989e12, 3.35e12, 450e9, 50e9),
-        GPU("H200", 141, 989e12, 4.8e12, 450e9, 50e9),
-        GPU("B200", 180, 2250e12, 8.0e12, 900e9, 50e9),
-        GPU("MI300X", 192, 1307e12, 5.3e12, 448e9, 50e9),
+        GPU("H20", 96, 148e12, 4.0e12, 450e9, 50e9, 0.9, 0.8),
+        GPU("H100", 80, 989e12, 3.35e12, 450e9, 50e9, 0.8, 0.36),
+        GPU("H200", 141, 989e12, 4.8e12, 450e9, 50e9, 0.8, 0.36),
+        GPU("B200", 180, 2250e12, 8.0e12, 900e9, 50e9, 0.77, 0.15),
+        GPU("GB200", 186, 2500e12, 8.0e12, 900e9, 900e9, 0.77, 0.15),
+        GPU("MI300X", 192, 1307e12, 5.3e12, 448e9, 50e9, 0.6, 0.3),
     )
 }
 
@@ -74,6 +84,12 @@ class Cluster:
     def wire(self) -> float:
         """Bytes/s between any two accelerators, one direction: the network, where there is more than one machine."""
         return self.gpu.link if self.count <= NODE else self.gpu.network
+
+    @property
+    def ring(self) -> float:
+        """Bytes/s at which each takes in what all of them hold: a machine gets it once, over the networks of all of its
+        accelerators, and hands it round inside."""
+        return self.gpu.link if self.count <= NODE else min(self.gpu.link, NODE * self.gpu.network)
 
 
 def cluster(text: str, tensor: int = 1, expert: int = 1) -> Cluster:
@@ -115,13 +131,13 @@ def divided(whole: Cluster, serve: int) -> int:
 
 # How much of a data sheet is reached: every constant of the planner that is not arithmetic, with source and range.
 #
-# None is chosen so that a prediction comes out right, except TRAINING, which is taken from the paper's update times.
-# What the planner then predicts of the paper is generation; how far off it is: docs/use/plan.md.
+# Those of updates are calibrated on every other published run, named before anything was fitted; the other half only
+# checks them. Those of decoding are not fitted. docs/use/plan.md has both halves.
 
 
 @dataclass(frozen=True)
 class Efficiency:
-    """Shares of the data sheet that are reached, and what is lost in every decode step.
+    """Shares of the data sheet that are reached, and what is lost beside it.
 
     Attributes:
         bandwidth: of memory bandwidth in a decode step. 0.77: vLLM 0.23 with an 8B model in bfloat16 at one request on
@@ -129,18 +145,41 @@ class Efficiency:
             reaches 0.9 on an H200. Range 0.65 to 0.9.
         products: of dense FLOP/s in the matrix products of prefill and of large decode batches. Large products reach
             0.8 on an H200 (788 of 989 TFLOP/s); those of decoding have few rows. An assumption; 0.45 to 0.8.
-        training: of dense FLOP/s over a whole update, recomputed activations counted as work. 0.30: the paper's 0.0057
-            and 0.0064 ms/token on 32 GPUs, if those are H100s, are 0.29 to 0.33. As model FLOPs that is 22 %;
-            torchtitan reports 33 to 39 % for 8B, prime-rl 11 to 36 %, verl 19 to 40 %. Range 0.2 to 0.5.
-        step_seconds: a decode step is never shorter: scheduling, launches, sampling. An assumption; 1 to 3 ms.
+        training: of the best product's rate (`GPU.reached`), in updates, by products of very many tokens. Calibrated.
+        half: tokens in one product at which half of that is reached, in units of FLOP/s over bytes/s, which is where
+            reading the weights takes as long as multiplying; 295 on an H100. Each expert gets few of a pass's tokens.
+            Calibrated.
+        attention: share of the FLOP/s that attention reaches; None takes flash-attention 2, `GPU.flash`.
+        moves: times that what a layer keeps of a token is read or written by one forward pass; a backward pass moves it
+            twice as often. Norms, rotary embedding, gate and residuals, each a kernel of its own. Calibrated.
+        logit_bytes: that a training pass moves for each logit, in the head. Calibrated.
+        launch: seconds in which a host starts one kernel: short passes wait for it. An assumption; 4 to 10 us.
+        kernels: that one layer starts in a forward pass. 45 in a dense one, counted in a trace of Qwen2.
+        sync: seconds that a layer of experts waits for the host in each pass, where rows are sorted by expert.
+        alone: seconds of each product of one expert with one host synchronisation, where no kernel does all experts.
+        collective: of the link that gathering weights and summing gradients reach. 0.75: NCCL's own bus bandwidths on
+            eight H100s, 340 to 360 of 450 GB/s.
+        step_seconds: that an engine's host takes between two decode steps, while the accelerator waits: scheduling, and
+            the sampled tokens. Calibrated; 1 to 3 ms.
+        row_seconds: that it takes there for each row: its tokens, log-probabilities and state. Calibrated; 10 to 80 us.
         reduce_seconds: latency of one sum over a tensor-parallel engine, two for each layer. An assumption; 5 to 20 us.
         memory: of an accelerator's memory that a plan may fill; the rest is for libraries and holes.
     """
 
     bandwidth: float = 0.77
     products: float = 0.6
-    training: float = 0.30
+    training: float = 0.95
+    half: float = 18.0
+    attention: float | None = None
+    moves: float = 6.5
+    logit_bytes: float = 280.0
+    launch: float = 6e-6
+    kernels: float = 45.0
+    sync: float = 1e-4
+    alone: float = 50e-6
+    collective: float = 0.75
     step_seconds: float = 2e-3
+    row_seconds: float = 40e-6
     reduce_seconds: float = 10e-6
     memory: float = 0.9
 

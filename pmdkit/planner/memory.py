@@ -55,12 +55,13 @@ def memory(engine: EngineSize, work: Workload, lengths: ResponseLengths, trainer
     beside = (state if trainers is None else {}) | copy
     left = max(0.0, limit - sum(beside.values()))
     if work.share is not None:
-        left = max(0.0, min(left, work.share * cluster.gpu.gib * GIB - engine.weight_bytes()))
+        left = max(0.0, work.share * cluster.gpu.gib * GIB - engine.weight_bytes())  # whatever the trainer leaves
     rows = work.rows / min(cluster.engines, max(1.0, work.rows))
     wanted = peak_tokens(lengths, rows, work.prompt)
     room = left / engine.cache_bytes()
     update = update_parts(sizes, work, shares)
-    rollout = {"KV cache": min(max(wanted, work.longest), room) * engine.cache_bytes()}
+    held = room if work.share is not None else min(max(wanted, work.longest), room)  # vLLM fills its share at once
+    rollout = {"KV cache": held * engine.cache_bytes()}
     kept_copy = copy if trainers is None and not work.sleeps else {}
     phases = {"rollout": beside | rollout, "update": state | kept_copy | update}
     gib = {phase: {name: size / GIB for name, size in parts.items()} for phase, parts in phases.items()}
@@ -68,19 +69,24 @@ def memory(engine: EngineSize, work: Workload, lengths: ResponseLengths, trainer
 
 
 def process_memory(spec: Spec, sizes: Sizes, work: Workload) -> dict[str, float]:
-    """GiB that each process of a recipe holds at most, by phase, with the embedded engine; and GiB of a checkpoint.
+    """GiB that each process of a recipe holds at most, by phase, its engine inside; and GiB of a checkpoint.
 
     Under fsdp2 a process has its share of weights, gradients and moments, and its engine a whole copy of the weights.
-    In one float32 process the engine reads the trainer's own.
+    In one float32 process the embedded engine reads the trainer's own. vLLM is counted with its weights and one longest
+    sequence: beside them it fills `vllm.memory` of whatever accelerator it finds.
     """
     assert spec.rollout is not None
     shares = spec.parallel.processes if spec.parallel is not None and work.fsdp2 else 1
     state = sum(trainer_state(sizes, shares).values())
-    engine = sizes.width_bytes * (sizes.weights - sizes.adapter) if sizes.width_bytes == 2 or shares > 1 else 0
+    embedded = spec.rollout.engine == "transformers"
+    own = sizes.width_bytes == 2 or shares > 1 or not embedded
+    tensor = 1 if embedded or spec.vllm is None else spec.vllm.tensor_parallel
+    engine = sizes.width_bytes * (sizes.weights - sizes.adapter) / tensor if own else 0
+    cache = (spec.rollout.cache_tokens if embedded else work.longest) * sizes.kv_bytes
     parts = {
         "weights and optimizer": state,
-        "rollout": state + engine + spec.rollout.cache_tokens * sizes.kv_bytes,
-        "update": state + engine + sum(update_parts(sizes, work, shares).values()),
+        "rollout": state + engine + cache,
+        "update": state + (0 if work.sleeps else engine) + sum(update_parts(sizes, work, shares).values()),
         "checkpoint on disk": sum(trainer_state(sizes, 1).values()),
     }
     return {name: size / GIB for name, size in parts.items()}
@@ -97,11 +103,19 @@ def update_parts(sizes: Sizes, work: Workload, shares: int) -> dict[str, float]:
     merged = sizes.merged // (sizes.layers if work.checkpointing else 1)
     head = sizes.vocabulary * sizes.dimension
     cut = shares > 1
-    blocks = 3 * sizes.block if cut else 0.0  # one computes, with its gradient, and the next is gathered
-    ends = 2 * (head + sizes.lookup) if cut else 0.0  # embedding and head stay gathered, with their gradients
+    width = sizes.width_bytes
+    summed = width + (FLOAT32 if width < FLOAT32 else 0)  # a gradient, and its float32 copy on the way to the others
+    ends = head + sizes.lookup  # they stay whole from the first layer to the last
+    whole = (
+        (2 * width + summed) * sizes.block + (width + summed) * ends if cut else 0.0
+    )  # one block computes, one waits
+    cast = 0.0  # without shares: the weights in bfloat16, as long as a backward pass needs them
+    if not cut and width < FLOAT32:
+        cast = width * (2 * sizes.block + ends if work.checkpointing else sizes.weights)
     return {
         "gradients": FLOAT32 * sizes.trained / shares,
-        "gathered weights": FLOAT32 * (blocks + ends),
+        "gathered weights": whole,
+        "weights as computed with": cast,
         "activations": kept * max(work.token_budget, work.longest) + FLOAT32 * merged,
         "logits": FLOAT32 * sizes.head_tokens * sizes.vocabulary,
         "gradient of the head": FLOAT32 * head,  # beside the one that it is added to, with adapters too

@@ -136,6 +136,8 @@ def activations(config: PretrainedConfig, width: int, checkpointing: bool) -> in
     """Bytes that the backward pass needs of one token: what each block's matrix products and norms keep."""
     d, layers = config.hidden_size, config.num_hidden_layers
     inner = getattr(config, "moe_intermediate_size", None)
-    inner = config.intermediate_size if inner is None else inner * config.num_experts_per_tok
+    chosen = 0 if inner is None else config.num_experts_per_tok
+    inner = config.intermediate_size if inner is None else inner * chosen
     block = 10 * d + 4 * inner  # inputs of norms, of q k v o and their results; gate, up, their product, silu
+    block += 2 * chosen * d  # a token's input once more for each expert that it visits, and what each makes of it
     return int(width * (layers * d + block if checkpointing else layers * block))

@@ -274,7 +274,7 @@ def settings(prediction: Prediction) -> Iterator[Change]:
         budget = f"--set update.token_budget={work.longest}"
         yield Change("budget", budget, with_work(token_budget=work.longest))
     share = engine_share(prediction)
-    if work.share is not None and share > work.share:
+    if work.share is not None and share != work.share:
         yield Change("share", f"--set vllm.memory={share:g}", with_work(share=share))
     if work.share is None and not prediction.serve and not work.lag:
         words = f"--set rollout.engine=vllm vllm.memory={share:g}"  # it sleeps during updates

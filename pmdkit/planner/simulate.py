@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from pmdkit.planner.predict import Prediction
-from pmdkit.planner.timing import EngineSize, row_flops, update
+from pmdkit.planner.timing import EngineSize, row_flops, scoring, update
 from pmdkit.planner.workload import Array, ResponseLengths, Tokens
 from pmdkit.randomness import generator
 
@@ -166,22 +166,25 @@ def engine_seconds(prediction: Prediction, lengths: Tokens) -> Array:
 def trainer_seconds(prediction: Prediction, lengths: Tokens) -> tuple[float, float]:
     """Seconds of scoring and updating with these responses: until the last accelerator ends, and the mean of all."""
     work, place, efficiency = prediction.work, prediction.trainers, prediction.efficiency
-    rate = place.gpu.flops * efficiency.training
-    rounds = 4 if work.checkpointing else 3
-    last = mean = 0.0
+    sizes, last, mean = prediction.sizes, 0.0, 0.0
     if work.recompute:
-        forward = row_flops(prediction.sizes, lengths.ravel(), work.prompt) / rate
-        last, mean = most(forward, place.count), forward.sum() / place.count
+        forward = row_flops(sizes, lengths.ravel(), work.prompt)
+        mean = scoring(sizes, work, ResponseLengths(survival(lengths, prediction.lengths.width)), place, efficiency)
+        last = mean * fullest(forward, place.count)
+        mean *= min(1.0, forward.size / place.count)
     for part in np.array_split(lengths, work.ministeps):
-        forward = row_flops(prediction.sizes, part.ravel(), work.prompt) / rate
         alone = ResponseLengths(survival(part, prediction.lengths.width))
         own = replace(work, prompts=len(part), ministeps=1, passes=1)
-        ministep = update(prediction.sizes, own, alone, place, efficiency)
-        compute = rounds * most(forward, place.count)
-        seconds = max(compute, ministep.wire) + ministep.optimizer
-        last += work.passes * seconds
-        mean += work.passes * (rounds * forward.sum() / place.count + ministep.optimizer)
+        ministep = update(sizes, own, alone, place, efficiency)
+        compute = ministep.compute * fullest(row_flops(sizes, part.ravel(), work.prompt), place.count)
+        last += work.passes * (max(compute, ministep.wire) + ministep.optimizer)
+        mean += work.passes * (ministep.compute * min(1.0, part.size / place.count) + ministep.optimizer)
     return last, mean
+
+
+def fullest(costs: Array, count: int) -> float:
+    """The load of the fullest of `count` accelerators over the mean of those that have any."""
+    return most(costs, count) * min(count, costs.size) / float(costs.sum())
 
 
 def most(costs: Array, count: int) -> float:
@@ -249,11 +252,8 @@ class Costs:
 
     def run(self, rows: int, context: float, steps: int) -> float:
         """Seconds of `steps` decode steps that begin with so many rows and tokens of context: an arithmetic series."""
-        floor, first = self.engine.efficiency.step_seconds, self.listed[rows] + self.token * context
-        grows = self.token * rows
-        short = 0 if first >= floor else min(steps, int((floor - first) / grows) + 1) if grows else steps
-        left = steps - short
-        return short * floor + left * (first + grows * short) + grows * left * (left - 1) / 2
+        first, grows = self.listed[rows] + self.token * context, self.token * rows
+        return steps * first + grows * steps * (steps - 1) / 2
 
 
 def serve(costs: Costs, lengths: Sequence[int], prompt: int, room: float, slots: int | None = None) -> Served:
@@ -322,12 +322,9 @@ def together(costs: Costs, lengths: np.ndarray, prompt: int, room: float) -> Arr
     there = ordered > 0
     if (there * rows * (prompt + ordered - 1) > room).any() or (there.sum(1) * (prompt + 1) > room).any():
         return None
-    steps, floor = ordered - before, costs.engine.efficiency.step_seconds
-    grows = costs.token * rows
+    steps, grows = ordered - before, costs.token * rows
     first = costs.base[rows] + grows * (prompt + before)
-    short = np.clip(np.floor((floor - first) / grows) + 1, 0, steps)
-    left = steps - short
-    seconds = short * floor + left * (first + grows * short) + grows * left * (left - 1) / 2
+    seconds = steps * first + grows * steps * (steps - 1) / 2
     return np.asarray(seconds.sum(1), float)
 
 

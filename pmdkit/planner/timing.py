@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pmdkit.planner.hardware import Cluster, Efficiency
+from pmdkit.planner.hardware import GPU, Cluster, Efficiency
 from pmdkit.planner.workload import Array, ResponseLengths, Sizes, Workload, any_alive
 
 
@@ -35,10 +35,9 @@ class EngineSize:
     def decode(self, rows: Array, tokens: Array) -> Array:
         """Seconds of one decode step of so many rows whose contexts hold so many tokens together.
 
-        The slower of reading weights and multiplying, then the keys and values; never less than the shortest step.
+        The slower of reading weights and multiplying, then the keys and values, then the host.
         """
-        step = self.weights_seconds(rows) + tokens * self.cache_bytes() / self.bandwidth
-        return np.asarray(np.maximum(step, self.efficiency.step_seconds), float)
+        return np.asarray(self.weights_seconds(rows) + tokens * self.cache_bytes() / self.bandwidth, float)
 
     def weights_seconds(self, rows: Array) -> Array:
         """Seconds of a decode step of so many rows without their keys and values.
@@ -52,7 +51,8 @@ class EngineSize:
         shared = (s.weights - s.experts - s.lookup) / c.tensor
         read = s.width_bytes * (shared + visited * s.experts / max(c.tensor, c.expert))
         multiply = 2 * s.products * rows / (c.tensor * c.gpu.flops * e.products)
-        return np.asarray(np.maximum(read / self.bandwidth, multiply) + self.sums(rows), float)
+        host = e.step_seconds + e.row_seconds * rows
+        return np.asarray(np.maximum(read / self.bandwidth, multiply) + self.sums(rows) + host, float)
 
     @property
     def bandwidth(self) -> float:
@@ -113,7 +113,7 @@ def generation(
     engines = min(engine.cluster.engines, max(1.0, rows))
     mine = rows / engines
     decode, steps, queue = decoding(engine, lengths, mine, engines, prompt, room, slots)
-    sync = engine.sizes.width_bytes * engine.sizes.weights / engine.cluster.wire if engine.cluster.count > 1 else 0.0
+    sync = engine.sizes.width_bytes * engine.sizes.weights / engine.cluster.ring if engine.cluster.count > 1 else 0.0
     return Generation(decode, engine.prefill(mine * prompt), sync, steps, queue)
 
 
@@ -156,23 +156,89 @@ def drain(engine: EngineSize, alive: Array, context: Array, rows: float, engines
     return float(seconds.sum()), float(some.sum())
 
 
-# Seconds of an update: FLOPs at the rate that training reaches, or of sending what must be sent, if that is longer.
+# Seconds of training passes, cause by cause: products, experts, attention, what layers move, the head, and the host.
 
 
 def token_flops(sizes: Sizes, lengths: ResponseLengths, prompt: int) -> float:
-    """FLOPs of one token's forward pass: 2 per weight it meets, and attention to half of its sequence.
+    """FLOPs of one token's forward pass: 2 per weight it meets, and attention to half of its sequence."""
+    return 2 * sizes.products + attention_flops(sizes, lengths, prompt)
+
+
+def attention_flops(sizes: Sizes, lengths: ResponseLengths, prompt: int) -> float:
+    """FLOPs of one token's attention in a forward pass.
 
     A query of size a meets on average E[n^2] / 2 E[n] earlier tokens in each layer, twice (scores and values).
     """
     square = lengths.square + 2 * prompt * lengths.mean + prompt**2
     context = square / (2 * (prompt + lengths.mean))
-    return 2 * sizes.products + 4 * sizes.layers * sizes.attention * context
+    return 4 * sizes.layers * sizes.attention * context
 
 
 def row_flops(sizes: Sizes, lengths: np.ndarray, prompt: int) -> Array:
     """FLOPs of the forward pass of each of these responses with its prompt, [rows]."""
     whole = lengths + float(prompt)
     return np.asarray(2 * sizes.products * whole + 2 * sizes.layers * sizes.attention * whole**2, float)
+
+
+@dataclass(frozen=True)
+class PassSeconds:
+    """Seconds of one training pass on one accelerator, by cause.
+
+    Attributes:
+        products: matrix products that every token meets.
+        experts: those of the experts that it visits.
+        attention: scores and values.
+        moved: norms, activations and residuals: memory that is read and written.
+        head: logits.
+        launches: of the host; what lies above is not waited for while it is longer.
+        syncs: of the host, which stop both.
+    """
+
+    products: float
+    experts: float
+    attention: float
+    moved: float
+    head: float
+    launches: float
+    syncs: float
+
+    @property
+    def seconds(self) -> float:
+        """All of it."""
+        device = self.products + self.experts + self.attention + self.moved + self.head
+        return max(device, self.launches) + self.syncs
+
+
+def pass_seconds(
+    sizes: Sizes, work: Workload, lengths: ResponseLengths, tokens: float, gpu: GPU, efficiency: Efficiency, train: bool
+) -> PassSeconds:
+    """Seconds of a forward pass over so many tokens, with its backward pass if `train`.
+
+    A backward pass is two products for each forward one, or one where the weight is frozen; attention's is 5 for 2,
+    since it forms the scores again. Checkpointing repeats the forward pass.
+    """
+    e = efficiency
+    again = work.checkpointing if train else 0.0
+    frozen = sizes.trained < sizes.weights
+    rounds = 1 + again + ((1 if frozen else 2) if train else 0)
+    visited = sizes.experts * sizes.chosen / sizes.choices
+    each = tokens * sizes.chosen / sizes.choices  # rows of one expert
+    rate, half = gpu.flops * gpu.reached * e.training, e.half * gpu.flops / gpu.bandwidth
+    flash = gpu.flops * (e.attention or gpu.flash)
+    layer_passes = sizes.layers * (1 + again + (2 if train else 0))
+    alone = work.experts_alone and sizes.experts > 0
+    kernels = e.kernels * (1.5 if sizes.experts else 1) * (2 if frozen else 1)
+    logits = tokens * sizes.vocabulary
+    return PassSeconds(
+        products=rounds * 2 * (sizes.products - visited) * tokens / (rate * tokens / (tokens + half)),
+        experts=rounds * 2 * visited * tokens / (rate * each / (each + half)),
+        attention=(1 + again + (2.5 if train else 0)) * attention_flops(sizes, lengths, work.prompt) * tokens / flash,
+        moved=e.moves * (1 + again + (2 if train else 0)) * sizes.kept_bytes * tokens / (gpu.bandwidth * e.bandwidth),
+        head=(1 if train else 0.4) * e.logit_bytes * logits / (gpu.bandwidth * e.bandwidth),
+        launches=layer_passes * kernels * e.launch,
+        syncs=layer_passes * (e.sync if sizes.experts else 0)
+        + (layer_passes * sizes.choices * 3 * (3 if frozen else 1) * e.alone if alone else 0),
+    )
 
 
 @dataclass(frozen=True)
@@ -184,12 +250,14 @@ class Update:
         wire: of gathering weights and summing gradients; hidden behind the former where it is shorter.
         optimizer: of reading and writing weights, moments and gradients.
         visits: forward and backward passes of one ministep on one accelerator.
+        parts: what `compute` is made of.
     """
 
     compute: float
     wire: float
     optimizer: float
     visits: int
+    parts: PassSeconds
 
     @property
     def seconds(self) -> float:
@@ -198,31 +266,44 @@ class Update:
 
 
 def update(sizes: Sizes, work: Workload, lengths: ResponseLengths, cluster: Cluster, efficiency: Efficiency) -> Update:
-    """Seconds of the ministeps and passes of one step, rows spread evenly by tokens."""
+    """Seconds of the ministeps and passes of one step, rows spread evenly by tokens; a row is not divided."""
     updates = work.ministeps * work.passes
-    tokens = work.rows / work.ministeps * (work.prompt + lengths.mean) / cluster.count  # on one, in a ministep
-    visits = max(1, math.ceil(tokens / work.token_budget))
-    rounds = 4 if work.checkpointing else 3  # forward 1, backward 2, and forward again
-    flops = rounds * token_flops(sizes, lengths, work.prompt) * tokens
+    rows = work.rows / work.ministeps
+    tokens = rows * (work.prompt + lengths.mean) / min(cluster.count, rows)  # on one that has any, in a ministep
+    visits = max(1, math.ceil(tokens / work.token_budget - 1e-9))
+    one = pass_seconds(sizes, work, lengths, tokens / visits, cluster.gpu, efficiency, True)
     frozen = sizes.weights - sizes.trained
-    sent = 0.0
-    if cluster.count > 1 and work.fsdp2:  # gather for forward and for backward, then scatter the sums; float32
-        sent = visits * 4 * (2 * sizes.weights + sizes.trained)
-    elif cluster.count > 1:  # one sum over all: twice the gradient goes over the wire
-        sent = 2 * 4 * sizes.trained
     shares = cluster.count if work.fsdp2 else 1
     touched = (28 * sizes.trained + 4 * frozen) / shares  # reads weight, two moments, gradient; writes the first three
     return Update(
-        compute=updates * flops / (cluster.gpu.flops * efficiency.training),
-        wire=updates * sent / cluster.wire,
+        compute=updates * visits * one.seconds,
+        wire=updates
+        * (visits * gathered(sizes, work, cluster, 2) + summed(sizes, work, cluster, visits))
+        / (cluster.ring * efficiency.collective),
         optimizer=updates * touched / (cluster.gpu.bandwidth * efficiency.bandwidth),
         visits=visits,
+        parts=one,
     )
+
+
+def gathered(sizes: Sizes, work: Workload, cluster: Cluster, times: int) -> float:
+    """Bytes that each accelerator takes in to have all weights so often, in the precision that it computes in."""
+    others = (cluster.count - 1) / cluster.count
+    return times * sizes.width_bytes * sizes.weights * others if work.fsdp2 else 0.0
+
+
+def summed(sizes: Sizes, work: Workload, cluster: Cluster, visits: int) -> float:
+    """Bytes of float32 gradients that each accelerator sends: a share each visit, or twice all of them at the end."""
+    others = (cluster.count - 1) / cluster.count
+    return 4 * sizes.trained * others * (visits if work.fsdp2 else 2)
 
 
 def scoring(sizes: Sizes, work: Workload, lengths: ResponseLengths, cluster: Cluster, efficiency: Efficiency) -> float:
     """Seconds to score a step's responses once with the trainer, where the recipe asks for it."""
     if not work.recompute:
         return 0.0
-    flops = token_flops(sizes, lengths, work.prompt) * work.rows * (work.prompt + lengths.mean) / cluster.count
-    return flops / (cluster.gpu.flops * efficiency.training)
+    tokens = work.rows * (work.prompt + lengths.mean) / min(cluster.count, work.rows)
+    visits = max(1, math.ceil(tokens / work.token_budget - 1e-9))
+    one = pass_seconds(sizes, work, lengths, tokens / visits, cluster.gpu, efficiency, False)
+    wire = gathered(sizes, work, cluster, 1) / (cluster.ring * efficiency.collective)
+    return visits * max(one.seconds, wire)

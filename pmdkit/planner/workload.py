@@ -112,11 +112,13 @@ class Workload:
         token_budget: tokens in one forward and backward pass.
         prompt: tokens of a typical prompt.
         longest: tokens of the longest prompt and response together.
-        checkpointing, fsdp2, recompute: as in the recipe.
+        checkpointing: share of the layers' products that a backward pass repeats: 0 or 1 in recipes.
+        fsdp2, recompute: as in the recipe.
         lag: updates of the whole batch that a rollout's policy is behind, `rollout.lag`.
         sleeps: the engine gives its weights' memory back during updates.
         share: of an accelerator's memory that the engine may have; None takes what the trainer leaves.
         slots: responses that an engine writes at the same time, at most; None for as many as memory holds.
+        experts_alone: the accelerator has no kernel for all experts of a layer: each is a product and a host sync.
     """
 
     prompts: float
@@ -126,13 +128,14 @@ class Workload:
     token_budget: int
     prompt: int
     longest: int
-    checkpointing: bool
+    checkpointing: float
     fsdp2: bool
     recompute: bool
     lag: int = 0
     sleeps: bool = False
     share: float | None = None
     slots: int | None = None
+    experts_alone: bool = False
 
     @property
     def rows(self) -> float:

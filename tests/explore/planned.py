@@ -15,6 +15,7 @@ PAPER = {
     "model": "Qwen/Qwen2.5-7B", "gpu": "H100", "gpus": 32, "tp": 1, "serve": 0, "shape": "direct", "mean": None,
     "prompts": 512, "group": 16, "ministeps": 16, "passes": 1, "lag": 0, "width": 8192, "max_prompt": 2048,
     "prompt": 170, "token_budget": 20480, "checkpointing": True, "fsdp2": True, "recompute": True,
+    "share": 0.7, "sleeps": True,
 }  # fmt: skip
 
 

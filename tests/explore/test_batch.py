@@ -25,6 +25,7 @@ SETTINGS = [
              "max_prompt": 1024, "token_budget": 16384, "fsdp2": False, "recompute": False},
     PAPER | {"model": "Qwen/Qwen2.5-0.5B", "gpu": "RTX4090", "gpus": 2, "prompts": 4096, "mean": 200.0, "width": 512,
              "fsdp2": False, "checkpointing": False, "passes": 2, "token_budget": 4096},
+    PAPER | {"gpu": "L40S", "gpus": 64, "ministeps": 256},
     PAPER | {"gpus": 512, "prompts": 96, "ministeps": 3, "width": 2048, "mean": 1900.0},
 ]  # fmt: skip
 

@@ -1,5 +1,6 @@
 """Rollouts ahead of the updates: an exact lag, the same bits after an interruption, engines that are lost or hang."""
 
+import json
 import threading
 import time
 from pathlib import Path
@@ -9,6 +10,8 @@ import torch
 
 from pmdkit import train
 from pmdkit.config import ScheduleTable, UpdateTable
+from pmdkit.envs.math.synthetic import Arithmetic
+from pmdkit.envs.verifier import Grader
 from pmdkit.errors import ComponentDied, UsageError
 from pmdkit.llm import callbacks
 from pmdkit.llm.engines.base import EngineLost, Sampling
@@ -17,6 +20,7 @@ from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.learner import CausalLearner, row_seeds
 from pmdkit.llm.mismatch import WeightSyncCheck
 from pmdkit.llm.rollouts import RolloutQueue, async_rollouts
+from pmdkit.llm.task import MathTask
 from pmdkit.loop import Schedule, inline, run
 from pmdkit.objectives import OBJECTIVES
 from pmdkit.randomness import derive
@@ -327,3 +331,77 @@ def test_a_run_says_its_staleness_and_is_resumed_to_the_same_bits(tmp_path, monk
 def test_what_a_lag_rules_out(tmp_path, changes, said):
     with pytest.raises(UsageError, match=said):
         train("pmd-mean", "llm", TINY, out=tmp_path / "run", options=LAGGED | changes)
+
+
+# Verdicts while responses are still being written.
+
+GRADE = """
+import pathlib
+
+def grade(response, gold):
+    with open(pathlib.Path(__file__).with_suffix(".log"), "a") as log:
+        log.write(response + "\\n")
+    return len(response) % 3 / 2
+"""
+ENDS = list(range(0, 64, 5))  # so many that responses end at different times
+
+
+class UntilJudged(TransformersEngine):
+    """Stands still after the first responses that end, until the log of the verifier has one of them."""
+
+    def __init__(self, log):
+        super().__init__(build("qwen2"), ENDS)
+        self.log, self.judged = log, []
+
+    def generate(self, prompts, group, seeds, sampling, progress=None):
+        before = self.lines()
+
+        def stand(tokens, ended):
+            if self.on_finished is not None and 0 < ended < len(seeds) and len(self.judged) < self.calls:
+                until = time.monotonic() + 60
+                while self.lines() == before and time.monotonic() < until:
+                    time.sleep(0.01)
+                self.judged.append(self.lines() - before)
+
+        self.calls = len(self.judged) + 1
+        return super().generate(prompts, group, seeds, sampling, stand)
+
+    def lines(self):
+        return len(self.log.read_text().splitlines()) if self.log.exists() else 0
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_verdicts_start_before_the_rollout_ends_and_move_no_bit(tmp_path, lag):
+    """A twin whose verifier is asked after each rollout has the same rewards, weights and journal."""
+    problems = Arithmetic(numbers=2, problems=200).build()
+    found = []
+    for name, ahead in (("ahead", True), ("after", False)):
+        file = tmp_path / f"{name}.py"
+        file.write_text(GRADE)
+        engine, rewards = UntilJudged(file.with_suffix(".log")), []
+        mine = learner(engine, lag=lag)
+        mine.encode = lambda number: PROMPTS[number % len(PROMPTS)]
+        with Grader(f"{file}:grade", workers=2, seconds=60, journal=tmp_path / f"{name}.jsonl") as grader:
+            task = MathTask(problems, 2, 5, grader, lambda tokens: " ".join(map(str, tokens)), ENDS)
+            if ahead and lag:
+                mine.queue.grade_ahead = task.grade_ahead
+            elif ahead:
+                mine.engine.on_finished = task.on_finished
+            watch = lambda step, learner, rollouts, groups, *rest: rewards.append(groups.reward)  # noqa: B023, E731
+            run(OBJECTIVE, mine, task, Schedule(3, GROUP, MINISTEPS, seed=3), [watch], streamed(lag))
+            assert not grader.prepared
+            assert not grader.judged
+        rows = [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
+        verdicts = [{key: value for key, value in row.items() if key != "key"} for row in rows]  # another file
+        found.append((torch.stack(rewards), weights(mine), verdicts))
+        assert len(engine.judged) == (3 if ahead else 0)
+        assert all(count >= 1 for count in engine.judged)
+        assert len(set(engine.log.read_text().splitlines())) == engine.lines()  # each is judged once
+    assert torch.equal(found[0][0], found[1][0])
+    assert same(found[0][1], found[1][1])
+    assert found[0][2] == found[1][2]
+
+
+def streamed(lag):
+    """The stream of a run with this lag."""
+    return async_rollouts(lag) if lag else inline

@@ -6,10 +6,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pmdkit.distributed import ProcessGroup
 from pmdkit.envs.math.synthetic import Arithmetic
-from pmdkit.envs.verifier import Grader, Verdict
+from pmdkit.envs.verifier import Grader, Item, Verdict
 from pmdkit.errors import ComponentDied, UsageError
-from pmdkit.llm.task import MathTask, epoch_sampler
+from pmdkit.llm.task import MathTask, SharedGrader, epoch_sampler
 from pmdkit.loop import Rollouts, graded, without_equal_groups
 from pmdkit.objectives import OBJECTIVES, credit, total
 from pmdkit.testing import check_task
@@ -215,3 +216,32 @@ def test_first_places_are_fair():
 def test_bad_input_is_told(numbers, step, count, message):
     with pytest.raises(ValueError, match=message):
         epoch_sampler(numbers, step, count, 0)
+
+
+class Two(ProcessGroup):
+    """One of two processes; what it gathers is given."""
+
+    size = 2
+
+    def __init__(self, rank, given=()):
+        self.rank, self.given = rank, list(given)
+
+    def gather(self, tensor):
+        self.sent = tensor
+        return [tensor, *self.given]
+
+
+def test_what_another_process_judged_ahead_is_not_asked_again(tmp_path):
+    """The verdict reaches the main process's journal, and only what nobody has judged is asked there."""
+    file, log = tmp_path / "mine.py", tmp_path / "asked.log"
+    file.write_text(f"def grade(response, gold):\n    open({str(log)!r}, 'a').write(response)\n    return 1.0\n")
+    with Grader(f"{file}:grade", seconds=60) as ahead:
+        other = SharedGrader(None, Two(1), ahead, spread=True)
+        other.submit(lambda: Item("a", "1"))
+        other.bring_judged()
+        journal = tmp_path / "verdicts.jsonl"
+        with Grader(f"{file}:grade", seconds=60, journal=journal) as grader:
+            main = SharedGrader(grader, Two(0, [other.process_group.sent]), spread=True)
+            assert [verdict.value for verdict in main.grade([Item("b", "1"), Item("a", "1")])] == [1.0, 1.0]
+        assert len(journal.read_text().splitlines()) == 2
+    assert sorted(log.read_text()) == ["a", "b"]

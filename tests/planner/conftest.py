@@ -1,10 +1,15 @@
 """Sizes of models written out by hand, so that tests of the planner need no configuration and no torch."""
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from pmdkit.planner.hardware import cluster
 from pmdkit.planner.predict import Prediction
 from pmdkit.planner.workload import Sizes, Workload, lengths
+
+sys.path.append(str(Path(__file__).parents[2] / "docs"))
 
 
 def dense(layers, dimension, inner, heads, head, kv_heads, vocabulary, tied):

@@ -1,12 +1,16 @@
 """The verb: promised keys, readable tables, errors with a remedy, and arithmetic that needs no torch."""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from pmdkit.cli import main
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -53,6 +57,25 @@ def test_every_recipe_is_told_to_a_person(call, recipe):
         assert words in out
 
 
+def machines():
+    """The machine that llm/README.md names for each recipe on accelerators."""
+    rows = re.findall(r"^\| `([\w.-]+)` \|[^|]*\| (\d+xH100|CPU) \|", (ROOT / "llm" / "README.md").read_text(), re.M)
+    recipes = {path.stem for path in (ROOT / "llm" / "recipes").glob("*.toml")}
+    assert {name for name, _ in rows} == recipes
+    return [row for row in rows if row[1] != "CPU"]
+
+
+def test_every_recipe_fits_the_machine_that_its_page_names(call):
+    """Without --gpus, so that parallel.processes is that machine too, and with the recipe's own engine."""
+    found = machines()
+    assert sorted(count for _, count in found) == ["1xH100", "1xH100", "32xH100", "64xH100"]
+    for recipe, machine in found:
+        told = json.loads(call(recipe, "--json")[1])
+        assert (recipe, told["gpus"], told["fits"]) == (recipe, machine, True)
+        assert told["assumptions"]["engine_memory_share"] is not None
+        assert "fits" in call(recipe)[1].splitlines()[0]
+
+
 @pytest.mark.parametrize("name", ["accelerate", "trl", "verl"])
 def test_keys_of_another_framework(call, name):
     code, out, _ = call("qwen2.5-7b", "--gpus", "32xH100", "--as", name)
@@ -66,7 +89,6 @@ def test_keys_of_another_framework(call, name):
     [
         (("qwen2.5-7b", "--gpus", "32xH10"), 2, "did you mean 'H100'"),
         (("qwen2.5-7b", "--gpus", "lots"), 2, "such as 32xH100"),
-        (("qwen2.5-7b",), 2, "--gpus"),
         (("qwen2.5-7c", "--gpus", "32xH100"), 2, "did you mean 'qwen2.5-7b'"),
         (("qwen2.5-7b", "--gpus", "32xH100", "--as", "vrl"), 2, "did you mean 'verl'"),
         (("qwen2.5-7b", "--gpus", "32xH100", "--lengths", "short"), 2, "direct, thinking"),

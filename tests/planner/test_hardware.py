@@ -35,7 +35,7 @@ def test_what_cannot_be_is_refused(text, tensor, expert, word):
 
 def test_wires_are_slower_between_machines():
     for gpu in GPUS.values():
-        assert gpu.network < gpu.link < gpu.bandwidth
+        assert gpu.network <= gpu.link < gpu.bandwidth  # 72 GB200 are on one NVLink
         assert cluster(f"8x{gpu.name}").wire == gpu.link
         assert cluster(f"16x{gpu.name}").wire == gpu.network
     assert cluster("16xH100", 4).engines == 4

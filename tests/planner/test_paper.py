@@ -1,4 +1,4 @@
-"""The paper's table of efficiency, which generation was not fitted to; docs/use/plan.md has the same numbers."""
+"""The paper's table of efficiency, one run of two calibrated on; docs/use/plan.md has the same numbers."""
 
 from dataclasses import replace
 
@@ -22,27 +22,21 @@ def test_the_speedup_is_near_the_papers(paper):
     assert paper.staleness == 15
 
 
-def test_update_is_near_because_its_constant_is_from_there(paper):
-    """The paper's update is counted per token of prompt and response; here it is per token of response: 7 % more."""
-    both = (paper.work.prompt + paper.lengths.mean) / paper.lengths.mean
-    for column in (ON, OFF):
-        assert paper.ms_per_token["update"] / both == pytest.approx(column["update"], rel=0.12)
-
-
-def test_generation_is_too_fast_by_what_the_docs_say(paper):
-    """26 % on-policy and 42 % off-policy: the paper's engine was slower than data sheets allow, more so when full."""
-    assert paper.on_policy.ms_per_token["generation"] / ON["generation"] == pytest.approx(0.74, abs=0.03)
-    assert paper.ms_per_token["generation"] / OFF["generation"] == pytest.approx(0.58, abs=0.03)
+@pytest.mark.parametrize("column", ["generation", "update"])
+def test_both_columns_are_near_the_papers(paper, column):
+    """The run at staleness 15 was calibrated on, the one on-policy was not; updates are counted per response token."""
+    assert paper.on_policy.ms_per_token[column] == pytest.approx(ON[column], rel=0.15)
+    assert paper.ms_per_token[column] == pytest.approx(OFF[column], rel=0.15)
 
 
 @pytest.mark.parametrize(
     ("shape", "mean", "speedup"),
     [
-        ("direct", 1000, 4.4),
-        ("direct", 2000, 4.4),
-        ("direct", 3000, 3.8),
-        ("direct", 4000, 3.1),
-        ("thinking", None, 3.2),
+        ("direct", 1000, 5.0),
+        ("direct", 2000, 5.0),
+        ("direct", 3000, 4.3),
+        ("direct", 4000, 3.5),
+        ("thinking", None, 3.6),
     ],
 )
 def test_what_the_speedup_owes_to_the_lengths(paper, shape, mean, speedup):
@@ -52,11 +46,15 @@ def test_what_the_speedup_owes_to_the_lengths(paper, shape, mean, speedup):
 @pytest.mark.parametrize(
     ("constant", "value", "speedup"),
     [
-        ("bandwidth", 0.65, 4.7),
-        ("bandwidth", 0.9, 4.0),
-        ("training", 0.2, 3.5),
-        ("training", 0.5, 5.3),
-        ("products", 0.45, 4.3),
+        ("bandwidth", 0.65, 5.0),
+        ("bandwidth", 0.9, 4.7),
+        ("training", 0.6, 4.3),
+        ("training", 1.2, 5.1),
+        ("products", 0.45, 4.8),
+        ("step_seconds", 1e-3, 4.5),
+        ("step_seconds", 4e-3, 5.6),
+        ("row_seconds", 20e-6, 5.1),
+        ("row_seconds", 80e-6, 4.5),
     ],
 )
 def test_what_the_speedup_owes_to_constants(paper, constant, value, speedup):
@@ -69,14 +67,14 @@ def test_speedup_grows_with_ministeps_and_staleness(paper):
     assert found == sorted(found)
 
 
-def test_the_simulation_is_nearer_to_the_paper(paper):
-    """Responses to one problem alike, the slowest engine waited for: 19 % and 30 % too fast, speed-up 4.38."""
+def test_the_simulation_is_a_little_slower_than_the_closed_form(paper):
+    """Responses to one problem alike, the slowest engine waited for: 12 % and 7 % above the paper, speed-up 4.91."""
     off = replace(paper, work=replace(paper.work, recompute=False))
     seconds = {}
     for name, one, steps in (("on", off.on_policy, 128), ("off", off, 16)):
         taken = durations(one, steps)
         tokens = taken.tokens.sum() / 1e3
         seconds[name] = taken.engines.max(1).sum() / tokens, taken.training.sum() / tokens
-    assert seconds["on"][0] / ON["generation"] == pytest.approx(0.81, abs=0.03)
-    assert seconds["off"][0] / OFF["generation"] == pytest.approx(0.70, abs=0.03)
-    assert sum(seconds["on"]) / sum(seconds["off"]) == pytest.approx(4.38, abs=0.1)
+    assert seconds["on"][0] / ON["generation"] == pytest.approx(1.12, abs=0.03)
+    assert seconds["off"][0] / OFF["generation"] == pytest.approx(1.07, abs=0.03)
+    assert sum(seconds["on"]) / sum(seconds["off"]) == pytest.approx(4.91, abs=0.1)

@@ -183,7 +183,7 @@ def test_more_trainers_than_responses_gain_nothing(paper):
 # One simulated engine against an oracle that takes every decode step by itself.
 
 ENGINE = EngineSize(SEVEN, cluster("1xH100"), Efficiency())
-FLOORED = replace(ENGINE, efficiency=Efficiency(step_seconds=6e-3))  # steps of few rows last as long as the floor
+FLOORED = replace(ENGINE, efficiency=Efficiency(step_seconds=6e-3))  # the host takes longer than few rows do
 
 
 @settings(deadline=None, max_examples=60)

@@ -14,8 +14,9 @@ export const DEFAULTS = {
 };
 
 function flags(setting) {
-  const { checkpointing, fsdp2, recompute, ...rest } = setting;
-  return { ...rest, checkpointing: Number(checkpointing), fsdp2: Number(fsdp2), recompute: Number(recompute) };
+  const { checkpointing, fsdp2, recompute, sleeps, ...rest } = setting;
+  const numbers = { checkpointing: Number(checkpointing), fsdp2: Number(fsdp2), recompute: Number(recompute) };
+  return { ...rest, ...numbers, sleeps: Number(sleeps) };
 }
 
 const recipe = (name, more) => ({ ...DEFAULTS, recipe: name, ...flags(tables.recipes[name].setting), ...more });
@@ -58,8 +59,9 @@ export function tidy(state) {
   if (!(kept.model in tables.models)) kept.model = DEFAULTS.model;
   if (!(kept.gpu in tables.gpus)) kept.gpu = DEFAULTS.gpu;
   if (!(kept.shape in tables.quantiles)) kept.shape = DEFAULTS.shape;
-  for (const key of ["checkpointing", "fsdp2", "recompute"]) kept[key] = kept[key] ? 1 : 0;
+  for (const key of ["checkpointing", "fsdp2", "recompute", "sleeps"]) kept[key] = kept[key] ? 1 : 0;
   kept.prompt = DEFAULTS.prompt;
+  kept.share = Math.min(0.95, Math.max(0.05, kept.share)); // of the recipe: vllm.memory
   kept.ministeps = Math.min(kept.ministeps, kept.prompts);
   kept.mean = state.mean > 0 ? Math.max(1, Math.min(Math.round(state.mean), Math.floor(0.95 * kept.width))) : 0;
   while (![1, 2, 4, 8].includes(kept.tp) || kept.gpus % kept.tp) kept.tp = kept.tp > 8 ? 8 : Math.floor(kept.tp) - 1 || 1;
@@ -75,7 +77,7 @@ export function settingOf(state) {
   const { recipe: _, at: __, ...rest } = state;
   return {
     ...rest, mean: state.mean || null, checkpointing: state.checkpointing === 1, fsdp2: state.fsdp2 === 1,
-    recompute: state.recompute === 1,
+    recompute: state.recompute === 1, sleeps: state.sleeps === 1,
   };
 }
 

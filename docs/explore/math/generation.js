@@ -9,6 +9,10 @@ export const engines = (cluster) => Math.floor(cluster.count / cluster.tensor);
 /** Bytes/s between any two accelerators: the network, where there is more than one machine. */
 export const wire = (cluster, node) => (cluster.count <= node ? cluster.gpu.link : cluster.gpu.network);
 
+/** Bytes/s at which each takes in what all hold: a machine gets it once, over the networks of all its accelerators. */
+export const ring = (cluster, node) =>
+  cluster.count <= node ? cluster.gpu.link : Math.min(cluster.gpu.link, node * cluster.gpu.network);
+
 /** What decoding costs one engine: sizes of the model, accelerators, what is reached of their data sheet. */
 export class Engine {
   constructor(sizes, cluster, efficiency) {
@@ -23,11 +27,10 @@ export class Engine {
 
   /** Seconds of one decode step of so many rows whose contexts hold so many tokens together. */
   decode(rows, tokens) {
-    const step = this.weightsSeconds(rows) + (tokens * this.cacheBytes) / this.bandwidth;
-    return Math.max(step, this.efficiency.step_seconds);
+    return this.weightsSeconds(rows) + (tokens * this.cacheBytes) / this.bandwidth;
   }
 
-  /** The slower of reading weights and multiplying; of the experts only those are read that a row visits. */
+  /** The slower of reading weights and multiplying, and the host; of the experts those are read that a row visits. */
   weightsSeconds(rows) {
     const { sizes: s, cluster: c, efficiency: e } = this;
     const met = rows * Math.max(1, Math.floor(c.expert / c.tensor));
@@ -35,7 +38,7 @@ export class Engine {
     const shared = (s.weights - s.experts - s.lookup) / c.tensor;
     const read = s.width_bytes * (shared + (visited * s.experts) / this.spread);
     const multiply = (2 * s.products * rows) / (c.tensor * c.gpu.flops * e.products);
-    return Math.max(read / this.bandwidth, multiply) + this.sums(rows);
+    return Math.max(read / this.bandwidth, multiply) + this.sums(rows) + e.step_seconds + e.row_seconds * rows;
   }
 
   /** Seconds that a tensor-parallel engine spends on two sums for each layer. */
@@ -61,7 +64,7 @@ export function generation(engine, shape, rows, prompt, room, slots, node) {
   const mine = rows / side;
   const [decode, steps, queue] = decoding(engine, shape, mine, side, prompt, room, slots);
   const { sizes, cluster } = engine;
-  const sync = cluster.count > 1 ? (sizes.width_bytes * sizes.weights) / wire(cluster, node) : 0;
+  const sync = cluster.count > 1 ? (sizes.width_bytes * sizes.weights) / ring(cluster, node) : 0;
   const prefill = engine.prefill(mine * prompt);
   return { decode, prefill, sync, steps, queue, seconds: decode + prefill + sync };
 }

@@ -27,7 +27,7 @@ export function memory(engine, work, shape, trainers) {
   const limit = efficiency.memory * cluster.gpu.gib * GIB;
   const beside = trainers ? copy : { ...state, ...copy };
   let left = Math.max(0, limit - sum(beside));
-  if (work.share !== null) left = Math.max(0, Math.min(left, work.share * cluster.gpu.gib * GIB - engine.weightBytes));
+  if (work.share !== null) left = Math.max(0, work.share * cluster.gpu.gib * GIB - engine.weightBytes);
   const all = work.prompts * work.group;
   const rows = all / Math.min(engines(cluster), Math.max(1, all));
   const wanted = peakTokens(shape, rows, work.prompt);
@@ -36,16 +36,22 @@ export function memory(engine, work, shape, trainers) {
   const merged = Math.floor(sizes.merged / (work.checkpointing ? sizes.layers : 1));
   const head = sizes.vocabulary * sizes.dimension;
   const cut = work.fsdp2 && there.count > 1;
-  const blocks = cut ? 3 * sizes.block : 0; // one computes, with its gradient, and the next is gathered
-  const ends = cut ? 2 * (head + sizes.lookup) : 0; // embedding and head stay gathered, with their gradients
+  const width = sizes.width_bytes;
+  const summed = width + (width < FLOAT32 ? FLOAT32 : 0); // a gradient, and its float32 copy on the way to the others
+  const ends = head + sizes.lookup; // they stay whole from the first layer to the last
+  const whole = cut ? (2 * width + summed) * sizes.block + (width + summed) * ends : 0; // one block computes, one waits
+  let cast = 0; // without shares: the weights in bfloat16, as long as a backward pass needs them
+  if (!cut && width < FLOAT32) cast = width * (work.checkpointing ? 2 * sizes.block + ends : sizes.weights);
   const update = {
     gradients: (FLOAT32 * sizes.trained) / shares,
-    "gathered weights": FLOAT32 * (blocks + ends),
+    "gathered weights": whole,
+    "weights as computed with": cast,
     activations: kept * Math.max(work.token_budget, work.longest) + FLOAT32 * merged,
     logits: FLOAT32 * sizes.head_tokens * sizes.vocabulary,
     "gradient of the head": FLOAT32 * head,
   };
-  const cache = { "KV cache": Math.min(Math.max(wanted, work.longest), room) * engine.cacheBytes };
+  const cached = work.share === null ? Math.min(Math.max(wanted, work.longest), room) : room; // vLLM fills its share
+  const cache = { "KV cache": cached * engine.cacheBytes };
   const bytes = {
     rollout: { ...beside, ...cache },
     update: { ...state, ...(trainers || work.sleeps ? {} : copy), ...update },

@@ -16,6 +16,8 @@ import { scoring, update } from "./update.js";
  * @property {number|null} mean, prompt tokens on average; null for the shape's share of the width
  * @property {number} token_budget tokens of one forward pass of the trainer
  * @property {boolean} checkpointing, fsdp2, recompute
+ * @property {number|null} share of memory that vLLM fills; null for an engine that takes what the trainer leaves
+ * @property {boolean} sleeps the engine gives its memory back during updates
  */
 
 const kept = new Map(); // the shape of the lengths changes seldom, and takes longest
@@ -42,8 +44,6 @@ function workOf(setting) {
     ...setting,
     prompt: Math.min(setting.prompt, setting.max_prompt),
     longest: setting.max_prompt + setting.width,
-    sleeps: false,
-    share: null,
     slots: null,
   };
 }
@@ -76,7 +76,7 @@ function once(tables, work) {
     written.seconds = written.decode + written.prefill + written.sync;
   }
   const learned = update(sizes, work, shape, trainers, efficiency, node);
-  const scored = scoring(sizes, work, shape, trainers, efficiency);
+  const scored = scoring(sizes, work, shape, trainers, efficiency, node);
   const overlaps = work.serve > 0 && work.lag > 0;
   const training = scored + learned.seconds;
   const tokens = rows * shape.mean;

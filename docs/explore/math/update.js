@@ -1,13 +1,45 @@
-// Seconds of scoring and of an update. Port of planner/update.py: FLOPs at the rate that training reaches, or of sending
-// what must be sent, if that is longer. Generation and memory: other files here.
+// Seconds of scoring and of an update. Port of planner/timing.py: products, experts, attention, what layers move, the head
+// and the host, or of sending what must be sent, if that is longer. Generation and memory: other files here.
 
-import { wire } from "./generation.js";
+import { ring } from "./generation.js";
 
-/** FLOPs of one token's forward pass: 2 per weight it meets, and attention to half of its sequence. */
-export function tokenFlops(sizes, shape, prompt) {
+/** FLOPs of one token's attention in a forward pass: to half of its sequence. */
+export function attentionFlops(sizes, shape, prompt) {
   const square = shape.square + 2 * prompt * shape.mean + prompt ** 2;
   const context = square / (2 * (prompt + shape.mean));
-  return 2 * sizes.products + 4 * sizes.layers * sizes.attention * context;
+  return 4 * sizes.layers * sizes.attention * context;
+}
+
+/** Seconds of a forward pass over so many tokens on one accelerator, with its backward pass if `train`. */
+export function passSeconds(sizes, work, shape, tokens, gpu, e, train) {
+  const again = train && work.checkpointing ? 1 : 0;
+  const frozen = sizes.trained < sizes.weights;
+  const rounds = 1 + again + (train ? (frozen ? 1 : 2) : 0);
+  const visited = (sizes.experts * sizes.chosen) / sizes.choices;
+  const each = (tokens * sizes.chosen) / sizes.choices; // rows of one expert
+  const rate = gpu.flops * gpu.reached * e.training;
+  const half = (e.half * gpu.flops) / gpu.bandwidth;
+  const passes = 1 + again + (train ? 2 : 0);
+  const kernels = e.kernels * (sizes.experts ? 1.5 : 1) * (frozen ? 2 : 1);
+  const memory = gpu.bandwidth * e.bandwidth;
+  const products = (rounds * 2 * (sizes.products - visited) * tokens) / ((rate * tokens) / (tokens + half));
+  const experts = (rounds * 2 * visited * tokens) / ((rate * each) / (each + half));
+  const attention =
+    ((1 + again + (train ? 2.5 : 0)) * attentionFlops(sizes, shape, work.prompt) * tokens) /
+    (gpu.flops * (e.attention || gpu.flash));
+  const moved = (e.moves * passes * sizes.kept_bytes * tokens) / memory;
+  const head = ((train ? 1 : 0.4) * e.logit_bytes * tokens * sizes.vocabulary) / memory;
+  const launches = sizes.layers * passes * kernels * e.launch;
+  const syncs = sizes.layers * passes * (sizes.experts ? e.sync : 0);
+  return Math.max(products + experts + attention + moved + head, launches) + syncs;
+}
+
+/** Forward passes of one accelerator over so many tokens. */
+const visitsOf = (tokens, budget) => Math.max(1, Math.ceil(tokens / budget - 1e-9));
+
+/** Bytes that each accelerator takes in to have all weights so often, in the precision that it computes in. */
+function gathered(sizes, work, cluster, times) {
+  return work.fsdp2 ? (times * sizes.width_bytes * sizes.weights * (cluster.count - 1)) / cluster.count : 0;
 }
 
 /**
@@ -16,19 +48,16 @@ export function tokenFlops(sizes, shape, prompt) {
  */
 export function update(sizes, work, shape, cluster, efficiency, node) {
   const updates = work.ministeps * work.passes;
-  const rows = work.prompts * work.group;
-  const tokens = ((rows / work.ministeps) * (work.prompt + shape.mean)) / cluster.count; // on one, in a ministep
-  const visits = Math.max(1, Math.ceil(tokens / work.token_budget));
-  const rounds = work.checkpointing ? 4 : 3; // forward 1, backward 2, and forward again
-  const flops = rounds * tokenFlops(sizes, shape, work.prompt) * tokens;
-  const frozen = sizes.weights - sizes.trained;
-  let sent = 0;
-  if (cluster.count > 1 && work.fsdp2) sent = visits * 4 * (2 * sizes.weights + sizes.trained); // gather twice, scatter sums
-  else if (cluster.count > 1) sent = 2 * 4 * sizes.trained; // one sum over all: the gradient goes over the wire twice
-  const touched = (28 * sizes.trained + 4 * frozen) / (work.fsdp2 ? cluster.count : 1);
+  const rows = (work.prompts * work.group) / work.ministeps;
+  const tokens = (rows * (work.prompt + shape.mean)) / Math.min(cluster.count, rows); // on one that has any, in a ministep
+  const visits = visitsOf(tokens, work.token_budget);
+  const one = passSeconds(sizes, work, shape, tokens / visits, cluster.gpu, efficiency, true);
+  const others = (cluster.count - 1) / cluster.count;
+  const summed = 4 * sizes.trained * others * (work.fsdp2 ? visits : 2); // float32; a share each visit, or all at the end
+  const touched = (28 * sizes.trained + 4 * (sizes.weights - sizes.trained)) / (work.fsdp2 ? cluster.count : 1);
   const found = {
-    compute: (updates * flops) / (cluster.gpu.flops * efficiency.training),
-    wire: (updates * sent) / wire(cluster, node),
+    compute: updates * visits * one,
+    wire: (updates * (visits * gathered(sizes, work, cluster, 2) + summed)) / (ring(cluster, node) * efficiency.collective),
     optimizer: (updates * touched) / (cluster.gpu.bandwidth * efficiency.bandwidth),
     visits,
   };
@@ -36,9 +65,11 @@ export function update(sizes, work, shape, cluster, efficiency, node) {
 }
 
 /** Seconds to score a step's responses once with the trainer, where the recipe asks for it. */
-export function scoring(sizes, work, shape, cluster, efficiency) {
+export function scoring(sizes, work, shape, cluster, efficiency, node) {
   if (!work.recompute) return 0;
   const rows = work.prompts * work.group;
-  const flops = (tokenFlops(sizes, shape, work.prompt) * rows * (work.prompt + shape.mean)) / cluster.count;
-  return flops / (cluster.gpu.flops * efficiency.training);
+  const tokens = (rows * (work.prompt + shape.mean)) / Math.min(cluster.count, rows);
+  const visits = visitsOf(tokens, work.token_budget);
+  const one = passSeconds(sizes, work, shape, tokens / visits, cluster.gpu, efficiency, false);
+  return visits * Math.max(one, gathered(sizes, work, cluster, 1) / (ring(cluster, node) * efficiency.collective));
 }

@@ -1,6 +1,7 @@
 """Graders: many responses judged in order, the costly ones in worker processes that may be killed at any time.
 
-A worker receives requests over a pipe, with deadlines; a journal keeps its verdicts for a resumed run.
+A worker receives requests over a pipe, with deadlines; a journal keeps its verdicts for a resumed run. Responses may be
+submitted while others are still being written: a thread judges them ahead, and `grade` collects.
 """
 
 import contextlib
@@ -12,7 +13,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -27,6 +28,8 @@ CALLS = 1000
 "Answers after which a worker is replaced: sympy caches grow, and a grader may leak."
 REASON = 200
 "Characters of a reason that come from elsewhere."
+AHEAD = 2**16
+"Responses that are judged ahead and not collected, at most: those of an engine that was lost are never asked for."
 PATIENCE = 10
 "Wall-clock seconds per second of processor time before a comparison counts as stuck: a crowded machine is slow."
 
@@ -56,6 +59,9 @@ class WorkerRequest:
 
 class Grader:
     """Judges responses; safe to call from any thread, one batch at a time.
+
+    What was submitted ahead of `grade` gets the verdict that it would get there, earlier. Only verdicts are kept: a
+    response that a worker failed on is asked again by `grade`, which has the second chance and writes the journal.
 
     Args:
         grade: "math" for `verify`'s rules, or a function of your own such as "my.py:grade", called as
@@ -103,6 +109,12 @@ class Grader:
         self.owner = os.getpid()
         self.outage = "no worker"  # why none could start, when last tried
         self.lock = threading.RLock()
+        self.waiting: deque[Callable[[], Item]] = deque()  # submitted and not looked at
+        self.arrived = threading.Event()
+        self.thread: threading.Thread | None = None  # judges ahead; it lives on, since its workers end with it
+        self.ahead_ok = True  # workers could start, when last tried ahead
+        self.prepared: dict[Item, Verdict | WorkerRequest] = {}
+        self.judged: dict[str, Verdict] = {}  # by workers, of requests not collected
         if self.own:
             try:
                 self.ensure(1)
@@ -112,16 +124,66 @@ class Grader:
                     raise UsageError(f"the grader {grade} cannot be used: {error}") from error
                 raise ComponentDied(f"the grader {grade} was not ready: {error}; run again, with --resume") from error
 
+    def submit(self, item: Callable[[], Item]) -> None:
+        """Have an item judged ahead, in a thread that also makes it from tokens; `grade` is asked for it later."""
+        self.waiting.append(item)
+        if self.thread is None or not self.thread.is_alive():  # as in a fork
+            self.thread = threading.Thread(target=self.work_ahead, name="verifier", daemon=True)
+            self.thread.start()
+        self.arrived.set()
+
+    def work_ahead(self) -> None:
+        """What the thread does: a few items at a time, so that `grade` and `close` do not wait long."""
+        mine = threading.current_thread()
+        while self.thread is mine:
+            self.arrived.wait()
+            self.arrived.clear()
+            while self.waiting and self.thread is mine:
+                with self.lock:
+                    self.judge_ahead(2 * self.workers)
+
+    def judge_ahead(self, most: int) -> None:
+        """Judge up to so many of the waiting items."""
+        requests: dict[str, WorkerRequest] = {}
+        for _ in range(most):
+            try:
+                item = self.waiting.popleft()()
+            except IndexError:  # `close` has dropped them
+                break
+            if item in self.prepared:
+                continue
+            if len(self.prepared) >= AHEAD:
+                self.prepared.clear()
+                self.judged.clear()
+            prepared = self.prepared[item] = self.prepare(item)
+            if isinstance(prepared, WorkerRequest):
+                key = self.key(item)
+                if key not in self.judged and not (self.journal and self.journal.get(key)):
+                    requests[key] = prepared
+        if requests and self.ahead_ok:
+            failed = self.run_requests(requests, self.judged, self.workers)
+            self.ahead_ok = len(requests) == len(failed) + sum(key in self.judged for key in requests)
+
+    def take_judged(self) -> dict[str, Verdict]:
+        """What workers judged ahead, by key, for the grader of another process; nothing of it is kept here."""
+        with self.lock:
+            self.judge_ahead(len(self.waiting))
+            taken, self.judged = self.judged, {}
+            self.prepared.clear()
+            self.ahead_ok = True
+        return taken
+
     def grade(self, items: Sequence[Item]) -> list[Verdict]:
         """One verdict per item, in their order. Nothing an item holds raises, or changes another item's verdict."""
         with self.lock:
+            self.judge_ahead(len(self.waiting))  # all at once; behind this the thread finds nothing to do
             verdicts: list[Verdict | None] = []
             requests: dict[str, WorkerRequest] = {}  # equal items are judged once
             places: dict[str, list[int]] = {}
             for place, item in enumerate(items):
-                prepared = self.prepare(item)
+                prepared = self.prepared[item] if item in self.prepared else self.prepare(item)
                 if isinstance(prepared, WorkerRequest):
-                    key = key_of(self.identity, item.gold, item.response, None if self.own else item.problem)
+                    key = self.key(item)
                     before = self.journal.get(key) if self.journal else None
                     if before is None:
                         requests[key] = prepared
@@ -129,15 +191,27 @@ class Grader:
                     verdicts.append(before)
                 else:
                     verdicts.append(prepared)
-            judged, from_workers = self.ask_workers(requests) if requests else ({}, set())
+            for item in items:
+                self.prepared.pop(item, None)
+            judged = {key: self.judged.pop(key) for key in requests if key in self.judged}
+            from_workers, left = set(judged), {key: requests[key] for key in requests if key not in judged}
+            if left:
+                found_now, answered = self.ask_workers(left)
+                judged, from_workers = judged | found_now, from_workers | answered
             for key, verdict in judged.items():
                 for place in places[key]:
                     verdicts[place] = verdict
             found = [verdict for verdict in verdicts if verdict is not None]
             outage = sum(not verdict.scored for verdict in found) > max(1, self.most_unscored * len(found))
             if self.journal is not None and requests:  # before anybody sees them; a pool that cannot start says nothing
-                self.journal.append({key: judged[key] for key in from_workers if judged[key].scored or not outage})
+                kept = [key for key in requests if key in from_workers and (judged[key].scored or not outage)]
+                self.journal.append({key: judged[key] for key in kept})
+            self.ahead_ok = True
             return found
+
+    def key(self, item: Item) -> str:
+        """The name of the verdict of a worker."""
+        return key_of(self.identity, item.gold, item.response, None if self.own else item.problem)
 
     def probe(self) -> Verdict:
         """Ask a worker whether 34 is 34: correct is True if the pool works, None with the reason if it does not."""
@@ -150,7 +224,12 @@ class Grader:
 
     def close(self) -> None:
         """End all workers, at once; a later call starts new ones."""
+        self.thread = None
+        self.waiting.clear()
+        self.arrived.set()
         with self.lock:
+            self.prepared.clear()
+            self.judged.clear()
             if os.getpid() == self.owner:
                 for process in self.processes:
                     process.kill()

@@ -21,6 +21,8 @@ Tokens = Sequence[int]
 Phase = Literal["rollout", "update", "idle"]
 Progress = Callable[[int, int], None]
 "Called now and then with tokens written so far and rows that ended; may raise to stop."
+Finished = Callable[[int, Tokens], None]
+"Called with the place of a prompt in the call, and the tokens of a response to it, as soon as that is written."
 
 
 class EngineLost(ComponentDied):
@@ -68,6 +70,10 @@ class Engine(Protocol):
     """Writes and scores responses under the weights last published.
 
     Methods raise `EngineLost` where the engine itself failed; from then on only `restart` and `close` are called.
+
+    An engine may have an attribute `on_finished`, a `Finished` or None, which `generate` then calls for each response
+    while others are still being written. What it reports is a head start for a verifier, and nothing else: a response
+    may be reported again after a loss, and the answer of `generate` alone counts.
     """
 
     version: int

@@ -72,6 +72,7 @@ class DistributedEngine:
         found: what the last sync check measured.
         restarts: in all.
         warn: called with a sentence when an engine is restarted.
+        on_finished: called with the finished responses of this process's share, see `Engine`.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class DistributedEngine:
         self.failures = 0  # in a row
         self.restarts = 0
         self.warn: Callable[[str], None] = lambda sentence: None
+        self.on_finished: base.Finished | None = None
         self.found: dict[str, float] = {}
         self.published: tuple[Mapping[str, Tensor], int, ExpectedLogp | None] | None = None
 
@@ -155,6 +157,7 @@ class DistributedEngine:
             self.failures = 0
             return None
         self.engine.enter("rollout")
+        self.report_finished(mine.start)
         times, progress = len(request.prompts) / len(mine), request.progress
         drawn = self.engine.generate(
             request.prompts[mine.start : mine.stop],
@@ -166,6 +169,16 @@ class DistributedEngine:
         self.response_check.check(drawn, len(mine), request.group, request.sampling)
         self.failures = 0  # here and not in `gather`, which may run while another thread counts losses
         return drawn
+
+    def report_finished(self, start: int) -> None:
+        """Let the engine report finished responses, where it can; `start` is the place of its first prompt.
+
+        Of the processes of one engine, which all see all of its responses, the first reports them.
+        """
+        if not hasattr(self.engine, "on_finished"):
+            return
+        report = self.on_finished if self.process_group.rank % self.span == 0 else None
+        self.engine.on_finished = None if report is None else lambda place, tokens: report(start + place, tokens)  # type: ignore[union-attr]
 
     def gather(self, drawn: Responses | None) -> Responses:
         """All shares, in every process."""

@@ -83,6 +83,7 @@ class TransformersEngine:
         self.found: dict[str, float] = {}
         self.restarts = 0
         self.warn: Callable[[str], None] = lambda sentence: None
+        self.on_finished: base.Finished | None = None
         check_packing(model)
 
     def generate(
@@ -106,7 +107,10 @@ class TransformersEngine:
                     batch.cache = RaggedKVCache(batch.device)  # its slots have the capacity of prompts that are gone
                 some = schedule_prompts(waiting, batch, self.cache_tokens, sampling.width)
                 states = batch.prefill(some) if some else batch.decode()
-                batch.sample(states)
+                finished = batch.sample(states)
+                if self.on_finished is not None:
+                    for row in finished:
+                        self.on_finished(row // group, batch.tokens[row, : batch.at[row]].tolist())
                 if progress is not None:
                     progress(batch.written, batch.finished)
         return batch.responses(self.version)
@@ -246,8 +250,8 @@ class RunningBatch:
         self.fresh = 0
         return forward_packed(self.model, self.last, place, self.cache)
 
-    def sample(self, states: Tensor) -> None:
-        """One token for each of the slots from `fresh` on; rows that end leave."""
+    def sample(self, states: Tensor) -> list[int]:
+        """One token for each of the slots from `fresh` on; rows that end leave, and are returned."""
         rows = np.array(self.rows[self.fresh :])
         at = self.at[rows]
         uniform = torch.from_numpy(uniforms(self.seeds[rows], at)).to(self.device)
@@ -268,6 +272,8 @@ class RunningBatch:
             order = self.cache.remove(gone.tolist())
             self.rows = [self.rows[slot] for slot in order]
             self.last = self.last[torch.tensor(order, dtype=torch.long, device=self.device)]
+        found: list[int] = rows[gone - self.fresh].tolist()
+        return found
 
     def responses(self, version: int) -> Responses:
         """All of them, as wide as the longest, at most the width."""

@@ -60,6 +60,7 @@ class ColocatedEngine:
         self.replica = config.rank // config.vllm.tensor_parallel
         self.replicas = config.size // config.vllm.tensor_parallel
         self.lock = RLock()
+        self.on_finished: base.Finished | None = None
         self.names = WeightNames(config.model.config)
         self.vocabulary = config.model.config.get_text_config().vocab_size
         self.backend = arguments.transfer_backend(config)
@@ -118,7 +119,7 @@ class ColocatedEngine:
         each = [prompt for prompt in prompts for _ in range(group)]
         with self.lock:
             self.sleep_state.check_ready()
-            found = [output.outputs[0] for output in self.run_requests(each, params, progress)]
+            found = [output.outputs[0] for output in self.run_requests(each, params, progress, self.report_row(group))]
             return outputs.to_responses(found, self.ends, sampling.width, self.version)
 
     def score(self, prompts: Sequence[Tokens], responses: Sequence[Tokens]) -> list[torch.Tensor]:
@@ -150,7 +151,18 @@ class ColocatedEngine:
 
         return {"detokenize": False, "output_kind": RequestOutputKind.FINAL_ONLY, "flat_logprobs": True}
 
-    def run_requests(self, prompts: Sequence[Tokens], params: Sequence[Any], progress: Progress | None) -> list[Any]:
+    def report_row(self, group: int) -> Callable[[int, Tokens], None] | None:
+        """What is called with a finished row and its tokens; None where nobody wants to know."""
+        report = self.on_finished
+        return None if report is None else lambda row, tokens: report(row // group, tokens)
+
+    def run_requests(
+        self,
+        prompts: Sequence[Tokens],
+        params: Sequence[Any],
+        progress: Progress | None,
+        finished: Callable[[int, Tokens], None] | None = None,
+    ) -> list[Any]:
         """vLLM's outputs, in order. What vLLM itself raises is the end of this engine."""
         engine, self.calls = self.llm.llm_engine, self.calls + 1
         names = {f"{self.calls}-{row}": row for row in range(len(prompts))}
@@ -162,8 +174,11 @@ class ColocatedEngine:
                 engine.add_request(name, {"prompt_token_ids": list(prompt)}, how)
             while engine.has_unfinished_requests():
                 for output in engine.step():
-                    done[names[output.request_id]] = output
-                    written += len(output.outputs[0].token_ids)
+                    row, tokens = names[output.request_id], output.outputs[0].token_ids
+                    done[row] = output
+                    written += len(tokens)
+                    if finished is not None:
+                        finished(row, list(tokens))
                 last = len(done) == len(names)
                 if progress is not None and (last or time.monotonic() - reported >= PROGRESS_SECONDS):
                     reported = time.monotonic()

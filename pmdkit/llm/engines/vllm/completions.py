@@ -54,6 +54,7 @@ def complete_all(
     connections: int,
     silence: float,
     progress: Progress | None = None,
+    finished: Callable[[int, Read], None] | None = None,
 ) -> list[Read]:
     """What is read from the answers to all rows, in the order of their numbers, 0 to N - 1.
 
@@ -64,6 +65,7 @@ def complete_all(
         connections: requests to one server at the same time.
         silence: seconds without an answer or a token after which a server counts as hung.
         progress: called now and then; where it raises, everything is broken off.
+        finished: called with a row and what was read of it, in this thread.
     """
     parts = [ServerShare(server, rows, left=len(rows)) for server, rows in shares if len(rows)]
     arrived: SimpleQueue[tuple[ServerShare, int, Any]] = SimpleQueue()
@@ -88,6 +90,8 @@ def complete_all(
                 if isinstance(answer, BaseException):
                     raise answer
                 answers[row], tokens = answer
+                if finished is not None:
+                    finished(row, answers[row])
                 written += tokens
                 part.left -= 1
                 part.seen = monotonic()

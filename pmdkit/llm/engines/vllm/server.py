@@ -16,7 +16,17 @@ import numpy as np
 import torch
 
 from pmdkit.errors import EnvironmentLacks, UsageError
-from pmdkit.llm.engines.base import NO_WEIGHTS, EngineConfig, EngineLost, Phase, Progress, Responses, Sampling, Tokens
+from pmdkit.llm.engines.base import (
+    NO_WEIGHTS,
+    EngineConfig,
+    EngineLost,
+    Finished,
+    Phase,
+    Progress,
+    Responses,
+    Sampling,
+    Tokens,
+)
 from pmdkit.llm.engines.vllm import arguments, check_version, completions, installed_version, outputs, server_process
 from pmdkit.llm.engines.vllm.http import Json, Server, call_each
 from pmdkit.llm.engines.vllm.plugin import FILE
@@ -74,6 +84,7 @@ class ServerEngine:
         self.version = NO_WEIGHTS
         self.nonce, self.count = token_hex(4), 0
         self.tag, self.torn = "", False
+        self.on_finished: Finished | None = None
 
     def generate(
         self,
@@ -93,7 +104,7 @@ class ServerEngine:
                 "one seed per row"
             )
         self.check_weights()
-        call = token_hex(8)
+        call, report = token_hex(8), self.on_finished
         rows = self.call_servers(
             lambda: completions.complete_all(
                 completions.deal_rows(self.fleet.servers, len(prompts), group),
@@ -102,6 +113,7 @@ class ServerEngine:
                 connections=self.connections,
                 silence=self.silence,
                 progress=progress,
+                finished=None if report is None else lambda row, found: report(row // group, found.token_ids),
             )
         )
         self.check_weights()  # nobody has exchanged them in between
