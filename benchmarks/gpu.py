@@ -581,13 +581,23 @@ def one_gpu(scale: Scale, place: Path) -> Iterator[Measured]:
     """The recipe `one-gpu` with random weights of its shape on generated problems: its field test, then two steps."""
     changes = {
         "model.path": str(folder_for(scale.dense, place)),
-        "env.kind": "arithmetic",
+        "env.path": str(problems_in(place)),
         "evaluation.problems": 16,
         "evaluation.every": 0,
         "evaluation.k": 1,
         "run.checkpoint_every": 2,
     }
     yield from field(scale, place, "one-gpu", changes, steps=2, prompts=16)
+
+
+def problems_in(place: Path) -> Path:
+    """A file of 600 generated problems: no data set is downloaded."""
+    from pmdkit.envs.math import make_math
+
+    path, found = place / "problems.jsonl", make_math({"kind": "arithmetic", "problems": 600})
+    rows = [found.problem(int(number)) for number in [*found.train, *found.held_out]]
+    path.write_text("".join(json.dumps({"problem": row.problem, "answer": row.answer}) + "\n" for row in rows))
+    return path
 
 
 def starter_100m(scale: Scale, place: Path) -> Iterator[Measured]:
