@@ -114,7 +114,7 @@ def start_agents(out, ranks, more, *, module="pmdkit.llm.torchrun", restarts=0):
 
 def finish_agents(agents):
     """Exit codes, and what all of them printed."""
-    found = [finish(agent) for agent in agents]
+    found = [finish(agent, 240) for agent in agents]
     return [code for code, _, _ in found], "".join(out for _, out, _ in found), "".join(told for *_, told in found)
 
 
@@ -123,7 +123,7 @@ def test_two_machines_of_two_processes_learn_what_four_of_one_machine_learn(tmp_
     """To the bit, over gloo; torchrun's rendezvous gives ranks and addresses, plain torchrun and ours alike."""
     same = ["--steps", "2", "--set", "evaluation.every=0", "model.device=cpu"]
     one = [*PMDKIT[:5], "--json", "--out", str(tmp_path / "one"), *same, "parallel.processes=4"]
-    subprocess.run(one, env=ENVIRONMENT, check=True, capture_output=True, timeout=120)
+    subprocess.run(one, env=ENVIRONMENT, check=True, capture_output=True, timeout=240)
     codes, out, told = finish_agents(start_agents(tmp_path / "two", 2, same, module="torch.distributed.run"))
     assert codes == [0, 0], told
     assert out.count('"steps": 2') == 1  # rank 0 reports, on one of the machines
