@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -45,12 +46,12 @@ def finish(process, seconds=120):
     return process.returncode, out, told
 
 
-def wait_for_steps(out, count):
+def wait_for_steps(out, count, seconds=60):
     """Until so many steps are on the disk."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + seconds
     path = out / "metrics.jsonl"
     while not (path.exists() and path.read_bytes().count(b"\n") >= count):
-        assert time.monotonic() < deadline, "no step within a minute"
+        assert time.monotonic() < deadline, f"fewer than {count} steps within {seconds} s"
         time.sleep(0.02)
 
 
@@ -101,7 +102,8 @@ def test_accelerate_launch_runs_the_program(tmp_path):
     assert json.loads((tmp_path / "run" / "config.json").read_text())["parallel"]["processes"] == 2
 
 
-def start_agents(out, ranks, more, *, module="pmdkit.llm.torchrun", restarts=0):
+@contextmanager
+def two_agents(out, ranks, more, *, module="pmdkit.llm.torchrun", restarts=0):
     """Two agents that meet at an endpoint, each with so many ranks: what two machines would run."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
@@ -109,7 +111,14 @@ def start_agents(out, ranks, more, *, module="pmdkit.llm.torchrun", restarts=0):
     command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--local-addr", "127.0.0.1"]
     command += ["--max-restarts", str(restarts), "-m", "pmdkit", "llm", TINY, "--json", "--out", str(out), *more]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return [subprocess.Popen(command, env=ENVIRONMENT, **pipes) for _ in range(2)]
+    agents = [subprocess.Popen(command, env=ENVIRONMENT, **pipes) for _ in range(2)]
+    try:
+        yield agents
+    finally:
+        for agent in agents:
+            if agent.poll() is None:
+                agent.kill()  # its ranks end with it
+                agent.communicate()
 
 
 def finish_agents(agents):
@@ -124,7 +133,8 @@ def test_two_machines_of_two_processes_learn_what_four_of_one_machine_learn(tmp_
     same = ["--steps", "2", "--set", "evaluation.every=0", "model.device=cpu"]
     one = [*PMDKIT[:5], "--json", "--out", str(tmp_path / "one"), *same, "parallel.processes=4"]
     subprocess.run(one, env=ENVIRONMENT, check=True, capture_output=True, timeout=240)
-    codes, out, told = finish_agents(start_agents(tmp_path / "two", 2, same, module="torch.distributed.run"))
+    with two_agents(tmp_path / "two", 2, same, module="torch.distributed.run") as agents:
+        codes, out, told = finish_agents(agents)
     assert codes == [0, 0], told
     assert out.count('"steps": 2') == 1  # rank 0 reports, on one of the machines
     for name in ("model.safetensors", "optimizer.safetensors"):
@@ -137,11 +147,11 @@ def test_two_machines_of_two_processes_learn_what_four_of_one_machine_learn(tmp_
 def test_a_rank_of_another_machine_is_killed_and_torch_elastic_goes_on(whole, tmp_path):
     """Both agents start their ranks anew, the command has --resume, and the bits are those of an undisturbed run."""
     out = tmp_path / "run"
-    agents = start_agents(out, 1, ["--steps", str(STEPS), "--resume", *TWO], restarts=1)
-    wait_for_steps(out, 3)
-    (rank,) = psutil.Process(agents[1].pid).children()
-    rank.kill()
-    codes, _, told = finish_agents(agents)
+    with two_agents(out, 1, ["--steps", str(STEPS), "--resume", *TWO], restarts=1) as agents:
+        wait_for_steps(out, 3, 150)
+        (rank,) = psutil.Process(agents[1].pid).children()
+        rank.kill()
+        codes, _, told = finish_agents(agents)
     assert codes == [0, 0], told
     assert "lost another one" in told
     assert digest(out) == digest(whole)
@@ -151,8 +161,8 @@ def test_a_rank_of_another_machine_is_killed_and_torch_elastic_goes_on(whole, tm
 def test_a_mistake_is_not_tried_again_and_its_exit_code_arrives(tmp_path):
     """torch elastic starts ranks anew after every failure; a mistake is known to them, and told once."""
     (tmp_path / "mine").write_text("")
-    agents = start_agents(tmp_path, 1, ["--steps", "2", "--resume", *TWO], restarts=2)
-    codes, _, told = finish_agents(agents)
+    with two_agents(tmp_path, 1, ["--steps", "2", "--resume", *TWO], restarts=2) as agents:
+        codes, _, told = finish_agents(agents)
     assert codes == [5, 5], told
     assert told.count("pmdkit: error") == 1
 
