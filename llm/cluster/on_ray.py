@@ -37,12 +37,12 @@ class Machine:
         with socket.create_server((host, 0)) as probe:
             return host, int(probe.getsockname()[1])
 
-    def start(self, arguments: list[str], folder: str, environment: dict[str, str]) -> None:
-        """Start the agent of this machine, in the driver's folder and environment."""
+    def start(self, first: bool, arguments: list[str], folder: str, environment: dict[str, str]) -> None:
+        """Start the agent of this machine, in the driver's folder and environment; the first opens the rendezvous."""
         mine = {
             name: value for name, value in os.environ.items() if name.startswith(("RAY_", "CUDA_", "ROCR_", "HIP_"))
         }
-        local = ["--local-addr", ray.util.get_node_ip_address()]
+        local = ["--local-addr", ray.util.get_node_ip_address(), "--rdzv-conf", f"is_host={str(first).lower()}"]
         command = [sys.executable, "-m", "pmdkit.llm.torchrun", *local, *arguments]
         self.process = subprocess.Popen(command, cwd=folder, env={**environment, **mine})
 
@@ -98,7 +98,8 @@ def run_on(group: PlacementGroup, chosen: argparse.Namespace, run: list[str]) ->
     asked: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: asked.append(number))
-    ray.get([machine.start.remote(arguments, os.getcwd(), dict(os.environ)) for machine in machines])
+    given = arguments, os.getcwd(), dict(os.environ)
+    ray.get([machine.start.remote(at == 0, *given) for at, machine in enumerate(machines)])
     told = False
     while True:
         time.sleep(TICK)

@@ -41,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from torch.distributed.elastic.rendezvous import api as rendezvous
 
     options = run.parse_args(arguments)
+    if options.rdzv_backend == "c10d" and options.rdzv_endpoint and hosts_endpoint(options.rdzv_endpoint):
+        options.rdzv_conf = ",".join(filter(None, ["is_host=true", options.rdzv_conf]))  # what is given holds
     code, sentence = EnvironmentLacks.exit_code, ""
     meeting = f"the rendezvous at {options.rdzv_endpoint or f'{options.master_addr}:{options.master_port}'}"
     try:
@@ -68,6 +70,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if sentence:
         print(f"pmdkit: error: {sentence}", file=sys.stderr, flush=True)
     return code
+
+
+def hosts_endpoint(endpoint: str) -> bool:
+    """Whether the endpoint is an address of this machine on which nobody listens yet.
+
+    torch asks whether it is what this machine's name stands for, which on Debian is a loopback address: no machine would
+    then open the store, and all would wait for it. On loopback itself torch decides.
+    """
+    from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
+
+    host, port = parse_rendezvous_endpoint(endpoint, default_port=29400)
+    try:
+        address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0]
+        if ip_address(address).is_loopback or address_towards(host, port) != address:
+            return False
+        socket.create_server((str(address), port)).close()
+    except OSError:  # elsewhere, nowhere, or taken
+        return False
+    return True
 
 
 def report_failures(failures: Mapping[int, Any]) -> tuple[int, str]:

@@ -163,7 +163,7 @@ def test_a_mistake_is_not_tried_again_and_its_exit_code_arrives(tmp_path):
     (tmp_path / "mine").write_text("")
     with two_agents(tmp_path, 1, ["--steps", "2", "--resume", *TWO], restarts=2) as agents:
         codes, _, told = finish_agents(agents)
-    assert codes == [5, 5], told
+    assert codes == [2, 2], told
     assert told.count("pmdkit: error") == 1
 
 

@@ -150,3 +150,20 @@ def test_a_rendezvous_that_fails_is_one_sentence(monkeypatch, capsys, problem, t
     arguments = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "node0:29500", "--rdzv-id", "seven"]
     assert torchrun.main([*arguments, "-m", "pmdkit"]) == (2 if isinstance(problem, ValueError) else 3)
     assert re.match(f"pmdkit: error: .*{told}", capsys.readouterr().err)
+
+
+def test_the_machine_of_the_endpoint_opens_the_rendezvous(monkeypatch):
+    """By its address, whatever its name stands for: torch compares names only."""
+    found = [address for address in torchrun.interfaces().values() if not torchrun.is_loopback(address)]
+    if not found:
+        pytest.skip("this machine has no network")
+    with socket.create_server((found[0], 0)) as taken:
+        port = taken.getsockname()[1]
+        assert not torchrun.hosts_endpoint(f"{found[0]}:{port}")  # another agent of this machine was first
+    assert torchrun.hosts_endpoint(f"{found[0]}:{port}")
+    assert not torchrun.hosts_endpoint(f"127.0.0.1:{port}")
+    seen = []
+    monkeypatch.setattr("torch.distributed.run.run", seen.append)
+    arguments = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{found[0]}:{port}", "-m", "pmdkit"]
+    assert torchrun.main(["--rdzv-conf", "join_timeout=9", *arguments]) == 0
+    assert seen[0].rdzv_conf == "is_host=true,join_timeout=9"
