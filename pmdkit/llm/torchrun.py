@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def hosts_endpoint(endpoint: str) -> bool:
     """Whether the endpoint is an address of this machine on which nobody listens yet.
 
-    torch asks whether it is what this machine's name stands for, which on Debian is a loopback address: no machine would
+    torch asks whether it is what this machine's name stands for, which on Debian is a loopback address: nobody would
     then open the store, and all would wait for it. On loopback itself torch decides.
     """
     from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint

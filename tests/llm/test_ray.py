@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 ray = pytest.importorskip("ray")
+pytest.importorskip("math_verify")  # an environment of Ray need not have what a run needs
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 ROOT = Path(__file__).parents[2]
 TINY = str(Path(__file__).with_name("tiny.toml"))
+PATHS = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +30,7 @@ def cluster():
 def start(cluster, *arguments, machines=2):
     """Exit code, stdout and stderr of the launch file."""
     command = [sys.executable, str(ROOT / "llm" / "cluster" / "on_ray.py"), "--machines", str(machines), "--gpus", "0"]
-    environment = {**os.environ, "RAY_ADDRESS": cluster, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "RAY_ADDRESS": cluster, "PYTHONPATH": PATHS, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, timeout=180)
     return done.returncode, done.stdout, done.stderr
 
