@@ -15,7 +15,7 @@ HASHED := -q --disable-pip-version-check --require-hashes --no-deps --only-binar
 SOURCES := pyproject.toml constraints.txt
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test nightly soak check fast slow faults tutorials docs site-tests wheel test-vllm test-adapters notebooks bench hashed audit lock clean
+.PHONY: demo test nightly soak check fast slow faults tutorials docs site-tests wheel test-vllm test-gpu test-adapters notebooks bench hashed audit lock clean
 
 demo: .venv/installed
 	$(BIN)/pmdkit tour
@@ -69,7 +69,11 @@ wheel: .venv/installed-dev
 	sh tests/wheel.sh $(BIN)/python
 
 test-vllm: .venv-vllm/installed
-	.venv-vllm/bin/pytest -q -m vllm tests/vllm tests/llm/test_cluster.py
+	.venv-vllm/bin/pytest -q -m "vllm and not gpu" tests/vllm tests/llm/test_cluster.py
+
+# on a machine with an accelerator, in an environment of yours that has torch with CUDA; those of vLLM need it there too
+test-gpu:
+	$(PYTHON) -m pytest -q -m gpu tests/llm tests/vllm
 
 test-adapters:
 	PYTHON="$(PYTHON)" PIP_FLAGS="$(PIP_FLAGS)" sh tests/adapters/run.sh

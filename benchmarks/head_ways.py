@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pmdkit.llm.fused_loss import fused_linear_loss
-from pmdkit.llm.logprobs import head_logp, to_rows
+from pmdkit.llm.logprobs import HEAD_TOKENS, head_logp, to_rows
 from pmdkit.objectives import Batch, Groups, PMDMean, credit, total
 from pmdkit.randomness import generator
 
@@ -47,16 +47,21 @@ def batch(lengths: list[int]) -> Batch:
     return credit(PMDMean(), Groups(reward, torch.full_like(reward, 1 / len(lengths))), logp_old, mask)
 
 
-def fused(lengths: list[int]) -> Way:
-    """Ours, for losses with one coefficient per response."""
+def fused(lengths: list[int], head_tokens: int | None = ROWS) -> Way:
+    """Ours, for losses with one coefficient per response; None holds as many rows of logits as a run does."""
     rows = batch(lengths)
-    return lambda *given: fused_linear_loss(*given, lengths, PMDMean(), rows, ROWS).loss
+    return lambda *given: fused_linear_loss(*given, lengths, PMDMean(), rows, head_tokens or HEAD_TOKENS).loss
 
 
 def through(logp: Logp, lengths: list[int]) -> Way:
     """A way that gives log-probabilities of tokens."""
     rows = batch(lengths)
-    return lambda *given: total(PMDMean(), replace(rows, logp=to_rows(logp(*given).double(), lengths, max(lengths))))
+
+    def way(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+        found = to_rows(logp(states, weight, targets).double(), lengths, max(lengths))
+        return total(PMDMean(), replace(rows, logp=found.cpu()))  # where the rest of a batch is
+
+    return way
 
 
 def chunks(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from typing import Any
 from harness import record as records
 from harness.machine import load
 from harness.rows import CLAIMS, benchmark_of
-from table import README, RECORD, inserted, met, result, table
+from table import README, RECORD, inserted, met, result, table, with_gpu
 
 HERE = Path(__file__).parent
 PLACES = {"bench": HERE.parent / ".venv-bench", "vllm": HERE.parent / ".venv-vllm"}
@@ -56,7 +56,7 @@ def main() -> None:
         record["results"][name] = measured(name, about, rounds)
         records.write(path, record)
         tell(record, name)
-    text = table(record)
+    text = table(with_gpu(record))
     if path == RECORD:
         README.write_text(inserted(README.read_text(encoding="utf-8"), text), encoding="utf-8")
     print(f"\n{text.splitlines()[0]}\n{path} has every reading")

@@ -7,6 +7,9 @@
     accelerate launch --config_file llm/accelerate/fsdp2.yaml llm/train.py qwen2.5-7b
     accelerate launch --multi_gpu --num_processes 2 llm/train.py starter
 
+On several machines torchrun runs it, once on each: see docs/use/cluster.md. This program does not resume: for restarts
+after a fault give torchrun `-m pmdkit llm RECIPE --resume` in its place.
+
 Every line of `main` makes one thing by a public call; replace any of them with your own.
 """
 

@@ -339,7 +339,7 @@ class ParallelTable(Strict):
     """[parallel]: how many processes train together, and what each of them holds."""
 
     processes: Count = 1
-    "On this machine, one per accelerator. `accelerate launch` says how many itself, on several machines too."
+    "On this machine, one per accelerator. `accelerate launch`, and torchrun on several machines, set it themselves."
     strategy: Literal["ddp", "fsdp2"] = "ddp"
     "ddp: all weights in every process. fsdp2: a share of weights, gradients and optimizer in each."
     timeout: Positive = 600.0

@@ -1,6 +1,8 @@
 """The table of benchmarks/README.md is a pure function of the record of a sitting. Nothing is timed here."""
 
 import json
+import os
+import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -9,7 +11,8 @@ import pytest
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 MACHINE = {"processor": "2 cores of P", "memory": "24 GiB", "system": "Linux x86_64", "versions": {"Python": "3.11"}}
-MODULES = ("table", "run", "harness", "harness.rows", "harness.record", "harness.machine")
+HARNESS = ("clock", "limits", "machine", "memory", "record", "rows")
+MODULES = ("table", "run", "gpu", "head_ways", "harness", *(f"harness.{name}" for name in HARNESS))
 
 
 @pytest.fixture
@@ -128,7 +131,8 @@ def test_the_readme_holds_the_table_of_the_record(bench):
     """The page is what `python benchmarks/table.py` makes of the stored sitting."""
     table = bench("table")
     page = table.README.read_text(encoding="utf-8")
-    assert table.inserted(page, table.table(bench("harness.record").read(table.RECORD))) == page
+    record = table.with_gpu(bench("harness.record").read(table.RECORD))
+    assert table.inserted(page, table.table(record)) == page
 
 
 def test_a_benchmark_that_fails_is_told_and_what_it_measured_before_stays(bench, tmp_path, monkeypatch):
@@ -153,3 +157,50 @@ def test_an_environment_that_is_not_there_is_told(bench, tmp_path, monkeypatch):
     monkeypatch.setitem(run.PLACES, "bench", tmp_path / ".venv-bench")
     found = run.measured("speed", {"environment": "bench", "minutes": 1}, 1)
     assert found["failed"] == ".venv-bench is not there: make .venv-bench/installed"
+
+
+GPU_PARTS = {
+    "solver": ["gpu/solver", "gpu/solver-error"],
+    "head": [f"gpu/{name}{end}" for end in ("", "-narrow") for name in ("head", "peak", "trl", "liger")],
+    "step": [f"gpu/{row}-{name}" for name in ("dense", "mixture") for row in ("mfu", "update-predicted")],
+    "rollouts": ["gpu/rollouts", "gpu/rollouts-rate"],
+    "vllm": [f"gpu/vllm-{name}" for name in ("rate", "predicted", "publish", "mismatch")],
+    "starter-100m": [f"gpu/starter-100m-{name}" for name in ("checks", "step", "predicted")],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", GPU_PARTS)
+def test_the_script_for_gpus_runs_in_small_on_a_cpu(tmp_path, part):
+    """The same code on tiny shapes: every row comes, is kept, and can be judged. Its figures mean nothing."""
+    path = tmp_path / "gpu.json"
+    command = [sys.executable, str(BENCHMARKS / "gpu.py"), "--tiny", "--part", part, "--record", str(path)]
+    environment = {**os.environ, "PYTHONPATH": str(BENCHMARKS.parent), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    entry = json.loads(path.read_text())["results"]["gpu"]
+    assert part in entry["parts"]
+    assert set(GPU_PARTS[part]) <= set(entry["rows"])
+    for row in entry["rows"].values():
+        assert row.get("failed") or all(value >= 0 for value in row["values"])
+    if part == "solver":
+        assert entry["rows"]["gpu/solver-error"]["values"][0] < 1e-12
+    if part == "starter-100m":
+        assert entry["rows"]["gpu/starter-100m-checks"]["values"] == [7]
+
+
+def test_a_record_of_another_machine_is_not_mixed(bench, tmp_path, monkeypatch):
+    gpu, measured = bench("gpu"), bench("harness.rows").Measured
+    path = tmp_path / "gpu.json"
+    gpu.keep(path, measured("gpu/solver", [0.2]))
+    gpu.keep(path, measured("gpu/solver-error", [1e-13]), {"solver": 3.0})
+    assert gpu.finished(path) == ["solver"]
+    monkeypatch.setattr(gpu, "surroundings", lambda: {"processor": "another"})
+    with pytest.raises(SystemExit, match="another machine"):
+        gpu.keep(path, measured("gpu/solver", [0.1]))
+    rows = bench("harness.record").read(path)["results"]["gpu"]["rows"]
+    assert rows == {
+        "gpu/solver": {"key": "gpu/solver", "values": [0.2]},
+        "gpu/solver-error": {"key": "gpu/solver-error", "values": [1e-13]},
+    }
+    assert "0.2 ns" in bench("table").table(bench("harness.record").read(path))

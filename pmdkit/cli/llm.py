@@ -5,13 +5,10 @@ once, not by each.
 """
 
 import faulthandler
-import hashlib
 import os
 import signal
-import socket
 import sys
 from dataclasses import asdict
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +20,7 @@ from pmdkit.cli.options import Flag, Number, RunOptions, Whole
 from pmdkit.cli.output import pair_table, print_json, shown
 from pmdkit.cli.train import begin, command_context, print_error
 from pmdkit.errors import CheckFailed, Stopped, UsageError
-from pmdkit.llm import launcher
+from pmdkit.llm import launcher, torchrun
 from pmdkit.observe.glossary import format_tau
 from pmdkit.observe.run_folder import RunFolder, new_folder
 
@@ -43,8 +40,8 @@ def llm(
     """Tier 3: a causal language model of transformers on problems with checkable answers.
 
     The same objective, loop, folder and options as the other tiers. `pmdkit llm starter` builds a tiny model, teaches
-    it on this machine and needs no download. A recipe with [parallel] processes above 1 is started by accelerate in as
-    many processes. --dry-run prints batch, staleness, memory and files, and starts nothing.
+    it on this machine and needs no download. A recipe with [parallel] processes above 1 is started in as many
+    processes. --dry-run prints batch, staleness, memory and files, and starts nothing.
 
     Args:
         recipe: a recipe on the shelf (starter, starter-moe) or a .toml file.
@@ -232,8 +229,12 @@ def be_rank(recipe: str, options: RunOptions, fit: bool) -> None:
     if hasattr(signal, "SIGUSR2"):  # the launcher asks for it before it ends a process that hangs
         faulthandler.register(signal.SIGUSR2, all_threads=True)
     try:
+        if (final := torchrun.final_reason()) is not None:
+            launcher.write_error_file(*final, consequence=False)
+            os._exit(final[1])
         with command_context(lambda sentence: end_rank(sentence, 75)):
             refuse_fit(fit)
+            torchrun.check_restarts(options.resume, options.out is not None)
             work(recipe, options)
     except Exception as problem:
         from pmdkit.llm.distributed import RankLost
@@ -274,23 +275,7 @@ def work(recipe: str, options: RunOptions) -> None:
 def end_rank(sentence: str, code: int, lost: bool = False) -> None:
     """End this process and leave the reason for its launcher; where that is not ours, the first to end prints it."""
     launcher.write_error_file(sentence, code, lost)
-    if launcher.LAUNCHER not in os.environ and first_to_print("another rank is lost" if lost else sentence, lost):
+    told = "another rank is lost" if lost else sentence
+    if launcher.LAUNCHER not in os.environ and torchrun.first_to_print(told, code, lost):
         print_error(sentence)
     os._exit(code)  # what the run held is let go; gloo's threads would abort an ordinary exit, with another code
-
-
-def first_to_print(sentence: str, consequence: bool) -> bool:
-    """Whether no other process has printed it; a consequence is not worth a line once a cause is known."""
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    try:
-        socket.create_connection((host, port), timeout=2).close()  # the store would try for long
-        store = TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=2))
-        if consequence and store.check(["pmdkit/cause"]):
-            return False
-        if not consequence:
-            store.set("pmdkit/cause", sentence)
-        return bool(store.add("pmdkit/said/" + hashlib.sha256(sentence.encode()).hexdigest(), 1) == 1)
-    except (RuntimeError, OSError):  # nobody is left to ask
-        return True

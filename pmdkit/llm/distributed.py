@@ -4,6 +4,7 @@ Collectives carry numbers and JSON, never pickles. launcher.py starts the proces
 """
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
@@ -16,7 +17,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from pmdkit.config import ParallelTable, Spec
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import ComponentDied, EnvironmentLacks, PmdkitError, UsageError, first_line
-from pmdkit.llm import launcher, weights
+from pmdkit.llm import launcher, torchrun, weights
 from pmdkit.observe.checkpoint import WEIGHTS, join_optimizer, split_optimizer
 
 LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting", "timed out")
@@ -33,12 +34,14 @@ def make_process_group(spec: Spec) -> ProcessGroup:
     assert isinstance(table, ParallelTable)
     if table.processes != here:
         raise UsageError(
-            f"parallel.processes is {table.processes} and {here} run here; start with `pmdkit llm`, or with "
-            f"`accelerate launch --num_processes {table.processes}`"
+            f"parallel.processes is {table.processes} and {here} run here; start with `pmdkit llm`, with "
+            f"`accelerate launch --num_processes {table.processes}`, or on several machines with torchrun"
         )
     if here == 1:
         return SINGLE
-    return AccelerateGroup(table.strategy, table.timeout, cpu=getattr(spec.model, "device", "auto") == "cpu")
+    device = getattr(spec.model, "device", "auto")
+    torchrun.check_rank(device, table.timeout)
+    return AccelerateGroup(table.strategy, table.timeout, cpu=device == "cpu")
 
 
 class AccelerateGroup(ProcessGroup):
@@ -69,7 +72,11 @@ class AccelerateGroup(ProcessGroup):
         try:
             self.accelerator = Accelerator(cpu=cpu, mixed_precision="no", kwargs_handlers=handlers)
         except (RuntimeError, OSError) as problem:
-            raise EnvironmentLacks(f"the processes do not find each other: {first_line(problem)}") from problem
+            place = f"{os.environ.get('MASTER_ADDR')}, port {os.environ.get('MASTER_PORT')}"
+            raise EnvironmentLacks(
+                f"the processes do not find each other at {place}: {first_line(problem)}; start all of them, with the "
+                "same number of machines, and name the first by an address and a port that all reach"
+            ) from problem
         self.rank = self.accelerator.process_index
         self.size = self.accelerator.num_processes
         self.device = self.accelerator.device

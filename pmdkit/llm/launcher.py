@@ -1,6 +1,6 @@
 """Starting the processes of a run on this machine: watched, stopped and restarted, with one reason for their end.
 
-What the processes do together is distributed.py. Runs over several machines are started by `accelerate launch`.
+What the processes do together is distributed.py. Runs over several machines are started by torchrun: see torchrun.py.
 """
 
 import json
@@ -21,9 +21,9 @@ from pmdkit.errors import ComponentDied, EnvironmentLacks, Stopped
 from pmdkit.processes import ChildProcess, die_with_parent, exit_reason
 
 # Ranks find each other and leave their errors as under torchrun: its environment variables, its store, its error files.
-# torchrun itself is not used on one machine, for it restarts a run after every failure, a diverged loss and a wrong
-# option included; it waits 30 seconds for a rank that hangs and does not name it; it loses the exit codes of ranks that
-# were asked to stop; and its store listens on every network of the machine.
+# torchrun itself is for several machines (torchrun.py). One machine does without it: it restarts a run after every
+# failure, a diverged loss and a wrong option included; it waits 30 seconds for a rank that hangs and does not name it;
+# it loses the exit codes of ranks that were asked to stop; and its store listens on every network of the machine.
 
 DIED, STOPPED = ComponentDied.exit_code, Stopped.exit_code
 GO_ON = "the last checkpoint is intact: go on with --resume"
@@ -100,10 +100,11 @@ def check_machine(processes: int, device: str) -> None:
             f"--set parallel.processes={gpus}, or model.device=cpu"
         )
     cores = os.cpu_count() or 1
-    if not gpus and processes > max(2, cores):
+    most = max(2, cores) if device != "cpu" else max(4, 4 * cores)  # who asks for a CPU may share its cores
+    if not gpus and processes > most:
         raise EnvironmentLacks(
             f"parallel.processes is {processes}; this machine shows no accelerator and {cores} cores: run the recipe "
-            "where each has its own, on several machines by `accelerate launch` (llm/accelerate), or set fewer"
+            "where each has its own, on several machines by torchrun (llm/cluster), set fewer, or set model.device=cpu"
         )
 
 

@@ -90,7 +90,7 @@ def resolve_vllm(rollout: RolloutTable, vllm: VLLMTable | None) -> VLLMTable:
 
 
 def resolve_parallel(spec: Spec) -> ParallelTable:
-    """[parallel] as `accelerate launch` started it, where it did."""
+    """[parallel] as `accelerate launch` or torchrun started it, where one of them did."""
     table, here = spec.parallel or ParallelTable(), launcher.launched_ranks()
     device = getattr(spec.model, "device", "auto")
     if max(here, table.processes) > 1 and ":" in device:

@@ -1,4 +1,4 @@
-"""Launch files for slurm, without slurm: they parse, ask for what exists, start what accelerate, vLLM and pmdkit take.
+"""Launch files for slurm, without slurm: they parse, ask for what exists, start what torchrun, vLLM and pmdkit take.
 
 A stand-in for srun runs the same command for every task on this machine; a stand-in for Python writes down what it is
 asked to run. Not shown here: that slurm, NCCL and several machines do what their manuals say.
@@ -160,11 +160,11 @@ def finish(process):
 
 
 def launched(argv):
-    """What accelerate's own parser makes of a task's arguments."""
-    from accelerate.commands.launch import launch_command_parser
+    """What torchrun's own parser makes of a task's arguments."""
+    from torch.distributed.run import parse_args
 
-    assert argv[:2] == ["-m", "accelerate.commands.launch"]
-    return launch_command_parser().parse_args(argv[2:])
+    assert argv[:2] == ["-m", "pmdkit.llm.torchrun"]
+    return parse_args(argv[2:])
 
 
 def test_there_are_two_ways_to_launch():
@@ -213,11 +213,10 @@ def test_colocate_starts_one_launcher_per_machine_and_all_agree(slurm, tmp_path,
     assert "--nodes=3 --ntasks=3 --ntasks-per-node=1 --cpus-per-task=96" in steps[0]
     assert asked == ["show hostnames node[0-2]"]
     found = [launched(task["argv"]) for task in tasks]
-    assert sorted(one.machine_rank for one in found) == [0, 1, 2]
+    assert sorted(one.local_addr for one in found) == ["node0", "node1", "node2"]
     for one in found:
-        assert (one.num_machines, one.num_processes) == (3, 24)
-        assert (one.main_process_ip, one.main_process_port) == ("node0", 29500)
-        assert Path(one.config_file).is_file()
+        assert (one.nnodes, one.nproc_per_node, one.max_restarts) == ("3", "8", 3)
+        assert (one.rdzv_backend, one.rdzv_endpoint, one.rdzv_id) == ("c10d", "node0:29500", "17-0")
         assert one.module
         assert one.training_script == "pmdkit"
         arguments = one.training_script_args
@@ -258,9 +257,9 @@ def test_servers_and_trainer_get_machines_of_their_own(slurm, capsys, lag, old):
         assert options["--data-parallel-size"] == "4"
         assert json.loads(options["--weight-transfer-config"]) == {"backend": "nccl"}
         assert options["--logprobs-mode"] == "processed_logprobs"
-    assert sorted(one.machine_rank for one in trainers) == [0, 1, 2]
+    assert sorted(one.local_addr for one in trainers) == ["node2", "node3", "node4"]
     for one in trainers:
-        assert (one.num_machines, one.num_processes, one.main_process_ip) == (3, 24, "node2")
+        assert (one.nnodes, one.nproc_per_node, one.rdzv_endpoint) == ("3", "8", "node2:29500")
     spec = dry_run(capsys, trainers[0].training_script_args)
     assert spec["vllm"]["urls"] == ["http://node0:8000", "http://node1:8000"]
     assert spec["rollout"]["lag"] == int(lag)
@@ -296,7 +295,7 @@ def test_a_stopped_run_queues_again_and_a_failed_one_does_not(slurm, path, code,
 
 @both
 def test_at_the_time_limit_the_run_is_stopped_and_queues_again(slurm, path):
-    """Slurm sends TERM to the shell; the launchers get it, accelerate leaves with 1."""
+    """Slurm sends TERM to the shell; the launchers get it, and leave with whatever slurm makes of it."""
     start, read = slurm
     process = start(path, nodes=2, train=(600, 0))
     wanted, until = 2, time.monotonic() + 30

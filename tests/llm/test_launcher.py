@@ -1,6 +1,7 @@
-"""Runs of two real processes from the command line: resumed by one alone, refused, told once; and why one ended.
+"""Runs of real processes from the command line: resumed by one alone, refused, told once; and why one ended.
 
-What kills and stops them is tests/faults/test_ranks.py.
+Two agents of torchrun on this machine stand for two machines. What kills and stops the ranks of one launcher is
+tests/faults/test_ranks.py; what a rank checks before it joins the others is test_torchrun.py.
 """
 
 import hashlib
@@ -8,11 +9,14 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pmdkit.cli import main
@@ -42,12 +46,12 @@ def finish(process, seconds=120):
     return process.returncode, out, told
 
 
-def wait_for_steps(out, count):
+def wait_for_steps(out, count, seconds=60):
     """Until so many steps are on the disk."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + seconds
     path = out / "metrics.jsonl"
     while not (path.exists() and path.read_bytes().count(b"\n") >= count):
-        assert time.monotonic() < deadline, "no step within a minute"
+        assert time.monotonic() < deadline, f"fewer than {count} steps within {seconds} s"
         time.sleep(0.02)
 
 
@@ -96,6 +100,71 @@ def test_accelerate_launch_runs_the_program(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("pass rate") == 1
     assert json.loads((tmp_path / "run" / "config.json").read_text())["parallel"]["processes"] == 2
+
+
+@contextmanager
+def two_agents(out, ranks, more, *, module="pmdkit.llm.torchrun", restarts=0):
+    """Two agents that meet at an endpoint, each with so many ranks: what two machines would run."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", module, "--nnodes", "2", "--nproc-per-node", str(ranks), "--rdzv-id", out.name]
+    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--local-addr", "127.0.0.1"]
+    command += ["--max-restarts", str(restarts), "-m", "pmdkit", "llm", TINY, "--json", "--out", str(out), *more]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    agents = [subprocess.Popen(command, env=ENVIRONMENT, **pipes) for _ in range(2)]
+    try:
+        yield agents
+    finally:
+        for agent in agents:
+            if agent.poll() is None:
+                agent.kill()  # its ranks end with it
+                agent.communicate()
+
+
+def finish_agents(agents):
+    """Exit codes, and what all of them printed."""
+    found = [finish(agent, 240) for agent in agents]
+    return [code for code, _, _ in found], "".join(out for _, out, _ in found), "".join(told for *_, told in found)
+
+
+@pytest.mark.slow
+def test_two_machines_of_two_processes_learn_what_four_of_one_machine_learn(tmp_path):
+    """To the bit, over gloo; torchrun's rendezvous gives ranks and addresses, plain torchrun and ours alike."""
+    same = ["--steps", "2", "--set", "evaluation.every=0", "model.device=cpu"]
+    one = [*PMDKIT[:5], "--json", "--out", str(tmp_path / "one"), *same, "parallel.processes=4"]
+    subprocess.run(one, env=ENVIRONMENT, check=True, capture_output=True, timeout=240)
+    with two_agents(tmp_path / "two", 2, same, module="torch.distributed.run") as agents:
+        codes, out, told = finish_agents(agents)
+    assert codes == [0, 0], told
+    assert out.count('"steps": 2') == 1  # rank 0 reports, on one of the machines
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        files = [tmp_path / run / "checkpoints" / "step-2" / name for run in ("one", "two")]
+        assert files[0].read_bytes() == files[1].read_bytes(), name
+    assert json.loads((tmp_path / "two" / "config.json").read_text())["parallel"]["processes"] == 4
+
+
+@pytest.mark.slow
+def test_a_rank_of_another_machine_is_killed_and_torch_elastic_goes_on(whole, tmp_path):
+    """Both agents start their ranks anew, the command has --resume, and the bits are those of an undisturbed run."""
+    out = tmp_path / "run"
+    with two_agents(out, 1, ["--steps", str(STEPS), "--resume", *TWO], restarts=1) as agents:
+        wait_for_steps(out, 3, 150)
+        (rank,) = psutil.Process(agents[1].pid).children()
+        rank.kill()
+        codes, _, told = finish_agents(agents)
+    assert codes == [0, 0], told
+    assert "lost another one" in told
+    assert digest(out) == digest(whole)
+
+
+@pytest.mark.slow
+def test_a_mistake_is_not_tried_again_and_its_exit_code_arrives(tmp_path):
+    """torch elastic starts ranks anew after every failure; a mistake is known to them, and told once."""
+    (tmp_path / "mine").write_text("")
+    with two_agents(tmp_path, 1, ["--steps", "2", "--resume", *TWO], restarts=2) as agents:
+        codes, _, told = finish_agents(agents)
+    assert codes == [2, 2], told
+    assert told.count("pmdkit: error") == 1
 
 
 @pytest.mark.slow

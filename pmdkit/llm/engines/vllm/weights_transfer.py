@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +173,7 @@ class NCCLTransfer:
         self.close(servers)
         worlds = call_each(servers, lambda server: world_size(server, self.seconds))
         self.client = client = BroadcastClient(servers, worlds, self.start)
-        address = local_address(servers[0])
+        address = local_address(servers)
         info = NCCLTrainerInitInfo(
             rank=0, master_address=address, master_port=find_port(address, 0), world_size=1 + sum(worlds)
         )
@@ -236,13 +237,16 @@ def world_size(server: Server, seconds: float) -> int:
     return size
 
 
-def local_address(server: Server) -> str:
-    """The address of this machine in the network of a server."""
-    try:
-        with socket.create_connection((server.host, server.port), timeout=10) as probe:
-            return str(probe.getsockname()[0])
-    except OSError as problem:
-        raise EngineLost(f"the server at {server.url} is lost: {problem}") from problem
+def local_address(servers: Sequence[Server]) -> str:
+    """The address of this machine in the network of the servers: not loopback where one of them is elsewhere."""
+    found = []
+    for server in servers:
+        try:
+            with socket.create_connection((server.host, server.port), timeout=10) as probe:
+                found.append(str(probe.getsockname()[0]))
+        except OSError as problem:
+            raise EngineLost(f"the server at {server.url} is lost: {problem}") from problem
+    return next((address for address in found if not ip_address(address).is_loopback), found[0])
 
 
 def check_cuda(device: torch.device) -> None:
