@@ -13,12 +13,15 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
 from pmdkit.config import LoraTable, Spec
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError
 from pmdkit.llm import weights
+from pmdkit.llm.sharded_checkpoint import read_shard
+from pmdkit.observe.shards import StoredTensor
 from pmdkit.randomness import derive
 
 ADAPTER = "default"  # its name in peft
@@ -254,7 +257,7 @@ def load_model_state(model: PreTrainedModel, found: Mapping[str, Any], process_g
     other = [
         name for name in sorted(made.keys() | found["model"].keys()) if not same_weight(name, made, found["model"])
     ]
-    if process_group.any_rank(process_group.is_main_process and bool(other)):
+    if process_group.any_rank(bool(other)):
         raise ResumeRefused(
             f"the base model is not the one that this run began with: {len(other)} weights differ from the "
             f"checkpoint's, {', '.join(other[:3])}; put the old model back at model.path, or start again with "
@@ -262,13 +265,17 @@ def load_model_state(model: PreTrainedModel, found: Mapping[str, Any], process_g
         )
 
 
-def same_weight(name: str, made: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> bool:
+def same_weight(name: str, made: Mapping[str, Tensor], found: Mapping[str, Any]) -> bool:
     """Whether a merged weight is the checkpoint's, up to the rounding of another machine."""
     if name not in made or name not in found:
         return False
-    here, there = weights.full_tensor(made[name]), found[name]
-    if here.shape != there.shape or there.is_meta:
-        return here.shape == there.shape
+    here, there = made[name], found[name]
+    if tuple(here.shape) != tuple(there.shape):
+        return False
+    if isinstance(there, StoredTensor):  # each process compares the rows that it has
+        there = torch.empty_like(here)
+        read_shard(found[name], there)
+    here, there = (x.to_local() if isinstance(x, DTensor) else x for x in (here, there))
     there = there.to(here)
     return bool((here - there).abs().max() <= DRIFT * there.abs().max()) if here.numel() else True
 

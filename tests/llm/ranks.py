@@ -23,7 +23,6 @@ from pmdkit.llm.task import SharedGrader
 from pmdkit.llm.weights import full_tensor
 from pmdkit.loop import Schedule, inline, run
 from pmdkit.objectives import OBJECTIVES, Groups, credit, traits
-from pmdkit.observe import checkpoint
 
 from .conftest import EOS, build
 
@@ -95,15 +94,15 @@ def one_case(process_group: ProcessGroup, name: str) -> dict[str, Tensor]:
 def go_on(process_group: ProcessGroup, folder: Path) -> dict[str, Tensor]:
     """A step of AdamW on what the newest checkpoint holds; its own checkpoint is written beside it."""
     mine = learner(process_group, "qwen2", "pmd-mean", "adamw")
-    start, state, _ = checkpoint.load_newest(folder) if process_group.is_main_process else (0, {}, [])
-    start, state = process_group.broadcast_state(start, state)
-    mine.load_state_dict(state)
+    checkpoints = process_group.checkpoints(folder)
+    start, state, _ = checkpoints.load_newest()
+    if state:
+        mine.load_state_dict(state)
     objective, rollouts, batch = step_of(mine, "pmd-mean", 3, seed=start)
     mine.update(objective, rollouts, batch)
     mine.version = start + 1
-    state = mine.state_dict()
-    if process_group.is_main_process:
-        checkpoint.save_step(folder, start + 1, state, keep=9)
+    checkpoints.save(start + 1, mine.state_dict(), keep=9)
+    checkpoints.wait()
     return {f"weight {key}": full_tensor(weight.detach()).clone() for key, weight in mine.model.named_parameters()}
 
 
