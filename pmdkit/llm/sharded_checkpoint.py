@@ -66,9 +66,7 @@ class ShardedCheckpoints(Checkpoints):
 
     # Save: the step copies, the thread writes.
 
-    def save(
-        self, step: int, state: dict[str, Any], keep: int, extra_files: Mapping[str, bytes] | None = None
-    ) -> None:
+    def save(self, step: int, state: dict[str, Any], keep: int, extra_files: Mapping[str, bytes] | None = None) -> None:
         """Begin checkpoints/step-N: copy the shards of this process, and let a thread write them.
 
         Args:
@@ -177,7 +175,9 @@ def share_of_tensors(tensors: Mapping[str, Tensor], process_group: ProcessGroup)
     """What this process writes: its rows of tensors that are cut, and about its part of those that all have."""
     whole = [name for name, tensor in tensors.items() if not isinstance(tensor, DTensor)]
     dealt = process_group.split_by_cost([tensors[name].nbytes + 1.0 for name in whole])[process_group.rank]
-    mine = {name: tensor for name, tensor in tensors.items() if isinstance(tensor, DTensor) and tensor.to_local().numel()}
+    mine = {
+        name: tensor for name, tensor in tensors.items() if isinstance(tensor, DTensor) and tensor.to_local().numel()
+    }
     return mine | {whole[number]: tensors[whole[number]] for number in dealt}
 
 
@@ -192,7 +192,12 @@ class ShardWriter(StorageWriter):
     """
 
     def __init__(
-        self, checkpoints: ShardedCheckpoints, step: int, plain: dict[str, Any], keep: int, extra_files: dict[str, bytes]
+        self,
+        checkpoints: ShardedCheckpoints,
+        step: int,
+        plain: dict[str, Any],
+        keep: int,
+        extra_files: dict[str, bytes],
     ) -> None:
         self.checkpoints = checkpoints
         self.step = step
@@ -242,7 +247,9 @@ class ShardWriter(StorageWriter):
         if self.error is not None:
             raise self.error
         if failed:
-            raise SaveLost(f"another process could not write its part of step {self.step}; the last checkpoint is intact")
+            raise SaveLost(
+                f"another process could not write its part of step {self.step}; the last checkpoint is intact"
+            )
 
     def acknowledge(self, written: Mapping[str, Mapping[str, Any]]) -> None:
         """Write what stands once, then the manifest of all files, and rename."""
@@ -302,15 +309,21 @@ def stored_state(manifest: Manifest) -> dict[str, Any]:
 def read_shard(stored: StoredTensor, target: Tensor) -> None:
     """Fill a tensor, or this process's rows of one that is cut, from the files that have them."""
     with torch.no_grad():
-        if not isinstance(target, DTensor):
-            target.copy_(stored.read())
-            return
-        local = target.to_local()
+        local, first, rows = local_rows(target)
         if local.numel():
-            (chunk,) = target.__create_chunk_list__()  # torch.distributed.checkpoint's own question to a tensor
-            assert tuple(chunk.sizes[1:]) == stored.shape[1:], "it is cut along another axis than its first"
-            first, rows = (chunk.offsets[0], chunk.sizes[0]) if stored.shape else (0, 1)
             local.copy_(stored.read(first, rows))
+
+
+def local_rows(target: Tensor) -> tuple[Tensor, int, int]:
+    """The part of a tensor that this process has: its memory, its first row, its rows."""
+    if not isinstance(target, DTensor):
+        return target, 0, target.shape[0] if target.ndim else 1
+    local = target.to_local()
+    if not local.numel():
+        return local, 0, 0
+    (chunk,) = target.__create_chunk_list__()  # torch.distributed.checkpoint's own question to a tensor
+    assert tuple(chunk.sizes[1:]) == tuple(target.shape[1:]), "it is cut along another axis than its first"
+    return local, chunk.offsets[0], chunk.sizes[0]
 
 
 def gather_json(value: Any, group: dist.ProcessGroup) -> list[Any]:

@@ -128,7 +128,37 @@ def apply_fsdp(root: nn.Module, device: str, size: int) -> nn.Module:
         if isinstance(module, fsdp.FSDPModule):
             module.set_gradient_divide_factor(1.0)  # sums, not means: weights of rows count all prompts already
             module.set_force_sum_reduction_for_comms(True)
+    allocate(root, torch.device(device, torch.cuda.current_device()) if device == "cuda" else torch.device(device))
     return root
+
+
+def is_empty(model: nn.Module) -> bool:
+    """Whether the parameters of a model have no memory yet."""
+    return any(weight.is_meta for weight in model.parameters())
+
+
+def allocate(root: nn.Module, device: torch.device | str) -> None:
+    """Give parameters on the meta device memory on a device, of this process's rows where they are cut.
+
+    What they hold is what was in that memory: `shard_loading.fill_model` comes next. Two names of one parameter stay one.
+    """
+    made: dict[int, tuple[nn.Parameter, nn.Parameter]] = {}  # the old ones stay, or another would get their id
+    for module in root.modules():
+        for name, weight in list(module._parameters.items()):
+            if weight is None or not weight.is_meta:
+                continue
+            if id(weight) not in made:
+                new: Tensor
+                if isinstance(weight, DTensor):
+                    local = torch.empty_like(weight.to_local(), device=device)
+                    cut = weight.device_mesh, weight.placements
+                    new = DTensor.from_local(local, *cut, run_check=False, shape=weight.shape, stride=weight.stride())
+                else:
+                    new = torch.empty_like(weight, device=device)
+                made[id(weight)] = weight, nn.Parameter(new, requires_grad=weight.requires_grad)
+            module._parameters[name] = made[id(weight)][1]
+    if made:
+        root._apply(lambda tensor: tensor)  # FSDP2 looks at the parameters again
 
 
 def make_optimizer(model: PreTrainedModel, schedule: ScheduleTable, update: UpdateTable) -> torch.optim.Optimizer:

@@ -61,9 +61,7 @@ class Checkpoints:
         """As the function of that name."""
         return load_newest(self.folder)
 
-    def save(
-        self, step: int, state: dict[str, Any], keep: int, extra_files: Mapping[str, bytes] | None = None
-    ) -> None:
+    def save(self, step: int, state: dict[str, Any], keep: int, extra_files: Mapping[str, bytes] | None = None) -> None:
         """As `save_step`; what goes wrong may be raised by the next `wait`."""
         save_step(self.folder, step, state, keep, extra_files)
         self.saved += 1

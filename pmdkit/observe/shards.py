@@ -204,6 +204,12 @@ def read_folder(folder: Path, part: str, advice: str = ADVICE) -> dict[str, Stor
     return read_index(index, advice) if index.exists() else read_file(folder / f"{part}.safetensors", advice)
 
 
+def is_cut(folder: Path, part: str) -> bool:
+    """Whether tensors of a part of a folder are cut over its files, so that only `read_folder` reads them."""
+    index = folder / index_name(part)
+    return index.exists() and "rows" in foreign.read_json(index, INDEX)
+
+
 def encode_index(entries: Mapping[str, Mapping[str, tuple[int, tuple[int, ...]]]], sizes: Mapping[str, int]) -> bytes:
     """The index of what files hold.
 
