@@ -106,11 +106,10 @@ class WeightSource:
 
     def merges_rows(self, shape: tuple[int, ...]) -> bool:
         """Whether each row is made of one tensor of each list, as experts are: then the others need not be read."""
-        merge = (
-            type(self.converter.operations[0]).__name__ == "MergeModulelist" and self.converter.operations[0].dim == 0
-        )
-        others = all(type(step).__name__ == "Concatenate" and step.dim != 0 for step in self.converter.operations[1:])
-        return merge and others and all(len(held) == shape[0] for held in self.tensors.values())
+        first, *others = self.converter.operations
+        merged = type(first).__name__ == "MergeModulelist" and first.dim == 0
+        joined = all(type(step).__name__ == "Concatenate" and step.dim != 0 for step in others)
+        return merged and joined and all(len(held) == shape[0] for held in self.tensors.values())
 
     def check(self, name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> None:
         """Refuse a tensor of another shape."""

@@ -1,4 +1,4 @@
-"""Checkpoints of several processes: each writes its own shards through torch.distributed.checkpoint, while the run goes on.
+"""Checkpoints of several processes: each writes its shards by torch.distributed.checkpoint while the run goes on.
 
 The step waits until its shards are copied to the host. A thread writes them; when every process has given the sums of
 its files, the main one writes the manifest and renames the folder. No pickle is written, sent or read: processes
@@ -8,7 +8,6 @@ exchange JSON, and each plans for itself.
 import json
 import os
 import time
-import warnings
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -28,7 +27,7 @@ from torch.distributed.tensor import DTensor
 from torch.futures import Future as TorchFuture
 
 from pmdkit.distributed import ProcessGroup
-from pmdkit.errors import ComponentDied, ResumeRefused
+from pmdkit.errors import ComponentDied
 from pmdkit.observe import checkpoint, files, shards
 from pmdkit.observe.checkpoint import WEIGHTS, Checkpoints, Damaged, Manifest
 from pmdkit.observe.shards import StoredTensor
@@ -159,7 +158,8 @@ class ShardedCheckpoints(Checkpoints):
         path = self.folder / f"step-{step}"
         if not self.process_group.is_main_process:
             return ""
-        return f"checkpoint {path} is damaged ({problem}); it is now {checkpoint.mark_corrupt(path).name}, an older one is used"
+        target = checkpoint.mark_corrupt(path)
+        return f"checkpoint {path} is damaged ({problem}); it is now {target.name}, an older one is used"
 
 
 def split_state(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -140,7 +140,7 @@ def is_empty(model: nn.Module) -> bool:
 def allocate(root: nn.Module, device: torch.device | str) -> None:
     """Give parameters on the meta device memory on a device, of this process's rows where they are cut.
 
-    What they hold is what was in that memory: `shard_loading.fill_model` comes next. Two names of one parameter stay one.
+    What they hold is whatever was there: `shard_loading.fill_model` comes next. Two names of one parameter stay one.
     """
     made: dict[int, tuple[nn.Parameter, nn.Parameter]] = {}  # the old ones stay, or another would get their id
     for module in root.modules():
