@@ -216,7 +216,10 @@ class MergedWeights(weights.LazyWeights):
         if name not in self.layers:
             return self.source[name]
         with torch.no_grad():
-            merged: Tensor = self.source[name] + self.layers[name].get_delta_weight(ADAPTER)
+            base, delta = self.source[name], self.layers[name].get_delta_weight(ADAPTER)
+            if isinstance(base, DTensor):  # B A of experts comes out cut along another axis
+                delta = delta.redistribute(placements=base.placements)
+            merged: Tensor = base + delta
         return merged
 
 

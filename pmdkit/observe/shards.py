@@ -259,7 +259,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> tuple[str, int]:
 
 
 def write_stored(path: Path, tensors: Mapping[str, StoredTensor]) -> tuple[str, int]:
-    """Copy stored tensors into one new file, some bytes at a time; its SHA-256 and its bytes."""
+    """Copy stored tensors into one new file that others may read, some bytes at a time; its SHA-256 and its bytes."""
     names = in_order(tensors)
 
     def parts() -> Iterator[bytes | memoryview]:
@@ -267,4 +267,4 @@ def write_stored(path: Path, tensors: Mapping[str, StoredTensor]) -> tuple[str, 
         for name in names:
             yield from tensors[name].blocks()
 
-    return files.write_parts(path, parts())
+    return files.write_parts(path, parts(), files.PUBLIC)
