@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 
+from pmdkit import foreign
 from pmdkit.errors import UsageError
 from pmdkit.llm import model_folder
 from pmdkit.llm.sharded_checkpoint import local_rows
@@ -72,12 +73,10 @@ def fill_model(model: PreTrainedModel, wanted: Mapping[str, Tensor], folder: Pat
         )
     for name, target in wanted.items():
         with torch.no_grad():
-            local, first, rows = local_rows(target)
+            local, first, _ = local_rows(target)
             if local.numel():
-                found = sources[name].read(model, name, tuple(target.shape), first, rows)
-                if found.isnan().any():
-                    raise UsageError(f"the weights of {folder} are not numbers (NaN in {name}); take others")
-                local.copy_(found)
+                sources[name].copy_to(local, model, name, tuple(target.shape), first)
+                foreign.check_numbers({name: local}, str(folder))
 
 
 @dataclass
@@ -88,21 +87,30 @@ class WeightSource:
     converter: Any = None
     tensors: dict[str, list[tuple[str, StoredTensor]]] = field(default_factory=dict)
 
-    def read(self, model: PreTrainedModel, name: str, shape: tuple[int, ...], first: int, rows: int) -> Tensor:
-        """Some rows of the weight."""
+    def copy_to(self, target: Tensor, model: PreTrainedModel, name: str, shape: tuple[int, ...], first: int) -> None:
+        """Fill a tensor with the rows of the weight from `first` on; of that shape the whole weight is."""
         if self.converter is None:
             ((_, stored),) = self.tensors[""]
             self.check(name, stored.shape, shape)
-            return stored.read(first, rows)
-        by_row = self.merges_rows(shape)
+            stored.copy_to(target, first)
+        elif self.merges_rows(shape):
+            for row in range(len(target)):
+                found = self.convert(model, name, slice(first + row, first + row + 1))
+                self.check(name, tuple(found.shape), (1, *shape[1:]))
+                target[row : row + 1].copy_(found)
+        else:
+            found = self.convert(model, name, slice(None))
+            self.check(name, tuple(found.shape), shape)
+            target.copy_(found[first : first + len(target)])
+
+    def convert(self, model: PreTrainedModel, name: str, some: slice) -> Tensor:
+        """What the converter makes of some tensors of each list."""
         converter = deepcopy(self.converter)
         for pattern, held in self.tensors.items():
-            for source, stored in held[first : first + rows] if by_row else held:
+            for source, stored in held[some]:
                 converter.add_tensor(self.key, source, pattern, stored.read())
         made: Tensor | list[Tensor] = converter.convert(self.key, model=model, config=model.config)[name]
-        found = made[0] if isinstance(made, list) else made
-        self.check(name, tuple(found.shape), (rows, *shape[1:]) if by_row else shape)
-        return found if by_row else found[first : first + rows]
+        return made[0] if isinstance(made, list) else made
 
     def merges_rows(self, shape: tuple[int, ...]) -> bool:
         """Whether each row is made of one tensor of each list, as experts are: then the others need not be read."""

@@ -309,9 +309,9 @@ def stored_state(manifest: Manifest) -> dict[str, Any]:
 def read_shard(stored: StoredTensor, target: Tensor) -> None:
     """Fill a tensor, or this process's rows of one that is cut, from the files that have them."""
     with torch.no_grad():
-        local, first, rows = local_rows(target)
+        local, first, _ = local_rows(target)
         if local.numel():
-            local.copy_(stored.read(first, rows))
+            stored.copy_to(local, first)
 
 
 def local_rows(target: Tensor) -> tuple[Tensor, int, int]:

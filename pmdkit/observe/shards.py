@@ -35,8 +35,8 @@ HEADER = 2**27
 "Bytes of the header of a safetensors file, which the library bounds at 100 MB too."
 INDEX = 2**28
 "Bytes of an index: a line for each tensor of each process."
-BLOCK = 2**26
-"Bytes that are copied at a time where a tensor moves from one file to another."
+BLOCK = 2**24
+"Bytes that are in memory at a time where a tensor moves from one file to another, or into memory of another kind."
 ADVICE = "save it again, or take another"
 
 
@@ -80,6 +80,16 @@ class StoredTensor:
                 part = data[(start - first) * self.row_bytes : (end - first) * self.row_bytes]
                 read_into(piece.path, piece.offset + (start - piece.first) * self.row_bytes, part)
         return found
+
+    def copy_to(self, target: Tensor, first: int = 0) -> None:
+        """Fill a tensor with the rows from `first` on, a few at a time."""
+        if not self.shape:
+            target.copy_(self.read())
+            return
+        step = max(1, BLOCK // max(1, self.row_bytes))
+        for at in range(0, len(target), step):
+            some = target[at : at + step]
+            some.copy_(self.read(first + at, len(some)))
 
     def blocks(self) -> Iterator[memoryview]:
         """Its bytes from the first row to the last, some at a time."""
