@@ -224,7 +224,7 @@ def make_learner(
         monitor=mismatch.MismatchMonitor(high - low, rollout.old == "rollout"),
     )
     if empty:  # its weights have been cut, and memory
-        fill_model(model, lora.base_weights(model), Path(model.name_or_path))
+        fill_model(model, lora.base_weights(model), Path(str(model.name_or_path)))
         lora.draw_adapters(model, spec.run.seed)
         learner.reset_reference()
     if rollout.lag:

@@ -4,7 +4,6 @@ Parameters have no memory until they are cut; buffers, which are small and compu
 of the files are not those of the model, as of experts, transformers' own conversion is applied to the rows that count.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
@@ -114,7 +113,7 @@ class WeightSource:
 
     def merges_rows(self, shape: tuple[int, ...]) -> bool:
         """Whether each row is made of one tensor of each list, as experts are: then the others need not be read."""
-        first, *others = self.converter.operations
+        first, others = self.converter.operations[0], self.converter.operations[1:]
         merged = type(first).__name__ == "MergeModulelist" and first.dim == 0
         joined = all(type(step).__name__ == "Concatenate" and step.dim != 0 for step in others)
         return merged and joined and all(len(held) == shape[0] for held in self.tensors.values())
@@ -146,7 +145,7 @@ def find_sources(
             name, pattern = rename_source_key(key, renamings, converters, model.base_model_prefix, dict(wanted))
         if name not in wanted:
             continue  # a second name of a tied weight, or a part that this class does not have
-        source = found.setdefault(name, WeightSource(name, of_pattern.get(pattern)))
+        source = found.setdefault(name, WeightSource(name, of_pattern.get(pattern or "")))
         source.tensors.setdefault(pattern or "", []).append((key, stored[key]))
         targets = source.converter.target_patterns if source.converter else ()
         for other in targets[1:]:
@@ -156,4 +155,4 @@ def find_sources(
 
 def natural_order(name: str) -> list[tuple[int, str]]:
     """Expert 10 comes after expert 9."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"\.", name)]
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in name.split(".")]

@@ -18,10 +18,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import checkpoint as dcp
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.distributed.tensor import DTensor
 from torch.futures import Future as TorchFuture
@@ -86,10 +87,10 @@ class ShardedCheckpoints(Checkpoints):
                 checkpoint.remove_leftovers(self.folder)
                 aside.mkdir(mode=0o700)
         writer = ShardWriter(self, step, plain, keep, dict(extra_files or {}))
-        self.writing = dcp.async_save(  # type: ignore[assignment]  # it stages at once, so a Future is returned
+        self.writing = async_save(  # type: ignore[assignment]  # it stages at once, so a Future is returned
             mine,
             storage_writer=writer,
-            planner=dcp.DefaultSavePlanner(flatten_state_dict=False),
+            planner=DefaultSavePlanner(flatten_state_dict=False),
             process_group=self.group,
             async_stager=self.stager,
             use_collectives=False,  # those of planning would be pickles
@@ -218,7 +219,9 @@ class ShardWriter(StorageWriter):
             assert item.tensor_data is not None
             chunk, shape = item.tensor_data.chunk, item.tensor_data.size
             assert tuple(chunk.sizes[1:]) == tuple(shape[1:]), f"{name} is cut along another axis than its first"
-            parts.setdefault(part, {})[name] = planner.resolve_data(item).detach()  # type: ignore[union-attr]
+            data = planner.resolve_data(item)
+            assert isinstance(data, Tensor)
+            parts.setdefault(part, {})[name] = data.detach()
             rows.setdefault(part, {})[name] = (chunk.offsets[0] if shape else 0, tuple(shape))
         try:
             for part, tensors in parts.items():

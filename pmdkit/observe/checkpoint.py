@@ -325,7 +325,7 @@ def split_optimizer(optimizer: dict[str, Any]) -> tuple[dict[str, torch.Tensor],
     return tensors, {"slots": plain, "param_groups": optimizer["param_groups"]}
 
 
-def join_optimizer(tensors: dict[str, torch.Tensor], plain: dict[str, Any]) -> dict[str, Any]:
+def join_optimizer(tensors: Mapping[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
     """The inverse of `split`."""
     state: dict[int, dict[str, Any]] = {}
     for key, value in {**tensors, **plain["slots"]}.items():

@@ -104,7 +104,7 @@ class StoredTensor:
 
 def bytes_of(tensor: Tensor) -> memoryview:
     """The bytes of a contiguous tensor on the host, which are its memory."""
-    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
+    return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
 def read_into(path: Path, offset: int, data: memoryview) -> None:

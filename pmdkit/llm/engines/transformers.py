@@ -37,7 +37,7 @@ def make(config: base.EngineConfig) -> base.Engine:
     """The engine of a recipe: on the trainer's own weights in float32, on a copy in bfloat16 or where it needs one."""
     model = config.model
     if is_empty(model):  # the trainer's is cut over the processes; here each writes with a whole one
-        model = load_model(model.name_or_path)[0].requires_grad_(False)
+        model = load_model(str(model.name_or_path))[0].requires_grad_(False)
     elif config.own or config.dtype != "float32":
         model = deepcopy(model).requires_grad_(False)
     if config.dtype != "float32":
