@@ -87,7 +87,7 @@ def one_rank(rounds: int, folder: Path, out: Path) -> None:
 
     torch.set_num_threads(1)
     group = AccelerateGroup("fsdp2", timeout=120, cpu=True)
-    make_empty_model(folder)  # what libraries load lazily is not the model's memory
+    group.wrap(ForwardRoot(make_empty_model(folder)))  # what libraries load lazily is not the model's memory
     group.any_rank(False)
     with peak_memory() as grown:
         model = make_empty_model(folder)

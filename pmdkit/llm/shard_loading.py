@@ -75,7 +75,8 @@ def fill_model(model: PreTrainedModel, wanted: Mapping[str, Tensor], folder: Pat
             local, first, _ = local_rows(target)
             if local.numel():
                 sources[name].copy_to(local, model, name, tuple(target.shape), first)
-                foreign.check_numbers({name: local}, str(folder))
+                for some in local.reshape(-1).split(shards.BLOCK):  # not all at once: the answer has memory too
+                    foreign.check_numbers({name: some}, str(folder))
 
 
 @dataclass

@@ -35,7 +35,7 @@ HEADER = 2**27
 "Bytes of the header of a safetensors file, which the library bounds at 100 MB too."
 INDEX = 2**28
 "Bytes of an index: a line for each tensor of each process."
-BLOCK = 2**24
+BLOCK = 2**22
 "Bytes that are in memory at a time where a tensor moves from one file to another, or into memory of another kind."
 ADVICE = "save it again, or take another"
 

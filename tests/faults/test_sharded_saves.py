@@ -263,16 +263,19 @@ def calls_of(rank: int, place: Path) -> int:
     return int(counted.read_text())
 
 
+EVERY = [pytest.param(1, marks=pytest.mark.slow), 5]
+
+
+@pytest.mark.parametrize("every", EVERY)
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_killed_at_any_call_of_a_save(rank, place, request):
-    """Whoever is killed, the other leaves; step 1 or step 2 is whole, and the next save ends as if nothing had been."""
+def test_a_rank_killed_at_any_call_of_a_save(rank, every, place):
+    """Whoever is killed, the other leaves; step 1 or step 2 is whole, and nothing half done counts."""
     count = calls_of(rank, place)
     assert count >= (30 if rank == 0 else 8)
-    every = 1 if request.config.getoption("markexpr", "") == "slow" else 3
-    for at in range(1 + (at_first := rank), count + 1, every):
+    for number, at in enumerate(range(1, count + 1, every)):
         folder = place / f"{rank}-{at}"
         folder.mkdir()
-        when = ("before", "half", "after")[(at - at_first) // every % 3]
+        when = ("before", "half", "after")[number % 3]
 
         def work(group: AccelerateGroup, folder: Path = folder, at: int = at, when: str = when) -> int:
             save(group, folder, 1)
