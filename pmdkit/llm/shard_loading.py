@@ -148,7 +148,7 @@ def find_sources(
             continue  # a second name of a tied weight, or a part that this class does not have
         source = found.setdefault(name, WeightSource(name, of_pattern.get(pattern or "")))
         source.tensors.setdefault(pattern or "", []).append((key, stored[key]))
-        targets = source.converter.target_patterns if source.converter else ()
+        targets: list[str] = source.converter.target_patterns if source.converter else []
         for other in targets[1:]:
             found.setdefault(name.replace(targets[0], other), source)
     return found
