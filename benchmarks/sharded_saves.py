@@ -24,7 +24,7 @@ from torch.distributed.tensor import DTensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 SHAPE = {
-    "vocab_size": 32_768, "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 8,
+    "vocab_size": 32_768, "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 16,
     "num_attention_heads": 8, "num_key_value_heads": 2, "tie_word_embeddings": True,
 }  # fmt: skip
 MIB = 2**20
