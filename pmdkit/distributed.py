@@ -5,9 +5,12 @@ Several processes are `pmdkit.llm.distributed`. The trainer and the learners are
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
+
+from pmdkit.observe.checkpoint import Checkpoints
 
 
 class ProcessGroup:
@@ -55,9 +58,9 @@ class ProcessGroup:
         """What the main process passed in, in every process; anything that JSON holds."""
         return value
 
-    def broadcast_state(self, step: int, state: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """A checkpoint that the main process read; in the others its tensors have shapes and no content."""
-        return step, state
+    def checkpoints(self, folder: Path) -> Checkpoints:
+        """Who saves and loads the checkpoints of a run, whose folder it is."""
+        return Checkpoints(folder)
 
     def wrap(self, root: nn.Module) -> nn.Module:
         """The module as it is called in forward passes that all processes make."""

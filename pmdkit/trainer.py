@@ -7,7 +7,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -144,11 +144,12 @@ def fit(
             check_inputs(folder, found, accept_changes, display.warn)
             folder.begin(spec.record())
         torch.set_num_threads(spec.run.threads)
-        start, state, warnings = checkpoint.load_newest(folder.checkpoints) if main else (0, {}, [])
+        with group.error_scope():
+            checkpoints = group.checkpoints(folder.checkpoints)
+            start, state, warnings = checkpoints.load_newest()
         for warning in warnings:
-            display.warn(warning)
+            context.display.warn(warning)
         with stop_at_once(), group.error_scope(), running(context):
-            start, state = group.broadcast_state(start, state)
             if state:
                 first = state.pop("first", None)
                 if first is None:
@@ -158,13 +159,13 @@ def fit(
                     )
                 backend.learner.load_state_dict(state)
             else:
-                first = begin(context)
+                first = begin(context, checkpoints)
             if main:
                 # a kill may have come between save and prune
                 checkpoint.prune(folder.checkpoints, start, spec.run.keep)
                 shutil.rmtree(folder.phase_0, ignore_errors=True)  # what phase 0 kept for its own resume: it is over
                 folder.rewind(start)
-            run_steps(context, start, first)
+            run_steps(context, checkpoints, start, first)
             last = backend.evaluate()
             summary: Row = group.broadcast_object(summarise(spec, folder, first, last) if main else None)
         if main:
@@ -182,18 +183,18 @@ def running(context: RunContext) -> Iterator[None]:
         yield
 
 
-def begin(context: RunContext) -> Row:
+def begin(context: RunContext, checkpoints: checkpoint.Checkpoints) -> Row:
     """Phase 0 where there is one, and the evaluation before the first update."""
     warm_start = context.backend.warm_start
     if warm_start is not None:
         warm_start(context.display.note)
     first = context.backend.evaluate()
     if warm_start is not None:
-        save(context, 0, first)
+        save(context, checkpoints, 0, first)
     return first
 
 
-def run_steps(context: RunContext, start: int, first: Row) -> None:
+def run_steps(context: RunContext, checkpoints: checkpoint.Checkpoints, start: int, first: Row) -> None:
     """The loop from after step `start`, each step measured, passed to the callbacks and checkpointed."""
     spec, backend, folder, display = context.spec, context.backend, context.folder, context.display
     group, last, every = backend.process_group, backend.schedule.steps, spec.run.checkpoint_every
@@ -224,8 +225,10 @@ def run_steps(context: RunContext, start: int, first: Row) -> None:
                 callback.on_step_end(context, result)
             stopping = group.any_rank(stop.is_set())  # asked at different moments, all leave after the same step
             if step % every == 0 or step == last or stopping:
-                save(context, step, first)
-                if group.is_main_process and step - start <= every:  # the first one here tells their size
+                save(context, checkpoints, step, first)
+                if stopping or step == last:
+                    checkpoints.wait()
+                if group.is_main_process and checkpoints.saved == 1:  # the first one here tells their size
                     short = checkpoint.shortage(folder.checkpoints, spec.run.keep, -(-(last - step) // every))
                     if short is not None:
                         display.warn(short)
@@ -235,21 +238,24 @@ def run_steps(context: RunContext, start: int, first: Row) -> None:
         display.begin(spec, start)
         try:
             run(context.objective, backend.learner, backend.task, backend.schedule, [finish], backend.stream, start)
+        except Exception:
+            with suppress(Exception):  # what is being written counts; the error that ended the run is the one to report
+                checkpoints.wait()
+            raise
         finally:
             display.end()
             reporters.close()
 
 
-def save(context: RunContext, step: int, first: Row) -> None:
+def save(context: RunContext, checkpoints: checkpoint.Checkpoints, step: int, first: Row) -> None:
     """Checkpoint a finished step."""
     backend = context.backend
-    state = backend.learner.state_dict()  # of every process: shares of it may have to be put together
+    extra_files: dict[str, bytes] = {}
     if backend.process_group.is_main_process:
-        extra_files: dict[str, bytes] = {}
         for callback in backend.callbacks:
             callback.on_save(context, extra_files)
-        folder, keep = context.folder.checkpoints, context.spec.run.keep
-        checkpoint.save_step(folder, step, {**state, "first": first}, keep, extra_files or None)
+    state = {**backend.learner.state_dict(), "first": first}
+    checkpoints.save(step, state, context.spec.run.keep, extra_files or None)
 
 
 def summarise(spec: Spec, folder: RunFolder, first: Row, last: Row) -> Row:

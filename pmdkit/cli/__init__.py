@@ -20,6 +20,7 @@ VERBS = {
     "plan": "What a recipe of tier 3 costs on accelerators: memory by phase, time, staleness.",
     "figure": "The picture of a run: does it learn, and how far does a step go?",
     "eval": "How good a trained policy is: avg@k, pass@k and maj@k with intervals.",
+    "export": "The model of a checkpoint as a folder that transformers and vLLM load.",
     "sweep": "A grid of runs over any option, or an experiment of the paper in miniature.",
     "compare": "Runs side by side: paired by seed, with intervals, as table, CSV or LaTeX.",
     "replay": "Another objective on a recorded step, or the story of one response.",

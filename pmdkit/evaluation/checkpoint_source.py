@@ -15,7 +15,7 @@ from pmdkit.observe.run_folder import RunFolder
 from pmdkit.training import stored_spec
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-NOT_NEEDED = {"optimizer.safetensors", "reference.safetensors", "state.json"}
+NOT_NEEDED = ("optimizer", "reference")
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def source_of_run(folder: RunFolder, given: Path, only: int | None = None) -> Ch
         place = given if only is not None else folder.checkpoints / f"step-{step}"
         problem = weights_damage(place, step)
         if problem is None:
-            weights = checkpoint.read_manifest(place).sha256["model.safetensors"]
+            weights = digest_of_model(checkpoint.read_manifest(place))
             return CheckpointSource(str(place), weights, spec, step, tuple(warnings))
         warnings.append(f"checkpoint {place} is damaged ({problem}); an older one is used")
     trouble = "; ".join(warnings) or "none was written yet"
@@ -102,13 +102,20 @@ def weights_damage(place: Path, step: int) -> str | None:
     try:
         manifest = checkpoint.read_manifest(place)
         checkpoint.check_origin(manifest, step, checkpoint.run_identity(place.absolute().parent))
-        for name in manifest.sha256.keys() - NOT_NEEDED:
+        left_out = {name for part in NOT_NEEDED for name in manifest.files_of(part)} | {"state.json"}
+        for name in manifest.sha256.keys() - left_out:
             manifest.check(name)
     except checkpoint.Damaged as problem:
         return str(problem)
     there = {path.name for path in place.iterdir() if not path.name.startswith(".")}
     strange = sorted(there - manifest.sha256.keys() - {checkpoint.MANIFEST})
     return f"it holds {strange[0]}, which its manifest does not name" if strange else None
+
+
+def digest_of_model(manifest: checkpoint.Manifest) -> str:
+    """SHA-256 of the weights of a checkpoint; of those in shards, of the sums of their files."""
+    sums = [manifest.sha256[name] for name in manifest.files_of("model")]
+    return sums[0] if len(sums) == 1 else hashlib.sha256("\n".join(sums).encode()).hexdigest()
 
 
 def sha256_of_files(paths: list[Path]) -> str:

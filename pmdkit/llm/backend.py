@@ -24,7 +24,9 @@ from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.model import end_tokens, load_model, pick_device, prepare_model
 from pmdkit.llm.prompts import Encoder, decode_response, encode_numbers, limit_prompts
+from pmdkit.llm.shard_loading import fill_model
 from pmdkit.llm.task import SCALES, MathTask, SharedGrader, make_grader
+from pmdkit.llm.weights import is_empty
 from pmdkit.loop import Schedule, inline
 from pmdkit.objectives import Objective, traits
 from pmdkit.observe.inputs import digest
@@ -66,8 +68,14 @@ def load_problems(spec: Spec) -> MathProblems:
 
 
 def make_model(spec: Spec, process_group: ProcessGroup = SINGLE) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The model and tokenizer of [model], on their device. Adapters come later: `make_learner`."""
+    """The model and tokenizer of [model], on their device. Adapters come later: `make_learner`.
+
+    A model that will be cut over processes is empty until `make_learner` has cut it.
+    """
     assert isinstance(spec.model, LanguageModelTable)
+    if process_group.strategy == "fsdp2" and spec.model.path is not None:
+        model, tokenizer = load_model(spec.model.path, empty=True)
+        return prepare_model(model, checkpointing=spec.model.checkpointing), tokenizer
     # weights that will be shared wait on the host: whole ones may not fit an accelerator, or not twice
     device = torch.device("cpu") if process_group.strategy == "fsdp2" else None
     return build_model(spec.model, spec.env, spec.run.seed, device)
@@ -204,6 +212,7 @@ def make_learner(
     assert spec.update is not None
     assert isinstance(spec.model, LanguageModelTable)
     lora.inject_adapters(model, spec.lora, spec.run.seed)  # the engine has made its copy: it gets merged weights
+    empty = is_empty(model)
     low, high = SCALES[reward.scale]
     learner = CausalLearner(
         model,
@@ -221,6 +230,10 @@ def make_learner(
         process_group=process_group,
         monitor=mismatch.MismatchMonitor(high - low, rollout.old == "rollout"),
     )
+    if empty:  # its weights have been cut, and memory
+        fill_model(model, lora.base_weights(model), Path(str(model.name_or_path)))
+        lora.draw_adapters(model, spec.run.seed)
+        learner.reset_reference()
     if rollout.lag:
         assert spec.vllm is not None
         rollouts.RolloutQueue(learner, rollout.silence, spec.vllm.start)

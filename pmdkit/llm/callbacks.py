@@ -22,6 +22,7 @@ from pmdkit.envs.math.problem import leaks
 from pmdkit.envs.verifier import Item, audit, pool
 from pmdkit.errors import Diverged, EnvironmentLacks
 from pmdkit.llm.evaluate import Answered, Evaluation, append
+from pmdkit.llm.export import export
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.task import MathTask
 from pmdkit.loop import Rollouts
@@ -396,6 +397,12 @@ class ModelFilesCallback(TrainerCallback):
     def on_save(self, run: RunContext, extra_files: dict[str, bytes]) -> None:
         """The files of the present step."""
         extra_files.update(self.files())
+
+    def on_train_end(self, run: RunContext, error: BaseException | None) -> None:
+        """Put the shards of several processes together, in model/ of the run; of one process a checkpoint is whole."""
+        group, last = run.backend.process_group, run.folder.checkpoints / f"step-{self.learner.version}"
+        if error is None and group.size > 1 and group.is_main_process and last.is_dir():
+            export(last, run.folder.path / "model")
 
     def files(self) -> dict[str, bytes]:
         """Config, tokenizer and card as bytes, by file name."""

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +19,8 @@ from pmdkit.config import ParallelTable, Spec
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import ComponentDied, EnvironmentLacks, PmdkitError, UsageError, first_line
 from pmdkit.llm import launcher, torchrun, weights
-from pmdkit.observe.checkpoint import WEIGHTS, join_optimizer, split_optimizer
+from pmdkit.llm.sharded_checkpoint import SaveLost, ShardedCheckpoints
+from pmdkit.observe.checkpoint import Checkpoints
 
 LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting", "timed out")
 "What gloo says in a plain RuntimeError; NCCL and the store have classes of their own."
@@ -121,29 +123,9 @@ class AccelerateGroup(ProcessGroup):
             else:
                 target.copy_(broadcast(sent.clone() if main else sent))
 
-    def broadcast_state(self, step: int, state: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """A checkpoint that the main process read; in the others its tensors have shapes and no content."""
-        if not self.any_rank(bool(state)):
-            return step, state
-        parts: dict[str, Any] = {}
-        told: dict[str, Any] = {}
-        if self.is_main_process:
-            parts = {name: state[name] for name in WEIGHTS if name in state}
-            parts["optimizer"], plain = split_optimizer(state["optimizer"])
-            rest = {name: value for name, value in state.items() if name not in (*WEIGHTS, "optimizer")}
-            shapes = {
-                part: {name: [list(x.shape), str(x.dtype).removeprefix("torch.")] for name, x in tensors.items()}
-                for part, tensors in parts.items()
-            }
-            told = {"step": step, "shapes": shapes, "plain": plain, "rest": rest}
-        told = self.broadcast_object(told)
-        if not self.is_main_process:
-            parts = {
-                part: {name: torch.empty(s, dtype=getattr(torch, d), device="meta") for name, (s, d) in names.items()}
-                for part, names in told["shapes"].items()
-            }
-        optimizer = join_optimizer(parts.pop("optimizer"), told["plain"])
-        return told["step"], {**parts, "optimizer": optimizer, **told["rest"]}
+    def checkpoints(self, folder: Path) -> Checkpoints:
+        """Each process writes and reads its own shards."""
+        return ShardedCheckpoints(folder, self, self.timeout)
 
     def wrap(self, root: nn.Module) -> nn.Module:
         """Gradients are summed over processes, not averaged: weights of rows count all prompts of a ministep already.
@@ -171,6 +153,8 @@ class AccelerateGroup(ProcessGroup):
         """Around what all processes do together: where one is lost, the others stop with an error that says so."""
         try:
             yield
+        except SaveLost as problem:
+            raise RankLost(str(problem)) from problem
         except PmdkitError:
             raise
         except (RuntimeError, OSError) as problem:

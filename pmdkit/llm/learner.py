@@ -330,22 +330,25 @@ class CausalLearner:
     # Checkpoint, and weights that others moved.
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights under the names a Hugging Face folder has, the optimizer's state, the version, the reference."""
-        main = self.process_group.is_main_process
+        """Weights under the names a Hugging Face folder has, the optimizer's state, the version, the reference.
+
+        Of several processes each has its shards, and the same of everything else.
+        """
         state: dict[str, Any] = {
-            **weights.full_state(lora.model_state(self.model), main),
+            **lora.model_state(self.model),
             **({} if self.queue is None else self.queue.state_dict()),
-            "optimizer": weights.full_state(self.optimizer.state_dict(), main),
+            "optimizer": self.optimizer.state_dict(),
             "version": self.version,
         }
         if self.reference is not None:
-            state["reference"] = weights.full_state(weights.named_weights(self.reference), main)
+            state["reference"] = weights.named_weights(self.reference)
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned; of several processes, in the main one."""
+        """Restore what `state_dict` returned; several processes read their shards of it from disk."""
         for name in ("model", "adapter", "reference"):
-            foreign.check_numbers(state.get(name, {}), "the checkpoint")
+            held = {key: value for key, value in state.get(name, {}).items() if isinstance(value, Tensor)}
+            foreign.check_numbers(held, "the checkpoint")
         lora.load_model_state(self.model, state, self.process_group)
         if self.reference is not None:
             if "reference" not in state:

@@ -13,12 +13,15 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
 from pmdkit.config import LoraTable, Spec
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError
 from pmdkit.llm import weights
+from pmdkit.llm.sharded_checkpoint import local_rows, read_shard
+from pmdkit.observe.shards import StoredTensor
 from pmdkit.randomness import derive
 
 ADAPTER = "default"  # its name in peft
@@ -36,11 +39,6 @@ def check_tables(spec: Spec) -> None:
             f"lora.rank is {spec.lora.rank} and warm_start.pass_rate {spec.warm_start.pass_rate}: phase 0 teaches all "
             "weights, an adapter needs a base that stays; build the starter with `pmdkit llm-starter DIR`, then "
             "--set model.path=DIR, without model.build, and warm_start.pass_rate=0"
-        )
-    if spec.parallel is not None and spec.parallel.processes > 1 and spec.parallel.strategy == "fsdp2":
-        raise UsageError(
-            f"lora.rank is {spec.lora.rank} with parallel.strategy 'fsdp2'; expected 'ddp', where every process "
-            "holds the whole base"
         )
 
 
@@ -90,13 +88,20 @@ def inject_adapters(model: PreTrainedModel, table: LoraTable | None, seed: int) 
     with torch.random.fork_rng(devices=[]):  # peft draws A from torch's own generator
         inject_adapter_in_model(config, model, ADAPTER)
     model.train(training)
+    draw_adapters(model, seed)
+    return model
+
+
+def draw_adapters(model: PreTrainedModel, seed: int) -> None:
+    """Draw A and set B to 0 in every adapter. A process whose weights are cut draws all and keeps its rows."""
     chance = torch.Generator().manual_seed(derive(seed, "lora"))
     with torch.no_grad():
         for layer in adapter_layers(model).values():
             weight = layer.lora_A[ADAPTER].weight
             drawn = nn.init.kaiming_uniform_(torch.empty(weight.shape), a=math.sqrt(5), generator=chance)
-            weight.copy_(drawn)
-    return model
+            local, first, rows = local_rows(weight)
+            local.copy_(drawn[first : first + rows])
+            layer.lora_B[ADAPTER].weight.zero_()
 
 
 def target_modules(model: PreTrainedModel, names: Sequence[str] | None) -> tuple[list[str], list[str]]:
@@ -191,12 +196,17 @@ def adapters_disabled(model: PreTrainedModel) -> Iterator[None]:
             layer.enable_adapters(True)
 
 
+def base_weights(model: PreTrainedModel) -> dict[str, Tensor]:
+    """The weights below the adapters, by the names that they have without them."""
+    named = weights.named_weights(model)
+    return {stock_name(name): tensor for name, tensor in named.items() if ".lora_" not in name}
+
+
 class MergedWeights(weights.LazyWeights):
     """Weights by the names that the model has without adapters; W + alpha / rank B A is formed when it is looked at."""
 
     def __init__(self, model: PreTrainedModel) -> None:
-        named = weights.named_weights(model)
-        super().__init__({stock_name(name): tensor for name, tensor in named.items() if ".lora_" not in name})
+        super().__init__(base_weights(model))
         self.layers = {
             f"{stock_name(name)}.{getattr(layer, 'parameter_name', 'weight')}": layer
             for name, layer in adapter_layers(model).items()
@@ -206,7 +216,10 @@ class MergedWeights(weights.LazyWeights):
         if name not in self.layers:
             return self.source[name]
         with torch.no_grad():
-            merged: Tensor = self.source[name] + self.layers[name].get_delta_weight(ADAPTER)
+            base, delta = self.source[name], self.layers[name].get_delta_weight(ADAPTER)
+            if isinstance(base, DTensor):  # B A of experts comes out cut along another axis
+                delta = delta.redistribute(placements=base.placements)
+            merged: Tensor = base + delta
         return merged
 
 
@@ -254,7 +267,7 @@ def load_model_state(model: PreTrainedModel, found: Mapping[str, Any], process_g
     other = [
         name for name in sorted(made.keys() | found["model"].keys()) if not same_weight(name, made, found["model"])
     ]
-    if process_group.any_rank(process_group.is_main_process and bool(other)):
+    if process_group.any_rank(bool(other)):
         raise ResumeRefused(
             f"the base model is not the one that this run began with: {len(other)} weights differ from the "
             f"checkpoint's, {', '.join(other[:3])}; put the old model back at model.path, or start again with "
@@ -262,13 +275,17 @@ def load_model_state(model: PreTrainedModel, found: Mapping[str, Any], process_g
         )
 
 
-def same_weight(name: str, made: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> bool:
+def same_weight(name: str, made: Mapping[str, Tensor], found: Mapping[str, Any]) -> bool:
     """Whether a merged weight is the checkpoint's, up to the rounding of another machine."""
     if name not in made or name not in found:
         return False
-    here, there = weights.full_tensor(made[name]), found[name]
-    if here.shape != there.shape or there.is_meta:
-        return here.shape == there.shape
+    here, there = made[name], found[name]
+    if tuple(here.shape) != tuple(there.shape):
+        return False
+    if isinstance(there, StoredTensor):  # each process compares the rows that it has
+        there = torch.empty_like(here)
+        read_shard(found[name], there)
+    here, there = (x.to_local() if isinstance(x, DTensor) else x for x in (here, there))
     there = there.to(here)
     return bool((here - there).abs().max() <= DRIFT * there.abs().max()) if here.numel() else True
 

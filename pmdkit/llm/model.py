@@ -15,8 +15,9 @@ from pmdkit import foreign
 from pmdkit.envs.math.readers import AFTER, BEFORE
 from pmdkit.errors import EnvironmentLacks, UsageError, first_line
 from pmdkit.hub import local_only
-from pmdkit.llm import chat_template, model_folder
+from pmdkit.llm import chat_template, model_folder, shard_loading, weights
 from pmdkit.llm.packing import use_packing
+from pmdkit.observe import shards
 from pmdkit.observe.console import quietly
 
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
@@ -30,12 +31,15 @@ TRUSTING = "trust_remote_code"
 "The option of vLLM and transformers that lets the code of a model run."
 
 
-def load_model(path: str, device: torch.device | str = "cpu") -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def load_model(
+    path: str, device: torch.device | str = "cpu", empty: bool = False
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The model in float32, switched to packed attention, and its tokenizer.
 
     Args:
         path: a folder in Hugging Face layout, a checkpoint of a run, or the name of a model on the hub.
         device: where the weights go.
+        empty: leave the weights on the meta device, for `shard_loading.fill_model` to read once they are cut.
     """
     folder = Path(path)
     here = os.path.exists(path)  # a Path would raise for some names that no file can have
@@ -52,14 +56,19 @@ def load_model(path: str, device: torch.device | str = "cpu") -> tuple[PreTraine
             local = here or local_only()
             tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False, local_files_only=local)
             tokenizer.encode("1")  # some settings of another kind are first looked at here
-            loaded: Any = AutoModelForCausalLM.from_pretrained(
-                path,
-                dtype=torch.float32,
-                use_safetensors=True,
-                trust_remote_code=False,
-                local_files_only=local,
-                output_loading_info=True,
-            )
+            place = folder if here or not empty else download(path, local)
+            if empty or (here and shards.is_cut(folder, "model")):
+                model, missing = shard_loading.make_empty_model(place), []
+            else:
+                loaded: Any = AutoModelForCausalLM.from_pretrained(
+                    path,
+                    dtype=torch.float32,
+                    use_safetensors=True,
+                    trust_remote_code=False,
+                    local_files_only=local,
+                    output_loading_info=True,
+                )
+                model, missing = loaded[0], sorted(loaded[1]["missing_keys"])
     except Exception as problem:  # whatever transformers stumbles over in the files
         if here:
             raise UsageError(f"model.path {path} does not load: {first_line(problem)}") from problem
@@ -67,8 +76,12 @@ def load_model(path: str, device: torch.device | str = "cpu") -> tuple[PreTraine
             f"model '{path}' is no folder here and the hub did not give it ({first_line(problem)}); "
             "download it first, then name its folder"
         ) from problem
-    model, found = loaded
-    if missing := sorted(found["missing_keys"]):  # they have random numbers now
+    if empty:
+        return prepare_model(model), tokenizer
+    if weights.is_empty(model):
+        weights.allocate(model, device)
+        shard_loading.fill_model(model, weights.named_weights(model), folder)
+    if missing:  # they have random numbers now
         raise UsageError(
             f"model.path {path}: config.json asks for weights that no file holds ({missing[0]} and "
             f"{len(missing) - 1} more); {model_folder.ADVICE}"
@@ -77,10 +90,17 @@ def load_model(path: str, device: torch.device | str = "cpu") -> tuple[PreTraine
     return prepare_model(model, device), tokenizer
 
 
+def download(path: str, local: bool) -> Path:
+    """The folder of a model on the hub, in the cache of this machine."""
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(path, local_files_only=local, allow_patterns=["*.json", "*.safetensors"]))
+
+
 def prepare_model(
     model: PreTrainedModel, device: torch.device | str = "cpu", checkpointing: bool = False
 ) -> PreTrainedModel:
-    """The model as the learner wants it: packed attention, no dropout, on its device."""
+    """The model as the learner wants it: packed attention, no dropout, on its device unless it is empty."""
     model.config.use_cache = False
     use_packing(model)
     if checkpointing:
@@ -88,7 +108,7 @@ def prepare_model(
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable({"use_reentrant": False, "preserve_rng_state": False})
     model.train(checkpointing)  # transformers recomputes in training mode only; packed attention refuses dropout
-    return model.to(device)  # type: ignore[arg-type]
+    return model if weights.is_empty(model) else model.to(device)  # type: ignore[arg-type]
 
 
 def pick_device(name: str) -> torch.device:

@@ -11,6 +11,7 @@ from typing import Any
 
 from pmdkit import foreign
 from pmdkit.errors import UsageError, short
+from pmdkit.observe.shards import HEADER
 
 ADVICE = "save the model again, or take another"
 LARGEST = {  # several times what the largest open models have
@@ -41,8 +42,6 @@ MAY_BE_ZERO = ("shared_expert_intermediate_size", "num_experts", "num_local_expe
 FINITE = ("rope_theta", "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "initializer_range")
 MOST_WEIGHTS = 2**44
 "Of a matrix, and of a model by its layers."
-HEADER = 2**27
-"Bytes of the header of a safetensors file, which the library bounds at 100 MB too."
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -97,13 +96,12 @@ def check_weights(folder: Path, config: Mapping[str, Any]) -> None:
     Raises:
         UsageError: a file is none of safetensors, or the configuration asks for more weights than are there.
     """
-    shapes: dict[str, list[int]] = {}
+    held = 0
     for path in sorted(folder.glob("model*.safetensors")):  # a checkpoint of ours holds others beside them
-        shapes |= read_shapes(path)
-    held = sum(math.prod(shape) for shape in shapes.values())
+        held += sum(math.prod(shape) for shape in read_shapes(path).values())  # a tensor may be cut over files
     width, layers = first(config, "hidden_size", "n_embd", "d_model"), first(config, "num_hidden_layers", "n_layer")
     wanted = max(first(config, "vocab_size") * width, layers * width * width)
-    if shapes and wanted > held:
+    if held and wanted > held:
         raise UsageError(
             f"{folder}/config.json asks for {wanted:,} weights or more, and its files hold {held:,}; one of the two is "
             f"of another model: {ADVICE}"

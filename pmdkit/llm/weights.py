@@ -15,6 +15,8 @@ from transformers import PreTrainedModel
 from pmdkit.config import ScheduleTable, UpdateTable
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import ResumeRefused
+from pmdkit.llm.sharded_checkpoint import read_shard
+from pmdkit.observe.shards import StoredTensor
 
 
 def named_weights(model: PreTrainedModel) -> dict[str, Tensor]:
@@ -28,15 +30,20 @@ def named_weights(model: PreTrainedModel) -> dict[str, Tensor]:
     return found
 
 
-def load_weights(model: PreTrainedModel, found: Mapping[str, Tensor], process_group: ProcessGroup = SINGLE) -> None:
+def load_weights(
+    model: PreTrainedModel, found: Mapping[str, Tensor | StoredTensor], process_group: ProcessGroup = SINGLE
+) -> None:
     """Copy weights into a model of the same names and shapes, in place; of several processes, the main one's."""
     copy_weights(named_weights(model), found, process_group)
 
 
 def copy_weights(
-    wanted: Mapping[str, Tensor], found: Mapping[str, Tensor], process_group: ProcessGroup = SINGLE
+    wanted: Mapping[str, Tensor], found: Mapping[str, Tensor | StoredTensor], process_group: ProcessGroup = SINGLE
 ) -> None:
-    """Copy tensors into others of the same names and shapes, in place; of several processes, the main one's."""
+    """Copy tensors into others of the same names and shapes, in place; of several processes, the main one's.
+
+    What is on disk is read by each process on its own, only its shards of it.
+    """
     for name in sorted(found.keys() | wanted.keys()):
         a, b = (list(x[name].shape) if name in x else "absent" for x in (found, wanted))
         if a != b:
@@ -46,7 +53,11 @@ def copy_weights(
             )
     with torch.no_grad():
         for name, tensor in wanted.items():
-            process_group.broadcast(found[name], tensor)
+            source = found[name]
+            if isinstance(source, StoredTensor):
+                read_shard(source, tensor)
+            else:
+                process_group.broadcast(source, tensor)
 
 
 def all_finite(model: PreTrainedModel) -> bool:
@@ -117,7 +128,37 @@ def apply_fsdp(root: nn.Module, device: str, size: int) -> nn.Module:
         if isinstance(module, fsdp.FSDPModule):
             module.set_gradient_divide_factor(1.0)  # sums, not means: weights of rows count all prompts already
             module.set_force_sum_reduction_for_comms(True)
+    allocate(root, torch.device(device, torch.cuda.current_device()) if device == "cuda" else torch.device(device))
     return root
+
+
+def is_empty(model: nn.Module) -> bool:
+    """Whether the parameters of a model have no memory yet."""
+    return any(weight.is_meta for weight in model.parameters())
+
+
+def allocate(root: nn.Module, device: torch.device | str) -> None:
+    """Give parameters on the meta device memory on a device, of this process's rows where they are cut.
+
+    What they hold is whatever was there: `shard_loading.fill_model` comes next. Two names of one parameter stay one.
+    """
+    made: dict[int, tuple[nn.Parameter, nn.Parameter]] = {}  # the old ones stay, or another would get their id
+    for module in root.modules():
+        for name, weight in list(module._parameters.items()):
+            if weight is None or not weight.is_meta:
+                continue
+            if id(weight) not in made:
+                new: Tensor
+                if isinstance(weight, DTensor):
+                    local = torch.empty_like(weight.to_local(), device=device)
+                    cut = weight.device_mesh, weight.placements
+                    new = DTensor.from_local(local, *cut, run_check=False, shape=weight.shape, stride=weight.stride())
+                else:
+                    new = torch.empty_like(weight, device=device)
+                made[id(weight)] = weight, nn.Parameter(new, requires_grad=weight.requires_grad)
+            module._parameters[name] = made[id(weight)][1]
+    if made:
+        root._apply(lambda tensor: tensor)  # FSDP2 looks at the parameters again
 
 
 def make_optimizer(model: PreTrainedModel, schedule: ScheduleTable, update: UpdateTable) -> torch.optim.Optimizer:
@@ -135,21 +176,20 @@ def place_optimizer_state(
 ) -> dict[str, Any]:
     """The optimizer's state with tensors where this process needs them, cut as the weights are that they belong to.
 
-    With several processes only the main one has the numbers, the others shapes.
+    Several processes read them from disk, each its own shards.
     """
     if process_group.size == 1:
         return state
     trained = [weight for group in optimizer.param_groups for weight in group["params"]]
     found: dict[int, dict[str, Any]] = {}
     for index, slots in sorted(state["state"].items()):
-        found[index] = {}
-        for name, value in sorted(slots.items()):
-            if isinstance(value, Tensor):
+        found[index] = dict(slots)
+        for name, value in slots.items():
+            if isinstance(value, StoredTensor):
                 like = trained[index].detach()
                 target = torch.zeros_like(like) if value.shape == like.shape else torch.zeros(value.shape)
-                process_group.broadcast(value, target)
-                value = target
-            found[index][name] = value
+                read_shard(value, target)
+                found[index][name] = target
     return {**state, "state": found}
 
 

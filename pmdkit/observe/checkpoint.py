@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from errno import EIO, EISDIR, ELOOP, ENOENT, ENOTDIR
@@ -24,20 +24,50 @@ from safetensors.torch import load, save
 
 from pmdkit.errors import EnvironmentLacks, ResumeRefused
 from pmdkit.foreign import parse_json
-from pmdkit.observe import files
+from pmdkit.observe import files, shards
 from pmdkit.version import __version__
 
 WEIGHTS = ("model", "reference", "adapter", "pending")
 STEP = re.compile(r"step-(0|[1-9][0-9]{0,17})")
 MANIFEST = "manifest.json"
 MANIFEST_FORMAT = 2
+SHARDED_FORMAT = 3  # several processes wrote it; versions that know one file only refuse it, and rename nothing
 MANIFEST_LIMIT = 2**20  # bytes; a manifest has some kilobytes, so what is larger is none and is not read into memory
-NEEDED = {"model.safetensors", "optimizer.safetensors", "state.json"}
+NEEDED = ("model", "optimizer")
 DAMAGE = (ENOENT, ENOTDIR, EISDIR, ELOOP, EIO)  # other errors of a read are of the machine, and pass
 
 
 class Damaged(ValueError):
     """What is wrong with a checkpoint, in a few words."""
+
+
+class Checkpoints:
+    """The checkpoints of a run of one process: each is written while the step waits.
+
+    Several processes have `pmdkit.llm.sharded_checkpoint`. All of them call the same methods in the same order.
+
+    Args:
+        folder: checkpoints/ of the run.
+
+    Attributes:
+        saved: how many have been acknowledged.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.saved = 0
+
+    def load_newest(self) -> tuple[int, dict[str, Any], list[str]]:
+        """As the function of that name."""
+        return load_newest(self.folder)
+
+    def save(self, step: int, state: dict[str, Any], keep: int, extra_files: Mapping[str, bytes] | None = None) -> None:
+        """As `save_step`; what goes wrong may be raised by the next `wait`."""
+        save_step(self.folder, step, state, keep, extra_files)
+        self.saved += 1
+
+    def wait(self) -> None:
+        """Until what was saved is acknowledged; nothing is being written afterwards."""
 
 
 def save_step(
@@ -63,15 +93,20 @@ def save_step(
         aside.mkdir(mode=0o700)
         for name, data in contents.items():
             files.write(aside / name, data)
-        files.write(aside / MANIFEST, manifest)
-        files.sync(aside)
-        os.rename(aside, target)
+        acknowledge(aside, target, manifest)
     except OSError as problem:  # a full disk: what was begun goes, the checkpoints before it stay
         with suppress(OSError):  # the first error is the one to report
             files.remove(aside)
         raise files.explain_error(problem, target, sum(map(len, contents.values())) + len(manifest)) from problem
     files.sync(folder)
     prune(folder, step, keep)
+
+
+def acknowledge(aside: Path, target: Path, manifest: bytes) -> None:
+    """The rename from which on a checkpoint counts; all that its manifest names is on the disk."""
+    files.write(aside / MANIFEST, manifest)
+    files.sync(aside)
+    os.rename(aside, target)
 
 
 def prune(folder: Path, step: int, keep: int) -> None:
@@ -114,13 +149,18 @@ def find_newest(folder: Path) -> tuple[int, dict[str, Any], list[tuple[int, str]
             return step, load_step(folder / f"step-{step}", step), damaged
         except Damaged as problem:
             damaged.append((step, str(problem)))
-    if held := step_names(folder):  # a run that had a checkpoint never starts again from its first step unasked
-        found = "; ".join(f"step-{step}: {problem}" for step, problem in damaged) or f"it holds {', '.join(held)}"
-        raise ResumeRefused(
-            f"no loadable checkpoint in {folder}: every one is damaged ({found}); nothing was changed: start again "
-            f"with another --out, or delete {folder}"
-        )
+    if held := step_names(folder):
+        raise none_loadable(folder, damaged, held)
     return 0, {}, []
+
+
+def none_loadable(folder: Path, damaged: Sequence[tuple[int, str]], held: Sequence[str]) -> ResumeRefused:
+    """Why nothing is loaded: a run that had a checkpoint never starts again from its first step unasked."""
+    found = "; ".join(f"step-{step}: {problem}" for step, problem in damaged) or f"it holds {', '.join(held)}"
+    return ResumeRefused(
+        f"no loadable checkpoint in {folder}: every one is damaged ({found}); nothing was changed: start again "
+        f"with another --out, or delete {folder}"
+    )
 
 
 def damage_warnings(folder: Path, damaged: list[tuple[int, str]]) -> list[str]:
@@ -149,27 +189,59 @@ def load_step(path: Path, step: int | None = None) -> dict[str, Any]:
     """
     manifest = read_manifest(path)
     check_origin(manifest, manifest.step if step is None else step, run_identity(path.parent))
-    for name in WEIGHTS:
-        if f"{name}.safetensors" not in manifest.sha256 and os.path.lexists(path / f"{name}.safetensors"):
-            raise Damaged(f"it holds {name}.safetensors, which its manifest does not name")
-    try:
-        weights = {
-            name: load(manifest.read(f"{name}.safetensors"))
-            for name in WEIGHTS
-            if f"{name}.safetensors" in manifest.sha256
-        }
-        tensors = load(manifest.read("optimizer.safetensors"))
-        rest = parse_json(manifest.read("state.json"), "state.json", numbers=False)
-        check_plain_state(rest)
+    check_named(manifest)
+    with decoding():
+        weights = {name: read_part(manifest, name) for name in WEIGHTS if manifest.has(name)}
+        tensors = read_part(manifest, "optimizer")
+        rest = read_plain(manifest)
         state = {**weights, "optimizer": join_optimizer(tensors, rest.pop("optimizer")), **rest}
+    for name in manifest.sha256.keys() - manifest.read_names:
+        manifest.check(name)
+    return state
+
+
+def check_named(manifest: "Manifest") -> None:
+    """Refuse weights beside a checkpoint that its manifest does not name."""
+    for part in WEIGHTS:
+        for name in (f"{part}.safetensors", shards.index_name(part)):
+            if name not in manifest.sha256 and os.path.lexists(manifest.path / name):
+                raise Damaged(f"it holds {name}, which its manifest does not name")
+
+
+@contextmanager
+def decoding() -> Iterator[None]:
+    """Around the lines that make a state of files: what does not fit together is damage."""
+    try:
+        yield
     except Damaged:
         raise
     except (SafetensorError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as problem:
         raise Damaged(f"{type(problem).__name__}: {problem}") from problem
-    ours = {f"{name}.safetensors" for name in (*WEIGHTS, "optimizer")} | {"state.json"}
-    for name in manifest.sha256.keys() - ours:
+
+
+def read_part(manifest: "Manifest", part: str) -> dict[str, torch.Tensor]:
+    """The tensors of a part, in one file or in shards, from bytes that are what was written."""
+    if not manifest.in_shards(part):
+        return load(manifest.read(f"{part}.safetensors"))
+    for name in manifest.files_of(part):
         manifest.check(name)
-    return state
+    return {name: stored.read() for name, stored in stored_part(manifest, part).items()}
+
+
+def stored_part(manifest: "Manifest", part: str) -> dict[str, shards.StoredTensor]:
+    """Where the tensors of a part are. The sums of its files are the caller's to check."""
+    found = shards.read_folder(manifest.path, part)
+    used = {piece.path.name for stored in found.values() for piece in stored.pieces}
+    if strange := sorted(used - manifest.sha256.keys()):
+        raise Damaged(f"its index names {strange[0]}, which its manifest does not name")
+    return found
+
+
+def read_plain(manifest: "Manifest") -> dict[str, Any]:
+    """What state.json holds."""
+    rest = parse_json(manifest.read("state.json"), "state.json", numbers=False)
+    check_plain_state(rest)
+    return dict(rest)
 
 
 def check_plain_state(state: Any) -> None:
@@ -253,7 +325,7 @@ def split_optimizer(optimizer: dict[str, Any]) -> tuple[dict[str, torch.Tensor],
     return tensors, {"slots": plain, "param_groups": optimizer["param_groups"]}
 
 
-def join_optimizer(tensors: dict[str, torch.Tensor], plain: dict[str, Any]) -> dict[str, Any]:
+def join_optimizer(tensors: Mapping[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
     """The inverse of `split`."""
     state: dict[int, dict[str, Any]] = {}
     for key, value in {**tensors, **plain["slots"]}.items():
@@ -288,6 +360,7 @@ class Manifest:
         sha256: sum of each file by name.
         sizes: bytes of each file by name; empty in format 1.
         inputs: digests of data, code and weights that the run was made from; empty where none were kept.
+        read_names: files that have been compared with their sums.
     """
 
     path: Path
@@ -296,6 +369,21 @@ class Manifest:
     sha256: Mapping[str, str]
     sizes: Mapping[str, int]
     inputs: Mapping[str, str] = field(default_factory=dict)
+    read_names: set[str] = field(default_factory=set, compare=False)
+
+    def in_shards(self, part: str) -> bool:
+        """Whether a part is in shards with an index."""
+        return shards.index_name(part) in self.sha256
+
+    def has(self, part: str) -> bool:
+        """Whether it has a part, in one file or in shards."""
+        return self.in_shards(part) or f"{part}.safetensors" in self.sha256
+
+    def files_of(self, part: str) -> list[str]:
+        """The files of a part, by name."""
+        shard = re.compile(rf"{part}-[0-9]+-of-[0-9]+\.safetensors")
+        named = (f"{part}.safetensors", shards.index_name(part))
+        return sorted(name for name in self.sha256 if name in named or shard.fullmatch(name))
 
     def read(self, name: str) -> bytes:
         """A file of the checkpoint, all of it as it was written.
@@ -308,6 +396,7 @@ class Manifest:
             data = file.read()
         if sha256_of(data) != self.sha256[name]:
             raise Damaged(f"{name} does not match its checksum")
+        self.read_names.add(name)
         return data
 
     def check(self, name: str) -> None:
@@ -315,20 +404,33 @@ class Manifest:
         with open_regular(self.path / name, self.sizes.get(name)) as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != self.sha256[name]:
                 raise Damaged(f"{name} does not match its checksum")
+        self.read_names.add(name)
 
 
 def encode_manifest(
     step: int, run: Mapping[str, Any], contents: Mapping[str, bytes], inputs: Mapping[str, str] | None = None
 ) -> bytes:
-    """The bytes of a manifest."""
+    """The bytes of the manifest of files whose contents are here."""
+    sums = {name: (sha256_of(data), len(data)) for name, data in contents.items()}
+    return encode_sums(MANIFEST_FORMAT, step, run, sums, inputs)
+
+
+def encode_sums(
+    number: int,
+    step: int,
+    run: Mapping[str, Any],
+    sums: Mapping[str, tuple[str, int]],
+    inputs: Mapping[str, str] | None = None,
+) -> bytes:
+    """The bytes of a manifest of that format, from SHA-256 and size of each file."""
     body = {
-        "format": MANIFEST_FORMAT,
+        "format": number,
         "pmdkit": __version__,
         "step": step,
         "run": run,
         **({"inputs": inputs} if inputs else {}),
-        "sha256": {name: sha256_of(data) for name, data in contents.items()},
-        "bytes": {name: len(data) for name, data in contents.items()},
+        "sha256": {name: digest for name, (digest, _) in sums.items()},
+        "bytes": {name: size for name, (_, size) in sums.items()},
     }
     return files.encode({**body, "digest": sha256_of(files.encode(body))})
 
@@ -353,15 +455,15 @@ def read_manifest(path: Path) -> Manifest:
         body = {key: value for key, value in stored.items() if key != "digest"}
         whole = stored.get("digest") == sha256_of(files.encode(body)) and data == files.encode(stored)
         number = stored.get("format")
-        if whole and isinstance(number, int) and number > MANIFEST_FORMAT:
+        if whole and isinstance(number, int) and number > SHARDED_FORMAT:
             raise ResumeRefused(
                 f"checkpoint {path} has format {number}, written by pmdkit {stored.get('pmdkit')}; pmdkit "
-                f"{__version__} reads formats up to {MANIFEST_FORMAT}, and nothing was changed: go on with the newer "
+                f"{__version__} reads formats up to {SHARDED_FORMAT}, and nothing was changed: go on with the newer "
                 "version"
             )
         if number == 1 and stored.keys() == {"format", "step", "sha256"}:
             stored |= {"run": {}, "bytes": {}}
-        elif not whole or number != MANIFEST_FORMAT:
+        elif not whole or number not in (MANIFEST_FORMAT, SHARDED_FORMAT):
             raise Damaged(f"{MANIFEST} does not match its own checksum")
         inputs = dict(stored.get("inputs", {}))
         manifest = Manifest(path, stored["step"], stored["run"], dict(stored["sha256"]), dict(stored["bytes"]), inputs)
@@ -369,7 +471,10 @@ def read_manifest(path: Path) -> Manifest:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
         raise Damaged(f"{MANIFEST} is not a manifest: {problem}") from problem
-    if missing := sorted(NEEDED - manifest.sha256.keys()):
+    missing = [f"{part}.safetensors" for part in NEEDED if not manifest.has(part)]
+    if "state.json" not in manifest.sha256:
+        missing.append("state.json")
+    if missing:
         raise Damaged(f"{MANIFEST} does not name {missing[0]}")
     if strange := [name for name in manifest.sha256 if Path(name).name != name]:
         raise Damaged(f"{MANIFEST} names {strange[0]!r}, which is not a file of the folder")

@@ -4,9 +4,11 @@ What is written is for its owner alone, and no symbolic link is written through.
 """
 
 import errno
+import hashlib
 import json
 import os
 import shutil
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,20 @@ def write(path: Path, data: bytes, mode: int = PRIVATE) -> None:
     """Write a new file and flush it; what a killed process left in its place goes."""
     path.unlink(missing_ok=True)
     write_bytes(path, NEW, data, mode)
+
+
+def write_parts(path: Path, parts: Iterable[bytes | memoryview], mode: int = PRIVATE) -> tuple[str, int]:
+    """Write a new file from its parts, one after another, and flush it; its SHA-256 and its bytes."""
+    path.unlink(missing_ok=True)
+    digest = hashlib.sha256()
+
+    def hashed() -> Iterable[bytes | memoryview]:
+        for part in parts:
+            digest.update(part)
+            yield part
+
+    size = write_all(path, NEW, hashed(), mode)
+    return digest.hexdigest(), size
 
 
 def append(path: Path, data: bytes) -> None:
@@ -88,17 +104,26 @@ def private(path: str, flags: int) -> int:
 
 def write_bytes(path: Path, flags: int, data: bytes, mode: int) -> None:
     """Write bytes to a file and flush them. Whatever fails is raised, a disk that is found full at close included."""
+    write_all(path, flags, [data], mode)
+
+
+def write_all(path: Path, flags: int, parts: Iterable[bytes | memoryview], mode: int) -> int:
+    """As `write_bytes`, of parts that are made one by one; how many bytes they had."""
+    size = 0
     try:
         handle = os.open(path, flags, mode)
         try:
-            left = memoryview(data)
-            while left:
-                left = left[os.write(handle, left) :]
+            for part in parts:
+                size += len(part)
+                left = memoryview(part)
+                while left:
+                    left = left[os.write(handle, left) :]
             os.fsync(handle)
         finally:
             os.close(handle)
     except OSError as problem:
-        raise explain_error(problem, path, len(data)) from problem
+        raise explain_error(problem, path, size) from problem
+    return size
 
 
 def explain_error(problem: OSError, path: Path, size: int = 0) -> OSError:

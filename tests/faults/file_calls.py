@@ -265,6 +265,12 @@ def quick_place() -> Iterator[Path]:
 
 def forked(work: Callable[[], int], says: Path | None = None) -> int:
     """Exit code of a function in a child process, minus the signal where it was killed; stderr goes to a file."""
+    _, status = os.waitpid(start_forked(work, says), 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def start_forked(work: Callable[[], int], says: Path | None = None) -> int:
+    """The number of a child process that runs a function and leaves with its exit code."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # threads of torch that sleep, and are not used below
         child = os.fork()
@@ -282,8 +288,7 @@ def forked(work: Callable[[], int], says: Path | None = None) -> int:
             os.write(2, traceback.format_exc().encode())
         finally:
             os._exit(code)
-    _, status = os.waitpid(child, 0)
-    return os.waitstatus_to_exitcode(status)
+    return child
 
 
 # A loss of power.

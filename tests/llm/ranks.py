@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from pmdkit.config import ScheduleTable, UpdateTable
+from pmdkit.config import LoraTable, ScheduleTable, UpdateTable
 from pmdkit.distributed import ProcessGroup
 from pmdkit.envs.verifier import Grader, Item
+from pmdkit.llm import lora
 from pmdkit.llm.engines.base import EngineLost, Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.engines.transformers import TransformersEngine
@@ -20,26 +22,31 @@ from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.model import prepare_model
 from pmdkit.llm.rollouts import RolloutQueue, async_rollouts
 from pmdkit.llm.task import SharedGrader
-from pmdkit.llm.weights import full_tensor
+from pmdkit.llm.weights import GatheredWeights, full_tensor
 from pmdkit.loop import Schedule, inline, run
 from pmdkit.objectives import OBJECTIVES, Groups, credit, traits
-from pmdkit.observe import checkpoint
 
 from .conftest import EOS, build
 
 PROMPTS = [[5, 9, 3], [7, 7], [11, 4, 8, 6, 30], [12, 3]]
 CASES = {
-    # name: kind, objective, prompts, checkpointing
-    "fused": ("qwen2", "pmd-mean", 3, False),
-    "experts": ("qwen3-moe", "pmd-mean", 3, True),
-    "per token": ("qwen2", "grpo", 4, True),
-    "whole groups": ("qwen3-moe", "tb", 1, False),
+    # name: kind, objective, prompts, checkpointing, layers with adapters
+    "fused": ("qwen2", "pmd-mean", 3, False, ()),
+    "experts": ("qwen3-moe", "pmd-mean", 3, True, ()),
+    "per token": ("qwen2", "grpo", 4, True, ()),
+    "whole groups": ("qwen3-moe", "tb", 1, False, ()),
+    "adapters": ("qwen2", "dro", 3, True, ("q_proj", "down_proj")),
 }
 STRATEGIES = ("ddp", "fsdp2")
 
 
 def learner(
-    process_group: ProcessGroup, kind: str, objective: str, optimizer: str = "sgd", checkpointing: bool = False
+    process_group: ProcessGroup,
+    kind: str,
+    objective: str,
+    optimizer: str = "sgd",
+    checkpointing: bool = False,
+    adapters: Sequence[str] = (),
 ) -> CausalLearner:
     """A learner in float32, its head tied, whose token budget cuts a step into several passes."""
     model = build(kind)
@@ -48,6 +55,11 @@ def learner(
     prepare_model(model, checkpointing=checkpointing)
     copy = deepcopy(model).requires_grad_(False) if process_group.strategy == "fsdp2" else model
     engine = TransformersEngine(copy, EOS)
+    if adapters:
+        lora.inject_adapters(model, LoraTable(rank=2, targets=list(adapters)), seed=3)
+        with torch.no_grad():
+            for layer in lora.adapter_layers(model).values():
+                layer.lora_B[lora.ADAPTER].weight.fill_(0.05)  # or A would have no gradient in the first update
     return CausalLearner(
         model,
         None,
@@ -73,17 +85,18 @@ def step_of(mine: CausalLearner, name: str, prompts: int, seed: int = 0):
 
 def one_case(process_group: ProcessGroup, name: str) -> dict[str, Tensor]:
     """Rollouts, two updates, and what they left."""
-    kind, objective, prompts, checkpointing = CASES[name]
-    mine = learner(process_group, kind, objective, checkpointing=checkpointing)
+    kind, objective, prompts, checkpointing, adapters = CASES[name]
+    mine = learner(process_group, kind, objective, checkpointing=checkpointing, adapters=adapters)
     objective, rollouts, batch = step_of(mine, objective, prompts)
     found = {"responses": rollouts.responses, "logp_old": rollouts.logp_old, "mask": rollouts.mask.int()}
     for turn in range(2):
         report = mine.update(objective, rollouts, batch)
         found[f"report {turn}"] = torch.tensor([report["loss"], report["grad_norm"]], dtype=torch.float64)
         for key, weight in mine.model.named_parameters():
-            found[f"gradient {turn} {key}"] = full_tensor(weight.grad)
-    for key, weight in mine.model.named_parameters():
-        found[f"weight {key}"] = full_tensor(weight.detach())
+            if weight.requires_grad:
+                found[f"gradient {turn} {key}"] = full_tensor(weight.grad)
+    for key, weight in GatheredWeights(lora.MergedWeights(mine.model)).items():
+        found[f"weight {key}"] = weight.detach()
     with torch.no_grad():
         found["logp"] = mine.logp(rollouts)
     mine.version = 1
@@ -95,15 +108,15 @@ def one_case(process_group: ProcessGroup, name: str) -> dict[str, Tensor]:
 def go_on(process_group: ProcessGroup, folder: Path) -> dict[str, Tensor]:
     """A step of AdamW on what the newest checkpoint holds; its own checkpoint is written beside it."""
     mine = learner(process_group, "qwen2", "pmd-mean", "adamw")
-    start, state, _ = checkpoint.load_newest(folder) if process_group.is_main_process else (0, {}, [])
-    start, state = process_group.broadcast_state(start, state)
-    mine.load_state_dict(state)
+    checkpoints = process_group.checkpoints(folder)
+    start, state, _ = checkpoints.load_newest()
+    if state:
+        mine.load_state_dict(state)
     objective, rollouts, batch = step_of(mine, "pmd-mean", 3, seed=start)
     mine.update(objective, rollouts, batch)
     mine.version = start + 1
-    state = mine.state_dict()
-    if process_group.is_main_process:
-        checkpoint.save_step(folder, start + 1, state, keep=9)
+    checkpoints.save(start + 1, mine.state_dict(), keep=9)
+    checkpoints.wait()
     return {f"weight {key}": full_tensor(weight.detach()).clone() for key, weight in mine.model.named_parameters()}
 
 

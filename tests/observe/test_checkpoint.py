@@ -90,7 +90,7 @@ def test_a_newer_format_is_refused_and_left_alone(tmp_path):
     for step in (1, 2):
         checkpoint.save_step(tmp_path, step, trained().state_dict(), keep=2)
     rewritten(tmp_path / "step-2" / "manifest.json", format=99, pmdkit="9.1")
-    with pytest.raises(ResumeRefused, match=r"step-2 has format 99, written by pmdkit 9\.1; .* up to 2"):
+    with pytest.raises(ResumeRefused, match=r"step-2 has format 99, written by pmdkit 9\.1; .* up to 3"):
         checkpoint.load_newest(tmp_path)
     assert checkpoint.step_names(tmp_path) == ["step-1", "step-2"]
 

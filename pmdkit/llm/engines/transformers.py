@@ -21,8 +21,9 @@ from pmdkit.errors import Diverged, UsageError
 from pmdkit.llm.engines import base
 from pmdkit.llm.engines.base import Phase, Progress, Responses, Sampling, Tokens
 from pmdkit.llm.logprobs import head_operand, logits, response_logp
+from pmdkit.llm.model import load_model
 from pmdkit.llm.packing import KeysValues, PackedLayout, check_packing, forward_packed, head_weight
-from pmdkit.llm.weights import weight_like
+from pmdkit.llm.weights import is_empty, weight_like
 from pmdkit.randomness import uniforms
 
 CHUNK = 32  # tokens that all slots grow by at a time
@@ -35,7 +36,9 @@ CDF_BLOCK = 512  # tokens: sums of blocks are searched first, then one block; ab
 def make(config: base.EngineConfig) -> base.Engine:
     """The engine of a recipe: on the trainer's own weights in float32, on a copy in bfloat16 or where it needs one."""
     model = config.model
-    if config.own or config.dtype != "float32":
+    if is_empty(model):  # the trainer's is cut over the processes; here each writes with a whole one
+        model = load_model(str(model.name_or_path))[0].requires_grad_(False)
+    elif config.own or config.dtype != "float32":
         model = deepcopy(model).requires_grad_(False)
     if config.dtype != "float32":
         for weight in model.parameters():

@@ -28,7 +28,7 @@ def make_transfer(config: EngineConfig, kind: str, names: WeightNames) -> "FileT
     """The transfer to servers that have started, "file" or "nccl"."""
     dtype, seconds = getattr(torch, config.dtype), config.rollout.silence
     if kind == "nccl":
-        return NCCLTransfer(names, dtype, config.model.device, start=config.vllm.start, seconds=seconds)
+        return NCCLTransfer(names, dtype, config.device, start=config.vllm.start, seconds=seconds)
     return FileTransfer(names, dtype, folder_for(config.vllm.folder), seconds)
 
 
