@@ -22,6 +22,7 @@ from pmdkit.llm.engines import base
 from pmdkit.llm.engines.base import Phase, Progress, Responses, Sampling, Tokens
 from pmdkit.llm.logprobs import head_operand, logits, response_logp
 from pmdkit.llm.packing import KeysValues, PackedLayout, check_packing, forward_packed, head_weight
+from pmdkit.llm.precision import cast_model
 from pmdkit.llm.weights import weight_like
 from pmdkit.randomness import uniforms
 
@@ -38,8 +39,7 @@ def make(config: base.EngineConfig) -> base.Engine:
     if config.own or config.dtype != "float32":
         model = deepcopy(model).requires_grad_(False)
     if config.dtype != "float32":
-        for weight in model.parameters():
-            weight.data = weight.data.to(getattr(torch, config.dtype))
+        cast_model(model, getattr(torch, config.dtype))
     model.to(config.device)  # type: ignore[arg-type]
     return TransformersEngine(model, config.ends, cache_tokens=config.rollout.cache_tokens)
 
