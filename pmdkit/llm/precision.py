@@ -71,7 +71,7 @@ def cast_blocks(model: PreTrainedModel) -> None:
     names = block_names(model)
     for module in model.modules():
         if type(module).__name__ in names:
-            module.__class__ = casting_class(type(module))
+            module.__class__ = casting_class(type(module))  # type: ignore[arg-type]  # a class has a hash
 
 
 def outside_blocks(model: PreTrainedModel) -> list[nn.Module]:
@@ -109,7 +109,7 @@ class CastingBlock:
                 # with recomputed activations nothing is saved anyway, and torch's own hooks must see what would be
                 if torch.is_grad_enabled() and not (getattr(self, "gradient_checkpointing", False) and self.training):
                     stack.enter_context(cast_again(casts))
-            return super().forward(*args, **kwargs)
+            return super().forward(*args, **kwargs)  # type: ignore[misc]  # of the block's class, which comes next
 
 
 @cache

@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 
 from pmdkit.config import Spec
 from pmdkit.errors import EnvironmentLacks, PmdkitError
-from pmdkit.llm import backend, callbacks, learner, logprobs, precision, task
+from pmdkit.llm import backend, callbacks, learner, logprobs, packing, precision, task
 from pmdkit.loop import graded
 from pmdkit.objectives import Objective, credit
 from pmdkit.observe import checkpoint
@@ -255,7 +255,7 @@ def trial(model: PreTrainedModel, tokens: int, spec: Spec) -> int | None:
     assert spec.rollout is not None
     length = min(tokens, spec.rollout.width + TRIAL_PROMPT)
     rows = max(1, tokens // length)
-    vocabulary = int(model.get_input_embeddings().weight.shape[0])  # type: ignore[operator]
+    vocabulary = packing.head_weight(model).shape[0]
     chance = torch.Generator().manual_seed(0)
     text = torch.randint(vocabulary, (rows, length), generator=chance).tolist()
     cuda = next(model.parameters()).device.type == "cuda"
