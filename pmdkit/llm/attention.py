@@ -38,6 +38,10 @@ KeysValues = tuple[Tensor, Tensor]
 Kernel = Literal["varlen", "flex", "sdpa"]
 
 
+class LayoutMissing(UsageError):
+    """Attention was called without a layout."""
+
+
 class Layout(Protocol):
     """Which token attends to which. Travels through the model's keyword arguments to every attention layer."""
 
@@ -72,7 +76,7 @@ def packed_attention(
 ) -> tuple[Tensor, None]:
     """What transformers calls in every attention layer."""
     if layout is None:
-        raise UsageError(
+        raise LayoutMissing(
             "the model's attention is pmdkit's, which needs a layout: call pmdkit.llm.packing.forward_packed, "
             "or model.set_attn_implementation('sdpa') for a forward pass of transformers"
         )

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from pmdkit.distributed import ProcessGroup
 from pmdkit.errors import EnvironmentLacks
-from pmdkit.llm.attention import ATTENTION, Layout, PackedLayout
+from pmdkit.llm.attention import ATTENTION, Layout, LayoutMissing, PackedLayout
 from pmdkit.llm.engines.base import Tokens
 
 
@@ -192,6 +192,10 @@ def check_packing(model: PreTrainedModel, *, lengths: Sequence[int] = (5, 1, 12,
             model.set_attn_implementation("eager")
             rows = ids.split(list(lengths))
             stock = torch.cat([model(row[None], use_cache=False).logits[0].double() for row in rows])
+    except LayoutMissing as problem:
+        raise EnvironmentLacks(
+            f"{type(model).__name__} does not pass on to its attention which tokens belong together; take another model"
+        ) from problem
     finally:
         model.set_attn_implementation(ATTENTION)
         model.train(training)
