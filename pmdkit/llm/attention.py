@@ -33,6 +33,7 @@ from transformers import AttentionInterface
 from pmdkit.errors import UsageError
 
 ATTENTION = "pmdkit"  # its name in transformers
+MASK = 2**20  # entries of a mask, at most: 1 MB for all layers, 4 MB for each that a gradient needs it in
 WINDOW_ROWS = 512  # queries that share a mask where there is a window: its length is this and the window
 KeysValues = tuple[Tensor, Tensor]
 Kernel = Literal["varlen", "flex", "sdpa"]
@@ -289,7 +290,7 @@ class PackedLayout:
         own, head = q.shape[2], 0 if before is None else before[0].shape[2]
         if how.window is not None and head + own > how.window:
             return self.attend_in_window(q, k, v, before, how)
-        if how.sinks is not None:
+        if how.sinks is not None or (before is not None and own * (head + own) > MASK):
             parts = [Part(k, v, causal=True)]
             return merged_attention(q, [Part(*before), *parts] if before is not None else parts, how)
         mask = None

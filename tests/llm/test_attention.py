@@ -60,10 +60,12 @@ def gradients(function, tensors, seed=1):
 
 
 @pytest.mark.parametrize("rows", [3, 512])
+@pytest.mark.parametrize("most", [0, 2**20], ids=["merged", "masked"])
 @pytest.mark.parametrize(("window", "sinks"), CASES)
 @pytest.mark.parametrize("d_value", [8, 4])
-def test_values_and_gradients_are_those_of_one_dense_softmax(window, sinks, rows, d_value, monkeypatch):
+def test_values_and_gradients_are_those_of_one_dense_softmax(window, sinks, most, rows, d_value, monkeypatch):
     """Prompts with responses to them, sequences of their own, groups of heads; whatever is masked, cut or merged."""
+    monkeypatch.setattr(attention, "MASK", most)
     monkeypatch.setattr(attention, "WINDOW_ROWS", rows)
     tensors = drawn(sinks=sinks, d_value=d_value)
     layout, how = PackedLayout(LENGTHS, AFTER), Attention(0.3, window, tensors[3] if sinks else None)
@@ -98,6 +100,21 @@ def test_parts_are_merged_in_any_number_by_either_kernel(sinks, monkeypatch):
                 torch.testing.assert_close(one, other, **EXACT)
 
 
+def test_half_precision_is_merged_in_float32():
+    """Two parts in bfloat16 are as near to the exact result as one call, although each part is rounded."""
+    layout, how = PackedLayout((40, 600), (-1, 0)), Attention()
+    q, k, v = (x.detach() for x in drawn((40, 600), dtype=torch.bfloat16))
+    exact = layout.attend(0, q.double(), k.double(), v.double(), how)
+    errors = []
+    for most in (0, 2**30):
+        attention.MASK, before = most, attention.MASK
+        try:
+            errors.append(float((layout.attend(0, q, k, v, how).double() - exact).abs().mean()))
+        finally:
+            attention.MASK = before
+    assert errors[0] < 1.3 * errors[1]
+
+
 class Largest(TorchDispatchMode):
     """The most numbers that a tensor had."""
 
@@ -111,7 +128,7 @@ class Largest(TorchDispatchMode):
         return out
 
 
-@pytest.mark.parametrize("how", [Attention(window=64), Attention(sinks=torch.zeros(2))])
+@pytest.mark.parametrize("how", [Attention(), Attention(window=64), Attention(sinks=torch.zeros(2))])
 def test_nothing_grows_with_the_square_of_a_long_response(how):
     lengths = (64, 4096, 4096)
     layout, tensors = PackedLayout(lengths, (-1, 0, 0)), drawn(lengths, 2, 1, 8, dtype=torch.float32)
