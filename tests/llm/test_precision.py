@@ -20,13 +20,14 @@ from torch.utils.flop_counter import flop_registry
 
 from pmdkit.config import ScheduleTable, UpdateTable
 from pmdkit.distributed import SINGLE
+from pmdkit.llm.attention import PackedLayout
 from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.logprobs import response_logp
 from pmdkit.llm.model import prepare_model
-from pmdkit.llm.packing import head_weight, use_packing
+from pmdkit.llm.packing import forward_packed, head_weight, use_packing
 from pmdkit.llm.precision import ForwardRoot, cast_model
 from pmdkit.randomness import derive
 
@@ -300,6 +301,25 @@ def test_products_and_attention_are_in_bfloat16_on_a_gpu(kind):
     attention = [name for name, _, _, _ in trace.calls if "attention" in name and "backward" not in name]
     assert len(attention) == model.config.num_hidden_layers
     assert set(attention) == {"_flash_attention_forward"}
+
+
+@pytest.mark.gpu
+def test_a_packed_forward_pass_can_be_captured():
+    """No copy to the host and no shape that waits for numbers: one graph, replayed on other tokens."""
+    model = cast_model(prepare_model(build("qwen2"), "cuda"), NARROW)
+    layout = PackedLayout((5, 7, 3, 9), (-1, 0, 0, -1))
+    places, ids = layout.positions("cuda"), torch.arange(24, device="cuda") % VOCABULARY
+    with torch.no_grad():
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            forward_packed(model, ids, places, layout)  # kernels are chosen, and the layout's tables are made
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            states = forward_packed(model, ids, places, layout)
+        ids.copy_((ids * 7 + 3) % VOCABULARY)
+        graph.replay()
+        assert torch.equal(states, forward_packed(model, ids, places, layout))
 
 
 if __name__ == "__main__":
