@@ -291,8 +291,8 @@ class PackedLayout:
         if how.window is not None and head + own > how.window:
             return self.attend_in_window(q, k, v, before, how)
         if how.sinks is not None or (before is not None and own * (head + own) > MASK):
-            parts = [Part(k, v, causal=True)]
-            return merged_attention(q, [Part(*before), *parts] if before is not None else parts, how)
+            parts = [KeyBlock(k, v, causal=True)]
+            return merged_attention(q, [KeyBlock(*before), *parts] if before is not None else parts, how)
         mask = None
         if before is not None:
             mask = self.mask(own, head, q.device)
@@ -314,7 +314,7 @@ class PackedLayout:
             stop = start + rows.shape[2]
             first, last = max(0, head + start - how.window + 1), head + stop
             mask = self.window_mask(rows, last - first, how.window)
-            outs.append(merged_attention(rows, [Part(k[:, :, first:last], v[:, :, first:last], mask=mask)], how))
+            outs.append(merged_attention(rows, [KeyBlock(k[:, :, first:last], v[:, :, first:last], mask=mask)], how))
             start = stop
         return torch.cat(outs, 2)
 
@@ -342,7 +342,7 @@ class PackedLayout:
 # Attention to parts of the keys, merged: the softmax over all of them and a sink, with nothing long held.
 
 
-class Part(NamedTuple):
+class KeyBlock(NamedTuple):
     """Some of the keys that queries attend to.
 
     Attributes:
@@ -357,7 +357,7 @@ class Part(NamedTuple):
     mask: Tensor | None = None
 
 
-def merged_attention(query: Tensor, parts: Sequence[Part], how: Attention) -> Tensor:
+def merged_attention(query: Tensor, parts: Sequence[KeyBlock], how: Attention) -> Tensor:
     """[1, heads, T, d] of one softmax over all parts, and the sinks where there are some."""
     scale = query.shape[3] ** -0.5 if how.scaling is None else how.scaling
     options = [(part.causal, part.mask) for part in parts]

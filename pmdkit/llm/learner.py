@@ -19,11 +19,10 @@ from pmdkit import foreign
 from pmdkit.config import ScheduleTable, UpdateTable
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import ComponentDied, Diverged, EnvironmentLacks, ResumeRefused, UsageError
-from pmdkit.llm import fused_loss, lora, mismatch, packing, weights
+from pmdkit.llm import fused_loss, lora, mismatch, packing, precision, weights
 from pmdkit.llm.engines.base import Engine, Responses, Sampling, Tokens
 from pmdkit.llm.engines.distributed import GenerateRequest, supervise
 from pmdkit.llm.logprobs import response_logp, to_rows
-from pmdkit.llm.precision import ForwardRoot
 from pmdkit.loop import LogpHook, Rollouts
 from pmdkit.objectives import Batch, Objective, total, traits
 from pmdkit.randomness import derive
@@ -376,6 +375,37 @@ class CausalLearner:
             lora.save_adapter(self.model, Path(path) / "adapter")
             self.model.save_pretrained(path, state_dict=state)
             self.tokenizer.save_pretrained(path)
+
+
+class ForwardRoot(nn.Module):
+    """The module at whose call a forward pass begins: DDP and FSDP2 have their hooks there, and casting begins there.
+
+    Packed scoring calls the base model and reads the head's weight on its own, so the hooks of the model's own call
+    would not run.
+
+    Args:
+        model: called within `forward` only, where its weights are whole.
+        dtype: what the forward pass computes in.
+        sharded: FSDP2 casts, by `precision.fsdp_policy`.
+
+    Attributes:
+        dtype: as given.
+    """
+
+    def __init__(self, model: PreTrainedModel, dtype: torch.dtype = torch.float32, sharded: bool = False) -> None:
+        super().__init__()
+        self.model = model
+        self.dtype = dtype
+        self.casts = dtype != torch.float32 and not sharded
+        if self.casts:
+            precision.cast_blocks(model)
+
+    def forward(self, work: Callable[[PreTrainedModel], Any]) -> Any:
+        """What `work` makes of the model. A closure: DDP would walk through every token of plain arguments."""
+        if not self.casts:
+            return work(self.model)
+        with precision.cast_weights(precision.outside_blocks(self.model), self.dtype):
+            return work(self.model)
 
 
 @contextmanager

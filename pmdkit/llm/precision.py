@@ -5,7 +5,7 @@ weights casts them here, a block of the model at a time, with the same products 
 autocast, which keeps a copy of every weight until the forward pass ends and gives attention float32 queries.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
@@ -28,37 +28,6 @@ def cast_model(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
     for weight in model.parameters():
         weight.data = weight.data.to(dtype)
     return model
-
-
-class ForwardRoot(nn.Module):
-    """The module at whose call a forward pass begins: DDP and FSDP2 have their hooks there, and casting begins there.
-
-    Packed scoring calls the base model and reads the head's weight on its own, so the hooks of the model's own call
-    would not run.
-
-    Args:
-        model: called within `forward` only, where its weights are whole.
-        dtype: what the forward pass computes in.
-        sharded: FSDP2 casts, by `fsdp_policy`.
-
-    Attributes:
-        dtype: as given.
-    """
-
-    def __init__(self, model: PreTrainedModel, dtype: torch.dtype = torch.float32, sharded: bool = False) -> None:
-        super().__init__()
-        self.model = model
-        self.dtype = dtype
-        self.casts = dtype != torch.float32 and not sharded
-        if self.casts:
-            cast_blocks(model)
-
-    def forward(self, work: Callable[[PreTrainedModel], Any]) -> Any:
-        """What `work` makes of the model. A closure: DDP would walk through every token of plain arguments."""
-        if not self.casts:
-            return work(self.model)
-        with cast_weights(outside_blocks(self.model), self.dtype):
-            return work(self.model)
 
 
 def block_names(model: PreTrainedModel) -> set[str]:

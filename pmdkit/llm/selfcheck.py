@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 
 from pmdkit.config import Spec
 from pmdkit.errors import EnvironmentLacks, PmdkitError
-from pmdkit.llm import backend, callbacks, learner, logprobs, packing, precision, task
+from pmdkit.llm import backend, callbacks, learner, logprobs, packing, task
 from pmdkit.loop import graded
 from pmdkit.objectives import Objective, credit
 from pmdkit.observe import checkpoint
@@ -261,7 +261,7 @@ def trial(model: PreTrainedModel, tokens: int, spec: Spec) -> int | None:
     cuda = next(model.parameters()).device.type == "cuda"
     if cuda:
         torch.cuda.reset_peak_memory_stats()
-    root = precision.ForwardRoot(model, getattr(torch, getattr(spec.model, "dtype", "float32")))
+    root = learner.ForwardRoot(model, getattr(torch, getattr(spec.model, "dtype", "float32")))
     prompts, responses = [row[:TRIAL_PROMPT] for row in text], [row[TRIAL_PROMPT:] for row in text]
     try:
         root(lambda model: logprobs.response_logp(model, prompts, responses)).logp.sum().backward()

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pmdkit.llm import attention
-from pmdkit.llm.attention import Attention, PackedLayout, Part, choose_kernel, merged_attention, part_scores
+from pmdkit.llm.attention import Attention, KeyBlock, PackedLayout, choose_kernel, merged_attention, part_scores
 from pmdkit.llm.engines.transformers import RaggedKVCache
 
 LENGTHS, AFTER = (9, 14, 1, 7, 12, 5), (-1, 0, 0, 0, -1, -1)
@@ -91,7 +91,7 @@ def test_parts_are_merged_in_any_number_by_either_kernel(sinks, monkeypatch):
     exact = gradients(whole, tensors)
     for cuts in ((), (1,), (12, 13), (5, 10, 29)):
         bounds = list(zip((0, *cuts), (*cuts, 30), strict=True))
-        parts = [Part(k[:, :, a:b], v[:, :, a:b]) for a, b in bounds]
+        parts = [KeyBlock(k[:, :, a:b], v[:, :, a:b]) for a, b in bounds]
         for blocks in (True, False):
             with monkeypatch.context() as patch:
                 patch.setattr(attention, "in_blocks", lambda q, v, blocks=blocks: blocks)

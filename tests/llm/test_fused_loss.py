@@ -12,9 +12,9 @@ from torch.utils._pytree import tree_leaves
 from pmdkit.errors import UsageError
 from pmdkit.llm import fused_loss
 from pmdkit.llm.fused_loss import fused_linear_loss, fused_total
+from pmdkit.llm.learner import ForwardRoot
 from pmdkit.llm.logprobs import ChunkedHead, head_logp, response_logp, to_rows
 from pmdkit.llm.packing import head_weight, use_packing
-from pmdkit.llm.precision import ForwardRoot
 from pmdkit.objectives import OBJECTIVES, Groups, coefficient, credit, total, traits
 
 from .conftest import EOS, build
