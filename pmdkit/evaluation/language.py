@@ -26,6 +26,7 @@ from pmdkit.llm.engines.base import Engine, Sampling, Tokens
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.evaluate import Answered, Evaluation, evaluation_problems, graded_draws
 from pmdkit.llm.model import end_tokens, load_model, pick_device
+from pmdkit.llm.precision import cast_model
 from pmdkit.observe import files, run_folder
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.randomness import derive, generator
@@ -135,7 +136,7 @@ def evaluate(
         torch.set_num_threads(spec.run.threads)
     model, tokenizer = load_model(source.place, pick_device(table.device))
     if table.dtype == "bfloat16":
-        model = model.to(torch.bfloat16)  # type: ignore[arg-type]
+        cast_model(model, torch.bfloat16)
     encoder = prompts.Encoder(tokenizer)
     name, problems = chosen or held_out(spec, train, lost, encoder, config.problems)
     reward = spec.reward if spec is not None and spec.reward is not None else RewardTable()

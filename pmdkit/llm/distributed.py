@@ -134,7 +134,7 @@ class AccelerateGroup(ProcessGroup):
         and its group of norm and head waits for a call of the head, whose weight is read without one here.
         """
         if self.strategy == "fsdp2":
-            return weights.apply_fsdp(root, self.device.type, self.size)
+            return weights.apply_fsdp(root, self.device.type, self.size, getattr(root, "dtype", torch.float32))
         if not any(weight.requires_grad for weight in root.parameters()):  # a reference policy
             return root
         wrapped: nn.Module = self.accelerator.prepare(root)

@@ -100,8 +100,7 @@ class FusedHeadLoss(torch.autograd.Function):
         head_tokens: int,
     ) -> tuple[Tensor, Tensor]:
         head = ChunkedHead(*matmul_operands(states, weight), targets, head_tokens)
-        with torch.autocast(states.device.type, enabled=False):
-            logp = forward_backward(head, lengths, coefficients, head_tokens)
+        logp = forward_backward(head, lengths, coefficients, head_tokens)
         # a weight in float32 gets the sums in float32, whatever the precision of the products
         ctx.gradients = head.grad_states.to(states.dtype), head.grad_weight.to(weight.dtype)
         ctx.mark_non_differentiable(logp)

@@ -4,7 +4,7 @@ An engine writes the responses, packed forward passes score them, and an optimiz
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from pmdkit import foreign
 from pmdkit.config import ScheduleTable, UpdateTable
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import ComponentDied, Diverged, EnvironmentLacks, ResumeRefused, UsageError
-from pmdkit.llm import fused_loss, lora, mismatch, packing, weights
+from pmdkit.llm import fused_loss, lora, mismatch, packing, precision, weights
 from pmdkit.llm.engines.base import Engine, Responses, Sampling, Tokens
 from pmdkit.llm.engines.distributed import GenerateRequest, supervise
 from pmdkit.llm.logprobs import response_logp, to_rows
@@ -45,7 +45,7 @@ class CausalLearner:
         sampling: width and temperature of training rollouts.
         schedule: lr, optimizer and passes.
         update: token budget, clip, weight decay.
-        bfloat16: compute in bfloat16 where autocast thinks it safe; weights stay float32.
+        bfloat16: forward and backward passes in bfloat16, see precision.py; weights and optimizer stay float32.
         reference: keep the reference policy: a copy of the model, or, where it has adapters, the model without them.
         old, correction, correction_cap: whose log-probabilities pi_old are, see `mismatch.resolve_old_logprobs`.
         process_group: the processes that share the work. All of them call the same methods with the same arguments,
@@ -88,15 +88,14 @@ class CausalLearner:
         self.sampling = sampling
         self.options = update
         self.passes = schedule.passes
-        self.bfloat16 = bfloat16
         self.old, self.correction, self.correction_cap = old, correction, correction_cap
         self.monitor = monitor
         copied = reference and not lora.has_adapters(model)
         self.reference = deepcopy(model).requires_grad_(False) if copied else None
-        self.root = process_group.wrap(ForwardRoot(model))
+        self.root = self.forward_root(model, bfloat16)
         self.reference_root = self.root if reference else None
         if self.reference is not None:
-            self.reference_root = process_group.wrap(ForwardRoot(self.reference))
+            self.reference_root = self.forward_root(self.reference, bfloat16)
         self.optimizer = weights.make_optimizer(model, schedule, update)
         self.report: Report = lambda what, done, total, tokens: None
         self.warn: Callable[[str], None] = lambda sentence: None
@@ -107,6 +106,11 @@ class CausalLearner:
         self.logp_engine: Tensor | None = None
         self.last: tuple[Rollouts, Batch] | None = None
         self.stale = True  # the engine has not been given these weights yet
+
+    def forward_root(self, model: PreTrainedModel, bfloat16: bool) -> nn.Module:
+        """Where forward passes of a model begin, in all processes."""
+        dtype = torch.bfloat16 if bfloat16 else torch.float32
+        return self.process_group.wrap(ForwardRoot(model, dtype, sharded=self.process_group.strategy == "fsdp2"))
 
     # Rollout: weights to the engine, responses from it, and whose log-probabilities count as pi_old.
 
@@ -224,14 +228,12 @@ class CausalLearner:
         if not rows:
             return (self.empty_pass(root, prompts, responses) * torch.zeros(0, width)).double()
         some, answers = [prompts[row] for row in rows], [responses[row] for row in rows]
-        with self.autocast():
-            scores = root(lambda model: response_logp(model, some, answers))
+        scores = root(lambda model: response_logp(model, some, answers))
         return to_rows(scores.logp, scores.lengths, width).double().cpu()
 
     def empty_pass(self, root: nn.Module, prompts: list[Tokens], responses: list[Tokens]) -> Tensor:
         """0, with a gradient of 0 by every weight: the forward pass of a process that has no rows in it."""
-        with self.autocast():
-            scores = root(lambda model: response_logp(model, [prompts[0][:1]], [responses[0][:1]]))
+        scores = root(lambda model: response_logp(model, [prompts[0][:1]], [responses[0][:1]]))
         return scores.logp.double().sum().cpu() * 0.0
 
     def row_tokens(self, rollouts: Rollouts) -> tuple[list[Tokens], list[Tokens]]:
@@ -245,10 +247,6 @@ class CausalLearner:
     def prompt_tokens(self, prompts: Tensor) -> list[Tokens]:
         """The tokens of each prompt."""
         return [self.encode(number) for number in prompts.tolist()]
-
-    def autocast(self) -> AbstractContextManager[Any]:
-        """Autocast to bfloat16 where it is asked for."""
-        return torch.autocast(self.model.device.type, torch.bfloat16) if self.bfloat16 else nullcontext()
 
     # Update: one ministep, cut by the token budget. The parts add up to the same gradient whatever the budget.
 
@@ -306,8 +304,7 @@ class CausalLearner:
             loss = total(objective, replace(some, logp=logp))
         else:
             mine, answers = [prompts[row] for row in rows], [responses[row] for row in rows]
-            with self.autocast():
-                fused = self.root(lambda model: fused_loss.fused_total(model, mine, answers, objective, some))
+            fused = self.root(lambda model: fused_loss.fused_total(model, mine, answers, objective, some))
             loss, logp = fused.loss, fused.seq_logp[:, None]
         if on_logp is not None:
             on_logp(batch, rows, logp)
@@ -384,22 +381,34 @@ class CausalLearner:
 
 
 class ForwardRoot(nn.Module):
-    """The module at whose call a forward pass begins: DDP and FSDP2 have their hooks there.
+    """The module at whose call a forward pass begins: DDP and FSDP2 have their hooks there, and casting begins there.
 
     Packed scoring calls the base model and reads the head's weight on its own, so the hooks of the model's own call
     would not run.
 
     Args:
         model: called within `forward` only, where its weights are whole.
+        dtype: what the forward pass computes in.
+        sharded: FSDP2 casts, by `precision.fsdp_policy`.
+
+    Attributes:
+        dtype: as given.
     """
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, dtype: torch.dtype = torch.float32, sharded: bool = False) -> None:
         super().__init__()
         self.model = model
+        self.dtype = dtype
+        self.casts = dtype != torch.float32 and not sharded
+        if self.casts:
+            precision.cast_blocks(model)
 
     def forward(self, work: Callable[[PreTrainedModel], Any]) -> Any:
         """What `work` makes of the model. A closure: DDP would walk through every token of plain arguments."""
-        return work(self.model)
+        if not self.casts:
+            return work(self.model)
+        with precision.cast_weights(precision.outside_blocks(self.model), self.dtype):
+            return work(self.model)
 
 
 @contextmanager

@@ -186,19 +186,17 @@ class HeadLogp(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(states, weight, targets)
         ctx.head_tokens, ctx.dtypes = head_tokens, (given.dtype, head.dtype)
-        with torch.autocast(states.device.type, enabled=False):
-            chunked = ChunkedHead(states, weight, targets, head_tokens, gradients=False)
-            return torch.cat([chunked.forward(rows) for rows in chunks(slice(0, len(states)), head_tokens)])
+        chunked = ChunkedHead(states, weight, targets, head_tokens, gradients=False)
+        return torch.cat([chunked.forward(rows) for rows in chunks(slice(0, len(states)), head_tokens)])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: D102
         states, weight, targets = ctx.saved_tensors
-        with torch.autocast(states.device.type, enabled=False):
-            chunked = ChunkedHead(states, weight, targets, ctx.head_tokens)
-            for rows in chunks(slice(0, len(states)), ctx.head_tokens):
-                chunked.forward(rows)
-                chunked.backward(rows, grad[rows], chunked.grad_weight)
+        chunked = ChunkedHead(states, weight, targets, ctx.head_tokens)
+        for rows in chunks(slice(0, len(states)), ctx.head_tokens):
+            chunked.forward(rows)
+            chunked.backward(rows, grad[rows], chunked.grad_weight)
         of_states, of_weight = ctx.dtypes
         return chunked.grad_states.to(of_states), chunked.grad_weight.to(of_weight), None, None, None, None
 
@@ -209,24 +207,25 @@ def chunks(rows: slice, size: int) -> list[slice]:
 
 
 def logits(states: Tensor, weight: Tensor) -> Tensor:
-    """[m, V] in float32 whatever the model's precision: rounded to bfloat16, a response is off by tenths of a nat."""
-    states, weight = matmul_operands(states, weight)
-    with torch.autocast(states.device.type, enabled=False):  # it would round the product
-        if states.dtype in (torch.bfloat16, torch.float16):
-            out: Tensor = WideProduct.apply(states, weight)
-            return out
-        return F.linear(states, weight)
+    """[m, V] in float32 whatever the model's precision: rounded to bfloat16, a response is off by tenths of a nat.
+
+    Args:
+        states: [m, d].
+        weight: [V, d] as `head_operand` gives it.
+    """
+    if states.is_cuda and states.dtype == weight.dtype and states.dtype in (torch.bfloat16, torch.float16):
+        out: Tensor = WideProduct.apply(states, weight)
+        return out
+    wide = torch.float64 if states.dtype == torch.float64 else torch.float32
+    return F.linear(states.to(wide), weight.to(wide))
 
 
 def matmul_operands(states: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """What is multiplied: half precision where an accelerator multiplies it exactly, else float32 (or float64)."""
-    if states.is_cuda and torch.is_autocast_enabled("cuda"):
-        half = torch.get_autocast_dtype("cuda")
-        return states.to(half), weight.to(half)
-    if states.is_cuda and states.dtype == weight.dtype:
+    """What is multiplied: both in the precision of the states, which a CPU multiplies exactly in float32 only."""
+    weight = weight.to(states.dtype)
+    if states.is_cuda or states.dtype == torch.float64:
         return states, weight
-    wide = torch.float64 if states.dtype == torch.float64 else torch.float32
-    return states.to(wide), weight.to(wide)
+    return states.float(), weight.float()
 
 
 def head_operand(weight: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 
 from pmdkit.config import Spec
 from pmdkit.errors import EnvironmentLacks, PmdkitError
-from pmdkit.llm import backend, callbacks, learner, logprobs, task
+from pmdkit.llm import backend, callbacks, learner, logprobs, packing, task
 from pmdkit.loop import graded
 from pmdkit.objectives import Objective, credit
 from pmdkit.observe import checkpoint
@@ -250,23 +250,21 @@ def most_tokens(spec: Spec) -> int:
     return prompts * (spec.rollout.max_prompt + spec.schedule.group * spec.rollout.width)
 
 
-def trial(model: torch.nn.Module, tokens: int, spec: Spec) -> int | None:
+def trial(model: PreTrainedModel, tokens: int, spec: Spec) -> int | None:
     """Bytes at the peak of one pass over that many tokens; None where they do not fit."""
     assert spec.rollout is not None
     length = min(tokens, spec.rollout.width + TRIAL_PROMPT)
     rows = max(1, tokens // length)
-    vocabulary = int(model.get_input_embeddings().weight.shape[0])  # type: ignore[operator]
+    vocabulary = packing.head_weight(model).shape[0]
     chance = torch.Generator().manual_seed(0)
     text = torch.randint(vocabulary, (rows, length), generator=chance).tolist()
     cuda = next(model.parameters()).device.type == "cuda"
     if cuda:
         torch.cuda.reset_peak_memory_stats()
-    half = getattr(spec.model, "dtype", "float32") == "bfloat16"
+    root = learner.ForwardRoot(model, getattr(torch, getattr(spec.model, "dtype", "float32")))
+    prompts, responses = [row[:TRIAL_PROMPT] for row in text], [row[TRIAL_PROMPT:] for row in text]
     try:
-        with torch.autocast("cuda" if cuda else "cpu", torch.bfloat16, enabled=half):
-            prompts, responses = [row[:TRIAL_PROMPT] for row in text], [row[TRIAL_PROMPT:] for row in text]
-            scores = logprobs.response_logp(model, prompts, responses)  # type: ignore[arg-type]
-            scores.logp.sum().backward()
+        root(lambda model: logprobs.response_logp(model, prompts, responses)).logp.sum().backward()
     except (torch.OutOfMemoryError, MemoryError):
         return None
     finally:

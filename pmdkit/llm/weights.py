@@ -17,6 +17,7 @@ from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import ResumeRefused
 from pmdkit.llm.sharded_checkpoint import read_shard
 from pmdkit.observe.shards import StoredTensor
+from pmdkit.llm.precision import fsdp_policy
 
 
 def named_weights(model: PreTrainedModel) -> dict[str, Tensor]:
@@ -111,7 +112,7 @@ def full_tensor(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def apply_fsdp(root: nn.Module, device: str, size: int) -> nn.Module:
+def apply_fsdp(root: nn.Module, device: str, size: int, dtype: torch.dtype = torch.float32) -> nn.Module:
     """Cut every weight below `root` over all processes: a block of the model at a time, what is left with the root.
 
     Embeddings and head stay with the root, so that a tied weight is one and the root's forward pass may read the head.
@@ -122,8 +123,8 @@ def apply_fsdp(root: nn.Module, device: str, size: int) -> nn.Module:
     blocks = {name for module in root.modules() for name in getattr(module, "_no_split_modules", None) or ()}
     for module in list(root.modules()):
         if type(module).__name__ in blocks:
-            fsdp.fully_shard(module, mesh=mesh)
-    fsdp.fully_shard(root, mesh=mesh)
+            fsdp.fully_shard(module, mesh=mesh, mp_policy=fsdp_policy(dtype))
+    fsdp.fully_shard(root, mesh=mesh, mp_policy=fsdp_policy(dtype))
     for module in root.modules():
         if isinstance(module, fsdp.FSDPModule):
             module.set_gradient_divide_factor(1.0)  # sums, not means: weights of rows count all prompts already

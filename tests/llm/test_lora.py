@@ -170,7 +170,7 @@ def test_recomputed_activations_change_nothing(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_autocast_moves_adapters_in_float32(case):
+def test_passes_in_bfloat16_move_adapters_in_float32(case):
     mine = learner(case, copied=True, bfloat16=True)
     for seed in range(2):
         report = mine.update(OBJECTIVES["pmd-mean"](), *step_of(mine, OBJECTIVES["pmd-mean"](), seed))

@@ -4,12 +4,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import Gemma2Config, Gemma2ForCausalLM, GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
+from transformers import Gemma2Config, Gemma2ForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from pmdkit.errors import EnvironmentLacks, UsageError
+from pmdkit.llm.attention import ATTENTION, PackedLayout
 from pmdkit.llm.packing import (
-    ATTENTION,
-    PackedLayout,
     check_packing,
     forward_packed,
     head_weight,
@@ -73,42 +72,6 @@ def test_a_shared_beginning_gives_the_states_of_whole_sequences():
         whole = torch.cat((head_ids, tail))
         alone = forward_packed(model, whole, torch.arange(len(whole)), PackedLayout((len(whole),)))
         torch.testing.assert_close(torch.cat((states[0], ours)), alone, atol=1e-6, rtol=0)  # norms are in float32
-
-
-def test_the_rows_and_ends_of_the_kernel_are_those_of_the_layout():
-    """What a GPU is told: keys gathered so that every sequence has what it goes on from right before it."""
-    layout = PackedLayout((3, 2, 1, 2), (-1, 0, 0, -1))
-    assert layout.rows(torch.device("cpu")).tolist() == [0, 1, 2, 0, 1, 2, 3, 4, 0, 1, 2, 5, 6, 7]
-    ends_q, ends_k = layout.ends(torch.device("cpu"))
-    assert ends_q.tolist() == [0, 3, 5, 6, 8]
-    assert ends_k.tolist() == [0, 3, 8, 12, 14]
-    assert layout.positions().tolist() == [0, 1, 2, 3, 4, 3, 0, 1]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda: PackedLayout(()),
-        lambda: PackedLayout((3, 0)),
-        lambda: PackedLayout((3,), (0, 0)),
-        lambda: PackedLayout((1, 1, 1), (-1, 0, 1)),
-    ],
-)
-def test_layouts_that_make_no_sense_are_refused(wrong):
-    with pytest.raises(ValueError, match=r"expected|one level"):
-        wrong()
-
-
-def test_a_sequence_longer_than_a_sliding_window_is_refused():
-    model = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=8))
-    use_packing(model)
-    for length in (8, 9):
-        args = torch.arange(length), torch.arange(length), PackedLayout((length,))
-        if length == 8:
-            assert forward_packed(model, *args).shape == (8, 32)
-        else:
-            with pytest.raises(UsageError, match="sliding window of 8"):
-                forward_packed(model, *args)
 
 
 def test_capped_logits_are_refused():

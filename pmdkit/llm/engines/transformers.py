@@ -18,11 +18,13 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from pmdkit.errors import Diverged, UsageError
+from pmdkit.llm.attention import Attention, KeysValues, PackedLayout
 from pmdkit.llm.engines import base
 from pmdkit.llm.engines.base import Phase, Progress, Responses, Sampling, Tokens
 from pmdkit.llm.logprobs import head_operand, logits, response_logp
 from pmdkit.llm.model import load_model
-from pmdkit.llm.packing import KeysValues, PackedLayout, check_packing, forward_packed, head_weight
+from pmdkit.llm.packing import check_packing, forward_packed, head_weight
+from pmdkit.llm.precision import cast_model
 from pmdkit.llm.weights import is_empty, weight_like
 from pmdkit.randomness import uniforms
 
@@ -41,8 +43,7 @@ def make(config: base.EngineConfig) -> base.Engine:
     elif config.own or config.dtype != "float32":
         model = deepcopy(model).requires_grad_(False)
     if config.dtype != "float32":
-        for weight in model.parameters():
-            weight.data = weight.data.to(getattr(torch, config.dtype))
+        cast_model(model, getattr(torch, config.dtype))
     model.to(config.device)  # type: ignore[arg-type]
     return TransformersEngine(model, config.ends, cache_tokens=config.rollout.cache_tokens)
 
@@ -371,18 +372,13 @@ class RaggedKVCache:
         self.host_lengths: list[int] = []  # lengths of the n rows, on the host
         self.capacity = 0
         self.most_slots = 0  # slots at a time so far
-        self.masks: list[torch.Tensor] = []
+        self.masks: dict[int | None, list[torch.Tensor]] = {}  # by the window of a layer
         self.slots = torch.zeros(0, dtype=torch.long, device=device)
 
     @property
     def n(self) -> int:
         """Rows that are being written."""
         return len(self.host_lengths)
-
-    @property
-    def longest(self) -> int:
-        """Of all rows with their new token, tokens."""
-        return max(self.host_lengths)
 
     def add(self, kept: dict[int, KeysValues], lengths: list[int], copies: list[int]) -> None:
         """New rows behind the others: `copies[i]` rows that go on from the i-th of the packed prompts."""
@@ -407,9 +403,9 @@ class RaggedKVCache:
         # longer rows: slots that stand empty are not taken along. More rows: as there have been, more may follow
         self.most_slots = max(self.most_slots, rows)
         rows = self.most_slots if rows > slots else max(self.n, rows)
-        for layer, (one, _) in (like or self.layers).items():
+        for layer, stores in (like or self.layers).items():
             pair = []
-            for which in range(2):
+            for which, one in enumerate(stores):  # values may be of another size than keys
                 # zeros and not whatever stood there: what the mask hides is multiplied by 0, and 0 times NaN is NaN
                 grown = one.new_empty((rows, one.shape[1], capacity, one.shape[3]))
                 grown[self.n :] = 0
@@ -442,21 +438,29 @@ class RaggedKVCache:
         return order
 
     def advance(self) -> torch.Tensor:
-        """Room for one more token per row, the masks for it, and [n] the places of the new tokens."""
+        """Room for one more token per row, and [n] the places of the new tokens."""
         self.reserve(self.n, max(self.host_lengths) + 1)
         self.host_lengths = [length + 1 for length in self.host_lengths]
         place = self.lengths[: self.n].clone()
         self.lengths[: self.n] += 1
-        self.masks = []
-        for start in range(0, self.n, BLOCK):
-            longest = max(self.host_lengths[start : start + BLOCK])
-            lengths = self.lengths[start : min(start + BLOCK, self.n), None]
-            self.masks.append((self.slots.new_tensor(range(longest)) < lengths)[:, None, None])  # [b, 1, 1, length]
+        self.masks = {}
         return place
 
-    def attend(
-        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None
-    ) -> torch.Tensor:
+    def masks_of(self, window: int | None) -> list[torch.Tensor]:
+        """[b, 1, 1, length] of each block of slots, True where its new tokens look. Made once a step for all layers."""
+        if window not in self.masks:
+            self.masks[window] = []
+            for start in range(0, self.n, BLOCK):
+                longest = max(self.host_lengths[start : start + BLOCK])
+                lengths = self.lengths[start : min(start + BLOCK, self.n), None]
+                places = self.slots.new_tensor(range(longest))
+                seen = places < lengths
+                if window is not None:
+                    seen &= places >= lengths - window
+                self.masks[window].append(seen[:, None, None])
+        return self.masks[window]
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, how: Attention) -> Tensor:
         """Each row's new token attends to its slot, in which it is written first."""
         keys, values = self.layers[layer]
         place = self.lengths[: self.n] - 1
@@ -466,9 +470,28 @@ class RaggedKVCache:
         heads, d = query.shape[1], query.shape[3]
         groups = heads // keys.shape[1]
         q = query[0].transpose(0, 1).reshape(self.n, keys.shape[1], groups, d)  # the queries of a key head as its rows
+        window = how.window if how.window is not None and how.window < max(self.host_lengths) else None
         parts = []
-        for start, mask in zip(range(0, self.n, BLOCK), self.masks, strict=True):
+        for start, mask in zip(range(0, self.n, BLOCK), self.masks_of(window), strict=True):
             stop, length = min(start + BLOCK, self.n), mask.shape[-1]
             k, v = keys[start:stop, :, :length], values[start:stop, :, :length]
-            parts.append(F.scaled_dot_product_attention(q[start:stop], k, v, attn_mask=mask, scale=scaling))
-        return torch.cat(parts).reshape(1, self.n, heads, d)
+            if how.sinks is None:
+                part = F.scaled_dot_product_attention(q[start:stop], k, v, attn_mask=mask, scale=how.scaling)
+            else:
+                part = attend_with_sinks(q[start:stop], k, v, mask, how)
+            parts.append(part)
+        return torch.cat(parts).reshape(1, self.n, heads, values.shape[3])
+
+
+def attend_with_sinks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, how: Attention) -> Tensor:
+    """[b, heads of keys, groups, d] of one token in each of b slots, whose softmax has a sink in every head.
+
+    Scores are held: there is one per key. The sums are in float32, or wider.
+    """
+    assert how.sinks is not None
+    wide = torch.promote_types(q.dtype, torch.float32)
+    scale = q.shape[3] ** -0.5 if how.scaling is None else how.scaling
+    scores = (q.to(wide) @ k.to(wide).mT * scale).masked_fill(~mask, -torch.inf)
+    sinks = how.sinks.to(wide).view(1, k.shape[1], -1, 1).expand(len(q), -1, -1, 1)
+    share = torch.cat((scores, sinks), -1).softmax(-1)[..., :-1]
+    return (share @ v.to(wide)).to(q.dtype)

@@ -1,0 +1,146 @@
+"""Mixed precision: weights, gradients and optimizer in float32, forward and backward passes in bfloat16.
+
+From two processes on, FSDP2 gathers weights in bfloat16 and adds gradients in float32. A process that holds whole
+weights casts them here, a block of the model at a time, with the same products in the same precision. Neither is
+autocast, which keeps a copy of every weight until the forward pass ends and gives attention float32 queries.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import MixedPrecisionPolicy
+from transformers import PreTrainedModel
+
+
+def fsdp_policy(dtype: torch.dtype) -> MixedPrecisionPolicy:
+    """What FSDP2 computes in, and float32 in which it adds gradients over processes."""
+    if dtype == torch.float32:
+        return MixedPrecisionPolicy()
+    return MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+
+
+def cast_model(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
+    """The model with its weights cast for good. Buffers stay: inverse frequencies of positions need float32."""
+    for weight in model.parameters():
+        weight.data = weight.data.to(dtype)
+    return model
+
+
+def block_names(model: PreTrainedModel) -> set[str]:
+    """The classes of the model's blocks, which transformers names for FSDP."""
+    return {name for module in model.modules() for name in getattr(module, "_no_split_modules", None) or ()}
+
+
+def cast_blocks(model: PreTrainedModel) -> None:
+    """Let every block compute in bfloat16 (or float16) when it is given that, for good; else nothing changes."""
+    names = block_names(model)
+    for module in model.modules():
+        if type(module).__name__ in names:
+            module.__class__ = casting_class(type(module))  # type: ignore[arg-type]  # a class has a hash
+
+
+def outside_blocks(model: PreTrainedModel) -> list[nn.Module]:
+    """Modules with weights in no block, such as embedding and last norm.
+
+    Without the head: its weight is read as it is, so that its gradient, a sum over thousands of tokens, is float32.
+    """
+    inside = {id(part) for module in model.modules() if is_casting(module) for part in module.modules()}
+    head = model.get_output_embeddings()
+    return [module for module in model.modules() if module is not head and id(module) not in inside]
+
+
+def is_casting(module: nn.Module) -> bool:
+    """Whether the module is a block that casts."""
+    return isinstance(module, CastingBlock)
+
+
+class CastingBlock:
+    """What a casting class has before the class of the block: the same forward pass, on weights in its inputs' dtype.
+
+    A class and not a hook: transformers recomputes activations by `forward`, outside of which hooks run.
+    """
+
+    gradient_checkpointing: bool
+    training: bool
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The block's own forward pass."""
+        assert isinstance(self, nn.Module)
+        given = {x.dtype for x in (*args, *kwargs.values()) if isinstance(x, Tensor)}
+        dtype = next((half for half in (torch.bfloat16, torch.float16) if half in given), None)
+        with ExitStack() as stack:
+            if dtype is not None:
+                casts = stack.enter_context(cast_weights(list(self.modules()), dtype))
+                # with recomputed activations nothing is saved anyway, and torch's own hooks must see what would be
+                if torch.is_grad_enabled() and not (getattr(self, "gradient_checkpointing", False) and self.training):
+                    stack.enter_context(cast_again(casts))
+            return super().forward(*args, **kwargs)  # type: ignore[misc]  # of the block's class, which comes next
+
+
+@cache
+def casting_class(kind: type[nn.Module]) -> type[nn.Module]:
+    """The class of a block whose weights are cast for each call, as FSDP2 puts its own class before a module's."""
+    if issubclass(kind, CastingBlock):
+        return kind
+    # a `forward` of its own, so that transformers wraps it, too, where it recomputes activations
+    members = {"forward": CastingBlock.forward, "__module__": kind.__module__}
+    return type(kind.__name__, (CastingBlock, kind), members)
+
+
+@contextmanager
+def cast_weights(modules: list[nn.Module], dtype: torch.dtype) -> Iterator[dict[int, tuple[Tensor, Tensor]]]:
+    """Within the block the modules' own weights are copies in `dtype`, with a gradient to the float32 ones.
+
+    Yields:
+        Each weight and its copy, by the place of the copy in memory.
+    """
+    places: list[tuple[nn.Module, str, nn.Parameter]] = []
+    copies: dict[int, Tensor] = {}
+    casts: dict[int, tuple[Tensor, Tensor]] = {}
+    for module in modules:
+        for name, weight in module._parameters.items():
+            if weight is None or weight.dtype != torch.float32:
+                continue
+            if id(weight) not in copies:
+                copies[id(weight)] = copy = weight.to(dtype)
+                casts[copy.untyped_storage().data_ptr()] = weight, copy
+            places.append((module, name, weight))
+    try:
+        for module, name, weight in places:
+            module._parameters[name] = copies[id(weight)]  # type: ignore[assignment]
+        yield casts
+    finally:
+        for module, name, weight in places:
+            module._buffers.pop(name, None)  # where peft leaves what is no Parameter
+            module._parameters[name] = weight
+        casts.clear()  # hooks of the graph keep the dictionary
+
+
+@contextmanager
+def cast_again(casts: dict[int, tuple[Tensor, Tensor]]) -> Iterator[None]:
+    """Within the block the graph keeps no copies of weights: the backward pass casts them once more.
+
+    Args:
+        casts: of `cast_weights`; copies stay in memory while it is held, so that no other tensor takes their place.
+    """
+
+    def pack(tensor: Tensor) -> Any:
+        found = casts.get(tensor.untyped_storage().data_ptr())
+        if found is None or tensor.device.type == "meta":
+            return tensor
+        weight, copy = found
+        return weight.detach(), copy.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()
+
+    def unpack(saved: Any) -> Tensor:
+        if isinstance(saved, Tensor):
+            return saved
+        weight, dtype, shape, stride, offset = saved
+        found: Tensor = weight.to(dtype).as_strided(shape, stride, offset)
+        return found
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        yield

@@ -1,0 +1,294 @@
+"""Attention of packed sequences against one dense softmax in float64: windows, sinks, shared prompts, every kernel."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pmdkit.llm import attention
+from pmdkit.llm.attention import Attention, KeyBlock, PackedLayout, choose_kernel, merged_attention, part_scores
+from pmdkit.llm.engines.transformers import RaggedKVCache
+
+LENGTHS, AFTER = (9, 14, 1, 7, 12, 5), (-1, 0, 0, 0, -1, -1)
+EXACT = {"atol": 1e-12, "rtol": 0}
+CASES = [
+    # window, sinks
+    pytest.param(None, False, id="full"),
+    pytest.param(4, False, id="window"),
+    pytest.param(None, True, id="sinks"),
+    pytest.param(11, True, id="window and sinks"),
+]
+
+
+def drawn(lengths=LENGTHS, heads=4, heads_of_keys=2, d=8, d_value=8, dtype=torch.float64, sinks=False, seed=0):
+    """Queries, keys, values and sinks, with gradient."""
+    chance = torch.Generator().manual_seed(seed)
+    sizes = [
+        (1, heads, sum(lengths), d),
+        (1, heads_of_keys, sum(lengths), d),
+        (1, heads_of_keys, sum(lengths), d_value),
+    ]
+    found = [torch.randn(size, generator=chance, dtype=torch.float64).to(dtype) for size in sizes]
+    found += [torch.randn(heads, generator=chance, dtype=torch.float64).to(dtype)] if sinks else []
+    return [x.requires_grad_() for x in found]
+
+
+def dense(layout, q, k, v, how) -> Tensor:
+    """The definition: all scores of all pairs, a mask by sequence and place, one softmax with the sink among them."""
+    places, heads = layout.positions(), q.shape[1]
+    own = torch.arange(len(layout.lengths)).repeat_interleave(torch.tensor(layout.lengths))
+    seen = torch.zeros(len(own), len(own), dtype=torch.bool)
+    for i in range(len(own)):
+        for j in range(len(own)):
+            same = own[i] == own[j] and j <= i
+            prompt = bool(layout.after) and layout.after[own[i]] == own[j]
+            seen[i, j] = (same or prompt) and (how.window is None or places[i] - places[j] < how.window)
+    k, v = (x.repeat_interleave(heads // x.shape[1], 1) for x in (k, v))
+    scores = (q @ k.mT * (how.scaling or q.shape[3] ** -0.5)).masked_fill(~seen, -torch.inf)
+    if how.sinks is not None:
+        scores = torch.cat((scores, how.sinks[None, :, None, None].expand(*scores.shape[:3], 1)), -1)
+    return (scores.softmax(-1)[..., : k.shape[2]] @ v).transpose(1, 2)
+
+
+def gradients(function, tensors, seed=1):
+    """What a function gives, and the gradient of a weighted sum of it by each tensor."""
+    out = function()
+    weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return [out.detach(), *torch.autograd.grad((out * weights.to(out.dtype)).sum(), tensors)]
+
+
+@pytest.mark.parametrize("rows", [3, 512])
+@pytest.mark.parametrize("most", [0, 2**20], ids=["merged", "masked"])
+@pytest.mark.parametrize(("window", "sinks"), CASES)
+@pytest.mark.parametrize("d_value", [8, 4])
+def test_values_and_gradients_are_those_of_one_dense_softmax(window, sinks, most, rows, d_value, monkeypatch):
+    """Prompts with responses to them, sequences of their own, groups of heads; whatever is masked, cut or merged."""
+    monkeypatch.setattr(attention, "MASK", most)
+    monkeypatch.setattr(attention, "WINDOW_ROWS", rows)
+    tensors = drawn(sinks=sinks, d_value=d_value)
+    layout, how = PackedLayout(LENGTHS, AFTER), Attention(0.3, window, tensors[3] if sinks else None)
+    ours = gradients(lambda: layout.attend(0, *tensors[:3], how), tensors)
+    exact = gradients(lambda: dense(layout, *tensors[:3], how), tensors)
+    for one, other in zip(ours, exact, strict=True):
+        torch.testing.assert_close(one, other, **EXACT)
+
+
+@pytest.mark.parametrize("sinks", [False, True])
+def test_parts_are_merged_in_any_number_by_either_kernel(sinks, monkeypatch):
+    """The softmax over 30 keys, cut anywhere; torch's kernel for CPUs and the one that holds the scores agree."""
+    tensors = drawn((30,), sinks=sinks)
+    q, k, v = tensors[:3]
+    how = Attention(None, None, tensors[3] if sinks else None)
+
+    def whole():
+        scores = part_scores(q, k, 8**-0.5, False, None)
+        if sinks:
+            scores = torch.cat((scores, tensors[3][None, :, None, None].expand(1, -1, 30, 1)), -1)
+        return scores.softmax(-1)[..., :30] @ v.repeat_interleave(2, 1)
+
+    exact = gradients(whole, tensors)
+    for cuts in ((), (1,), (12, 13), (5, 10, 29)):
+        bounds = list(zip((0, *cuts), (*cuts, 30), strict=True))
+        parts = [KeyBlock(k[:, :, a:b], v[:, :, a:b]) for a, b in bounds]
+        for blocks in (True, False):
+            with monkeypatch.context() as patch:
+                patch.setattr(attention, "in_blocks", lambda q, v, blocks=blocks: blocks)
+                ours = gradients(partial(merged_attention, q, parts, how), tensors)
+            for one, other in zip(ours, exact, strict=True):
+                torch.testing.assert_close(one, other, **EXACT)
+
+
+def test_half_precision_is_merged_in_float32():
+    """Two parts in bfloat16 are as near to the exact result as one call, although each part is rounded."""
+    layout, how = PackedLayout((40, 600), (-1, 0)), Attention()
+    q, k, v = (x.detach() for x in drawn((40, 600), dtype=torch.bfloat16))
+    exact = layout.attend(0, q.double(), k.double(), v.double(), how)
+    errors = []
+    for most in (0, 2**30):
+        attention.MASK, before = most, attention.MASK
+        try:
+            errors.append(float((layout.attend(0, q, k, v, how).double() - exact).abs().mean()))
+        finally:
+            attention.MASK = before
+    assert errors[0] < 1.3 * errors[1]
+
+
+class Largest(TorchDispatchMode):
+    """The most numbers that a tensor had."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(tensor, Tensor):
+                self.numbers = max(self.numbers, tensor.untyped_storage().nbytes() // tensor.element_size())
+        return out
+
+
+@pytest.mark.parametrize("how", [Attention(), Attention(window=64), Attention(sinks=torch.zeros(2))])
+def test_nothing_grows_with_the_square_of_a_long_response(how):
+    lengths = (64, 4096, 4096)
+    layout, tensors = PackedLayout(lengths, (-1, 0, 0)), drawn(lengths, 2, 1, 8, dtype=torch.float32)
+    with Largest() as seen:
+        layout.attend(0, *tensors, how).sum().backward()
+    assert seen.numbers <= 4 * sum(lengths) * 2 * 8
+
+
+@pytest.mark.parametrize(("window", "sinks"), CASES)
+def test_a_decoded_token_sees_what_it_sees_in_a_whole_sequence(window, sinks):
+    """Rows of several lengths in one cache, a token at a time, against each sequence at once."""
+    lengths, d = (5, 12, 9), 8
+    tensors = [x.detach() for x in drawn((*lengths,), sinks=sinks, d_value=4)]
+    how = Attention(None, window, tensors[3] if sinks else None)
+    whole = PackedLayout(lengths).attend(0, *tensors[:3], how).split(lengths, 1)
+    rows = [[x.split(lengths, 2)[row] for x in tensors[:3]] for row in range(3)]
+    cache = RaggedKVCache(torch.device("cpu"))
+    kept = {0: tuple(torch.cat([rows[row][which][:, :, :2] for row in range(3)], 2) for which in (1, 2))}
+    cache.add(kept, [2, 2, 2], [1, 1, 1])
+    for at in range(2, 5):
+        cache.advance()
+        q, k, v = (torch.cat([rows[row][which][:, :, at : at + 1] for row in range(3)], 2) for which in range(3))
+        out = cache.attend(0, q, k, v, how)
+        assert out.shape == (1, 3, 4, 4)
+        for row in range(3):
+            torch.testing.assert_close(out[0, row], whole[row][0, at], **EXACT)
+    assert d == tensors[0].shape[3]
+
+
+@pytest.mark.parametrize(("window", "sinks"), CASES)
+def test_the_rule_of_flex_attention_gives_the_dense_softmax(window, sinks, monkeypatch):
+    """Its rule and its sinks; on a CPU the kernel has no log-sum-exp."""
+    monkeypatch.setattr(attention.flex, "flex_attention", with_lse)
+    tensors = [x.detach() for x in drawn(sinks=sinks)]
+    layout = PackedLayout(LENGTHS, AFTER)
+    how = Attention(0.3, window, tensors[3] if sinks else None)
+    ours = layout.attend_flex(*tensors[:3], how)
+    torch.testing.assert_close(ours, dense(layout, *tensors[:3], how), atol=1e-6, rtol=0)  # it adds in float32
+
+
+@pytest.mark.slow  # torch's compiler is loaded
+@pytest.mark.filterwarnings("ignore:.*flex_attention called without torch.compile:UserWarning")
+def test_flex_attention_itself_takes_the_blocks():
+    tensors, how = [x.detach() for x in drawn()], Attention(0.3, 4)
+    layout = PackedLayout(LENGTHS, AFTER)
+    torch.testing.assert_close(
+        layout.attend_flex(*tensors, how), dense(layout, *tensors, how), atol=1e-6, rtol=0
+    )  # it adds in float32
+
+
+def with_lse(query, key, value, *, block_mask, scale, enable_gqa, return_aux):
+    """FlexAttention by its definition, with the log-sum-exp that it gives on GPUs."""
+    tokens = torch.arange(query.shape[2])
+    seen = block_mask.mask_mod(torch.tensor(0), torch.tensor(0), tokens[:, None], tokens[None])
+    scores = part_scores(query, key, scale, False, None).masked_fill(~seen, -torch.inf)
+    out = scores.softmax(-1) @ value.repeat_interleave(query.shape[1] // value.shape[1], 1)
+    return out if return_aux is None else (out, attention.flex.AuxOutput(lse=scores.logsumexp(-1).float()))
+
+
+@pytest.mark.parametrize("window", [None, 4])
+def test_flash_attention_is_told_the_layout(window, monkeypatch):
+    """The kernel's contract, written out: keys by their ends, aligned at the end, and a window to the left."""
+
+    def contract(q, k, v, ends_q, ends_k, most_q, most_k, *, scale, window_size, enable_gqa):
+        outs, left = [], window_size[0]
+        assert window_size[1] == 0
+        assert (most_q, most_k) == (int(ends_q.diff().max()), int(ends_k.diff().max()))
+        for a, b, c, d in zip(ends_q, ends_q[1:], ends_k, ends_k[1:], strict=False):
+            rows, keys = int(b - a), int(d - c)
+            ends = torch.arange(rows)[:, None] + keys - rows
+            j = torch.arange(keys)
+            seen = (j <= ends) & ((j >= ends - left) | (left < 0))
+            some = part_scores(q[a:b].transpose(0, 1)[None], k[c:d].transpose(0, 1)[None], scale, False, None)
+            share = some.masked_fill(~seen, -torch.inf).softmax(-1)
+            outs.append((share @ v[c:d].transpose(0, 1).repeat_interleave(2, 0))[0].transpose(0, 1))
+        return torch.cat(outs)
+
+    monkeypatch.setattr(attention, "varlen_attn", contract)
+    tensors = drawn()
+    layout, how = PackedLayout(LENGTHS, AFTER), Attention(0.3, window)
+    ours = gradients(lambda: layout.attend_varlen(*tensors, how), tensors)
+    for one, other in zip(ours, gradients(lambda: dense(layout, *tensors, how), tensors), strict=True):
+        torch.testing.assert_close(one, other, **EXACT)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "flash", "triton", "dtype", "d", "d_value", "sinks", "expected"),
+    [
+        ((9, 0), True, True, torch.bfloat16, 128, 128, False, "varlen"),
+        ((8, 0), True, False, torch.float16, 64, 64, False, "varlen"),
+        ((9, 0), True, True, torch.bfloat16, 64, 64, True, "flex"),  # gpt-oss
+        ((9, 0), True, True, torch.bfloat16, 192, 128, False, "flex"),  # DeepSeek's latent attention
+        ((9, 0), True, True, torch.bfloat16, 512, 512, False, "flex"),
+        ((9, 0), False, True, torch.bfloat16, 128, 128, False, "flex"),
+        ((9, 0), True, False, torch.bfloat16, 64, 64, True, "sdpa"),
+        ((9, 0), True, True, torch.bfloat16, 8, 4, False, "sdpa"),
+        ((9, 0), True, True, torch.float32, 128, 128, False, "sdpa"),
+        ((7, 5), True, True, torch.float16, 128, 128, False, "sdpa"),
+        ((0, 0), True, True, torch.bfloat16, 128, 128, False, "sdpa"),  # a CPU
+    ],
+)
+def test_the_kernel_is_the_first_that_the_device_has(
+    cuda, flash, triton, dtype, d, d_value, sinks, expected, monkeypatch
+):
+    monkeypatch.setattr(attention, "capability", lambda device: cuda)
+    monkeypatch.setattr(attention, "has_flash", lambda: flash)
+    monkeypatch.setattr(attention, "has_triton", lambda: triton)
+    query, value = torch.empty(1, 4, 3, d, dtype=dtype), torch.empty(1, 2, 3, d_value, dtype=dtype)
+    assert choose_kernel(query, value, sinks) == expected
+
+
+def test_a_cpu_has_neither_kernel_for_gpus():
+    query = torch.empty(1, 4, 3, 64, dtype=torch.bfloat16)
+    assert choose_kernel(query, query, False) == "sdpa"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("window", "sinks"), CASES)
+@pytest.mark.parametrize("kernel", ["varlen", "flex", "sdpa"])
+def test_every_kernel_gives_the_dense_softmax_on_a_gpu(kernel, window, sinks, monkeypatch):
+    """bfloat16, values and gradients, to a few roundings."""
+    if kernel == "varlen" and sinks:
+        pytest.skip("flash attention knows no sinks; choose_kernel takes FlexAttention for them")
+    lengths, after = (200, 300, 64, 190, 33), (-1, 0, 0, 0, -1)
+    tensors = [
+        x.detach().cuda().requires_grad_() for x in drawn(lengths, d=64, d_value=64, dtype=torch.bfloat16, sinks=sinks)
+    ]
+    wide = [x.detach().double().cpu().requires_grad_() for x in tensors]
+    window = None if window is None else 16 * window
+    layout = PackedLayout(lengths, after)
+    monkeypatch.setattr(attention, "choose_kernel", lambda *args: kernel)
+    how, exactly = (Attention(None, window, some[3] if sinks else None) for some in (tensors, wide))
+    out = layout.attend(0, *tensors[:3], how)
+    exact = dense(layout, *wide[:3], exactly)
+    weights = torch.randn(exact.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    ours = [out, *torch.autograd.grad((out * weights.to(out)).sum(), tensors)]
+    theirs = [exact, *torch.autograd.grad((exact * weights).sum(), wide)]
+    for one, other in zip(ours, theirs, strict=True):
+        assert float((one.detach().double().cpu() - other).norm() / other.norm()) < 0.02
+
+
+def test_the_rows_and_ends_of_the_kernel_are_those_of_the_layout():
+    """What a GPU is told: keys gathered so that every sequence has what it goes on from right before it."""
+    layout = PackedLayout((3, 2, 1, 2), (-1, 0, 0, -1))
+    assert layout.rows(torch.device("cpu")).tolist() == [0, 1, 2, 0, 1, 2, 3, 4, 0, 1, 2, 5, 6, 7]
+    ends_q, ends_k = layout.ends(torch.device("cpu"))
+    assert ends_q.tolist() == [0, 3, 5, 6, 8]
+    assert ends_k.tolist() == [0, 3, 8, 12, 14]
+    assert layout.positions().tolist() == [0, 1, 2, 3, 4, 3, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: PackedLayout(()),
+        lambda: PackedLayout((3, 0)),
+        lambda: PackedLayout((3,), (0, 0)),
+        lambda: PackedLayout((1, 1, 1), (-1, 0, 1)),
+    ],
+)
+def test_layouts_that_make_no_sense_are_refused(wrong):
+    with pytest.raises(ValueError, match=r"expected|one level"):
+        wrong()

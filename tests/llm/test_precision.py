@@ -1,0 +1,327 @@
+"""bfloat16 runs: the precision of every product and attention call, in training, scoring and the engine.
+
+As a program it is one of two processes, which FSDP2's policy casts for.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+from pmdkit.config import ScheduleTable, UpdateTable
+from pmdkit.distributed import SINGLE
+from pmdkit.llm.attention import PackedLayout
+from pmdkit.llm.engines.base import Sampling
+from pmdkit.llm.engines.distributed import DistributedEngine
+from pmdkit.llm.engines.transformers import TransformersEngine
+from pmdkit.llm.learner import CausalLearner, ForwardRoot
+from pmdkit.llm.logprobs import response_logp
+from pmdkit.llm.model import prepare_model
+from pmdkit.llm.packing import forward_packed, head_weight, use_packing
+from pmdkit.llm.precision import cast_model
+from pmdkit.randomness import derive
+
+from .conftest import EOS, VOCABULARY, build
+from .ranks import PROMPTS, STRATEGIES, step_of
+
+ROOT = Path(__file__).parents[2]
+CASES = ("qwen2", "qwen3", "qwen3-moe")
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_grouped_mm", "addmv", "mv")
+NARROW, WIDE = torch.bfloat16, torch.float32
+RESPONSES = [[4, 8, 15], [16], [23, 42, 11, 12, 13, 14, 5, 6]]
+
+
+class Trace(TorchDispatchMode):
+    """Notes each product and each call of attention: what it is, the precision of what goes in, and its FLOPs."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls: list[tuple[str, tuple[str, ...], bool, float]] = []
+        self.wide: set[str] = set()  # operations with a float32 result, whatever went in
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        name = function.overloadpacket.__name__
+        given = [x for x in args if isinstance(x, Tensor) and x.is_floating_point()]
+        first = next((x for x in tree_leaves(out) if isinstance(x, Tensor)), None)
+        if first is not None and first.dtype == WIDE:
+            self.wide.add(name)
+        if name in PRODUCTS or "attention" in name:
+            head = any(VOCABULARY in x.shape for x in (*given, first) if x is not None)
+            self.calls.append((name, tuple(str(x.dtype) for x in given), head, self.work(function, name, args, out)))
+        return out
+
+    @staticmethod
+    def work(function, name, args, out):
+        if name == "_grouped_mm":
+            return 2.0 * args[0].shape[-2] * args[0].shape[-1] * args[1].shape[-1]
+        if "attention" in name:  # neither this kernel's layout nor what its mask leaves out matters for a share
+            q, k = args[:2] if "backward" not in name else args[1:3]
+            return 4.0 * q.shape[1] * q.shape[2] * k.shape[2] * q.shape[3]
+        return float(flop_registry[function.overloadpacket](*args, out_val=out))
+
+    def kinds(self):
+        """Each kind of call once, without the head's."""
+        return {(name, given) for name, given, head, _ in self.calls if not head}
+
+    def float32_share(self):
+        """Of FLOPs outside the head."""
+        outside = [(given, work) for _, given, head, work in self.calls if not head]
+        assert sum(work for _, work in outside) > 0
+        return sum(w for given, w in outside if str(WIDE) in given) / sum(w for _, w in outside)
+
+
+def learner(kind, process_group=SINGLE, dtype=NARROW, checkpointing=False, objective="pmd-mean", shared=False):
+    """A learner and an engine with a copy of its weights, both in bfloat16; its head tied, as the small Qwen's."""
+    model = build(kind)
+    if shared:
+        model.config.tie_word_embeddings = True
+        model.lm_head.weight = model.model.embed_tokens.weight
+    prepare_model(model, checkpointing=checkpointing)
+    engine = TransformersEngine(cast_model(deepcopy(model).requires_grad_(False), dtype), EOS)
+    return CausalLearner(
+        model,
+        None,
+        lambda number: PROMPTS[number],
+        engine if process_group.size == 1 else DistributedEngine(engine, process_group, EOS),
+        Sampling(24),
+        ScheduleTable(lr=1e-2, optimizer="sgd"),
+        UpdateTable(token_budget=60, clip=0.5),
+        bfloat16=dtype == NARROW,
+        process_group=process_group,
+    )
+
+
+def traced_step(kind, process_group=SINGLE, **options):
+    """What the rollout, scoring and update of one step computed, each its own trace."""
+    mine = learner(kind, process_group, **options)
+    found = {}
+    with Trace() as found["rollout"]:
+        objective, rollouts, batch = step_of(mine, "pmd-mean", 3)
+    with torch.no_grad(), Trace() as found["scoring"]:
+        mine.logp(rollouts)
+    with Trace() as found["update"]:
+        mine.update(objective, rollouts, batch)
+    return found, mine
+
+
+@pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated:FutureWarning")
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("kind", CASES)
+def test_products_and_attention_are_in_bfloat16(kind, checkpointing):
+    """All of a step outside the head; what must be float32 still is: norms, softmax, weights and their gradients."""
+    found, mine = traced_step(kind, checkpointing=checkpointing)
+    for phase, trace in found.items():
+        assert any("attention" in name for name, _ in trace.kinds()), phase
+        assert ("_grouped_mm" in {name for name, _ in trace.kinds()}) == (kind == "qwen3-moe")
+        assert trace.float32_share() < 0.1, (phase, trace.kinds())
+        assert {given for name, given in trace.kinds() if "attention" in name and "backward" not in name} <= {
+            (str(NARROW),) * 3,
+            (str(NARROW),) * 4,
+        }, phase
+        # the variance of a norm; log-probabilities come from logits in float32
+        assert {"mean", "rsqrt"} <= trace.wide, phase
+        assert trace.wide & {"exp", "exp_"}, phase
+        assert all(str(WIDE) in given for _, given, head, _ in trace.calls if head), phase
+    if kind == "qwen3-moe":
+        assert "_softmax" in found["update"].wide  # the router's
+    assert {weight.dtype for weight in mine.model.parameters()} == {WIDE}
+    assert {weight.grad.dtype for weight in mine.model.parameters()} == {WIDE}
+
+
+def test_a_trace_sees_float32():
+    """The same in float32 has all of its FLOPs there."""
+    found, _ = traced_step("qwen3-moe", dtype=WIDE)
+    assert [trace.float32_share() for trace in found.values()] == [1, 1, 1]
+
+
+@pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated:FutureWarning")
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3-moe"])
+def test_gradients_are_those_of_bfloat16_weights(kind):
+    """Loss and gradients of a model that is bfloat16 all through, whether activations or copies are kept or not."""
+    prompts = PROMPTS[:3]
+    ends = []
+    for how in ("stock", "cast", "recomputed"):
+        model = prepare_model(build(kind), checkpointing=how == "recomputed")
+        root = ForwardRoot(cast_model(model, NARROW)) if how == "stock" else ForwardRoot(model, NARROW)
+        logp = root(lambda model: response_logp(model, prompts, RESPONSES)).logp
+        (logp * torch.linspace(-1, 1, len(logp))).sum().backward()
+        ends.append((logp.detach(), {name: weight.grad for name, weight in model.named_parameters()}))
+    (logp, stock), *ours = ends
+    for mine, gradients in ours:
+        assert torch.equal(mine, logp)
+        for name, gradient in gradients.items():
+            assert gradient.dtype == WIDE
+            if "lm_head" in name:  # here rounded to bfloat16 once more
+                torch.testing.assert_close(gradient, stock[name].float(), rtol=2**-8, atol=1e-6)
+            else:
+                assert torch.equal(gradient, stock[name].float()), name
+
+
+def test_a_tied_head_adds_its_gradient_in_float32():
+    mine = learner("qwen2", shared=True)
+    objective, rollouts, batch = step_of(mine, "pmd-mean", 3)
+    mine.update(objective, rollouts, batch)
+    gradient = head_weight(mine.model).grad
+    assert gradient.dtype == WIDE
+    assert not torch.equal(gradient, gradient.to(NARROW).float())
+
+
+def test_copies_of_weights_do_not_wait_for_the_backward_pass():
+    """After the forward pass the graph holds activations and references to weights, no copy of a weight."""
+    model = prepare_model(build("qwen2"))
+    root = ForwardRoot(model, NARROW)
+    sizes = {weight.numel() for name, weight in model.named_parameters() if weight.ndim > 1 and "layers" in name}
+    live = Copies(sizes)
+    with live:
+        logp = root(lambda model: response_logp(model, PROMPTS[:3], RESPONSES)).logp
+        assert live.made > 10
+        assert live.alive() == 0
+        logp.sum().backward()
+    assert live.alive() == 0
+
+
+class Copies(TorchDispatchMode):
+    """Counts casts of matrices of some sizes, and which of them are in memory."""
+
+    def __init__(self, sizes):
+        super().__init__()
+        self.sizes, self.made, self.seen = sizes, 0, []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        if function.overloadpacket.__name__ == "_to_copy" and out.dtype == NARROW and out.numel() in self.sizes:
+            self.made += 1
+            self.seen.append(torch.multiprocessing.reductions.StorageWeakRef(out.untyped_storage()))
+        return out
+
+    def alive(self):
+        return sum(not ref.expired() for ref in self.seen)
+
+
+def test_what_is_given_float32_computes_in_it():
+    """Phase 0 teaches the same model in float32, before and after it was scored in bfloat16."""
+    plain, cast = build("qwen2"), build("qwen2")
+    for model in (plain, cast):
+        use_packing(model)
+    root = ForwardRoot(cast, NARROW)
+    with torch.no_grad():
+        half = root(lambda model: response_logp(model, PROMPTS[:3], RESPONSES)).logp
+        one, other = (response_logp(model, PROMPTS[:3], RESPONSES).logp for model in (plain, cast))
+    assert torch.equal(one, other)
+    assert not torch.equal(one, half)
+    assert list(plain.state_dict()) == list(cast.state_dict())
+    assert all(isinstance(weight, torch.nn.Parameter) for weight in cast.parameters())
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_engine_and_trainer_agree_to_the_rounding_of_attention(kind):
+    """Both compute the same in bfloat16, so they differ less than either does from float32."""
+    mine, wide = learner(kind), learner(kind, dtype=WIDE)
+    rollouts = mine.rollout(torch.arange(3), 4, derive(0, "rollout"))
+    with torch.no_grad():
+        ours, exact = mine.logp(rollouts)[rollouts.mask], wide.logp(rollouts)[rollouts.mask]
+    engine = rollouts.logp_old[rollouts.mask].double()
+    apart = (engine - ours).abs().mean()
+    assert apart < 0.7 * (engine - exact).abs().mean()
+
+
+@pytest.mark.slow  # two processes that import transformers
+def test_two_processes_compute_what_one_does(tmp_path):
+    """The same kinds of products in the same precision, and FSDP2's gradients are those of whole cast weights."""
+    from .test_parallel import free_port
+
+    shared = {
+        **os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2",
+        "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT),
+    }  # fmt: skip
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.llm.test_precision", str(tmp_path)],
+            cwd=ROOT,
+            env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    told = [rank.communicate(timeout=150)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], told
+    for kind in ("qwen2", "qwen3-moe"):
+        found, _ = traced_step(kind)
+        for phase, trace in found.items():
+            for strategy in STRATEGIES:
+                said = [json.loads((tmp_path / f"{strategy} {kind} {rank}.json").read_text()) for rank in range(2)]
+                assert {(name, tuple(given)) for one in said for name, given in one[phase]} == trace.kinds(), phase
+        ddp, fsdp2 = (load_file(tmp_path / f"{strategy} {kind} 0.safetensors") for strategy in STRATEGIES)
+        for name, gradient in ddp.items():
+            # FSDP2 gets the head's gradient in bfloat16
+            rounding = 2**-8 if name in ("lm_head.weight", "model.embed_tokens.weight") else 1e-5
+            torch.testing.assert_close(fsdp2[name], gradient, rtol=rounding, atol=rounding * float(gradient.norm()))
+
+
+def main(out: Path) -> None:
+    """A traced step as one of two processes, first with weights that it casts itself."""
+    from pmdkit.llm.distributed import AccelerateGroup
+    from pmdkit.llm.weights import full_tensor
+
+    torch.set_num_threads(1)
+    for strategy in STRATEGIES:
+        process_group = AccelerateGroup(strategy, timeout=60, cpu=True)
+        for kind in ("qwen2", "qwen3-moe"):
+            found, mine = traced_step(kind, process_group)
+            named = dict(mine.model.named_parameters())
+            assert {x.dtype for weight in named.values() for x in (weight, weight.grad)} == {WIDE}
+            kinds = {phase: sorted(trace.kinds()) for phase, trace in found.items()}
+            (out / f"{strategy} {kind} {process_group.rank}.json").write_text(json.dumps(kinds))
+            whole = {name: full_tensor(weight.grad).contiguous() for name, weight in named.items()}
+            save_file(whole, out / f"{strategy} {kind} {process_group.rank}.safetensors")
+    process_group.close()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", CASES)
+def test_products_and_attention_are_in_bfloat16_on_a_gpu(kind):
+    """One accelerator: no product in float32 outside the head, and the variable-length kernel in every layer."""
+    model = prepare_model(build(kind), "cuda")
+    root = ForwardRoot(model, NARROW)
+    with Trace() as trace:
+        root(lambda model: response_logp(model, PROMPTS[:3], RESPONSES)).logp.sum().backward()
+    assert trace.float32_share() < 0.1, trace.kinds()
+    attention = [name for name, _, _, _ in trace.calls if "attention" in name and "backward" not in name]
+    assert len(attention) == model.config.num_hidden_layers
+    assert set(attention) == {"_flash_attention_forward"}
+
+
+@pytest.mark.gpu
+def test_a_packed_forward_pass_can_be_captured():
+    """No copy to the host and no shape that waits for numbers: one graph, replayed on other tokens."""
+    model = cast_model(prepare_model(build("qwen2"), "cuda"), NARROW)
+    layout = PackedLayout((5, 7, 3, 9), (-1, 0, 0, -1))
+    places, ids = layout.positions("cuda"), torch.arange(24, device="cuda") % VOCABULARY
+    with torch.no_grad():
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            forward_packed(model, ids, places, layout)  # kernels are chosen, and the layout's tables are made
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            states = forward_packed(model, ids, places, layout)
+        ids.copy_((ids * 7 + 3) % VOCABULARY)
+        graph.replay()
+        assert torch.equal(states, forward_packed(model, ids, places, layout))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    main(Path(sys.argv[1]))
