@@ -15,9 +15,9 @@ from transformers import PreTrainedModel
 from pmdkit.config import ScheduleTable, UpdateTable
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import ResumeRefused
+from pmdkit.llm.precision import fsdp_policy
 from pmdkit.llm.sharded_checkpoint import read_shard
 from pmdkit.observe.shards import StoredTensor
-from pmdkit.llm.precision import fsdp_policy
 
 
 def named_weights(model: PreTrainedModel) -> dict[str, Tensor]:
