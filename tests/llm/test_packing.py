@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from transformers import Gemma2Config, Gemma2ForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from pmdkit.errors import EnvironmentLacks, UsageError
-from pmdkit.llm.attention import ATTENTION, PackedLayout
 from pmdkit.llm.packing import (
+    ATTENTION,
+    PackedLayout,
     check_packing,
     forward_packed,
     head_weight,

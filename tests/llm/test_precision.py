@@ -20,14 +20,13 @@ from torch.utils.flop_counter import flop_registry
 
 from pmdkit.config import ScheduleTable, UpdateTable
 from pmdkit.distributed import SINGLE
-from pmdkit.llm.attention import PackedLayout
 from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.learner import CausalLearner, ForwardRoot
 from pmdkit.llm.logprobs import response_logp
 from pmdkit.llm.model import prepare_model
-from pmdkit.llm.packing import forward_packed, head_weight, use_packing
+from pmdkit.llm.packing import PackedLayout, forward_packed, head_weight, use_packing
 from pmdkit.llm.precision import cast_model
 from pmdkit.randomness import derive
 

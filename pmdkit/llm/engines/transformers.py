@@ -18,12 +18,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from pmdkit.errors import Diverged, UsageError
-from pmdkit.llm.attention import Attention, KeysValues, PackedLayout
+from pmdkit.llm.attention import Attention
 from pmdkit.llm.engines import base
 from pmdkit.llm.engines.base import Phase, Progress, Responses, Sampling, Tokens
 from pmdkit.llm.logprobs import head_operand, logits, response_logp
 from pmdkit.llm.model import load_model
-from pmdkit.llm.packing import check_packing, forward_packed, head_weight
+from pmdkit.llm.packing import KeysValues, PackedLayout, check_packing, forward_packed, head_weight
 from pmdkit.llm.precision import cast_model
 from pmdkit.llm.weights import is_empty, weight_like
 from pmdkit.randomness import uniforms
