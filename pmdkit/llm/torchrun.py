@@ -61,7 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "the same --nnodes and --rdzv-id; --rdzv-conf join_timeout=1800 waits longer than ten minutes"
         )
     except rendezvous.RendezvousClosedError:
-        sentence = f"{meeting} is closed: a run under --rdzv-id {options.rdzv_id} has ended, as its machines say; take another id"
+        ended = f"a run under --rdzv-id {options.rdzv_id} has ended, as its machines say"
+        sentence = f"{meeting} is closed: {ended}; take another id"
     except rendezvous.RendezvousError as problem:
         cause = first_line(problem.__cause__ or problem)
         sentence = (
