@@ -245,7 +245,7 @@ def be_rank(recipe: str, options: RunOptions, fit: bool) -> None:
         lost = isinstance(problem, RankLost)
         rank = int(os.environ["RANK"])
         who = "" if rank == 0 or lost or isinstance(problem, Stopped) else f"{launcher.rank_name(rank)}: "
-        end_rank(who + " ".join(sentence.split()), code, lost)
+        end_rank(" ".join(sentence.split()), code, lost, who)
 
 
 def work(recipe: str, options: RunOptions) -> None:
@@ -272,10 +272,10 @@ def work(recipe: str, options: RunOptions) -> None:
         torch.distributed.destroy_process_group()
 
 
-def end_rank(sentence: str, code: int, lost: bool = False) -> None:
+def end_rank(sentence: str, code: int, lost: bool = False, who: str = "") -> None:
     """End this process and leave the reason for its launcher; where that is not ours, the first to end prints it."""
-    launcher.write_error_file(sentence, code, lost)
+    launcher.write_error_file(who + sentence, code, lost)
     told = "another rank is lost" if lost else sentence
     if launcher.LAUNCHER not in os.environ and torchrun.first_to_print(told, code, lost):
-        print_error(sentence)
+        print_error(who + sentence)
     os._exit(code)  # what the run held is let go; gloo's threads would abort an ordinary exit, with another code

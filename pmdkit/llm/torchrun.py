@@ -29,6 +29,7 @@ AGENT_PORT = "PMDKIT_AGENT_PORT"  # of the agent's store, once the ranks have me
 held: list[Any] = []  # the store of rank 0, as long as it runs
 SIOCGIFADDR = 0x8915  # Linux: the IPv4 address of an interface
 POLL = 0.2  # seconds between looks at an address
+LINGER = 10.0  # seconds
 REACH = 20.0  # seconds for a connection to a store that runs already
 SOON = 2.0  # the same where an answer is only worth a printed line
 
@@ -50,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except ChildFailedError as problem:
         code, sentence = report_failures(problem.failures)
+        if options.nnodes != "1":  # the store, which this one may hold, is there until the others know their own reason
+            time.sleep(LINGER)
     except SignalException:
         code, sentence = STOPPED, STOP
     except rendezvous.RendezvousTimeoutError:
@@ -58,7 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "the same --nnodes and --rdzv-id; --rdzv-conf join_timeout=1800 waits longer than ten minutes"
         )
     except rendezvous.RendezvousClosedError:
-        sentence = f"{meeting} is closed: a run under --rdzv-id {options.rdzv_id} has ended; take another id"
+        ended = f"a run under --rdzv-id {options.rdzv_id} has ended, as its machines say"
+        sentence = f"{meeting} is closed: {ended}; take another id"
     except rendezvous.RendezvousError as problem:
         cause = first_line(problem.__cause__ or problem)
         sentence = (
