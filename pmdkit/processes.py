@@ -25,8 +25,8 @@ INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIR
 "Environment variables that a worker sees; the others may hold secrets."
 GRACE = 4.0
 "Seconds for a guarded command to end by itself after SIGTERM; an idle vLLM server needs two."
-TIDY = 2.0
-"Seconds for a resource tracker to remove the shared memory of processes that were killed."
+TIDY = 10.0
+"Seconds for a resource tracker to remove the shared memory of processes that were killed; on a busy machine over 2."
 DIE_WITH_PARENT, ADOPT_ORPHANS = 1, 36  # PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER of <linux/prctl.h>
 
 

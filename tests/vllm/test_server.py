@@ -273,11 +273,16 @@ def test_two_servers_keep_the_contract(fresh, starter, monkeypatch):
         pair.close()
 
 
-def test_no_process_is_left_when_the_trainer_is_killed(starter, tmp_path):
-    """Killed while a server starts: its engine process exists by then, and hears of nothing by itself."""
+@pytest.mark.parametrize("guarded", [True, False])
+def test_no_process_is_left_when_the_trainer_is_killed(starter, tmp_path, guarded):
+    """Killed while a server starts: its engine process exists by then, and hears of nothing by itself.
+
+    Or when it has started, and the guard with it, as by `pkill -9 python`: each process ends with the one above it.
+    """
     starter.model.save_pretrained(tmp_path / "model")
     starter.tokenizer.save_pretrained(tmp_path / "model")
     trainer = f"""
+import time
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from pmdkit.llm.engines.base import EngineConfig
 from pmdkit.llm.engines.vllm.server import Fleet
@@ -293,6 +298,8 @@ def launch(*given):
     return server, process
 fleet.launch = launch
 fleet.start()
+print("started", flush=True)
+time.sleep(600)
 """
     with subprocess.Popen([sys.executable, "-c", trainer], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
@@ -303,6 +310,9 @@ fleet.start()
         while sum(not tracker for tracker in session_members(guard).values()) < 2 and time.monotonic() < until:
             time.sleep(0.1)
         assert sum(not tracker for tracker in session_members(guard).values()) >= 2
+        if not guarded:
+            assert parent.stdout.readline() == b"started\n"
+            os.kill(guard, signal.SIGKILL)
         parent.kill()
         parent.wait(20)
         watchdog.cancel()

@@ -17,7 +17,7 @@ import torch
 from pmdkit.errors import EnvironmentLacks, UsageError
 from pmdkit.llm.engines.base import EngineConfig
 from pmdkit.llm.engines.vllm.arguments import check_free, engine_arguments, on_accelerator
-from pmdkit.llm.engines.vllm.plugin import FILE
+from pmdkit.llm.engines.vllm.plugin import FILE, OF_A_RUN
 from pmdkit.processes import GuardedProcess, exit_reason
 
 BATCHED_TOKENS = 8192  # of prompts, at a time on a CPU
@@ -124,7 +124,7 @@ def flags(arguments: Mapping[str, Any]) -> list[str]:
 def server_environment(config: EngineConfig, accelerators: Sequence[str]) -> dict[str, str]:
     """All environment variables of one server."""
     own = {k: value for k, value in os.environ.items() if k not in UNSET and not k.startswith(RANK_PREFIXES)}
-    own |= {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
+    own |= {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", OF_A_RUN: "1"}
     own.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     own.setdefault("TOKENIZERS_PARALLELISM", "false")
     if on_accelerator(config):
