@@ -622,7 +622,7 @@ def field(
         changes["rollout.engine"] = "transformers"
     if scale.tiny:
         changes |= {"model.dtype": scale.dtype, "schedule.group": 4, "rollout.width": 24, "update.token_budget": 512}
-        changes |= {"evaluation.problems": 8, "rollout.cache_tokens": 4096}
+        changes |= {"evaluation.problems": 8, "rollout.cache_tokens": 4096, "schedule.ministeps": 2}
         prompts = 4
     key = f"gpu/{key or recipe}"
     options = ["--set", *(f"{name}={value}" for name, value in changes.items())]

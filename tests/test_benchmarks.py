@@ -165,7 +165,10 @@ GPU_PARTS = {
     "step": [f"gpu/{row}-{name}" for name in ("dense", "mixture") for row in ("mfu", "update-predicted")],
     "rollouts": ["gpu/rollouts", "gpu/rollouts-rate"],
     "vllm": [f"gpu/vllm-{name}" for name in ("rate", "predicted", "publish", "mismatch")],
-    "starter-100m": [f"gpu/starter-100m-{name}" for name in ("checks", "step", "predicted")],
+    **{
+        field: [f"gpu/{field}-{name}" for name in ("checks", "step", "predicted")]
+        for field in ("starter-100m", "one-gpu")
+    },
 }
 
 
@@ -185,8 +188,8 @@ def test_the_script_for_gpus_runs_in_small_on_a_cpu(tmp_path, part):
         assert row.get("failed") or all(value >= 0 for value in row["values"])
     if part == "solver":
         assert entry["rows"]["gpu/solver-error"]["values"][0] < 1e-12
-    if part == "starter-100m":
-        assert entry["rows"]["gpu/starter-100m-checks"]["values"] == [7]
+    if part in ("starter-100m", "one-gpu"):
+        assert entry["rows"][f"gpu/{part}-checks"]["values"] == [7]
 
 
 def test_a_record_of_another_machine_is_not_mixed(bench, tmp_path, monkeypatch):
