@@ -164,12 +164,12 @@ class ShardedCheckpoints(Checkpoints):
 
 
 def split_state(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of a state by part and name, and its plain values."""
+    """The tensors of a state by part and name, in an order that a resume does not change, and its plain values."""
     slots, plain = checkpoint.split_optimizer(state["optimizer"])
     parts = {part: state[part] for part in WEIGHTS if part in state} | {"optimizer": slots}
     tensors = {f"{part}/{name}": tensor for part, held in parts.items() for name, tensor in held.items()}
     rest = {name: value for name, value in state.items() if name not in PARTS}
-    return tensors, {"optimizer": plain, **rest}
+    return dict(sorted(tensors.items())), {"optimizer": plain, **rest}
 
 
 def share_of_tensors(tensors: Mapping[str, Tensor], process_group: ProcessGroup) -> dict[str, Tensor]:
