@@ -20,6 +20,15 @@ if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_I
 FLAGS = ["--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
 
 
+def pytest_configure(config):
+    """No property has a deadline: no test is about time, and machines are busy."""
+    if config.pluginmanager.hasplugin("hypothesispytest"):  # an environment of an adapter is without it
+        from hypothesis import settings
+
+        settings.register_profile("pmdkit", deadline=None)
+        settings.load_profile("pmdkit")
+
+
 @pytest.fixture(autouse=True)
 def clean_place(tmp_path, monkeypatch):
     """Runs without --out land in a folder of the test's own, and nobody has named any code."""
