@@ -146,25 +146,32 @@ def full_disk(patch: pytest.MonkeyPatch, folder: Path) -> None:
 
 
 @contextmanager
-def at_the_second_reward(begin: Outage, folder: Path) -> Iterator[dict[str, int]]:
-    """While it holds, the outage begins when the rewards of step 2 are asked for. Counts updates before and after."""
+def at_the_second_step(begin: Outage, folder: Path) -> Iterator[dict[str, int]]:
+    """While it holds, the outage begins before the rollout of step 2, whose responses are judged as they end.
+
+    Counts updates before and after the rewards of step 2 are asked for.
+    """
     from pmdkit.llm.learner import CausalLearner
     from pmdkit.llm.task import MathTask
 
     counts = {"rewards": 0, "updates": 0, "updates after": 0}
     with pytest.MonkeyPatch.context() as patch:
-        reward, step = MathTask.reward, CausalLearner.optimizer_step
+        prompts, reward, step = MathTask.prompts, MathTask.reward, CausalLearner.optimizer_step
+
+        def asked(self: MathTask, number: int) -> Any:
+            if number == 2:
+                begin(patch, folder)
+            return prompts(self, number)
 
         def watched(self: MathTask, *given: Any) -> Any:
             counts["rewards"] += 1
-            if counts["rewards"] == 2:
-                begin(patch, folder)
             return reward(self, *given)
 
         def counted(self: CausalLearner, *given: Any) -> Any:
             counts["updates" if counts["rewards"] < 2 else "updates after"] += 1
             return step(self, *given)
 
+        patch.setattr(MathTask, "prompts", asked)
         patch.setattr(MathTask, "reward", watched)
         patch.setattr(CausalLearner, "optimizer_step", counted)
         yield counts
@@ -248,7 +255,7 @@ def weights(ended, step):
 
 def outlived(runner, options, begin, folder, code, said):
     """The run ends with this code and no update; after the outage it goes on, and ends as `whole` did."""
-    with at_the_second_reward(begin, folder) as counts:
+    with at_the_second_step(begin, folder) as counts:
         ended = runner(options)
     assert counts == {"rewards": 2, "updates": 1, "updates after": 0}
     assert ended.code == code, ended.said
