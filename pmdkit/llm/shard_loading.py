@@ -30,8 +30,9 @@ def make_empty_model(folder: Path) -> PreTrainedModel:
     with parameters_on_meta():
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
     model.tie_weights()  # a parameter moves to the meta device on its own, so two names of one would part
-    if (folder / "generation_config.json").exists():
-        model.generation_config = GenerationConfig.from_pretrained(folder, local_files_only=True)
+    if (path := folder / "generation_config.json").exists():
+        found = foreign.read_json(path, numbers=False, advice=model_folder.ADVICE)
+        model.generation_config = GenerationConfig.from_dict(dict(found))
     model.name_or_path = model.config._name_or_path = str(folder)
     return model.eval()
 

@@ -232,6 +232,7 @@ RULES = (
             "pmdkit/llm/engines/vllm/weights_transfer.py": "tries whether a server can be reached",
             "pmdkit/llm/launcher.py": "listens on 127.0.0.1 for ranks; names this machine",
             "pmdkit/llm/torchrun.py": "asks the ranks' own store; looks for the network of several machines",
+            "pmdkit/llm/model.py": "downloads safetensors and JSON of a model on the hub, which the recipe names",
             "pmdkit/hub.py": "asks whether the hub answers, where a recipe names something there",
             "pmdkit/envs/math/readers.py": "reads a data set of the hub where a recipe names one",
             "pmdkit/adapters/trl/golden.py": "makes a data set of rows that stand in the file",

@@ -41,6 +41,9 @@ ALLOWED = {
     "llm/engines/vllm/server.py: restart: wait": "the same",
     "llm/engines/distributed.py: generate_watched: result": "WatchedCall.result, whose deadline is rollout.silence",
     "llm/rollouts.py: finish: result": "the same",
+    "llm/sharded_checkpoint.py: wait: result": "it writes files, and its collectives have parallel.timeout",
+    "llm/sharded_checkpoint.py: save: wait": "the same",
+    "envs/verifier/pool.py: work_ahead: wait": "a daemon thread without work: nobody waits for it, close wakes it",
     "processes.py: guard: wait": "the child is dead: end_session has killed it",
     "processes.py: kill: wait": "the child was just killed with its whole group",
 }
