@@ -16,7 +16,7 @@ from pmdkit.errors import ComponentDied, EnvironmentLacks, UsageError
 from pmdkit.llm.engines.base import EngineLost, Sampling
 from pmdkit.llm.engines.vllm import server as server_module
 from pmdkit.llm.engines.vllm.http import Server
-from pmdkit.llm.engines.vllm.server import make
+from pmdkit.llm.engines.vllm.server import answers, make
 from pmdkit.llm.logprobs import response_logp
 from pmdkit.llm.mismatch import TOLERANCE, WeightSyncCheck
 from pmdkit.processes import session_members
@@ -102,7 +102,7 @@ def test_a_server_of_somebody_else_is_taken_by_its_address_and_left_running(fres
     with pytest.raises(EngineLost, match="somebody else exchanged them"):
         drawn_by(fresh)
     guest.close()
-    assert fresh.fleet.healthy(server, 10.0)
+    assert answers(server, "GET", "/health", None, 10.0)
     with pytest.raises(EnvironmentLacks, match="max_model_len"):
         make(starter.wanted("vllm-server", urls=[server.url], context=512))
 
