@@ -27,9 +27,7 @@ COUNTED = [row for row in ROWS if "left_out" not in row]
 PROMPT = 100  # tokens of a prompt of OpenMathInstruct-2, where only the length of the sequence is published
 FLASH_3 = 0.6  # of an H100's data sheet, forward at 16k: the paper of flash-attention 3 has 580 to 650 TFLOP/s
 COMPILED = 0.5  # of the kernels and of what they move: torch.compile fuses norms, gates and residuals. An assumption
-FILE = (
-    1.76e9  # bytes/s of weights that prime-rl gathers and writes to a file after each step, a Qwen3-30B-A3B in 34.7 s
-)
+FILE = 1.76e9  # bytes/s of weights that prime-rl writes to a file after each step: a Qwen3-30B-A3B in 34.7 s
 RECOMPUTED = {"recompute": 1.0, "offload": 1.0, "selective": 0.5, "selective layer": 0.5, "none": 0.0}
 
 # layers, width, inner width (of an expert), query heads, size of a head, key heads, vocabulary, tied, experts, chosen,
