@@ -2,6 +2,8 @@
 
 import json
 import os
+import socket
+import subprocess
 import sys
 from collections.abc import Sequence
 from copy import deepcopy
@@ -38,6 +40,34 @@ CASES = {
     "adapters": ("qwen2", "dro", 3, True, ("q_proj", "down_proj")),
 }
 STRATEGIES = ("ddp", "fsdp2")
+
+ROOT = Path(__file__).parents[2]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def run_two(module: str, folder: Path, seconds: float) -> None:
+    """Run a module as two processes that meet over loopback; both have to end with 0."""
+    shared = {
+        **os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2",
+        "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT),
+    }  # fmt: skip
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", module, str(folder)],
+            cwd=ROOT,
+            env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    told = [rank.communicate(timeout=seconds)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], told
 
 
 def learner(

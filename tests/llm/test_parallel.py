@@ -1,11 +1,7 @@
 """Two processes on one run: the same rollouts, losses, gradients and weights as one, and checkpoints for either."""
 
 import json
-import os
 import shutil
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +11,7 @@ from safetensors.torch import load_file
 from pmdkit.distributed import SINGLE
 from pmdkit.observe import checkpoint
 
-from .ranks import CASES, STRATEGIES, WRITERS, go_on, learner, one_case, trained
+from .ranks import CASES, STRATEGIES, WRITERS, go_on, learner, one_case, run_two, trained
 
 pytestmark = [
     pytest.mark.slow,  # two processes that import transformers
@@ -23,12 +19,6 @@ pytestmark = [
 ]
 ROOT = Path(__file__).parents[2]
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
@@ -42,22 +32,7 @@ def found(tmp_path_factory):
     shutil.rmtree(start / "step-1")
     for strategy in STRATEGIES:
         shutil.copytree(start, out / strategy)
-    shared = {
-        **os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2",
-        "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT),
-    }  # fmt: skip
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.llm.ranks", str(out)],
-            cwd=ROOT,
-            env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    told = [rank.communicate(timeout=240)[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], told
+    run_two("tests.llm.ranks", out, seconds=240)
     return out
 
 

@@ -5,7 +5,6 @@ As a program it is one of two processes, which FSDP2's policy casts for.
 
 import json
 import os
-import subprocess
 import sys
 from copy import deepcopy
 from pathlib import Path
@@ -31,7 +30,7 @@ from pmdkit.llm.precision import cast_model
 from pmdkit.randomness import derive
 
 from .conftest import EOS, VOCABULARY, build
-from .ranks import PROMPTS, STRATEGIES, step_of
+from .ranks import PROMPTS, STRATEGIES, run_two, step_of
 
 ROOT = Path(__file__).parents[2]
 CASES = ("qwen2", "qwen3", "qwen3-moe")
@@ -238,24 +237,7 @@ def test_engine_and_trainer_agree_to_the_rounding_of_attention(kind):
 @pytest.mark.slow  # two processes that import transformers
 def test_two_processes_compute_what_one_does(tmp_path):
     """The same kinds of products in the same precision, and FSDP2's gradients are those of whole cast weights."""
-    from .test_parallel import free_port
-
-    shared = {
-        **os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2",
-        "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT),
-    }  # fmt: skip
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.llm.test_precision", str(tmp_path)],
-            cwd=ROOT,
-            env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    told = [rank.communicate(timeout=150)[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], told
+    run_two("tests.llm.test_precision", tmp_path, seconds=150)
     for kind in ("qwen2", "qwen3-moe"):
         found, _ = traced_step(kind)
         for phase, trace in found.items():
