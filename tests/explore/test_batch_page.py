@@ -5,7 +5,7 @@ import pytest
 from pmdkit.planner.export import export
 from pmdkit.planner.predict import best
 
-from .frame_cost import frame_cost
+from .frames import drawn_frames
 from .planned import PAPER, close, predicted
 
 
@@ -155,7 +155,7 @@ def test_the_page_fits_its_window(open_page, tmp_path, width, scheme):
 @pytest.mark.parametrize(
     ("key", "values"), [("prompts-field", [32, 64, 96, 128, 256, 512, 1024]), ("mean-field", [*range(900, 2400, 50)])]
 )
-def test_frames_are_short(open_page, key, values):
-    """Sixty a second leave 16.7 ms for a frame; four steps of 64 ministeps each are drawn in it."""
+def test_every_change_is_drawn_in_a_frame_of_its_own(open_page, key, values):
+    """Also where a frame draws four steps of 64 ministeps each."""
     page = open_page("batch", hash="lag=1&serve=8&recompute=0&gpus=32&prompts=512&ministeps=64")
-    assert frame_cost(page, key, values) < 1000 / 60
+    assert drawn_frames(page, key, values) >= len(values) - 1

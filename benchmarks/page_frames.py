@@ -1,0 +1,94 @@
+"""Frames of the explorables in a headless Chromium: milliseconds of the page's thread while a number changes in each.
+
+The pages are those of the built site: `make docs` first. The seconds are of the thread, whatever else the machine does.
+"""
+
+import functools
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from harness.rows import Measured
+from playwright.sync_api import Page, sync_playwright
+
+from pmdkit.objectives import OBJECTIVES
+
+SITE = Path(__file__).parents[1] / "site"
+BATCH = "batch/#lag=1&serve=8&recompute=0&gpus=32&prompts=512&ministeps=64"
+CASES = {
+    "simplex": ("simplex/", "tau", [*range(100, 250, 5)]),
+    "losses": ("losses/#on=" + "+".join(OBJECTIVES), "tau-field", [round(0.05 * 1.05**k, 4) for k in range(40)]),
+    "batch-prompts": (BATCH, "prompts-field", [32, 64, 96, 128, 256, 512, 1024] * 4),
+    "batch-mean": (BATCH, "mean-field", [*range(900, 2400, 50)]),
+}
+SWEEP = """async ([key, values]) => {
+  const field = document.querySelector(`[data-key="${key}"]`);
+  const { frames } = document.querySelector(".explore");
+  const frame = () => new Promise((done) => requestAnimationFrame(done));
+  await frame();
+  frames.reset();
+  for (const value of values) {
+    field.value = value;
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+    await frame();
+  }
+  await frame();
+  return frames.script.length;
+}"""
+
+
+def measure(rounds: int) -> Iterator[Measured]:
+    """Script, style, layout and paint per frame that drew; the first sweep of a page warms up its compiler."""
+    if not (SITE / "explore").is_dir():
+        raise FileNotFoundError(f"{SITE} holds no explore/; build the site first: make docs")
+    chromium = os.environ.get("PMDKIT_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        raise FileNotFoundError("found no Chromium; install it, or put its path into PMDKIT_CHROMIUM")
+    with served() as address, sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        for name, (place, key, values) in CASES.items():
+            page = browser.new_page()
+            page.goto(address + place)
+            page.wait_for_selector("[data-ready=true]")
+            page.evaluate(SWEEP, [key, values])
+            found = [frame_cost(page, key, values) for _ in range(rounds)]
+            yield Measured(f"page_frames/{name}", found, limit="16.7 ms: 60 frames a second")
+            page.close()
+        browser.close()
+
+
+def frame_cost(page: Page, key: str, values: list[float]) -> float:
+    """Milliseconds of the page's main thread per frame that drew while the field `key` went through values."""
+    protocol = page.context.new_cdp_session(page)
+    protocol.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def busy() -> float:
+        metrics = protocol.send("Performance.getMetrics")["metrics"]
+        return float(next(one["value"] for one in metrics if one["name"] == "TaskDuration"))
+
+    before = busy()
+    drawn = int(page.evaluate(SWEEP, [key, values]))
+    return 1e3 * (busy() - before) / drawn
+
+
+@contextmanager
+def served() -> Iterator[str]:
+    """The built site on a loopback port; yields the address of its explorables."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing: the output belongs to the benchmark."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(SITE)))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/explore/"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
