@@ -1,7 +1,6 @@
 """Code of a learner in a process with limits: whatever it does, there is a sentence, and the next one is judged."""
 
 import sys
-import time
 
 import pytest
 

@@ -192,12 +192,12 @@ def test_an_engine_that_hangs_is_noticed(lag):
 
 
 def test_a_run_that_ends_early_does_not_wait_for_what_is_written_ahead():
-    """The second order is given up in the middle of a rollout that would take a quarter of a minute."""
+    """The second order is given up in the middle of a rollout that would take two minutes."""
     closed = []
 
     class Slow(TransformersEngine):
         def generate(self, prompts, group, seeds, sampling, progress=None):
-            for tokens in range(1000 if seeds[0] in slow else 0):
+            for tokens in range(8000 if seeds[0] in slow else 0):
                 time.sleep(0.015)
                 progress(tokens, 0)
             return super().generate(prompts, group, seeds, sampling, progress)
@@ -218,7 +218,7 @@ def test_a_run_that_ends_early_does_not_wait_for_what_is_written_ahead():
     began = time.monotonic()
     mine.queue.close()
     assert closed == [True]
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 60
     assert isinstance(mine.queue.newest.error, Abandoned)
 
 
