@@ -48,6 +48,7 @@ def test_dry_run_names_the_runs_and_starts_nothing(call, tmp_path, capsys):
     assert not (tmp_path / "sweep").exists()
 
 
+@pytest.mark.slow  # several processes that import torch
 def test_a_sweep_ends_in_one_json_value(call, tmp_path, capsys):
     """An exact update of the needle; the pass rate is that of the theory."""
     from pmdkit import theory

@@ -17,6 +17,7 @@ def call(*arguments: str) -> int:
     return int(left.value.code or 0)
 
 
+@pytest.mark.slow  # every figure of the paper
 def test_all_figures_are_drawn_and_explained(tmp_path, capfd) -> None:
     assert call("--json") == 0
     out, err = capfd.readouterr()

@@ -56,6 +56,7 @@ def test_every_layout_is_found_and_links_are_not_followed(folder):
     }
 
 
+@pytest.mark.slow  # every exercise in a sandbox
 def test_the_table_has_a_line_for_everybody_and_every_exercise(folder, call, capsys):
     assert call("learn", "grade", folder, "--csv") == 0
     out, err = capsys.readouterr()

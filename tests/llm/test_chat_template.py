@@ -13,6 +13,8 @@ from pmdkit.llm.chat_template import check_tokenizer, render_chat
 from pmdkit.llm.model import load_model
 from pmdkit.llm.prompts import CHAT, TEMPLATE, Encoder
 
+pytestmark = pytest.mark.slow  # a process for each template
+
 MESSAGE = [{"role": "user", "content": "hello"}]
 
 

@@ -437,6 +437,7 @@ class Killed(BaseException):
     """Stands for a kill: nothing of pmdkit catches it."""
 
 
+@pytest.mark.slow  # several runs
 def test_a_run_interrupted_ends_on_the_same_bits(base, tmp_path, monkeypatch):
     whole = go(tmp_path / "whole", base)
     last = whole.path / "checkpoints" / "step-3"
@@ -487,6 +488,7 @@ def test_in_bfloat16_the_engine_writes_with_merged_weights(base, tmp_path):
     assert max(abs(row[f"log_ratio_{end}"]) for row in run.metrics[:2] for end in ("min", "max")) > 1.0
 
 
+@pytest.mark.slow  # several runs
 def test_a_run_folder_without_the_table_goes_on(base, tmp_path):
     """As an older version wrote it: no [lora] in config.json means none."""
     out = tmp_path / "run"

@@ -113,6 +113,7 @@ PLACES = {
 }
 
 
+@pytest.mark.slow  # two runs for each place
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("place", PLACES)
 def test_interrupted_at_any_place_it_ends_on_the_same_bits(place, after, whole, taught, short, tmp_path, monkeypatch):
@@ -254,6 +255,7 @@ def test_a_number_that_is_not_finite_never_becomes_a_checkpoint(taught, tmp_path
     assert saved["responses"].shape[0] == saved["advantage"].shape[0] == 8
 
 
+@pytest.mark.slow  # processes that import transformers
 def test_a_broken_verifier_stops_the_run(taught, tmp_path):
     """A grader that dies on everything is an outage: exit 7, and no step is made from it."""
     (tmp_path / "mine.py").write_text("import os\n\n\ndef grade(response, gold):\n    os._exit(3)\n")

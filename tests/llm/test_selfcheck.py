@@ -12,6 +12,8 @@ from pmdkit.llm.selfcheck import SelfCheck
 from pmdkit.observe import checkpoint
 from pmdkit.training import plan
 
+pytestmark = pytest.mark.slow  # a whole field test each
+
 TINY = str(Path(__file__).with_name("tiny.toml"))
 STEPS = ["load", "generate", "verify", "update", "publish", "resume", "evaluate"]
 

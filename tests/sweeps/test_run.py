@@ -93,6 +93,7 @@ def held(folder):
         return True
 
 
+@pytest.mark.slow  # several processes that import torch
 def test_a_failing_run_is_recorded_and_the_others_go_on(tmp_path):
     points = expand("bandit", "needle", {"schedule.lr": [0.1, 1e200]}, [0], DIVERGES)
     result = sweep(points, tmp_path / "sweep", "sweep", {})
@@ -131,6 +132,7 @@ def test_a_strange_folder_is_left_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+@pytest.mark.slow  # several processes that import torch
 def test_no_finished_run_at_all_is_an_error(tmp_path):
     points = expand("bandit", "needle", {"schedule.lr": [1e200]}, [0], DIVERGES)
     with pytest.raises(PmdkitError, match="every run of the sweep"):

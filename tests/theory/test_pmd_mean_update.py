@@ -202,6 +202,7 @@ def test_random_problems_of_the_box_have_ten_digits(reference):
     check_box(reference, seed=0, problems=150, actions=(2, 14))
 
 
+@pytest.mark.slow  # a thousand actions at 40 digits
 def test_a_thousand_actions_have_ten_digits(reference):
     check_box(reference, seed=2, problems=3, actions=(700, 1001))
 

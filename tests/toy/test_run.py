@@ -142,6 +142,7 @@ def start(folder, count, *more):
         return subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=log)
 
 
+@pytest.mark.slow  # processes that are killed and go on
 def test_kill_9_at_random_moments(tmp_path):
     """Two kills, then the end: weights, optimizer, metrics and summary are those of an undisturbed run."""
     last = 120

@@ -6,6 +6,8 @@ import pytest
 
 from pmdkit.plugins import module_from_file, trust
 
+pytestmark = pytest.mark.slow  # thousands of answers
+
 ROOT = Path(__file__).parents[3]
 
 

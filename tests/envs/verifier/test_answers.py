@@ -41,6 +41,7 @@ def test_the_set_is_large_balanced_and_has_no_row_twice():
     assert len(ROWS) > 2300
 
 
+@pytest.mark.slow  # thousands of answers
 @pytest.mark.parametrize("split", SPLITS)
 def test_few_wrong_answers_are_paid_for_and_few_right_ones_refused(judged, split):
     """Bounds of a set of 480: 12 and 6. The build split is three times as large and keeps them too."""

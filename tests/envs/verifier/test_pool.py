@@ -215,6 +215,7 @@ def dead_or_zombie(pid: int) -> bool:
         return True
 
 
+@pytest.mark.slow  # many workers
 def test_verify_works_from_any_thread():
     found = []
     threads = [threading.Thread(target=lambda: found.append(verify("Answer: 2^5+2", "34").correct)) for _ in range(4)]
