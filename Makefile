@@ -26,8 +26,10 @@ test: check fast faults slow docs site-tests wheel test-vllm
 	PYTHON="$(PYTHON)" PIP_FLAGS="$(PIP_FLAGS)" sh tests/adapters/run.sh --if-changed
 
 nightly: test
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "nightly and not gpu and not vllm and not site" tests
 	PMDKIT_FAULTS_SCALE=5 $(BIN)/pytest -q -n 2 --dist loadfile --ignore tests/faults/test_foreign_files.py tests/faults
 	PMDKIT_FAULTS_SCALE=20 $(BIN)/pytest -q -n 2 tests/faults/test_foreign_files.py
+	.venv-vllm/bin/pytest -q -m "vllm and nightly and not gpu" tests/vllm tests/llm/test_cluster.py
 	$(MAKE) test-adapters
 
 # interrupted, it goes on with the part that it was in; rm -r runs/soak begins anew
@@ -43,15 +45,15 @@ check: .venv/installed-dev
 
 # a file stays with one worker: what its tests share is made once
 fast: .venv/installed-dev
-	$(BIN)/pytest -q -n 2 --dist loadfile -m "not slow and not gpu and not vllm and not site" --ignore tests/faults
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "not slow and not nightly and not gpu and not vllm and not site" --ignore tests/faults
 
 # a file stays with one worker: its tests share processes. PMDKIT_FAULTS_SCALE=5 makes 500 kills of 100, 50 makes 100,000
 # answers of 2,000
 faults: .venv/installed-dev
-	$(BIN)/pytest -q -n 2 --dist loadfile tests/faults
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "not nightly" tests/faults
 
 slow: .venv/installed-dev
-	$(BIN)/pytest -q -n 2 --dist loadfile -m "slow and not gpu and not vllm and not site" --ignore tests/faults
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "slow and not nightly and not gpu and not vllm and not site" --ignore tests/faults
 
 tutorials: .venv/installed-dev
 	$(BIN)/pytest -q --nbmake --nbmake-timeout=240 -n 2 tutorials
@@ -69,7 +71,7 @@ wheel: .venv/installed-dev
 	sh tests/wheel.sh $(BIN)/python
 
 test-vllm: .venv-vllm/installed
-	.venv-vllm/bin/pytest -q -m "vllm and not gpu" tests/vllm tests/llm/test_cluster.py
+	.venv-vllm/bin/pytest -q -m "vllm and not nightly and not gpu" tests/vllm tests/llm/test_cluster.py
 
 # on a machine with an accelerator, in an environment of yours that has torch with CUDA; those of vLLM need it there too
 test-gpu:
