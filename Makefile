@@ -1,7 +1,7 @@
 # make demo   sets up .venv and runs the tour        make test    sets up what the tests need and runs all of them
 # make fast   the fast tests, minutes                make slow    the others      make faults  kills, full disks, poison
 # make check  ruff, mypy, import rules               make docs    the lessons, the site       make tutorials  the lessons alone
-# make nightly  what a change should not wait for: all of make test, more faults and foreign files, both adapters
+# make nightly  what a change should not wait for: all of make test, its longest tests, more faults and foreign files, both adapters
 # make soak     hours: long runs watched for growth, 500 kills, a vLLM server killed for twenty minutes, two machines
 # make test-vllm  real vLLM on a CPU (Linux), in .venv-vllm      make test-adapters  real verl and TRL, in .venv-verl and .venv-trl
 # make hashed  .venv from files whose sha256 is in requirements/, as CI begins      make lock  writes those files anew
@@ -29,7 +29,6 @@ nightly: test
 	$(BIN)/pytest -q -n 2 --dist loadfile -m "nightly and not gpu and not vllm and not site" tests
 	PMDKIT_FAULTS_SCALE=5 $(BIN)/pytest -q -n 2 --dist loadfile --ignore tests/faults/test_foreign_files.py tests/faults
 	PMDKIT_FAULTS_SCALE=20 $(BIN)/pytest -q -n 2 tests/faults/test_foreign_files.py
-	.venv-vllm/bin/pytest -q -m "vllm and nightly and not gpu" tests/vllm tests/llm/test_cluster.py
 	$(MAKE) test-adapters
 
 # interrupted, it goes on with the part that it was in; rm -r runs/soak begins anew
@@ -45,12 +44,12 @@ check: .venv/installed-dev
 
 # a file stays with one worker: what its tests share is made once
 fast: .venv/installed-dev
-	$(BIN)/pytest -q -n 2 --dist loadfile -m "not slow and not nightly and not gpu and not vllm and not site" --ignore tests/faults
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "not slow and not gpu and not vllm and not site" --ignore tests/faults
 
 # a file stays with one worker: its tests share processes. PMDKIT_FAULTS_SCALE=5 makes 500 kills of 100, 50 makes 100,000
 # answers of 2,000
 faults: .venv/installed-dev
-	$(BIN)/pytest -q -n 2 --dist loadfile -m "not nightly" tests/faults
+	$(BIN)/pytest -q -n 2 --dist loadfile tests/faults
 
 slow: .venv/installed-dev
 	$(BIN)/pytest -q -n 2 --dist loadfile -m "slow and not nightly and not gpu and not vllm and not site" --ignore tests/faults
@@ -71,7 +70,7 @@ wheel: .venv/installed-dev
 	sh tests/wheel.sh $(BIN)/python
 
 test-vllm: .venv-vllm/installed
-	.venv-vllm/bin/pytest -q -m "vllm and not nightly and not gpu" tests/vllm tests/llm/test_cluster.py
+	.venv-vllm/bin/pytest -q -m "vllm and not gpu" tests/vllm tests/llm/test_cluster.py
 
 # on a machine with an accelerator, in an environment of yours that has torch with CUDA; those of vLLM need it there too
 test-gpu:

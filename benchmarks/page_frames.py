@@ -6,6 +6,7 @@ The pages are those of the built site: `make docs` first. The seconds are of the
 import functools
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,11 @@ from playwright.sync_api import Page, sync_playwright
 
 from pmdkit.objectives import OBJECTIVES
 
-SITE = Path(__file__).parents[1] / "site"
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT))
+from tests.explore.frames import drawn_frames  # noqa: E402  # after the path
+
+SITE = ROOT / "site"
 BATCH = "batch/#lag=1&serve=8&recompute=0&gpus=32&prompts=512&ministeps=64"
 CASES = {
     "simplex": ("simplex/", "tau", [*range(100, 250, 5)]),
@@ -25,20 +30,6 @@ CASES = {
     "batch-prompts": (BATCH, "prompts-field", [32, 64, 96, 128, 256, 512, 1024] * 4),
     "batch-mean": (BATCH, "mean-field", [*range(900, 2400, 50)]),
 }
-SWEEP = """async ([key, values]) => {
-  const field = document.querySelector(`[data-key="${key}"]`);
-  const { frames } = document.querySelector(".explore");
-  const frame = () => new Promise((done) => requestAnimationFrame(done));
-  await frame();
-  frames.reset();
-  for (const value of values) {
-    field.value = value;
-    field.dispatchEvent(new Event("input", { bubbles: true }));
-    await frame();
-  }
-  await frame();
-  return frames.script.length;
-}"""
 
 
 def measure(rounds: int) -> Iterator[Measured]:
@@ -54,7 +45,7 @@ def measure(rounds: int) -> Iterator[Measured]:
             page = browser.new_page()
             page.goto(address + place)
             page.wait_for_selector("[data-ready=true]")
-            page.evaluate(SWEEP, [key, values])
+            drawn_frames(page, key, values)
             found = [frame_cost(page, key, values) for _ in range(rounds)]
             yield Measured(f"page_frames/{name}", found, limit="16.7 ms: 60 frames a second")
             page.close()
@@ -71,7 +62,7 @@ def frame_cost(page: Page, key: str, values: list[float]) -> float:
         return float(next(one["value"] for one in metrics if one["name"] == "TaskDuration"))
 
     before = busy()
-    drawn = int(page.evaluate(SWEEP, [key, values]))
+    drawn = int(drawn_frames(page, key, values))
     return 1e3 * (busy() - before) / drawn
 
 
