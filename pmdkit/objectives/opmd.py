@@ -20,9 +20,8 @@ class OPMD:
 
     Source: arXiv:2509.24203 discusses OPMD; the loss was read from Trinity-RFT, `advantage_fn/opmd_advantage.py` and
     `policy_loss_fn/opmd_policy_loss.py` (algorithm "opmd").
-    Differs: nothing but the rule that every prompt counts the same under norm "tokens". The paper's two other forms are
-    here already: Kimi's, REINFORCE with a squared log ratio, is `PMDMean(baseline="mean", norm="none")`, and its form
-    in pairs is REBEL.
+    Differs: nothing. Kimi's form, REINFORCE with tau / 2 times the squared log ratio, is here already: it has the
+    gradient of `PMDMean(baseline="mean", norm="none")`.
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N], reward units x nats.
 
     Attributes:

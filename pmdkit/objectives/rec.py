@@ -26,8 +26,8 @@ class REC:
     Source: arXiv:2509.24203 (REC-OneSide, REC-TwoSide, REC-Ring, with IS or NoIS); gradients read from Trinity-RFT,
     `policy_loss_fn/rec_policy_loss.py`.
     Differs: the source multiplies log pi by a weight that is held back from differentiation; here f_M is its integral,
-    so that the gradient is the source's and the loss belongs to it. Every prompt counts the same under norm "tokens".
-    Its regularisers are PMD-mean's ("k2") and AsymRE's ("forward-kl").
+    so that the gradient is the source's and the loss belongs to it. Its regularisers are those of PMD-mean ("k2") and
+    AsymRE ("forward-kl"), and are left out.
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N, T], reward units (x nats without weights).
 
     Attributes:

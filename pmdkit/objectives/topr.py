@@ -29,9 +29,8 @@ class TOPR:
 
     Good values: nothing to tune but the baseline. It sets the weight of successes among all data: with rewards +-1,
     pass rate p and baseline c it is p (1 - c) / (1 + (1 - 2p) c).
-    Watch: f' is 1 for failures that have become likelier, and fades like the ratio once they are rarer: the loss of a
-    failure is bounded, that of a success is not. The ratio is that of a whole response: at some hundred tokens it is 0
-    or above 1.
+    Watch: over the full support the minimum is pi_old A_+ / E[A_+]: nothing is left of a failure, and nothing holds the
+    policy near pi_old. The ratio is that of a whole response: at some hundred tokens it is soon 0 or cut at 1.
     """
 
     level: ClassVar[str] = "response"

@@ -15,7 +15,6 @@ from pmdkit.objectives import (
     GSPO,
     OPMD,
     QRPO,
-    REBEL,
     REC,
     RLOO,
     SAPO,
@@ -417,23 +416,14 @@ def test_where_the_flow_of_asymre_ends():
     assert flow(0.1).max() > 0.99
 
 
-def test_opmd_of_the_paper_is_pmd_mean_and_in_pairs_rebel(it):
-    """REINFORCE with tau/2 (log ratio)^2 has PMD-mean's gradient, pairs of residuals have REBEL's (2509.24203)."""
-    tau = 0.3
+def test_opmd_in_kimis_form_is_pmd_mean(it):
+    """REINFORCE with tau/2 (log ratio)^2, as arXiv:2509.24203 writes it, has PMD-mean's gradient."""
+    tau, reward = 0.3, it.groups.reward
     logp = it.logp.clone().requires_grad_()
-    reward = it.groups.reward
     s = torch.where(it.mask, logp - it.logp_old, 0.0).sum(1).reshape(reward.shape)
-    regularised = ((reward - reward.mean(1, keepdim=True)) * s - tau / 2 * s**2).mean()
+    regularised = (tau / 2 * s**2 - (reward - reward.mean(1, keepdim=True)) * s).mean()
     mean = PMDMean(tau=tau, baseline="mean", norm="none")
-    same(
-        value_and_gradient(mean, it.batch(mean))[1],
-        -torch.autograd.grad(regularised, logp, retain_graph=True)[0],
-        "OPMD",
-    )
-    d = reward - tau * s
-    pairs = sum((d[:, i] - d[:, j]) ** 2 for i in range(5) for j in range(i)).sum() / (2 * tau) / 25 / len(reward)
-    rebel = REBEL(tau=tau)
-    same(value_and_gradient(rebel, it.batch(rebel))[1], torch.autograd.grad(pairs, logp)[0], "pairs")
+    same(value_and_gradient(mean, it.batch(mean))[1], torch.autograd.grad(regularised, logp)[0], "OPMD")
 
 
 def test_opmd_is_a_shorter_step_of_reinforce(it):
@@ -471,6 +461,24 @@ def test_topr_leaves_reinforce_only_for_failures_that_became_rarer(it):
     same(gradient[~rarer], plain[~rarer], "REINFORCE")
     far = replace(batch, logp=torch.where(batch.mask, batch.logp_old - 500, 0.0))
     assert objective.loss(far)[batch.advantage < 0].min() >= -1
+
+
+def test_topr_solves_for_the_positive_part_of_the_advantage():
+    """The policy pi_old A_+ / E[A_+]: no slope there, and no random policy has a lower loss."""
+    logits, reward = bandit(0)
+    groups = full_support(reward, logits.softmax(1))
+    objective = TOPR()
+    good = objective.advantage(groups).clamp_min(0)
+    log_ratio = (good / (groups.mass * good).sum(1, keepdim=True)).clamp_min(1e-30).log()
+    slope = gradient_at(objective, groups, log_ratio)
+    same(slope, torch.zeros_like(slope), "TOPR at its solution")
+    mask = torch.ones(reward.numel(), 1, dtype=torch.bool)
+    batch = credit(objective, groups, groups.mass.log().reshape(-1, 1), mask, width=1)
+    random = torch.Generator().manual_seed(0)
+    moves = [log_ratio, *(2 * torch.randn(50, *reward.shape, generator=random, dtype=torch.float64))]
+    policies = [(groups.mass.log() + move).log_softmax(1).reshape(-1, 1) for move in moves]
+    best, *rest = (total(objective, replace(batch, logp=logp)) for logp in policies)
+    assert best < min(rest)
 
 
 def test_grpo_with_a_kl_term_of_weight_0_is_grpo_and_without_a_reference_is_anchored_at_pi_old(it):
