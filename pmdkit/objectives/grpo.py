@@ -19,7 +19,8 @@ class GRPO:
 
     Source: arXiv:2402.03300 (GRPO); the form without KL penalty is in the appendix of arXiv:2602.05933.
     Differs: no KL penalty, which is `GRPOKL`. The std is the population one, the only one with a limit on the full
-    support; neither paper says which (`std="sample"` divides by G - 1, as verl and TRL do, without their small constant).
+    support; neither paper says which (`std="sample"` divides by G - 1, as verl and TRL do, without their small
+    constant).
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N, T], a pure number (reward units with
     `std="none"`).
 
