@@ -35,9 +35,9 @@ class QRPO:
 
     Good values: tau from 0.2 to 1 with pi_old as the anchor. The source's 3e-4 to 3e-3 are for a fixed reference and
     one epoch of offline data.
-    Watch: one success at pass rate p ends at (1 - e^{-p/tau}) / (1 - e^{-1/tau}) in one exact step, whatever it is
-    worth. With "weak" and rewards {0, 1}, a group of all wrong ones is raised like one of all right ones. The first
-    step from few draws is biased, but for "weak" at a fixed tau.
+    Watch: with two rewards, one exact step takes pass rate p to (1 - e^{-p/tau}) / (1 - e^{-1/tau}), whatever a success
+    is worth. With "weak", a group of all wrong responses is raised like one of all right ones. The first step from few
+    draws is biased, but for "weak" at a fixed tau.
     """
 
     level: ClassVar[str] = "response"
