@@ -6,34 +6,53 @@ An objective is made by its key there, or from a user's own file, `my.py:MyLoss`
 from typing import Any
 
 from pmdkit.errors import unknown
+from pmdkit.objectives.asymre import AsymRE
 from pmdkit.objectives.batch import Batch, Groups, Norm, Tau, expect, log_expect_exp, row_weight
 from pmdkit.objectives.chi2_po import Chi2PO
 from pmdkit.objectives.cispo import CISPO
 from pmdkit.objectives.credit import coefficient, credit, cut, parts, response_loss, total
 from pmdkit.objectives.dro import DRO
+from pmdkit.objectives.gmpo import GMPO
 from pmdkit.objectives.grpo import DAPO, GRPO, DrGRPO
+from pmdkit.objectives.grpo_kl import GRPOKL
 from pmdkit.objectives.gspo import GSPO
 from pmdkit.objectives.objective import Objective, Traits, temperature, traits
+from pmdkit.objectives.opmd import OPMD
 from pmdkit.objectives.options import check_options
 from pmdkit.objectives.pmd_mean import PMDMean
 from pmdkit.objectives.pmd_part import PMDPart
+from pmdkit.objectives.pmd_token import PMDToken
+from pmdkit.objectives.qrpo import QRPO
 from pmdkit.objectives.rebel import REBEL
+from pmdkit.objectives.rec import REC
 from pmdkit.objectives.rloo import RLOO
+from pmdkit.objectives.sapo import SAPO
+from pmdkit.objectives.sppo import SPPO
 from pmdkit.objectives.tb import TB
 from pmdkit.objectives.temperatures import TAUS, Chi2Budget, Contraction, KLBudget, PassRate, make_tau
+from pmdkit.objectives.topr import TOPR
 from pmdkit.plugins import class_from_path, is_path, trust
 
 __all__ = [
     "CISPO",
     "DAPO",
     "DRO",
+    "GMPO",
     "GRPO",
+    "GRPOKL",
     "GSPO",
     "OBJECTIVES",
+    "OPMD",
+    "QRPO",
     "REBEL",
+    "REC",
     "RLOO",
+    "SAPO",
+    "SPPO",
     "TAUS",
     "TB",
+    "TOPR",
+    "AsymRE",
     "Batch",
     "Chi2Budget",
     "Chi2PO",
@@ -45,6 +64,7 @@ __all__ = [
     "Objective",
     "PMDMean",
     "PMDPart",
+    "PMDToken",
     "PassRate",
     "Tau",
     "Traits",
@@ -77,6 +97,16 @@ OBJECTIVES: dict[str, Any] = {
     "rebel": REBEL,
     "tb": TB,
     "dro": DRO,
+    "pmd-token": PMDToken,
+    "qrpo": QRPO,
+    "sppo": SPPO,
+    "opmd": OPMD,
+    "rec": REC,
+    "asymre": AsymRE,
+    "topr": TOPR,
+    "grpo-kl": GRPOKL,
+    "sapo": SAPO,
+    "gmpo": GMPO,
 }
 
 

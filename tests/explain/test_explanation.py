@@ -27,6 +27,9 @@ KINDS = {
     "rebel": ("minimiser", "kl", True),
     "tb": ("minimiser", "kl", True),
     "dro": ("minimiser", "kl + chi2", False),
+    "opmd": ("unbounded", None, False),
+    "rec": ("plateau", None, False),
+    "asymre": ("unbounded", None, False),
 }
 
 OWN = '''
