@@ -54,7 +54,9 @@ def command(arguments: list[str]) -> float:
     with tempfile.TemporaryDirectory() as folder:
         out = [] if "--dry-run" in arguments else ["--out", f"{folder}/run"]
         code = f"import sys\nsys.argv = {['pmdkit', *arguments, *out]!r}\nimport pmdkit.cli\npmdkit.cli.main()"
-        done = subprocess.run([sys.executable, "-c", PROBE.format(code=code)], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", PROBE.format(code=code)], capture_output=True, text=True, check=True
+        )
     return float(done.stderr.split()[-3])
 
 
