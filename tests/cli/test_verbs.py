@@ -124,6 +124,7 @@ except SystemExit:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("given", "spins"), [({}, "0"), ({"GOMP_SPINCOUNT": "123"}, "123")])
 def test_threads_of_a_command_sleep_while_they_wait_unless_the_user_says_otherwise(given, spins):
     """As the OpenMP runtime that torch loads says it understood."""

@@ -58,13 +58,18 @@ def test_shipped_shapes_are_counted_as_models_of_transformers(name):
     assert shape.count() == count(shape.config())
 
 
-def test_a_dry_run_of_a_starter_knows_its_vocabulary_without_transformers():
-    """The shape is that of the model which the run would build, and its text is cut as a Qwen2 tokenizer cuts it."""
+def test_the_shape_of_a_starter_is_that_of_the_model_which_is_built():
+    """And its text is cut as a Qwen2 tokenizer cuts it."""
     spec, _ = resolve("llm", "starter", {})
     tokenizer = train_tokenizer(make_math(spec.env))
     built, shape = make_starter("starter", tokenizer, 0).config, asdict(shape_of(spec))
     assert {key: value for key, value in shape.items() if value} == {k: getattr(built, k) for k in shape if shape[k]}
     assert PIECES == PRETOKENIZE_REGEX
+
+
+@pytest.mark.slow
+def test_a_dry_run_of_a_starter_imports_no_transformers():
+    """They take longer to import than torch."""
     done = subprocess.run([sys.executable, "-c", DRY_RUN], capture_output=True, text=True, timeout=100)
     assert done.stderr.split()[-2:] == ["0", "False"], done.stderr
 
