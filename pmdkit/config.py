@@ -22,6 +22,7 @@ from pmdkit.errors import UsageError, did_you_mean, short, unknown
 
 SHELVES = {"bandit": "envs/bandit", "toy": "envs/toy", "llm": "llm/recipes"}
 LARGEST = 1_000_000  # bytes of a spec
+HEAD_TOKENS = 1024  # rows of logits at a time: 0.6 GB in float32 at a vocabulary of 152k, large enough for full speed
 WORDS = {"bandit": "bandit environment", "toy": "toy environment", "llm": "recipe"}
 
 

@@ -59,7 +59,7 @@ def check_machine(spec: Spec) -> None:
     """Raise where this machine lacks what the recipe asks for, before anything is loaded."""
     assert spec.rollout is not None
     recipe.check_engine(spec.rollout.engine, elsewhere=spec.vllm is not None and bool(spec.vllm.urls))
-    lora.check_lora(spec)
+    recipe.check_lora(spec)
 
 
 def load_problems(spec: Spec) -> MathProblems:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from pmdkit.config import ParallelTable, RolloutTable, Spec, VLLMTable
+from pmdkit.config import LoraTable, ParallelTable, RolloutTable, Spec, VLLMTable
 from pmdkit.envs.math import check_math, readers
 from pmdkit.envs.verifier.pool import identify
 from pmdkit.errors import EnvironmentLacks, UsageError, unknown
@@ -17,6 +17,7 @@ EVALUATED = ("held-out", "aime24", "aime25")
 PROMPTS = 64  # per step, where a recipe does not say
 NEEDS = {"transformers": "transformers", "tokenizers": "tokenizers", "math_verify": "math-verify"}
 REMEDY = "pip install -c constraints.txt -e '.[llm]'"
+LORA_REMEDY = "pip install -c constraints.txt -e '.[lora]'"
 
 
 def resolve_config(spec: Spec, objective: Objective) -> Spec:
@@ -120,3 +121,34 @@ def check_engine(engine: str, elsewhere: bool = False) -> None:
         from pmdkit.llm.engines.vllm import check_version, installed_version
 
         check_version(installed_version())
+
+
+def check_lora_tables(spec: Spec) -> None:
+    """Raise where [lora] does not go with another table: a checkpoint holds the adapter, not the base below it."""
+    if not uses_lora(spec.lora):
+        return
+    assert spec.lora is not None
+    if spec.warm_start is not None and spec.warm_start.pass_rate > 0:
+        raise UsageError(
+            f"lora.rank is {spec.lora.rank} and warm_start.pass_rate {spec.warm_start.pass_rate}: phase 0 teaches all "
+            "weights, an adapter needs a base that stays; build the starter with `pmdkit llm-starter DIR`, then "
+            "--set model.path=DIR, without model.build, and warm_start.pass_rate=0"
+        )
+
+
+def check_lora(spec: Spec) -> None:
+    """Raise where this machine, or another table, keeps a run from training adapters."""
+    check_lora_tables(spec)
+    if uses_lora(spec.lora):
+        check_peft()
+
+
+def uses_lora(table: LoraTable | None) -> bool:
+    """Whether a run trains adapters."""
+    return table is not None and table.rank > 0
+
+
+def check_peft() -> None:
+    """Raise where peft is missing, with the line that installs it."""
+    if find_spec("peft") is None:
+        raise EnvironmentLacks(f"[lora] needs peft; {LORA_REMEDY}")

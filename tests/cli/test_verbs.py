@@ -1,6 +1,9 @@
 """What the verbs print: one JSON value where asked, numbers that are the theory's, the tour from end to end."""
 
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -109,3 +112,26 @@ def test_the_tour_goes_through_and_draws(call, tmp_path):
     assert summary["pass_rate_last"] > 0.9
     spoken = json.loads((tmp_path / "tour" / "language-model" / "summary.json").read_text())
     assert spoken["pass_rate_last"] >= spoken["pass_rate_first"] + 0.15
+
+
+WAITS = """
+import sys
+from pmdkit.cli import main
+try:
+    main(["--version"])
+except SystemExit:
+    import torch
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("given", "spins"), [({}, "0"), ({"GOMP_SPINCOUNT": "123"}, "123")])
+def test_threads_of_a_command_sleep_while_they_wait_unless_the_user_says_otherwise(given, spins):
+    """As the OpenMP runtime that torch loads says it understood."""
+    names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+    env = {name: value for name, value in os.environ.items() if name not in names}
+    env |= {"OMP_DISPLAY_ENV": "verbose", **given}
+    done = subprocess.run([sys.executable, "-c", WAITS], capture_output=True, text=True, env=env, check=True)
+    if "GOMP_SPINCOUNT" not in done.stderr:
+        pytest.skip("torch has another OpenMP than GNU's")
+    assert f"GOMP_SPINCOUNT = '{spins}'" in done.stderr
