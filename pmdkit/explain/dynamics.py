@@ -48,7 +48,8 @@ class FirstStep:
         factor: the policy gradient is multiplied by it, on graded rewards.
         misfit: what of the gradient is no multiple of the policy gradient, as a share.
         by_pass_rate: pairs of p and factor, rewards {0, 1}.
-        token: weight of a token in a response of 4 tokens over that in a response of 1, at the same reward.
+        token: weight of a token in a response of 4 tokens over that in a response of 1, at the same reward; NaN where
+            right and wrong responses are pushed alike.
     """
 
     factor: float
@@ -138,7 +139,8 @@ def first_step(objective: Objective) -> FirstStep:
     twins = TabularPrompt.of([0.25, 0.25, 0.25, 0.25], [1.0, 1.0, 0.0, 0.0], [1, LONG, 1, LONG])
     pull = population_loss(objective, twins, np.zeros(4)).pull[0]
     # right minus wrong, so that a baseline that is not the mean drops out
-    token = float((pull[1] - pull[3]) / (pull[0] - pull[2]))
+    short = pull[0] - pull[2]
+    token = float((pull[1] - pull[3]) / short) if short != 0 else np.nan
     return FirstStep(factor, misfit, tuple(zip(rates.tolist(), factors.tolist(), strict=True)), token)
 
 
