@@ -143,7 +143,7 @@ class Explanation:
             gains = [0.0]
         else:
             gains = [self.first.factor]
-        small = 1e-9
+        small = 1e-6
         if all(abs(gain) <= small for gain in gains):
             return "leaves"
         return "raises" if min(gains) > small else "lowers" if max(gains) < -small else "depends"
@@ -186,9 +186,7 @@ class Explanation:
             "regulariser": self.regulariser,
             "ratio_only": self.ratio_only,
             "spread": self.spread,
-            "solutions": {
-                name: rest.to_json(tabular.GRADED_PROMPTS[name]) for name, rest in self.rests.items()
-            },
+            "solutions": {name: rest.to_json(tabular.GRADED_PROMPTS[name]) for name, rest in self.rests.items()},
             "unique": self.unique,
             "reward_effect": self.reward_effect,
             "headline": headline(self),

@@ -97,12 +97,16 @@ def rewards_at(
     def lift(reward: Array) -> Array:
         """[K] what still pushes the rare response up, reward units."""
         pull = population_loss(objective, problem.with_rare(reward, length), policies).pull[:, -1]
-        push: Array = -pull / RARE + multiplier * np.exp(wanted)
+        push: Array = sign * (-pull / RARE + multiplier * np.exp(wanted))
         return push
+
+    sign = 1.0
 
     low, high = np.full(len(wanted), problem.reward.min()), np.full(len(wanted), problem.reward.max())
     span = max(float(problem.reward.max() - problem.reward.min()), 1e-3)
     down, up = lift(low), lift(high)
+    if np.median(up - down) < 0:  # a loss that lowers the reward pushes the better response less
+        sign, down, up = -1.0, -down, -up
     for _ in range(14):
         if not ((down > 0) | (up < 0)).any():
             break

@@ -39,14 +39,14 @@ def solution(e: Explanation) -> str:
     if e.kind != "minimiser":
         limit = "one limit" if e.unique else "many limits"
         return {
-            "plateau": "no single minimiser: a plateau. Past its bounds every policy is equally good, and nothing pulls back",
+            "plateau": "no single minimiser: a plateau. Many policies share the smallest loss, and nothing pulls back",
             "boundary": f"no minimiser inside the simplex, but {limit}: it goes on until {survivors(e)}",
             "unbounded": "no minimiser: the loss falls for ever",
             "constant": "nothing: no gradient moves any policy",
             "depends": "a minimiser at some prompts and none at others",
         }[e.kind]
     if all(np.abs(rest.log_ratio).max() < 1e-6 for rest in e.rests.values()):
-        return "pi_old itself: the best policy is the old one, whatever the rewards"
+        return "pi_old itself: at the prompts asked, whatever the rewards, the best policy is the old one"
     if kinks:
         return f"one minimiser inside the simplex; up to {kinks} of 8 responses rest at a kink, so there is no one f"
     read = all(curve.defined for curve in e.curves.values())
@@ -121,7 +121,10 @@ def solves(e: Explanation) -> list[str]:
         up, down = np.exp(e.force.right_end), np.exp(e.force.wrong_end)
         feels = ""
         if np.isfinite([up, down]).all() and not e.force.right_back and not e.force.wrong_back:
-            feels = f"Better than average and past ratio {up:.5g}, or worse and below {down:.5g}, a response feels nothing. "
+            feels = (
+                f"Better than average and past ratio {up:.5g}, or worse and below {down:.5g}, a response "
+                "feels nothing. "
+            )
         lines.append(f"{feels}Where a run stops depends on its path and its optimizer, not on the loss.")
         carried = float(np.exp(e.steps.log_ratio_right[0]))
         if feels and carried > 1.01 * up:
@@ -130,9 +133,10 @@ def solves(e: Explanation) -> list[str]:
                 f"ratio {carried:.4g} by what the wrong ones lose."
             )
     elif e.kind == "unbounded":
+        what = "the loss" if e.integrable else "what the gradient descends"
         lines.append(
-            f"Far out {'the loss' if e.integrable else 'what the gradient descends'} still falls by {-rest.slope:.3g} per "
-            "nat along one direction of the logits, so only the number of steps and the learning rate hold the policy "
+            f"Far out {what} still falls by {-rest.slope:.3g} "
+            "per nat along one direction of the logits: only the number of steps and the learning rate hold the policy "
             "back. No f."
         )
     elif e.kind == "boundary":
@@ -164,7 +168,9 @@ def regularised(e: Explanation) -> list[str]:
             f"Reward: ratio on the first graded problem is {pairs}.",
         ]
     if not curves or not all(curve.defined for curve in curves):
-        return ["No one reward brings a response to rest at each ratio: there is no map from reward to ratio, and no f."]
+        return [
+            "No one reward brings a response to rest at each ratio: there is no map from reward to ratio, and no f."
+        ]
     lines = []
     if e.direction == 0:
         lines.append("f' does not rise with the ratio throughout: it is the slope of no regulariser.")
@@ -230,6 +236,9 @@ def first(e: Explanation) -> str:
 
 def passing(e: Explanation) -> str:
     """How the exact step depends on the pass rate."""
+    factors = [factor for _, factor in e.first.by_pass_rate]
+    if max(factors) <= 0:
+        return f"Pass rate: no first step {'raises it' if min(factors) < 0 else 'moves it'}."
     eta = e.steps.eta
     shares = ", ".join(
         f"{share(x)} at p = {p:g}" for p, x, rests in zip(e.steps.p, eta, e.steps.rests, strict=True) if rests
@@ -318,11 +327,13 @@ def caveats(e: Explanation) -> list[str]:
     notes = []
     if not e.integrable:
         notes.append(
-            "A factor is held back from differentiation, or the loss jumps: its value is not what its gradient descends, "
-            "and the gradient alone was asked."
+            "A factor is held back from differentiation, or the loss jumps: its value is not what its gradient "
+            "descends, and the gradient alone was asked."
         )
     if e.level == "token":
-        notes.append("It is a loss of tokens: a response of several is asked with its log ratio spread evenly over them.")
+        notes.append(
+            "It is a loss of tokens: a response of several is asked with its log ratio spread evenly over them."
+        )
     if e.reference:
         notes.append("It uses a reference policy; here pi_ref = pi_old. With another one it is pulled there instead.")
     if e.whole_groups:
@@ -336,7 +347,9 @@ def caveats(e: Explanation) -> list[str]:
             f"({e.theory[wrong[0]].error:.2g} nats away on {wrong[0]}): its trait `population` is wrong here."
         )
     if any(rest.certificate.rivals for rest in e.rests.values()):
-        notes.append("There are other resting points, with a higher loss: which one a run finds depends on where it begins.")
+        notes.append(
+            "There are other resting points, with a higher loss: which one a run finds depends on where it begins."
+        )
     if e.kind == "plateau" and np.isfinite(e.force.right_end):
         most = float(np.exp(-e.force.right_end))
         notes.append(

@@ -29,7 +29,10 @@ ROUNDS = 14
 ZOOM = 257
 SAME = 1e-11  # of the largest slope: two slopes closer than this are one
 POINT = 1e-3  # of the ratio: a stretch of equally good ratios shorter than this is one point
-WRONG_VALUE = 1e-3  # of the largest slope: a loss further than this from what its gradient adds up to is not its integral
+FLAT = 3e-14  # of the largest slope: a stretch whose slopes differ by more is not flat but nearly so
+WRONG_VALUE = (
+    1e-6  # of the largest slope: a loss further than this from what its gradient adds up to is not its integral
+)
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,8 @@ class Curves:
     @property
     def scale(self) -> float:
         """The largest price near pi_old: what a difference of prices is measured by."""
-        near = (self.u > -1) & (self.u < self.u[-1] / 2)
-        return float(np.abs(self.price[near]).max())
+        near, wide = ((self.u > low) & (self.u < share * self.u[-1]) for low, share in ((-1, 0.5), (-10, 0.9)))
+        return float(np.abs(self.price[near]).max()) or float(np.abs(self.price[wide]).max())
 
     @property
     def convex(self) -> bool:
@@ -91,8 +94,8 @@ class Split:
         kinks: responses that rest where the price jumps.
         rivals: other resting points with a higher loss; None where they were too many to look for.
         apart: largest distance to one of them, nats.
-        proof: "convex in pi", "multiplier" (no ratio of any response is better at this price), "enumeration" (the lowest
-            of all resting points), "tail" (the loss falls for ever as a probability goes to 0).
+        proof: "convex in pi", "multiplier" (no ratio of any response is better at this price), "enumeration" (the
+            lowest of all resting points), "tail" (the loss falls for ever as a probability goes to 0).
         why: what could not be settled.
     """
 
@@ -130,8 +133,11 @@ def separable(objective: Objective, problem: TabularPrompt, seed: int = 0) -> bo
 def curves(objective: Objective, problem: TabularPrompt) -> Curves | str:
     """The curve of every response on a grid; a sentence where the loss is not finite where it should be."""
     top = -np.log(problem.pi)
-    deep = -np.concatenate([np.geomspace(1e5, -LOW, 300)[:-1], np.arange(-LOW, 0.5, -0.01), np.geomspace(0.5, 1e-7, 900)])
-    share = np.concatenate([[0.0], np.geomspace(1e-7, 0.1, 700)[:-1], np.linspace(0.1, 1 - 1e-12, 600)])
+    deep = -np.concatenate(
+        [np.geomspace(1e5, -LOW, 300)[:-1], np.arange(-LOW, 0.5, -0.01), np.geomspace(0.5, 1e-7, 900)]
+    )
+    share = np.concatenate([[0.0], np.geomspace(1e-7, 0.1, 700)[:-1], np.linspace(0.1, 1, 600)[:-1]])
+    share = np.concatenate([share, 1 - np.array([1e-4, 1e-6, 1e-9, 1e-12])])
     u = np.concatenate([np.tile(deep[:, None], (1, len(top))), share[:, None] * top])
     with np.errstate(all="ignore"):
         seen = population_loss(objective, problem, u)
@@ -143,6 +149,9 @@ def curves(objective: Objective, problem: TabularPrompt) -> Curves | str:
     first = 0 if known.all() else int(np.flatnonzero(~known.all(1)).max()) + 1
     if u[first].max() > LOW:
         return "the loss or its gradient is not finite at a ratio that it should be asked at"
+    late = np.diff(rows[-4:-1], axis=0)
+    if ((late[0] < -1e-9 * np.ptp(rows[u[:, 0] > -1], axis=0)) & (late[1] < 0.5 * late[0])).any():
+        return "the loss keeps falling as one probability goes to 1"
     u, rows, slope = u[first:], rows[first:], slope[first:]
     integrable, jumps = is_integral(u, rows, slope)
     value = rows
@@ -151,13 +160,27 @@ def curves(objective: Objective, problem: TabularPrompt) -> Curves | str:
         parts = (slope[1:] + 4 * halves + slope[:-1]) / 6 * np.diff(u, axis=0)
         value = np.concatenate([np.zeros((1, len(top))), parts.cumsum(0)])
     tails = [
-        tail(u[0, y], slope[np.searchsorted(u[:, y], u[0, y] / 2), y], value[0, y], slope[0, y], far.rows[:, y] / problem.pi[y], far.pull[:, y] / problem.pi[y],
-             float(np.ptp(value[u[:, y] > -1, y])), integrable)
+        tail(
+            u[0, y],
+            slope[np.searchsorted(u[:, y], u[0, y] / 2), y],
+            value[0, y],
+            slope[0, y],
+            far.rows[:, y] / problem.pi[y],
+            far.pull[:, y] / problem.pi[y],
+            float(np.ptp(value[u[:, y] > -1, y])),
+            integrable,
+        )
         for y in range(len(top))
     ]
     return Curves(
-        u, slope, value, tuple(kind for kind, _, _ in tails), np.array([limit for _, limit, _ in tails]),
-        np.array([fall for _, _, fall in tails]), integrable, jumps,
+        u,
+        slope,
+        value,
+        tuple(kind for kind, _, _ in tails),
+        np.array([limit for _, limit, _ in tails]),
+        np.array([fall for _, _, fall in tails]),
+        integrable,
+        jumps,
     )
 
 
@@ -220,7 +243,7 @@ def split(objective: Objective, problem: TabularPrompt, on: Curves) -> Split:
     if "unclear" in on.tail:
         return unsettled("what the loss does as a probability goes to 0")
     if on.scale == 0:
-        return unsettled("a gradient that is 0 near pi_old")
+        return unsettled("a gradient that is 0 but for the corners of the simplex")
     found = zoom(objective, problem, on, *hull_bracket(problem, on))
     if on.convex:
         return unsettled(found) if isinstance(found, str) else replace(found, rivals=0, apart=0.0, proof="convex in pi")
@@ -242,7 +265,7 @@ def split(objective: Objective, problem: TabularPrompt, on: Curves) -> Split:
         found = replace(found, proof="multiplier")
     shown = np.maximum(found.log_ratio, LOW)
     distances = sorted(float(np.abs(np.maximum(rest.log_ratio, LOW) - shown).max()) for rest in rests)
-    if not distances or distances[0] > 0.1 and found.kind in ("minimiser", "boundary"):
+    if not distances or (distances[0] > 0.1 and found.kind in ("minimiser", "boundary")):
         if found.proof == "enumeration":
             return unsettled("two searches that disagree", len(rests), max(distances, default=np.nan))
         return found
@@ -278,7 +301,9 @@ def resting_points(problem: TabularPrompt, on: Curves) -> list[Rest] | None:
     some = [every[:: max(len(every) // 500, 1)], near[:: max(len(near) // 5000, 1)]]
     prices = np.unique(np.concatenate([every[:1] - 1, *some, every[-1:] + 1]))
     ratios = {
-        (y, piece): held_on(prices, price[:, y], np.exp(u[:, y]), piece, len(u)) for y in range(size) for piece in pieces[y]
+        (y, piece): held_on(prices, price[:, y], np.exp(u[:, y]), piece, len(u))
+        for y in range(size)
+        for piece in pieces[y]
     }
     found: list[Rest] = []
     for chosen in product(*rising):
@@ -297,7 +322,9 @@ def resting_points(problem: TabularPrompt, on: Curves) -> list[Rest] | None:
                 down, up = (excess[:-1] > 0) & (excess[1:] <= 0), (excess[:-1] < 0) & (excess[1:] >= 0)
             for k in np.flatnonzero(down if odd else up):
                 part = excess[k] / (excess[k] - excess[k + 1])
-                z = np.array([ratios[y, p][k] + part * (ratios[y, p][k + 1] - ratios[y, p][k]) for y, p in enumerate(way)])
+                z = np.array(
+                    [ratios[y, p][k] + part * (ratios[y, p][k + 1] - ratios[y, p][k]) for y, p in enumerate(way)]
+                )
                 places = np.array([np.searchsorted(np.exp(u[:, y]), z[y]) for y in range(size)]).clip(1, len(u) - 1)
                 columns = np.arange(size)
                 lower, upper = np.exp(u[places - 1, columns]), np.exp(u[places, columns])
@@ -489,7 +516,7 @@ def settle_shares(
     multiplier: float,
     alone: bool,
 ) -> Split | str:
-    """Say of every response whether it rests smoothly, at a kink, on a flat stretch or at 0, then polish and certify."""
+    """Say of every response whether it rests smoothly, at a kink, on a flat stretch or at 0; then certify it."""
     pi, scale, size = problem.pi, on.scale, len(problem.pi)
     u = (low + high) / 2
     ends = price_of(slopes_at(objective, problem, np.stack([low, u, high])), np.stack([low, u, high]))
@@ -506,10 +533,13 @@ def settle_shares(
             return "whether a response keeps a probability that no number can hold"
         else:
             u[y], flat[y] = root, False
+    if size - gone.sum() == 1:  # the one that is left has everything
+        u, flat = np.where(gone, u, -np.log(pi)), np.zeros(size, bool)
+        multiplier = max(multiplier, float(ends[2][~gone][0]))
     if flat.any():
         stretch = price_of(slopes_at(objective, problem, inside(low, high)), inside(low, high))[:, flat]
         multiplier = float(np.median(stretch))
-        if np.abs(stretch - multiplier).max() > 1e-8 * scale:
+        if np.abs(stretch - multiplier).max() > FLAT * scale:
             return "a loss that is nearly, but not quite, flat where it is smallest"
     nearby = u + np.array([-1e-6, -1e-8, 1e-8, 1e-6])[:, None]
     around = price_of(slopes_at(objective, problem, nearby), nearby)
@@ -517,7 +547,7 @@ def settle_shares(
     at_end = u > -np.log(pi) - 1e-9
     kink = ~gone & ~flat & ~at_end & (u > LOW) & (sharp > 1e-7 * scale) & (sharp > 0.5 * wide)
     smooth = ~gone & ~flat & ~kink & ~at_end
-    if flat.sum() == 1 and not np.isneginf(low[flat]).any() or flat.sum() > 1 or flat.any():
+    if flat.any():
         z = np.where(gone, 0.0, np.exp(u))
         least, most = np.where(flat, np.exp(low), z), np.where(flat, np.exp(high), z)
         free = 1 - float(pi @ least)

@@ -26,10 +26,10 @@ class Certificate:
 
     Attributes:
         proof: of "smallest" and "the only one": "convex in pi", "multiplier" (at one price of probability no ratio of
-            any response is better), "enumeration" (the lowest of all resting points), "tail" (one loss falls for ever as
-            its ratio goes to 0), "convex in log pi", "restarts", "ray" or "no gradient"; "" where not settled.
-        residual: distance from stationarity, per unit of the old probability: of the multiplier from the slopes on either
-            side of a kink (a subgradient inclusion), or of the gradient from 0.
+            any response is better), "enumeration" (the lowest of all resting points), "tail" (one loss falls for ever
+            as its ratio goes to 0), "convex in log pi", "restarts", "ray" or "no gradient"; "" where not settled.
+        residual: distance from stationarity, per unit of the old probability: of the multiplier from the slopes on
+            either side of a kink (a subgradient inclusion), or of the gradient from 0.
         normalisation: |sum pi - 1|.
         margin: the lowest loss of any ratio looked at, at that price, less that of the solution; never much below 0.
         curvature: smallest second derivative along the simplex among the responses that are not at a kink.
@@ -61,12 +61,12 @@ class StationaryPoint:
         log_ratio: [A] log pi/pi_old there, nats, -inf where the limit has probability 0; one of many for a plateau;
             where the search ended if nothing is settled or there is no best.
         unique: whether the best policy, or the limit, is the only one; None where not settled.
-        descends: "loss", or "gradient" where the loss is not the integral of its gradient (a stop-gradient, a jump): then
-            everything here is about what the gradient descends.
+        descends: "loss", or "gradient" where the loss is not the integral of its gradient (a stop-gradient, a jump):
+            then everything here is about what the gradient descends.
         reward: expected reward there, less that of pi_old; NaN without a best policy.
         multiplier: sum of d loss / d log pi there, reward units: what normalisation costs.
         gradient: largest d loss / d logit there, per unit of the old probability; at kinks the certificate's residual.
-        curvature: smallest eigenvalue of the Hessian by logits scaled with pi_old; > 0 at a minimum; inf at kinks alone.
+        curvature: smallest eigenvalue of the Hessian by logits scaled with pi_old; > 0 at a minimum, inf at kinks.
         starts: how many of the starts ended in a point like this; 0 where none were needed.
         apart: largest distance to another resting point, nats.
         slope: for "unbounded", change of the loss per nat along `ray` at its end; else NaN.
@@ -143,19 +143,41 @@ def stationary_point(
         nothing = Certificate("", np.nan, np.nan, np.nan, np.nan, (), convex=False, rivals=None, why=found)
         return at(objective, problem, "not settled", np.zeros(len(problem.pi)), nothing)
     split = separable.split(objective, problem, found)
-    kinds: dict[str, Kind] = {"minimiser": "minimiser", "plateau": "plateau", "boundary": "boundary", "edge": "boundary"}
+    kinds: dict[str, Kind] = {
+        "minimiser": "minimiser",
+        "plateau": "plateau",
+        "boundary": "boundary",
+        "edge": "boundary",
+    }
     kind = kinds.get(split.kind, "unbounded" if split.kind == "unbounded" else "not settled")
     ratio = np.exp(split.log_ratio)
     off = abs(float(problem.pi @ ratio) - 1)
     why = Certificate(
-        split.proof, split.residual, off, split.margin, split.curvature, split.kinks, found.convex, split.rivals, split.why
+        split.proof,
+        split.residual,
+        off,
+        split.margin,
+        split.curvature,
+        split.kinks,
+        found.convex,
+        split.rivals,
+        split.why,
     )
     unique = None if kind == "not settled" else split.kind in ("minimiser", "boundary")
     descends: Literal["loss", "gradient"] = "loss" if found.integrable else "gradient"
     slope = -float((problem.pi * found.fall).max()) if kind == "unbounded" else np.nan
-    ray = np.where(found.fall == found.fall.max(), -1.0, 0.0)
+    ray = np.where(problem.pi * found.fall == (problem.pi * found.fall).max(), -1.0, 0.0)
     return at(
-        objective, problem, kind, split.log_ratio, why, unique=unique, descends=descends, apart=split.apart, slope=slope, ray=ray
+        objective,
+        problem,
+        kind,
+        split.log_ratio,
+        why,
+        unique=unique,
+        descends=descends,
+        apart=split.apart,
+        slope=slope,
+        ray=ray,
     )
 
 
@@ -202,8 +224,8 @@ def from_starts(
 ) -> StationaryPoint:
     """The same where a row depends on the ratios of others: Newton from several starts, checked for convexity.
 
-    Settled are a point that every start ends at, and a loss that keeps falling along a ray. Kinks are not: Newton cannot
-    tell one from a place where it is lost.
+    Settled are a point that every start ends at, and a loss that keeps falling along a ray. Kinks are not: Newton
+    cannot tell one from a place where it is lost.
     """
     noise = generator(seed, "explain", "starts").normal(size=(starts, len(problem.pi)))
     noise *= np.resize([0.3, 1.0, 3.0], starts)[:, None]
@@ -223,10 +245,18 @@ def from_starts(
     def certificate(proof: str, why: str = "", rivals: int | None = None) -> Certificate:
         return Certificate(proof, residual, off, np.nan, bend, (), convex == "convex in pi", rivals, why)
 
-    if len(converged) == len(ends) and apart < 1e-6 and residual < 1e-8:
+    lower = integrable and beaten(objective, problem, best)
+    if len(converged) == len(ends) and apart < 1e-6 and residual < 1e-8 and not lower:
         return at(
-            objective, problem, "minimiser", best, certificate(convex or "restarts", rivals=0 if convex else None),
-            unique=True, descends=descends, starts=len(ends), apart=apart,
+            objective,
+            problem,
+            "minimiser",
+            best,
+            certificate(convex or "restarts", rivals=0 if convex else None),
+            unique=True,
+            descends=descends,
+            starts=len(ends),
+            apart=apart,
         )
     for ray in [best - best.mean(), problem.advantage, -problem.advantage] if integrable else []:
         if np.abs(ray).max() == 0:
@@ -237,10 +267,30 @@ def from_starts(
             return at(objective, problem, "unbounded", best, certificate("ray"), unique=False, slope=slope, ray=unit)
     why = f"rows depend on each other, and {len(converged)} of {len(ends)} starts came to rest"
     if len(converged) == len(ends):
-        why += f", {apart:.2g} nats apart"
+        why += f", {apart:.2g} nats apart" + (", and a policy elsewhere has a lower loss" if lower else "")
     return at(
-        objective, problem, "not settled", best, certificate("", why), descends=descends, starts=len(converged), apart=apart
+        objective,
+        problem,
+        "not settled",
+        best,
+        certificate("", why),
+        descends=descends,
+        starts=len(converged),
+        apart=apart,
     )
+
+
+def beaten(objective: Objective, problem: TabularPrompt, u: Array) -> bool:
+    """Whether any of many policies, near, far and very far, has a lower loss than this one."""
+    draws = generator(0, "explain", "beaten")
+    spread = np.geomspace(0.01, 1e3, 2048)[:, None]
+    others = normalised(problem.pi, spread * draws.normal(size=(2048, len(u))))
+    with np.errstate(over="ignore", invalid="ignore"):
+        losses = population_loss(
+            objective, problem, np.concatenate([u[None], normalised(problem.pi, u + others), others])
+        ).loss
+    known = losses[np.isfinite(losses)]
+    return bool(known.min() < losses[0] - 1e-9 * np.abs(np.median(known) - losses[0]) - 1e-12 * abs(losses[0]))
 
 
 def convex_in(objective: Objective, problem: TabularPrompt, integrable: bool) -> str:
@@ -260,9 +310,11 @@ def convex_in(objective: Objective, problem: TabularPrompt, integrable: bool) ->
     for name, x, y in (("convex in log pi", a, b), ("convex in pi", np.exp(a), np.exp(b))):
         if name == "convex in log pi" and shift > 1e-9 * loud:
             continue
-        slopes = [each.pull for each in seen] if name == "convex in log pi" else [
-            each.pull * np.exp(-u) for each, u in zip(seen, (a, b), strict=True)
-        ]
+        slopes = (
+            [each.pull for each in seen]
+            if name == "convex in log pi"
+            else [each.pull * np.exp(-u) for each, u in zip(seen, (a, b), strict=True)]
+        )
         rise = ((slopes[0] - slopes[1]) * (x - y)).sum(1)
         size_of = (np.abs(slopes[0] - slopes[1]) * np.abs(x - y)).sum(1)
         if (rise >= -1e-9 * size_of).all():
