@@ -70,7 +70,7 @@ def regulariser_curve(
     weights, misfit = fit(slope)
     free = rewards_at(objective, problem, log_ratio, 0.0, np.log(RATIOS), length)
     own = float(np.abs(found[len(RATIOS) :] - problem.reward[inside]).max(initial=0.0))
-    if not own <= OWN * max(float(np.abs(slope).max()), 1e-300):  # not one map: the curve is no f'
+    if not own <= OWN * float(np.nanmax(np.abs(slope), initial=1e-300)):  # not one map: the curve is no f'
         return RegulariserCurve(np.full(len(RATIOS), np.nan), {}, np.nan, {}, own)
     return RegulariserCurve(slope, weights, misfit, fit(free - free[ONE])[0], own)
 

@@ -28,6 +28,12 @@ def headline(e: Explanation) -> str:
     return field + solution(e) + effects.get(e.reward_effect, "")
 
 
+def gaps(e: Explanation) -> bool:
+    """Whether f' was read off at some ratios of every problem and not at all of them."""
+    known = [np.isfinite(curve.slope) for curve in e.curves.values()]
+    return len(known) == len(e.rests) and all(each.any() for each in known) and not all(each.all() for each in known)
+
+
 def unsettled(e: Explanation) -> str:
     """Why, at the first problem where it is so."""
     return next(rest.certificate.why for rest in e.rests.values() if not rest.settled)
@@ -50,6 +56,8 @@ def solution(e: Explanation) -> str:
     if kinks:
         return f"one minimiser inside the simplex; up to {kinks} of 8 responses rest at a kink, so there is no one f"
     read = all(curve.defined for curve in e.curves.values())
+    if gaps(e):
+        return "one minimiser inside the simplex; at some ratios no reward brings a response to rest: f' has gaps"
     if not read or e.direction == 0:
         return "one minimiser inside the simplex, but no regulariser: no rising f' takes rewards to ratios"
     aim = "max E_pi[r] - " if e.direction > 0 else "min E_pi[r] + "
@@ -167,6 +175,8 @@ def regularised(e: Explanation) -> list[str]:
             "At a kink a response rests for a whole range of rewards, so there is no one reward for a ratio, and no f.",
             f"Reward: ratio on the first graded problem is {pairs}.",
         ]
+    if gaps(e):
+        return ["At some ratios no reward brings a response to rest: the map from reward to ratio has gaps."]
     if not curves or not all(curve.defined for curve in curves):
         return [
             "No one reward brings a response to rest at each ratio: there is no map from reward to ratio, and no f."
