@@ -36,7 +36,7 @@ def gaps(e: Explanation) -> bool:
 
 def unsettled(e: Explanation) -> str:
     """Why, at the first problem where it is so."""
-    return next(rest.certificate.why for rest in e.rests.values() if not rest.settled)
+    return next(rest.certificate.why for rest in e.rests.values() if not rest.is_settled)
 
 
 def solution(e: Explanation) -> str:
@@ -119,7 +119,9 @@ def solves(e: Explanation) -> list[str]:
     if e.kind == "constant":
         return ["At every policy the gradient by the logits is 0, so a run stays where it is. No f."]
     if e.kind == "not settled":
-        words = (f"{name}: {each.certificate.why if not each.settled else each.kind}" for name, each in e.rests.items())
+        words = (
+            f"{name}: {each.certificate.why if not each.is_settled else each.kind}" for name, each in e.rests.items()
+        )
         return [f"{'; '.join(words)}. What follows is of the first steps alone."]
     lines = []
     if e.kind == "plateau":

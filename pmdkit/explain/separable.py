@@ -19,6 +19,7 @@ from pmdkit.explain.tabular import Array, TabularPrompt, population_loss
 from pmdkit.objectives import Objective
 from pmdkit.randomness import generator
 
+Mask = NDArray[np.bool_]
 Piece = tuple[int, int, bool]
 Tail = Literal["barrier", "level", "falls", "unclear"]
 
@@ -238,8 +239,7 @@ def split(objective: Objective, problem: TabularPrompt, on: Curves) -> Split:
         return Split("not settled", nothing, np.nan, np.nan, np.nan, np.nan, (), rivals, apart, "", why)
 
     if "falls" in on.tail:
-        found = unsettled("")
-        return replace(found, kind="unbounded", margin=-np.inf, proof="tail")
+        return replace(unsettled(""), kind="unbounded", margin=-np.inf, proof="tail")
     if "unclear" in on.tail:
         return unsettled("what the loss does as a probability goes to 0")
     if on.scale == 0:
@@ -384,7 +384,7 @@ def held_on(prices: Array, price: Array, ratio: Array, piece: Piece, size: int) 
     return np.where((prices < mine[0]) & (rising and first == 0), 0.0, held)
 
 
-def hull_bracket(problem: TabularPrompt, on: Curves) -> tuple[Array, Array]:
+def hull_bracket(problem: TabularPrompt, on: Curves) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """[A] lowest and highest place in the grid between which each response's best ratio lies.
 
     The lower convex hull of a curve holds its smallest values for every multiplier. Handing out probability along the
@@ -415,7 +415,7 @@ def hull_bracket(problem: TabularPrompt, on: Curves) -> tuple[Array, Array]:
     mu = price[order][min(full, len(order) - 1)]
     # chords of a smooth curve differ from its slopes by the square of the grid
     slack = 2e-4 * (on.scale + abs(mu))
-    low, high = np.zeros(size, int), np.zeros(size, int)
+    low, high = np.zeros(size, np.int64), np.zeros(size, np.int64)
     for y in range(size):
         mine = np.flatnonzero(owner == y)
         under, over = price[mine] < mu - slack, price[mine] <= mu + slack
@@ -452,7 +452,12 @@ def slopes_at(objective: Objective, problem: TabularPrompt, u: Array) -> Array:
 
 
 def zoom(
-    objective: Objective, problem: TabularPrompt, on: Curves, first: Array, last: Array, alone: bool = True
+    objective: Objective,
+    problem: TabularPrompt,
+    on: Curves,
+    first: NDArray[np.int64],
+    last: NDArray[np.int64],
+    alone: bool = True,
 ) -> Split | str:
     """The multiplier and the ratios between the given places of the grid, and everything that certifies them.
 
@@ -483,7 +488,7 @@ def zoom(
         if (high - low >= 0.5 * width).all() and sweep > ROUNDS:
             break
     multiplier = float((max(cheap, -1e300) + min(dear, 1e300)) / 2)
-    return settle_shares(objective, problem, on, low, high, multiplier, alone)
+    return classify_shares(objective, problem, on, low, high, multiplier, alone)
 
 
 def common_price(price: Array, mass: Array) -> tuple[float, float]:
@@ -507,7 +512,7 @@ def common_price(price: Array, mass: Array) -> tuple[float, float]:
     return float(min(values[a], values[c])), float(max(values[a], values[c]))
 
 
-def settle_shares(
+def classify_shares(
     objective: Objective,
     problem: TabularPrompt,
     on: Curves,
@@ -523,7 +528,7 @@ def settle_shares(
     flat = np.exp(high) - np.exp(low) > POINT * np.exp(high)
     gone = np.zeros(size, bool)
     for y in np.flatnonzero((low <= LOW) & ((ends[0] >= multiplier) | flat)):
-        root = far_root(on, y, multiplier)
+        root = far_root(on, int(y), multiplier)
         if root is None:
             if flat[y]:  # down to 0, all as good
                 low[y] = -np.inf
@@ -602,7 +607,7 @@ def far_root(on: Curves, y: int, multiplier: float) -> float | None:
 
 
 def polish(
-    objective: Objective, problem: TabularPrompt, u: Array, multiplier: float, smooth: Array, gone: Array
+    objective: Objective, problem: TabularPrompt, u: Array, multiplier: float, smooth: Mask, gone: Mask
 ) -> tuple[Array, float]:
     """Newton on the smooth responses and the multiplier together; the others stay where they are."""
     pi = problem.pi
@@ -653,10 +658,10 @@ def certify(
     multiplier: float,
     low: Array,
     high: Array,
-    smooth: Array,
-    flat: Array,
-    kink: Array,
-    gone: Array,
+    smooth: Mask,
+    flat: Mask,
+    kink: Mask,
+    gone: Mask,
     many: bool,
     alone: bool,
 ) -> Split | str:

@@ -1,6 +1,6 @@
 """Where the population loss is smallest, with a certificate: each response's curve, or Newton from several starts."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -89,24 +89,24 @@ class StationaryPoint:
     certificate: Certificate
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Whether anything is claimed."""
         return self.kind != "not settled"
 
     @property
     def exists(self) -> bool | None:
         """Whether a policy with all probabilities above 0 has the smallest loss; None where not settled."""
-        return None if not self.settled else self.kind in ("minimiser", "plateau", "constant")
+        return None if not self.is_settled else self.kind in ("minimiser", "plateau", "constant")
 
     def to_json(self, problem: TabularPrompt) -> dict[str, Any]:
         """The answer as a test compares it; `problem` is the one that was asked."""
-        has_policy = self.settled and self.kind != "unbounded"
+        has_policy = self.is_settled and self.kind != "unbounded"
         ratio = np.exp(self.log_ratio)
         return {
             "pi_old": problem.pi.tolist(),
             "reward": problem.reward.tolist(),
             "length": problem.length.tolist(),
-            "settled": self.settled,
+            "settled": self.is_settled,
             "kind": self.kind,
             "exists": self.exists,
             "unique": self.unique,
@@ -163,6 +163,15 @@ def stationary_point(
         split.rivals,
         split.why,
     )
+    if (
+        split.proof == "enumeration"
+        and found.integrable
+        and beaten(objective, problem, np.maximum(split.log_ratio, -300))
+    ):
+        kind, why = (
+            "not settled",
+            replace(why, proof="", why="a policy elsewhere has a lower loss than all that were found"),
+        )
     unique = None if kind == "not settled" else split.kind in ("minimiser", "boundary")
     descends: Literal["loss", "gradient"] = "loss" if found.integrable else "gradient"
     slope = -float((problem.pi * found.fall).max()) if kind == "unbounded" else np.nan
@@ -285,10 +294,10 @@ def beaten(objective: Objective, problem: TabularPrompt, u: Array) -> bool:
     draws = generator(0, "explain", "beaten")
     spread = np.geomspace(0.01, 1e3, 2048)[:, None]
     others = normalised(problem.pi, spread * draws.normal(size=(2048, len(u))))
+    along = (np.linspace(-20, 20, 201)[:, None, None] * np.eye(len(u))).reshape(-1, len(u))
+    near = normalised(problem.pi, u + np.concatenate([others, along]))
     with np.errstate(over="ignore", invalid="ignore"):
-        losses = population_loss(
-            objective, problem, np.concatenate([u[None], normalised(problem.pi, u + others), others])
-        ).loss
+        losses = population_loss(objective, problem, np.concatenate([u[None], near, others])).loss
     known = losses[np.isfinite(losses)]
     return bool(known.min() < losses[0] - 1e-9 * np.abs(np.median(known) - losses[0]) - 1e-12 * abs(losses[0]))
 

@@ -153,7 +153,7 @@ def test_a_probability_too_small_for_a_number_is_still_above_0():
 @pytest.mark.parametrize("name", ["saturates", "falls to a corner", "rows together, many wells"])
 def test_what_is_not_certain_is_not_settled(name):
     found = stationary_point(Made(name), BASE)
-    assert (found.kind, found.settled, found.exists, found.unique) == ("not settled", False, None, None)
+    assert (found.kind, found.is_settled, found.exists, found.unique) == ("not settled", False, None, None)
     assert found.certificate.why
     told = found.to_json(BASE)
     assert told["probabilities"] is None
@@ -163,7 +163,7 @@ def test_what_is_not_certain_is_not_settled(name):
 def test_the_lowest_of_many_resting_points_says_so():
     found = stationary_point(Made("two wells for each"), BASE)
     assert found.certificate.proof in ("enumeration", "")
-    if found.settled:
+    if found.is_settled:
         assert found.certificate.rivals > 10
         ends = [normalised(BASE.pi, wells) for wells in np.array(np.meshgrid(*[[-1.0, 1.0]] * 8)).reshape(8, -1).T]
         near = population_loss(Made("two wells for each"), BASE, np.array(ends)).loss
@@ -176,7 +176,7 @@ def test_no_policy_beats_the_answer(name):
     objective = OBJECTIVES[name]()
     problem = TabularPrompt.of([0.5, 0.3, 0.2], [0.0, 0.4, 1.0])
     found = stationary_point(objective, problem)
-    assert found.settled, found.certificate.why
+    assert found.is_settled, found.certificate.why
     if found.kind == "unbounded" or found.descends == "gradient":
         return
     draws = generator(0, "rivals")
@@ -218,7 +218,7 @@ def test_nine_of_ten_shipped_objectives_and_options_are_settled():
                 continue
             for problem in GRADED_PROMPTS.values():
                 asked += 1
-                settled += stationary_point(objective, problem).settled
+                settled += stationary_point(objective, problem).is_settled
     assert asked > 100
     assert settled >= 0.9 * asked
 
