@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pmdkit.explain import separable
+from pmdkit.explain import curves, separable
 from pmdkit.explain.tabular import Array, PopulationLoss, TabularPrompt, population_loss, with_fixed_tau
 from pmdkit.objectives import Objective
 from pmdkit.randomness import generator
@@ -136,9 +136,9 @@ def stationary_point(
     if no_gradient(objective, problem):
         nothing = Certificate("no gradient", 0.0, 0.0, 0.0, 0.0, (), convex=True, rivals=0)
         return at(objective, problem, "constant", np.zeros(len(problem.pi)), nothing, unique=False)
-    if not separable.separable(objective, problem):
+    if not curves.separable(objective, problem):
         return from_starts(objective, problem, integrable, starts, seed)
-    found = separable.curves(objective, problem)
+    found = curves.curves(objective, problem)
     if isinstance(found, str):
         nothing = Certificate("", np.nan, np.nan, np.nan, np.nan, (), convex=False, rivals=None, why=found)
         return at(objective, problem, "not settled", np.zeros(len(problem.pi)), nothing)
