@@ -121,7 +121,8 @@ def test_the_search_agrees_with_the_theory_wherever_there_is_one(explained):
         for found in e.rests.values():
             assert found.gradient < 1e-9
             assert found.curvature > 0
-            assert found.apart < 1e-6
+            assert found.unique
+            assert found.certificate.rivals == 0
 
 
 def test_one_json_value_with_everything(explained):
