@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from pmdkit.errors import UsageError
+from pmdkit.extras import need
 from pmdkit.learn.exercises import Exercise
-from pmdkit.learn.extras import need
 from pmdkit.learn.source import is_import, loaded, names_of
 
 FOLDERS = (".", "tutorials")

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pmdkit.errors import EnvironmentLacks
+from pmdkit.extras import EXTRAS
 from pmdkit.learn import Exercise, Misconception, check, exercise, hint, judge, needs, solution
-from pmdkit.learn.extras import EXTRAS
 from pmdkit.learn.judging import same, shown
 
 
