@@ -59,9 +59,10 @@ def test_another_objective_keeps_the_temperature_of_the_environment_if_it_has_on
     assert "tau" not in train("grpo", env="graded", steps=1, out=tmp_path / "b").spec.objective
 
 
-def test_runs_without_a_name_are_numbered(tmp_path):
+def test_runs_without_a_name_are_numbered_by_name(tmp_path):
+    train(env="two-hills", steps=1)
     first, second = (train(env="needle", steps=1) for _ in range(2))
-    assert [run.path.name for run in (first, second)] == ["0001-needle-pmd-mean", "0002-needle-pmd-mean"]
+    assert [run.path.name for run in (first, second)] == ["needle-pmd-mean-001", "needle-pmd-mean-002"]
 
 
 def test_prompts_go_round_in_epochs_and_draws_differ_between_seeds(tmp_path):

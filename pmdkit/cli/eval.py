@@ -7,7 +7,7 @@ from typing import Any, Literal
 from rich.console import Console
 
 from pmdkit import plugins
-from pmdkit.cli.options import Flag, Number, Texts, Whole
+from pmdkit.cli.options import Flag, Number, RunPath, Texts, Whole
 from pmdkit.cli.output import print_json, shown, simple_table
 from pmdkit.errors import UsageError, printable, unknown
 
@@ -20,7 +20,7 @@ MEANING = {
 
 
 def eval(  # the verb's name
-    model_or_run: Path,
+    model_or_run: RunPath,
     /,
     *,
     data: str | None = None,
