@@ -11,11 +11,13 @@ from pmdkit.errors import EnvironmentLacks, unknown
 LESSONS = ("pmdkit", "numpy", "scipy", "torch", "matplotlib", "gymnasium", "transformers")
 "What lessons import, and answers may: it is loaded before their clock runs."
 EXTRAS = {
-    "torch": ("torch", "gymnasium"),
+    "torch": ("torch", "jinja2", "markupsafe"),
+    "gym": ("gymnasium",),
     "llm": ("transformers", "tokenizers", "accelerate", "pyarrow", "math_verify"),
     "hub": ("datasets",),
     "lora": ("peft",),
     "tables": ("pandas",),
+    "vllm": ("vllm",),
     "course": ("jupytext", "nbformat", "nbconvert", "nbclient", "jupyterlab", "ipykernel"),
 }
 "The modules of an extra."
@@ -86,6 +88,17 @@ def need(module: str, what: str) -> ModuleType:
         if missing.name is None or missing.name.partition(".")[0] != module.partition(".")[0]:
             raise
         raise EnvironmentLacks(f"{what} needs {module}, which is not installed: {advice(module)}") from missing
+
+
+def lacking(problem: BaseException) -> EnvironmentLacks | None:
+    """An import that failed for want of a package of an extra, as a sentence for a person; None for other errors."""
+    cause: BaseException | None = problem
+    while cause is not None:
+        name = (cause.name or "").partition(".")[0] if isinstance(cause, ModuleNotFoundError) else ""
+        if any(name in modules for modules in EXTRAS.values()):
+            return EnvironmentLacks(f"this needs {name}, which is not installed: {advice(name)}")
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 def needs(extra: str) -> None:

@@ -111,6 +111,11 @@ def explain_error(problem: Exception) -> tuple[str, int]:
         return f"{usage_sentence(problem)}; see pmdkit --help", 2
     if isinstance(problem, PmdkitError):
         return str(problem), problem.exit_code
+    if isinstance(problem, ImportError):
+        from pmdkit.extras import lacking
+
+        if (lacks := lacking(problem)) is not None:
+            return str(lacks), lacks.exit_code
     if isinstance(problem, ValueError):
         return str(problem), 2
     if isinstance(problem, MemoryError):

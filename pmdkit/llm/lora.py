@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 from pmdkit.config import LoraTable, Spec
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError
+from pmdkit.extras import remedy
 from pmdkit.llm import weights
 from pmdkit.llm.sharded_checkpoint import local_rows, read_shard
 from pmdkit.observe.shards import StoredTensor
@@ -26,7 +27,6 @@ from pmdkit.randomness import derive
 
 ADAPTER = "default"  # its name in peft
 DRIFT = 1e-5  # relative to the largest entry: B A differs by rounding between an accelerator and a CPU
-REMEDY = "pip install -c constraints.txt -e '.[lora]'"
 
 
 def check_tables(spec: Spec) -> None:
@@ -57,7 +57,7 @@ def uses_lora(table: LoraTable | None) -> bool:
 def check_peft() -> None:
     """Raise where peft is missing, with the line that installs it."""
     if find_spec("peft") is None:
-        raise EnvironmentLacks(f"[lora] needs peft; {REMEDY}")
+        raise EnvironmentLacks(f"[lora] needs peft; {remedy('lora')}")
 
 
 def inject_adapters(model: PreTrainedModel, table: LoraTable | None, seed: int) -> PreTrainedModel:
