@@ -2,7 +2,7 @@
 
 import importlib.util
 import re
-from importlib import import_module, metadata
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
@@ -83,7 +83,7 @@ def need(module: str, what: str) -> ModuleType:
         EnvironmentLacks: it is not installed.
     """
     try:
-        return import_module(module)
+        return importlib.import_module(module)
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] != module.partition(".")[0]:
             raise

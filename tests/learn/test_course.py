@@ -11,6 +11,7 @@ import nbformat
 import pytest
 
 from pmdkit import learn
+from pmdkit.extras import remedy
 from pmdkit.learn import notebooks
 from pmdkit.learn.exercises import of_lesson
 from pmdkit.learn.notebooks import parsed
@@ -202,5 +203,5 @@ def test_a_missing_extra_is_told_with_what_to_do(tmp_path, call, capsys, monkeyp
     options = ("--print", "--execute") if module == "nbclient" else ()
     code = call("learn", "course", "--only", "103", "--lessons", TUTORIALS, "--out", tmp_path / "kit", *options)
     assert code == 3
-    assert "pip install 'pmdkit[course]'" in capsys.readouterr().err
+    assert remedy("course") in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
