@@ -63,6 +63,7 @@ Texts = Annotated[list[str] | None, Parameter(consume_multiple=True, negative=""
 
 OBJECTIVE_NAMES = (
     "pmd-mean", "pmd-part", "rloo", "grpo", "dr-grpo", "dapo", "gspo", "cispo", "chi2-po", "rebel", "tb", "dro",
+    "pmd-token", "qrpo", "sppo", "opmd", "rec", "asymre", "topr", "grpo-kl", "sapo", "gmpo",
 )  # fmt: skip
 "The keys of OBJECTIVES, whose module needs torch."
 
