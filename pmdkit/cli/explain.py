@@ -83,7 +83,7 @@ def show(e: "Explanation", files: list[str]) -> None:
     console = Console()
 
     def write(text: str, style: str | None = None) -> None:
-        console.print(text, style=style, markup=False, highlight=False)
+        console.print(text, style=style, markup=False, highlight=False, soft_wrap=text.startswith("picture: "))
 
     write(f"{e.name}  " + " ".join(f"{key}={value}" for key, value in e.options.items()), "bold")
     write(headline(e))

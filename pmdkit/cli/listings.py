@@ -1,5 +1,6 @@
 """Verbs that list what there is: objectives, environments, the claims of the paper; and `pmdkit completion`."""
 
+from itertools import takewhile
 from typing import Any, Literal
 
 from rich.console import Console
@@ -57,8 +58,7 @@ def envs(*, json: Flag = False) -> None:
     for tier in config.SHELVES:
         for name in config.names(tier):
             path = config.find(name, tier)
-            lines = path.read_text(encoding="utf-8").splitlines()
-            about = next((line[1:].strip() for line in lines if line.startswith("#")), "")
+            about = first_paragraph(path.read_text(encoding="utf-8"))
             entries.append({"tier": tier, "name": name, "about": about, "path": str(path)})
     if json:
         print_json(entries)
@@ -70,6 +70,13 @@ def envs(*, json: Flag = False) -> None:
     console.print(table)
     folder = config.root() / "envs"
     console.print(f"Specs: {folder}. Copy one, change it, and give its path in place of a name.", soft_wrap=True)
+
+
+def first_paragraph(text: str) -> str:
+    """The comment at the head of a spec, up to the line that says what it shows."""
+    lines = text.splitlines()
+    head = takewhile(lambda line: line.startswith("# ") and not line.startswith("# Shows:"), lines)
+    return " ".join(line.removeprefix("#").strip() for line in head)
 
 
 STYLES = {"holds": "green", "holds-loosely": "yellow", "disagrees": "red"}

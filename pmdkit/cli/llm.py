@@ -16,7 +16,7 @@ from rich.console import Console
 
 from pmdkit import plugins
 from pmdkit.cli import explain_error, fail
-from pmdkit.cli.options import Flag, Number, RunOptions, Whole
+from pmdkit.cli.options import Flag, Number, RecipeName, RunOptions, Whole
 from pmdkit.cli.output import pair_table, print_json, shown
 from pmdkit.cli.train import begin, command_context, print_error
 from pmdkit.errors import CheckFailed, Stopped, UsageError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def llm(
-    recipe: str,
+    recipe: RecipeName,
     /,
     *,
     options: RunOptions | None = None,

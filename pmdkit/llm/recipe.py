@@ -10,14 +10,13 @@ from pmdkit.config import LoraTable, ParallelTable, RolloutTable, Spec, VLLMTabl
 from pmdkit.envs.math import check_math, readers
 from pmdkit.envs.verifier.pool import identify
 from pmdkit.errors import EnvironmentLacks, UsageError, unknown
+from pmdkit.extras import remedy
 from pmdkit.llm import engines, launcher
 from pmdkit.objectives import Objective, traits
 
 EVALUATED = ("held-out", "aime24", "aime25")
 PROMPTS = 64  # per step, where a recipe does not say
 NEEDS = {"transformers": "transformers", "tokenizers": "tokenizers", "math_verify": "math-verify"}
-REMEDY = "pip install -c constraints.txt -e '.[llm]'"
-LORA_REMEDY = "pip install -c constraints.txt -e '.[lora]'"
 
 
 def resolve_config(spec: Spec, objective: Objective) -> Spec:
@@ -106,7 +105,7 @@ def check_requirements() -> None:
     """Raise where a package is missing, with the line that installs it."""
     missing = [package for module, package in NEEDS.items() if find_spec(module) is None]
     if missing:
-        raise EnvironmentLacks(f"the tier of language models needs {', '.join(missing)}; {REMEDY}")
+        raise EnvironmentLacks(f"the tier of language models needs {', '.join(missing)}; {remedy('llm')}")
 
 
 def check_engine(engine: str, elsewhere: bool = False) -> None:
@@ -151,4 +150,4 @@ def uses_lora(table: LoraTable | None) -> bool:
 def check_peft() -> None:
     """Raise where peft is missing, with the line that installs it."""
     if find_spec("peft") is None:
-        raise EnvironmentLacks(f"[lora] needs peft; {LORA_REMEDY}")
+        raise EnvironmentLacks(f"[lora] needs peft; {remedy('lora')}")
