@@ -232,6 +232,8 @@ class RolloutTable(Strict):
     "Tokens that a response may have; one that has not ended by then is cut off, and wrong."
     max_prompt: Count = 2048
     "Longer prompts are dropped and counted before the first step."
+    cut_off: Literal["wrong", "mask", "score"] = "wrong"
+    "Responses that did not end. wrong. mask: they count for nothing. score: a grader of (response, gold) is asked too."
     temperature: Positive = 1.0
     "Of the draws. Other values than 1 train another policy than the one that is scored."
     cache_tokens: Count = 262_144
@@ -281,23 +283,44 @@ class VLLMTable(Strict):
     "Further arguments of vllm's engine, by their names there; what pmdkit sets itself is refused."
 
 
-class RewardTable(Strict):
-    """[reward]: who grades, and on which scale."""
+SHIPPED_REWARDS = ("math", "soft-overlong-punishment")
+
+
+class RewardTerm(Strict):
+    """A further [[reward]]: its weight times its value is added to the first one."""
 
     grade: str = "math"
     "math: the verifier. Or your own function as my.py:grade, run in the same pool of processes."
+    label: str | None = None
+    "What its part is called in metrics and records; by default the function's own name. A recipe may write `name`."
+    weight: Annotated[float, expects("a finite number", math.isfinite)] = 1.0
+    "Factor of its value in the reward."
+    seconds: Positive = 0.8
+    "Limit of one answer: processor time of math, time by the clock of your own function. Over it: unscored, not wrong."
+    workers: Count = 1
+    "Processes that grade what strict integers do not decide."
+    memory_mb: Count = 1024
+    "Memory limit of a worker, MiB."
+    soft_punish_cache: Count | None = None
+    "soft-overlong-punishment: the last tokens of rollout.width, over which the penalty grows from 0 to -1 (DAPO)."
+
+    @property
+    def part(self) -> str:
+        """The name of its part of the reward."""
+        return self.label or self.grade.rpartition(":")[2]
+
+
+class RewardTable(RewardTerm):
+    """[reward]: who grades, and on which scale. Of several [[reward]] tables the first; it decides what passes."""
+
     scale: Literal["zero-one", "plus-minus-one"] = "zero-one"
     "Rewards of wrong and right. tau is in these units: 0.05 on zero-one is 0.1 on plus-minus-one."
     boxed: bool = False
     "Read the last \\boxed{} instead of the last 'Answer:' line."
-    workers: Count = 1
-    "Processes that grade what strict integers do not decide."
-    seconds: Positive = 0.8
-    "Limit of one answer: processor time of math, time by the clock of your own function. Over it: unscored, not wrong."
-    memory_mb: Count = 1024
-    "Memory limit of a worker, MiB."
     most_unscored: Share = 0.01
     "Share of unscored responses in a step above which the run stops (exit 7); one response never stops it."
+    others: list[RewardTerm] = []
+    "The further [[reward]] tables."
 
 
 class UpdateTable(Strict):
@@ -414,6 +437,7 @@ class Spec(Strict):
         """A spec from plain tables, every key checked."""
         known = TABLES[tier]
         cls.check_name(name)
+        tables = joined_rewards(tables)
         for section in tables:
             if section not in known:
                 raise UsageError(f"{origin}: " + unknown("table", section, known))
@@ -468,6 +492,33 @@ class Spec(Strict):
                 raise UsageError(f"{section}.{field} is given twice, {told}; leave one out")
             replace(tables[section], field, value, key)
         return Spec.build(tables, self.tier, self.name)
+
+
+def joined_rewards(tables: dict[str, Any]) -> dict[str, Any]:
+    """[reward], or several [[reward]] tables as one: the first, with the rest under `others`. Their keys are checked.
+
+    `name = "math"` and `name = "my.py:fn"` alone say who grades; beside `grade` a name is a label.
+    """
+    given = tables.get("reward", {})
+    rewards = given if isinstance(given, list) else [given]
+    if not rewards or not all(isinstance(table, dict) for table in rewards):
+        return tables  # refused with the other tables
+    rewards = [named_reward(table) for table in rewards]
+    others = [*rewards[1:], *rewards[0].get("others", [])]
+    for number, table in enumerate(others, 2):
+        check_table(f"reward {number}", RewardTerm, table)
+    joined = {**rewards[0], "others": others} if others else rewards[0]
+    return {**tables, "reward": joined} if "reward" in tables else tables
+
+
+def named_reward(table: dict[str, Any]) -> dict[str, Any]:
+    """A [[reward]] table without `name`."""
+    if "name" not in table:
+        return table
+    rest = {key: value for key, value in table.items() if key != "name"}
+    name = table["name"]
+    grades = "grade" not in table and isinstance(name, str) and (name in SHIPPED_REWARDS or ":" in name)
+    return {**rest, "grade" if grades else "label": name}
 
 
 def replace(table: dict[str, Any], field: str, value: Any, key: str) -> None:

@@ -217,6 +217,7 @@ def make_evaluation(
         k=config.k,
         sampling=Sampling(config.width, config.temperature or 1.0, config.top_p, greedy),
         seed=derive(config.seed, "eval"),
+        rows=task.make_rows(encoder.messages) if grader.own else None,
     )
 
 

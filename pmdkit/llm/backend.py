@@ -18,19 +18,20 @@ from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.envs.verifier import Grader
-from pmdkit.llm import callbacks, distributed, evaluate, lora, mismatch, packing, recipe, rollouts
+from pmdkit.llm import callbacks, distributed, evaluate, lora, mismatch, packing, recipe, rewards, rollouts
 from pmdkit.llm.engines import CENTRAL, ENGINES, base
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.model import end_tokens, load_model, pick_device, prepare_model
 from pmdkit.llm.prompts import Encoder, decode_response, encode_numbers, limit_prompts
 from pmdkit.llm.shard_loading import fill_model
-from pmdkit.llm.task import SCALES, MathTask, SharedGrader, make_grader
+from pmdkit.llm.task import SCALES, MathTask, Rows, SharedGrader, make_grader, make_rows
 from pmdkit.llm.weights import is_empty
 from pmdkit.loop import Schedule, inline
 from pmdkit.objectives import Objective, traits
 from pmdkit.observe.inputs import digest
 from pmdkit.observe.metrics import StepMetrics
+from pmdkit.plugins import is_path
 from pmdkit.replay.recording import Recorder
 from pmdkit.trainer import Backend, TrainerCallback
 
@@ -50,7 +51,7 @@ def make_backend(spec: Spec, objective: Objective) -> Backend:
     engine = make_engine(spec, model, encoder, problems, process_group)
     learner = make_learner(spec, objective, model, encoder, problems, engine, process_group)
     verifier = make_verifier(spec, process_group)
-    task = make_task(spec, model, encoder, problems, verifier)
+    task = make_task(spec, model, encoder, problems, verifier, process_group)
     evaluation = make_evaluation(spec, encoder, problems, verifier)
     return assemble(spec, objective, learner, task, evaluation)
 
@@ -188,12 +189,14 @@ def make_verifier(spec: Spec, process_group: ProcessGroup = SINGLE) -> Grader | 
     """
     assert spec.reward is not None
     assert spec.rollout is not None
+    score = spec.rollout.cut_off == "score"
     if process_group.size == 1:
-        return make_grader(spec.reward)
+        return make_grader(spec.reward, score_cut_off=score)
     spread = spec.rollout.engine not in CENTRAL
     if process_group.is_main_process:
-        return SharedGrader(make_grader(spec.reward), process_group, spread=spread)
-    return SharedGrader(None, process_group, make_grader(spec.reward, workers=1) if spread else None, spread)
+        return SharedGrader(make_grader(spec.reward, score_cut_off=score), process_group, spread=spread)
+    ahead = make_grader(spec.reward, 1, score) if spread else None
+    return SharedGrader(None, process_group, ahead, spread)
 
 
 def make_learner(
@@ -241,10 +244,16 @@ def make_learner(
 
 
 def make_task(
-    spec: Spec, model: PreTrainedModel, encoder: Encoder, problems: MathProblems, verifier: Grader | SharedGrader
+    spec: Spec,
+    model: PreTrainedModel,
+    encoder: Encoder,
+    problems: MathProblems,
+    verifier: Grader | SharedGrader,
+    process_group: ProcessGroup = SINGLE,
 ) -> MathTask:
     """Which problems a step asks, and what the answers earn."""
     assert spec.reward is not None
+    assert spec.rollout is not None
     assert spec.schedule.prompts is not None
     return MathTask(
         problems,
@@ -255,7 +264,16 @@ def make_task(
         end_tokens(model, encoder.tokenizer),
         spec.reward.scale,
         spec.reward.most_unscored,
+        reward_rows(spec, encoder),
+        rewards.make_reward_sum(spec.reward, spec.rollout, process_group),
     )
+
+
+def reward_rows(spec: Spec, encoder: Encoder) -> Rows | None:
+    """What own reward functions may ask of a response; nothing where the verifier alone grades."""
+    assert spec.reward is not None
+    own = any(is_path(term.grade) for term in (spec.reward, *spec.reward.others))
+    return make_rows(encoder.messages) if own else None
 
 
 def make_evaluation(
@@ -266,7 +284,9 @@ def make_evaluation(
     assert spec.rollout is not None
     assert spec.reward is not None
     width, most = spec.rollout.width, spec.reward.most_unscored
-    return evaluate.fixed_evaluation(spec.evaluation, problems, encoder, verifier, width, spec.run.seed, most)
+    return evaluate.fixed_evaluation(
+        spec.evaluation, problems, encoder, verifier, width, spec.run.seed, most, reward_rows(spec, encoder)
+    )
 
 
 def assemble(
@@ -282,7 +302,8 @@ def assemble(
         learner.engine.on_finished = task.on_finished
     else:
         learner.queue.grade_ahead = task.grade_ahead
-    passed, sample = (task.low + task.high) / 2, max(2, GAUGED // schedule.group)
+    passed = (task.low + task.high) / 2 * (1.0 if task.rewards is None else task.rewards.weight)
+    sample = max(2, GAUGED // schedule.group)
     metrics = StepMetrics(objective, passed, sample, lambda *step: callbacks.llm_columns(learner, task, *step))
     evaluations = callbacks.EvaluationCallback(learner, task, evaluation, spec.evaluation.every)
     others: list[TrainerCallback] = [callbacks.ResourcesCallback(learner, task, evaluation)]
@@ -319,7 +340,9 @@ def run_inputs(
     assert tokenizer is not None
     backend = getattr(tokenizer, "backend_tokenizer", None)
     words = json.dumps(sorted(tokenizer.get_vocab().items())) if backend is None else backend.to_str()
+    columns = [json.dumps(dict(problems.problem(int(number)).columns), default=str) for number in numbers]
     found: dict[str, str | Sequence[Path]] = {
+        **({} if task.rows is None else {"columns": digest(columns)}),
         "training rows": digest_rows(problems.problem(int(number)) for number in numbers),
         "evaluation rows": digest_rows(evaluation.problems),
         "template": digest([json.dumps(list(evaluation.encode(PROBE)))]),

@@ -61,6 +61,7 @@ class Encoder:
                 "chat is true, but the tokenizer has no chat template; leave chat out, or set the template"
             )
         self.tokenizer = tokenizer
+        self.template = template
         self.chat = has_format if chat is None else chat
         # Runs of white space are added tokens of some tokenizers; they control nothing.
         added = {id: str(token) for id, token in tokenizer.added_tokens_decoder.items() if str(token).strip()}
@@ -70,6 +71,10 @@ class Encoder:
         before, after = self.trusted(template)
         self.before = self.start() + self.ids(before, split=False)
         self.after = self.ids(after, split=False)
+
+    def messages(self, problem_text: str) -> list[dict[str, str]]:
+        """The prompt as messages, for whoever judges a response; the model gets `encode`."""
+        return [{"role": "user", "content": self.template.replace(PLACE, problem_text)}]
 
     def trusted(self, template: str) -> tuple[str, str]:
         """The text before and after the problem."""

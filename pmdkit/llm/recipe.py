@@ -11,7 +11,9 @@ from pmdkit.envs.math import check_math, readers
 from pmdkit.envs.verifier.pool import identify
 from pmdkit.errors import EnvironmentLacks, UsageError, unknown
 from pmdkit.llm import engines, launcher
+from pmdkit.llm.rewards import check_rewards
 from pmdkit.objectives import Objective, traits
+from pmdkit.plugins import is_path
 
 EVALUATED = ("held-out", "aime24", "aime25")
 PROMPTS = 64  # per step, where a recipe does not say
@@ -64,8 +66,11 @@ def check_values(spec: Spec) -> None:
             torch.device(device)
         except RuntimeError as problem:
             raise UsageError(f"model.device is '{device}'; expected auto, cpu, cuda or cuda:1") from problem
-    if spec.reward is not None:
-        identify(spec.reward.grade, spec.reward.boxed)
+    if spec.reward is not None and spec.rollout is not None:
+        check_rewards(spec.reward, spec.rollout)
+        for term in (spec.reward, *spec.reward.others):
+            if is_path(term.grade):
+                identify(term.grade, boxed=False)
     data = "held-out" if spec.evaluation is None else spec.evaluation.data
     if data not in EVALUATED and "/" not in data and Path(data).suffix not in readers.SUFFIXES:
         raise UsageError(unknown("evaluation.data", data, (*EVALUATED, "FILE.jsonl", "FILE.parquet")))

@@ -102,6 +102,12 @@ LANGUAGE_MODELS: dict[str, Meaning] = {
     "canary_own": Meaning("The engine's writing against its own reading of what it wrote, mean.", "nats per token"),
     "engine_restarts": Meaning("Engines that were started again because they had died.", "restarts"),
 }
+ON_REQUEST: dict[str, Meaning] = {
+    "rewards/NAME/mean": Meaning(
+        "Mean of one part of the reward before its weight, over the responses with a verdict.", "reward units"
+    ),
+}
+"Columns of language models that an option brings."
 GLOSSARY: dict[str, Meaning] = EVERY_TIER | LANGUAGE_MODELS
 
 

@@ -130,7 +130,7 @@ def parse_row(row: Row, columns: Columns, otherwise: str, source: str) -> Proble
     answer = parse_answer(look_up(row, columns.answer), columns.answer)
     id = parse_id(look_up(row, columns.id), otherwise) if columns.id else otherwise
     given = next((row[name] for name in ("source", "data_source") if isinstance(row.get(name), str)), source)
-    return Problem(id, text, answer, source if unusable(given) else given)
+    return Problem(id, text, answer, source if unusable(given) else given, row)
 
 
 def unusable(text: str) -> bool:
