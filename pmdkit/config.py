@@ -230,6 +230,8 @@ class RolloutTable(Strict):
     "Seconds without a new token, or for a publish, after which an engine counts as hung."
     width: Count = 1024
     "Tokens that a response may have; one that has not ended by then is cut off, and wrong."
+    max_num_gen_batches: Count = 1
+    "Rollouts per step, at most, to replace groups of equal rewards by other prompts (dynamic sampling); 1 for none."
     max_prompt: Count = 2048
     "Longer prompts are dropped and counted before the first step."
     cut_off: Literal["wrong", "mask", "score"] = "wrong"
@@ -336,6 +338,10 @@ class UpdateTable(Strict):
         tuple[float, float], expects("two numbers from 0 to below 1", lambda x: all(0 <= b < 1 for b in x))
     ] = Field(default=(0.9, 0.999), strict=False)  # TOML and JSON have lists
     "Of Adam and AdamW."
+    lr_scheduler_type: Literal["constant", "linear", "cosine"] = "constant"
+    "How schedule.lr falls to 0 by the end of the run, after the warm-up; by optimizer steps, as in transformers."
+    warmup_steps: CountOrNever = 0
+    "Steps of the run over which the learning rate grows from 0 to schedule.lr."
     drop_equal_groups: bool = False
     "Leave out groups whose rewards are all equal. They pull back to pi_old under PMD, so this changes the objective."
 

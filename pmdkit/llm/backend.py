@@ -19,6 +19,7 @@ from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.envs.verifier import Grader
 from pmdkit.llm import callbacks, distributed, evaluate, lora, mismatch, packing, recipe, rewards, rollouts
+from pmdkit.llm.dynamic_sampling import dynamic_sampling
 from pmdkit.llm.engines import CENTRAL, ENGINES, base
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.learner import CausalLearner
@@ -27,7 +28,7 @@ from pmdkit.llm.prompts import Encoder, decode_response, encode_numbers, limit_p
 from pmdkit.llm.shard_loading import fill_model
 from pmdkit.llm.task import SCALES, MathTask, Rows, SharedGrader, make_grader, make_rows
 from pmdkit.llm.weights import is_empty
-from pmdkit.loop import Schedule, inline
+from pmdkit.loop import Schedule, Stream, inline
 from pmdkit.objectives import Objective, traits
 from pmdkit.observe.inputs import digest
 from pmdkit.observe.metrics import StepMetrics
@@ -322,11 +323,18 @@ def assemble(
         evaluate=evaluations.evaluate,
         policy=lambda: learner.model,
         warm_start=make_warm_start(spec, learner, task, evaluations),
-        stream=rollouts.async_rollouts(rollout.lag) if rollout.lag else inline,
+        stream=make_stream(rollout),
         process_group=learner.process_group,
         callbacks=[*others, evaluations, callbacks.ModelFilesCallback(spec, evaluations)],
         inputs=lambda: run_inputs(spec, learner, task, evaluation),
     )
+
+
+def make_stream(rollout: RolloutTable) -> Stream:
+    """Where the loop gets its rollouts from: when it asks, ahead of it, or until their rewards differ."""
+    if rollout.lag:
+        return rollouts.async_rollouts(rollout.lag)
+    return dynamic_sampling(rollout.max_num_gen_batches) if rollout.max_num_gen_batches > 1 else inline
 
 
 def run_inputs(

@@ -132,6 +132,7 @@ def llm_columns(learner: CausalLearner, task: MathTask, rollouts: Rollouts, grou
         "cut_off": sum(item.truncated for item in task.last.items),
         "skipped_groups": int((~groups.scored).sum()),
         **({} if task.rewards is None else task.rewards.columns(task.last.verdicts)),
+        **task.sampling,
         **learner.mismatch,
         **learner.found,
         "engine_restarts": learner.engine.restarts,

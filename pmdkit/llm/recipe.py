@@ -89,6 +89,11 @@ def resolve_vllm(rollout: RolloutTable, vllm: VLLMTable | None) -> VLLMTable:
             f"rollout.correction is '{rollout.correction}' with a lag of {rollout.lag}: the trainer cannot score with "
             "the weights that wrote; expected correction='none', or lag 0"
         )
+    if rollout.lag and rollout.max_num_gen_batches > 1:
+        raise UsageError(
+            f"rollout.max_num_gen_batches is {rollout.max_num_gen_batches} with a lag of {rollout.lag}: the weights "
+            "that wrote have moved on when rewards are known; expected 1, or lag 0"
+        )
     if vllm.urls and rollout.engine != "vllm-server":
         raise UsageError(f"vllm.urls is set and rollout.engine is '{rollout.engine}'; expected 'vllm-server'")
     # an engine that sleeps during updates cannot write during them

@@ -78,6 +78,7 @@ class MathTask:
         self.rows = rows
         self.rewards = rewards
         self.last: GradedStep | None = None
+        self.sampling: dict[str, int] = {}  # what dynamic sampling did in the last step
         self.report: Finished | None = None
 
     def prompts(self, step: int) -> torch.Tensor:

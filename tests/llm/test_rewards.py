@@ -31,7 +31,7 @@ def trl_style(prompts, completions, completion_ids, level, **kwargs):
     return [None if n == 1 else float(text == max(texts, key=len)) for n, text in enumerate(texts)]
 
 async def slow(response, level):
-    await asyncio.sleep(30 if response == "hang" else 0.3)
+    await asyncio.sleep(60 if response == "hang" else 0.3)
     if response == "raise":
         raise KeyError("no such thing")
     return -2.5
@@ -45,8 +45,12 @@ def two(response, gold):
 def own_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("own") / "mine.py"
     path.write_text(OWN)
-    plugins.trust(str(path))
     return path
+
+
+@pytest.fixture(autouse=True)
+def named(own_file):
+    plugins.trust(str(own_file))
 
 
 def items(texts, cut_off=False, group=0):
@@ -59,7 +63,10 @@ def test_a_function_gets_what_it_names():
     message = row_message("text", "2", True, items(["text"])[0].row)
     assert OwnReward(lambda said, right: said == "text" and right == "2", 1)(message) == {"value": 1.0}
     assert OwnReward(lambda gold, response: (gold, response) == ("2", "text"), 1)({"row": message}) == {"value": 1.0}
-    assert OwnReward(lambda cut_off, level: 5 if cut_off and level == "hard" else 0, 1)({"row": message}) == {"value": 5}
+    assert OwnReward(lambda cut_off, level: 5 if cut_off and level == "hard" else 0, 1)({"row": message}) == {
+        "value": 5
+    }
+    assert OwnReward(lambda *, response, level: level == "hard", 1)({"row": message}) == {"value": 1.0}
     with pytest.raises(ValueError, match="no column levl; there are level"):
         OwnReward(lambda prompt, levl: 0, 1)({"row": message})
     kinds = [OwnReward(f, 1).takes for f in (lambda a, b: 0, lambda response: 0, lambda completions, **_: 0)]
@@ -82,10 +89,9 @@ def test_functions_are_judged_in_workers_and_journaled(own_file, tmp_path):
         again.run_requests = None  # a resumed run reads the verdicts: nobody is asked
         assert again.grade(items(["a", "b", "long"]) + items(["c", "d"], group=1)) == verdicts
     assert (tmp_path / "groups.jsonl").read_text() == lines
-    with Grader(f"{own_file}:slow", seconds=1.5) as grader:
-        assert [v.value for v in grader.grade(items(["a", "hang", "raise", "b", "c", "d", "e"]))] == [
-            -2.5, None, None, -2.5, -2.5, -2.5, -2.5,
-        ]  # fmt: skip
+    with Grader(f"{own_file}:slow", seconds=4) as grader:
+        verdicts = grader.grade(items(["a", "hang", "raise", "b", "c", "d", "e"]))
+    assert [v.value for v in verdicts] == [-2.5, None, None, -2.5, -2.5, -2.5, -2.5], verdicts
 
 
 def test_a_pair_is_asked_about_cut_off_responses_only_when_told(own_file):
@@ -183,5 +189,6 @@ def test_a_reward_file_passes_the_gate(tmp_path):
 
 def test_a_task_hands_rows_to_a_grader_by_names(own_file):
     with Grader(f"{own_file}:by_name") as grader:
-        task = MathTask(PROBLEMS, 1, 5, grader, read, [END], rows=make_rows(lambda text: [{"role": "user", "content": text}]))
+        rows = make_rows(lambda text: [{"role": "user", "content": text}])
+        task = MathTask(PROBLEMS, 1, 5, grader, read, [END], rows=rows)
         assert task.reward(rollouts_of(task, [["abc", "a"]])).tolist() == [[3.0, 1.0]]

@@ -60,8 +60,9 @@ class OwnReward:
     """A function of the user's own, called with what it asks for.
 
     Args:
-        function: of (response, gold), or of parameters by name: those of ROW for one response, those of GROUP for all
-            responses to a prompt, and columns of the data by their names. It may be async.
+        function: of two parameters, (response, gold) whatever they are called; or of parameters by name: those of ROW
+            for one response, those of GROUP for all responses to a prompt, and columns of the data. Two by name stand
+            behind a `*`. It may be async, and is then called by names.
         seconds: that an async call may take; of any other call the pool watches the clock.
 
     Attributes:
@@ -81,7 +82,10 @@ class OwnReward:
         }
         by_name = any(name in {*ROW, *GROUP} - {"response", "gold"} for name in self.wanted)
         swapped = list(self.wanted) == ["gold", "response"]
-        self.positional = len(self.wanted) == 2 and not (by_name or swapped or self.anything)
+        named_only = any(p.kind is p.KEYWORD_ONLY for p in parameters.values())
+        self.positional = len(self.wanted) == 2 and not (
+            by_name or swapped or named_only or self.anything or self.is_async
+        )
         self.whole_group = not self.positional and any(name in ("prompts", "completions") for name in self.wanted)
         self.takes: Takes = "pair" if self.positional else "row"
         if self.is_async or self.whole_group:
@@ -92,7 +96,7 @@ class OwnReward:
         if "rows" in request:
             return self.score_rows(request["rows"])
         if "row" in request:
-            found = self.function(**self.arguments(request["row"], request["row"]["columns"], request["row"]))
+            found = self.function(**self.arguments(request["row"], request["row"]["columns"]))
         else:
             found = self.function(request["response"], request["gold"])
         value, reason = self.number(found)
@@ -108,7 +112,7 @@ class OwnReward:
                 "completion_ids": [row["response_ids"] for row in rows],
                 **{name: [row[name] for row in rows] for name in ("cut_off", "gold", "columns")},
             }
-            given = self.function(**self.arguments(known, columns, known))
+            given = self.function(**self.arguments(known, columns))
             found = list(asyncio.run(asyncio.wait_for(given, self.seconds)) if self.is_async else given)
             if len(found) != len(rows):
                 return {"error": f"the function returned {len(found)} numbers for {len(rows)} responses"}
@@ -120,15 +124,10 @@ class OwnReward:
     async def gather(self, rows: list[Message]) -> list[Any]:
         """What an async function says of several responses at the same time; an exception is what it says of one."""
 
-        def ask(row: Message) -> Any:
-            if self.positional:
-                return self.function(row["response"], row["gold"])
-            return self.function(**self.arguments(row, row["columns"], row))
-
-        calls = [asyncio.wait_for(ask(row), self.seconds) for row in rows]
+        calls = [asyncio.wait_for(self.function(**self.arguments(row, row["columns"])), self.seconds) for row in rows]
         return await asyncio.gather(*calls, return_exceptions=True)
 
-    def arguments(self, known: Mapping[str, Any], columns: Mapping[str, Any], row: Mapping[str, Any]) -> Message:
+    def arguments(self, known: Mapping[str, Any], columns: Mapping[str, Any]) -> Message:
         """The parameters that the function names, out of what is known of a response and of its row."""
         names = GROUP if self.whole_group else ROW
         everything = {**columns, **{name: known[name] for name in names}}

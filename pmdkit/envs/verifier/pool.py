@@ -135,7 +135,7 @@ class Grader:
                     raise UsageError(f"the grader {grade} cannot be used: {error}") from error
                 raise ComponentDied(f"the grader {grade} was not ready: {error}; run again, with --resume") from error
         if self.takes == "rows":
-            self.patience += 1  # an async call ends at its own limit, with the values of the others
+            self.patience = 2 * seconds + 1  # an async call ends at its own limit, with the values of the others
 
     def submit(self, item: Callable[[], Item]) -> None:
         """Have an item judged ahead, in a thread that also makes it from tokens; `grade` is asked for it later."""
