@@ -4,6 +4,7 @@ A run is a spec from the shelf and some overrides: hand-written TOML in, one res
 here. The keys of [env] and [objective] are the business of `envs` and `load_objective`.
 """
 
+import json
 import math
 import os
 import re
@@ -215,6 +216,30 @@ class LoraTable(Strict):
     "Layers that get one, by the end of their names; by default every linear layer but the head. Name fused experts."
 
 
+class MessageTable(Strict):
+    """A [[prompt.few_shot]] message, shown before the problem."""
+
+    role: Literal["user", "assistant"]
+    "Who speaks."
+    content: str
+    "What is said."
+
+
+class PromptTable(Strict):
+    """[prompt]: what stands around a problem."""
+
+    template: str | None = None
+    "The user's message, with {problem_statement} in it once; by default DAPO's."
+    system: str | None = None
+    "System prompt."
+    few_shot: list[MessageTable] = []
+    "Messages before the problem, user and assistant in turns."
+    chat: bool | None = None
+    "Format as a chat; by default where the tokenizer has a chat template. Without, messages stand below each other."
+    thinking: bool | None = None
+    "enable_thinking of the chat template; by default what the template does on its own."
+
+
 class RolloutTable(Strict):
     """[rollout]: who writes the responses, and how long they may be."""
 
@@ -389,6 +414,7 @@ TABLES: dict[str, Tables] = {
         "model": LanguageModelTable,
         "lora": LoraTable,
         "warm_start": WarmStartTable,
+        "prompt": PromptTable,
         "rollout": RolloutTable,
         "vllm": VLLMTable,
         "reward": RewardTable,
@@ -417,6 +443,7 @@ class Spec(Strict):
     run: RunTable = RunTable()
     model: ModelTable | LanguageModelTable | None = None
     warm_start: WarmStartTable | None = None
+    prompt: PromptTable | None = None
     rollout: RolloutTable | None = None
     vllm: VLLMTable | None = None
     reward: RewardTable | None = None
@@ -606,3 +633,37 @@ def check_plain(section: str, table: Any) -> None:
             raise UsageError(f"{key} is {value}; expected a finite number")
         elif isinstance(value, int) and value.bit_length() > 63:
             raise UsageError(f"{key} is {short(value)}; expected one of at most 63 bits")
+
+
+def to_toml(tables: dict[str, Any]) -> str:
+    """Tables of a spec as a .toml file, which `Spec.read` takes; what is not set is left out."""
+
+    def block(head: str, table: dict[str, Any]) -> str:
+        set_keys = {key: value for key, value in table.items() if value is not None and key != "others"}
+        return "\n".join([head, *(f"{key_of(key)} = {to_value(value)}" for key, value in set_keys.items())])
+
+    blocks = []
+    for section, table in tables.items():
+        if table is not None:
+            others = table.get("others", [])
+            blocks.append(block(f"[[{section}]]" if others else f"[{section}]", table))
+            blocks += [block(f"[[{section}]]", other) for other in others]
+    return "\n\n".join(blocks) + "\n"
+
+
+def key_of(key: str) -> str:
+    """A key of TOML, in quotes where it needs them."""
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
+
+
+def to_value(value: Any) -> str:
+    """A value of TOML: texts are quoted as in JSON, whose escapes TOML has too."""
+    if isinstance(value, dict):
+        return (
+            "{"
+            + ", ".join(f"{key_of(key)} = {to_value(part)}" for key, part in value.items() if part is not None)
+            + "}"
+        )
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(to_value, value)) + "]"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str | bool) else repr(value)

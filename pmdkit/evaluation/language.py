@@ -137,7 +137,7 @@ def evaluate(
     model, tokenizer = load_model(source.place, pick_device(table.device))
     if table.dtype == "bfloat16":
         cast_model(model, torch.bfloat16)
-    encoder = prompts.Encoder(tokenizer)
+    encoder = prompts.encoder_of(None if spec is None else spec.prompt, tokenizer)
     name, problems = chosen or held_out(spec, train, lost, encoder, config.problems)
     reward = spec.reward if spec is not None and spec.reward is not None else RewardTable()
     rollout = spec.rollout if spec is not None and spec.rollout is not None else RolloutTable()

@@ -24,7 +24,7 @@ from pmdkit.llm.engines import CENTRAL, ENGINES, base
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.model import end_tokens, load_model, pick_device, prepare_model
-from pmdkit.llm.prompts import Encoder, decode_response, encode_numbers, limit_prompts
+from pmdkit.llm.prompts import Encoder, decode_response, encode_numbers, encoder_of, limit_prompts
 from pmdkit.llm.shard_loading import fill_model
 from pmdkit.llm.task import SCALES, MathTask, Rows, SharedGrader, make_grader, make_rows
 from pmdkit.llm.weights import is_empty
@@ -179,7 +179,7 @@ def make_encoder(
 ) -> tuple[Encoder, MathProblems]:
     """From problems to prompt tokens, and the problems whose prompts are short enough."""
     assert spec.rollout is not None
-    encoder = Encoder(tokenizer)
+    encoder = encoder_of(spec.prompt, tokenizer)
     return encoder, limit_prompts(problems, encoder, spec.rollout.max_prompt)[0]
 
 

@@ -13,11 +13,11 @@ from pmdkit.distributed import ProcessGroup
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.envs.verifier import Grader, Item, Verdict, pool
 from pmdkit.envs.verifier.functions import RewardRow
-from pmdkit.errors import ComponentDied
+from pmdkit.errors import ComponentDied, UsageError
 from pmdkit.llm.engines.base import Finished, Tokens
 from pmdkit.loop import Rollouts
 from pmdkit.plugins import require_trust
-from pmdkit.randomness import generator
+from pmdkit.randomness import derive, generator
 
 if TYPE_CHECKING:
     from pmdkit.llm.rewards import RewardSum
@@ -83,9 +83,21 @@ class MathTask:
 
     def prompts(self, step: int) -> torch.Tensor:
         """[P] numbers of the problems that a step asks, counted from 1."""
-        numbers = torch.from_numpy(epoch_sampler(self.problems.train, step, self.count, self.seed))
+        numbers = torch.from_numpy(self.asked(step))
         self.report = self.grade_ahead(numbers)
         return numbers
+
+    def asked(self, step: int) -> Numbers:
+        """[P] the numbers of the problems of a step: each source gives its share, in an order of its own."""
+        if not self.problems.sources:
+            return epoch_sampler(self.problems.train, step, self.count, self.seed)
+        counts = apportion([share for _, share, _ in self.problems.sources], self.count)
+        return np.concatenate(
+            [
+                epoch_sampler(np.intersect1d(numbers, self.problems.train), step, count, derive(self.seed, "source", n))
+                for n, (count, (_, _, numbers)) in enumerate(zip(counts, self.problems.sources, strict=True))
+            ]
+        )
 
     def grade_ahead(self, prompts: torch.Tensor) -> Finished:
         """What an engine calls with each finished response to these prompts, so that it is judged at once.
@@ -146,6 +158,24 @@ def make_rows(messages: Callable[[str], Sequence[Mapping[str, str]]]) -> Rows:
         return RewardRow(json.dumps(list(messages(asked.problem))), tuple(tokens), columns, place)
 
     return row
+
+
+def apportion(shares: Sequence[float], count: int) -> list[int]:
+    """How many of `count` prompts each share is, by largest remainders; the same in every step.
+
+    Raises:
+        UsageError: a share is less than a prompt.
+    """
+    exact = [share * count for share in shares]
+    counts = [int(value) for value in exact]
+    by_remainder = sorted(range(len(shares)), key=lambda n: counts[n] - exact[n])
+    for n in by_remainder[: count - sum(counts)]:
+        counts[n] += 1
+    if not all(counts):
+        raise UsageError(
+            f"the shares of env.sources give {counts} of {count} prompts; expected one at least: raise --prompts"
+        )
+    return counts
 
 
 def epoch_sampler(numbers: Numbers, step: int, count: int, seed: int) -> Numbers:

@@ -47,6 +47,7 @@ class MathProblems:
         train: [n] numbers that training may ask.
         held_out: [m] numbers that it never asks; may be empty.
         counts: what reading dropped, repaired or merged, by reason, for people.
+        sources: of several, the name, the share of each step, and the numbers; none where the order is one shuffle.
     """
 
     name: str
@@ -54,6 +55,7 @@ class MathProblems:
     train: NDArray[np.int64]
     held_out: NDArray[np.int64]
     counts: Mapping[str, int] = field(default_factory=dict)
+    sources: tuple[tuple[str, float, NDArray[np.int64]], ...] = ()
 
 
 def collect(
