@@ -158,6 +158,10 @@ class RunTable(Strict):
     "Steps between checkpoints; the last step always writes one."
     record: int = Field(default=0, ge=0)
     "Keep every k-th step in rollouts/step-N.safetensors for `pmdkit replay`; 0 for never."
+    max_time: Positive | None = None
+    "Seconds after which the run stops behind a whole step, in time for its checkpoint, as on a request (exit 75)."
+    callbacks: list[str] = []
+    "Classes of your own as my.py:MyCallback, with the methods of pmdkit.trainer.TrainerCallback."
     report_to: list[Literal["tensorboard", "wandb", "trackio"]] = []
     "Also send metrics there; metrics.jsonl is always written."
 

@@ -281,7 +281,7 @@ class CausalLearner:
             loss = sum(part.item() for part in self.process_group.gather(torch.tensor([loss], dtype=torch.float64)))
             signal = self.process_group.any_rank(rounding.signal)
             skipped += not signal
-            norm = self.optimizer_step(loss) if signal else self.gradient_norm(loss)
+            norm = self.optimizer_step(loss, signal)
             report = report or {"loss": loss, "grad_norm": norm}
         self.report("update", len(plan), len(plan), 0)
         self.stale = True
@@ -315,8 +315,8 @@ class CausalLearner:
             on_logp(batch, rows, logp)
         return loss
 
-    def gradient_norm(self, loss: float) -> float:
-        """The norm of the gradient, which is clipped; a number that is not finite never becomes a step."""
+    def optimizer_step(self, loss: float, signal: bool = True) -> float:
+        """Clip and take the optimizer's step; neither a number that is not finite nor rounding alone becomes one."""
         if not np.isfinite(loss):
             raise Diverged(
                 f"the loss is {loss}; no step was taken, the last checkpoint is intact: lower lr or raise tau"
@@ -326,11 +326,8 @@ class CausalLearner:
             raise Diverged(f"the gradient's norm is {norm}; no step was taken, the last checkpoint is intact: lower lr")
         if self.lr_scheduler is not None:
             self.lr_scheduler.step(self.version)
-        return norm
-
-    def optimizer_step(self, loss: float) -> float:
-        """Clip and take the optimizer's step; returns the norm before."""
-        norm = self.gradient_norm(loss)
+        if not signal:
+            return norm
         self.optimizer.step()
         if self.process_group.any_rank(not weights.all_finite(self.model)):
             raise Diverged("a weight is not finite after the step; the last checkpoint is intact: lower lr")

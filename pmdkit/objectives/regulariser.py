@@ -108,7 +108,7 @@ OPTIONS = tuple(field.name for field in fields(Regulariser))
 @cache
 def regularised(factory: Any) -> Any:
     """The class of an objective with the options of `Regulariser` beside its own."""
-    made = make_dataclass(f"Regularised{factory.__name__}", [], bases=(Regulariser, factory), frozen=True)
+    made: Any = make_dataclass(f"Regularised{factory.__name__}", [], bases=(Regulariser, factory), frozen=True)
     made.__doc__ = factory.__doc__
     made.wrapped = factory
     return made
