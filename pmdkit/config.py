@@ -160,6 +160,8 @@ class RunTable(Strict):
     "Keep every k-th step in rollouts/step-N.safetensors for `pmdkit replay`; 0 for never."
     max_time: Positive | None = None
     "Seconds after which the run stops behind a whole step, in time for its checkpoint, as on a request (exit 75)."
+    profile: CountOrNever = 0
+    "Steps, after the first one, that torch's profiler watches; the trace is in profile/. 0 for none."
     callbacks: list[str] = []
     "Classes of your own as my.py:MyCallback, with the methods of pmdkit.trainer.TrainerCallback."
     report_to: list[Literal["tensorboard", "wandb", "trackio"]] = []

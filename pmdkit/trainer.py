@@ -200,8 +200,12 @@ def begin(context: RunContext, checkpoints: checkpoint.Checkpoints) -> Row:
 
 
 def own_callbacks(spec: Spec) -> list[TrainerCallback]:
-    """The callbacks that a spec names; whoever resolved it has asked that a person named their files."""
-    found = []
+    """What [run] asks for: a profiler, and classes of one's own, whose files a person has named before."""
+    found: list[TrainerCallback] = []
+    if spec.run.profile:
+        from pmdkit.profiler import ProfilerCallback
+
+        found.append(ProfilerCallback(spec.run.profile))
     for name in spec.run.callbacks:
         made = class_from_path(name)()
         if not isinstance(made, TrainerCallback):

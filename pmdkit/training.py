@@ -189,7 +189,8 @@ def resume_run(
         )
     spec = resolve_spec(with_objective(stored, changes, given).override(dict(changes)), given)[0]
     differences = {key: (a, b) for key, a, b in compare(stored.record(), spec.record())}
-    differences.pop("run.max_time", None)  # how long it may take changes no number
+    for key in ("run.max_time", "run.profile"):  # they change no number
+        differences.pop(key, None)
     longer = differences.get("schedule.steps", (0, 0))
     if longer[1] > longer[0]:
         refuse_longer(spec, *longer)

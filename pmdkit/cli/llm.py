@@ -53,13 +53,15 @@ class LLMOptions(RunOptions):
     "math, or a reward function of your own as my.py:fn."
     max_time: Number | None = None
     "Seconds after which the run stops behind a whole step and its checkpoint, with exit 75."
+    profile: Whole | None = None
+    "Steps after the first one that torch's profiler watches, into profile/ of the run."
     save_recipe: Path | None = None
     "Write the run's recipe to this .toml file, every option in it, then run."
 
     def changes(self) -> dict[str, Any]:
         """Dotted keys and their values."""
         short: dict[str, Any] = {"model.path": self.model, "env.path": self.data, "reward.grade": self.reward}
-        short["run.max_time"] = self.max_time
+        short |= {"run.max_time": self.max_time, "run.profile": self.profile}
         given = {key: value for key, value in short.items() if value is not None}
         return merged([*super().changes().items(), *given.items()])
 
