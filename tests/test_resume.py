@@ -5,10 +5,9 @@ import json
 
 import pytest
 
-from pmdkit import train
+from pmdkit import plugins, train
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.observe.checkpoint import steps
-from pmdkit.plugins import TRUSTED
 
 WALL_CLOCK = ("seconds_rollout", "seconds_update")
 RECIPE = {"env": "two-hills", "group": 8, "prompts": 16, "ministeps": 4, "seed": 5}
@@ -121,7 +120,7 @@ def test_callbacks_of_ones_own_see_every_step_once_somebody_has_named_their_file
     options = {"run.callbacks": [f"{file}:Mine"]}
     train(out=tmp_path / "run", steps=2, options=options, **RECIPE)
     assert len(list((tmp_path / "run").glob("seen-*"))) == 2
-    TRUSTED.clear()
+    plugins.TRUSTED.clear()
     with pytest.raises(UsageError, match="nothing of it was run"):
         train(out=tmp_path / "run", steps=3, resume=True, **RECIPE)
     file.write_text(file.read_text().replace("seen", "other"))
