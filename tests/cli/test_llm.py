@@ -62,7 +62,7 @@ def test_a_model_and_data_are_enough(printed, tmp_path, monkeypatch):
     told = printed("llm", *words, "--json", "--out", "run", "--save-recipe", "mine.toml")
     assert 0 < json.loads(told)["reward_last"] <= 1
     config = json.loads(Path("run/config.json").read_text())
-    saved = Spec.read("mine.toml", "llm").record()
+    saved = json.loads(json.dumps(Spec.read("mine.toml", "llm").record()))
     assert {**saved, "name": "own", "objective": {}} == {**config, "objective": {}}
     again = json.loads(printed("llm", "mine.toml", "--trust", "my.py", "--json", "--out", "again"))
     assert again["reward_last"] == json.loads(told)["reward_last"]
