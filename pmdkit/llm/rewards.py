@@ -42,13 +42,16 @@ class Term:
 
     table: RewardTerm
     grader: "Grader | task.SharedGrader | None"
+    most_unscored: float = task.MOST
 
     def values(self, items: Sequence[Item], length: Tensor, width: int) -> Tensor:
         """[N] float64; NaN where there is no verdict."""
         if self.grader is None:
             assert self.table.soft_punish_cache is not None
             return soft_overlong_punishment(length, width, self.table.soft_punish_cache)
-        return as_values(self.grader.grade(items))
+        verdicts = self.grader.grade(items)
+        task.stop_if_ungraded(verdicts, self.most_unscored, f"no update was made without the reward {self.table.part}")
+        return as_values(verdicts)
 
 
 class RewardSum:
@@ -135,7 +138,7 @@ def make_reward_sum(
             mine = process_group.is_main_process
             grader = task.make_grader(term, score_cut_off=rollout.cut_off == "score") if mine else None
             grader = grader if process_group.size == 1 else task.SharedGrader(grader, process_group)
-        terms.append(Term(term, grader))
+        terms.append(Term(term, grader, table.most_unscored))
     return RewardSum(table, terms, mask)
 
 

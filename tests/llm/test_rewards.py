@@ -10,7 +10,7 @@ from pmdkit import plugins
 from pmdkit.config import RewardTable, RolloutTable, Spec
 from pmdkit.envs.verifier import Grader, Item
 from pmdkit.envs.verifier.functions import OwnReward, RewardRow, row_message
-from pmdkit.errors import UsageError
+from pmdkit.errors import ComponentDied, UsageError
 from pmdkit.llm.rewards import check_rewards, make_reward_sum, soft_overlong_punishment
 from pmdkit.llm.task import MathTask, make_grader, make_rows
 from pmdkit.loop import graded
@@ -53,8 +53,8 @@ def named(own_file):
     plugins.trust(str(own_file))
 
 
-def items(texts, cut_off=False, group=0):
-    row = RewardRow('[{"role": "user", "content": "1 + 1?"}]', tuple(range(20)), '{"level": "hard"}', group)
+def items(texts, cut_off=False, group=0, tokens=20):
+    row = RewardRow('[{"role": "user", "content": "1 + 1?"}]', tuple(range(tokens)), '{"level": "hard"}', group)
     return [Item(text, "2", cut_off, None, row) for text in texts]
 
 
@@ -125,7 +125,7 @@ def test_parts_add_up_and_no_verdict_stays_a_third_value(own_file, monkeypatch):
     monkeypatch.setattr(
         task, "problems", PROBLEMS.__class__("p", lambda n: with_columns(PROBLEMS.problem(n)), PROBLEMS.train, [])
     )
-    rewards = make_sum(task, own_file, weight=3.0)[1]
+    rewards = make_sum(task, own_file, weight=3.0, most_unscored=0.5)[1]
     right = f"Answer: {gold(task, 0)}"
     rollouts = rollouts_of(task, [[right, "no", "Answer: 1000 it is"]])
     reward = task.reward(rollouts)
@@ -140,6 +140,15 @@ def test_parts_add_up_and_no_verdict_stays_a_third_value(own_file, monkeypatch):
     assert found["rewards/trl_style/mean"] == 0.5
     assert rewards.of_response(1)["trl_style"] is None
     rewards.close()
+
+
+def test_an_outage_of_one_part_stops_the_run(own_file):
+    """A part without verdicts would leave the whole batch out, in silence."""
+    task = make()
+    task.rewards = make_reward_sum(RewardTable(others=[{"grade": f"{own_file}:by_name"}]), RolloutTable())
+    with pytest.raises(ComponentDied, match="no verdict on 2 of 2 .* without the reward by_name"):
+        task.rewards.total(torch.zeros(2), items(["a", "b"], tokens=0), torch.ones(2), 64)
+    task.rewards.close()
 
 
 def with_columns(problem):
