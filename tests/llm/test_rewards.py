@@ -146,7 +146,7 @@ def test_an_outage_of_one_part_stops_the_run(own_file):
     """A part without verdicts would leave the whole batch out, in silence."""
     task = make()
     task.rewards = make_reward_sum(RewardTable(others=[{"grade": f"{own_file}:by_name"}]), RolloutTable())
-    with pytest.raises(ComponentDied, match="no verdict on 2 of 2 .* without the reward by_name"):
+    with pytest.raises(ComponentDied, match=r"no verdict on 2 of 2 .* without the reward by_name"):
         task.rewards.total(torch.zeros(2), items(["a", "b"], tokens=0), torch.ones(2), 64)
     task.rewards.close()
 
