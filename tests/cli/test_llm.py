@@ -50,6 +50,7 @@ def test_fit_measures_a_budget_and_runs_with_it(printed, tmp_path):
     assert budget & (budget - 1) == 0
 
 
+@pytest.mark.slow
 def test_a_model_and_data_are_enough(printed, tmp_path, monkeypatch):
     """No recipe: the budget is measured, the reward is one's own, and the recipe that is written is the run's."""
     monkeypatch.chdir(tmp_path)

@@ -112,6 +112,7 @@ def resampled(tmp_path, name, **options):
     return train("pmd-mean", "llm", TINY, out=tmp_path / name, trust=str(own), options=changes, **options)
 
 
+@pytest.mark.slow
 def test_groups_of_equal_rewards_are_resampled_and_a_resume_does_the_same(tmp_path):
     """Rewards that depend on the response: fewer equal groups, other prompts, counted, the same bits after a resume."""
     (tmp_path / "own.py").write_text(
