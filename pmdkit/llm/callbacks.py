@@ -418,6 +418,7 @@ class ModelFilesCallback(TrainerCallback):
     def card(self) -> str:
         """What the model is, where it comes from and what was measured of it."""
         spec, model = self.spec, self.learner.model
+        assert spec.reward is not None
         options = ", ".join(f"{key} = {value}" for key, value in spec.objective.items() if key != "name")
         origin = getattr(spec.model, "path", None) or f"nothing (`{getattr(spec.model, 'build', '')}`)"
         return CARD.format(
@@ -428,7 +429,7 @@ class ModelFilesCallback(TrainerCallback):
             weights=sum(weight.numel() for name, weight in model.named_parameters() if ".lora_" not in name),
             origin=origin,
             options=options,
-            graders=" and ".join(f"`{term.grade}`" for term in (spec.reward, *spec.reward.others) if spec.reward),
+            graders=" and ".join(f"`{term.grade}`" for term in (spec.reward, *spec.reward.others)),
             measured=self.measured(),
         )
 

@@ -8,6 +8,7 @@ again, and groups that are still missing after the last round stay as they are.
 from collections.abc import Iterator
 from dataclasses import replace
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import torch
@@ -92,7 +93,7 @@ def rows_of(groups: Tensor, rollouts: Rollouts) -> Tensor:
 def put_groups(rollouts: Rollouts, places: Tensor, more: Rollouts, taken: Tensor) -> Rollouts:
     """The rollouts with the groups `taken` of others at some places."""
     rows, others = rows_of(places, rollouts), rows_of(taken, more)
-    changed = {
+    changed: dict[str, Any] = {
         name: put(getattr(rollouts, name), rows, getattr(more, name), others)
         for name in ("responses", "logp_old", "mask", "logp_ref", "correction")
         if getattr(rollouts, name) is not None

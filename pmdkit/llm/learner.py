@@ -270,7 +270,7 @@ class CausalLearner:
         for turn in range(self.passes):
             self.optimizer.zero_grad(set_to_none=True)
             loss, rounding = 0.0, dynamics.RoundingCheck(objective)
-            hooks = [rounding] if self.on_logp is None or turn > 0 else [rounding, self.on_logp]
+            hooks: list[LogpHook] = [rounding] if self.on_logp is None or turn > 0 else [rounding, self.on_logp]
             with explain_out_of_memory("update", "update.token_budget"):
                 for done, rows in enumerate(plan):
                     self.report("update", done, len(plan), 0)

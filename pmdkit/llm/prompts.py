@@ -83,9 +83,9 @@ class Encoder:
         self.added = frozenset(added)
         words = sorted(added.values(), key=len, reverse=True)
         self.spelt = re.compile("|".join(map(re.escape, words)) or r"(?!)")
-        before, after = self.trusted(template)
-        self.before = self.start() + self.ids(before, split=False)
-        self.after = self.ids(after, split=False)
+        head, tail = self.trusted(template)
+        self.before = self.start() + self.ids(head, split=False)
+        self.after = self.ids(tail, split=False)
 
     def messages(self, problem_text: str) -> list[dict[str, str]]:
         """The prompt as messages, for whoever judges a response; the model gets `encode`."""

@@ -95,7 +95,7 @@ class RewardSum:
 
     def columns(self, verdicts: Sequence[Verdict]) -> dict[str, Any]:
         """Columns of metrics.jsonl: the mean of each part, named as TRL names it, and the share that passes."""
-        correct = [verdict.correct for verdict in verdicts if verdict.scored]
+        correct = [verdict.correct is True for verdict in verdicts if verdict.scored]
         means = {name: part[~part.isnan()].mean().item() for name, part in self.parts.items()}
         return {
             **({"pass_rate": sum(correct) / len(correct) if correct else None} if self.terms else {}),
