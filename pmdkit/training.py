@@ -20,7 +20,7 @@ from pmdkit import plugins
 from pmdkit.config import SHELVES, Spec, names
 from pmdkit.errors import ResumeRefused, UsageError, first_line, short, unknown
 from pmdkit.extras import need
-from pmdkit.objectives import TAUS, Objective, build_objective, objective_name
+from pmdkit.objectives import TAUS, Objective, build_objective, objective_name, regulariser
 from pmdkit.observe import checkpoint, console, inputs, trackers
 from pmdkit.observe.run_folder import RunFolder, make_writable, new_folder
 from pmdkit.trainer import Backend, Display, Row, fit
@@ -372,8 +372,11 @@ def resume_run(
         )
     spec = resolve_spec(with_objective(stored, changes, given).override(dict(changes)), given)[0]
     differences = {key: (a, b) for key, a, b in compare(stored.record(), spec.record())}
+    for key in ("run.max_time", "run.profile"):  # they change no number
+        differences.pop(key, None)
     longer = differences.get("schedule.steps", (0, 0))
     if longer[1] > longer[0]:
+        refuse_longer(spec, *longer)
         del differences["schedule.steps"]
     regrouped = [key for key in differences if key.startswith("parallel.")]
     for key in regrouped:  # who computes what changes sums in the last digits, and nothing else
@@ -390,6 +393,16 @@ def resume_run(
     objective, backend = build(spec, given)
     fit(spec, objective, backend, folder, display, accept_changes)
     return Run(folder.path, backend)
+
+
+def refuse_longer(spec: Spec, was: int, now: int) -> None:
+    """A learning rate that falls to 0 by the last step is another one, in every step, if the last step moves."""
+    kind = "constant" if spec.update is None else spec.update.lr_scheduler_type
+    if kind != "constant":
+        raise ResumeRefused(
+            f"schedule.steps was {was} and is now {now} with update.lr_scheduler_type '{kind}': the learning rate of "
+            "every step depends on it; start a new run from the last checkpoint with --set model.path=..."
+        )
 
 
 def refuse_links(path: Path) -> None:
@@ -441,7 +454,7 @@ def objective_of(spec: Spec) -> Objective:
     """The objective of a spec; a misspelt option is answered with its dotted name."""
     name = named(spec.objective)
     options = {key: value for key, value in spec.objective.items() if key != "name"}
-    known = ["name", *field_names(build_objective(name))]
+    known = ["name", *dict.fromkeys([*field_names(build_objective(name)), *regulariser.OPTIONS])]
     for key in options:
         if key not in known:
             raise UsageError(unknown("option", f"objective.{key}", (f"objective.{option}" for option in known)))

@@ -12,7 +12,9 @@ from pmdkit.envs.verifier.pool import identify
 from pmdkit.errors import EnvironmentLacks, UsageError, unknown
 from pmdkit.extras import remedy
 from pmdkit.llm import engines, launcher
+from pmdkit.llm.rewards import check_rewards
 from pmdkit.objectives import Objective, traits
+from pmdkit.plugins import is_path
 
 EVALUATED = ("held-out", "aime24", "aime25")
 PROMPTS = 64  # per step, where a recipe does not say
@@ -63,8 +65,11 @@ def check_values(spec: Spec) -> None:
             torch.device(device)
         except RuntimeError as problem:
             raise UsageError(f"model.device is '{device}'; expected auto, cpu, cuda or cuda:1") from problem
-    if spec.reward is not None:
-        identify(spec.reward.grade, spec.reward.boxed)
+    if spec.reward is not None and spec.rollout is not None:
+        check_rewards(spec.reward, spec.rollout)
+        for term in (spec.reward, *spec.reward.others):
+            if is_path(term.grade):
+                identify(term.grade, boxed=False)
     data = "held-out" if spec.evaluation is None else spec.evaluation.data
     if data not in EVALUATED and "/" not in data and Path(data).suffix not in readers.SUFFIXES:
         raise UsageError(unknown("evaluation.data", data, (*EVALUATED, "FILE.jsonl", "FILE.parquet")))
@@ -82,6 +87,11 @@ def resolve_vllm(rollout: RolloutTable, vllm: VLLMTable | None) -> VLLMTable:
         raise UsageError(
             f"rollout.correction is '{rollout.correction}' with a lag of {rollout.lag}: the trainer cannot score with "
             "the weights that wrote; expected correction='none', or lag 0"
+        )
+    if rollout.lag and rollout.max_num_gen_batches > 1:
+        raise UsageError(
+            f"rollout.max_num_gen_batches is {rollout.max_num_gen_batches} with a lag of {rollout.lag}: the weights "
+            "that wrote have moved on when rewards are known; expected 1, or lag 0"
         )
     if vllm.urls and rollout.engine != "vllm-server":
         raise UsageError(f"vllm.urls is set and rollout.engine is '{rollout.engine}'; expected 'vllm-server'")

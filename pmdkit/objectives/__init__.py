@@ -3,6 +3,7 @@
 An objective is made by its key there, or from a user's own file, `my.py:MyLoss`.
 """
 
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from pmdkit.errors import unknown
@@ -25,6 +26,7 @@ from pmdkit.objectives.pmd_token import PMDToken
 from pmdkit.objectives.qrpo import QRPO
 from pmdkit.objectives.rebel import REBEL
 from pmdkit.objectives.rec import REC
+from pmdkit.objectives.regulariser import OPTIONS, regularised
 from pmdkit.objectives.rloo import RLOO
 from pmdkit.objectives.sapo import SAPO
 from pmdkit.objectives.sppo import SPPO
@@ -129,6 +131,9 @@ def build_objective(name_or_path: str, **options: Any) -> Objective:
         factory = OBJECTIVES[name_or_path]
     else:
         raise ValueError(f"{unknown('objective', name_or_path, OBJECTIVES)}, or your own as file.py:Class")
+    own = {field.name for field in fields(factory)} if is_dataclass(factory) else set(OPTIONS)
+    if any(option in OPTIONS and option not in own for option in options):
+        factory = regularised(factory)
     check_options(name_or_path, factory, options)
     if "tau" in options:
         options["tau"] = make_tau(options["tau"])
@@ -145,6 +150,6 @@ def build_objective(name_or_path: str, **options: Any) -> Objective:
 def objective_name(objective: Objective) -> str:
     """The key of OBJECTIVES for one of its classes; the class's own name for a user's."""
     for name, factory in OBJECTIVES.items():
-        if type(objective) is factory:
+        if getattr(objective, "wrapped", type(objective)) is factory:
             return name
     return type(objective).__name__
