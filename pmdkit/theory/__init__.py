@@ -32,6 +32,7 @@ from pmdkit.theory.losses import QuadraticGrowth, logit_hessian, mean_loss, part
 from pmdkit.theory.mixed_problem import MixedSolution, chi2, kl, mixed, regularised_objective, tv
 from pmdkit.theory.pmd_mean_update import MeanSolution, pmd_mean
 from pmdkit.theory.pmd_part_update import PartSolution, pmd_part
+from pmdkit.theory.sampled_steps import SampledStep, SimulatedStep, sampled_step, simulate_sampled_step
 from pmdkit.theory.target_errors import (
     NoiseShare,
     SimulatedError,
@@ -54,7 +55,9 @@ __all__ = [
     "NoiseShare",  # the fields of `noise_share`
     "PartSolution",  # the fields of `pmd_part`
     "QuadraticGrowth",  # the fields of `quadratic_growth`
+    "SampledStep",  # the fields of `sampled_step`
     "SimulatedError",  # the fields of `simulate_target_error`
+    "SimulatedStep",  # the fields of `simulate_sampled_step`
     "TargetError",  # the fields of `target_error`
     "binary",  # both updates on rewards {0, 1}: ratios, lambda, eta, B, B_+
     "binary_small_tau",  # the paper's small-tau expansions of everything in `binary`
@@ -89,6 +92,8 @@ __all__ = [
     "refined_order",  # the refined lemma without constants, main text or appendix
     "regularised_objective",  # the value it maximises
     "rescale_tau",  # the same update on another reward scale
+    "sampled_step",  # one step from n draws: its law, what it gains and what it loses, exactly
+    "simulate_sampled_step",  # the same for any rewards, from drawn groups
     "simulate_target_error",  # target error of simulated groups
     "target_error",  # target error, exactly over the binomial
     "target_loss",  # half the mean squared distance to targets
