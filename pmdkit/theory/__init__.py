@@ -1,5 +1,6 @@
 """What the paper proves, as functions: numpy float64 in, numpy float64 out. Needs neither torch nor a network."""
 
+from pmdkit.theory.between import BestK, BetweenSolution, baseline_value, best_k, between
 from pmdkit.theory.binary_rewards import (
     BinarySolution,
     HardPrompt,
@@ -48,6 +49,8 @@ from pmdkit.theory.target_errors import (
 
 __all__ = [
     "METHODS",  # the names every `method` argument takes
+    "BestK",  # the fields of `best_k`
+    "BetweenSolution",  # the fields of `between`
     "BinarySolution",  # the fields of `binary`
     "HardPrompt",  # the fields of `hard_prompt`
     "MeanSolution",  # the fields of `pmd_mean`
@@ -59,6 +62,9 @@ __all__ = [
     "SimulatedError",  # the fields of `simulate_target_error`
     "SimulatedStep",  # the fields of `simulate_sampled_step`
     "TargetError",  # the fields of `target_error`
+    "baseline_value",  # V_k, from the mean reward to tau log Z
+    "best_k",  # the k whose step from n draws gains most
+    "between",  # the exact update with V_k
     "binary",  # both updates on rewards {0, 1}: ratios, lambda, eta, B, B_+
     "binary_small_tau",  # the paper's small-tau expansions of everything in `binary`
     "chi2",  # chi-square divergence

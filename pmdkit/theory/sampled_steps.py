@@ -26,7 +26,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pmdkit.theory.inputs import Array, group_sizes, known_method, pass_rates, problem, temperatures, together
-from pmdkit.theory.pmd_mean_update import pmd_mean
 from pmdkit.theory.pmd_part_update import pmd_part
 from pmdkit.theory.target_errors import leave_one_out_targets, log_partition_estimate
 
@@ -127,9 +126,17 @@ def sampled_step(
             "use simulate_sampled_step"
         )
     errors = np.array([1 - false_negative, false_positive])
-    rows = [
-        one_context(float(rate), float(heat), counts, errors, place(method, k), turns, update)
+    contexts = [
+        Context.of(float(rate), float(heat), counts, errors, place(method, k), turns)
         for rate, heat in zip(np.broadcast_to(p, shape).flat, np.broadcast_to(tau, shape).flat, strict=True)
+    ]
+    rows = [
+        summary(one.pi, np.array([1.0, 0.0]), one.likely, ideal[0], population[0], known, found)
+        for one, ideal, population, known, found in zip(
+            contexts,
+            *(walk_all(contexts, name, update) for name in ("ideal", "population", "known", "estimated")),
+            strict=True,
+        )
     ]
     return collect(rows, shape)
 
@@ -159,6 +166,7 @@ def simulate_sampled_step(
     n: int,
     method: str = "pmd-mean",
     *,
+    k: float | None = None,
     ministeps: int | None = None,
     lr: float = 1.0,
     draws: int = 2000,
@@ -171,7 +179,7 @@ def simulate_sampled_step(
     Args:
         pi: [A] policy over the cells, every probability > 0.
         reward: [A] reward of each cell, reward units.
-        tau, n, method, ministeps, lr: as there.
+        tau, n, method, k, ministeps, lr: as there.
         draws: groups (with ministeps, sequences of groups) that are drawn, >= 2.
         rng: a generator or its seed.
     """
@@ -186,9 +194,11 @@ def simulate_sampled_step(
     size, turns = int(group_sizes(n)), ministeps or 1
     update = partial(take_steps, lr=lr) if ministeps is not None else fit_cells
     probs = probs / probs.sum()
-    best = pmd_mean if known_method(method) == "pmd-mean" else pmd_part
-    exact = (reward - (probs @ reward)) / heat if method == "pmd-mean" else pmd_part(probs, reward, heat).log_ratio
-    own = best(probs, reward, heat).log_ratio
+    k = place(method, k)
+    # a place k in the family is the log partition at the temperature tau / k, in units of tau
+    exact = (
+        (reward - (probs @ reward)) / heat if k == 0 else (reward / heat - pmd_part(probs, reward, heat / k).log_z / k)
+    )
     ideal = walk(probs, heat, [(probs, pmd_part(probs, reward, heat).log_ratio)] * turns, update)
     population = walk(probs, heat, [(probs, exact)] * turns, update)
 
@@ -197,16 +207,14 @@ def simulate_sampled_step(
     for _ in range(turns):
         arms = chance.choice(len(probs), (int(draws), size), p=probs)
         seen = (arms[..., None] == np.arange(len(probs))).sum(1)
-        target = leave_one_out_targets(reward[arms], heat, method)
+        target = leave_one_out_targets(reward[arms], heat / (k or 1), "pmd-part" if k else "pmd-mean") / (k or 1)
         sums = np.zeros(seen.shape)
         np.add.at(sums, (np.arange(int(draws))[:, None], arms), target)
         groups.append((seen / size, sums / np.maximum(seen, 1)))
     known = walk(probs, heat, [(share, np.broadcast_to(exact, share.shape)) for share, _ in groups], update)
     found = walk(probs, heat, groups, update)
     weight = np.full(int(draws), 1 / draws)
-    if ministeps is not None:
-        own = population
-    step = summary(probs, reward, weight, ideal, population, known, found, own)
+    step = summary(probs, reward, weight, ideal, population, known, found)
     after, exactly = (probs * np.exp(u) @ reward for u in (found, known))
     dropped = int((weight * draws * falls(after, float(probs @ reward))).sum())
     drop = clopper_pearson(dropped / draws, int(draws))
@@ -224,37 +232,64 @@ def simulate_sampled_step(
     )
 
 
-def one_context(
-    p: float, tau: float, counts: NDArray[np.int64], labels: Array, k: float, turns: int, update: Any
-) -> SampledStep:
-    """The law for one p and tau; counts [K, 4] as `outcomes` gives them, labels [2] chance of reward 1 by cell."""
-    pi, reward = np.array([p, 1 - p]), np.array([1.0, 0.0])
-    size = int(counts[0].sum())
-    probability = multinomial(counts, np.array([p * labels[0], p * (1 - labels[0]), (1 - p) * labels[1],
-                                                (1 - p) * (1 - labels[1])]))  # fmt: skip
-    counts, probability = counts[probability > 0], probability[probability > 0]
-    marked = counts[:, 0] + counts[:, 2]
-    drawn = np.stack([counts[:, 0] + counts[:, 1], counts[:, 2] + counts[:, 3]], -1)
-    positive = np.stack([counts[:, 0], counts[:, 2]], -1) / np.maximum(drawn, 1)  # share of verdicts "right" by cell
+@dataclass(frozen=True)
+class Context:
+    """What the K outcomes of the draws are for one p and tau.
 
-    # V / tau, estimated from the peers of a response with verdict 1 or 0, and exactly
-    high = baseline(np.maximum(marked - 1, 0), size - 1, tau, k)[:, None]
-    low = baseline(np.minimum(marked, size - 1), size - 1, tau, k)[:, None]
-    rate = float(pi @ labels)
-    exact = baseline(rate, 1, tau, k)
-    estimated = positive * (1 / tau - high) - (1 - positive) * low
-    known = positive / tau - exact
+    Attributes:
+        pi: [2] policy over right and wrong responses.
+        tau: temperature.
+        likely: [K] probability of each outcome.
+        ideal, population, known, estimated: shares and targets [K or 1, 2] of each ministep's group: with every
+            response seen and the targets of the KL step, or of the method; drawn, the baseline known, or estimated.
+    """
 
-    population = walk(pi, tau, [(pi, labels / tau - exact)] * turns, update)
-    best = pmd_part(pi, labels, tau).log_ratio
-    ideal = walk(pi, tau, [(pi, best)] * turns, update)
-    share = drawn / size
-    index = np.indices((len(counts),) * turns).reshape(turns, -1)
-    likely = probability[index].prod(0)
-    reached, exactly = (
-        walk(pi, tau, [(share[places], target[places]) for places in index], update) for target in (estimated, known)
-    )
-    return summary(pi, reward, likely, ideal, population, exactly, reached, population)
+    pi: Array
+    tau: float
+    likely: Array
+    ideal: list[tuple[Array, Array]]
+    population: list[tuple[Array, Array]]
+    known: list[tuple[Array, Array]]
+    estimated: list[tuple[Array, Array]]
+
+    @classmethod
+    def of(cls, p: float, tau: float, counts: NDArray[np.int64], labels: Array, k: float, turns: int) -> "Context":
+        """Counts [K, 4] as `outcomes` gives them, labels [2] chance of verdict 1 by cell, k as in `baseline`."""
+        pi, size = np.array([p, 1 - p]), int(counts[0].sum())
+        verdicts = np.stack([pi * labels, pi * (1 - labels)], -1).reshape(-1)  # in the order of the counts
+        probability = multinomial(counts, verdicts)
+        counts, probability = counts[probability > 0], probability[probability > 0]
+        marked = counts[:, 0] + counts[:, 2]
+        drawn = np.stack([counts[:, 0] + counts[:, 1], counts[:, 2] + counts[:, 3]], -1)
+        positive = np.stack([counts[:, 0], counts[:, 2]], -1) / np.maximum(drawn, 1)  # share of verdict 1 by cell
+
+        # V / tau, estimated from the peers of a response with verdict 1 or 0, and exactly
+        high = baseline(np.maximum(marked - 1, 0), size - 1, tau, k)[:, None]
+        low = baseline(np.minimum(marked, size - 1), size - 1, tau, k)[:, None]
+        exact = baseline(float(pi @ labels), 1, tau, k)
+        estimated = positive * (1 / tau - high) - (1 - positive) * low
+        known, share = positive / tau - exact, drawn / size
+        places = np.indices((len(counts),) * turns).reshape(turns, -1)
+        best = pmd_part(pi, labels, tau).log_ratio
+        return cls(
+            pi,
+            tau,
+            probability[places].prod(0),
+            [(pi[None], best[None])] * turns,
+            [(pi[None], (labels / tau - exact)[None])] * turns,
+            [(share[row], known[row]) for row in places],
+            [(share[row], estimated[row]) for row in places],
+        )
+
+
+def walk_all(contexts: list[Context], name: str, update: Any) -> list[Array]:
+    """`walk` for the groups of this name of all contexts together; [K, 2] log ratios of each context."""
+    groups = [getattr(one, name) for one in contexts]
+    sizes = [len(of[0][0]) for of in groups]
+    pi = np.repeat([one.pi for one in contexts], sizes, 0)
+    tau = np.repeat([one.tau for one in contexts], sizes)[:, None]
+    joined = [tuple(np.concatenate(parts) for parts in zip(*turn, strict=True)) for turn in zip(*groups, strict=True)]
+    return np.split(walk(pi, tau, joined, update), np.cumsum(sizes)[:-1])  # type: ignore[arg-type]
 
 
 def summary(
@@ -265,7 +300,6 @@ def summary(
     population: Array,
     known: Array,
     found: Array,
-    own: Array,
 ) -> SampledStep:
     """Moments of the outcomes with log ratios `found` [K, A]; `known` are their twins with the exact baseline."""
     before = float(pi @ reward)
@@ -274,7 +308,7 @@ def summary(
     mean = probability @ gains
     drop = falls(after, before)
     still = np.abs(gains) <= SETTLED * max(abs(before), 1e-300)
-    distance = (pi * (np.maximum(found, -FLOOR_NATS) - np.maximum(own, -FLOOR_NATS)) ** 2).sum(-1)
+    distance = (pi * (np.maximum(found, -FLOOR_NATS) - np.maximum(population, -FLOOR_NATS)) ** 2).sum(-1)
     return SampledStep(
         after,
         probability,
@@ -411,7 +445,7 @@ def fit_over(log_pi: Array, weight: Array, s: Array) -> Array:
         fall = (np.exp(mass - total[:, None]) * (w / (1 + w))).sum(1)  # of the logarithm of the total by log mu
         with np.errstate(divide="ignore", over="ignore"):
             newton = log_mu + total / fall
-        inside = (newton > low) & (newton < high)
+        inside = (newton >= low) & (newton <= high)
         change = np.where(inside, newton, (low + high) / 2) - log_mu
         log_mu = log_mu + change
         if np.abs(change).max() < 1e-14 * 80:
