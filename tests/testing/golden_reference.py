@@ -223,7 +223,7 @@ def row_loss(case, p, credit, a, b):
     """Loss of one response, not yet divided by its length, and its gradient by every token's log-probability."""
     name, length = case["objective"], len(a)
     s = sum(a) - sum(b)
-    if name in ("pmd-mean", "pmd-part", "qrpo", "sppo"):
+    if name in ("pmd-mean", "pmd-part", "pmd-between", "qrpo", "sppo"):
         tau = mpf(case["tau"][p])
         rest, scale = credit - tau * s, 1 if case["options"].get("scale") == "paper" else 2
         return rest**2 / (scale * tau), [-2 * rest / scale] * length
