@@ -1,6 +1,6 @@
 """What the paper proves, as functions: numpy float64 in, numpy float64 out. Needs neither torch nor a network."""
 
-from pmdkit.theory.between import BestK, BetweenSolution, baseline_value, best_k, between
+from pmdkit.theory.between_update import BestK, BetweenSolution, baseline_value, best_k, between
 from pmdkit.theory.binary_rewards import (
     BinarySolution,
     HardPrompt,
