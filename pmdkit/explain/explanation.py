@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pmdkit import population, theory
+from pmdkit import population
 from pmdkit.errors import UsageError
 from pmdkit.explain import tabular
 from pmdkit.explain.dynamics import CURVE_RATES, ExactSteps, FirstStep, Force, exact_steps, first_step, force
@@ -344,11 +344,8 @@ def steps_error(objective: Objective, steps: ExactSteps) -> float:
     """Largest distance of the exact steps to the theory's, nats."""
     if not has_theory(objective):
         return np.nan
-    method = str(traits(objective).population).replace("_", "-")
-    tau = [tau_at(objective, tabular.TabularPrompt.of([p, 1 - p], [1.0, 0.0])) for p in steps.p]
-    exact = theory.binary(steps.p, tau, method)
-    right = np.abs(exact.log_ratio_pos - steps.log_ratio_right)
-    return float(np.maximum(right, np.abs(exact.log_ratio_neg - steps.log_ratio_wrong)).max())
+    exact = [known_log_ratio(objective, tabular.TabularPrompt.of([p, 1 - p], [1.0, 0.0])).log_ratio[0] for p in steps.p]
+    return float(np.abs(np.array(exact) - np.stack([steps.log_ratio_right, steps.log_ratio_wrong], -1)).max())
 
 
 def by_tau(objective: Objective, steps: ExactSteps) -> tuple[tuple[float, float], ...]:

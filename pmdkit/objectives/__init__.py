@@ -20,6 +20,7 @@ from pmdkit.objectives.gspo import GSPO
 from pmdkit.objectives.objective import Objective, Traits, temperature, traits
 from pmdkit.objectives.opmd import OPMD
 from pmdkit.objectives.options import check_options
+from pmdkit.objectives.pmd_between import EasyPrompts, PMDBetween, make_place
 from pmdkit.objectives.pmd_mean import PMDMean
 from pmdkit.objectives.pmd_part import PMDPart
 from pmdkit.objectives.pmd_token import PMDToken
@@ -60,10 +61,12 @@ __all__ = [
     "Chi2PO",
     "Contraction",
     "DrGRPO",
+    "EasyPrompts",
     "Groups",
     "KLBudget",
     "Norm",
     "Objective",
+    "PMDBetween",
     "PMDMean",
     "PMDPart",
     "PMDToken",
@@ -89,6 +92,7 @@ __all__ = [
 OBJECTIVES: dict[str, Any] = {
     "pmd-mean": PMDMean,
     "pmd-part": PMDPart,
+    "pmd-between": PMDBetween,
     "rloo": RLOO,
     "grpo": GRPO,
     "dr-grpo": DrGRPO,
@@ -137,6 +141,8 @@ def build_objective(name_or_path: str, **options: Any) -> Objective:
     check_options(name_or_path, factory, options)
     if "tau" in options:
         options["tau"] = make_tau(options["tau"])
+    if factory is PMDBetween and "k" in options:
+        options["k"] = make_place(options["k"])
     objective: Objective = factory(**options)
     missing = [word for word in ("norm", "advantage", "loss") if not hasattr(objective, word)]
     if missing:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pmdkit.objectives import OBJECTIVES, Contraction, PassRate, expect
+from pmdkit.objectives import OBJECTIVES, Contraction, EasyPrompts, PassRate, expect
 from pmdkit.objectives.skeleton import MyLoss
 from pmdkit.testing.objectives import CHECKS
 
@@ -21,6 +21,13 @@ SETTINGS = {
         {"tau": PassRate()},
         {"target_cap": 18.42, "tau": 0.01},
         {"scale": "paper", "norm": "max"},
+    ],
+    "pmd-between": [
+        {},
+        {"k": 0.0, "tau": 0.005},
+        {"k": 1.0, "norm": "none"},
+        {"k": 0.3, "tau": PassRate(), "norm": "tokens"},
+        {"k": EasyPrompts(switch=0.5), "scale": "paper"},
     ],
     "rloo": [{}, {"norm": "none"}, {"norm": "max"}, {"norm": "tokens"}],
     "grpo": [{}, {"std": "sample"}, {"std": "none", "norm": "none"}, {"clip_low": 1.0, "clip_high": 0.05}],
@@ -76,6 +83,7 @@ def test_contract(objective, check):
 SKIPPED = {
     "pmd-mean": set(),
     "pmd-part": set(),
+    "pmd-between": set(),
     "rloo": {"temperature", "population"},
     "grpo": {"temperature", "token order", "coefficient", "unbiased", "population"},
     "dr-grpo": {"temperature", "token order", "coefficient", "unbiased", "population"},

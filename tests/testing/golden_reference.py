@@ -56,6 +56,9 @@ def make():
         case("pmd-part-unscored", "pmd-part", (3, 4), 3, tau=0.1, unscored=((0, 1), (2, 0), (2, 2))),
         case("pmd-part-holes", "pmd-part", (2, 4), 5, tau=0.1, holes=True),
         case("pmd-part-ministeps", "pmd-part", (4, 4), 4, tau=0.1, ministeps=2),
+        case("pmd-between", "pmd-between", (2, 3), 4, tau=0.5, options={"k": 0.25}),
+        case("pmd-between-small-tau", "pmd-between", (2, 4), 3, tau=0.001, options={"k": 0.5}),
+        case("pmd-between-unscored", "pmd-between", (3, 4), 3, tau=0.1, options={"k": 0.1}, unscored=((0, 1), (2, 0))),
         case("rloo", "rloo", (2, 3), 4),
         case("rloo-one-token", "rloo", (3, 4), 1),
         case("rloo-unscored", "rloo", (3, 4), 3, unscored=((0, 1), (2, 0))),
@@ -208,6 +211,9 @@ def advantage(case, p, g):
     if case["objective"] == "pmd-part":
         tau = mpf(case["tau"][p])
         return group[g] - tau * log(sum(exp(r / tau) for r in others) / len(others))
+    if case["objective"] == "pmd-between":
+        tau, k = mpf(case["tau"][p]), mpf(case["options"]["k"])
+        return group[g] - tau / k * log(sum(exp(k * r / tau) for r in others) / len(others))
     mean = sum(group.values()) / len(group)
     spread = sqrt(sum((r - mean) ** 2 for r in group.values()) / len(group))
     return (group[g] - mean) / spread if spread else mpf(0)
@@ -217,7 +223,7 @@ def row_loss(case, p, credit, a, b):
     """Loss of one response, not yet divided by its length, and its gradient by every token's log-probability."""
     name, length = case["objective"], len(a)
     s = sum(a) - sum(b)
-    if name in ("pmd-mean", "pmd-part", "qrpo", "sppo"):
+    if name in ("pmd-mean", "pmd-part", "pmd-between", "qrpo", "sppo"):
         tau = mpf(case["tau"][p])
         rest, scale = credit - tau * s, 1 if case["options"].get("scale") == "paper" else 2
         return rest**2 / (scale * tau), [-2 * rest / scale] * length
