@@ -6,13 +6,12 @@ from pathlib import Path
 
 import torch
 
-from pmdkit.config import LoraTable, ParallelTable, RolloutTable, Spec, VLLMTable
+from pmdkit.config import SHIPPED_REWARDS, LoraTable, ParallelTable, RewardTable, RolloutTable, Spec, VLLMTable
 from pmdkit.envs.math import check_math, readers
 from pmdkit.envs.verifier.pool import identify
 from pmdkit.errors import EnvironmentLacks, UsageError, unknown
 from pmdkit.extras import remedy
 from pmdkit.llm import engines, launcher
-from pmdkit.llm.rewards import check_rewards
 from pmdkit.objectives import Objective, traits
 from pmdkit.plugins import is_path
 
@@ -73,6 +72,32 @@ def check_values(spec: Spec) -> None:
     data = "held-out" if spec.evaluation is None else spec.evaluation.data
     if data not in EVALUATED and "/" not in data and Path(data).suffix not in readers.SUFFIXES:
         raise UsageError(unknown("evaluation.data", data, (*EVALUATED, "FILE.jsonl", "FILE.parquet")))
+
+
+def check_rewards(table: RewardTable, rollout: RolloutTable) -> None:
+    """Refuse tables that cannot work, before anything is loaded."""
+    overlong = SHIPPED_REWARDS[1]
+    if table.grade == overlong:
+        raise UsageError(f"the first [[reward]] is {overlong}; expected what decides what passes, math or your own")
+    for term in (table, *table.others):
+        if term.grade not in SHIPPED_REWARDS and not is_path(term.grade):
+            raise UsageError(unknown("reward", term.grade, SHIPPED_REWARDS) + ", or your own as my.py:fn")
+        if (term.grade == overlong) != (term.soft_punish_cache is not None):
+            raise UsageError(
+                f"soft_punish_cache is {term.soft_punish_cache} for the reward {term.part}; expected a number of "
+                f"tokens for {overlong}, and for no other"
+            )
+        if term.soft_punish_cache is not None and term.soft_punish_cache > rollout.width:
+            raise UsageError(
+                f"soft_punish_cache is {term.soft_punish_cache} of a rollout.width of {rollout.width}; "
+                "expected at most that"
+            )
+    parts = [term.part for term in (table, *table.others)]
+    twice = next((part for part in parts if parts.count(part) > 1), None)
+    if twice is not None:
+        raise UsageError(
+            f"two [[reward]] tables are called {twice}; give one of them a name of its own beside its grade"
+        )
 
 
 def resolve_vllm(rollout: RolloutTable, vllm: VLLMTable | None) -> VLLMTable:

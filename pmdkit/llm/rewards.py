@@ -14,9 +14,7 @@ from torch import Tensor
 from pmdkit.config import SHIPPED_REWARDS, RewardTable, RewardTerm, RolloutTable
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.envs.verifier import Grader, Item, Verdict
-from pmdkit.errors import UsageError, unknown
 from pmdkit.llm import task
-from pmdkit.plugins import is_path
 
 OVERLONG = SHIPPED_REWARDS[1]
 
@@ -140,28 +138,3 @@ def make_reward_sum(
             grader = grader if process_group.size == 1 else task.SharedGrader(grader, process_group)
         terms.append(Term(term, grader, table.most_unscored))
     return RewardSum(table, terms, mask)
-
-
-def check_rewards(table: RewardTable, rollout: RolloutTable) -> None:
-    """Refuse tables that cannot work, before anything is loaded."""
-    if table.grade == OVERLONG:
-        raise UsageError(f"the first [[reward]] is {OVERLONG}; expected what decides what passes, math or your own")
-    for term in (table, *table.others):
-        if term.grade not in SHIPPED_REWARDS and not is_path(term.grade):
-            raise UsageError(unknown("reward", term.grade, SHIPPED_REWARDS) + ", or your own as my.py:fn")
-        if (term.grade == OVERLONG) != (term.soft_punish_cache is not None):
-            raise UsageError(
-                f"soft_punish_cache is {term.soft_punish_cache} for the reward {term.part}; expected a number of "
-                f"tokens for {OVERLONG}, and for no other"
-            )
-        if term.soft_punish_cache is not None and term.soft_punish_cache > rollout.width:
-            raise UsageError(
-                f"soft_punish_cache is {term.soft_punish_cache} of a rollout.width of {rollout.width}; "
-                "expected at most that"
-            )
-    parts = [term.part for term in (table, *table.others)]
-    twice = next((part for part in parts if parts.count(part) > 1), None)
-    if twice is not None:
-        raise UsageError(
-            f"two [[reward]] tables are called {twice}; give one of them a name of its own beside its grade"
-        )

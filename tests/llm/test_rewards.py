@@ -11,7 +11,8 @@ from pmdkit.config import RewardTable, RolloutTable, Spec
 from pmdkit.envs.verifier import Grader, Item
 from pmdkit.envs.verifier.functions import OwnReward, RewardRow, row_message
 from pmdkit.errors import ComponentDied, UsageError
-from pmdkit.llm.rewards import check_rewards, make_reward_sum, soft_overlong_punishment
+from pmdkit.llm.recipe import check_rewards
+from pmdkit.llm.rewards import make_reward_sum, soft_overlong_punishment
 from pmdkit.llm.task import MathTask, make_grader, make_rows
 from pmdkit.loop import graded
 
