@@ -58,6 +58,9 @@ class TrainOptions(TypedDict, total=False):
     keep: int | None
     checkpoint_every: int | None
     record: int | None
+    max_time: float | None
+    profile: int | None
+    callbacks: list[str] | None
     report_to: list[Literal["tensorboard", "wandb", "trackio"]] | None
 
 

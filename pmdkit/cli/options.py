@@ -62,8 +62,8 @@ Texts = Annotated[list[str] | None, Parameter(consume_multiple=True, negative=""
 # What a shell offers for TAB: completers of cyclopts, asked through `pmdkit __complete`. None imports torch.
 
 OBJECTIVE_NAMES = (
-    "pmd-mean", "pmd-part", "rloo", "grpo", "dr-grpo", "dapo", "gspo", "cispo", "chi2-po", "rebel", "tb", "dro",
-    "pmd-token", "qrpo", "sppo", "opmd", "rec", "asymre", "topr", "grpo-kl", "sapo", "gmpo",
+    "pmd-mean", "pmd-part", "pmd-between", "rloo", "grpo", "dr-grpo", "dapo", "gspo", "cispo", "chi2-po", "rebel", "tb",
+    "dro", "pmd-token", "qrpo", "sppo", "opmd", "rec", "asymre", "topr", "grpo-kl", "sapo", "gmpo",
 )  # fmt: skip
 "The keys of OBJECTIVES, whose module needs torch."
 
