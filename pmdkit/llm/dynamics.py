@@ -1,18 +1,10 @@
-"""What stands between a gradient and a step: the learning rate, and whether the gradient is anything but rounding."""
+"""The learning rate of every optimizer step: schedules and warm-up."""
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from pmdkit.config import ScheduleTable, UpdateTable
-from pmdkit.objectives import Batch, Objective, total, traits
-
-EPS = 8 * torch.finfo(torch.float32).eps
-"Of log-probabilities, float32 at best. In bfloat16 engine and trainer differ by more, which is a mismatch and counts."
-EPS_REWARD = 8 * torch.finfo(torch.float64).eps
 
 
 class LRScheduler:
@@ -52,61 +44,3 @@ class LRScheduler:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         return lr
-
-
-class RoundingCheck:
-    """Whether the coefficients of an update are anything but rounding: fed with the log-probabilities of its passes.
-
-    A coefficient is d total / d log pi, all that the network is asked for. Where rewards are equal and the policy has
-    not moved it is 0 but for rounding, and Adam would make a step of full size of that. It counts as rounding if it is
-    below 8 eps of the magnitudes that it was summed from: log-probabilities, a nat per token at least since they are
-    differences of logits, and rewards. Autograd says how much of each is in it.
-
-    Args:
-        objective: of the update.
-
-    Attributes:
-        signal: a coefficient is more than rounding.
-    """
-
-    def __init__(self, objective: Objective) -> None:
-        self.objective = objective
-        self.signal = False
-
-    def __call__(self, batch: Batch, rows: Sequence[int], logp: Tensor) -> None:
-        """Look at some rows of a ministep's batch; `logp` is [n, T], or [n, 1] sums over tokens."""
-        if self.signal:
-            return
-        some = batch[torch.tensor(rows)]
-        if logp.shape != some.mask.shape:
-            some = some.folded()
-        inputs = {
-            "logp": logp.detach().double().cpu(),
-            "logp_old": some.logp_old.double(),
-            "advantage": some.advantage.double(),
-            **({} if some.logp_ref is None else {"logp_ref": some.logp_ref.double()}),
-        }
-        inputs = {name: value.clone().requires_grad_() for name, value in inputs.items()}
-        found = coefficients(self.objective, replace(some, **inputs), inputs)
-        bound = torch.zeros_like(found)
-        if found.requires_grad:
-            # own slopes: with signs in turn, what a centring over the group subtracts is 0
-            signs = 1.0 - 2.0 * (torch.arange(len(found)) % 2)[:, None]
-            slopes = torch.autograd.grad((found * signs).sum(), list(inputs.values()), allow_unused=True)
-            tokens = some.length.double()[:, None] / some.mask.sum(1, keepdim=True).clamp_min(1)
-            for (name, value), slope in zip(inputs.items(), slopes, strict=True):
-                if slope is not None and name == "advantage":
-                    scale = value.abs() + (0 if some.magnitude is None else some.magnitude)
-                    bound = bound + (EPS_REWARD * slope.abs() * scale)[:, None]
-                elif slope is not None:
-                    bound = bound + EPS * slope.abs() * (value.abs() + tokens)
-        if traits(self.objective).whole_groups:  # a coefficient holds the rounding of its peers too
-            bound = bound.amax().expand_as(bound)
-        self.signal = bool((found.detach().abs() > bound)[some.mask].any())
-
-
-def coefficients(objective: Objective, batch: Batch, inputs: dict[str, Tensor]) -> Tensor:
-    """The gradient of the loss by `logp`, itself with a gradient where it depends on the inputs."""
-    with torch.enable_grad():
-        (found,) = torch.autograd.grad(total(objective, batch), inputs["logp"], create_graph=True)
-    return found

@@ -3,7 +3,7 @@
 An engine writes the responses, packed forward passes score them, and an optimizer follows the gradient.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
@@ -266,27 +266,25 @@ class CausalLearner:
             self.process_group, prompts, responses, size, self.options.token_budget, whole_groups, counted
         )[self.process_group.rank]
         report: dict[str, float] = {}
-        skipped = 0
         for turn in range(self.passes):
             self.optimizer.zero_grad(set_to_none=True)
-            loss, rounding = 0.0, dynamics.RoundingCheck(objective)
-            hooks: list[LogpHook] = [rounding] if self.on_logp is None or turn > 0 else [rounding, self.on_logp]
+            loss = 0.0
             with explain_out_of_memory("update", "update.token_budget"):
                 for done, rows in enumerate(plan):
                     self.report("update", done, len(plan), 0)
                     with self.process_group.no_sync(self.root, last=done + 1 == len(plan)):
-                        part = self.loss_of_rows(objective, prompts, responses, rows, batch, hooks)
+                        part = self.loss_of_rows(
+                            objective, prompts, responses, rows, batch, self.on_logp if turn == 0 else None
+                        )
                         part.backward()
                     loss += part.item()
             loss = sum(part.item() for part in self.process_group.gather(torch.tensor([loss], dtype=torch.float64)))
-            signal = self.process_group.any_rank(rounding.signal)
-            skipped += not signal
-            norm = self.optimizer_step(loss, signal)
+            norm = self.optimizer_step(loss)
             report = report or {"loss": loss, "grad_norm": norm}
         self.report("update", len(plan), len(plan), 0)
         self.stale = True
         rate = {} if self.lr_scheduler is None else {"lr": self.optimizer.param_groups[0]["lr"]}
-        return {**report, "skipped": skipped, **rate}
+        return {**report, **rate}
 
     def loss_of_rows(
         self,
@@ -295,7 +293,7 @@ class CausalLearner:
         responses: list[Tokens],
         rows: list[int],
         batch: Batch,
-        hooks: Sequence[LogpHook] = (),
+        on_logp: LogpHook | None = None,
     ) -> Tensor:
         """Scalar float64, with gradient: the sum over some rows of a ministep's batch, in one forward pass.
 
@@ -311,12 +309,12 @@ class CausalLearner:
             mine, answers = [prompts[row] for row in rows], [responses[row] for row in rows]
             fused = self.root(lambda model: fused_loss.fused_total(model, mine, answers, objective, some))
             loss, logp = fused.loss, fused.seq_logp[:, None]
-        for on_logp in hooks:
+        if on_logp is not None:
             on_logp(batch, rows, logp)
         return loss
 
-    def optimizer_step(self, loss: float, signal: bool = True) -> float:
-        """Clip and take the optimizer's step; neither a number that is not finite nor rounding alone becomes one."""
+    def optimizer_step(self, loss: float) -> float:
+        """Clip and take the optimizer's step; a number that is not finite never becomes one."""
         if not np.isfinite(loss):
             raise Diverged(
                 f"the loss is {loss}; no step was taken, the last checkpoint is intact: lower lr or raise tau"
@@ -326,8 +324,6 @@ class CausalLearner:
             raise Diverged(f"the gradient's norm is {norm}; no step was taken, the last checkpoint is intact: lower lr")
         if self.lr_scheduler is not None:
             self.lr_scheduler.step(self.version)
-        if not signal:
-            return norm
         self.optimizer.step()
         if self.process_group.any_rank(not weights.all_finite(self.model)):
             raise Diverged("a weight is not finite after the step; the last checkpoint is intact: lower lr")

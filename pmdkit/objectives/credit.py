@@ -61,7 +61,6 @@ def credit(
             mass=mass.flatten(),
             group=torch.arange(prompts, device=mask.device).repeat_interleave(size),
             logp_ref=None if logp_ref is None else logp_ref.detach(),
-            magnitude=groups.reward.abs().amax(1).repeat_interleave(size),
         )
 
 

@@ -207,6 +207,7 @@ def choices(cls: Any) -> list[dict[str, Any]]:
     return options
 
 
+@pytest.mark.nightly  # minutes: every objective with every option
 @pytest.mark.slow
 def test_nine_of_ten_shipped_objectives_and_options_are_settled():
     asked, settled = 0, 0

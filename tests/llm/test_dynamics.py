@@ -6,11 +6,9 @@ from transformers import get_scheduler
 
 from pmdkit import train
 from pmdkit.config import ScheduleTable, UpdateTable
-from pmdkit.distributed import ProcessGroup
-from pmdkit.llm.dynamics import LRScheduler, RoundingCheck
-from pmdkit.objectives import OBJECTIVES, Groups, credit, traits
+from pmdkit.llm.dynamics import LRScheduler
 
-from .ranks import ROOT, learner
+from .ranks import ROOT
 
 TINY = str(ROOT / "tests" / "llm" / "tiny.toml")
 
@@ -34,75 +32,6 @@ def test_rates_are_those_of_transformers(kind):
         rates = LRScheduler(mine, schedule, update)
         found = [rates.step(version) for version in range(begin, 5) for _ in range(4)]
         assert found == wanted[4 * begin :]
-
-
-def step(mine, name, reward):
-    objective = OBJECTIVES[name]()
-    rollouts = mine.rollout(torch.arange(3), 4, 0)
-    groups = Groups(reward, rollouts.mass)
-    return objective, rollouts, credit(objective, groups, rollouts.logp_old, rollouts.mask, rollouts.logp_ref, 6)
-
-
-def moved(mine, before):
-    return max((a - b).abs().max().item() for a, b in zip(mine.model.parameters(), before, strict=True))
-
-
-@pytest.mark.parametrize("name", ["pmd-mean", "pmd-part", "grpo", "dro", "cispo", "rebel"])
-def test_equal_rewards_move_nothing_and_a_single_reward_does(name):
-    """At pi = pi_old with equal rewards Adam would take a step of full size out of rounding."""
-    for value in (0.0, 1 / 3, 1000 / 7):
-        mine = learner(ProcessGroup(), "qwen2", name, "adamw")
-        before = [weight.detach().clone() for weight in mine.model.parameters()]
-        reward = torch.full((3, 4), value, dtype=torch.float64)
-        report = mine.update(*step(mine, name, reward))
-        assert report["skipped"] == 1
-        assert moved(mine, before) == 0
-    reward[1, 2] += 1e-3
-    report = mine.update(*step(mine, name, reward))
-    assert report["skipped"] == 0
-    assert moved(mine, before) > 0
-
-
-def test_a_pull_back_to_the_old_policy_is_no_rounding():
-    """Equal rewards after a step: PMD pulls back to pi_old, and that is the objective's own gradient."""
-    mine = learner(ProcessGroup(), "qwen2", "pmd-mean", "adamw")
-    objective, rollouts, batch = step(mine, "pmd-mean", torch.zeros(3, 4, dtype=torch.float64))
-    with torch.no_grad():
-        for weight in mine.model.parameters():
-            weight += 1e-4
-    assert mine.update(objective, rollouts, batch)["skipped"] == 0
-
-
-class Two(ProcessGroup):
-    """One process of two; the other one has, or has not, a signal."""
-
-    def __init__(self, other):
-        self.answers = [other]  # the first thing that an update asks is whether there is a signal
-
-    def any_rank(self, here):
-        return here or bool(self.answers and self.answers.pop())
-
-
-@pytest.mark.parametrize("other", [False, True])
-def test_all_ranks_decide_together(other):
-    """A rank whose own rows are rounding takes the step of all if another one has a signal."""
-    mine = learner(ProcessGroup(), "qwen2", "pmd-mean", "sgd")
-    mine.process_group = Two(other)
-    report = mine.update(*step(mine, "pmd-mean", torch.zeros(3, 4, dtype=torch.float64)))
-    assert report["skipped"] == (0 if other else 1)
-
-
-@pytest.mark.parametrize("name", sorted(OBJECTIVES))
-def test_every_objective_can_be_checked(name):
-    """A gradient of the gradient exists, and a reward that differs is seen, in float64 and without a model."""
-    objective = OBJECTIVES[name]()
-    reward = torch.tensor([[0.0, 1.0, 0.0], [1.0, 1.0, 0.0]], dtype=torch.float64)
-    logp = -torch.rand(6, 5, generator=torch.Generator().manual_seed(0))
-    batch = credit(objective, Groups(reward, torch.full_like(reward, 1 / 3)), logp, torch.ones(6, 5).bool(), logp, 5)
-    check = RoundingCheck(objective)
-    token = traits(objective).level == "token"
-    check(batch, list(range(6)), logp if token else logp.double().sum(1, keepdim=True))
-    assert check.signal
 
 
 def resampled(tmp_path, name, **options):

@@ -250,7 +250,7 @@ def test_a_folder_that_holds_something_is_refused(untaught, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", ["starter", "starter-moe"])
+@pytest.mark.parametrize("size", ["starter", pytest.param("starter-moe", marks=pytest.mark.nightly)])
 def test_phase_0_in_earnest(size, tmp_path, capsys):
     """Half a minute on one core; the measured pass rate is the target or a little more."""
     assert call("llm-starter", tmp_path / "model", "--size", size, "--json") == 0

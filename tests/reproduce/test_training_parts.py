@@ -192,6 +192,7 @@ def test_a_tier_of_the_adaptive_study_becomes_tables(context, monkeypatch):
 # Real runs behind the training figures: a sweep of an experiment, its votes, and an experiment that is no grid.
 
 
+@pytest.mark.nightly  # minutes: a whole experiment
 @pytest.mark.slow
 def test_an_experiment_is_run_drawn_and_asked_for_votes(context, monkeypatch):
     """Two steps of each method with two seeds; a second call runs nothing again."""

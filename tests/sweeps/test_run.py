@@ -40,6 +40,7 @@ def wait_for(condition, seconds=60):
         time.sleep(0.01)
 
 
+@pytest.mark.nightly  # minutes; test_adaptive.py kills a sweep too
 @pytest.mark.slow
 def test_interrupt_then_kill_9_then_resume(tmp_path):
     """The first run is done and the second under way when the sweep is interrupted, and then killed. In the end the

@@ -207,6 +207,7 @@ def test_a_thousand_actions_have_ten_digits(reference):
     check_box(reference, seed=2, problems=3, actions=(700, 1001))
 
 
+@pytest.mark.nightly  # minutes; some random problems are in the fast suite
 @pytest.mark.slow
 def test_many_random_problems_of_the_box_have_ten_digits(reference):
     check_box(reference, seed=7, problems=4000, actions=(2, 14))
@@ -318,6 +319,7 @@ def test_random_problems_of_the_box_have_ten_digits_or_are_declined(reference, m
     check_box_of_twin(reference, monkeypatch, seed=11, problems=150)
 
 
+@pytest.mark.nightly  # minutes
 @pytest.mark.slow
 def test_many_random_problems_of_the_box_have_ten_digits_or_are_declined(reference, monkeypatch):
     check_box_of_twin(reference, monkeypatch, seed=12, problems=4000)

@@ -312,6 +312,7 @@ class Notes(SilentDisplay):
         self.said.append(sentence)
 
 
+@pytest.mark.nightly  # tests/faults kills toy runs in every phase
 @pytest.mark.slow  # processes that are killed and go on
 def test_kill_9_in_phase_0_and_after_it(tmp_path):
     """Killed while it is taught it starts again; killed after, it is taught no more. The end is the same."""

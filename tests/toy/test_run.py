@@ -43,6 +43,7 @@ def test_modular_sum_is_learned(tmp_path, seed):
     assert all(set(row) == set(KEYS) for row in run.metrics)
 
 
+@pytest.mark.nightly  # minutes; test_modular_sum_is_learned is its short form
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_modular_sum_with_all_its_steps(tmp_path, seed):
@@ -142,6 +143,7 @@ def start(folder, count, *more):
         return subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=log)
 
 
+@pytest.mark.nightly  # tests/faults kills toy runs in every phase
 @pytest.mark.slow  # processes that are killed and go on
 def test_kill_9_at_random_moments(tmp_path):
     """Two kills, then the end: weights, optimizer, metrics and summary are those of an undisturbed run."""
