@@ -149,7 +149,8 @@ def test_what_an_environment_shows_is_a_whole_sentence(call):
 
 
 @pytest.mark.slow
-def test_the_tour_goes_through_and_draws(call, tmp_path):
+def test_the_tour_goes_through_and_draws(call, monkeypatch, tmp_path):
+    monkeypatch.setenv("COLUMNS", "80")
     text = call("tour", "--out", tmp_path / "tour")
     assert max(map(len, text.splitlines())) <= max(80, len(str(tmp_path)) + 25)  # the path of the picture is not cut
     assert text.count("\n") <= 24
