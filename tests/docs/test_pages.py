@@ -14,6 +14,7 @@ from generate.one_step import traced
 from generate.paper_index import write_paper_index
 from generate.tree import PAGES, with_tree
 
+from pmdkit import theory
 from pmdkit.ledger import claims
 from pmdkit.objectives import OBJECTIVES
 from pmdkit.observe.glossary import GLOSSARY, ON_REQUEST
@@ -137,3 +138,16 @@ def test_few_calls_lie_between_the_loop_and_the_sampler_of_a_language_model():
     way = {call["name"]: call["depth"] for call in traced("llm")}
     assert way["CausalLearner.rollout"] == way["inline"] + 1
     assert min(depth for name, depth in way.items() if name.endswith(".generate")) == way["inline"] + 2
+
+
+def test_the_first_page_quotes_numbers_of_the_theory():
+    """The share of the gap that one exact step closes, for both methods, as the page says it."""
+    text = " ".join((ROOT / "docs" / "index.md").read_text(encoding="utf-8").split())
+    said = r"pass rate of ([\d.]+) and τ = ([\d.]+), one exact step closes (\d+) % of the gap instead of all of it"
+    quoted = re.search(said, text)
+    assert quoted
+    p, tau, percent = (float(number) for number in quoted.groups())
+    assert round(100 * float(theory.binary(p, tau, "pmd-mean").eta)) == percent
+    assert float(theory.binary(p, tau, "pmd-part").eta) > 0.999
+    large = [float(theory.binary(p, 10.0, method).eta) for method in ("pmd-mean", "pmd-part")]
+    assert large[0] == pytest.approx(large[1], rel=0.01)
