@@ -1,4 +1,4 @@
-"""Headless Chromium for the explorables: pages of docs/explore and the first page, with the site's theme, served locally.
+"""Headless Chromium for the explorables: pages of docs/explore and the first page, with the theme, served locally.
 
 PMDKIT_SITE=site tests a built site. A request to anywhere but the loopback address is refused, and the test fails.
 """
