@@ -10,6 +10,8 @@ import jupytext
 import nbformat
 import pytest
 
+from pmdkit.learn.exercises import of_lesson
+
 LESSONS = sorted((Path(__file__).parents[2] / "tutorials").glob("[0-9]*.py"))
 ALLOWED = {"pmdkit", "numpy", "scipy", "matplotlib", "torch", "gymnasium"} | sys.stdlib_module_names
 BEATS = ["Predict", "Run", "Look", "Explain", "Exercise"]
@@ -112,3 +114,42 @@ def test_every_axis_has_a_label(path):
         if "plt.show()" in source and "simplex.triangle" not in source:
             assert "xlabel=" in source
             assert "ylabel=" in source
+
+
+def head(path):
+    """Lessons that the first cell asks for, and its times: minutes to read, seconds to run, minutes of exercises."""
+    text = " ".join(cells_of(path)[0].source.split())
+    needed = re.search(r"\* You need: (.*?) \* Time:", text)[1]
+    numbers = set(re.findall(r"\b[1-4]\d\d\b", needed))
+    for first, last in re.findall(r"lessons (\d+) to (\d+)", needed):
+        numbers |= {str(number) for number in range(int(first), int(last))}
+    return numbers, re.search(r"Time: (\d+) minutes to read, (\d+) seconds to run, (\d+) minutes", text).groups()
+
+
+def before(number, needs):
+    """All lessons that come before one, those included that its own prerequisites need."""
+    return set().union(*({one} | before(one, needs) for one in needs[number]))
+
+
+def test_the_pages_and_the_lessons_agree():
+    """Order, titles, times and prerequisites in the table of docs/learn, the menu of the site and tutorials/README."""
+    root = LESSONS[0].parents[1]
+    rows = [
+        [column.strip() for column in line.split("|")[1:-1]]
+        for line in (root / "docs" / "learn" / "index.md").read_text(encoding="utf-8").splitlines()
+        if re.match(r"\| \[\d{3}\]", line)
+    ]
+    numbers = [path.stem.split("_")[0] for path in LESSONS]
+    assert [row[0] for row in rows] == [f"[{number}](lessons/{number}.md)" for number in numbers]
+    menu = re.findall(r'"(\d{3}): .*": learn/lessons/(\d{3})\.md', (root / "mkdocs.yml").read_text(encoding="utf-8"))
+    assert menu == [(number, number) for number in numbers]
+    said = {number: head(path)[0] for number, path in zip(numbers, LESSONS, strict=True)}
+    listed = {number: set(re.findall(r"\d{3}", row[2])) for number, row in zip(numbers, rows, strict=True)}
+    readme = (root / "tutorials" / "README.md").read_text(encoding="utf-8")
+    for number, path, row in zip(numbers, LESSONS, rows, strict=True):
+        read, run, work = head(path)[1]
+        assert cells_of(path)[0].source.splitlines()[0] == f"# {number}: {row[1]}"
+        assert before(number, said) == before(number, listed), number
+        assert row[3:] == [f"{read} min", f"{run} s", f"{work} min"], number
+        assert int(work) == sum(each.minutes for each in of_lesson(number)), number
+        assert f"| [{number}]({path.stem}.ipynb) | {row[1]} | {run} s | {work} min |" in readme
