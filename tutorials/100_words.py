@@ -147,9 +147,9 @@ print("standard deviation with the mean reward:", centred.std().round(3))
 # alt: Left, the log-ratios of the step of the first picture: 1.0 nats for A, 0.2 for B,
 #   -0.6 for C and -1.0 for D; an axis on the right gives them as factors 2.7, 1.2, 0.5
 #   and 0.4. Right, the KL divergence from a policy that gives a response with
-#   probability 0.1, against its new probability. It is 0 at 0.1 and rises to 2.3 nats
-#   at 1. The reverse direction grows faster still and has no limit near 1; it also has
-#   none near 0, where KL of new against old reaches only 0.1.
+#   probability 0.1, against its new probability. It is 0 at 0.1, rises to 2.3 nats at 1
+#   and to 0.1 nats at 0. The reverse direction lies below it up to about 0.9, and grows
+#   without limit near 1 and near 0.
 log_ratio = np.log(after / pi)
 fig, (left, right) = plt.subplots(1, 2, figsize=(8, 3))
 left.bar(names, log_ratio, color=COLOURS["pmd-part"])
@@ -239,14 +239,16 @@ print("end of the straight step:", straight.round(2))
 #
 # and the step has become a line through the rewards, which a network can be *fitted* to
 # by least squares. But $\tau\log Z$ lives on rare, good responses, and sixteen draws
-# may hold none of them. The mean reward is easy. So practice writes the mean where
-# $\tau\log Z$ belongs, and that is the subject of this course.
+# may hold none of them. The mean of sixteen draws is off too, but right on average. So
+# practice writes the mean where $\tau\log Z$ belongs, and that is the subject of this
+# course.
 
 # %%
 # alt: The log-partition tau log Z against tau on a logarithmic axis from 0.01 to 10. At
 #   large tau it lies on the mean reward 0.4, at small tau it rises towards the best
-#   reward, 1. Grey dots, estimates from sixteen draws each, lie on the curve at large
-#   tau; at small tau many of them lie below it, at the second-best reward 0.6.
+#   reward, 1. Grey dots are estimates from sixteen draws each. At large tau they
+#   scatter around the curve; at small tau most lie near 1 and some near the second-best
+#   reward, 0.6.
 taus = np.geomspace(0.01, 10, 100)
 soft = np.array([t * np.log(pi @ np.exp((reward - 1) / t)) + 1 for t in taus])
 few = reward[rng.choice(4, size=(40, 16), p=pi)]
@@ -266,9 +268,9 @@ print("share of sixteen draws without A:", round(0.9**16, 2))
 
 # %% [markdown]
 # **What to see.** The soft maximum falls from the best reward to the mean as `tau`
-# grows. Where the two lines meet, PMD-part and PMD-mean agree. Where they part, the
-# dots scatter: of all groups of sixteen, 19 % have no A in them, and take 0.6 for the
-# best reward there is.
+# grows. Where the two lines meet, PMD-part and PMD-mean agree, and the dots scatter
+# evenly around them. Where the lines part, the dots split: of all groups of sixteen, 19
+# % have no A in them, and take 0.6 for the best reward there is.
 #
 # Eight words, and the question of the paper stands: *what happens when the mean reward
 # takes the place of the log-partition?* Lesson 101 shows where the two updates go.

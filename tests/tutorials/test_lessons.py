@@ -8,8 +8,10 @@ from pathlib import Path
 
 import jupytext
 import nbformat
+import numpy as np
 import pytest
 
+from pmdkit import theory
 from pmdkit.learn.exercises import of_lesson
 
 LESSONS = sorted((Path(__file__).parents[2] / "tutorials").glob("[0-9]*.py"))
@@ -153,3 +155,34 @@ def test_the_pages_and_the_lessons_agree():
         assert row[3:] == [f"{read} min", f"{run} s", f"{work} min"], number
         assert int(work) == sum(each.minutes for each in of_lesson(number)), number
         assert f"| [{number}]({path.stem}.ipynb) | {row[1]} | {run} s | {work} min |" in readme
+
+
+def test_the_numbers_that_lesson_100_quotes_are_those_of_its_example():
+    """Each sentence of its prose that has a number, with the number computed here."""
+    (path,) = (path for path in LESSONS if path.stem.startswith("100"))
+    prose = " ".join(" ".join(cell.source.split()) for cell in cells_of(path) if cell.cell_type == "markdown")
+    pi, reward = np.array([0.1, 0.4, 0.3, 0.2]), np.array([1.0, 0.6, 0.2, 0.0])
+    mean, eye = pi @ reward, np.eye(4)
+    noise = [
+        (pi @ ((reward - b)[:, None] * (eye - pi) - pi * (reward - mean)) ** 2).sum() for b in (0.0, mean)
+    ]  # of the slope along each logit, from one draw
+    numbers = {
+        "the mean of {:.1f},": mean,
+        "all four logits together the variance falls to {:.0f} %": 100 * noise[1] / noise[0],
+        "One nat up is {:.1f} times as likely": np.e,
+        "two nats are {:.1f} times": np.e**2,
+        "one nat down leaves {:.0f} %": 100 / np.e,
+        "base 2, is {:.2f} nats": np.log(2),
+        "$e^{{0.2}} = {:.1f}$ times": np.exp(0.2),
+        "once in ten times costs {:.1f} nats": theory.kl([1.0, 0.0], [0.1, 0.9]),
+        "stop doing it costs {:.1f}.": theory.kl([0.0, 1.0], [0.1, 0.9]),
+        "of sixteen, {:.0f} % have no A": 100 * (1 - pi[0]) ** 16,
+    }
+    for sentence, value in numbers.items():
+        assert sentence.format(float(value)) in prose
+    step = theory.pmd_part(pi, reward, 0.5).probs
+    assert step[0] < step[1]  # "A is best and still rare"
+    assert step[2] < pi[2]  # "C earns something, and shrinks"
+    gain = pi * (reward - mean)
+    assert gain.argmax() == 1  # "B moves most"
+    assert np.log(pi @ np.exp(reward / 100.0)) * 100 == pytest.approx(mean, abs=0.001)
