@@ -138,10 +138,10 @@ print("standard deviation with the mean reward:", centred.std().round(3))
 # The **KL divergence** turns the log-ratios of a whole policy into one distance: their
 # average under the new policy,
 # $\mathrm{KL}(\pi_{new}\|\pi) = E_{\pi_{new}} \log\frac{\pi_{new}}{\pi}$. It is zero
-# when nothing has changed, and never negative. It is no ruler: there and back again are
-# not equally far. To take up what the old policy never did costs infinitely much; to
-# drop a response has a finite price. A KL of 0.2 nats says that a response of the new
-# policy is, in the geometric mean, $e^{0.2} = 1.2$ times as likely as it was.
+# when nothing has changed, and never negative. It is not a ruler: there and back again
+# are not equally far. To take up what the old policy never did costs infinitely much;
+# to drop a response has a finite price. A KL of 0.2 nats says that a response of the
+# new policy is, in the geometric mean, $e^{0.2} = 1.2$ times as likely as it was.
 
 # %%
 # alt: Left, the log-ratios of the step of the first picture: 1.0 nats for A, 0.2 for B,
