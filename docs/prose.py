@@ -84,7 +84,7 @@ def found_in(text: str) -> Iterator[tuple[int, str, Habit]]:
 
 
 def texts(root: Path) -> Iterator[tuple[Path, str]]:
-    """What is read: pages that are not generated, prose of the lessons, texts of exercises; lines keep their numbers."""
+    """What is read: pages that are not generated, prose of lessons, texts of exercises; lines keep their numbers."""
     generated = ("learn/lessons", "paper/ledger.md", "paper/annotated.md", "paper/figures.md", "paper_index.md")
     generated += ("learn/metrics.md", "learn/one-step.md", "use/verbs.md", "use/.adaptive-tau.md")
     for path in sorted((root / "docs").rglob("*.md")):
