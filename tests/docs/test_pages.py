@@ -41,6 +41,20 @@ def test_a_picture_gets_its_alt_text(tmp_path):
     assert (tmp_path / "900" / "1.svg").read_text() == "<svg/>"
 
 
+def test_on_a_page_the_picture_comes_before_its_folded_code_and_exercises_stay_open(tmp_path):
+    """Code that shows nothing is folded too; the cell of an exercise and its check are as in the notebook."""
+    notebook = lesson("# alt: A line.\nplot()")
+    setup = nbformat.v4.new_code_cell("import numpy")
+    fill = nbformat.v4.new_code_cell("def answer(): ...", metadata={"tags": ["exercise", "900.1"]})
+    notebook.cells = [notebook.cells[0], setup, notebook.cells[1], fill]
+    write_page(notebook, tmp_path / "900_what.py", tmp_path)
+    text = (tmp_path / "900.md").read_text()
+    places = [text.index(part) for part in ("Set-up code", "import numpy", "A line.", "Code of the picture", "plot()")]
+    assert places == sorted(places)
+    assert text.count('<details class="lesson-code"') == text.count("</details>") == 2
+    assert "</details>\n\n```python\ndef answer(): ...\n```" in text
+
+
 def test_a_picture_without_alt_text_stops_the_build(tmp_path):
     with pytest.raises(SystemExit, match="without alternative text"):
         write_page(lesson("plot()"), tmp_path / "900_what.py", tmp_path)
