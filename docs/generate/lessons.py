@@ -20,6 +20,7 @@ from nbclient import NotebookClient
 
 ALT = re.compile(r"\A# alt: (.*(?:\n#   .*)*)\n")
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
+WIDE = 450  # points; a phone shows about 270 of them
 SETUP = (
     "%config InlineBackend.figure_formats = ['svg']\nimport matplotlib; matplotlib.rcParams['svg.hashsalt'] = 'pmdkit'"
 )
@@ -123,10 +124,16 @@ def show(output: nbformat.NotebookNode, alt: str, name: str, pages: Path, source
             )
         number = len(list((pages / name).iterdir())) + 1
         (pages / name / f"{number}.svg").write_text(output.data["image/svg+xml"], encoding="utf-8")
-        return f"![{alt}]({name}/{number}.svg)"
+        return f"![{alt}]({name}/{number}.svg){wide(output.data['image/svg+xml'])}"
     else:
         text = output.data["text/plain"]
     return f'<div class="cell-output" markdown="1">\n\n```text\n{ANSI.sub("", text).rstrip()}\n```\n\n</div>'
+
+
+def wide(picture: str) -> str:
+    """The class of a picture whose words would be too small on a phone: it scrolls there."""
+    width = re.search(r'<svg[^>]*\swidth="([\d.]+)pt"', picture)
+    return "{ .wide }" if width and float(width[1]) > WIDE else ""
 
 
 def footer(source: Path) -> str:

@@ -20,7 +20,7 @@ document$.subscribe(({ body }) => {
   }
   // what scrolls inside itself, as wide equations and tables do on a phone, can be reached by the keyboard
   document.fonts.ready.then(() => {
-    for (const element of body.querySelectorAll("div.arithmatex, .md-typeset__scrollwrap")) {
+    for (const element of body.querySelectorAll("div.arithmatex, .md-typeset__scrollwrap, p:has(> img.wide), .home-equation")) {
       if (element.scrollWidth > element.clientWidth) element.tabIndex = 0;
     }
   });
