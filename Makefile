@@ -60,6 +60,7 @@ tutorials: .venv/installed-dev
 	$(BIN)/pytest -q --nbmake --nbmake-timeout=240 -n 2 tutorials
 
 docs: .venv/installed-dev
+	$(BIN)/python docs/prose.py
 	$(BIN)/python docs/build.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -q
 	$(BIN)/python docs/check.py site

@@ -14,6 +14,7 @@ from generate.one_step import traced
 from generate.paper_index import write_paper_index
 from generate.tree import PAGES, with_tree
 
+from pmdkit import theory
 from pmdkit.ledger import claims
 from pmdkit.objectives import OBJECTIVES
 from pmdkit.observe.glossary import GLOSSARY, ON_REQUEST
@@ -38,6 +39,20 @@ def test_a_picture_gets_its_alt_text(tmp_path):
     write_page(lesson("# alt: A line.\nplot()"), tmp_path / "900_what.py", tmp_path)
     assert "![A line.](900/1.svg)" in (tmp_path / "900.md").read_text()
     assert (tmp_path / "900" / "1.svg").read_text() == "<svg/>"
+
+
+def test_on_a_page_the_picture_comes_before_its_folded_code_and_exercises_stay_open(tmp_path):
+    """Code that shows nothing is folded too; the cell of an exercise and its check are as in the notebook."""
+    notebook = lesson("# alt: A line.\nplot()")
+    setup = nbformat.v4.new_code_cell("import numpy")
+    fill = nbformat.v4.new_code_cell("def answer(): ...", metadata={"tags": ["exercise", "900.1"]})
+    notebook.cells = [notebook.cells[0], setup, notebook.cells[1], fill]
+    write_page(notebook, tmp_path / "900_what.py", tmp_path)
+    text = (tmp_path / "900.md").read_text()
+    places = [text.index(part) for part in ("Set-up code", "import numpy", "A line.", "Code of the picture", "plot()")]
+    assert places == sorted(places)
+    assert text.count('<details class="lesson-code"') == text.count("</details>") == 2
+    assert "</details>\n\n```python\ndef answer(): ...\n```" in text
 
 
 def test_a_picture_without_alt_text_stops_the_build(tmp_path):
@@ -137,3 +152,16 @@ def test_few_calls_lie_between_the_loop_and_the_sampler_of_a_language_model():
     way = {call["name"]: call["depth"] for call in traced("llm")}
     assert way["CausalLearner.rollout"] == way["inline"] + 1
     assert min(depth for name, depth in way.items() if name.endswith(".generate")) == way["inline"] + 2
+
+
+def test_the_first_page_quotes_numbers_of_the_theory():
+    """The share of the gap that one exact step closes, for both methods, as the page says it."""
+    text = " ".join((ROOT / "docs" / "index.md").read_text(encoding="utf-8").split())
+    said = r"pass rate of ([\d.]+) and τ = ([\d.]+), one exact step closes (\d+) % of the gap instead of all of it"
+    quoted = re.search(said, text)
+    assert quoted
+    p, tau, percent = (float(number) for number in quoted.groups())
+    assert round(100 * float(theory.binary(p, tau, "pmd-mean").eta)) == percent
+    assert float(theory.binary(p, tau, "pmd-part").eta) > 0.999
+    large = [float(theory.binary(p, 10.0, method).eta) for method in ("pmd-mean", "pmd-part")]
+    assert large[0] == pytest.approx(large[1], rel=0.01)
