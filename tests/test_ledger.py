@@ -89,10 +89,23 @@ def test_quotes_are_held_to_one_source_by_its_hash(monkeypatch):
     assert "the source has sha256" in ledger.misquoted(SOURCE.encode())[0]
     monkeypatch.setitem(PAPER, "sha256", hashlib.sha256(SOURCE.encode()).hexdigest())
     monkeypatch.setattr(ledger, "claims", lambda: [row, wrong, lost])
+    displays = [{"id": "e", "lines": "3-4", "tex": "x>0\nThen"}, {"id": "f", "lines": "3-4", "tex": "Then\nx>0"}]
+    monkeypatch.setattr(ledger, "equations", lambda: displays)
     assert ledger.misquoted(SOURCE.encode()) == [
         "x: quoted from lines 4-4, found in lines 3-3",
         "x: the source has no 'Let $x<0$.' under lem:a",
+        "equation f is not in lines 3-4 as it is stored",
     ]
+
+
+def test_every_labelled_equation_is_stored_in_the_form_of_the_paper():
+    stored = [row["id"] for row in ledger.equations()]
+    assert len(stored) == len(set(stored))
+    assert {item["id"] for item in items() if item["id"].startswith("eq:")} <= set(stored)
+    for row in ledger.equations():
+        assert set(row) == {"id", "lines", "tex"}
+        assert row["tex"].count("{") == row["tex"].count("}")
+        assert not re.search(r"\\(begin|end)\{align|\\label", row["tex"])
 
 
 @pytest.mark.parametrize("item", items(), ids=lambda item: item["id"])

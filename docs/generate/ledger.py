@@ -30,8 +30,8 @@ QUOTES = f"""
 Quotes are from the TeX source of arXiv:{PAPER["arxiv"]}, {PAPER["version"]}, by label and line; the file has sha256
 `{PAPER["sha256"]}`.
 """
+ABS = r"\abs{"
 MACROS = (
-    (r"\\abs\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}", r"\\lvert \1\\rvert "),
     (r"\\E(?![a-zA-Z])", r"\\mathbb{E}"),
     (r"\\(KL|TV|Var)(?![a-zA-Z])", r"\\mathrm{\1}"),
     (r"\\cW(?![a-zA-Z])", "W"),
@@ -87,9 +87,13 @@ def quoted(claim: Mapping[str, str]) -> str:
     """The paper's words with their place, as a cell of a table; a finding of our own has none."""
     if not claim["quote"]:
         return ""
-    first, last = claim["lines"].split("-")
-    lines = f"line {first}" if first == last else f"lines {first} to {last}"
-    return f"“{readable(claim['quote'])}” <small>{claim['label']}, {lines}</small>"
+    return f"“{readable(claim['quote'])}” <small>{claim['label']}, {place(claim['lines'])}</small>"
+
+
+def place(lines: str) -> str:
+    """Lines of the source, in words."""
+    first, last = lines.split("-")
+    return f"line {first}" if first == last else f"lines {first} to {last}"
 
 
 def readable(quote: str) -> str:
@@ -107,7 +111,20 @@ def own_macros(formula: str) -> str:
     """A formula with what the paper defines for itself written out."""
     for pattern, meaning in MACROS:
         formula = re.sub(pattern, meaning, formula)
+    while (start := formula.find(ABS)) >= 0:
+        end = closing_brace(formula, start + len(ABS))
+        formula = rf"{formula[:start]}\left\lvert {formula[start + len(ABS) : end]}\right\rvert {formula[end + 1 :]}"
     return formula
+
+
+def closing_brace(formula: str, start: int) -> int:
+    """Where the brace closes that was opened just before `start`."""
+    depth = 1
+    for place in range(start, len(formula)):
+        depth += {"{": 1, "}": -1}.get(formula[place], 0)
+        if depth == 0:
+            return place
+    raise SystemExit(f"a brace of {formula} is not closed; mend pmdkit/ledger")
 
 
 def cell_safe(formula: str) -> str:

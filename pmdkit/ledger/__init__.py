@@ -54,6 +54,11 @@ def of_item(item: str) -> list[dict[str, str]]:
     return [row for row in claims() if row["id"] == item or row["id"].startswith(f"{item}:")]
 
 
+def equations() -> list[dict[str, str]]:
+    """Displayed equations of the paper in its own form: id, lines and tex, which has the paper's macros."""
+    return rows("equations", "equation")
+
+
 def rows(file: str, table: str) -> list[dict[str, str]]:
     """The tables of a file."""
     path = Path(__file__).parent / f"{file}.toml"
@@ -78,7 +83,34 @@ def misquoted(source: bytes) -> list[str]:
     if found != PAPER["sha256"]:
         return [f"the source has sha256 {found}; the quotes are from {PAPER['sha256']}, arXiv:{PAPER['arxiv']}"]
     tex = source.decode("utf-8")
-    return [sentence for row in claims() if row["quote"] for sentence in complaints(row, tex)]
+    wrong = [sentence for row in claims() if row["quote"] for sentence in complaints(row, tex)]
+    return wrong + [
+        f"equation {row['id']} is not in lines {row['lines']} as it is stored"
+        for row in equations()
+        if not in_order(row["tex"].strip().split("\n"), squeezed(cut_out(tex, row["lines"])))
+    ]
+
+
+def cut_out(tex: str, lines: str) -> str:
+    """Lines of a source, such as "3-7"."""
+    first, last = map(int, lines.split("-"))
+    return "\n".join(tex.split("\n")[first - 1 : last])
+
+
+def in_order(lines: list[str], text: str) -> bool:
+    """Whether lines of TeX follow one another in a squeezed text, perhaps with something between them."""
+    place = 0
+    for line in map(squeezed, lines):
+        place = text.find(line, place) + len(line)
+        if place < len(line):
+            return False
+    return True
+
+
+def squeezed(tex: str) -> str:
+    """TeX without blanks, comments, labels and the ends of lines that carry no number."""
+    tex = re.sub(r"(?<!\\)%.*", "", tex)
+    return re.sub(r"\\label\{[^}]*\}|\\notag|\\nonumber|\s", "", tex)
 
 
 def complaints(row: dict[str, str], tex: str) -> list[str]:
