@@ -131,6 +131,14 @@ def seeds_for_power(difference: float, deviation: float, level: float = 0.05, po
     return seeds
 
 
+def equivalent(first: Array, second: Array, margin: float, level: float = 0.05) -> bool:
+    """Whether a difference of pairs as large as the margin is excluded on both sides: two one-sided t-tests."""
+    difference, count = second - first, len(first)
+    spread = float(np.std(difference, ddof=1) / np.sqrt(count))
+    half = float(scipy.stats.t.ppf(1 - level, count - 1)) * spread
+    return abs(float(difference.mean())) + half < margin
+
+
 def holm(p_values: list[float]) -> list[float]:
     """Adjusted p-values by Holm's step-down procedure: the chance of any false gain stays that of one comparison."""
     order = np.argsort(p_values)
