@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from scipy.special import expit
 from scipy.stats import binom
 
 from pmdkit import theory
@@ -193,29 +192,6 @@ def test_the_fit_reaches_the_ideal_update_although_the_target_error_does_not_van
     assert (np.diff(distances) < 0).all()
     assert distances[-1] < 1e-3 < 1 < distances[0]
     np.testing.assert_allclose(fits[-1].error.mean(), 41.5, rtol=0.01)
-
-
-def test_a_target_error_365_times_smaller_gives_no_better_pass_rate_at_sixteen_draws():
-    """Exactly over the binomial: the policy that fits a group best, in a class of 4001 two-level policies."""
-    p, n, tau, found = 0.002, 16, 0.04, {}
-    errors = [float(theory.target_error(p, n, tau, method).mean) for method in ("pmd-mean", "pmd-part")]
-    np.testing.assert_allclose(errors, [0.9402, 342.8171], rtol=1e-4)
-    assert 364 < errors[1] / errors[0] < 365
-    successes = np.arange(n + 1)[:, None]
-    for method in ("pmd-mean", "pmd-part"):
-        best = theory.binary(p, tau, method)
-        mass = np.append(expit(np.linspace(np.log(p / 20), 7, 4000)), p * np.exp(best.log_ratio_pos))
-        positive, negative = np.log(mass / p), np.log1p(-mass) - np.log1p(-p)
-        negative[-1] = best.log_ratio_neg
-        # the targets of one right and of one wrong response, from the definition; one that is not there has no weight
-        groups = [theory.leave_one_out_targets(np.arange(n) < s, tau, method) for s in range(n + 1)]
-        right, wrong = (np.array([group[i] for group in groups])[:, None] for i in (0, -1))
-        fit = (successes * (positive - right) ** 2 + (n - successes) * (negative - wrong) ** 2).argmin(1)
-        distance = p * (positive - best.log_ratio_pos) ** 2 + (1 - p) * (negative - best.log_ratio_neg) ** 2
-        chance = binom.pmf(np.arange(n + 1), n, p)
-        found[method] = chance @ mass[fit], chance @ distance[fit] / 2
-    np.testing.assert_allclose(found["pmd-mean"], [0.0288, 0.089], rtol=0.02)
-    np.testing.assert_allclose(found["pmd-part"], [0.0335, 170.6], rtol=0.01)
 
 
 def test_the_main_text_needs_its_small_b():
