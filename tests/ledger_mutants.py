@@ -13,6 +13,7 @@ import hashlib
 import itertools
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -27,8 +28,10 @@ ROOT = Path(__file__).parents[1]
 SURVIVORS = Path(__file__).with_name("ledger_survivors.toml")
 FEWEST = 5  # mutants of a row
 WANTED = 0.95  # share of the rows that kill all of theirs
-PATIENCE = 600.0  # seconds a test may take with broken code; an endless loop counts as noticed
+PATIENCE = 600  # seconds of processor time a test may take with broken code; an endless loop counts as noticed
+WALL = 6 * PATIENCE  # seconds in all: a machine may be busy, and a test may wait for what never comes
 COPIED = ("pmdkit", "tests", "docs", "envs", "llm", "benchmarks", "tutorials", "pyproject.toml")
+KINDS = ("sign", "factor", "dropped term", "off by one", "comparison", "function", "swap", "guard")  # the first first
 DEFINITION = (ast.FunctionDef, ast.ClassDef)
 SIGNS = {ast.Add: "-", ast.Sub: "+"}
 SYMBOLS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
@@ -54,7 +57,7 @@ class Mutant:
     Attributes:
         file: of the checkout, with the slip in it.
         line: where.
-        kind: sign, factor, off by one, dropped term, comparison, function, swap.
+        kind: one of KINDS. A guard refuses bad input; it is broken only where there is little else.
         before, after: the piece of source.
         source: of the whole file, broken.
     """
@@ -87,7 +90,9 @@ def slips(node: ast.AST, source: str) -> Iterator[tuple[str, str]]:
             yield "dropped term", f"({right})"
         else:
             yield "factor", f"(({left}) {'/' if isinstance(node.op, ast.Mult) else '*'} ({right}))"
+            yield "sign", f"(-({text(node)}))"
             yield "dropped term", f"({left})"
+            yield "dropped term", f"({right})"
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
         yield "factor", f"({text(node.left)})"
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and not isinstance(node.operand, ast.Constant):
@@ -181,6 +186,7 @@ def mutants(file: str, name: str, count: int = FEWEST, root: Path = ROOT) -> lis
 def broken(node: ast.AST, source: str) -> list[Mutant]:
     """Every slip of a definition that is not what it was."""
     data, found, seen = source.encode(), [], set()
+    guards = [span(each.test, source) for each in ast.walk(node) if isinstance(each, ast.If) and refuses(each)]
     for each in expressions(node):
         for kind, after in slips(each, source):
             start, end = span(each, source)
@@ -189,8 +195,14 @@ def broken(node: ast.AST, source: str) -> list[Mutant]:
             if meaning != parsed(before) and (start, end, meaning) not in seen:
                 seen.add((start, end, meaning))
                 text = (data[:start] + after.encode() + data[end:]).decode()
+                kind = "guard" if any(first <= start < last for first, last in guards) else kind
                 found.append(Mutant("", data.count(b"\n", 0, start) + 1, kind, before, after, text))
     return found
+
+
+def refuses(node: ast.If) -> bool:
+    """Whether a condition only refuses bad input."""
+    return all(isinstance(each, ast.Raise) for each in node.body) and not node.orelse
 
 
 def parsed(expression: str) -> str:
@@ -203,9 +215,11 @@ def spread(found: list[Mutant]) -> Iterator[Mutant]:
     kinds: dict[str, list[Mutant]] = {}
     for each in found:
         kinds.setdefault(each.kind, []).append(each)
-    ordered = [[members[place] for place in halving(len(members))] for members in kinds.values()]
+    guards = kinds.pop("guard", [])
+    ordered = [[kinds[kind][place] for place in halving(len(kinds[kind]))] for kind in KINDS if kind in kinds]
     for turn in itertools.zip_longest(*ordered):
         yield from (each for each in turn if each is not None)
+    yield from guards
 
 
 def halving(count: int) -> list[int]:
@@ -230,22 +244,29 @@ def copy_of(checkout: Path, place: Path) -> None:
             shutil.copy(checkout / name, place / name)
 
 
-def run_test(place: Path, test: str, patience: float = PATIENCE) -> str:
+def run_test(place: Path, test: str) -> str:
     """What the test said: "passed", "failed", "late", or "error" where it could not be collected."""
     command = [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", test]
     environment = os.environ | {"PYTHONPATH": str(place), "OMP_NUM_THREADS": "1"}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     # a process group: what the test started ends with it
-    child = subprocess.Popen(command, cwd=place, env=environment, start_new_session=True, **quiet)
+    child = subprocess.Popen(
+        command, cwd=place, env=environment, start_new_session=True, preexec_fn=limit_processor_time, **quiet
+    )
     try:
-        code = child.wait(patience)
+        code = child.wait(WALL)
     except subprocess.TimeoutExpired:
         return "late"
     finally:
         if child.poll() is None:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
-    return {0: "passed", 1: "failed"}.get(code, "error")
+    return {0: "passed", 1: "failed", -signal.SIGXCPU: "late"}.get(code, "error")
+
+
+def limit_processor_time() -> None:
+    """In the child, before it begins: time that it waits for the processor does not count."""
+    resource.setrlimit(resource.RLIMIT_CPU, (PATIENCE, PATIENCE + 10))
 
 
 def try_row(claim: dict[str, str], place: Path, done: dict[str, str], journal: Path) -> list[tuple[Mutant, str]]:

@@ -24,8 +24,9 @@ def entry(x: int = 2) -> float:
 
 
 def inner(x):
-    if x < 0:
+    if x > 99:
         raise ValueError(f"x is {x + 1}")
+    x = abs(x) if x < 0 else x
     return -half(x) + 2.5 * max(x, LIMIT) ** 2
 
 
@@ -67,13 +68,15 @@ def test_slips_are_of_every_kind_and_nothing_else_changes(tree):
         assert "return x * 7" in each.source, "no slip in what the row does not use"
         assert sum(a != b for a, b in zip(each.source.split("\n"), SOURCE.split("\n"), strict=True)) == 1
     assert len({each.source for each in found}) == len(found)
+    assert ("guard", "x > 99", "(x <= 99)") in changes
+    assert {each.kind for each in mutants("code.py", "inner", FEWEST, tree)} >= {"sign", "factor", "dropped term"}
 
 
 def test_code_that_passes_its_arguments_on_is_broken_where_it_leads(tree):
     found = mutants("code.py", "entry", FEWEST, tree)
     assert len(found) == FEWEST
     assert all("Doc 1 + 1." in each.source for each in found)
-    assert len({each.kind for each in found}) >= 3
+    assert len({each.kind for each in found}) >= 3, "what computes comes before guards"
     assert all("x: int = 2" in each.source for each in mutants("code.py", "entry", 100, tree)), "no slip in a default"
     assert mutants("code.py", "entry", FEWEST, tree) == found, "the same slips every time"
 
