@@ -3,6 +3,7 @@
 # make check  ruff, mypy, import rules               make docs    the lessons, the site       make tutorials  the lessons alone
 # make nightly  what a change should not wait for: all of make test, more faults and foreign files, both adapters
 # make release-check  wheel and sdist on every Python that is here, lowest and locked versions, each line of the README
+# make ledger-mutants  an hour or two: breaks the code of every row of the ledger and asks the row's own test
 # make soak     hours: long runs watched for growth, 500 kills, a vLLM server killed for twenty minutes, two machines
 # make test-vllm  real vLLM on a CPU (Linux), in .venv-vllm      make test-adapters  real verl and TRL, in .venv-verl and .venv-trl
 # make hashed  .venv from files whose sha256 is in requirements/, as CI begins      make lock  writes those files anew
@@ -16,7 +17,7 @@ HASHED := -q --disable-pip-version-check --require-hashes --no-deps --only-binar
 SOURCES := pyproject.toml constraints.txt
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test nightly soak check fast slow faults tutorials docs site-tests wheel release-check docker-lint workflow-lint test-vllm test-gpu test-adapters notebooks bench hashed audit lock clean
+.PHONY: demo test nightly ledger-mutants soak check fast slow faults tutorials docs site-tests wheel release-check docker-lint workflow-lint test-vllm test-gpu test-adapters notebooks bench hashed audit lock clean
 
 demo: .venv/installed
 	$(BIN)/pmdkit tour
@@ -32,6 +33,11 @@ nightly: test
 	PMDKIT_FAULTS_SCALE=20 $(BIN)/pytest -q -n 2 tests/faults/test_foreign_files.py
 	.venv-vllm/bin/pytest -q -m "vllm and nightly and not gpu" tests/vllm tests/llm/test_cluster.py
 	$(MAKE) test-adapters
+
+# interrupted, it goes on; a run is made again where the code or the test's file has changed. Rows by name: python
+# tests/ledger_mutants.py runs/ledger-mutants text:kl_below_chi2
+ledger-mutants: .venv/installed-dev
+	$(BIN)/python tests/ledger_mutants.py runs/ledger-mutants
 
 # interrupted, it goes on with the part that it was in; rm -r runs/soak begins anew
 soak: .venv/installed-dev .venv-vllm/installed
