@@ -14,12 +14,8 @@ from generate.one_step import traced
 from generate.paper_index import write_paper_index
 from generate.tree import PAGES, with_tree
 
-<<<<<<< HEAD
 from pmdkit import theory
-from pmdkit.ledger import claims
-=======
 from pmdkit.ledger import claims, equations, items
->>>>>>> w-evidence
 from pmdkit.objectives import OBJECTIVES
 from pmdkit.observe.glossary import GLOSSARY, ON_REQUEST
 
