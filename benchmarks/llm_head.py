@@ -70,9 +70,8 @@ def single(rounds: int) -> Iterator[Measured]:
     found = turns({"products": alone, **calls, **long}, rounds)
     told = {"limit": limit(found["products"], flop)}
     raw = {"seconds": found, "peak MiB": peaks}
-    for key, name in (("short", "fused"), ("long", "fused long"), ("tokens", "chunks")):
-        over = ratios(found[name], found["products"])
-        yield Measured(f"llm_head/{key}", over, raw if key == "short" else {}, **told, times=over)
+    over = ratios(found["chunks"], found["products"])
+    yield Measured("llm_head/tokens", over, raw, **told, times=over)
     gradients = sum(tensor.numel() for tensor in given[:2]) * 4 / 2**20
     for key, name in (("peak", "fused"), ("peak-long", "fused long")):
         note = ", ".join(f"{peer} {peaks[peer]:.0f} MiB" for peer in ("Liger", "TRL", "naive") if peer in peaks)

@@ -67,6 +67,12 @@ def by_padding(model: PreTrainedModel, prompts: Rows, responses: Rows) -> None:
         (loss / count).backward()
 
 
+def by_sorted_padding(model: PreTrainedModel, prompts: Rows, responses: Rows) -> None:
+    """The same in the order of their lengths, so that a batch has rows of similar ones."""
+    order = sorted(range(len(prompts)), key=lambda row: len(prompts[row]) + len(responses[row]))
+    by_padding(model, [prompts[row] for row in order], [responses[row] for row in order])
+
+
 def by_position(model: PreTrainedModel, prompts: Rows, responses: Rows) -> None:
     """One row whose positions start again; transformers makes the block mask. Logits of response tokens only."""
     ids, positions, read, targets = [], [], [], []
@@ -95,7 +101,13 @@ def shared(model: PreTrainedModel, prompts: Rows, responses: Rows) -> None:
     packed(model, prompts, responses, share=True)
 
 
-WAYS: dict[str, Way] = {"packed": packed, "padded": by_padding, "position_ids": by_position, "shared": shared}
+WAYS: dict[str, Way] = {
+    "packed": packed,
+    "padded": by_padding,
+    "sorted": by_sorted_padding,
+    "position_ids": by_position,
+    "shared": shared,
+}
 
 
 def passes(names: tuple[str, ...], prompts: Rows, responses: Rows) -> tuple[dict[str, Callable[[], None]], float]:
@@ -131,13 +143,14 @@ def measure(rounds: int) -> Iterator[Measured]:
     """Ragged sequences, then groups."""
     torch.set_num_threads(1)
     given = ragged()
-    calls, apart = passes(("packed", "padded", "position_ids"), *given)
+    calls, apart = passes(("packed", "padded", "sorted", "position_ids"), *given)
     found = turns(calls, rounds)
     rate = gemm_rate(2048, WIDTH, VOCABULARY)
     limit = f"{flop(*given) / rate:.2f} s at {rate / 1e9:.0f} GFLOP/s"
     times = [reading.cpu * rate / flop(*given) for reading in found["packed"]]
     yield Measured("llm_packing/padded", ratios(found["padded"], found["packed"]), {"seconds": found}, limit, times)
     yield Measured("llm_packing/positions", ratios(found["position_ids"], found["packed"]), {}, limit, times)
+    yield Measured("llm_packing/sorted", ratios(found["sorted"], found["packed"]), {}, limit, times)
     yield Measured("llm_packing/gradients", [apart])
     calls, _ = passes(("packed", "shared"), *grouped(128, 64))
     found = turns(calls, rounds)

@@ -1,6 +1,7 @@
 """Steps of the toy tier against TRL's GRPOTrainer: the same Llama from the same weights (a folder that save_pretrained
 wrote, after the recipe's warm start), with the recipe's prompts per step, responses, updates and learning rate, in one
-process, in turns. Ours writes its folder and a checkpoint in every step; TRL writes nothing. Needs trl==1.16.0."""
+process, in turns. Ours writes its folder and a checkpoint in every step, in the bare rows only the last one; TRL writes
+nothing. Needs trl==1.16.0."""
 
 import importlib.util
 import tempfile
@@ -19,11 +20,12 @@ from pmdkit.training import build, plan
 TASKS = {"modular-sum": 10, "reverse": 4, "sort": 4}  # and steps
 
 
-def ours(task: str, steps: int, model: Path, out: Path) -> Reading:
-    """Seconds per step after the first."""
+def ours(every: int, task: str, steps: int, model: Path, out: Path) -> Reading:
+    """Seconds per step after the first, with a checkpoint in every `every`-th."""
     watch = Stopwatch()
-    options = {"model.path": str(model), "warm_start.pass_rate": 0.0, "run.checkpoint_every": 1}
+    options = {"model.path": str(model), "warm_start.pass_rate": 0.0, "run.checkpoint_every": every}
     train("grpo", "toy", task, steps=steps + 1, seed=1, out=out, display=watch, options=options)
+    watch.ends = watch.ends[: steps + (every == 1)]  # the last step always writes one
     return watch.per_step()
 
 
@@ -41,7 +43,8 @@ def measure(rounds: int) -> Iterator[Measured]:
     """One row per task."""
     torch.set_num_threads(1)
     if not importlib.util.find_spec("trl"):
-        yield from (Measured(f"toy_step/{task}", failed="trl is not installed") for task in TASKS)
+        keys = [f"toy_step/{task}{bare}" for task in TASKS for bare in ("", "-bare")]
+        yield from (Measured(key, failed="trl is not installed") for key in keys)
         return
     import toy_trl
 
@@ -49,11 +52,17 @@ def measure(rounds: int) -> Iterator[Measured]:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             model = start(task, folder)
-            sides = {"pmdkit": partial(ours, task, steps, model), "TRL": partial(toy_trl.train, task, steps, model)}
+            sides = {
+                "pmdkit": partial(ours, 1, task, steps, model),
+                "bare": partial(ours, steps + 1, task, steps, model),
+                "TRL": partial(toy_trl.train, task, steps, model),
+            }
             found: dict[str, list[Reading]] = {side: [] for side in sides}
             for turn in range(rounds):
                 for side, run in sides.items():
                     found[side].append(run(folder / f"{side}-{turn}"))
-        over = [trl.cpu / own.cpu for trl, own in zip(found["TRL"], found["pmdkit"], strict=True)]
-        speeds = ", ".join(f"{side} {1 / min(r.cpu for r in readings):.2f}" for side, readings in found.items())
-        yield Measured(f"toy_step/{task}", over, {"seconds": found}, note=f"steps a CPU second: {speeds}")
+        speeds = {side: f"{1 / min(r.cpu for r in readings):.2f}" for side, readings in found.items()}
+        for key, side in ((task, "pmdkit"), (f"{task}-bare", "bare")):
+            over = [trl.cpu / own.cpu for trl, own in zip(found["TRL"], found[side], strict=True)]
+            note = f"steps a CPU second: pmdkit {speeds[side]}, TRL {speeds['TRL']}"
+            yield Measured(f"toy_step/{key}", over, {"seconds": found} if side == "pmdkit" else {}, note=note)

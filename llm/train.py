@@ -54,7 +54,7 @@ def main() -> None:
     engine = make_engine(spec, model, encoder, problems, group)  # samples responses and takes new weights
     learner = make_learner(spec, objective, model, encoder, problems, engine, group)  # rollout, logp, update
     verifier = make_verifier(spec, group)  # is an answer right?
-    task = make_task(spec, model, encoder, problems, verifier)  # prompts of a step, rewards of its responses
+    task = make_task(spec, model, encoder, problems, verifier, group)  # prompts of a step, rewards of its responses
     evaluation = make_evaluation(spec, encoder, problems, verifier)
 
     backend = assemble(spec, objective, learner, task, evaluation)  # with metrics, phase 0, records, model card

@@ -19,10 +19,14 @@ __all__ = ["Run", "__version__", "envs", "figures", "learn", "objectives", "test
 
 
 def __getattr__(name: str) -> Any:
-    if name in _FROM:
-        return getattr(import_module(_FROM[name]), name)
-    if name in _ROOMS:
-        return import_module(f"pmdkit.{name}")
+    if name in _FROM or name in _ROOMS:
+        try:
+            module = import_module(_FROM.get(name, f"pmdkit.{name}"))
+        except ModuleNotFoundError as missing:
+            from pmdkit.extras import lacking
+
+            raise lacking(missing) or missing from missing
+        return getattr(module, name) if name in _FROM else module
     raise AttributeError(f"module 'pmdkit' has no attribute {name!r}")
 
 

@@ -4,6 +4,7 @@ A run is a spec from the shelf and some overrides: hand-written TOML in, one res
 here. The keys of [env] and [objective] are the business of `envs` and `load_objective`.
 """
 
+import json
 import math
 import os
 import re
@@ -22,6 +23,7 @@ from pmdkit.errors import UsageError, did_you_mean, short, unknown
 
 SHELVES = {"bandit": "envs/bandit", "toy": "envs/toy", "llm": "llm/recipes"}
 LARGEST = 1_000_000  # bytes of a spec
+HEAD_TOKENS = 1024  # rows of logits at a time: 0.6 GB in float32 at a vocabulary of 152k, large enough for full speed
 WORDS = {"bandit": "bandit environment", "toy": "toy environment", "llm": "recipe"}
 
 
@@ -156,6 +158,12 @@ class RunTable(Strict):
     "Steps between checkpoints; the last step always writes one."
     record: int = Field(default=0, ge=0)
     "Keep every k-th step in rollouts/step-N.safetensors for `pmdkit replay`; 0 for never."
+    max_time: Positive | None = None
+    "Seconds after which the run stops behind a whole step, in time for its checkpoint, as on a request (exit 75)."
+    profile: CountOrNever = 0
+    "Steps, after the first one, that torch's profiler watches; the trace is in profile/. 0 for none."
+    callbacks: list[str] = []
+    "Classes of your own as my.py:MyCallback, with the methods of pmdkit.trainer.TrainerCallback."
     report_to: list[Literal["tensorboard", "wandb", "trackio"]] = []
     "Also send metrics there; metrics.jsonl is always written."
 
@@ -214,6 +222,30 @@ class LoraTable(Strict):
     "Layers that get one, by the end of their names; by default every linear layer but the head. Name fused experts."
 
 
+class MessageTable(Strict):
+    """A [[prompt.few_shot]] message, shown before the problem."""
+
+    role: Literal["user", "assistant"]
+    "Who speaks."
+    content: str
+    "What is said."
+
+
+class PromptTable(Strict):
+    """[prompt]: what stands around a problem."""
+
+    template: str | None = None
+    "The user's message, with {problem_statement} in it once; by default DAPO's."
+    system: str | None = None
+    "System prompt."
+    few_shot: list[MessageTable] = []
+    "Messages before the problem, user and assistant in turns."
+    chat: bool | None = None
+    "Format as a chat; by default where the tokenizer has a chat template. Without, messages stand below each other."
+    thinking: bool | None = None
+    "enable_thinking of the chat template; by default what the template does on its own."
+
+
 class RolloutTable(Strict):
     """[rollout]: who writes the responses, and how long they may be."""
 
@@ -229,8 +261,12 @@ class RolloutTable(Strict):
     "Seconds without a new token, or for a publish, after which an engine counts as hung."
     width: Count = 1024
     "Tokens that a response may have; one that has not ended by then is cut off, and wrong."
+    max_num_gen_batches: Count = 1
+    "Rollouts per step, at most, to replace groups of equal rewards by other prompts (dynamic sampling); 1 for none."
     max_prompt: Count = 2048
     "Longer prompts are dropped and counted before the first step."
+    cut_off: Literal["wrong", "mask", "score"] = "wrong"
+    "Responses that did not end. wrong. mask: they count for nothing. score: a grader of (response, gold) is asked too."
     temperature: Positive = 1.0
     "Of the draws. Other values than 1 train another policy than the one that is scored."
     cache_tokens: Count = 262_144
@@ -280,23 +316,44 @@ class VLLMTable(Strict):
     "Further arguments of vllm's engine, by their names there; what pmdkit sets itself is refused."
 
 
-class RewardTable(Strict):
-    """[reward]: who grades, and on which scale."""
+SHIPPED_REWARDS = ("math", "soft-overlong-punishment")
+
+
+class RewardTerm(Strict):
+    """A further [[reward]]: its weight times its value is added to the first one."""
 
     grade: str = "math"
     "math: the verifier. Or your own function as my.py:grade, run in the same pool of processes."
+    label: str | None = None
+    "What its part is called in metrics and records; by default the function's own name. A recipe may write `name`."
+    weight: Annotated[float, expects("a finite number", math.isfinite)] = 1.0
+    "Factor of its value in the reward."
+    seconds: Positive = 0.8
+    "Limit of one answer: processor time of math, time by the clock of your own function. Over it: unscored, not wrong."
+    workers: Count = 1
+    "Processes that grade what strict integers do not decide."
+    memory_mb: Count = 1024
+    "Memory limit of a worker, MiB."
+    soft_punish_cache: Count | None = None
+    "soft-overlong-punishment: the last tokens of rollout.width, over which the penalty grows from 0 to -1 (DAPO)."
+
+    @property
+    def part(self) -> str:
+        """The name of its part of the reward."""
+        return self.label or self.grade.rpartition(":")[2]
+
+
+class RewardTable(RewardTerm):
+    """[reward]: who grades, and on which scale. Of several [[reward]] tables the first; it decides what passes."""
+
     scale: Literal["zero-one", "plus-minus-one"] = "zero-one"
     "Rewards of wrong and right. tau is in these units: 0.05 on zero-one is 0.1 on plus-minus-one."
     boxed: bool = False
     "Read the last \\boxed{} instead of the last 'Answer:' line."
-    workers: Count = 1
-    "Processes that grade what strict integers do not decide."
-    seconds: Positive = 0.8
-    "Limit of one answer: processor time of math, time by the clock of your own function. Over it: unscored, not wrong."
-    memory_mb: Count = 1024
-    "Memory limit of a worker, MiB."
     most_unscored: Share = 0.01
     "Share of unscored responses in a step above which the run stops (exit 7); one response never stops it."
+    others: list[RewardTerm] = []
+    "The further [[reward]] tables."
 
 
 class UpdateTable(Strict):
@@ -312,6 +369,10 @@ class UpdateTable(Strict):
         tuple[float, float], expects("two numbers from 0 to below 1", lambda x: all(0 <= b < 1 for b in x))
     ] = Field(default=(0.9, 0.999), strict=False)  # TOML and JSON have lists
     "Of Adam and AdamW."
+    lr_scheduler_type: Literal["constant", "linear", "cosine"] = "constant"
+    "How schedule.lr falls to 0 by the end of the run, after the warm-up; by optimizer steps, as in transformers."
+    warmup_steps: CountOrNever = 0
+    "Steps of the run over which the learning rate grows from 0 to schedule.lr."
     drop_equal_groups: bool = False
     "Leave out groups whose rewards are all equal. They pull back to pi_old under PMD, so this changes the objective."
 
@@ -359,6 +420,7 @@ TABLES: dict[str, Tables] = {
         "model": LanguageModelTable,
         "lora": LoraTable,
         "warm_start": WarmStartTable,
+        "prompt": PromptTable,
         "rollout": RolloutTable,
         "vllm": VLLMTable,
         "reward": RewardTable,
@@ -387,6 +449,7 @@ class Spec(Strict):
     run: RunTable = RunTable()
     model: ModelTable | LanguageModelTable | None = None
     warm_start: WarmStartTable | None = None
+    prompt: PromptTable | None = None
     rollout: RolloutTable | None = None
     vllm: VLLMTable | None = None
     reward: RewardTable | None = None
@@ -413,6 +476,7 @@ class Spec(Strict):
         """A spec from plain tables, every key checked."""
         known = TABLES[tier]
         cls.check_name(name)
+        tables = joined_rewards(tables)
         for section in tables:
             if section not in known:
                 raise UsageError(f"{origin}: " + unknown("table", section, known))
@@ -467,6 +531,33 @@ class Spec(Strict):
                 raise UsageError(f"{section}.{field} is given twice, {told}; leave one out")
             replace(tables[section], field, value, key)
         return Spec.build(tables, self.tier, self.name)
+
+
+def joined_rewards(tables: dict[str, Any]) -> dict[str, Any]:
+    """[reward], or several [[reward]] tables as one: the first, with the rest under `others`. Their keys are checked.
+
+    `name = "math"` and `name = "my.py:fn"` alone say who grades; beside `grade` a name is a label.
+    """
+    given = tables.get("reward", {})
+    rewards = given if isinstance(given, list) else [given]
+    if not rewards or not all(isinstance(table, dict) for table in rewards):
+        return tables  # refused with the other tables
+    rewards = [named_reward(table) for table in rewards]
+    others = [*rewards[1:], *rewards[0].get("others", [])]
+    for number, table in enumerate(others, 2):
+        check_table(f"reward {number}", RewardTerm, table)
+    joined = {**rewards[0], "others": others} if others else rewards[0]
+    return {**tables, "reward": joined} if "reward" in tables else tables
+
+
+def named_reward(table: dict[str, Any]) -> dict[str, Any]:
+    """A [[reward]] table without `name`."""
+    if "name" not in table:
+        return table
+    rest = {key: value for key, value in table.items() if key != "name"}
+    name = table["name"]
+    grades = "grade" not in table and isinstance(name, str) and (name in SHIPPED_REWARDS or ":" in name)
+    return {**rest, "grade" if grades else "label": name}
 
 
 def replace(table: dict[str, Any], field: str, value: Any, key: str) -> None:
@@ -548,3 +639,37 @@ def check_plain(section: str, table: Any) -> None:
             raise UsageError(f"{key} is {value}; expected a finite number")
         elif isinstance(value, int) and value.bit_length() > 63:
             raise UsageError(f"{key} is {short(value)}; expected one of at most 63 bits")
+
+
+def to_toml(tables: dict[str, Any]) -> str:
+    """Tables of a spec as a .toml file, which `Spec.read` takes; what is not set is left out."""
+
+    def block(head: str, table: dict[str, Any]) -> str:
+        set_keys = {key: value for key, value in table.items() if value is not None and key != "others"}
+        return "\n".join([head, *(f"{key_of(key)} = {to_value(value)}" for key, value in set_keys.items())])
+
+    blocks = []
+    for section, table in tables.items():
+        if table is not None:
+            others = table.get("others", [])
+            blocks.append(block(f"[[{section}]]" if others else f"[{section}]", table))
+            blocks += [block(f"[[{section}]]", other) for other in others]
+    return "\n\n".join(blocks) + "\n"
+
+
+def key_of(key: str) -> str:
+    """A key of TOML, in quotes where it needs them."""
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
+
+
+def to_value(value: Any) -> str:
+    """A value of TOML: texts are quoted as in JSON, whose escapes TOML has too."""
+    if isinstance(value, dict):
+        return (
+            "{"
+            + ", ".join(f"{key_of(key)} = {to_value(part)}" for key, part in value.items() if part is not None)
+            + "}"
+        )
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(to_value, value)) + "]"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str | bool) else repr(value)

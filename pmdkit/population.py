@@ -46,9 +46,13 @@ def solve(
     facts = traits(objective)
     anchor = logp_ref if facts.uses_reference else logp_old
     log_pi, rewards, temperatures = (x.detach().double().numpy() for x in (anchor, reward, tau))
+    weigh = length is not None and objective.norm == "length"
+    size = length.detach().double().numpy() if weigh and length is not None else None
+    if facts.population == "between":
+        k = objective.k  # type: ignore[attr-defined]
+        found = theory.between(np.exp(log_pi), rewards, temperatures, k, size)
+        return PopulationSolution(found.log_ratio, found.lam)
     if facts.population == "pmd_mean":
-        weigh = length is not None and objective.norm == "length"
-        size = length.detach().double().numpy() if weigh and length is not None else None
         mean = theory.pmd_mean(reward=rewards, tau=temperatures, log_pi=log_pi, length=size)
         return PopulationSolution(mean.log_ratio, mean.lam)
     part = theory.pmd_part(reward=rewards, tau=temperatures, log_pi=log_pi)

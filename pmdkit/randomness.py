@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 def derive(seed: int, *address: int | str) -> int:
     """A 63-bit seed for one address, say `derive(seed, "rollout", step)`. The same on every machine and restart."""
-    text = "/".join(str(part) for part in (seed, *address))
+    text = "/".join(map(str, (seed, *address)))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 

@@ -100,6 +100,45 @@ def paired_p_value(first: Array, second: Array) -> float:
     return 1.0 if same else float(scipy.stats.ttest_rel(first, second).pvalue)
 
 
+def paired_power(difference: float, deviation: float, seeds: int, level: float = 0.05) -> float:
+    """Chance that the paired t-test finds a true difference, by the noncentral t distribution.
+
+    Args:
+        difference: true mean of the paired differences.
+        deviation: their standard deviation, > 0.
+        seeds: pairs, >= 2.
+        level: two-sided; divide it by the number of comparisons for the first step of Holm's procedure.
+    """
+    shift, freedom = difference / deviation * seeds**0.5, seeds - 1
+    edge = scipy.stats.t.ppf(1 - level / 2, freedom)
+    found = scipy.stats.nct.sf(edge, freedom, shift) + scipy.stats.nct.cdf(-edge, freedom, shift)
+    return float(found)
+
+
+def seeds_for_power(difference: float, deviation: float, level: float = 0.05, power: float = 0.8) -> int:
+    """The fewest pairs at which the paired t-test finds a true difference with this chance."""
+    below, seeds = 1, 2
+    while paired_power(difference, deviation, seeds, level) < power:
+        below, seeds = seeds, 2 * seeds
+        if seeds > 1 << 20:
+            raise ValueError(
+                f"a difference of {difference:g} at a deviation of {deviation:g} takes over a million seeds"
+            )
+    while seeds - below > 1:  # the power grows with the pairs
+        middle = (below + seeds) // 2
+        enough = paired_power(difference, deviation, middle, level) >= power
+        below, seeds = (below, middle) if enough else (middle, seeds)
+    return seeds
+
+
+def equivalent(first: Array, second: Array, margin: float, level: float = 0.05) -> bool:
+    """Whether a difference of pairs as large as the margin is excluded on both sides: two one-sided t-tests."""
+    difference, count = second - first, len(first)
+    spread = float(np.std(difference, ddof=1) / np.sqrt(count))
+    half = float(scipy.stats.t.ppf(1 - level, count - 1)) * spread
+    return abs(float(difference.mean())) + half < margin
+
+
 def holm(p_values: list[float]) -> list[float]:
     """Adjusted p-values by Holm's step-down procedure: the chance of any false gain stays that of one comparison."""
     order = np.argsort(p_values)

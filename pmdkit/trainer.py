@@ -6,21 +6,23 @@ A backend is what `loop.run` needs and how it is measured; what else happens in 
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
 
 from pmdkit.config import Spec
 from pmdkit.distributed import SINGLE, ProcessGroup
-from pmdkit.errors import ResumeRefused, Stopped
+from pmdkit.errors import ResumeRefused, Stopped, UsageError
 from pmdkit.loop import Learner, Rollouts, Schedule, Stream, Task, inline, run
 from pmdkit.objectives import Batch, Groups, Objective
 from pmdkit.observe import checkpoint, console, files, metrics, trackers
 from pmdkit.observe.inputs import Inputs, check_inputs, code_inputs
 from pmdkit.observe.run_folder import RunFolder, locked
+from pmdkit.plugins import class_from_path
 
 Row = dict[str, Any]
 GRACE = 15.0  # seconds that a step may still take after a request to stop; schedulers commonly kill after 30
@@ -137,6 +139,8 @@ def fit(
     bits. Other data, code or weights than the run began with are refused unless `accept_changes`.
     """
     group, main = backend.process_group, backend.process_group.is_main_process
+    backend = replace(backend, callbacks=[*backend.callbacks, *own_callbacks(spec)])
+    limit = TimeLimit(spec.run.max_time)
     context = RunContext(spec, objective, backend, folder, display if main else console.SilentDisplay())
     with locked(folder) if main else nullcontext():
         if main:
@@ -165,10 +169,11 @@ def fit(
                 checkpoint.prune(folder.checkpoints, start, spec.run.keep)
                 shutil.rmtree(folder.phase_0, ignore_errors=True)  # what phase 0 kept for its own resume: it is over
                 folder.rewind(start)
-            run_steps(context, checkpoints, start, first)
+            run_steps(context, checkpoints, start, first, limit)
             last = backend.evaluate()
             summary: Row = group.broadcast_object(summarise(spec, folder, first, last) if main else None)
         if main:
+            files.sync(folder.checkpoints)  # what was pruned stays gone: a finished run is not looked at again
             files.replace(folder.summary, files.encode(summary))
     return summary
 
@@ -194,7 +199,44 @@ def begin(context: RunContext, checkpoints: checkpoint.Checkpoints) -> Row:
     return first
 
 
-def run_steps(context: RunContext, checkpoints: checkpoint.Checkpoints, start: int, first: Row) -> None:
+def own_callbacks(spec: Spec) -> list[TrainerCallback]:
+    """What [run] asks for: a profiler, and classes of one's own, whose files a person has named before."""
+    found: list[TrainerCallback] = []
+    if spec.run.profile:
+        from pmdkit.profiler import ProfilerCallback
+
+        found.append(ProfilerCallback(spec.run.profile))
+    for name in spec.run.callbacks:
+        made = class_from_path(name)()
+        if not isinstance(made, TrainerCallback):
+            raise UsageError(f"run.callbacks names {name}; expected a subclass of pmdkit.trainer.TrainerCallback")
+        found.append(made)
+    return found
+
+
+class TimeLimit:
+    """Says when to stop so that the last checkpoint is written in time; a step counts with what came before it.
+
+    Args:
+        seconds: from now on; None for no limit.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self.began = self.last = time.monotonic()
+        self.longest = 0.0
+
+    def passed(self) -> bool:
+        """Called after each step: whether this checkpoint, another step and its checkpoint may come too late."""
+        now = time.monotonic()
+        self.longest = max(self.longest, now - self.last)
+        self.last = now
+        return self.seconds is not None and now - self.began + 2 * self.longest > self.seconds
+
+
+def run_steps(
+    context: RunContext, checkpoints: checkpoint.Checkpoints, start: int, first: Row, limit: TimeLimit
+) -> None:
     """The loop from after step `start`, each step measured, passed to the callbacks and checkpointed."""
     spec, backend, folder, display = context.spec, context.backend, context.folder, context.display
     group, last, every = backend.process_group, backend.schedule.steps, spec.run.checkpoint_every
@@ -223,7 +265,10 @@ def run_steps(context: RunContext, checkpoints: checkpoint.Checkpoints, start: i
             result = StepResult(step, rollouts, groups, batch, updates, row)
             for callback in backend.callbacks:
                 callback.on_step_end(context, result)
-            stopping = group.any_rank(stop.is_set())  # asked at different moments, all leave after the same step
+            over = limit.passed()
+            stopping = group.any_rank(
+                stop.is_set() or over
+            )  # asked at different moments, all leave after the same step
             if step % every == 0 or step == last or stopping:
                 save(context, checkpoints, step, first)
                 if stopping or step == last:
@@ -233,7 +278,8 @@ def run_steps(context: RunContext, checkpoints: checkpoint.Checkpoints, start: i
                     if short is not None:
                         display.warn(short)
             if stopping and step < last:
-                raise Stopped(f"stopped on request after step {step} of {last}; run again with --resume to go on")
+                why = "since run.max_time comes" if over and not stop.is_set() else "on request"
+                raise Stopped(f"stopped {why} after step {step} of {last}; run again with --resume to go on")
 
         display.begin(spec, start)
         try:

@@ -8,21 +8,27 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cached_property
+from html import escape
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from pydantic import ValidationError
 
 from pmdkit import plugins
-from pmdkit.config import Spec
-from pmdkit.errors import ResumeRefused, UsageError, short, unknown
-from pmdkit.objectives import TAUS, Objective, build_objective, objective_name
+from pmdkit.config import SHELVES, Spec, names
+from pmdkit.errors import ResumeRefused, UsageError, first_line, short, unknown
+from pmdkit.extras import need
+from pmdkit.objectives import TAUS, Objective, build_objective, objective_name, regulariser
 from pmdkit.observe import checkpoint, console, inputs, trackers
 from pmdkit.observe.run_folder import RunFolder, make_writable, new_folder
 from pmdkit.trainer import Backend, Display, Row, fit
 
 if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Trust = str | Sequence[str]
@@ -32,8 +38,34 @@ OURS = {"run.lock", "env.json", "inputs.json", "checkpoints", "figures"}
 "What may stand in the folder of a run before it begins."
 
 
+class TrainOptions(TypedDict, total=False):
+    """What `train` takes as keywords: the keys of [schedule] and [run], see `pmdkit.config`, and tau of the objective.
+
+    None is the same as leaving a key out. Any other key of the spec goes into `options`, by its dotted name.
+    """
+
+    tau: float | str | Mapping[str, Any] | None
+    steps: int | None
+    prompts: int | None
+    group: int | None
+    ministeps: int | None
+    lr: float | None
+    optimizer: Literal["adam", "adamw", "sgd"] | None
+    update: Literal["auto", "exact", "regression", "gradient"] | None
+    passes: int | None
+    seed: int | None
+    threads: int | None
+    keep: int | None
+    checkpoint_every: int | None
+    record: int | None
+    max_time: float | None
+    profile: int | None
+    callbacks: list[str] | None
+    report_to: list[Literal["tensorboard", "wandb", "trackio"]] | None
+
+
 class Run:
-    """A finished run.
+    """A run, finished or not: what its folder says, and what it trained.
 
     Args:
         path: its folder.
@@ -82,21 +114,145 @@ class Run:
             self._backend = backend
         return self._backend.policy()
 
-    def figure(self) -> "Figure":
-        """Whether it learns, its steps beside the exact update, and what depends on the pass rate."""
-        from pmdkit.figures.run import run_figure
+    @property
+    def model(self) -> Any:
+        """The trained model: pmdkit's transformer of a toy run, that of transformers of a language model.
 
-        return run_figure(self)
+        Of a language model that is not in memory only the newest whole checkpoint is loaded, on the CPU and in float32.
+        """
+        tier = self.spec.tier
+        if tier == "bandit":
+            raise UsageError(f"{self.path} is a bandit run, a table without a model; its probabilities are run.policy")
+        return self._language_model[0] if tier == "llm" and self._backend is None else self.policy
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer of `model`, as transformers has them; of a toy run one word is one token."""
+        if self.spec.tier == "bandit":
+            raise UsageError(f"{self.path} is a bandit run, whose arms have no text; expected a toy or llm run")
+        if self.spec.tier == "llm":
+            return self._language_model[1]
+        need("transformers", "a tokenizer")
+        from transformers import AutoTokenizer
+
+        from pmdkit.envs.tokens import make_tokens
+        from pmdkit.toy.hf import EOS, write_tokenizer
+
+        with TemporaryDirectory() as folder:
+            write_tokenizer(make_tokens(self.spec.env).vocabulary, EOS, Path(folder))
+            return AutoTokenizer.from_pretrained(folder)
+
+    @cached_property
+    def _language_model(self) -> tuple[Any, Any]:
+        """Model and tokenizer of the newest whole checkpoint of a language model."""
+        from pmdkit.evaluation.checkpoint_source import find_source
+        from pmdkit.llm.model import load_model
+
+        plugins.trust(self.trust)
+        source = find_source(self.path)
+        for sentence in source.warnings:
+            warnings.warn(sentence, stacklevel=4)
+        return load_model(source.place)
+
+    def evaluate(
+        self,
+        k: int = 32,
+        *,
+        problems: int | None = None,
+        seed: int = 0,
+        data: str | None = None,
+        out: str | Path | None = None,
+    ) -> Row:
+        """avg@k, pass@k and maj@k of the newest checkpoint, with intervals: what `pmdkit eval RUN --json` prints.
+
+        Args:
+            k: draws that count as one attempt.
+            problems: how many at most; by default as the run's own evaluation.
+            seed: of the draws.
+            data: of a language model: "held-out", "aime24", "aime25", or a file.
+            out: of a language model: new folder for responses and verdicts; by default the next number under runs/.
+        """
+        plugins.trust(self.trust)
+        if self.spec.tier == "llm":
+            from pmdkit.evaluation import language
+            from pmdkit.evaluation.checkpoint_source import find_source
+
+            config = language.EvalConfig(data, k, problems, seed, None, None, None)
+            place = None if out is None else Path(out)
+            return language.evaluate(find_source(self.path), config, place, False, console.default_display())
+        from pmdkit.evaluation import sampling
+
+        for name, value in (("data", data), ("out", out)):
+            if value is not None:
+                raise UsageError(f"{name} is for language models, and this is a {self.spec.tier} run; leave it out")
+        spec, backend, step, damage = sampling.load_policy(self.path)
+        for sentence in damage:
+            warnings.warn(sentence, stacklevel=2)
+        return sampling.evaluate(spec, backend, step, k, problems, seed)
+
+    def to_arrow(self) -> "pyarrow.Table":
+        """The metrics as a table of Arrow, a row per step; the gauge is a column of lists."""
+        arrow = need("pyarrow", "to_arrow")
+        columns = dict.fromkeys(key for row in self.metrics for key in row)
+        return arrow.table({key: [row.get(key) for row in self.metrics] for key in columns})
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """The metrics as a data frame of pandas, a row per step."""
+        return need("pandas", "to_pandas").DataFrame(self.metrics)
+
+    def figure(self, panel: str | None = None, *, ax: "Axes | None" = None) -> "Figure":
+        """Whether it learns, its steps beside the exact update, and what depends on the pass rate.
+
+        Args:
+            panel: one of "progress", "log-ratios", "by-pass-rate", "brake", "belief", "movement", "lengths" and
+                "mismatch" alone; by default all for which the run has numbers.
+            ax: draw one panel here, "progress" where none is named; its figure is returned.
+        """
+        from pmdkit.figures.run import panel_figure, run_figure
+
+        return run_figure(self) if panel is None and ax is None else panel_figure(self, panel or "progress", ax)
 
     def __repr__(self) -> str:
-        s = self.summary
-        return f"Run({s['tier']} {s['env']}, {s['objective']}, {s['steps']} steps, {self.path})"
+        """One line. It never raises: a debugger and a notebook show it where something is wrong already."""
+        try:
+            return f"Run({', '.join(self._description())}, {self.path})"
+        except Exception as problem:
+            return f"Run({self.path}: {first_line(problem)})"
+
+    def _description(self) -> list[str]:
+        """What ran, and how far."""
+        if not self.folder.started and not self.folder.finished:
+            raise UsageError("no run was started here" if self.path.is_dir() else "there is no such folder")
+        if self.folder.finished:
+            s = self.folder.read_summary()
+            return [f"{s['tier']} {s['env']}", s["objective"], f"{s['steps']} steps"]
+        config = self.folder.read_config()
+        done = len(self.folder.read_metrics()) if self.folder.metrics.exists() else 0
+        steps = f"{done} of {config['schedule']['steps']} steps, not finished"
+        return [f"{config['tier']} {config['name']}", config["objective"]["name"], steps]
+
+    def _repr_html_(self) -> str:
+        """The same as a small table, with the pass rate or reward of every step as a line of bars."""
+        try:
+            what, objective, steps = self._description()
+            rows = [("objective", objective), ("steps", steps)]
+            metrics = self.folder.read_metrics() if self.folder.metrics.exists() else []
+            key = "pass_rate" if any(row["pass_rate"] is not None for row in metrics) else "reward_mean"
+            values = [row[key] for row in metrics if row[key] is not None]
+            if values:
+                curve = f"{values[0]:.4f} {console.sparkline(values, 40)} {values[-1]:.4f}"
+                rows.append((key.replace("_", " "), curve))
+            rows.append(("folder", str(self.path)))
+        except Exception:
+            return f"<code>{escape(repr(self))}</code>"
+        cells = "".join(f"<tr><th style='text-align:left'>{escape(a)}</th><td>{escape(b)}</td></tr>" for a, b in rows)
+        return f"<table><caption>Run: {escape(what)}</caption>{cells}</table>"
 
 
 def train(
     objective: str | Objective = "pmd-mean",
     backend: str = "bandit",
-    env: str = "needle",
+    env: str | Path = "needle",
     *,
     out: str | Path | None = None,
     resume: bool = False,
@@ -104,7 +260,7 @@ def train(
     display: Display | None = None,
     trust: Trust = (),
     accept_changes: bool = False,
-    **schedule: Any,
+    **schedule: Unpack[TrainOptions],
 ) -> Run:
     """Train a policy with an objective, on any backend; the same call from a bandit to a cluster.
 
@@ -115,15 +271,16 @@ def train(
         out: folder of the run, new or empty; by default the next number under runs/.
         resume: go on where the run in `out` stopped.
         options: other dotted keys of the spec, such as {"env.arms": 20, "objective.norm": "none"}.
-        display: who watches; nobody by default.
+        display: who watches; by default nobody, and in a notebook that a person has open a live panel.
         trust: files such as "my.py" that a recipe or a stored run names and that may run; what is named by another
             argument may anyway.
         accept_changes: resume although data, code or weights are not those that the run began with, and record it.
-        schedule: steps, prompts, group, ministeps, lr, seed and the other keys of [schedule] and [run].
+        schedule: steps, prompts, group, ministeps, lr, seed, tau and the other keys of `TrainOptions`.
 
     Returns:
-        Run: .metrics .summary .policy .path .figure()
+        Run: .metrics .summary .policy .model .path .figure() .evaluate() .to_pandas()
     """
+    check_arguments(objective, backend, env)
     changes: dict[str, Any] = {}
     if isinstance(objective, str):
         changes["objective.name"] = objective
@@ -131,7 +288,36 @@ def train(
         changes = {f"objective.{key}": value for key, value in describe(objective).items()}
     changes |= dict(options or {}) | {key: value for key, value in schedule.items() if value is not None}
     given = None if isinstance(objective, str) else objective
-    return launch(backend, env, changes, out, resume, display or console.SilentDisplay(), given, trust, accept_changes)
+    watching = display or console.default_display()
+    return launch(backend, str(env), changes, out, resume, watching, given, trust, accept_changes)
+
+
+def check_arguments(objective: Any, backend: Any, env: Any) -> None:
+    """Answer slips in the first three arguments of `train`, which would fail far from it.
+
+    Raises:
+        UsageError: a class where an object is wanted, an environment where an objective is wanted, and the like.
+    """
+    if isinstance(objective, type):
+        name = objective.__name__
+        raise UsageError(f"objective is the class {name}; expected an object of it: {name}(), or {name}(tau=0.05)")
+    homes = [tier for tier in SHELVES if isinstance(objective, str) and objective in names(tier)]
+    if homes:
+        raise UsageError(
+            f"objective is '{objective}', which is an environment; expected an objective, such as "
+            f'train("pmd-mean", "{homes[0]}", "{objective}")'
+        )
+    if not isinstance(objective, str) and not is_dataclass(objective):
+        raise UsageError(
+            f"objective is {short(objective)}; expected a name of pmdkit objectives, my.py:MyLoss, or an object such "
+            "as PMDMean(tau=0.05)"
+        )
+    for name, value, kinds, wanted in (
+        ("backend", backend, str, "bandit, toy or llm"),
+        ("env", env, str | Path, "a name of pmdkit envs, or the path of a .toml file"),
+    ):
+        if not isinstance(value, kinds):
+            raise UsageError(f"{name} is {short(value)}; expected {wanted}")
 
 
 def launch(
@@ -189,8 +375,11 @@ def resume_run(
         )
     spec = resolve_spec(with_objective(stored, changes, given).override(dict(changes)), given)[0]
     differences = {key: (a, b) for key, a, b in compare(stored.record(), spec.record())}
+    for key in ("run.max_time", "run.profile"):  # they change no number
+        differences.pop(key, None)
     longer = differences.get("schedule.steps", (0, 0))
     if longer[1] > longer[0]:
+        refuse_longer(spec, *longer)
         del differences["schedule.steps"]
     regrouped = [key for key in differences if key.startswith("parallel.")]
     for key in regrouped:  # who computes what changes sums in the last digits, and nothing else
@@ -207,6 +396,16 @@ def resume_run(
     objective, backend = build(spec, given)
     fit(spec, objective, backend, folder, display, accept_changes)
     return Run(folder.path, backend)
+
+
+def refuse_longer(spec: Spec, was: int, now: int) -> None:
+    """A learning rate that falls to 0 by the last step is another one, in every step, if the last step moves."""
+    kind = "constant" if spec.update is None else spec.update.lr_scheduler_type
+    if kind != "constant":
+        raise ResumeRefused(
+            f"schedule.steps was {was} and is now {now} with update.lr_scheduler_type '{kind}': the learning rate of "
+            "every step depends on it; start a new run from the last checkpoint with --set model.path=..."
+        )
 
 
 def refuse_links(path: Path) -> None:
@@ -258,7 +457,7 @@ def objective_of(spec: Spec) -> Objective:
     """The objective of a spec; a misspelt option is answered with its dotted name."""
     name = named(spec.objective)
     options = {key: value for key, value in spec.objective.items() if key != "name"}
-    known = ["name", *field_names(build_objective(name))]
+    known = ["name", *dict.fromkeys([*field_names(build_objective(name)), *regulariser.OPTIONS])]
     for key in options:
         if key not in known:
             raise UsageError(unknown("option", f"objective.{key}", (f"objective.{option}" for option in known)))

@@ -159,6 +159,7 @@ def test_an_environment_that_is_not_there_is_told(bench, tmp_path, monkeypatch):
     assert found["failed"] == ".venv-bench is not there: make .venv-bench/installed"
 
 
+FIELD_TESTS = ("starter-100m", "one-gpu")
 GPU_PARTS = {
     "solver": ["gpu/solver", "gpu/solver-error"],
     "head": [f"gpu/{name}{end}" for end in ("", "-narrow") for name in ("head", "peak", "trl", "liger")],
@@ -173,7 +174,9 @@ GPU_PARTS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", GPU_PARTS)
+@pytest.mark.parametrize(
+    "part", [pytest.param(part, marks=[pytest.mark.nightly] if part in FIELD_TESTS else []) for part in GPU_PARTS]
+)
 def test_the_script_for_gpus_runs_in_small_on_a_cpu(tmp_path, part):
     """The same code on tiny shapes: every row comes, is kept, and can be judged. Its figures mean nothing."""
     path = tmp_path / "gpu.json"
@@ -188,7 +191,7 @@ def test_the_script_for_gpus_runs_in_small_on_a_cpu(tmp_path, part):
         assert row.get("failed") or all(value >= 0 for value in row["values"])
     if part == "solver":
         assert entry["rows"]["gpu/solver-error"]["values"][0] < 1e-12
-    if part in ("starter-100m", "one-gpu"):
+    if part in FIELD_TESTS:
         assert entry["rows"][f"gpu/{part}-checks"]["values"] == [7]
 
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from pmdkit import train
+from pmdkit import plugins, train
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.observe.checkpoint import steps
 
@@ -96,3 +96,42 @@ def test_two_runs_cannot_share_a_folder(tmp_path):
     train(out=tmp_path / "run", steps=2, **RECIPE)
     with locked(RunFolder(tmp_path / "run")), pytest.raises(EnvironmentLacks, match="in use by another run"):
         train(out=tmp_path / "run", steps=4, resume=True, **RECIPE)
+
+
+def test_a_time_limit_ends_behind_a_checkpoint_and_the_run_goes_on_to_the_same_bits(tmp_path):
+    """run.max_time may differ on resume: it changes no number."""
+    from pmdkit.errors import Stopped
+
+    train(out=tmp_path / "whole", steps=6, **RECIPE)
+    with pytest.raises(Stopped, match=r"run\.max_time comes after step 1 of 6"):
+        train(out=tmp_path / "short", steps=6, max_time=1e-3, **RECIPE)
+    assert steps(tmp_path / "short" / "checkpoints") == [1]
+    train(out=tmp_path / "short", steps=6, resume=True, max_time=1e6, **RECIPE)
+    assert weights(tmp_path / "short") == weights(tmp_path / "whole")
+
+
+def test_callbacks_of_ones_own_see_every_step_once_somebody_has_named_their_file(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from pmdkit.trainer import TrainerCallback\n\n\nclass Mine(TrainerCallback):\n"
+        "    def on_step_end(self, run, result):\n"
+        "        (run.folder.path / f'seen-{result.step}').write_text(str(result.row['reward_mean']))\n"
+    )
+    options = {"run.callbacks": [f"{file}:Mine"]}
+    train(out=tmp_path / "run", steps=2, options=options, **RECIPE)
+    assert len(list((tmp_path / "run").glob("seen-*"))) == 2
+    plugins.TRUSTED.clear()
+    with pytest.raises(UsageError, match="nothing of it was run"):
+        train(out=tmp_path / "run", steps=3, resume=True, **RECIPE)
+    file.write_text(file.read_text().replace("seen", "other"))
+    with pytest.raises(ResumeRefused, match="other inputs"):
+        train(out=tmp_path / "run", steps=3, resume=True, trust=str(file), **RECIPE)
+
+
+def test_a_profiler_watches_the_steps_after_the_first_and_changes_no_number(tmp_path):
+    train(out=tmp_path / "plain", steps=4, **RECIPE)
+    train(out=tmp_path / "run", steps=4, options={"run.profile": 2}, **RECIPE)
+    trace = json.loads((tmp_path / "run" / "profile" / "steps-2-3.json").read_text())
+    assert any("aten::" in event.get("name", "") for event in trace["traceEvents"])
+    assert "aten::" in (tmp_path / "run" / "profile" / "steps-2-3.txt").read_text()
+    assert rows(tmp_path / "run") == rows(tmp_path / "plain")

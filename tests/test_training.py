@@ -59,9 +59,10 @@ def test_another_objective_keeps_the_temperature_of_the_environment_if_it_has_on
     assert "tau" not in train("grpo", env="graded", steps=1, out=tmp_path / "b").spec.objective
 
 
-def test_runs_without_a_name_are_numbered(tmp_path):
+def test_runs_without_a_name_are_numbered_by_name(tmp_path):
+    train(env="two-hills", steps=1)
     first, second = (train(env="needle", steps=1) for _ in range(2))
-    assert [run.path.name for run in (first, second)] == ["0001-needle-pmd-mean", "0002-needle-pmd-mean"]
+    assert [run.path.name for run in (first, second)] == ["needle-pmd-mean-001", "needle-pmd-mean-002"]
 
 
 def test_prompts_go_round_in_epochs_and_draws_differ_between_seeds(tmp_path):
@@ -133,3 +134,88 @@ def test_public_names_are_there():
         assert getattr(pmdkit, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'trian'"):
         _ = pmdkit.trian
+
+
+# A Run says what it is, also where something is wrong; slips in the first arguments are sentences.
+
+
+def test_a_run_describes_itself_and_never_raises(tmp_path):
+    run = train(env="pass-rates", steps=2, group=4, out=tmp_path / "run")
+    assert repr(run) == f"Run(bandit pass-rates, pmd-mean, 2 steps, {run.path})"
+    html = run._repr_html_()
+    assert "<td>2 steps</td>" in html
+    assert f"{run.metrics[0]['pass_rate']:.4f}" in html
+    run.folder.summary.unlink()
+    assert "2 of 2 steps, not finished" in repr(Run(run.path))
+    run.folder.config.write_text("[1, 2")
+    for path in (run.path, tmp_path / "<absent>", tmp_path):
+        assert str(path) in repr(Run(path))
+        assert "<absent>" not in Run(path)._repr_html_()
+
+
+def test_metrics_as_tables_and_a_panel_on_an_axis_of_ones_own(tmp_path):
+    pytest.importorskip("pandas")
+    from matplotlib.figure import Figure
+
+    run = train(env="pass-rates", steps=3, group=4, out=tmp_path / "run")
+    table = run.to_arrow()
+    assert table.to_pylist() == run.metrics
+    assert list(run.to_pandas()["pass_rate"]) == table["pass_rate"].to_pylist()
+    figure = Figure()
+    left, right = figure.subplots(1, 2)
+    assert run.figure(ax=left) is run.figure("by-pass-rate", ax=right) is figure
+    assert len(left.lines[0].get_xdata()) == 3
+    with pytest.raises(UsageError, match="no numbers for the panel 'mismatch'; it has them for progress"):
+        run.figure("mismatch")
+
+
+def test_evaluate_is_the_verb_and_the_model_comes_with_its_tokenizer(tmp_path, capsys):
+    from pmdkit.cli import main
+
+    run = train("pmd-mean", "toy", "modular-sum", steps=1, out=tmp_path / "run")
+    with pytest.raises(SystemExit):
+        main(["eval", str(run.path), "--k", "4", "--json"])
+    assert json.loads(capsys.readouterr().out) == run.evaluate(4)
+    assert run.model is run.policy
+    words = list(run.tokenizer.get_vocab())
+    assert len(words) == run.model.config.vocabulary
+    bandit = train(env="needle", steps=1, out=tmp_path / "bandit")
+    with pytest.raises(UsageError, match=r"run\.policy"):
+        _ = bandit.model
+    with pytest.raises(UsageError, match="data is for language models"):
+        bandit.evaluate(data="aime24")
+
+
+@pytest.mark.parametrize(
+    ("slip", "sentence"),
+    [
+        (lambda: train(PMDMean), r"class PMDMean; expected an object of it: PMDMean\(\)"),
+        (lambda: train("modular-sum"), r'an environment; .* train\("pmd-mean", "toy", "modular-sum"\)'),
+        (lambda: train(0.05), "objective is 0.05; expected a name"),
+        (lambda: train(PMDMean().loss), "objective is <bound method"),
+        (lambda: train(env={"kind": "needle"}), "env is {'kind': 'needle'}; expected a name"),
+        (lambda: train(backend=PMDMean()), "expected bandit, toy or llm"),
+        (lambda: train(PMDMean(tau=0.1), tau=0.2), "objective.tau is given twice"),
+    ],
+)
+def test_a_slip_is_answered_where_it_is_made(slip, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        slip()
+
+
+def test_a_notebook_shows_a_live_panel_and_one_without_a_person_none(tmp_path):
+    """nbconvert and nbclient execute cells without input; a front end offers it."""
+    from jupyter_client.manager import start_new_kernel
+
+    manager, client = start_new_kernel(extra_arguments=["--HistoryManager.enabled=False"], cwd=tmp_path)
+    try:
+        for person in (True, False):
+            output = []
+            code = f"from pmdkit import train; train(env='needle', steps=2, out='{person}')"
+            client.execute_interactive(code, allow_stdin=person, timeout=90, output_hook=output.append)
+            shown = [m["content"]["data"]["text/html"] for m in output if m["msg_type"].endswith("display_data")]
+            assert any("step 2/2" in html for html in shown) == bool(shown) == person
+            assert "pmd-mean, 2 steps" in str([m["content"] for m in output if m["msg_type"] == "execute_result"])
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)

@@ -11,13 +11,13 @@
 #
 # * You learn: to see a policy as a point, an update as an arrow, and a loss as a
 #   landscape.
-# * You need: probabilities, logarithms, a little Python.
+# * You need: lesson 100, or its eight words; a little Python.
 # * Time: 15 minutes to read, 10 seconds to run, 35 minutes for the exercises.
 #
 # A policy over three actions is three numbers that sum to one: a point in a triangle,
 # the *simplex*. At a corner the policy always picks one action; in the middle it picks
-# all three alike. Policy mirror descent moves this point. It has a temperature `tau`,
-# in reward units, which is the price of moving, and comes in two kinds:
+# all three equally often. Policy mirror descent moves this point. It has a temperature
+# `tau`, the price of moving, in reward units. It comes in two kinds:
 #
 # * **PMD-part** reweights the policy by $e^{r/\tau}$ and normalises:
 #   $\pi_{new} \propto \pi\, e^{r/\tau}$.
@@ -91,8 +91,8 @@ for name, (start, earned) in cases.items():
 
 # %% [markdown]
 # PMD-part ends in the corner of the best action every time. PMD-mean ends there too in
-# both new cases, and only in the first on an edge. What do the new cases have in
-# common? Compare each reward with the mean reward of the policy.
+# both new cases; only in the first case does it end on an edge. What do the new cases
+# have in common? Compare each reward with the mean reward of the policy.
 #
 # ## Look
 #
@@ -120,8 +120,8 @@ plt.show()
 
 # %% [markdown]
 # **What to see.** PMD-part is a straight line of slope $1/\tau$: its normaliser shifts
-# all actions alike. PMD-mean bends: a good action is held back, and a bad one is pushed
-# down less hard.
+# all actions by the same amount. PMD-mean bends: a good action is held back, and a bad
+# one is pushed down less hard.
 #
 # ## Explain
 #
@@ -131,10 +131,11 @@ plt.show()
 # $$ L(\pi_{new}) = \frac{1}{2\tau} \sum_y \pi(y)\,
 #    \Big(\Delta(y) - \tau \log\frac{\pi_{new}(y)}{\pi(y)}\Big)^2 $$
 #
-# The weight $\pi(y)$ is called **mass** in pmdkit. With all actions at hand the mass is
-# the policy itself; with $G$ draws it is $1/G$ for each. Nothing else differs between
-# an exact bandit and a language model, so there is one loss for both. This is the only
-# place in the course where a loss is written by hand, to be compared.
+# The weight $\pi(y)$ is called **mass** in pmdkit. When all actions are enumerated, the
+# mass is the policy itself; with $G$ draws it is $1/G$ for each. Nothing else differs
+# between an exact bandit and a language model, so there is one loss for both. This is
+# the only place in the course where we write a loss by hand, to compare it with
+# pmdkit's.
 
 # %%
 old, new = torch.tensor(pi), torch.tensor([0.3, 0.4, 0.3], dtype=torch.float64)
@@ -193,9 +194,9 @@ print("lowest of a fine grid:     ", by_hand(torch.tensor(simplex.grid())).min()
 #
 # Why is PMD-mean cautious? Its target $\Delta/\tau$ is not the log-ratio of any policy:
 # ratios $e^{\Delta/\tau}$ average to more than one. The regression must stay in the
-# triangle, so it gives something up, most of all at the highest targets: there a few
-# nats free much probability. Lesson 102 measures how much, lesson 103 says exactly what
-# is solved instead.
+# triangle, so it gives something up, most of all at the highest targets, where a few
+# nats free a lot of probability. Lesson 102 measures how much, lesson 103 says exactly
+# what is solved instead.
 #
 # ## Exercise
 #

@@ -52,8 +52,8 @@ plt.show()
 # %% [markdown]
 # **What to see.** For PMD-mean the step is small where the pass rate is far below
 # `tau`. At a small `tau` it closes half of the gap at a pass rate of about $\tau/3$.
-# PMD-part at a small `tau` closes everything at once, also for a prompt that is solved
-# once in ten thousand tries. This is splendid when the pass rate is known, and reckless
+# PMD-part at a small `tau` closes everything at once, even for a prompt that is solved
+# once in ten thousand tries. That is ideal when the pass rate is known, and reckless
 # when it is guessed from 16 draws.
 #
 # ## Predict
@@ -64,7 +64,7 @@ plt.show()
 # PMD-part reweights the right arm by $e^{1/0.05} = e^{20}$. PMD-mean regresses its
 # log-ratio on $\Delta/\tau = 19.8$, nearly the same number. Find $p_0$ in the picture:
 # which pass rates do you expect after one step? And how many steps will the slower one
-# need to 0.99?
+# need to reach 0.99?
 #
 # ## Run
 #
@@ -80,14 +80,14 @@ for method in ("pmd-part", "pmd-mean"):
     print(f"{method}: predicted {predicted:.5f}   run {after:.5f}")
 
 # %% [markdown]
-# The same advantage, the same `tau`: and PMD-part finishes in one step while PMD-mean
-# goes from 0.01 to 0.38. The run and the theory agree to all digits shown, since both
-# are exact.
+# The advantage and `tau` are the same, and yet PMD-part finishes in one step while
+# PMD-mean goes from 0.01 to 0.38. The run and the theory agree to all digits shown,
+# since both are exact.
 #
 # ## Look
 #
 # An update is two numbers: how much a right response gains, and how much a wrong one
-# loses. Both as a log-ratio.
+# loses. Both are log-ratios.
 
 # %%
 # alt: Two panels of log-ratios against tau from 0.01 to 10, for pass rates 0.01, 0.1
@@ -115,10 +115,10 @@ plt.show()
 # **What to see.** A right response can gain at most $\log(1/p)$: then it is certain.
 # PMD-part is there once `tau` is well below $1/\log(1/p)$; PMD-mean needs a `tau` near
 # $p$ itself. On wrong responses PMD-part pushes by $1/\tau$ nats, PMD-mean by about
-# $p/\tau$ once `tau` is small. For hard prompts that is orders of magnitude apart.
+# $p/\tau$ once `tau` is small. For hard prompts the two are orders of magnitude apart.
 #
-# Steps add up. Here are the first steps of both, from the needle, with a larger `tau`
-# too.
+# Steps add up. Here are the first steps of both on the needle, also with a larger
+# `tau`.
 
 # %%
 # alt: Pass rate against the number of exact steps from 0 to 10, starting at 0.01. At
@@ -150,14 +150,14 @@ plt.show()
 # $$ \eta_{part} = 1 - \frac{1}{1 - p + p\,e^{1/\tau}} . $$
 #
 # PMD-mean would like to raise right responses by $(1-p)/\tau$ nats and lower wrong ones
-# by $p/\tau$. It cannot raise so far: the probabilities must sum to one. What it gives
-# up on the right responses leaves the wrong ones with little to lose, and since the
-# wrong ones hold nearly all the mass, they decide where the policy ends. So $p/\tau$
-# sets the size of the step.
+# by $p/\tau$. It cannot raise them that far: the probabilities must sum to one. What it
+# gives up on the right responses leaves the wrong ones with little to lose, and since
+# the wrong ones hold nearly all the mass, they decide where the policy ends. So
+# $p/\tau$ sets the size of the step.
 #
-# **Two reward scales.** The theory uses rewards 0 and 1, the experiments of the paper
-# −1 and 1. A gap of 2 instead of 1 is the same update at twice the `tau`: `tau = 0.1`
-# there is `tau = 0.05` here. Every number needs its scale.
+# **Two reward scales.** The theory uses rewards 0 and 1; the paper's experiments use −1
+# and 1. A gap of 2 instead of 1 is the same update at twice the `tau`: `tau = 0.1`
+# there is `tau = 0.05` here. Every number needs its scale beside it.
 
 # %%
 zero_one = theory.pmd_mean([0.01, 0.99], [1.0, 0.0], 0.05)

@@ -14,10 +14,10 @@
 # * You need: lessons 101 and 102.
 # * Time: 20 minutes to read, 10 seconds to run, 35 minutes for the exercises.
 #
-# PMD-part maximises the reward minus `tau` times a KL divergence. PMD-mean came as a
-# shortcut to the same: put the mean reward where the normaliser stands. It ends
-# elsewhere (101) and moves less (102). So it must answer another question. Which?
-# Here is how much it holds back.
+# PMD-part maximises the reward minus `tau` times a KL divergence. PMD-mean was meant as
+# a shortcut to the same goal: put the mean reward where the normaliser belongs. It ends
+# elsewhere (101) and moves less (102). So it must answer another question. Which? This
+# picture shows how much it holds back.
 
 # %%
 import matplotlib.pyplot as plt
@@ -50,8 +50,8 @@ plt.show()
 
 # %% [markdown]
 # **What to see.** On easy prompts the two do the same. On hard ones something holds
-# PMD-mean back, most of all at a middling `tau`: with a pass rate of 0.001 and `tau =
-# 0.05`, a right response gains 8 times less. No line of its loss says so.
+# PMD-mean back, most of all at an intermediate `tau`: with a pass rate of 0.001 and
+# `tau = 0.05`, a right response gains 8 times less. No line of its loss says so.
 #
 # ## Predict
 #
@@ -69,7 +69,7 @@ plt.show()
 # $$ \log\frac{\pi_{new}}{\pi} = \frac{\Delta}{\tau}
 #    - W\!\Big(\frac{\lambda}{\tau^2}\, e^{\Delta/\tau}\Big) $$
 #
-# Let us check that on random numbers: the equation, and the sum.
+# Let us check both the equation and the sum on random numbers.
 
 # %%
 pi, reward, tau = rng.dirichlet(np.ones(6)), rng.uniform(size=6), 0.05
@@ -112,7 +112,7 @@ plt.show()
 # **What to see.** At small `tau` the price falls with `tau`; at large `tau` it is half
 # the variance of the reward, the dotted line. It is higher for the prompt that is
 # solved more often. The bounds always hold. They are tight for large `tau` and far
-# apart at the values that are used in practice.
+# apart at the values used in practice.
 #
 # ## Explain
 #
@@ -124,7 +124,7 @@ plt.show()
 #    - \frac{\lambda}{2\tau}\, \chi^2(\pi_{new} \,\|\, \pi),
 #    \qquad \chi^2(q\,\|\,\pi) = E_\pi\Big[\big(\tfrac{q}{\pi} - 1\big)^2\Big] $$
 #
-# Do not take it on trust. `theory.mixed` solves this problem with no Lambert-W in it,
+# Do not take this on trust. `theory.mixed` solves this problem with no Lambert-W in it,
 # and an optimiser that knows nothing about either climbs the objective from the old
 # policy.
 

@@ -16,7 +16,8 @@
 # * Time: 20 minutes to read, 5 seconds to run, 25 minutes for the exercises.
 #
 # Lesson 103 found what PMD-mean solves: the reward minus `tau` KL minus
-# $\frac{\lambda}{2\tau}\chi^2$. Nobody chose $\lambda$. So ask who gets how much of it.
+# $\frac{\lambda}{2\tau}\chi^2$. Nobody chose $\lambda$. So let us ask who gets how much
+# of it.
 
 # %%
 import matplotlib.pyplot as plt
@@ -85,9 +86,9 @@ plt.show()
 #
 # ## Run
 #
-# The theory has an answer, but do not ask it first. `pmdkit.explain` knows nothing
-# of Lambert-W. It takes any loss, searches for the policy where it comes to rest, and
-# reads the price list off with responses so rare that they move nothing else. Then it
+# The theory has an answer, but do not ask it first. `pmdkit.explain` knows nothing of
+# Lambert-W. It takes any loss, searches for the policy where it comes to rest, and
+# reads off the price list with responses so rare that they move nothing else. Then it
 # looks for a mix of KL, $\chi^2$ and reverse KL with that price list.
 
 
@@ -110,7 +111,7 @@ for name in ("pmd-mean", "dro", "pmd-part", "rebel", "tb"):
 print("lambda / tau", *(f"{x:8.4f}" for x in theory.binary(pass_rates, tau).lam / tau))
 
 # %% [markdown]
-# The search and the theorem agree to all digits. DRO, written by others for another
+# The search and the theorem agree to all digits. DRO, which others wrote for another
 # purpose, turns out to hide the same term: it too regresses on the reward minus its
 # mean. The losses that fit a normaliser or compare pairs (PMD-part, REBEL, TB) have
 # none.
@@ -142,14 +143,14 @@ plt.show()
 
 # %% [markdown]
 # **What to see.** A hundred times less `tau`, and the strength does not shrink: it
-# grows a little and settles on $p(1-p)$. Whoever turns `tau` down turns KL off and
-# leaves $\chi^2$ on. And the strength adapts: prompts that are nearly always or nearly
+# grows a little and settles on $p(1-p)$. If you turn `tau` down, you turn KL off and
+# leave $\chi^2$ on. And the strength adapts: prompts that are nearly always or nearly
 # never solved have almost none of it, prompts in between have the most.
 #
-# But a price list is not yet a step. Where a rare response is to be raised,
-# $\chi^2$ is huge, and a small weight on it bites. So translate the whole into one
-# number per prompt: the `tau` at which PMD-part, with KL alone, would make *the same
-# step*. With two rewards there is exactly one such `tau`.
+# But a price list is not yet a step. Where a rare response is to be raised, $\chi^2$ is
+# huge, and a small weight on it bites. So translate all of this into one number per
+# prompt: the `tau` at which PMD-part, with KL alone, would make *the same step*. With
+# two rewards there is exactly one such `tau`.
 
 # %%
 # alt: Factor between the equivalent tau and tau, from 1 to several hundred, against the

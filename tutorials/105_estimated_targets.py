@@ -64,10 +64,10 @@ axes[0].legend()
 plt.show()
 
 # %% [markdown]
-# **What to see.** PMD-mean's guesses scatter about the right answer, a nat or two away.
-# PMD-part's come in two heaps. Where some other response is right, the wrong one is
-# told to go down by 17 nats or a little more, as it should. With probability 0.46 none
-# is, and it is told to stay where it is: 17 nats off.
+# **What to see.** PMD-mean's guesses scatter around the right answer, a nat or two
+# away. PMD-part's fall into two heaps. Where some other response is right, the wrong
+# one is told to go down by 17 nats or a little more, as it should. With probability
+# 0.46 none is, and it is told to stay where it is: 17 nats off.
 #
 # ## Predict
 #
@@ -232,8 +232,8 @@ plt.show()
 # **The lone success, in floating point.** PMD-part wants to raise a lone success by
 # $2/\tau$ nats on rewards of −1 and 1: its advantage, $\tau$ times that, is 2. The code
 # that the authors published computes something else. It takes the full sum of
-# $e^{r/\tau}$ minus the own term, and floors the mean of the others at $10^{-8}$ of the
-# largest term. For a lone success the floor is what is left.
+# $e^{r/\tau}$ minus the response's own term, and floors the mean of the others at
+# $10^{-8}$ of the largest term. For a lone success the floor is what is left.
 
 # %%
 lone = torch.full((1, n), -1.0, dtype=torch.float64)
@@ -274,10 +274,10 @@ plt.show()
 
 # %% [markdown]
 # **What to see.** At every temperature of the paper's runs the floor, not the formula,
-# says what a lone success is worth: 0.09 in place of 2 at `tau = 0.005`. The responses
-# that carry a hard prompt are the ones that are muffled. The PMD-part of the published
-# code, then, is not the PMD-part of the analysis. pmdkit sums the others by themselves
-# and needs no floor; `target_cap` is there to reproduce the code.
+# says what a lone success is worth: 0.09 in place of 2 at `tau = 0.005`. The very
+# responses that carry a hard prompt are muffled. The PMD-part of the published code,
+# then, is not the PMD-part of the analysis. pmdkit sums the others by themselves and
+# needs no floor; `target_cap` is there to reproduce the code.
 #
 # `pmdkit figures target-error target-error-split` draws the paper's two figures with
 # all its pass rates.
@@ -309,10 +309,11 @@ learn.check("105.1", loo_advantage)
 # **Exercise 105.2: the lone success, computed safely.** Difficulty 3 of 5, about 10
 # minutes.
 #
-# Write PMD-part's leave-one-out targets of one group, $\frac{r_i}{\tau} -
-# \log\frac{1}{n-1}\sum_{j\ne i} e^{r_j/\tau}$, in nats. They must be right for a lone
-# success at `tau = 0.005` too, where two things go wrong in floating point:
-# $e^{r/\tau}$ may overflow, and a full sum minus the own term may have no digits left.
+# Write PMD-part's leave-one-out targets of one group,
+# $\frac{r_i}{\tau} - \log\frac{1}{n-1}\sum_{j\ne i} e^{r_j/\tau}$, in nats. They must
+# be right for a lone success at `tau = 0.005` too, where two things go wrong in
+# floating point: $e^{r/\tau}$ may overflow, and a full sum minus the response's own
+# term may have no digits left.
 
 
 # %% tags=["exercise", "105.2"]

@@ -16,8 +16,8 @@
 #
 # The paper describes a step by three numbers. $\eta$ is the share of the gap to 1 that
 # it closes. $B$ bounds the log-ratios, up and down; $B_+$ bounds them upwards. For
-# small `tau` it has a formula for each. Formulas are there to predict with, so let us:
-# how many exact steps from a pass rate of 0.001 to 0.9?
+# small `tau` it has a formula for each. Formulas exist to make predictions, so let us
+# make one: how many exact steps from a pass rate of 0.001 to 0.9?
 
 # %%
 import tempfile
@@ -94,10 +94,10 @@ print("steps, formula in every step", steps_by_formula(0.01, 0.5))
 print("steps, exact                ", int((path >= goal).argmax()))
 
 # %% [markdown]
-# Five. A rate that belongs to one step is no rate of the run: $\eta$ is small because
-# $p$ is small, and as $p$ grows so does $\eta$. For PMD-part that can be said in one
-# line, since each step multiplies the odds $p/(1-p)$ by $e^{1/\tau}$: progress is
-# *exponential in the odds*, with no slow phase that a constant $\eta$ suggests.
+# Five. The rate of one step is not the rate of the run: $\eta$ is small because $p$ is
+# small, and as $p$ grows so does $\eta$. For PMD-part that can be said in one line,
+# since each step multiplies the odds $p/(1-p)$ by $e^{1/\tau}$: progress is
+# *exponential in the odds*, without the slow phase that a constant $\eta$ suggests.
 #
 # ## Look
 #
@@ -162,8 +162,8 @@ for p_now, tau in ((0.5, 0.05), (0.1, 0.05), (0.01, 0.05), (0.001, 0.005)):
 # The first term is the exact step. The second is the price of drawing: how far the fit
 # is from the exact step ($L$), times what a distance in log-ratios can do to a pass
 # rate. `theory` has all of it with the constants of the proofs. Take the smallest
-# possible question, two policies to choose from: stay, or make the exact step. Beside
-# the bound stands what happens: draw groups, let the regression choose, and look at the
+# possible question, two policies to choose from: stay, or make the exact step. Next to
+# the bound we put what happens: draw groups, let the regression choose, and look at the
 # worst one in twenty.
 
 
@@ -226,16 +226,16 @@ fig.legend(loc="outside right center")
 plt.show()
 
 # %% [markdown]
-# **What to see.** At 16 rollouts the bounds stand at about 200, for a quantity that is
-# at most 1. PMD-part's says something from a hundred thousand rollouts on, PMD-mean's
-# by the refined lemma from a billion on, and without the refinement never: the floor of
-# the target error (105) stays in it. What happens is far better. At 16 the worst one in
-# twenty has no success and stays at 0.9; with 64 rollouts it takes the exact step. The
-# bounds are right; they are no numbers to plan with.
+# **What to see.** At 16 rollouts the bounds are about 200, for a quantity that is at
+# most 1. PMD-part's bound says something from a hundred thousand rollouts on.
+# PMD-mean's does so from a billion on with the refined lemma, and never without it: the
+# floor of the target error (105) stays in it. What really happens is far better. At 16
+# rollouts the worst one in twenty has no success and stays at 0.9; with 64 rollouts it
+# takes the exact step. The bounds are right, but do not plan with them.
 #
-# Two causes. $e^{B_+/2}$ is the worst change of measure, reached only if the error sits
-# on the responses that are raised most. And the square root turns an error that falls
-# like $1/n$ into one that falls like $1/\sqrt{n}$.
+# There are two causes. $e^{B_+/2}$ is the worst change of measure, reached only if the
+# error sits on the responses that are raised most. And the square root turns an error
+# that falls like $1/n$ into one that falls like $1/\sqrt{n}$.
 #
 # **Where a bound is wrong.** Bound (a), on PMD-mean's target error, ends with a slip:
 # the proof has at most a share $p + \varepsilon$ of successes, and the last line
@@ -276,8 +276,8 @@ print("largest error / printed bound:", errors[-1] / printed)
 # $p = 2\delta/n$ the excess grows without end as $\delta$ falls. With $p + \varepsilon$
 # in place of $p\,(1+\varepsilon)$ the bound holds, and is not far off.
 #
-# `pmdkit ledger` lists every claim of the paper, how it stands, and the test that says
-# so. What it has on this lesson:
+# `pmdkit ledger` lists every claim of the paper, whether it holds, and the test that
+# shows it. These are the claims of this lesson:
 
 # %%
 for item in ("prop:eta_mean_asymp", "prop:BB_mean_asymp", "prop:tgt_err_clean"):

@@ -16,7 +16,7 @@
 #
 # Now everything is drawn: 16 responses per prompt, rewards of 0 and 1, and gradient
 # steps on what came back. A run then depends on its *seed*, and a comparison of two
-# runs on luck. This lesson asks how much, on bandits where the truth is known.
+# runs depends on luck. This lesson asks how much, on bandits where the truth is known.
 
 # %%
 import tempfile
@@ -145,8 +145,8 @@ for name, by_method in final.items():
 # %% [markdown]
 # PMD-mean and RLOO agree on pass-rates to the last digits. On the needle GRPO cannot be
 # told from PMD-mean: the interval of the difference holds 0. On the other two it can,
-# once by a hair and once by far. And on two-hills the method that did worst elsewhere
-# does best.
+# once narrowly and once by a wide margin. And on two-hills the method that did worst
+# elsewhere does best.
 #
 # ## Look
 #
@@ -179,7 +179,7 @@ plt.show()
 # belongs to the run, and only PMD-part has none of it.
 #
 # Level lines can be used. Subtract first, seed by seed, and average the differences:
-# what the seed does to both is gone. Here is what that is worth.
+# whatever the seed does to both cancels. Here is what that is worth.
 
 # %%
 # alt: Intervals of the difference to PMD-mean, two per method. On pass-rates, GRPO: the
@@ -210,7 +210,8 @@ plt.show()
 # **What to see.** On pass-rates the grey interval of GRPO is wide and holds 0; the
 # paired one is narrow and does not. Same runs, same ten seeds: GRPO ends a little
 # below, by three parts in ten thousand. That it is *decided* does not make it large. On
-# two-hills pairing gains nothing, for there a seed does not do the same to both.
+# two-hills pairing gains nothing, because there a seed does not affect both in the same
+# way.
 #
 # ## Explain
 #
@@ -233,7 +234,7 @@ for name, runs in results.items():
 # until a batch is used twice: then the term $\tau\log\frac{\pi}{\pi_{old}}$ wakes up,
 # as on two-hills.
 #
-# **When noise decides.** When a run hangs on few draws.
+# **When noise decides.** Noise decides when a run hangs on few draws.
 #
 # * *Needle*: a group of 16 holds the right arm with probability
 #   $1 - 0.99^{16} = 0.15$. PMD-mean learns nothing from the groups without it, and its
@@ -251,11 +252,11 @@ for name, runs in results.items():
 # difference with its interval, and look at the single runs before trusting a mean.
 # `pmdkit sweep` and `pmdkit compare` do this from the command line.
 #
-# **A bandit of your own** needs a file and no fork. `envs/own_bandit.py` is a model to
-# copy: how many dice should one throw to hit a number exactly? A spec names it as
-# `kind = "file.py:Class"`. Gymnasium's checker and the trainer take it like any other;
-# `trust` says that you know the file, since code that only a spec names is not run.
-# For a first try the arrays alone will do.
+# **A bandit of your own** needs only a file, not a fork. `envs/own_bandit.py` is a
+# model to copy: how many dice should one throw to hit a number exactly? A spec names it
+# as `kind = "file.py:Class"`. Gymnasium's checker and the trainer take it like any
+# other; `trust` says that you know the file, since code that only a spec names is not
+# run. For a first try the arrays alone will do.
 
 # %%
 own = f"{config.root() / 'envs' / 'own_bandit.py'}:OwnBandit"

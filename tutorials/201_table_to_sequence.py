@@ -9,8 +9,8 @@
 # %% [markdown]
 # # 201: From a table to a sequence: what changes when the policy is a transformer?
 #
-# * You learn: what of the theory survives when a network stands in for the table, and
-#   what the gauges of a run can and cannot say.
+# * You learn: which part of the theory survives when a network replaces the table, and
+# what the gauges of a run can and cannot say.
 # * You need: lessons 101 to 103.
 # * Time: 20 minutes to read, 15 seconds to run, 25 minutes for the exercises.
 #
@@ -118,9 +118,9 @@ plt.show()
 #
 # ## Look
 #
-# Nobody trains with 100 optimizer steps per batch. The usual run takes one to sixteen
-# and then asks anew, as the one in the first picture. Every run compares what a step
-# did, the measured log-ratio, with what the exact step would do from the same pass
+# Nobody trains with 100 optimizer steps per batch. A usual run takes one to sixteen and
+# then draws new responses, like the one in the first picture. Every run compares what a
+# step did, the measured log-ratio, with what the exact step would do from the same pass
 # rates.
 
 # %%
@@ -149,8 +149,8 @@ print(f"share of the target reached: first {share[0]:.4f}, last {share[-1]:.4f}"
 # %% [markdown]
 # **What to see.** The run solves the task although no step comes near its target. Late
 # in the run the target of a wrong answer is 20 nats away, and a step moves a fraction
-# of a nat. So a gauge that shows 1% of the target is no alarm. What would be one: the
-# wrong sign, or a measured log-ratio far *beyond* the target.
+# of a nat. So a gauge that shows 1% of the target is no reason to worry. The wrong sign
+# would be, or a measured log-ratio far *beyond* the target.
 #
 # ## Explain
 #
@@ -245,7 +245,7 @@ for title, values in zip(titles, moved, strict=True):
 # same sum move *more* than the one that was asked: nobody told the network about sums,
 # and yet its weights now treat them as one. The price is paid by `3 3`, which is close
 # enough to be mistaken: its right answer loses 0.7 nats. Which neighbour pays depends
-# on the seed, that the other sums of 7 gain does not: with seeds 1 and 2 they gain 0.29
+# on the seed; that the other sums of 7 gain does not: with seeds 1 and 2 they gain 0.29
 # and 0.18 nats.
 #
 # Write $\theta$ for the weights, $L$ for the loss of the asked prompt, and

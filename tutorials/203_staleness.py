@@ -10,15 +10,15 @@
 # # 203: What does staleness cost, and what does it buy?
 #
 # * You learn: why the temperature matters only when rollouts are stale, which objective
-#   bears staleness, and what one gains in time.
+# tolerates staleness, and how much time it saves.
 # * You need: lessons 102, 103 and 201.
 # * Time: 20 minutes to read, 50 seconds to run, 20 minutes for the exercises.
 #
 # Drawing responses is the expensive part of post-training, and large batches draw
 # better. So one draws many responses at once and makes several updates with them,
 # *ministeps*. From the second on, the policy is no longer the one that drew: the
-# rollouts are stale. With 16 ministeps the last update is 15 updates behind. First what
-# it buys: the times per token that the paper measured.
+# rollouts are stale. With 16 ministeps the last update is 15 updates behind. First,
+# what this buys: the times per token that the paper measured.
 
 # %%
 import tempfile
@@ -54,8 +54,8 @@ plt.show()
 
 # %% [markdown]
 # **What to see.** A token costs 4.5 times less with 16 ministeps, and all of it comes
-# from generation, which is 8 times cheaper. The updates cost what they did. What is the
-# price?
+# from generation, which is 8 times cheaper. The updates cost the same as before. What
+# is the price?
 #
 # ## Predict
 #
@@ -191,7 +191,7 @@ plt.show()
 #   up to 16 ministeps. With 64 it is slow: now the temperature binds.
 #
 # So "PMD-mean is more stable than PMD-part" is a statement about a small `tau`. There
-# it holds for every seed. Whoever may choose `tau` for each method finds no such order
+# it holds for every seed. If you choose `tau` for each method, there is no such order
 # up to 16 ministeps.
 #
 # ## Explain
@@ -216,9 +216,10 @@ for name, objective in {
 # PMD-mean pushes two draws up and 14 down, and its pushes add up to 0. PMD-part at
 # `tau = 0.05` takes $\tau\log Z$ from the draws and finds nearly the best reward in it.
 # So the right draws hardly rise and the wrong ones get $-0.9$ each. While the rollouts
-# are fresh, a common shift of all advantages is mere noise: it cancels on average.
-# Stale, it does not cancel. Whatever was drawn goes down, and the probability goes to
-# what was *not* drawn. The regression would stop this only at its target, 18 nats down.
+# are fresh, a common shift of all advantages is mere noise: it cancels on average. When
+# they are stale, it does not cancel. Whatever was drawn goes down, and the probability
+# goes to what was *not* drawn. The regression would stop this only at its target, 18
+# nats down.
 #
 # **When `tau` binds.** With 64 ministeps each batch comes close to the end of its
 # regression, as in the second picture of lesson 201. Then the theory says how far a
@@ -269,9 +270,9 @@ plt.show()
 # than the generation: a response has one token, and what the draws of a prompt share is
 # computed once. (The exact bars depend on the machine, and on what else it does.)
 #
-# A language model is the other way round, as the first picture shows: there generation
-# is nine tenths of the time. Staleness buys time where generation dominates, and
-# nothing where it does not. Measure first.
+# With a language model it is the other way round, as the first picture shows: there
+# generation is nine tenths of the time. Staleness buys time where generation dominates,
+# and nothing where it does not. Measure first.
 #
 # ## Exercise
 #

@@ -10,18 +10,18 @@
 # # 204: Why is a verifier's silence not a wrong answer?
 #
 # * You learn: how a response becomes a reward, what happens to a whole group when one
-#   verdict is missing, and how a verifier is cheated.
+#   verdict is missing, and how a verifier can be cheated.
 # * You need: lessons 102 and 202.
 # * Time: 20 minutes to read, 15 seconds to run, 20 minutes for the exercises.
 #
-# A language model writes text, and the objective wants a number. In between stands a
+# A language model writes text, and the objective wants a number. Between them is a
 # *verifier*. It says right or wrong, and sometimes it says nothing: the comparison ran
 # out of time or memory. What number is silence?
 #
 # Eight responses to one problem: four are right, four are wrong. For one of the right
-# ones the verifier ran out of time. Two trainers go on. One leaves the response out: it
-# gets mass 0, and the other seven share the group. The other books it as wrong: reward
-# 0.
+# ones the verifier ran out of time. Two trainers continue from here. One leaves the
+# response out: it gets mass 0, and the other seven share the group. The other counts it
+# as wrong: reward 0.
 
 # %%
 import tempfile
@@ -80,7 +80,7 @@ plt.show()
 # probability.
 #
 # * What does each trainer teach the policy about the slow way?
-# * From which share of silence on is it pushed *down*?
+# * Above which share of silence is it pushed *down*?
 # * The right answer is 34. Which of these should pay: `034`, `34%`, `34 cm`,
 #   `30 + 4 = 34`, `34 or 35`, `2^5 + 2`?
 #
@@ -133,8 +133,8 @@ plt.show()
 # %% [markdown]
 # **What to see.** With mass 0 a right answer that is hard to check is raised *less
 # often*, never lowered. With a false 0 the push turns round where two thirds of these
-# answers are silent, and from there the policy unlearns a right way to answer. Nobody
-# taught it that but the clock.
+# answers are silent, and from there the policy unlearns a right way to answer. Only the
+# clock taught it that.
 #
 # ## Look
 #
@@ -189,8 +189,8 @@ for row in TABLE:
 
 # %% [markdown]
 # **Doors for reward hacking.** A policy under pressure finds whatever pays. Here is a
-# grader as one writes it in a minute: the gold stands somewhere in the last line. How
-# many of the answers that the table refuses would it pay for?
+# grader that takes a minute to write: it asks whether the gold answer is somewhere in
+# the last line. How many of the answers that the table refuses would it accept?
 
 # %%
 refused = [row for row in TABLE if not row.correct]
@@ -240,9 +240,10 @@ with Grader(f"{folder}/mine.py:grade", seconds=0.5) as grader:
 
 # %% [markdown]
 # Forty letters hold up the grader for hours, each further letter doubles that, and a
-# model writes such texts by chance. The process is killed, the response is unscored.
-# Whatever your function raises or returns by mistake leaves a response unscored too,
-# with the reason. But it is no sandbox: your function may read files and open sockets.
+# model writes such texts by chance. The process is killed, and the response is
+# unscored. Whatever your function raises or returns by mistake leaves a response
+# unscored too, with the reason. But it is not a sandbox: your function may read files
+# and open sockets.
 #
 # **Scale.** Some verifiers pay -1 and 1. For PMD the exact step depends on reward over
 # `tau` alone, so twice the gap wants twice the `tau`.
@@ -261,9 +262,9 @@ for text, reward_of, tau in (
 # silence that is booked as 0 on the scale of -1 and 1 is not a wrong answer but one
 # *in the middle*: a third error. Mass 0 is right on every scale.
 #
-# Leaving out has its price, and it is worth knowing. The group is smaller. If silence
-# goes with being right, the pass rate that you read is too low. And an answer that is
-# never checked is never raised.
+# Leaving responses out has a price too. The group is smaller. If silence goes with
+# being right, the pass rate that you read is too low. And an answer that is never
+# checked is never raised.
 #
 # ## Exercise
 #

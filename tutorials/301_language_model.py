@@ -78,8 +78,9 @@ plt.show()
 # The problems are sums of four numbers, told as little stories: "Ana has 3 apples, buys
 # 5, ..." The last line of a response should be `Answer:` and a number. Phase 0 of the
 # run teaches the model to write such responses, from a teacher that makes mistakes: it
-# guesses in three of ten, and slips in its additions else. Phase 0 ends when 30% of the
-# held-out problems are right. Then the reward takes over, for 15 steps.
+# guesses in three cases of ten, and otherwise makes slips in its additions. Phase 0
+# ends when 30% of the held-out problems are right. Then the reward takes over, for 15
+# steps.
 #
 # * Bandit, toy, language model: which arguments of the call differ?
 # * What will the model do more often, guess at once or add step by step?
@@ -152,12 +153,13 @@ plt.show()
 
 # %% [markdown]
 # **What to see.** The pass rate rises, and the model gives up guessing, most of it in
-# the first few steps. Adding was right more often than a guess, so the reward chose it.
-# That takes more tokens, and nobody asked for more tokens.
+# the first few steps. Adding was right more often than guessing, so the reward chose
+# it. That takes more tokens, although nobody asked for more tokens.
 #
 # ## Look
 #
-# Numbers can hide anything, texts less. The same held-out problems before and after.
+# Numbers can hide anything; texts hide less. Here are the same held-out problems before
+# and after.
 
 # %%
 for step in (0, 15):
@@ -200,9 +202,9 @@ plt.show()
 
 # %% [markdown]
 # **What to see.** The signs are right, the sizes are a fraction of the target. As in
-# lesson 201 that is no alarm: a step is two updates, and the target is where the
-# regression would end. Silent groups have the target 0. If they move all the same, what
-# the model learned on other prompts moved them along.
+# lesson 201 that is no reason to worry: a step is two updates, and the target is where
+# the regression would end. Silent groups have the target 0. If they move all the same,
+# what the model learned on other prompts moved them along.
 #
 # ## Explain
 #
@@ -286,13 +288,14 @@ print(f"{'metrics':22} equal but for times:    {lines[0] == lines[1]}")
 assert lines[0] == lines[1]
 
 # %% [markdown]
-# Nothing is lost but time, and no trace is left of the kill. Three things make it so.
+# Only time is lost, and the kill leaves no trace. Three things make this possible.
 # Every draw is a hash of seed, step, prompt and number, so there is no generator whose
-# state could be lost. A checkpoint counts from one rename on, and a half-written one
-# never does. And verdicts that took a process are written down before they are used.
+# state could be lost. A checkpoint becomes valid by one rename, so a half-written one
+# never counts. And verdicts that needed a process are written down before they are
+# used.
 #
-# On a CPU this is a promise. Kernels of a GPU may add in another order each time, so
-# there the last bits are not promised. (Nor has this been tried on one yet.)
+# On a CPU this is a promise. Kernels on a GPU may add in another order each time, so
+# there the last bits are not promised. (This has not been tried on a GPU yet.)
 #
 # ## Exercise
 #
@@ -339,6 +342,6 @@ learn.check("301.2", micro_weights)
 
 # %% [markdown]
 # With `norm = "length"` each token of a long wrong response is pushed down less than
-# each token of a short one: whoever is wrong does better to be wrong at length. With
+# each token of a short one: if you must be wrong, it pays to be wrong at length. With
 # `norm = "none"` every token is pushed alike. `dr-grpo` and `dapo` choose otherwise
 # again: their `norm` says how.

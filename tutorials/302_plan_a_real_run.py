@@ -60,8 +60,8 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# **What to see.** Up to 32 GPUs each brings nearly its share. Every doubling after that
-# brings less, and the last one nothing. What holds it back?
+# **What to see.** Up to 32 GPUs, each one adds nearly its share. Every doubling after
+# that adds less, and the last one adds nothing. What holds it back?
 #
 # ## Predict
 #
@@ -89,8 +89,8 @@ print(f"{hours:.0f} h for {spec.schedule.steps} steps")
 # ## Look
 #
 # **Memory.** Each weight costs 16 bytes while it is trained: itself, its gradient and
-# two moments, 4 bytes each. FSDP2 cuts these into 32 shares. The engine has a copy of
-# its own in half the precision, and it keeps keys and values for every token of every
+# two moments, 4 bytes each. FSDP2 cuts these into 32 shares. The engine keeps its own
+# copy in half the precision, and it keeps keys and values for every token of every
 # response that is being written.
 
 # %%

@@ -100,7 +100,7 @@ print(
 
 # %% [markdown]
 # Now take these shares for the truth, ask 30 of the problems 32 times each, and do that
-# ten thousand times: once with the same 30 problems, once with 30 drawn anew.
+# ten thousand times: once with the same 30 problems, once with 30 newly drawn ones.
 
 # %%
 trials = 10_000
@@ -296,7 +296,7 @@ runs["transformer"].figure()
 # %% [markdown]
 # **What to see.** Each panel answers its question. *Does it learn?* Yes. *How far does
 # one step go?* Right responses rise and wrong ones fall, as they should, a third and a
-# tenth of the way that exact steps would go (the dashes). That is no fault: 16
+# tenth of the way that exact steps would go (the dashes). That is not a fault: 16
 # ministeps of Adam do not finish a regression, and the targets of wrong responses are
 # 15 nats down, where nobody needs to go. *Which prompts move?* All kinds, each in its
 # own direction. A table with exact steps has shares of 1.00; where yours has not, look
@@ -497,5 +497,5 @@ learn.check("303.4", honest_best)
 
 # %% [markdown]
 # None of this makes a claim smaller that is true. It says how much you must do before
-# you may make it: more draws are cheap, more problems are few, more runs are dear.
-# Lesson 401 puts an objective of your own to this test.
+# you may make it: more draws are cheap, more problems are scarce, and more runs are
+# expensive. Lesson 401 puts an objective of your own to this test.

@@ -115,7 +115,7 @@ except AssertionError as complaint:
 # It has found something that is true. In pmdkit every objective's first step is the
 # policy gradient of its own advantage, unless it says otherwise. Ours squeezes the
 # advantage on its way into the loss. That is the idea, so we say otherwise: a *trait*,
-# one line. (For a bug, one would mend the loss.)
+# one line. (If it were a bug, we would fix the loss.)
 
 # %%
 equal = "    equal_groups"
@@ -188,7 +188,7 @@ print("walls at ratios", np.round(walls, 3))
 #   curve, on each task, over 8 seeds, paired. That makes two comparisons.
 # * *Reported too:* the final pass rate, and the lowest log-ratio of any step.
 # * *Tuning:* three settings for each method, on the first task, with seeds that the
-#   race does not use. An idea that is tuned against a rival that is not always wins.
+#   race does not use. A tuned idea always wins against an untuned rival.
 
 # %%
 toy = {"backend": "toy", "env": "modular-sum", "prompts": 256, "ministeps": 16}

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from pmdkit.observe.run_folder import read_json
+from pmdkit.sweeps.adaptive import tables
 from pmdkit.sweeps.pictures import PICTURES, draw
 
 HEAD = "| arm | tuned to | mean pass rate | gain [95 %] | p | final | worst drop | dead |\n" + "|---" * 8 + "|\n"
@@ -25,7 +26,7 @@ def write_adaptive_tau(page: Path, results: Path) -> int:
     cells = 0
     for name in PICTURES["adaptive-tau"][1:]:
         record = read_json(results / f"{name}.json")
-        for cell, rows in record["tables"].items():
+        for cell, rows in tables(record["runs"]).items():
             setting = record["cells"][cell]
             text += f"**{setting['tier']}: {cell}**, {rows[0]['seeds']} seeds\n\n{HEAD}"
             text += "".join(line(row, record["best"][cell][row["arm"]]) for row in rows) + "\n"
@@ -38,7 +39,7 @@ def line(row: dict[str, Any], tau: Any) -> str:
     """One arm."""
     gain = row.get("auc_gain")
     cells = [
-        row["arm"],
+        row["arm"] if row["twin"] is None else f"{row['arm']} (run by run {row['twin']})",
         value(tau),
         f"{row['auc']['mean']:.3f}",
         f"{gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}]" if gain else "",

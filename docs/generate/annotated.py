@@ -1,67 +1,107 @@
-"""The annotated paper: statement, equation, the code that computes it and the test that holds it, side by side.
+"""The paper beside the code: its sections told again, each statement with its mark; a click opens the equation.
 
-Equation, code and test are pulled from the sources by name; a name that is gone stops the build. Which claims: CHOSEN.
+What is told stands in annotated.toml. Under each statement: the paper's words and its equation in its own form, our
+note, the code and the test, pulled from the sources by name; a name that is gone stops the build.
 """
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from pmdkit.ledger import VERDICTS
+from generate.ledger import own_macros, place, readable
+
+from pmdkit.ledger import OURS, PAPER, VERDICTS, equations
 
 ROOT = Path(__file__).parents[2]
-HEAD = """# Equation, code, test
+TOLD = Path(__file__).with_suffix(".toml")
+HEAD = f"""# Equation, code, test
 
-The statements on which the paper stands, each beside the code that computes it and the test that would fail if it were
-wrong. What you see is pulled from the sources when the site is built. The [claim ledger](ledger.md) has all the others.
+The paper (arXiv:{PAPER["arxiv"]}, {PAPER["version"]}) told again in our words, section by section. The colour and the
+word beside each statement say how it stands here; a click opens the paper's own words and equation, what we found, the
+code that computes it and the test that would fail if the verdict were wrong. Code and tests are pulled from the sources
+when the site is built. The [claim ledger](ledger.md) has all {{count}} rows.
 
 """
-CHOSEN = (
-    "eq:pmd_kl_subproblem", "eq:boltzmann_update", "eq:L_partition", "eq:L_mean", "thm:pmdmean_solution",
-    "thm:pmdmean_solution:normalised", "eq:lambda_bounds", "eq:lambda_asymptotics:small", "prop:binary_ratios",
-    "prop:mixed_subproblem", "eq:loo-s-mean", "eq:loo-s-part", "eq:ideal_improvement", "prop:eta_mean_asymp:hard",
-    "prop:tgt_err_clean:a", "prop:tgt_err_clean:a:corrected", "prop:tgt_err_clean:b", "cor:convergence_one_step",
-    "lem:pmdmean_refined", "app:length_weights", "code:target_clamp",
-)  # fmt: skip
 LONGEST = 60  # lines of code or test that a page shows; more is linked by name only
 
 
 def write_annotated(page: Path, claims: Sequence[Mapping[str, str]]) -> int:
     """Write the page; returns the number of statements."""
     known = {claim["id"]: claim for claim in claims}
-    text = HEAD
-    for name in CHOSEN:
-        if name not in known:
-            raise SystemExit(f"the annotated paper shows claim {name}, which the ledger has not; mend CHOSEN")
-        text += section(known[name])
+    displays = {row["id"]: row["tex"] for row in equations()}
+    text, count, shown = HEAD.replace("{count}", str(len(claims))), 0, set[str]()
+    for section in told():
+        text += f"## {section['title']}\n\n{section['words']}\n\n"
+        for statement in section["statement"]:
+            if statement["claim"] not in known:
+                raise SystemExit(f"the page tells {statement['claim']}, which the ledger has not; mend {TOLD.name}")
+            text += told_statement(statement, known[statement["claim"]], displays, shown)
+            count += 1
     page.write_text(text, encoding="utf-8")
-    return len(CHOSEN)
+    return count
 
 
-def section(claim: Mapping[str, str]) -> str:
-    """One statement."""
+def told() -> list[dict[str, Any]]:
+    """The sections, in the order of the paper."""
+    return list(tomllib.loads(TOLD.read_text(encoding="utf-8"))["section"])
+
+
+def told_statement(
+    statement: Mapping[str, Any], claim: Mapping[str, str], displays: Mapping[str, str], shown: set[str]
+) -> str:
+    """One statement, folded."""
+    inside = "\n\n".join(pieces(statement, claim, displays, shown))
+    indented = "\n".join(f"    {line}".rstrip() for line in inside.split("\n"))
+    title = statement["says"].replace('"', "&quot;")
+    return f'??? {claim["verdict"]} "**{claim["verdict"]}** {title}"\n\n{indented}\n\n'
+
+
+def pieces(
+    statement: Mapping[str, Any], claim: Mapping[str, str], displays: Mapping[str, str], shown: set[str]
+) -> Iterator[str]:
+    """What a click opens: quote, equations, verdict, code, test."""
     file, name = claim["code"].split(":")
     test_file, *test_names = claim["test"].split("::")
     docstring, code = pulled(file, name)
-    _, test = pulled(test_file, test_names[-1])
-    equation = re.search(r"\$\$(.*?)\$\$", docstring, re.DOTALL)
-    shown = f"\n$$ {' '.join(equation[1].split())} $$\n" if equation else ""
-    return f"""## {claim["title"]}
+    if claim["quote"]:
+        yield f"The paper: “{readable(claim['quote'])}” ({claim['label']}, {place(claim['lines'])})."
+    for display in paper_equations(statement, claim, displays):
+        yield f"$$ {display} $$"
+    if statement.get("ours") and (found := re.search(r"\$\$(.*?)\$\$", docstring, re.DOTALL)):
+        yield f"$$ {' '.join(found[1].split())} $$"
+    stands = f"**{claim['verdict']}** by {claim['evidence']}: {VERDICTS[claim['verdict']]}."
+    yield f"{stands} {claim['note']} (`{claim['id']}`)"
+    yield block(f"{file}: {name}", code, shown)
+    yield block(f"{test_file}: {test_names[-1]}", pulled(test_file, test_names[-1])[1], shown)
 
-`{claim["id"]}`: **{claim["verdict"]}**, {VERDICTS[claim["verdict"]]}. {claim["note"]}
-{shown}
-{block(f"{file}: {name}", code, opened=True)}
-{block(f"{test_file}: {test_names[-1]}", test, opened=False)}
-"""
+
+def paper_equations(
+    statement: Mapping[str, Any], claim: Mapping[str, str], displays: Mapping[str, str]
+) -> Iterator[str]:
+    """The displays that a statement is about, as KaTeX sets them; by itself its own. A finding of ours has none."""
+    own = [name for name in (claim["id"], claim["label"]) if name in displays][:1]
+    names = [] if statement.get("ours") or claim["title"].startswith(OURS) else statement.get("shows", own)
+    for name in names:
+        if name not in displays:
+            raise SystemExit(
+                f"{TOLD.name} shows {name} under {claim['id']}, which pmdkit/ledger/equations.toml has not"
+            )
+        lines = " ".join(own_macros(displays[name]).split()).rstrip(" ,.")
+        yield rf"\begin{{aligned}} {lines} \end{{aligned}}"
 
 
-def block(title: str, code: str, opened: bool) -> str:
-    """Code that can be folded away."""
+def block(title: str, code: str, shown: set[str]) -> str:
+    """Code that can be folded away; only named where the page has shown it before."""
+    if title in shown:
+        return f"`{title}` is shown above."
+    shown.add(title)
     lines = code.splitlines()
     kept = lines if len(lines) <= LONGEST else [*lines[:LONGEST], "..."]
     body = "\n".join(f"    {line}".rstrip() for line in ["```python", *kept, "```"])
-    return f'???{"+" if opened else ""} quote "`{title}`"\n\n{body}\n'
+    return f'??? quote "`{title}`"\n\n{body}'
 
 
 def pulled(file: str, name: str) -> tuple[str, str]:

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "explorables"
+HOME = "home"  # stands on the first page of the site, the others on pages of their own
 FRAGMENT = """<figure class="explore-static">
-<img src="static.svg" alt="{alt}">
+<img src="{place}static.svg" alt="{alt}">
 <figcaption>{sentence}</figcaption>
 </figure>
 """
@@ -31,6 +32,7 @@ def write_explore_figures(folder: Path, names: Sequence[str] = ()) -> int:
         for path in drawing.save(folder / name / "static"):
             if path.suffix == ".png":
                 path.unlink()
-        text = FRAGMENT.format(alt=html.escape(drawing.alt), sentence=html.escape(drawing.sentence))
+        place = "" if name != HOME else f"explore/{name}/"
+        text = FRAGMENT.format(place=place, alt=html.escape(drawing.alt), sentence=html.escape(drawing.sentence))
         (folder / ".static" / f"{name}.html").write_text(text, encoding="utf-8")
     return len(names)

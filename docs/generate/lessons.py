@@ -1,6 +1,7 @@
 """Lessons for the site: runs each notebook and writes it as one Markdown page with its pictures beside it.
 
-A lesson is run again when it, or any file of pmdkit, has changed. A picture without alternative text stops the build.
+On the page what a cell shows comes first and its code is folded below; exercises stay open. A lesson is run again when
+it, or any file of pmdkit, has changed. A picture without alternative text stops the build.
 """
 
 import hashlib
@@ -9,6 +10,7 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from nbclient import NotebookClient
 
 ALT = re.compile(r"\A# alt: (.*(?:\n#   .*)*)\n")
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
+WIDE = 450  # points; a phone shows about 270 of them
 SETUP = (
     "%config InlineBackend.figure_formats = ['svg']\nimport matplotlib; matplotlib.rcParams['svg.hashsalt'] = 'pmdkit'"
 )
@@ -87,11 +90,19 @@ def write_page(notebook: nbformat.NotebookNode, source: Path, pages: Path) -> No
             blocks.append(re.sub(r"<details>", '<details markdown="1">', cell.source))
         elif cell.cell_type == "code":
             alt, code = split_alt(cell.source)
-            blocks.append(f"```python\n{code}\n```")
-            blocks += [show(output, alt, name, pages, source) for output in cell.outputs]
+            shown = [show(output, alt, name, pages, source) for output in cell.outputs]
+            code = f"```python\n{code}\n```"
+            blocks += [code, *shown] if cell.metadata.get("tags") else [*shown, folded(code, cell.outputs)]
     title = json.dumps(notebook.cells[0].source.splitlines()[0].removeprefix("# "))
     text = f"---\ntitle: {title}\n---\n\n" + "\n\n".join(blocks) + footer(source)
     (pages / f"{name}.md").write_text(text, encoding="utf-8")
+
+
+def folded(code: str, outputs: Sequence[nbformat.NotebookNode]) -> str:
+    """Code behind a line that opens it; javascripts/lessons.js opens all of a page."""
+    kinds = {"picture" if "image/svg+xml" in output.get("data", {}) else "numbers" for output in outputs}
+    what = "Code of the picture" if "picture" in kinds else "Code of these numbers" if kinds else "Set-up code"
+    return f'<details class="lesson-code" markdown="1">\n<summary>{what}</summary>\n\n{code}\n\n</details>'
 
 
 def split_alt(code: str) -> tuple[str, str]:
@@ -113,10 +124,16 @@ def show(output: nbformat.NotebookNode, alt: str, name: str, pages: Path, source
             )
         number = len(list((pages / name).iterdir())) + 1
         (pages / name / f"{number}.svg").write_text(output.data["image/svg+xml"], encoding="utf-8")
-        return f"![{alt}]({name}/{number}.svg)"
+        return f"![{alt}]({name}/{number}.svg){wide(output.data['image/svg+xml'])}"
     else:
         text = output.data["text/plain"]
     return f'<div class="cell-output" markdown="1">\n\n```text\n{ANSI.sub("", text).rstrip()}\n```\n\n</div>'
+
+
+def wide(picture: str) -> str:
+    """The class of a picture whose words would be too small on a phone: it scrolls there."""
+    width = re.search(r'<svg[^>]*\swidth="([\d.]+)pt"', picture)
+    return "{ .wide }" if width and float(width[1]) > WIDE else ""
 
 
 def footer(source: Path) -> str:

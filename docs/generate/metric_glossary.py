@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from pmdkit.observe.glossary import EVERY_TIER, LANGUAGE_MODELS, Meaning
+from pmdkit.observe.glossary import EVERY_TIER, LANGUAGE_MODELS, ON_REQUEST, Meaning
 
 HEAD = """# Metrics
 
@@ -17,9 +17,13 @@ factor of 2.72. How measured and predicted log-ratios are to be read together: [
 def write_metrics(page: Path) -> int:
     """Write the page; returns the number of columns."""
     page.write_text(
-        HEAD + table("In every tier", EVERY_TIER) + table("Language models", LANGUAGE_MODELS), encoding="utf-8"
+        HEAD
+        + table("In every tier", EVERY_TIER)
+        + table("Language models", LANGUAGE_MODELS)
+        + table("Language models, where an option asks for it", ON_REQUEST),
+        encoding="utf-8",
     )
-    return len(EVERY_TIER) + len(LANGUAGE_MODELS)
+    return len(EVERY_TIER) + len(LANGUAGE_MODELS) + len(ON_REQUEST)
 
 
 def table(title: str, meanings: Mapping[str, Meaning]) -> str:

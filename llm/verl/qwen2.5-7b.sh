@@ -2,7 +2,7 @@
 # The paper's run on Qwen2.5-7B inside verl 0.9.1: PMD-mean, 4 machines of 8 GPUs, FSDP, vLLM.
 #
 # Run on: nothing yet. Checked: verl 0.9.1 accepts every key, and the start-up check passes (tests/adapters/verl).
-# Before: pip install 'verl[vllm]==0.9.1' 'pmdkit' on every machine, `ray start` on each, then this file on the first.
+# Before: pip install 'verl[vllm]==0.9.1' ./pmdkit-*.whl on every machine, `ray start` on each, then this file on the first.
 #   TRAIN=dapo-math-17k.parquet TEST="[aime-2024.parquet]" bash llm/verl/qwen2.5-7b.sh
 #   CHECK_ONLY=1 bash llm/verl/qwen2.5-7b.sh      # checks and explains; needs no GPU, no Ray, no data
 # More overrides go at the end: bash llm/verl/qwen2.5-7b.sh actor_rollout_ref.actor.policy_loss.pmd_tau=0.01

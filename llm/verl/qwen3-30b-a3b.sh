@@ -3,7 +3,7 @@
 #
 # Run on: nothing yet, and Megatron is not installed where this was written. Checked: verl 0.9.1 accepts every key, and the
 # start-up check passes (tests/adapters/verl).
-# Before: pip install 'verl[vllm,megatron]==0.9.1' 'pmdkit' on every machine, `ray start` on each, then this on the first.
+# Before: pip install 'verl[vllm,megatron]==0.9.1' ./pmdkit-*.whl on every machine, `ray start` on each, then this on the first.
 #   TRAIN=dapo-math-17k.parquet TEST="[aime-2024.parquet]" bash llm/verl/qwen3-30b-a3b.sh
 #   CHECK_ONLY=1 bash llm/verl/qwen3-30b-a3b.sh   # checks and explains; needs no GPU, no Ray, no data
 #

@@ -5,14 +5,14 @@ import os
 import sys
 from collections.abc import Sequence
 
-from cyclopts import App, CycloptsError
-from cyclopts.exceptions import UnknownOptionError
+from cyclopts import App, CycloptsError, Group
+from cyclopts.exceptions import UnknownCommandError, UnknownOptionError
 
 from pmdkit import __version__
-from pmdkit.errors import PmdkitError, did_you_mean, short
+from pmdkit.errors import PmdkitError, did_you_mean, short, unknown
 
 VERBS = {
-    "tour": "Start here: one objective through the three tiers, then a picture (two minutes).",
+    "tour": "Both updates end elsewhere; one of them through the three tiers (two minutes).",
     "bandit": "Tier 1: solve a contextual bandit exactly, by regression, or from draws.",
     "toy": "Tier 2: train a small transformer on a token task.",
     "llm": "Tier 3: train a language model on problems with checkable answers.",
@@ -36,6 +36,15 @@ VERBS = {
     "completion": "Print a shell's completion script.",
 }
 
+GROUPS = {  # as --help shows them; every verb is in one
+    "Start here": ("tour", "doctor", "objectives", "envs"),
+    "Run": ("bandit", "toy", "llm", "llm-starter", "sweep", "plan"),
+    "Look": ("figure", "eval", "compare", "replay", "export"),
+    "Learn": ("learn", "theory", "explain"),
+    "Check the paper": ("ledger", "figures", "reproduce"),
+    "Other": ("completion",),
+}
+
 MODULES = {  # of verbs that share one; any other verb has a module of its name
     **dict.fromkeys(("bandit", "toy", "figure"), "train"),
     **dict.fromkeys(("objectives", "envs", "ledger", "completion"), "listings"),
@@ -52,6 +61,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 something is missing her
 
 
 LONGEST_WORD = 300
+WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")  # by which a user says how OpenMP's threads wait
 
 
 def make_app() -> App:
@@ -64,9 +74,13 @@ def make_app() -> App:
         version=__version__,
         suppress_keyboard_interrupt=False,  # main says what it was, and leaves with the documented code
     )
-    for name, help_line in VERBS.items():
-        place = f"pmdkit.cli.{MODULES.get(name, name)}:{name.replace('-', '_')}"
-        app.command(place, name=name, help=help_line, sort_key=list(VERBS).index(name))
+    for number, (title, names) in enumerate(GROUPS.items()):
+        group = Group(title, sort_key=number)
+        for name in names:
+            place = f"pmdkit.cli.{MODULES.get(name, name)}:{name.replace('-', '_')}"
+            app.command(place, name=name, help=VERBS[name], group=group, sort_key=names.index(name))
+    for flag in ("--help", "--version"):
+        app[flag].group = group
     return app
 
 
@@ -75,6 +89,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     tokens = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in tokens
     tokens = [token for token in tokens if token != "--debug"]
+    wait_asleep()
     try:
         try:
             make_app()(tokens, exit_on_error=False, print_error=False)
@@ -92,12 +107,27 @@ def main(argv: Sequence[str] | None = None) -> None:
         fail(*explain_error(problem))
 
 
+def wait_asleep() -> None:
+    """Let the threads of a run sleep while they wait for each other, unless the user has said how they wait.
+
+    torch for CPUs comes with GNU's OpenMP, whose threads spin: on a busy machine a thread then burns the core that the
+    one it waits for needs. It reads this variable once, when torch is imported; other runtimes do not read it.
+    """
+    if "torch" not in sys.modules and not any(name in os.environ for name in WAITING):
+        os.environ["GOMP_SPINCOUNT"] = "0"
+
+
 def explain_error(problem: Exception) -> tuple[str, int]:
     """The sentence that a person reads about an error, and the exit code."""
     if isinstance(problem, CycloptsError):
         return f"{usage_sentence(problem)}; see pmdkit --help", 2
     if isinstance(problem, PmdkitError):
         return str(problem), problem.exit_code
+    if isinstance(problem, ImportError):
+        from pmdkit.extras import lacking
+
+        if (lacks := lacking(problem)) is not None:
+            return str(lacks), lacks.exit_code
     if isinstance(problem, ValueError):
         return str(problem), 2
     if isinstance(problem, MemoryError):
@@ -114,6 +144,8 @@ def explain_error(problem: Exception) -> tuple[str, int]:
 
 def usage_sentence(problem: CycloptsError) -> str:
     """The parser's own words without their final stop, and the nearest option where it names none."""
+    if isinstance(problem, UnknownCommandError) and len(problem.command_chain or ()) < 1:
+        return unknown("command", problem.unused_tokens[0] if problem.unused_tokens else "", VERBS)
     sentence = str(problem).strip().rstrip(".")
     if isinstance(problem, UnknownOptionError) and "Did you mean" not in sentence:
         options = [name for argument in problem.argument_collection for name in argument.names]
@@ -123,12 +155,21 @@ def usage_sentence(problem: CycloptsError) -> str:
 
 
 def fail(sentence: str, code: int) -> None:
-    """One line on stderr, of words that a person can read: a value that fills pages is cut, and none moves a cursor."""
+    """One line on stderr, of words that a person can read: a value that fills pages is cut, and none moves a cursor.
+
+    On a terminal the advice, what stands behind the first semicolon, has a line of its own.
+    """
     from pmdkit.observe import redact
 
     words = (word if len(word) <= LONGEST_WORD else word[:LONGEST_WORD] + "..." for word in sentence.split())
     line = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in redact.text(" ".join(words)))
-    print("pmdkit: error: " + line, file=sys.stderr)
+    if sys.stderr is not None and sys.stderr.isatty():
+        what, _, advice = line.partition("; ")
+        red, dim, plain = ("", "", "") if os.environ.get("NO_COLOR") else ("\x1b[31m", "\x1b[2m", "\x1b[0m")
+        line = f"{red}pmdkit: error:{plain} {what}" + (f"\n  {dim}{advice}{plain}" if advice else "")
+        print(line, file=sys.stderr)
+    else:
+        print("pmdkit: error: " + line, file=sys.stderr)
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

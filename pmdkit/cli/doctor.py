@@ -1,19 +1,25 @@
 """`pmdkit doctor`: what this machine can run, and what is missing for the rest."""
 
 import platform
-from importlib import metadata
+from importlib import import_module, metadata
+from importlib.util import find_spec
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from pmdkit.cli.options import Flag
 from pmdkit.cli.output import print_json, simple_table
 from pmdkit.errors import CheckFailed, EnvironmentLacks, UsageError
+from pmdkit.extras import remedy
 
-TIERS = {
-    "bandit": ("torch", "numpy", "scipy", "gymnasium", "safetensors"),
+TIERS = {  # "base" is what pmdkit needs anyway; the others are its extras
+    "base": ("numpy", "scipy", "matplotlib", "rich", "pydantic", "cyclopts", "safetensors", "filelock"),
+    "torch": ("torch", "jinja2"),
+    "gym": ("gymnasium",),
     "llm": ("transformers", "tokenizers", "accelerate", "math-verify", "pyarrow"),
     "course": ("jupyterlab", "ipykernel", "jupytext"),
+    "lora": ("peft",),
     "docs": ("mkdocs", "mkdocs-material", "mkdocstrings"),
 }
 HOSTS = {"trl": "1.16", "verl": "0.9.1"}
@@ -77,18 +83,18 @@ def check_parity(own: str | None, json: bool) -> None:
 def examine() -> dict[str, Any]:
     """Everything doctor prints."""
     import numpy as np
-    import torch
 
     from pmdkit import __version__, theory
 
+    torch = import_module("torch") if find_spec("torch") else None
     rooms = {room: {name: version_of(name) for name in names} for room, names in TIERS.items()}
     step = theory.pmd_mean(np.full(100, 0.01), np.eye(100)[0], 0.05)
     return {
         "pmdkit": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "threads": torch.get_num_threads(),
-        "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "threads": torch.get_num_threads() if torch else None,
+        "accelerator": torch.cuda.get_device_name() if torch and torch.cuda.is_available() else None,
         "rooms": rooms,
         "others": others(),
         "exact": {
@@ -109,6 +115,8 @@ def version_of(package: str) -> str | None:
 
 def others() -> dict[str, dict[str, Any]]:
     """What is not part of pmdkit and works with it: which version is here, and whether it is one that works."""
+    if find_spec("torch") is None:
+        return {name: {"version": None, "works": False, "told": "wants torch first"} for name in ("vllm", *HOSTS)}
     from pmdkit.llm.engines.vllm import check_version, installed_version
 
     found: dict[str, dict[str, Any]] = {}
@@ -135,21 +143,30 @@ def others() -> dict[str, dict[str, Any]]:
 
 def show(found: dict[str, Any]) -> None:
     """The same as a table."""
-    console = Console()
+    console = Console(highlight=False)
     console.print(f"pmdkit {found['pmdkit']}, Python {found['python']}, {found['platform']}", soft_wrap=True)
-    console.print(f"{found['threads']} threads; accelerator: {found['accelerator'] or 'none (not needed here)'}")
-    table = simple_table("part", "state", "versions, or what to do")
+    torch = (
+        f"{found['threads']} threads of torch" if found["threads"] else "no torch: theory, figures and exercises work"
+    )
+    console.print(f"{torch}; accelerator: {found['accelerator'] or 'none (not needed here)'}", soft_wrap=True)
+    table = simple_table("part", "state", "versions, or what is missing")
+    remedies = {}
     for room, versions in found["rooms"].items():
         missing = [name for name, version in versions.items() if version is None]
         if missing:
-            remedy = "pip install -c constraints.txt -e " + ("." if room == "bandit" else f"'.[{room}]'")
-            table.add_row(room, "[yellow]missing[/yellow]", f"missing {', '.join(missing)}: {remedy}")
+            table.add_row(room, "[yellow]missing[/yellow]", ", ".join(missing))
+            remedies[room] = remedy("" if room == "base" else room)
         else:
             table.add_row(room, "[green]ready[/green]", ", ".join(f"{name} {v}" for name, v in versions.items()))
     for name, other in found["others"].items():
         state = "not here" if other["version"] is None else "[yellow]other[/yellow]"
-        table.add_row(name, "[green]ready[/green]" if other["works"] else state, other["told"])
+        table.add_row(name, "[green]ready[/green]" if other["works"] else state, Text(other["told"]))
     exact = found["exact"]
     verdict = "[green]holds[/green]" if exact["holds"] else "[red]wrong[/red]"
     table.add_row("exact solver", verdict, f"{exact['what']}; got {exact['got']:.6f}")
     console.print(table)
+    for (
+        room,
+        command,
+    ) in remedies.items():  # below the table: a command is copied as a whole, and its brackets are no markup
+        console.print(Text.assemble((f"{room}: ", "dim"), command), soft_wrap=True)

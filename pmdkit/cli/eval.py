@@ -1,17 +1,15 @@
 """`pmdkit eval MODEL_OR_RUN`: avg@k, pass@k and maj@k of a trained policy, with intervals."""
 
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
 
 from pmdkit import plugins
-from pmdkit.cli.options import Flag, Number, Texts, Whole
+from pmdkit.cli.options import Flag, Number, RunPath, Texts, Whole
 from pmdkit.cli.output import print_json, shown, simple_table
 from pmdkit.errors import UsageError, printable, unknown
-from pmdkit.randomness import generator
 
 DATA = ("held-out",)
 MEANING = {
@@ -22,7 +20,7 @@ MEANING = {
 
 
 def eval(  # the verb's name
-    model_or_run: Path,
+    model_or_run: RunPath,
     /,
     *,
     data: str | None = None,
@@ -93,32 +91,27 @@ def eval(  # the verb's name
 
 def small(run: Path, k: int, problems: int | None, seed: int, json: bool) -> None:
     """Evaluate a bandit or toy run."""
-    import torch
-
     from pmdkit.evaluation import sampling
-    from pmdkit.stats import estimate_at_k
 
     spec, backend, step, warnings = sampling.load_policy(run)
     for warning in warnings:
         print(f"pmdkit: warning: {printable(warning)}", file=sys.stderr)
-    torch.set_num_threads(spec.run.threads)
-    draws = sampling.sample_held_out(spec, backend, k, problems, seed)
-    estimates = estimate_at_k(draws, k, generator(seed, "eval", "bootstrap"))
-    count, given = draws.right.shape
-    over = "draws" if draws.exhaustive else "problems"
+    found = sampling.evaluate(spec, backend, step, k, problems, seed)
     if json:
-        about: dict[str, Any] = {"problems": count, "k": k, "draws": given, "interval_over": over, "step": step}
-        print_json({name: asdict(e) for name, e in estimates.items()} | about | {"data": DATA[0]})
+        print_json(found)
         return
     table = simple_table("", ">value", ">95 % interval", "meaning")
-    for name, e in estimates.items():
-        short, long = (text.format(k=k) for text in MEANING[name])
-        table.add_row(short, f"{e.value:.4f}", f"{e.low:.4f} to {e.high:.4f}", long)
+    for name, words in MEANING.items():
+        short, long = (text.format(k=k) for text in words)
+        share = found[name]
+        table.add_row(short, f"{share['value']:.4f}", f"{share['low']:.4f} to {share['high']:.4f}", long)
     console = Console(highlight=False)
     console.print(f"[bold]{spec.tier} {shown(spec.name)}[/bold], {shown(spec.objective['name'])}, step {step}")
     console.print(table)
-    what = "all problems" if draws.exhaustive else "held-out problems"
-    console.print(f"{count} {what}, {given} draws on each; intervals by drawing {over} again", soft_wrap=True)
+    over = found["interval_over"]
+    what = "all problems" if over == "draws" else "held-out problems"
+    about = f"{found['problems']} {what}, {found['draws']} draws on each; intervals by drawing {over} again"
+    console.print(about, soft_wrap=True)
 
 
 def show(summary: dict[str, Any]) -> None:

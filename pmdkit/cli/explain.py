@@ -66,11 +66,11 @@ def explain(
 
 def overview(found: "list[Explanation]") -> None:
     """One line for each objective."""
-    from pmdkit.explain.report import headline
+    from pmdkit.explain.report import certificate, headline
 
-    table = simple_table("objective", "what it solves (rewards graded in [0, 1], default options)")
+    table = simple_table("objective", "what it solves (rewards graded in [0, 1], default options), and its certificate")
     for each in found:
-        table.add_row(each.name, headline(each).replace("[", r"\["))
+        table.add_row(each.name, f"{headline(each)}\n{certificate(each)}".replace("[", r"\["))
     console = Console()
     console.print(table)
     console.print("pmdkit explain NAME says why, and what follows from it.")
@@ -78,15 +78,16 @@ def overview(found: "list[Explanation]") -> None:
 
 def show(e: "Explanation", files: list[str]) -> None:
     """The screen of one objective."""
-    from pmdkit.explain.report import caveats, facts, headline, solves
+    from pmdkit.explain.report import caveats, certificate, facts, headline, solves
 
     console = Console()
 
     def write(text: str, style: str | None = None) -> None:
-        console.print(text, style=style, markup=False, highlight=False)
+        console.print(text, style=style, markup=False, highlight=False, soft_wrap=text.startswith("picture: "))
 
     write(f"{e.name}  " + " ".join(f"{key}={value}" for key, value in e.options.items()), "bold")
     write(headline(e))
+    write(certificate(e), "dim")
     for sentence in solves(e):
         write(sentence)
     if e.theory:
@@ -96,14 +97,6 @@ def show(e: "Explanation", files: list[str]) -> None:
         write(f"- {sentence}")
     for sentence in caveats(e):
         write(f"! {sentence}")
-    rest = e.rests["graded rewards"]
-    if e.kind == "minimiser":
-        write(
-            f"checked: gradient {max(r.gradient for r in e.rests.values()):.0e}, curvature at least "
-            f"{min(r.curvature for r in e.rests.values()):.2g}, {rest.starts} starts within "
-            f"{max(r.apart for r in e.rests.values()):.0e} nats",
-            "dim",
-        )
     write(f"picture: {' '.join(files)}" if files else "--out DIR draws it; --json gives every number", "dim")
 
 

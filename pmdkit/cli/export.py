@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from pmdkit.cli.options import Flag
+from pmdkit.cli.options import Flag, RunPath
 from pmdkit.cli.output import print_json
 
 
-def export(run: Path, step: int, folder: Path, /, *, json: Flag = False) -> None:
+def export(run: RunPath, step: int, folder: Path, /, *, json: Flag = False) -> None:
     """Write the model of a checkpoint in Hugging Face layout: weights, configuration, tokenizer, model card.
 
     The shards of several processes are put together, a few megabytes of them in memory at a time. Every file is

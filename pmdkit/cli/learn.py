@@ -46,6 +46,22 @@ def list_(*, json: Flag = False) -> None:
 
 
 @learn.command
+def start(folder: Path, /, *, json: Flag = False) -> None:
+    """Copy the lessons into a folder of yours: a notebook each, and the same as .py.
+
+    Args:
+        folder: new or empty, such as lessons; what is in it already is never overwritten.
+        json: print one JSON value.
+    """
+    copied = notebooks.copy_lessons(folder)
+    if json:
+        print_json([str(path) for path in copied])
+        return
+    print(f"{len(copied)} lessons in {folder}. Open one with: jupyter lab {copied[0]}")
+    print("Check an exercise from here or from there: pmdkit learn check 103.2")
+
+
+@learn.command
 def show(which: str, *, json: Flag = False) -> None:
     """Show the task of an exercise and the function to fill in.
 

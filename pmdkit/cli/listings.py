@@ -1,5 +1,7 @@
 """Verbs that list what there is: objectives, environments, the claims of the paper; and `pmdkit completion`."""
 
+from itertools import takewhile
+from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
@@ -8,7 +10,7 @@ from rich.text import Text
 
 from pmdkit.cli.options import Flag
 from pmdkit.cli.output import print_json, simple_table
-from pmdkit.errors import UsageError, unknown
+from pmdkit.errors import CheckFailed, UsageError, unknown
 
 
 def objectives(name: str | None = None, *, json: Flag = False) -> None:
@@ -57,8 +59,7 @@ def envs(*, json: Flag = False) -> None:
     for tier in config.SHELVES:
         for name in config.names(tier):
             path = config.find(name, tier)
-            lines = path.read_text(encoding="utf-8").splitlines()
-            about = next((line[1:].strip() for line in lines if line.startswith("#")), "")
+            about = first_paragraph(path.read_text(encoding="utf-8"))
             entries.append({"tier": tier, "name": name, "about": about, "path": str(path)})
     if json:
         print_json(entries)
@@ -72,17 +73,31 @@ def envs(*, json: Flag = False) -> None:
     console.print(f"Specs: {folder}. Copy one, change it, and give its path in place of a name.", soft_wrap=True)
 
 
-STYLES = {"holds": "green", "holds-loosely": "yellow", "disagrees": "red"}
+def first_paragraph(text: str) -> str:
+    """The comment at the head of a spec, up to the line that says what it shows."""
+    lines = text.splitlines()
+    head = takewhile(lambda line: line.startswith("# ") and not line.startswith("# Shows:"), lines)
+    return " ".join(line.removeprefix("#").strip() for line in head)
 
 
-def ledger(*, verdict: str | None = None, json: Flag = False) -> None:
+STYLES = {"holds": "green", "holds-loosely": "yellow", "undecided": "magenta", "disagrees": "red"}
+
+
+def ledger(*, verdict: str | None = None, source: Path | None = None, json: Flag = False) -> None:
     """List the claims of the paper with their verdicts.
 
     Args:
         verdict: only the claims with this verdict.
+        source: the TeX file of the paper; holds every quote to it and lists nothing.
         json: print one JSON value.
     """
-    from pmdkit.ledger import VERDICTS, claims
+    from pmdkit.ledger import VERDICTS, claims, misquoted
+
+    if source is not None:
+        if wrong := misquoted(source.read_bytes()):
+            raise CheckFailed("; ".join(wrong))
+        print(f"{sum(bool(row['quote']) for row in claims())} quotes are in {source} as the ledger says")
+        return
 
     if verdict is not None and verdict not in VERDICTS:
         raise UsageError(unknown("verdict", verdict, VERDICTS))
@@ -93,12 +108,13 @@ def ledger(*, verdict: str | None = None, json: Flag = False) -> None:
     console = Console()
     for row in rows:
         verdict_style = STYLES.get(row["verdict"], "cyan")
-        console.print(Text.assemble((row["id"], "bold"), "  ", (row["verdict"], verdict_style)))
+        stands = (row["verdict"], verdict_style)
+        console.print(Text.assemble((row["id"], "bold"), "  ", stands, f"  by {row['evidence']}"))
         console.print(Padding(Text(row["title"]), (0, 0, 0, 2)))
-        console.print(Padding(Text(row["note"], style="dim"), (0, 0, 1, 2)))
+        console.print(Padding(Text(row["note"].replace("**", ""), style="dim"), (0, 0, 1, 2)))
     counts = {name: sum(row["verdict"] == name for row in rows) for name in VERDICTS}
     console.print(
-        ", ".join(f"{count} {name}" for name, count in counts.items() if count) + "; --json gives code and test"
+        ", ".join(f"{count} {name}" for name, count in counts.items() if count) + "; --json gives code, test and quote"
     )
 
 

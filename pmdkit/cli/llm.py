@@ -8,15 +8,16 @@ import faulthandler
 import os
 import signal
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cyclopts import Parameter
 from rich.console import Console
 
 from pmdkit import plugins
 from pmdkit.cli import explain_error, fail
-from pmdkit.cli.options import Flag, Number, RunOptions, Whole
+from pmdkit.cli.options import Flag, Number, RecipeName, RunOptions, Texts, Whole, merged
 from pmdkit.cli.output import pair_table, print_json, shown
 from pmdkit.cli.train import begin, command_context, print_error
 from pmdkit.errors import CheckFailed, Stopped, UsageError
@@ -29,11 +30,47 @@ if TYPE_CHECKING:
     from pmdkit.objectives import Objective
 
 
+OWN = "own"
+"The recipe of a model and data of one's own."
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class LLMOptions(RunOptions):
+    """Options of a run on a language model: those of every tier, and short names for keys that only it has."""
+
+    group: Whole | None = None
+    "Responses drawn per prompt."
+    lr: Number | None = None
+    "Learning rate; about ten times as much for adapters."
+    set: Texts = None
+    "Any other key of the recipe: --set rollout.width=1024 objective.kl_coef=0.01."
+    model: str | None = None
+    "Folder of a model in Hugging Face layout, or a name on the hub; with --data no recipe is needed."
+    data: str | None = None
+    "Problems with answers: a .jsonl, .json or .parquet file, or the name of a data set on the hub."
+    reward: str | None = None
+    "math, or a reward function of your own as my.py:fn."
+    max_time: Number | None = None
+    "Seconds after which the run stops behind a whole step and its checkpoint, with exit 75."
+    profile: Whole | None = None
+    "Steps after the first one that torch's profiler watches, into profile/ of the run."
+    save_recipe: Path | None = None
+    "Write the run's recipe to this .toml file, every option in it, then run."
+
+    def changes(self) -> dict[str, Any]:
+        """Dotted keys and their values."""
+        short: dict[str, Any] = {"model.path": self.model, "env.path": self.data, "reward.grade": self.reward}
+        short |= {"run.max_time": self.max_time, "run.profile": self.profile}
+        given = {key: value for key, value in short.items() if value is not None}
+        return merged([*super().changes().items(), *given.items()])
+
+
 def llm(
-    recipe: str,
+    recipe: RecipeName | None = None,
     /,
     *,
-    options: RunOptions | None = None,
+    options: LLMOptions | None = None,
     fit: Flag = False,
     field_test: Flag = False,
 ) -> None:
@@ -41,16 +78,22 @@ def llm(
 
     The same objective, loop, folder and options as the other tiers. `pmdkit llm starter` builds a tiny model, teaches
     it on this machine and needs no download. A recipe with [parallel] processes above 1 is started in as many
-    processes. --dry-run prints batch, staleness, memory and files, and starts nothing.
+    processes. --dry-run prints batch, staleness, memory and files, and starts nothing. Without a recipe, --model and
+    --data are enough: the token budget is then measured as by --fit.
 
     Args:
-        recipe: a recipe on the shelf (starter, starter-moe) or a .toml file.
+        recipe: a recipe on the shelf (one-gpu, own, qwen2.5-7b, qwen3-30b-a3b, starter, starter-100m, starter-moe) or a
+            .toml file; by default own, which --model and --data fill.
         fit: measure the largest token budget that this machine holds first, and run with it.
         field_test: check step by step that this machine can run the recipe; minutes.
     """
     from pmdkit.llm.recipe import check_requirements
 
-    options = options or RunOptions()
+    options = options or LLMOptions()
+    if recipe is None:
+        if options.model is None or options.data is None:
+            raise UsageError("no recipe was given; name one, such as starter, or give --model FOLDER and --data FILE")
+        recipe, fit = OWN, fit or not (options.resume or options.dry_run or field_test)
     several = launcher.launched_ranks() > 1
     if not several or fit or field_test or options.dry_run:
         check_requirements()
@@ -59,6 +102,7 @@ def llm(
 
         plugins.trust(options.trust or ())
         spec, objective = plan("llm", recipe, options.changes())
+        save_recipe(spec, options)
         if options.dry_run:
             show_plan(spec, options.json)
         else:
@@ -70,13 +114,27 @@ def llm(
             start_here(recipe, options, fit)
 
 
-def start_here(recipe: str, options: RunOptions, fit: bool) -> None:
+def save_recipe(spec: "Spec", options: LLMOptions) -> None:
+    """Write the recipe of a run, where one is asked for."""
+    if options.save_recipe is not None:
+        from pmdkit.config import to_toml
+
+        if options.save_recipe.suffix != ".toml" or options.save_recipe.exists():
+            what = "exists" if options.save_recipe.exists() else "does not end in .toml"
+            raise UsageError(f"--save-recipe got {options.save_recipe}, which {what}; give a new .toml file")
+        options.save_recipe.write_text(to_toml(spec.tables()), encoding="utf-8")
+
+
+def start_here(recipe: str, options: LLMOptions, fit: bool) -> None:
     """The process of the command line: run alone, or start the others."""
     spec = asked(recipe, options)
     table = spec.parallel
     if table is None or table.processes == 1:
-        begin("llm", recipe, options, measured(spec) if fit else {})
+        found = measured(spec) if fit else {}
+        save_recipe(spec.override(found), options)
+        begin("llm", recipe, options, found)
         return
+    save_recipe(spec, options)
     refuse_fit(fit)
     if table.restarts and options.out is None:
         raise UsageError("parallel.restarts is set; name the run's folder with --out, so that it is found again")

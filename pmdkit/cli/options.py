@@ -2,12 +2,14 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
+from cyclopts.completion import CompletionContext
 
 from pmdkit.errors import UsageError, short
 
@@ -57,15 +59,62 @@ Flag = Annotated[bool, Parameter(negative="")]  # without a --no- of its own
 Texts = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
 
 
+# What a shell offers for TAB: completers of cyclopts, asked through `pmdkit __complete`. None imports torch.
+
+OBJECTIVE_NAMES = (
+    "pmd-mean", "pmd-part", "pmd-between", "rloo", "grpo", "dr-grpo", "dapo", "gspo", "cispo", "chi2-po", "rebel", "tb",
+    "dro", "pmd-token", "qrpo", "sppo", "opmd", "rec", "asymre", "topr", "grpo-kl", "sapo", "gmpo",
+)  # fmt: skip
+"The keys of OBJECTIVES, whose module needs torch."
+
+
+def complete_objectives(_: CompletionContext) -> tuple[str, ...]:
+    """The objectives of the package."""
+    return OBJECTIVE_NAMES
+
+
+def complete_specs(tier: str) -> Callable[[CompletionContext], list[str]]:
+    """What offers the names of a tier's shelf, and .toml files and folders here."""
+
+    def complete(context: CompletionContext) -> list[str]:
+        from pmdkit import config
+
+        return config.names(tier) + paths(context.incomplete, ".toml")
+
+    return complete
+
+
+def complete_runs(context: CompletionContext) -> list[str]:
+    """The folders under runs/, then those that the word begins."""
+    begun = [path.parent.as_posix() for path in Path("runs").glob("*/config.json")]
+    return sorted(begun) + [path for path in paths(context.incomplete) if path.rstrip("/") not in begun]
+
+
+def paths(word: str, suffix: str = "") -> list[str]:
+    """Folders that a word begins, and the files of a suffix."""
+    parent, _, begin = word.rpartition("/")
+    base = Path(parent or ("/" if word.startswith("/") else "."))
+    found = [p for p in base.glob(f"{escape(begin)}*") if p.is_dir() or (suffix and p.suffix == suffix)]
+    lead = f"{parent}/" if "/" in word else ""
+    return sorted(f"{lead}{p.name}" + ("/" if p.is_dir() else "") for p in found if begin or not p.name.startswith("."))
+
+
+ObjectiveName = Annotated[str, Parameter(completer=complete_objectives)]
+BanditName = Annotated[str, Parameter(completer=complete_specs("bandit"))]
+ToyName = Annotated[str, Parameter(completer=complete_specs("toy"))]
+RecipeName = Annotated[str, Parameter(completer=complete_specs("llm"))]
+RunPath = Annotated[Path, Parameter(completer=complete_runs)]
+
+
 @Parameter(name="*")
 @dataclass(frozen=True)
 class RunOptions:
     """Options of a run; each is a short name for a dotted key of the spec."""
 
-    objective: str | None = None
+    objective: ObjectiveName | None = None
     "Name (see pmdkit objectives) or my.py:MyLoss."
     tau: Annotated[float | str | None, Parameter(converter=number_or_text)] = None
-    "Temperature in reward units (0.05 on rewards {0,1} is 0.1 on +-1), or a rule: pass-rate, contraction, kl-budget."
+    "In reward units (0.05 on rewards {0,1} is 0.1 on +-1), or a rule: pass-rate, contraction, kl-budget, chi2-budget."
     steps: Whole | None = None
     "Rollout batches in all; a resumed run may raise it."
     prompts: Whole | None = None
@@ -82,8 +131,8 @@ class RunOptions:
     "Keep every step in rollouts/ for pmdkit replay; --set run.record=10 keeps every tenth."
     set: Texts = None
     "Any other key of the spec: --set objective.norm=none env.arms=20."
-    out: Annotated[Path | None, Parameter(converter=folder)] = None
-    "Folder of the run, new or empty; by default the next number under runs/."
+    out: Annotated[Path | None, Parameter(converter=folder, completer=complete_runs)] = None
+    "Folder of the run, new or empty; by default runs/ENV-OBJECTIVE-001, or the next number of that name."
     resume: Flag = False
     "Go on with the run in --out where it stopped."
     trust: Texts = None

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
-from pmdkit.cli.options import Flag, Number, RunOptions, Texts, Whole
+from pmdkit.cli.options import Flag, Number, RecipeName, RunOptions, Texts, Whole
 from pmdkit.cli.output import pair_table, print_json, shown, simple_table
 from pmdkit.errors import UsageError, printable
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def plan(
-    recipe: str,
+    recipe: RecipeName,
     /,
     *,
     gpus: str | None = None,

@@ -1,6 +1,5 @@
 """`pmdkit replay`: another objective on a recorded step, or the story of one response. Offline, without a model."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -8,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pmdkit import plugins
-from pmdkit.cli.options import Flag, Number, Texts, Whole, assignments
+from pmdkit.cli.options import Flag, Number, RunPath, Texts, Whole, assignments
 from pmdkit.cli.output import print_json, shown, simple_table
 from pmdkit.errors import UsageError, printable
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def replay(
-    run: Path,
+    run: RunPath,
     *,
     step: Whole | None = None,
     objective: str | None = None,

@@ -108,4 +108,4 @@ def conclude(summary: dict[str, Any]) -> None:
     )
     if summary["ledger"]:
         console.print("ledger: " + ", ".join(f"{count} {verdict}" for verdict, count in summary["ledger"].items()))
-    console.print(f"report: {summary['report']}", markup=False)
+    console.print(f"report: {summary['report']}", markup=False, highlight=False, soft_wrap=True)

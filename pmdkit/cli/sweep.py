@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 ALONE = ("regimes", "speed")  # experiments that are no grid of runs
 STUDY = "adaptive-tau-"  # a study of its own for each tier: tunes first, then compares
 TIERS = ("bandit", "toy", "starter")
+RACE = "race"  # all methods tuned alike and compared, by the protocol in pmdkit/sweeps/race.toml
 
 
 def sweep(
@@ -38,6 +39,7 @@ def sweep(
     resume: Flag = False,
     json: Flag = False,
     dry_run: Flag = False,
+    short: Flag = False,
 ) -> None:
     """Run every combination of options with every seed, each in a process of its own with one thread.
 
@@ -57,9 +59,15 @@ def sweep(
         resume: go on with the sweep in --out.
         json: print the record as one JSON value.
         dry_run: print the runs; start nothing.
+        short: of --experiment race: a few settings and seeds, in twenty minutes.
     """
     from pmdkit.sweeps import run as room
 
+    if short and experiment != RACE:
+        raise UsageError(f"--short is a form of --experiment {RACE} and of nothing else; leave it out")
+    if experiment == RACE:
+        race(out, jobs, resume, json, dry_run, short)
+        return
     if experiment in ALONE:
         alone(experiment, out, json)
         return
@@ -123,7 +131,7 @@ def named(
 
     if experiment not in EXPERIMENTS:
         studies = [STUDY + each for each in TIERS]
-        raise UsageError(unknown("experiment", experiment, [*EXPERIMENTS, *ALONE, *studies]))
+        raise UsageError(unknown("experiment", experiment, [*EXPERIMENTS, *ALONE, *studies, RACE]))
     if tier is not None or over or set:
         raise UsageError(
             "--experiment has its own tier, environment and options; leave TIER, ENV, --over and --set out"
@@ -143,6 +151,62 @@ def study(name: str, out: Path | None, jobs: int, resume: bool, json: bool) -> N
     else:
         show_study(result)
         print(f"study: {place / f'{name}.json'}")
+
+
+def race(out: Path | None, jobs: int, resume: bool, json: bool, dry_run: bool, short: bool) -> None:
+    """The race of all methods, or the part of it that its time allows."""
+    from pmdkit.sweeps import race as room
+
+    protocol = room.read_protocol(short=short)
+    if dry_run:
+        runs = {
+            task.name: {"tuning": task.tuning * len(protocol.methods) * len(task.settings(protocol.methods[0]))}
+            | {"comparison": task.seeds * len(protocol.methods)}
+            for task in protocol.tasks
+        }
+        print_json({"protocol": protocol.sha256, "short": short, "runs": runs}, indent=2)
+        return
+    if jobs < 1:
+        raise UsageError(f"--jobs is {jobs}; expected an integer >= 1")
+    place = new_folder(None, f"{RACE}-sweep").path if out is None else out
+    result = room.race(place, protocol, jobs=jobs, resume=resume, log=log)
+    if json:
+        print_json(result)
+    else:
+        show_race(result)
+        print(f"race: {place / 'race.json'}")
+
+
+def show_race(result: dict[str, Any]) -> None:
+    """A table per task: each method at its best setting, against the reference, and how much of its grid is good."""
+    console = Console()
+    for task, rows in result["tables"].items():
+        titles = (
+            "method",
+            ">mean",
+            ">last",
+            ">drop",
+            ">gain",
+            "outcome",
+            ">near own best",
+            ">near best of all",
+            "edge",
+        )
+        table = simple_table(*titles, title=task, title_justify="left", box=None)
+        for row in rows:
+            gain = row.get("gain")
+            table.add_row(
+                row["method"],
+                *(f"{row[key]['mean']:.3f}" for key in ("auc", "final", "drop")),
+                f"{gain['mean']:+.3f} ± {(gain['high'] - gain['low']) / 2:.3f}" if gain else "",
+                row.get("outcome", "reference"),
+                *(f"{row[key]:.0%}" for key in ("volume_own", "volume_all")),
+                "yes" if row["edge"] else "",
+            )
+        console.print(table)
+        console.print()
+    if result["short"]:
+        console.print("The short form: a look, and no finding.")
 
 
 def alone(name: str, out: Path | None, json: bool) -> None:

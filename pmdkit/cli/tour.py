@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.console import Console
 
+from pmdkit.cli.output import shown
 from pmdkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ WAYS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
 
 
 def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = None, seed: int = 0) -> None:
-    """Take one objective through three tiers: a table three ways, a small transformer, a language model. Two minutes.
+    """Both updates end elsewhere, before your eyes; then one objective goes through three tiers, in two minutes.
 
     The table is made of real pass rates: 64 competition problems, each as hard as it was for a 1.5B model. The
     transformer learns to add two numbers modulo 10 from rewards alone. The language model is a tiny Qwen2 that is built
@@ -30,10 +32,9 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
     Args:
         objective: pmd-mean or pmd-part, whose exact solution is known.
         tau: temperature on rewards {0,1}; twice that on +-1.
-        out: folder for the runs and the picture; by default the next number under runs/.
+        out: folder for the runs and the picture; by default runs/tour-001, or the next number.
         seed: of the draws.
     """
-    from pmdkit.figures import save
     from pmdkit.figures.tour import draw
     from pmdkit.observe import console, glossary, run_folder
     from pmdkit.training import plan, train
@@ -48,30 +49,41 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
     options = {"objective.tau": tau}
     for _, backend, env, _ in WAYS:
         plan(backend, env, {"objective.name": objective, **options, "run.seed": seed})
-    screen = Console()
+    screen = Console(highlight=False)
     folder = run_folder.new_folder(out, "tour")
-    screen.print(f"[bold]{objective}[/bold], {glossary.format_tau(tau)}\n")
+    live = isinstance(console.make_display(), console.LiveDisplay)  # lines of a log would push the tour off the screen
+    screen.print("[bold]One exact step of both updates[/bold] from one policy, tau 0.001: they end elsewhere")
+    for name in ("pmd-part", "pmd-mean"):
+        end = train(name, "bandit", "graded", out=folder.path / f"one-step-{name}", steps=1, seed=seed)
+        screen.print(contrast(name, end))
+    screen.print(f"[bold]{objective} in three tiers[/bold], {glossary.format_tau(tau)}; pass rate by batch:")
     runs: dict[str, Run] = {}
     for name, backend, env, how in WAYS:
         place = folder.path / name.replace(" ", "-")
-        display = console.make_display()
+        display = console.make_display() if live else console.SilentDisplay()
         run = train(objective, backend, env, out=place, options=options, display=display, seed=seed, **how)
         runs[name] = run
-        picture = save(run.figure(), run.folder.figures / "run")[0]
         rates = [*(row["pass_rate"] for row in run.metrics), run.summary["pass_rate_last"]]
-        curve = f"{rates[0]:.3f} {console.sparkline(rates, 30)} {rates[-1]:.3f}"
-        screen.print(f"[bold]{name}[/bold] ({backend} {env}): {len(run.metrics)} batches, pass rate {curve}")
-        screen.print(f"  picture: {picture}", soft_wrap=True)
+        curve = f"{rates[0]:.3f} {console.sparkline(rates, 24)} {rates[-1]:.3f}"
+        screen.print(f"  {name:17} {curve}  {len(run.metrics)} batches")
     drawing = draw(runs, objective, tau)
     picture = drawing.save(folder.path / "tour")[0]
-    screen.print(f"\n[bold]picture: {picture}[/bold]\n{drawing.sentence}\n", soft_wrap=True)
     for sentence in summary(runs):
-        screen.print(sentence, soft_wrap=True)
-    screen.print(
-        "\nNext: pmdkit bandit needle --tau 0.5   pmdkit toy parity   pmdkit llm starter   pmdkit theory --p 0.01   "
-        "pmdkit figures   lesson 101: make notebooks",
-        soft_wrap=True,
-    )
+        screen.print(sentence)
+    screen.print(f"[bold]picture: {shown(picture)}[/bold]", soft_wrap=True)
+    screen.print("Next: pmdkit bandit needle   pmdkit toy parity   pmdkit theory --p 0.01   pmdkit learn")
+
+
+def contrast(name: str, run: "Run") -> str:
+    """Where one exact step on the grades 0, 0.1, ..., 1 ends: a bar for each arm, and what the policy earns."""
+    from pmdkit.envs import make
+    from pmdkit.observe.console import sparkline
+
+    env = make(run.spec.env)
+    policy = run.policy[0]
+    shares = [float(policy[arm]) for arm in np.argsort(env.reward[0])]
+    words = "all on the best arm" if max(shares) > 0.99 else "the arms above average"
+    return f"  {name:17} {sparkline(shares, len(shares))}  mean reward {run.summary['reward_last']:.3f}: {words}"
 
 
 def summary(runs: "dict[str, Run]") -> list[str]:
@@ -94,20 +106,16 @@ def summary(runs: "dict[str, Run]") -> list[str]:
     )
     share = drawn.metrics[0]["log_ratio_pos"] / exact.metrics[0]["log_ratio_pos"]
     return [
-        f"1. Exactly, {took} take the pass rate from {exact.summary['pass_rate_first']:.2f} above 0.99. A step is "
-        f"gentle where problems are hard: wrong answers lose {-hard['log_ratio_neg']:.1f} nats at pass rate "
-        f"{hard['pass_rate']:.2f}, {-easy['log_ratio_neg']:.1f} at {easy['pass_rate']:.2f}.",
-        f"2. Minimising the loss itself over all answers gives the same step, to {agree:.0e} nats: the formula is what "
-        "the regression solves.",
-        f"3. From 16 draws per problem the pass rate reaches {slow}: one optimizer step goes {share:.0%} of the exact "
-        "way, and a group without a right answer has nothing to learn from.",
-        f"4. The same object teaches a transformer of {parameters(taught):,} weights to add modulo 10: pass rate "
-        f"{taught.summary['pass_rate_first']:.2f} to {taught.summary['pass_rate_last']:.2f} in "
-        f"{taught.summary['seconds']:.1f} seconds, from {taught.summary['tokens']:,} drawn tokens.",
-        f"5. And a Qwen2 of {parameters(spoken):,} weights to reason in words: held-out pass rate "
-        f"{spoken.summary['pass_rate_first']:.2f} to {spoken.summary['pass_rate_last']:.2f} in "
-        f"{spoken.summary['seconds']:.0f} seconds, answers growing from {spoken.metrics[0]['response_length']:.0f} to "
-        f"{spoken.metrics[-1]['response_length']:.0f} tokens. Read them: {spoken.folder.rollouts}",
+        f"1. Exactly, {took} are enough. A step is gentle where problems are hard: wrong answers lose "
+        f"{-hard['log_ratio_neg']:.1f} nats at pass rate {hard['pass_rate']:.2f}, {-easy['log_ratio_neg']:.1f} at "
+        f"{easy['pass_rate']:.2f}.",
+        f"2. Minimising the loss over all answers is the same step, to {agree:.0e} nats.",
+        f"3. From 16 draws per problem it reaches {slow}; one optimizer step goes {share:.0%} of the exact way.",
+        f"4. The same object teaches {parameters(taught):,} weights to add modulo 10 in "
+        f"{taught.summary['seconds']:.1f} s and {taught.summary['tokens']:,} tokens.",
+        f"5. And a Qwen2 of {parameters(spoken):,} weights to reason in words: answers grow from "
+        f"{spoken.metrics[0]['response_length']:.0f} to {spoken.metrics[-1]['response_length']:.0f} tokens, see "
+        "language-model/rollouts in the folder of the picture.",
     ]
 
 

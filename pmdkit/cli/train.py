@@ -13,14 +13,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
 from rich.table import Table
 
 from pmdkit import plugins
-from pmdkit.cli.options import Flag, RunOptions, Texts
+from pmdkit.cli.options import BanditName, Flag, RunOptions, RunPath, Texts, ToyName
 from pmdkit.cli.output import print_json, shown, simple_table
 from pmdkit.errors import Stopped
 from pmdkit.observe.glossary import format_tau
@@ -33,7 +32,7 @@ GONE = (errno.EPIPE, errno.EIO)  # the reader of a pipe left; the terminal hung 
 OUTSIDE = "stopped outside of the steps, nothing that was saved is lost; run again with --resume"
 
 
-def bandit(env: str, /, *, options: RunOptions | None = None) -> None:
+def bandit(env: BanditName, /, *, options: RunOptions | None = None) -> None:
     """Tier 1: a table of logits on a contextual bandit.
 
     Without --group the update is exact: the population solution in closed form (--set update=regression minimises
@@ -46,7 +45,7 @@ def bandit(env: str, /, *, options: RunOptions | None = None) -> None:
         begin("bandit", env, options or RunOptions())
 
 
-def toy(env: str, /, *, options: RunOptions | None = None) -> None:
+def toy(env: ToyName, /, *, options: RunOptions | None = None) -> None:
     """Tier 2: a small transformer on a token task, from rewards 0 and 1.
 
     The same objective, loop, folder and options as tier 1. --group draws responses; without it they are enumerated,
@@ -87,7 +86,7 @@ def begin(tier: str, env: str, options: RunOptions, more: Mapping[str, Any] | No
     sys.stdout.flush()
 
 
-def figure(run: Path, /, *, trust: Texts = None, json: Flag = False) -> None:
+def figure(run: RunPath, /, *, trust: Texts = None, json: Flag = False) -> None:
     """Draw the picture of a run, figures/run.png and run.svg in its folder: does it learn, and how far goes a step?
 
     Args:
@@ -119,7 +118,7 @@ def report(run: "Run", picture: str) -> None:
     from pmdkit.envs.kinds import reward_scale
     from pmdkit.observe import gauge
 
-    console = Console()
+    console = Console(highlight=False)
     summary = run.summary
     console.print()
     tier, env, name = (shown(summary[key]) for key in ("tier", "env", "objective"))

@@ -1,17 +1,18 @@
 """Problems and rewards: bandits with known pass rates, token tasks, mathematics and its verifier. No torch here.
 
-`import pmdkit.envs` registers the Gymnasium ids, so that `gymnasium.make` and `gymnasium.make_vec` know them.
+`import pmdkit.envs` registers the Gymnasium ids, so that `gymnasium.make` and `gymnasium.make_vec` know them, where
+the extra `gym` is installed.
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
-
-from gymnasium.envs.registration import register
 
 from pmdkit.envs.bandit import Bandit, BanditTask
 from pmdkit.envs.kinds import KINDS, make
 from pmdkit.envs.tokens import TokenProblem, TokenTask, make_tokens
 from pmdkit.errors import unknown
+from pmdkit.extras import need
 
 if TYPE_CHECKING:
     from pmdkit.config import Spec
@@ -36,16 +37,19 @@ __all__ = [
     "make_tokens",
 ]
 
-register(
-    id="pmdkit/Bandit-v0",
-    entry_point="pmdkit.envs.gym:BanditEnv",
-    vector_entry_point="pmdkit.envs.gym:BanditVectorEnv",
-)
-register(
-    id="pmdkit/TokenTask-v0",
-    entry_point="pmdkit.envs.tokens.gym:TokenEnv",
-    vector_entry_point="pmdkit.envs.tokens.gym:TokenVectorEnv",
-)
+if find_spec("gymnasium") is not None:
+    from gymnasium.envs.registration import register
+
+    register(
+        id="pmdkit/Bandit-v0",
+        entry_point="pmdkit.envs.gym:BanditEnv",
+        vector_entry_point="pmdkit.envs.gym:BanditVectorEnv",
+    )
+    register(
+        id="pmdkit/TokenTask-v0",
+        entry_point="pmdkit.envs.tokens.gym:TokenEnv",
+        vector_entry_point="pmdkit.envs.tokens.gym:TokenVectorEnv",
+    )
 
 
 def load(name_or_path: str, tier: str | None = None) -> "Spec":
@@ -75,5 +79,6 @@ def __getattr__(name: str) -> Any:
     if name in ("math", "math_answers"):
         return import_module(f"pmdkit.envs.{name}")
     if name in LAZY:
+        need("gymnasium", name)
         return getattr(import_module(f"pmdkit.envs.{LAZY[name]}"), name)
     raise AttributeError(f"module 'pmdkit.envs' has no attribute '{name}'")

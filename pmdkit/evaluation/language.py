@@ -137,7 +137,7 @@ def evaluate(
     model, tokenizer = load_model(source.place, pick_device(table.device))
     if table.dtype == "bfloat16":
         cast_model(model, torch.bfloat16)
-    encoder = prompts.Encoder(tokenizer)
+    encoder = prompts.encoder_of(None if spec is None else spec.prompt, tokenizer)
     name, problems = chosen or held_out(spec, train, lost, encoder, config.problems)
     reward = spec.reward if spec is not None and spec.reward is not None else RewardTable()
     rollout = spec.rollout if spec is not None and spec.rollout is not None else RolloutTable()
@@ -217,6 +217,7 @@ def make_evaluation(
         k=config.k,
         sampling=Sampling(config.width, config.temperature or 1.0, config.top_p, greedy),
         seed=derive(config.seed, "eval"),
+        rows=task.make_rows(encoder.messages) if grader.own else None,
     )
 
 

@@ -1,6 +1,8 @@
 """Graded draws from the policy of a toy or bandit run. The run folder is only read."""
 
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +16,7 @@ from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.observe import checkpoint
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.randomness import derive, generator
-from pmdkit.stats import GradedDraws
+from pmdkit.stats import GradedDraws, estimate_at_k
 from pmdkit.trainer import Backend
 from pmdkit.training import build, stored_spec
 
@@ -43,6 +45,17 @@ def load_policy(path: Path) -> tuple[Spec, Backend, int, list[str]]:
     state.pop("first", None)
     backend.learner.load_state_dict(state)
     return spec, backend, step, checkpoint.damage_warnings(folder.checkpoints, damaged)
+
+
+def evaluate(spec: Spec, backend: Backend, step: int, k: int, problems: int | None, seed: int) -> dict[str, Any]:
+    """avg@k, pass@k and maj@k with intervals, and what they were taken over; what `pmdkit eval --json` prints."""
+    torch.set_num_threads(spec.run.threads)
+    draws = sample_held_out(spec, backend, k, problems, seed)
+    estimates = estimate_at_k(draws, k, generator(seed, "eval", "bootstrap"))
+    count, given = draws.right.shape
+    over = "draws" if draws.exhaustive else "problems"
+    about: dict[str, Any] = {"problems": count, "k": k, "draws": given, "interval_over": over, "step": step}
+    return {name: asdict(e) for name, e in estimates.items()} | about | {"data": "held-out"}
 
 
 def sample_held_out(spec: Spec, backend: Backend, k: int, problems: int | None, seed: int) -> GradedDraws:

@@ -1,14 +1,15 @@
 """What any objective solves, found from its loss alone: `explain` returns an `Explanation`."""
 
-from pmdkit.explain.dynamics import ExactSteps, FirstStep, Force, exact_steps
+from pmdkit.explain.dynamics import ExactSteps, FirstStep, Force, exact_steps, sampled_first_step
 from pmdkit.explain.explanation import Explanation, LengthEffect, RandomPolicies, TheoryComparison, explain
 from pmdkit.explain.regulariser import RATIOS, TERMS, RegulariserCurve, regulariser_curve
-from pmdkit.explain.solver import StationaryPoint, stationary_point
+from pmdkit.explain.solver import Certificate, StationaryPoint, stationary_point
 from pmdkit.explain.tabular import PopulationLoss, TabularPrompt, population_loss
 
 __all__ = [
     "RATIOS",
     "TERMS",
+    "Certificate",
     "ExactSteps",
     "Explanation",
     "FirstStep",
@@ -24,5 +25,6 @@ __all__ = [
     "explain",
     "population_loss",
     "regulariser_curve",
+    "sampled_first_step",
     "stationary_point",
 ]

@@ -1,13 +1,15 @@
 """What the gradient does with one response: the push at every ratio, the first step, and one exact step."""
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from pmdkit.explain.tabular import GRADED_PROMPTS, LONG, RARE, Array, TabularPrompt, binary_prompts, population_loss
-from pmdkit.objectives import Objective
+from pmdkit.objectives import Groups, Objective, credit, total
 
 P_SHOWN = 0.1
 SHOWN: Array = np.linspace(-3, 3, 121)  # nats, for the picture
@@ -48,7 +50,8 @@ class FirstStep:
         factor: the policy gradient is multiplied by it, on graded rewards.
         misfit: what of the gradient is no multiple of the policy gradient, as a share.
         by_pass_rate: pairs of p and factor, rewards {0, 1}.
-        token: weight of a token in a response of 4 tokens over that in a response of 1, at the same reward.
+        token: weight of a token in a response of 4 tokens over that in a response of 1, at the same reward; NaN where
+            right and wrong responses are pushed alike.
     """
 
     factor: float
@@ -138,8 +141,34 @@ def first_step(objective: Objective) -> FirstStep:
     twins = TabularPrompt.of([0.25, 0.25, 0.25, 0.25], [1.0, 1.0, 0.0, 0.0], [1, LONG, 1, LONG])
     pull = population_loss(objective, twins, np.zeros(4)).pull[0]
     # right minus wrong, so that a baseline that is not the mean drops out
-    token = float((pull[1] - pull[3]) / (pull[0] - pull[2]))
+    short = pull[0] - pull[2]
+    token = float((pull[1] - pull[3]) / short) if short != 0 else np.nan
     return FirstStep(factor, misfit, tuple(zip(rates.tolist(), factors.tolist(), strict=True)), token)
+
+
+def sampled_first_step(objective: Objective, p: float, draws: int) -> tuple[float, float]:
+    """Mean and standard deviation of the first step from groups of draws, as multiples of the exact policy gradient.
+
+    Exact over the binomial: a group of `draws` responses with rewards {0, 1} is known by how many are right.
+
+    Args:
+        p: pass rate in (0, 1).
+        draws: responses of a group, at least 2.
+    """
+    right = np.tri(draws + 1, draws, -1)  # row k has k right ones
+    mass = torch.full((draws + 1, draws), 1 / draws, dtype=torch.float64)
+    logp = torch.from_numpy(np.log(np.where(right == 1, p, 1 - p))).reshape(-1, 1).requires_grad_()
+    groups = Groups(torch.from_numpy(right), mass, sampled=True)
+    mask = torch.ones(logp.shape, dtype=torch.bool)
+    batch = replace(credit(objective, groups, logp.detach(), mask, width=1), logp=logp)
+    (slope,) = torch.autograd.grad(total(objective, batch), logp)
+    # `credit` averages over the groups; here every group stands for itself
+    pull = -(draws + 1) * slope.numpy().reshape(right.shape)
+    factor = (pull * (right - p)).sum(1) / (p * (1 - p))
+    k = np.arange(draws + 1)
+    chance = np.array([math.comb(draws, int(each)) for each in k]) * p**k * (1 - p) ** (draws - k)
+    mean = float(chance @ factor)
+    return mean, float(np.sqrt(chance @ (factor - mean) ** 2))
 
 
 def exact_steps(objective: Objective, p: Array, length: tuple[int, int] = (1, 1)) -> ExactSteps:

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from pmdkit import population, theory
+from pmdkit import population
 from pmdkit.errors import UsageError
 from pmdkit.explain import tabular
 from pmdkit.explain.dynamics import CURVE_RATES, ExactSteps, FirstStep, Force, exact_steps, first_step, force
 from pmdkit.explain.regulariser import RATIOS, RegulariserCurve, regulariser_curve
-from pmdkit.explain.solver import StationaryPoint, natural_gradient_flow, normalised, stationary_point
+from pmdkit.explain.solver import StationaryPoint, normalised, stationary_point
 from pmdkit.objectives import Groups, Objective, load_objective, objective_name, traits
 from pmdkit.randomness import generator
 
@@ -28,7 +28,7 @@ class RandomPolicies:
         policies: how many were looked at.
         silent: at how many the gradient is exactly 0.
         towards_reward: at how many a step along the gradient raises the better rewards.
-        left: ratio of every response of the first graded problem after many small steps; for kind "boundary" only.
+        left: ratio of every response of the first graded problem in the limit; for kind "boundary" only.
     """
 
     policies: int
@@ -80,7 +80,8 @@ class Explanation:
         name: as in OBJECTIVES, or the class's name.
         options: its fields, as text where they are no numbers.
         tau: temperature in reward units; NaN without one or with a rule.
-        integrable: whether its gradient is that of its loss.
+        level: "token" where the loss is one number per token, "response" where it is one per response.
+        integrable: whether its gradient is that of its loss; if not, all of this is about what the gradient descends.
         whole_groups: whether it compares the responses of a group.
         reference: whether it uses a reference policy; here pi_ref = pi_old.
         rests: graded problem to where it rests.
@@ -100,6 +101,7 @@ class Explanation:
     name: str
     options: dict[str, Any]
     tau: float
+    level: str
     integrable: bool
     whole_groups: bool
     reference: bool
@@ -118,9 +120,40 @@ class Explanation:
 
     @property
     def kind(self) -> str:
-        """ "minimiser", "plateau", "boundary" or "unbounded"; "depends" where the graded problems differ."""
+        """A kind of `StationaryPoint`; "depends" where the graded problems differ, "not settled" where one is not."""
         kinds = {rest.kind for rest in self.rests.values()}
+        if "not settled" in kinds:
+            return "not settled"
         return kinds.pop() if len(kinds) == 1 else "depends"
+
+    @property
+    def unique(self) -> bool | None:
+        """Whether the best policy, or the limit, is the only one at every graded problem; None where not settled."""
+        return None if self.kind == "not settled" else all(rest.unique for rest in self.rests.values())
+
+    @property
+    def reward_effect(self) -> str:
+        """ "raises", "lowers", "leaves" or "depends": what becomes of the expected reward.
+
+        At the best policy where there is one, by the first step elsewhere.
+        """
+        if self.kind in ("minimiser", "boundary"):
+            gains = [rest.reward for rest in self.rests.values()]
+        elif self.kind == "constant":
+            gains = [0.0]
+        else:
+            gains = [self.first.factor]
+        small = 1e-6
+        if all(abs(gain) <= small for gain in gains):
+            return "leaves"
+        return "raises" if min(gains) > small else "lowers" if max(gains) < -small else "depends"
+
+    @property
+    def direction(self) -> int:
+        """1 where every f' rises with the ratio (a penalty on what is gained), -1 where every one falls, else 0."""
+        turns = {np.sign(np.diff(curve.slope)).tobytes() for curve in self.curves.values() if curve.defined}
+        signs = {1: np.ones(len(RATIOS) - 1).tobytes(), -1: (-np.ones(len(RATIOS) - 1)).tobytes()}
+        return next((sign for sign, each in signs.items() if turns == {each}), 0)
 
     @property
     def spread(self) -> float:
@@ -145,7 +178,7 @@ class Explanation:
 
     def to_json(self) -> dict[str, Any]:
         """Everything as JSON values: arrays as lists, NaN as null."""
-        from pmdkit.explain.report import caveats, facts, solves
+        from pmdkit.explain.report import caveats, certificate, facts, headline, solves
 
         derived = {
             "name": self.name,
@@ -153,6 +186,11 @@ class Explanation:
             "regulariser": self.regulariser,
             "ratio_only": self.ratio_only,
             "spread": self.spread,
+            "solutions": {name: rest.to_json(tabular.GRADED_PROMPTS[name]) for name, rest in self.rests.items()},
+            "unique": self.unique,
+            "reward_effect": self.reward_effect,
+            "headline": headline(self),
+            "certificate": certificate(self),
             "solves": solves(self),
             "facts": facts(self),
             "caveats": caveats(self),
@@ -187,14 +225,12 @@ def explain(objective: Objective | str, tau: float | None = None, **options: Any
     """
     chosen = with_options(objective, tau, options)
     smooth = check_explainable(chosen)
-    rests = {
-        name: stationary_point(chosen, at, smooth, starts=4 if k == 0 else 2)
-        for k, (name, at) in enumerate(tabular.GRADED_PROMPTS.items())
-    }
+    rests = {name: stationary_point(chosen, at, smooth) for name, at in tabular.GRADED_PROMPTS.items()}
+    smooth = smooth and all(rest.descends == "loss" for rest in rests.values())
     curves = {
         name: regulariser_curve(chosen, tabular.GRADED_PROMPTS[name], at.log_ratio)
         for name, at in rests.items()
-        if at.kind == "minimiser"
+        if at.kind == "minimiser" and not at.certificate.kinks
     }
     steps = exact_steps(chosen, RATES)
     known = traits(chosen)
@@ -203,6 +239,7 @@ def explain(objective: Objective | str, tau: float | None = None, **options: Any
         name=objective_name(chosen),
         options={f.name: shown(getattr(chosen, f.name)) for f in fields(chosen)},  # type: ignore[arg-type]
         tau=float(fixed) if isinstance(fixed, (int, float)) else np.nan,
+        level=loss_level(chosen),
         integrable=smooth,
         whole_groups=known.whole_groups,
         reference=known.uses_reference,
@@ -275,8 +312,8 @@ def compare_with_theory(
 
 def length_effect(objective: Objective, smooth: bool) -> LengthEffect | None:
     """The resting point with responses of 1 and of 4 tokens; None where there is none."""
-    found = stationary_point(objective, tabular.PROMPT_WITH_LENGTHS, smooth, starts=2)
-    if found.kind != "minimiser":
+    found = stationary_point(objective, tabular.PROMPT_WITH_LENGTHS, smooth)
+    if found.kind != "minimiser" or found.certificate.kinks:
         return None
     u = found.log_ratio
     short, long = (
@@ -298,7 +335,8 @@ def at_random_policies(objective: Objective, rests: dict[str, StationaryPoint]) 
     )
     gradient = tabular.population_loss(objective, problem, u).logits
     silent = int((np.abs(gradient).max(1) == 0).sum())
-    left = natural_gradient_flow(objective, problem)[1] if rests["graded rewards"].kind == "boundary" else None
+    rest = rests["graded rewards"]
+    left = np.exp(rest.log_ratio) if rest.kind == "boundary" else None
     return RandomPolicies(RANDOM_POLICIES, silent, int((gradient @ problem.advantage < 0).sum()), left)
 
 
@@ -306,11 +344,8 @@ def steps_error(objective: Objective, steps: ExactSteps) -> float:
     """Largest distance of the exact steps to the theory's, nats."""
     if not has_theory(objective):
         return np.nan
-    method = str(traits(objective).population).replace("_", "-")
-    tau = [tau_at(objective, tabular.TabularPrompt.of([p, 1 - p], [1.0, 0.0])) for p in steps.p]
-    exact = theory.binary(steps.p, tau, method)
-    right = np.abs(exact.log_ratio_pos - steps.log_ratio_right)
-    return float(np.maximum(right, np.abs(exact.log_ratio_neg - steps.log_ratio_wrong)).max())
+    exact = [known_log_ratio(objective, tabular.TabularPrompt.of([p, 1 - p], [1.0, 0.0])).log_ratio[0] for p in steps.p]
+    return float(np.abs(np.array(exact) - np.stack([steps.log_ratio_right, steps.log_ratio_wrong], -1)).max())
 
 
 def by_tau(objective: Objective, steps: ExactSteps) -> tuple[tuple[float, float], ...]:
@@ -436,6 +471,12 @@ def integrable(objective: Objective) -> bool:
     slope = (loss[0] - loss[1]) / (2 * width)
     pull = tabular.population_loss(objective, problem, u).pull[0]
     return bool(abs(slope - pull @ way) <= 1e-6 * (np.abs(pull) @ np.abs(way)))
+
+
+def loss_level(objective: Objective) -> str:
+    """Whether the loss is one number per token or one per response."""
+    batch, _ = tabular.batch_at(objective, tabular.PROMPT_WITH_LENGTHS, np.zeros((1, 8)))
+    return "token" if objective.loss(batch).ndim == 2 else "response"
 
 
 def shape_of(value: Any) -> str:

@@ -21,6 +21,7 @@ TERMS = {
     "chi2": RATIOS - 1,  # f = (z - 1)^2 / 2
     "reverse_kl": 1 - 1 / RATIOS,  # f = z - 1 - log z
 }
+OWN = 1e-6  # of the largest f': responses of the problem further off are not on the curve
 EXACT = 1e-8  # of the largest f': below, a fit is an identity
 
 
@@ -44,7 +45,7 @@ class RegulariserCurve:
 
     @property
     def defined(self) -> bool:
-        """Whether every ratio has its reward."""
+        """Whether every ratio has its reward, and the problem's own responses theirs."""
         return bool(np.isfinite(self.slope).all())
 
 
@@ -63,12 +64,28 @@ def regulariser_curve(
     inside = (np.log(RATIOS[0]) <= log_ratio) & (log_ratio <= np.log(RATIOS[-1])) & (problem.length == length)
     wanted = np.append(np.log(RATIOS), log_ratio[inside])
     found = rewards_at(objective, problem, log_ratio, multiplier, wanted, length)
+    found = np.where(moves_others(objective, problem, log_ratio, wanted, found, length), np.nan, found)
     reward = found[: len(RATIOS)]
     slope = reward - reward[ONE]
     weights, misfit = fit(slope)
     free = rewards_at(objective, problem, log_ratio, 0.0, np.log(RATIOS), length)
     own = float(np.abs(found[len(RATIOS) :] - problem.reward[inside]).max(initial=0.0))
+    if not own <= OWN * float(np.nanmax(np.abs(slope), initial=1e-300)):  # not one map: the curve is no f'
+        return RegulariserCurve(np.full(len(RATIOS), np.nan), {}, np.nan, {}, own)
     return RegulariserCurve(slope, weights, misfit, fit(free - free[ONE])[0], own)
+
+
+def moves_others(
+    objective: Objective, problem: TabularPrompt, log_ratio: Array, wanted: Array, reward: Array, length: int
+) -> Array:
+    """[K] whether the rare response, with its reward, changes what pushes the others: then it reads nothing off."""
+    policies = np.concatenate([np.tile(log_ratio, (len(wanted), 1)), wanted[:, None]], 1)
+    known = np.where(np.isfinite(reward), reward, problem.reward[0])
+    among = population_loss(objective, problem.with_rare(known, length), policies).pull[:, :-1]
+    size = np.abs(population_loss(objective, problem, np.stack([log_ratio, 0 * log_ratio])).pull)
+    alone = population_loss(objective, problem, log_ratio).pull
+    moved: Array = np.abs(among - alone).max(1) > 1e-6 * size.max()
+    return moved
 
 
 def rewards_at(
@@ -80,12 +97,16 @@ def rewards_at(
     def lift(reward: Array) -> Array:
         """[K] what still pushes the rare response up, reward units."""
         pull = population_loss(objective, problem.with_rare(reward, length), policies).pull[:, -1]
-        push: Array = -pull / RARE + multiplier * np.exp(wanted)
+        push: Array = sign * (-pull / RARE + multiplier * np.exp(wanted))
         return push
+
+    sign = 1.0
 
     low, high = np.full(len(wanted), problem.reward.min()), np.full(len(wanted), problem.reward.max())
     span = max(float(problem.reward.max() - problem.reward.min()), 1e-3)
     down, up = lift(low), lift(high)
+    if np.median(up - down) < 0:  # a loss that lowers the reward pushes the better response less
+        sign, down, up = -1.0, -down, -up
     for _ in range(14):
         if not ((down > 0) | (up < 0)).any():
             break

@@ -16,26 +16,91 @@ ENDLESS = 1e-3  # share of a weight: differences between problems below are not 
 
 
 def headline(e: Explanation) -> str:
-    """One line: what the objective solves."""
+    """One line: what the objective solves, or that it is not settled."""
+    if e.kind == "not settled":
+        return f"not settled: {unsettled(e)}"
+    effects = {"lowers": "; it lowers the reward", "depends": "; it raises the reward at some prompts only"}
+    if e.kind in ("plateau", "unbounded") and e.reward_effect == "leaves":
+        effects["leaves"] = "; its first step leaves the reward where it is"
+    if e.kind in ("plateau", "unbounded") and e.reward_effect == "lowers":
+        effects["lowers"] = "; its first step lowers the reward"
+    field = "" if e.integrable else "by its gradient, which is not that of its value: "
+    return field + solution(e) + effects.get(e.reward_effect, "")
+
+
+def gaps(e: Explanation) -> bool:
+    """Whether f' was read off at some ratios of every problem and not at all of them."""
+    known = [np.isfinite(curve.slope) for curve in e.curves.values()]
+    return len(known) == len(e.rests) and all(each.any() for each in known) and not all(each.all() for each in known)
+
+
+def unsettled(e: Explanation) -> str:
+    """Why, at the first problem where it is so."""
+    return next(rest.certificate.why for rest in e.rests.values() if not rest.is_settled)
+
+
+def solution(e: Explanation) -> str:
+    """The headline without its frame."""
+    kinks = max(len(rest.certificate.kinks) for rest in e.rests.values())
     if e.kind != "minimiser":
+        limit = "one limit" if e.unique else "many limits"
         return {
-            "plateau": "no minimiser: a plateau. Past its bounds every policy is equally good, and nothing pulls back",
-            "boundary": f"no minimiser inside the simplex: it goes on until {survivors(e)}",
-            "unbounded": "no minimiser: the loss falls for ever along a ray",
+            "plateau": "no single minimiser: a plateau. Many policies share the smallest loss, and nothing pulls back",
+            "boundary": f"no minimiser inside the simplex, but {limit}: it goes on until {survivors(e)}",
+            "unbounded": "no minimiser: the loss falls for ever",
+            "constant": "nothing: no gradient moves any policy",
             "depends": "a minimiser at some prompts and none at others",
         }[e.kind]
+    if all(np.abs(rest.log_ratio).max() < 1e-6 for rest in e.rests.values()):
+        return "pi_old itself: at the prompts asked, whatever the rewards, the best policy is the old one"
+    if kinks:
+        return f"one minimiser inside the simplex; up to {kinks} of 8 responses rest at a kink, so there is no one f"
+    read = all(curve.defined for curve in e.curves.values())
+    if gaps(e):
+        return "one minimiser inside the simplex; at some ratios no reward brings a response to rest: f' has gaps"
+    if not read or e.direction == 0:
+        return "one minimiser inside the simplex, but no regulariser: no rising f' takes rewards to ratios"
+    aim = "max E_pi[r] - " if e.direction > 0 else "min E_pi[r] + "
     if e.ratio_only and e.regulariser != "other":
-        return f"one fixed problem: max E_pi[r] - {penalty(first_weights(e))}"
+        return f"one fixed problem: {aim}{penalty(first_weights(e), e.direction)}"
     if e.regulariser in ("kl + chi2", "chi2"):
         fixed = fixed_terms(e)
         moving = " and ".join(NAMES[term] for term in first_weights(e) if term not in fixed)
         what = f"the weight of {moving} differs" if fixed else "weights that differ"
-        return f"max E_pi[r] - {varying(e)}: {what} from prompt to prompt"
+        return f"{aim}{varying(e, e.direction)}: {what} from prompt to prompt"
     if e.ratio_only:
-        return "one fixed problem, max E_pi[r] - E_old[f(ratio)], with an f of its own: neither KL nor chi2 nor a mix"
-    if design(e):
-        return f"max E_pi[r] - {penalty(design(e))} - a term that normalisation adds, other at every prompt"
-    return "there is a minimiser, but no fixed regulariser: f' differs from prompt to prompt"
+        return f"one fixed problem, {aim}E_old[f(ratio)], with an f of its own: neither KL nor chi2 nor a mix"
+    if design(e) and e.direction > 0:
+        return f"{aim}{penalty(design(e))} - a term that normalisation adds, other at every prompt"
+    return "there is one minimiser, but no fixed regulariser: f' differs from prompt to prompt"
+
+
+def certificate(e: Explanation) -> str:
+    """What the headline rests on, at the three graded problems."""
+    rests = list(e.rests.values())
+    why = [rest.certificate for rest in rests]
+    if e.kind == "not settled":
+        return "no certificate: " + "; ".join(each.why for each in why if each.why)
+    proofs = " and ".join(sorted({each.proof for each in why}))
+    if e.kind == "constant":
+        return "certificate: the gradient by the logits is 0 at 129 policies of each problem"
+    if e.kind == "unbounded":
+        slopes = ", ".join(f"{rest.slope:.2g}" for rest in rests)
+        return f"certificate: {proofs}; the loss still changes by {slopes} per nat, far out"
+    numbers = [f"stationarity {max(each.residual for each in why):.0e}"]
+    bend = min(each.curvature for each in why)
+    if e.kind == "minimiser":
+        numbers.append("kinks alone" if np.isinf(bend) else f"curvature at least {bend:.2g}")
+    if any(each.kinks for each in why):
+        numbers.append(f"{max(len(each.kinks) for each in why)} of 8 at a kink (subgradient)")
+    rivals = [each.rivals for each in why]
+    if e.kind in ("minimiser", "boundary"):
+        known = [each for each in rivals if each is not None]
+        others = "not looked for" if len(known) < len(rivals) else str(max(known)) if max(known) else "none"
+        numbers.append(f"smallest by {proofs}, other resting points: {others}")
+    else:
+        numbers.append(f"smallest by {proofs}")
+    return f"certificate: {'; '.join(numbers)}"
 
 
 def survivors(e: Explanation) -> str:
@@ -51,26 +116,38 @@ def solves(e: Explanation) -> list[str]:
     rest = e.rests["graded rewards"]
     if e.kind == "minimiser":
         return regularised(e)
+    if e.kind == "constant":
+        return ["At every policy the gradient by the logits is 0, so a run stays where it is. No f."]
+    if e.kind == "not settled":
+        words = (
+            f"{name}: {each.certificate.why if not each.is_settled else each.kind}" for name, each in e.rests.items()
+        )
+        return [f"{'; '.join(words)}. What follows is of the first steps alone."]
     lines = []
     if e.kind == "plateau":
         lines.append(
-            "There is no one reward-to-ratio map, so no f: only the sign of the advantage decides, not its size."
+            "There is no one reward-to-ratio map, so no f: many policies have the smallest loss, and no gradient."
         )
         up, down = np.exp(e.force.right_end), np.exp(e.force.wrong_end)
-        lines.append(
-            f"Better than average and past ratio {up:.5g}, or worse and below {down:.5g}, a response feels nothing. "
-            "Where a run stops depends on its path and its optimizer, not on the loss."
-        )
+        feels = ""
+        if np.isfinite([up, down]).all() and not e.force.right_back and not e.force.wrong_back:
+            feels = (
+                f"Better than average and past ratio {up:.5g}, or worse and below {down:.5g}, a response "
+                "feels nothing. "
+            )
+        lines.append(f"{feels}Where a run stops depends on its path and its optimizer, not on the loss.")
         carried = float(np.exp(e.steps.log_ratio_right[0]))
-        if carried > 1.01 * up:
+        if feels and carried > 1.01 * up:
             lines.append(
                 f"The bound is on the push, not on the ratio: at p = {e.steps.p[0]:g} a right response is carried to "
                 f"ratio {carried:.4g} by what the wrong ones lose."
             )
     elif e.kind == "unbounded":
+        what = "the loss" if e.integrable else "what the gradient descends"
         lines.append(
-            f"Far out the loss still falls by {-rest.slope:.3g} per nat along one direction of the logits, so only the "
-            "number of steps and the learning rate hold the policy back. No f."
+            f"Far out {what} still falls by {-rest.slope:.3g} "
+            "per nat along one direction of the logits: only the number of steps and the learning rate hold the policy "
+            "back. No f."
         )
     elif e.kind == "boundary":
         lines.append(
@@ -79,10 +156,10 @@ def solves(e: Explanation) -> list[str]:
         )
     else:
         lines.append(", ".join(f"{name}: {each.kind}" for name, each in e.rests.items()) + ". Where there is one:")
-        lines += regularised(e)
+        lines += regularised(e) if e.curves else []
     if e.wander and e.wander.left is not None and (e.wander.left > 0).sum() > 1:
         kept = ", ".join(f"{ratio:.3g}" for ratio in e.wander.left if ratio > 0)
-        lines.append(f"Small steps on the first graded problem lead to ratios {kept}, and 0 for all other responses.")
+        lines.append(f"On the first graded problem the limit has ratios {kept}, and 0 for all other responses.")
     if e.wander and e.kind != "plateau":
         lines.append(
             f"At {e.wander.towards_reward} of {e.wander.policies} random policies the step raises the better rewards."
@@ -93,9 +170,22 @@ def solves(e: Explanation) -> list[str]:
 def regularised(e: Explanation) -> list[str]:
     """The regulariser, and what of it is the price of normalisation."""
     curves = list(e.curves.values())
-    if not all(curve.defined for curve in curves):
+    if any(rest.certificate.kinks for rest in e.rests.values()):
+        u = e.rests["graded rewards"].log_ratio
+        pairs = ", ".join(f"{r:g}: {np.exp(x):.5g}" for r, x in zip(REWARDS, u, strict=True))
+        return [
+            "At a kink a response rests for a whole range of rewards, so there is no one reward for a ratio, and no f.",
+            f"Reward: ratio on the first graded problem is {pairs}.",
+        ]
+    if gaps(e):
         return ["At some ratios no reward brings a response to rest: the map from reward to ratio has gaps."]
+    if not curves or not all(curve.defined for curve in curves):
+        return [
+            "No one reward brings a response to rest at each ratio: there is no map from reward to ratio, and no f."
+        ]
     lines = []
+    if e.direction == 0:
+        lines.append("f' does not rise with the ratio throughout: it is the slope of no regulariser.")
     multipliers = [abs(rest.multiplier) for rest in e.rests.values()]
     if e.regulariser != "other":
         where = "" if e.ratio_only else " on the first graded problem"
@@ -137,20 +227,30 @@ def facts(e: Explanation) -> list[str]:
 
 def first(e: Explanation) -> str:
     """The first step."""
+    if e.first.factor == 0 and e.first.misfit == 0:
+        return "First step: none, the gradient at pi_old is 0."
     if e.first.misfit > 1e-6:
-        return f"First step: not a multiple of the policy gradient ({e.first.misfit:.1%} of it points elsewhere)."
+        turn = "" if e.first.factor > 0 else ", and it does not raise the reward"
+        return f"First step: not a multiple of the policy gradient ({e.first.misfit:.1%} of it points elsewhere){turn}."
     rates = dict(e.first.by_pass_rate)
     values = list(rates.values())
-    if np.ptp(values) < 1e-6 * max(values):
+    lowers = ": it lowers the reward" if max(values) < 0 else ""
+    if np.ptp(values) < 1e-6 * np.abs(values).max():
         if abs(values[0] - 1) < 1e-6:
             return "First step: the plain policy gradient, at every pass rate; tau and clip bounds do not enter it."
-        return f"First step: {values[0]:.3g} times the policy gradient, at every pass rate."
+        return f"First step: {values[0]:.3g} times the policy gradient, at every pass rate{lowers}."
     factors = ", ".join(f"{value:.3g} at p = {p:g}" for p, value in rates.items())
-    return f"First step: the policy gradient times {factors}: loudest where a group is nearly all right or all wrong."
+    loud = np.abs(values)
+    if min(loud[0], loud[-1]) > max(loud[1:-1]):
+        lowers += ": loudest where a group is nearly all right or all wrong"
+    return f"First step: the policy gradient times {factors}{lowers}."
 
 
 def passing(e: Explanation) -> str:
     """How the exact step depends on the pass rate."""
+    factors = [factor for _, factor in e.first.by_pass_rate]
+    if max(factors) <= 0:
+        return f"Pass rate: no first step {'raises it' if min(factors) < 0 else 'moves it'}."
     eta = e.steps.eta
     shares = ", ".join(
         f"{share(x)} at p = {p:g}" for p, x, rests in zip(e.steps.p, eta, e.steps.rests, strict=True) if rests
@@ -176,8 +276,16 @@ def pushing(e: Explanation) -> str:
     """Where a push ends and what is beyond."""
     force = e.force
     ends = []
-    for name, end, back in (("right", force.right_end, force.right_back), ("wrong", force.wrong_end, force.wrong_back)):
-        if np.isnan(end):
+    middle = len(force.right) // 2
+    for name, end, back, push, sign in (
+        ("right", force.right_end, force.right_back, force.right[middle], 1),
+        ("wrong", force.wrong_end, force.wrong_back, force.wrong[middle], -1),
+    ):
+        if push == 0:
+            ends.append(f"a {name} one is not pushed at ratio 1")
+        elif sign * push < 0:
+            ends.append(f"a {name} one is pushed {'down' if sign > 0 else 'up'}")
+        elif np.isnan(end):
             ends.append(f"a {name} response is pushed without end")
         elif back:
             ends.append(f"a {name} one is pushed to {end:+.3g} nats, and pulled back from beyond")
@@ -198,6 +306,8 @@ def tempering(e: Explanation) -> list[str]:
 def stretching(e: Explanation) -> str:
     """What lengths change."""
     token = e.first.token
+    if np.isnan(token):
+        return "Length: the first step is the same for right and wrong responses, so it tells nothing of their length."
     rule = (
         "a token counts the same in long and short responses"
         if abs(token - 1) < 1e-6
@@ -229,7 +339,12 @@ def caveats(e: Explanation) -> list[str]:
     notes = []
     if not e.integrable:
         notes.append(
-            "A factor is held back from differentiation: the gradient is that of no loss, and was searched itself."
+            "A factor is held back from differentiation, or the loss jumps: its value is not what its gradient "
+            "descends, and the gradient alone was asked."
+        )
+    if e.level == "token":
+        notes.append(
+            "It is a loss of tokens: a response of several is asked with its log ratio spread evenly over them."
         )
     if e.reference:
         notes.append("It uses a reference policy; here pi_ref = pi_old. With another one it is pulled there instead.")
@@ -243,9 +358,9 @@ def caveats(e: Explanation) -> list[str]:
             f"It claims the solution theory.{e.theory[wrong[0]].solution}, and rests elsewhere "
             f"({e.theory[wrong[0]].error:.2g} nats away on {wrong[0]}): its trait `population` is wrong here."
         )
-    if any(rest.apart > 1e-6 for rest in e.rests.values()):
+    if any(rest.certificate.rivals for rest in e.rests.values()):
         notes.append(
-            "Different starts ended at different resting points: which one a run finds depends on where it begins."
+            "There are other resting points, with a higher loss: which one a run finds depends on where it begins."
         )
     if e.kind == "plateau" and np.isfinite(e.force.right_end):
         most = float(np.exp(-e.force.right_end))
@@ -278,20 +393,20 @@ def close(values: list[float]) -> bool:
     return bool(np.ptp(values) <= 1e-6 * np.abs(values).max())
 
 
-def penalty(weights: dict[str, float]) -> str:
-    """`0.05 KL(pi||pi_old) - ...`."""
-    parts = [MEASURES[term][0].format(f"{weight * MEASURES[term][1]:.4g}") for term, weight in weights.items()]
-    return " - ".join(parts).replace("- -", "+ ")
+def penalty(weights: dict[str, float], sign: int = 1) -> str:
+    """`0.05 KL(pi||pi_old) - ...`; for a minimum (sign -1) `0.05 KL(pi||pi_old) + ...`."""
+    parts = [MEASURES[term][0].format(f"{sign * weight * MEASURES[term][1]:.4g}") for term, weight in weights.items()]
+    return " - ".join(parts).replace("- -", "+ ") if sign > 0 else " + ".join(parts).replace("+ -", "- ")
 
 
-def varying(e: Explanation) -> str:
+def varying(e: Explanation, sign: int = 1) -> str:
     """The same with a range where a weight differs between the problems."""
     parts = []
     for term in first_weights(e):
-        values = [curve.weights[term] * MEASURES[term][1] for curve in e.curves.values()]
+        values = [sign * curve.weights[term] * MEASURES[term][1] for curve in e.curves.values()]
         low, high = min(values), max(values)
         parts.append(MEASURES[term][0].format(f"{low:.3g}" if close(values) else f"[{low:.3g}..{high:.3g}]"))
-    return " - ".join(parts)
+    return (" - " if sign > 0 else " + ").join(parts)
 
 
 def derivative(weights: dict[str, float]) -> str:

@@ -55,12 +55,14 @@ class PopulationLoss:
 
     Attributes:
         loss: [S] population loss.
+        rows: [S, A] what each response adds to it.
         pull: [S, A] its derivative by every log pi(y), as the objective differentiates it.
         logits: [S, A] the same by the logits: what moves a softmax.
         multiplier: [S] the sum of `pull`: what normalisation costs. A solution has pull = multiplier pi.
     """
 
     loss: Array
+    rows: Array
     pull: Array
     logits: Array
     multiplier: Array
@@ -88,7 +90,8 @@ def population_loss(objective: Objective, problem: TabularPrompt, log_ratio: Arr
     multiplier = pull.sum(1)
     with np.errstate(over="ignore", invalid="ignore"):  # far out; who asks there looks for finite values
         logits = pull - pi * np.exp(u) * multiplier[:, None]
-    return PopulationLoss(losses.detach().reshape(len(u), -1).sum(1).numpy(), pull, logits, multiplier)
+    rows_of = losses.detach().reshape(*u.shape, -1).sum(2).numpy()
+    return PopulationLoss(rows_of.sum(1), rows_of, pull, logits, multiplier)
 
 
 def batch_at(objective: Objective, problem: TabularPrompt, log_ratio: Array) -> tuple[Batch, torch.Tensor]:

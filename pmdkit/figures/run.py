@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, SymmetricalLogLocator
 
 from pmdkit.envs.kinds import reward_scale
+from pmdkit.errors import UsageError, unknown
 from pmdkit.figures.style import BLACK, BLUE, ORANGE, RIGHT, VERMILLION, WRONG, style
 from pmdkit.observe import gauge, glossary
 
@@ -48,29 +49,58 @@ def run_figure(run: "Run") -> Figure:
     Args:
         run: finished or not; its metrics are drawn as far as they go, older ones without the keys that they lack.
     """
-    rows = run.metrics
-    if not rows:
-        raise ValueError(f"{run.path} has no finished step; expected at least one line in metrics.jsonl")
-    gauges = gauge.merge(row["gauge"] for row in rows if row["gauge"])
-    summary = run.summary if run.folder.finished else None
-    panels: list[Panel] = [lambda ax: progress(ax, rows, summary), lambda ax: log_ratios(ax, rows)]
-    if gauges:
-        panels.append(lambda ax: by_pass_rate(ax, gauges))
-    if known(rows, "theory_lambda"):
-        panels.append(lambda ax: brake(ax, rows, gauges))
-    if known(gauges, "ess"):
-        panels.append(lambda ax: belief(ax, gauges))
-    panels.append(lambda ax: movement(ax, rows))
-    if len({row["response_length"] for row in rows if row.get("response_length") is not None}) > 1:
-        panels.append(lambda ax: lengths(ax, rows))
-    if known(rows, "mismatch_mean"):
-        panels.append(lambda ax: mismatch(ax, rows))
+    rows, gauges, summary = measured(run)
+    panels = [panel for panel in run_panels(rows, gauges, summary).values() if panel is not None]
     with style():
         figure, key = placed(panels, caption(rows, gauges, summary))
         figure.suptitle(title(run), fontsize=10)
         key_to_sides(key, rows)
     figure.set_label(describe(run, rows))
     return figure
+
+
+def panel_figure(run: "Run", name: str, ax: Axes | None = None) -> Figure:
+    """One panel of a run's picture, on an axis of one's own or alone; its name is a key of `run_panels`."""
+    rows, gauges, summary = measured(run)
+    panels = run_panels(rows, gauges, summary)
+    if name not in panels:
+        raise UsageError(unknown("panel", name, panels))
+    panel = panels[name]
+    if panel is None:
+        raise UsageError(
+            f"{run.path} has no numbers for the panel '{name}'; it has them for "
+            f"{', '.join(known for known, drawn in panels.items() if drawn is not None)}"
+        )
+    with style():
+        figure = Figure(figsize=(WIDTH / 2, PANEL)) if ax is None else ax.figure
+        place = figure.add_subplot() if ax is None else ax
+        panel(place)
+        if name in ("log-ratios", "by-pass-rate"):
+            key_to_sides(place, rows, loc="best", ncols=1)
+    return figure  # type: ignore[return-value]  # of an axis in a SubFigure, that
+
+
+def measured(run: "Run") -> tuple[Rows, Rows, dict[str, Any] | None]:
+    """Lines of metrics, the gauges of all steps, and the summary of a finished run."""
+    rows = run.metrics
+    if not rows:
+        raise ValueError(f"{run.path} has no finished step; expected at least one line in metrics.jsonl")
+    return rows, gauge.merge(row["gauge"] for row in rows if row["gauge"]), run.summary if run.folder.finished else None
+
+
+def run_panels(rows: Rows, gauges: Rows, summary: dict[str, Any] | None) -> dict[str, Panel | None]:
+    """The panels by name, in reading order; None where the run has no number for one."""
+    lengthy = len({row["response_length"] for row in rows if row.get("response_length") is not None}) > 1
+    return {
+        "progress": lambda ax: progress(ax, rows, summary),
+        "log-ratios": lambda ax: log_ratios(ax, rows),
+        "by-pass-rate": (lambda ax: by_pass_rate(ax, gauges)) if gauges else None,
+        "brake": (lambda ax: brake(ax, rows, gauges)) if known(rows, "theory_lambda") else None,
+        "belief": (lambda ax: belief(ax, gauges)) if known(gauges, "ess") else None,
+        "movement": lambda ax: movement(ax, rows),
+        "lengths": (lambda ax: lengths(ax, rows)) if lengthy else None,
+        "mismatch": (lambda ax: mismatch(ax, rows)) if known(rows, "mismatch_mean") else None,
+    }
 
 
 def placed(panels: list[Panel], words: str) -> tuple[Figure, Axes]:
@@ -177,7 +207,7 @@ def by_pass_rate(ax: Axes, gauges: Rows) -> None:
     pass_rate_axis(ax)
 
 
-def key_to_sides(ax: Axes, rows: Rows) -> None:
+def key_to_sides(ax: Axes, rows: Rows, loc: Literal["center", "best"] = "center", ncols: int = 3) -> None:
     """One legend for the panels of log-ratios."""
     handles = [
         Line2D([], [], color=colour, marker=marker, label=f"{name} responses, measured")
@@ -187,7 +217,7 @@ def key_to_sides(ax: Axes, rows: Rows) -> None:
     if any(known(rows, f"theory_log_ratio_{key}") for key, *_ in SIDES):
         handles.append(Line2D([], [], marker="^", label="exact update of each prompt alone", **EXACT))
     if handles:
-        ax.legend(handles=handles, loc="center", ncols=3)
+        ax.legend(handles=handles, loc=loc, ncols=ncols)
 
 
 def reached(rows: Rows) -> dict[str, float]:

@@ -31,6 +31,17 @@ LOOKS: dict[str, tuple[str, Any, str]] = {  # colour, dash, marker: no two alike
     "rebel": (PURPLE, (0, (3, 2)), "X"),
     "tb": (BLACK, (0, (1, 2)), ">"),
     "dro": (BLACK, (0, (5, 3)), "h"),
+    "pmd-token": (BLUE, (0, (7, 1)), "8"),
+    "qrpo": (VERMILLION, (0, (2, 2.5)), "*"),
+    "sppo": (VERMILLION, (0, (6, 1, 2, 1)), "H"),
+    "opmd": (GREEN, (0, (4, 4)), "1"),
+    "rec": (GREEN, (0, (5, 1, 1, 1)), "2"),
+    "asymre": (GREEN, (0, (2, 1, 1, 1)), "3"),
+    "topr": (GREEN, (0, (9, 2)), "4"),
+    "grpo-kl": (ORANGE, (0, (1, 3)), "+"),
+    "sapo": (SKY, (0, (6, 2, 2, 2)), "x"),
+    "gmpo": (SKY, (0, (1, 0.8)), "|"),
+    "pmd-between": (BLUE, (0, (12, 2)), "_"),
 }
 COLOURS = {method: colour for method, (colour, _, _) in LOOKS.items()}
 RIGHT, WRONG = GREEN, PURPLE

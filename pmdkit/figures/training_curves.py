@@ -111,7 +111,7 @@ def main_result(runs: Runs | None = None) -> Drawing:
         "At toy scale, staleness 16, tau on rewards {0,1}. After training PMD-mean is at "
         f"{after('pmd-mean', '0.05')} with tau = 0.05 and PMD-part at {after('pmd-part', '0.05')}: it stays at chance "
         f"at the smaller temperatures. It does not at larger ones ({after('pmd-part', '0.5')} at 0.5, "
-        f"{after('pmd-part', '2')} at 2), so here a larger tau cures what collapsed in the paper."
+        f"{after('pmd-part', '2')} at 2), so here a larger tau is a cure. One learning rate, tuned for no method."
     )
     alt = (
         "Two rows of two panels. Left, pass rate against thousands of prompts answered for four temperatures, with "

@@ -2,9 +2,9 @@
 
 import dataclasses
 
+from pmdkit.extras import needs
 from pmdkit.learn import progress, source
 from pmdkit.learn.exercises import Answer, AnswerVerdict, Exercise, Misconception, Text, exercise, ids
-from pmdkit.learn.extras import needs
 from pmdkit.learn.judging import SEED, judge
 
 __all__ = [

@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pmdkit import extras
 from pmdkit.errors import EnvironmentLacks, UsageError, unknown
-from pmdkit.learn import extras, notebooks
+from pmdkit.learn import notebooks
 from pmdkit.learn.exercises import Exercise, lessons, of_lesson
 from pmdkit.learn.source import comment, is_import, names_of, solution_parts, solution_source
 

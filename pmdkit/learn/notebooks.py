@@ -1,6 +1,6 @@
 """Notebooks: where the lessons lie, the code of their cells, and which of it answers an exercise. Nothing is run here.
 
-A lesson is a NNN_name.ipynb beside a NNN_name.py. A wheel carries none.
+A lesson is a NNN_name.ipynb beside a NNN_name.py. A wheel carries them as data: `pmdkit learn start DIR` copies them.
 """
 
 import ast
@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pmdkit.config import root
 from pmdkit.errors import UsageError
+from pmdkit.extras import need
 from pmdkit.learn.exercises import Exercise
-from pmdkit.learn.extras import need
 from pmdkit.learn.source import is_import, loaded, names_of
 
-FOLDERS = (".", "tutorials")
+FOLDERS = (".", "tutorials", "lessons")
 "Where a learner's notebooks are looked for, relative to where the command was started."
 NAME = re.compile(r"[0-9]{3}_\w+")
 LARGEST = 64 * 2**20
@@ -188,8 +189,10 @@ def lesson_notebook(number: str, folder: Path | None = None) -> Path:
             raise UsageError(f"lesson {number} is here more than once: {names}; say which: check {number} FILE")
         if found:
             return found[0]
-    places = " and ".join(f"{each}/" for each in folders)
-    raise UsageError(f"no notebook {number}_*.ipynb in {places}; give its path, or start in the folder of the lessons")
+    places = ", ".join(f"{each}/" for each in folders)
+    raise UsageError(
+        f"no notebook {number}_*.ipynb in {places}; copy them here with pmdkit learn start lessons, or give a path"
+    )
 
 
 def lessons_folder(given: Path | None, among: Iterable[str]) -> Path:
@@ -197,16 +200,33 @@ def lessons_folder(given: Path | None, among: Iterable[str]) -> Path:
 
     It holds at least one of the lessons with these numbers.
     """
-    places = [given] if given else [Path(name) for name in FOLDERS] + [Path(__file__).parents[2] / "tutorials"]
+    places = [given] if given else [Path(name) for name in FOLDERS] + [shipped()]
     for place in places:
         if any(list(place.glob(f"{number}_*.py")) for number in among):
             return place
     if given:
         raise UsageError(f"{given} holds no lesson such as 103_name.py; expected the tutorials/ folder of a checkout")
-    raise UsageError(
-        "no lessons here: an installed pmdkit carries the exercises and not the notebooks. "
-        "Get the sources (git clone), and start in their folder or give --lessons PATH/tutorials"
-    )
+    raise UsageError(f"no lessons here and none in {shipped()}; install pmdkit again, or give --lessons FOLDER")
+
+
+def shipped() -> Path:
+    """The lessons that come with the package: of the checkout, or data of the wheel. They are read, never changed."""
+    return root() / "tutorials"
+
+
+def copy_lessons(folder: Path) -> list[Path]:
+    """Copy the lessons into a new or empty folder, for a learner to work in; returns the notebooks.
+
+    Raises:
+        UsageError: something is in the folder already. Answers are never overwritten.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} exists and is not empty; nothing was changed: give a new folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    copied = [folder / path.name for path in sorted(shipped().iterdir()) if path.suffix in (*SUFFIXES, ".md")]
+    for path in copied:
+        path.write_bytes((shipped() / path.name).read_bytes())
+    return [path for path in copied if path.suffix == ".ipynb"]
 
 
 def lesson_files(place: Path) -> list[Path]:

@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from pmdkit import extras
 from pmdkit.errors import EnvironmentLacks, printable
-from pmdkit.learn import extras, isolation, notebooks, serialization
+from pmdkit.learn import isolation, notebooks, serialization
 from pmdkit.learn.exercises import AnswerVerdict, Exercise
 from pmdkit.learn.judging import SEED, Failed, TooLong, judge
 from pmdkit.processes import STARTUP, Message, WorkerFailed, WorkerProcess

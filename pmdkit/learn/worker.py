@@ -15,7 +15,8 @@ import sys
 import warnings
 from typing import Any
 
-from pmdkit.learn import confinement, extras, notebooks, serialization
+from pmdkit import extras
+from pmdkit.learn import confinement, notebooks, serialization
 from pmdkit.learn.judging import ONLY_ITSELF, Failed, call, raised
 from pmdkit.processes import Message, claim_pipes, control, die_with_parent, receive_request, send_reply
 
@@ -101,7 +102,7 @@ def load(request: Message, name: str) -> tuple[Any, Message]:
         return None, {"failed": f"The code does not parse{place}: {error.msg}."}
     except ModuleNotFoundError as error:
         return None, {
-            "failed": f"It imports {error.name}, which is not installed here: {extras.remedy(error.name or '')}."
+            "failed": f"It imports {error.name}, which is not installed here: {extras.advice(error.name or '')}."
         }
     except BaseException as error:
         return None, {"failed": raised(error).replace("It raised", "The cell itself raised", 1)}

@@ -1,5 +1,7 @@
-"""The claim ledger: every claim of the paper, where it is in the code, the test that establishes it, a verdict."""
+"""The claim ledger: every claim of the paper, its words, where it is in the code, the test, the evidence, a verdict."""
 
+import hashlib
+import re
 import tomllib
 from pathlib import Path
 
@@ -8,17 +10,36 @@ VERDICTS = {
     "holds-loosely": "true, but far from tight or only in a narrower range than the words suggest",
     "reproduced-small": "reproduced at the size of a laptop, not at the paper's",
     "not-on-this-hardware": "needs hardware or data that the tests do not have",
+    "undecided": "tried here, and neither shown nor refuted by what came out",
     "disagrees": "what we compute is not what is stated",
 }
+EVIDENCE = {
+    "proof": "an argument for every case, whose steps or identity the test checks",
+    "arithmetic": "counting and sums on the paper's own text, formulas and tables",
+    "computation": "the quantities themselves, exactly or to many digits, on the cases that the test names",
+    "training": "runs of training at the size of a laptop",
+}
 KINDS = ("theorem", "proposition", "lemma", "assumption", "equation", "remark", "figure", "table", "text", "code")
-FIELDS = ("id", "kind", "title", "verdict", "code", "test", "note")
+FIELDS = ("id", "kind", "title", "verdict", "evidence", "code", "test", "note", "label", "lines", "quote")
 FILES = ("claims", "displayed", "words", "proofs")  # of rows; what each holds is said in its first line
+PAPER = {
+    "arxiv": "2602.05933",
+    "version": "v1",  # of 5 February 2026
+    "sha256": "ad4d714af50e00e5b2223173bb390a7cafcd4877270ed4bdb7284968b020b4ae",
+}
+"The TeX source that `lines` and `quote` refer to: one file, hashed as its bytes are."
+OURS = "Not in the paper"
+"How the title of a finding of our own begins; it has no quote."
+LONGEST_QUOTE = 40  # words, a formula counting as one
+CUT = "[...]"  # what a quote leaves out: references, displayed equations, half sentences
+REACH = 600  # characters of the source that one cut may stand for
 
 
 def claims() -> list[dict[str, str]]:
     """All rows, file after file, each in the order of the paper; the keys are FIELDS.
 
-    `code` is `file:name`, `test` is `file::name`, both relative to the root of the checkout.
+    `code` is `file:name`, `test` is `file::name`, both relative to the root of the checkout. `quote` has the paper's
+    words, `lines` where they begin and end in its source, `label` the label they stand under.
     """
     return [row for file in FILES for row in rows(file, "claim")]
 
@@ -33,7 +54,109 @@ def of_item(item: str) -> list[dict[str, str]]:
     return [row for row in claims() if row["id"] == item or row["id"].startswith(f"{item}:")]
 
 
+def equations() -> list[dict[str, str]]:
+    """Displayed equations of the paper in its own form: id, lines and tex, which has the paper's macros."""
+    return rows("equations", "equation")
+
+
 def rows(file: str, table: str) -> list[dict[str, str]]:
     """The tables of a file."""
     path = Path(__file__).parent / f"{file}.toml"
     return list(tomllib.loads(path.read_text(encoding="utf-8"))[table])
+
+
+# The quotes against the source. The source is not part of the package: who has it can hold every quote to it.
+
+
+def words(quote: str) -> int:
+    """Words of a quote. A formula counts as one; what is cut out does not count."""
+    return len(re.sub(r"\$[^$]*\$", "formula", quote.replace(CUT, " ")).split())
+
+
+def misquoted(source: bytes) -> list[str]:
+    """What is wrong with the quotes of the ledger, one sentence each; nothing if all are in the source as said.
+
+    Args:
+        source: the TeX file of PAPER.
+    """
+    found = hashlib.sha256(source).hexdigest()
+    if found != PAPER["sha256"]:
+        return [f"the source has sha256 {found}; the quotes are from {PAPER['sha256']}, arXiv:{PAPER['arxiv']}"]
+    tex = source.decode("utf-8")
+    wrong = [sentence for row in claims() if row["quote"] for sentence in complaints(row, tex)]
+    return wrong + [
+        f"equation {row['id']} is not in lines {row['lines']} as it is stored"
+        for row in equations()
+        if not in_order(row["tex"].strip().split("\n"), squeezed(cut_out(tex, row["lines"])))
+    ]
+
+
+def cut_out(tex: str, lines: str) -> str:
+    """Lines of a source, such as "3-7"."""
+    first, last = map(int, lines.split("-"))
+    return "\n".join(tex.split("\n")[first - 1 : last])
+
+
+def in_order(lines: list[str], text: str) -> bool:
+    """Whether lines of TeX follow one another in a squeezed text, perhaps with something between them."""
+    place = 0
+    for line in map(squeezed, lines):
+        place = text.find(line, place) + len(line)
+        if place < len(line):
+            return False
+    return True
+
+
+def squeezed(tex: str) -> str:
+    """TeX without blanks, comments, labels and the ends of lines that carry no number."""
+    tex = re.sub(r"(?<!\\)%.*", "", tex)
+    return re.sub(r"\\label\{[^}]*\}|\\notag|\\nonumber|\s", "", tex)
+
+
+def complaints(row: dict[str, str], tex: str) -> list[str]:
+    """What is wrong with the quote of one row."""
+    place = locate(row["quote"], tex, row["label"])
+    if place is None:
+        return [f"{row['id']}: the source has no {row['quote']!r} under {row['label']}"]
+    lines = f"{place[0]}-{place[1]}"
+    if lines != row["lines"]:
+        return [f"{row['id']}: quoted from lines {row['lines']}, found in lines {lines}"]
+    return []
+
+
+def locate(quote: str, tex: str, label: str) -> tuple[int, int] | None:
+    """First and last line of a quote in a TeX source, looked for nearest to the place of a label; None if absent."""
+    text, line_of = plain(tex)
+    gap = f".{{1,{REACH}}}?"
+    pattern = gap.join(re.escape(part.strip()) for part in quote.split(CUT) if part.strip())
+    hits = re.finditer(f"(?=({pattern}))", text)  # looking ahead, so that one hit does not hide the next
+    places = [(line_of[hit.start(1)], line_of[hit.end(1) - 1]) for hit in hits]
+    at = tex.find(rf"\label{{{label}}}")
+    if not places or at < 0:
+        return None
+    line = tex.count("\n", 0, at) + 1
+    return min(places, key=lambda place: abs(place[0] - line))
+
+
+def plain(tex: str) -> tuple[str, list[int]]:
+    """A source as it reads, without comments and markup of letters, one space for each gap; the line of each sign."""
+    letters: list[str] = []
+    line_of: list[int] = []
+    for number, line in enumerate(tex.split("\n"), 1):
+        seen = re.sub(r"(?<!\\)%.*", "", line)
+        for pattern, sign in READS:
+            seen = re.sub(pattern, sign, seen)
+        for sign in f"{seen} ":
+            if not (sign.isspace() and (not letters or letters[-1] == " ")):
+                letters.append(" " if sign.isspace() else sign)
+                line_of.append(number)
+    return "".join(letters), line_of
+
+
+READS = (
+    (r"\\pmdmean(?![a-z])", "PMD-mean"),
+    (r"\\pmdpart(?![a-z])", "PMD-part"),
+    (r"(PMD-mean|PMD-part)\\ ", r"\1 "),
+    (r"\\(?:emph|textbf|noindent|textsc)\{([^{}]*)\}", r"\1"),
+    (r"\\%", "%"),
+)

@@ -18,19 +18,21 @@ from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.envs.verifier import Grader
-from pmdkit.llm import callbacks, distributed, evaluate, lora, mismatch, packing, recipe, rollouts
+from pmdkit.llm import callbacks, distributed, evaluate, lora, mismatch, packing, recipe, rewards, rollouts
+from pmdkit.llm.dynamic_sampling import dynamic_sampling
 from pmdkit.llm.engines import CENTRAL, ENGINES, base
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.model import end_tokens, load_model, pick_device, prepare_model
-from pmdkit.llm.prompts import Encoder, decode_response, encode_numbers, limit_prompts
+from pmdkit.llm.prompts import Encoder, decode_response, encode_numbers, encoder_of, limit_prompts
 from pmdkit.llm.shard_loading import fill_model
-from pmdkit.llm.task import SCALES, MathTask, SharedGrader, make_grader
+from pmdkit.llm.task import SCALES, MathTask, Rows, SharedGrader, make_grader, make_rows
 from pmdkit.llm.weights import is_empty
-from pmdkit.loop import Schedule, inline
+from pmdkit.loop import Schedule, Stream, inline
 from pmdkit.objectives import Objective, traits
 from pmdkit.observe.inputs import digest
 from pmdkit.observe.metrics import StepMetrics
+from pmdkit.plugins import is_path
 from pmdkit.replay.recording import Recorder
 from pmdkit.trainer import Backend, TrainerCallback
 
@@ -50,7 +52,7 @@ def make_backend(spec: Spec, objective: Objective) -> Backend:
     engine = make_engine(spec, model, encoder, problems, process_group)
     learner = make_learner(spec, objective, model, encoder, problems, engine, process_group)
     verifier = make_verifier(spec, process_group)
-    task = make_task(spec, model, encoder, problems, verifier)
+    task = make_task(spec, model, encoder, problems, verifier, process_group)
     evaluation = make_evaluation(spec, encoder, problems, verifier)
     return assemble(spec, objective, learner, task, evaluation)
 
@@ -59,7 +61,7 @@ def check_machine(spec: Spec) -> None:
     """Raise where this machine lacks what the recipe asks for, before anything is loaded."""
     assert spec.rollout is not None
     recipe.check_engine(spec.rollout.engine, elsewhere=spec.vllm is not None and bool(spec.vllm.urls))
-    lora.check_lora(spec)
+    recipe.check_lora(spec)
 
 
 def load_problems(spec: Spec) -> MathProblems:
@@ -177,7 +179,7 @@ def make_encoder(
 ) -> tuple[Encoder, MathProblems]:
     """From problems to prompt tokens, and the problems whose prompts are short enough."""
     assert spec.rollout is not None
-    encoder = Encoder(tokenizer)
+    encoder = encoder_of(spec.prompt, tokenizer)
     return encoder, limit_prompts(problems, encoder, spec.rollout.max_prompt)[0]
 
 
@@ -188,12 +190,14 @@ def make_verifier(spec: Spec, process_group: ProcessGroup = SINGLE) -> Grader | 
     """
     assert spec.reward is not None
     assert spec.rollout is not None
+    score = spec.rollout.cut_off == "score"
     if process_group.size == 1:
-        return make_grader(spec.reward)
+        return make_grader(spec.reward, score_cut_off=score)
     spread = spec.rollout.engine not in CENTRAL
     if process_group.is_main_process:
-        return SharedGrader(make_grader(spec.reward), process_group, spread=spread)
-    return SharedGrader(None, process_group, make_grader(spec.reward, workers=1) if spread else None, spread)
+        return SharedGrader(make_grader(spec.reward, score_cut_off=score), process_group, spread=spread)
+    ahead = make_grader(spec.reward, 1, score) if spread else None
+    return SharedGrader(None, process_group, ahead, spread)
 
 
 def make_learner(
@@ -241,10 +245,16 @@ def make_learner(
 
 
 def make_task(
-    spec: Spec, model: PreTrainedModel, encoder: Encoder, problems: MathProblems, verifier: Grader | SharedGrader
+    spec: Spec,
+    model: PreTrainedModel,
+    encoder: Encoder,
+    problems: MathProblems,
+    verifier: Grader | SharedGrader,
+    process_group: ProcessGroup = SINGLE,
 ) -> MathTask:
     """Which problems a step asks, and what the answers earn."""
     assert spec.reward is not None
+    assert spec.rollout is not None
     assert spec.schedule.prompts is not None
     return MathTask(
         problems,
@@ -255,7 +265,16 @@ def make_task(
         end_tokens(model, encoder.tokenizer),
         spec.reward.scale,
         spec.reward.most_unscored,
+        reward_rows(spec, encoder),
+        rewards.make_reward_sum(spec.reward, spec.rollout, process_group),
     )
+
+
+def reward_rows(spec: Spec, encoder: Encoder) -> Rows | None:
+    """What own reward functions may ask of a response; nothing where the verifier alone grades."""
+    assert spec.reward is not None
+    own = any(is_path(term.grade) for term in (spec.reward, *spec.reward.others))
+    return make_rows(encoder.messages) if own else None
 
 
 def make_evaluation(
@@ -266,7 +285,9 @@ def make_evaluation(
     assert spec.rollout is not None
     assert spec.reward is not None
     width, most = spec.rollout.width, spec.reward.most_unscored
-    return evaluate.fixed_evaluation(spec.evaluation, problems, encoder, verifier, width, spec.run.seed, most)
+    return evaluate.fixed_evaluation(
+        spec.evaluation, problems, encoder, verifier, width, spec.run.seed, most, reward_rows(spec, encoder)
+    )
 
 
 def assemble(
@@ -282,7 +303,8 @@ def assemble(
         learner.engine.on_finished = task.on_finished
     else:
         learner.queue.grade_ahead = task.grade_ahead
-    passed, sample = (task.low + task.high) / 2, max(2, GAUGED // schedule.group)
+    passed = (task.low + task.high) / 2 * (1.0 if task.rewards is None else task.rewards.weight)
+    sample = max(2, GAUGED // schedule.group)
     metrics = StepMetrics(objective, passed, sample, lambda *step: callbacks.llm_columns(learner, task, *step))
     evaluations = callbacks.EvaluationCallback(learner, task, evaluation, spec.evaluation.every)
     others: list[TrainerCallback] = [callbacks.ResourcesCallback(learner, task, evaluation)]
@@ -301,11 +323,18 @@ def assemble(
         evaluate=evaluations.evaluate,
         policy=lambda: learner.model,
         warm_start=make_warm_start(spec, learner, task, evaluations),
-        stream=rollouts.async_rollouts(rollout.lag) if rollout.lag else inline,
+        stream=make_stream(rollout),
         process_group=learner.process_group,
         callbacks=[*others, evaluations, callbacks.ModelFilesCallback(spec, evaluations)],
         inputs=lambda: run_inputs(spec, learner, task, evaluation),
     )
+
+
+def make_stream(rollout: RolloutTable) -> Stream:
+    """Where the loop gets its rollouts from: when it asks, ahead of it, or until their rewards differ."""
+    if rollout.lag:
+        return rollouts.async_rollouts(rollout.lag)
+    return dynamic_sampling(rollout.max_num_gen_batches) if rollout.max_num_gen_batches > 1 else inline
 
 
 def run_inputs(
@@ -319,7 +348,9 @@ def run_inputs(
     assert tokenizer is not None
     backend = getattr(tokenizer, "backend_tokenizer", None)
     words = json.dumps(sorted(tokenizer.get_vocab().items())) if backend is None else backend.to_str()
+    columns = [json.dumps(dict(problems.problem(int(number)).columns), default=str) for number in numbers]
     found: dict[str, str | Sequence[Path]] = {
+        **({} if task.rows is None else {"columns": digest(columns)}),
         "training rows": digest_rows(problems.problem(int(number)) for number in numbers),
         "evaluation rows": digest_rows(evaluation.problems),
         "template": digest([json.dumps(list(evaluation.encode(PROBE)))]),

@@ -45,6 +45,8 @@ class ResourcesCallback(TrainerCallback):
     def on_init_end(self, run: RunContext) -> None:
         """Where verdicts are written down, and where progress and warnings go. Reports the problems."""
         self.task.grader.journal = pool.VerdictJournal(run.folder.path / "verdicts.jsonl")
+        if self.task.rewards is not None:
+            self.task.rewards.keep_verdicts(self.task.grader.journal)
         if type(run.display) is not console.SilentDisplay:  # its subclasses show something
             self.learner.report = ProgressClock(run.display).progress
         self.learner.warn = self.learner.engine.warn = run.display.warn
@@ -58,6 +60,8 @@ class ResourcesCallback(TrainerCallback):
                 self.save_last(run.folder.path / "diverged.safetensors")
         finally:
             self.task.grader.close()
+            if self.task.rewards is not None:
+                self.task.rewards.close()
             (self.learner.queue or self.learner.engine).close()
 
     def report_problems(self, path: Path, display: Display) -> None:
@@ -127,6 +131,8 @@ def llm_columns(learner: CausalLearner, task: MathTask, rollouts: Rollouts, grou
         "unanswered": sum(verdict.path == "none" for verdict in task.last.verdicts),
         "cut_off": sum(item.truncated for item in task.last.items),
         "skipped_groups": int((~groups.scored).sum()),
+        **({} if task.rewards is None else task.rewards.columns(task.last.verdicts)),
+        **task.sampling,
         **learner.mismatch,
         **learner.found,
         "engine_restarts": learner.engine.restarts,
@@ -169,7 +175,7 @@ class ResponsesCallback(TrainerCallback):
         assert self.task.last is not None
         size = rollouts.mass.shape[1]
         numbers, lengths = rollouts.prompts.tolist(), rollouts.mask.sum(1).tolist()
-        rewards = groups.reward.flatten().tolist()
+        rewards, parts = groups.reward.flatten().tolist(), self.task.rewards
         lines = []
         for n, (item, verdict) in enumerate(zip(self.task.last.items, self.task.last.verdicts, strict=True)):
             problem = self.task.problems.problem(numbers[n // size])
@@ -180,7 +186,8 @@ class ResponsesCallback(TrainerCallback):
                 "answer": problem.answer,
                 "response": item.response,
                 "tokens": lengths[n],
-                "reward": rewards[n] if verdict.scored else None,
+                "reward": rewards[n] if verdict.scored and groups.present.view(-1)[n] else None,
+                **({} if parts is None else {"cut_off": item.truncated, "rewards": parts.of_response(n)}),
                 "extracted": verdict.extracted,
                 "path": verdict.path,
                 "reason": verdict.reason,
@@ -341,7 +348,7 @@ with the objective `{spec.objective[name]}` on `{spec.env[kind]}`.
 | | |
 |---|---|
 | Objective | {options} |
-| Rewards | {spec.reward.scale}, graded by `{spec.reward.grade}` |
+| Rewards | {spec.reward.scale}, graded by {graders} |
 | Schedule | step {step} of {schedule.steps}: {schedule.prompts} prompts x {schedule.group} responses, \
 {schedule.ministeps} ministeps, learning rate {schedule.lr} |
 | Responses | at most {spec.rollout.width} tokens, temperature {spec.rollout.temperature} |
@@ -411,6 +418,7 @@ class ModelFilesCallback(TrainerCallback):
     def card(self) -> str:
         """What the model is, where it comes from and what was measured of it."""
         spec, model = self.spec, self.learner.model
+        assert spec.reward is not None
         options = ", ".join(f"{key} = {value}" for key, value in spec.objective.items() if key != "name")
         origin = getattr(spec.model, "path", None) or f"nothing (`{getattr(spec.model, 'build', '')}`)"
         return CARD.format(
@@ -421,6 +429,7 @@ class ModelFilesCallback(TrainerCallback):
             weights=sum(weight.numel() for name, weight in model.named_parameters() if ".lora_" not in name),
             origin=origin,
             options=options,
+            graders=" and ".join(f"`{term.grade}`" for term in (spec.reward, *spec.reward.others)),
             measured=self.measured(),
         )
 

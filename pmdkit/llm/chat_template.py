@@ -31,8 +31,10 @@ PROBES = ("a" * 400, " " * 400, "1" * 400, "(" * 400, "aA1 .\n" * 60, "\u4e1c\u0
 "Beside the wording around a problem: what patterns that match by trying have the most trouble with."
 
 
-def render_chat(tokenizer: Any, messages: Sequence[dict[str, str]]) -> str:
+def render_chat(tokenizer: Any, messages: Sequence[dict[str, str]], thinking: bool | None = None) -> str:
     """The conversation as the tokenizer's chat template writes it, with the beginning of an answer.
+
+    `thinking` is what a template may read as `enable_thinking`; None leaves it out.
 
     Raises:
         UsageError: the template does not end in time, needs too much memory, writes too much, or fails.
@@ -43,7 +45,8 @@ def render_chat(tokenizer: Any, messages: Sequence[dict[str, str]]) -> str:
         raise UsageError(f"the chat template of the tokenizer cannot be chosen ({problem}); name one default") from None
     if not isinstance(template, str):
         raise UsageError(f"the chat template of the tokenizer is {short(template)}; expected text")
-    request = {"template": template, "messages": list(messages), "tokens": plain_tokens(tokenizer)}
+    names = plain_tokens(tokenizer) | ({} if thinking is None else {"enable_thinking": thinking})
+    request = {"template": template, "messages": list(messages), "tokens": names}
     reply = ask(request, "the chat template of the tokenizer")
     return str(reply["text"])
 

@@ -50,6 +50,7 @@ class Evaluation:
         sampling: width, temperature, top_p.
         seed: of the draws, the same at every call.
         most_unscored: share of a turn without a verdict above which it counts for nothing and is asked again.
+        rows: what reward functions by names may ask of a response.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Evaluation:
     sampling: Sampling
     seed: int
     most_unscored: float = 0.5  # a run has a share of its own, reward.most_unscored
+    rows: task.Rows | None = None
 
     def __call__(
         self, engine: Engine, record: Path | None = None, progress: Callable[[int, int, int], None] | None = None
@@ -111,13 +113,15 @@ class Evaluation:
             report,
         )
         lengths = drawn.mask.sum(1).tolist()
-        texts = [self.read(row[:n]) for row, n in zip(drawn.tokens.tolist(), lengths, strict=True)]
+        tokens = [row[:n] for row, n in zip(drawn.tokens.tolist(), lengths, strict=True)]
+        texts = [self.read(row) for row in tokens]
         ended = drawn.ended.tolist()
         asked = [problem for problem in problems for _ in range(self.k)]
+        rows = [None if self.rows is None else self.rows(tokens[n], asked[n], n // self.k) for n in range(len(texts))]
         verdicts = self.grader.grade(
             [
-                Item(text, problem.answer, not end, problem.problem)
-                for text, problem, end in zip(texts, asked, ended, strict=True)
+                Item(text, problem.answer, not end, problem.problem, row)
+                for text, problem, end, row in zip(texts, asked, ended, rows, strict=True)
             ]
         )
         task.stop_if_ungraded(verdicts, self.most_unscored, "they count for nothing and are not written down")
@@ -135,6 +139,7 @@ def fixed_evaluation(
     width: int,
     seed: int,
     most_unscored: float = Evaluation.most_unscored,
+    rows: task.Rows | None = None,
 ) -> Evaluation:
     """The evaluation of an [evaluation] table: the same problems and seeds at every call."""
     name, chosen = evaluation_problems(table.data, problems, table.problems, seed)
@@ -148,6 +153,7 @@ def fixed_evaluation(
         sampling=Sampling(table.width or width, table.temperature, table.top_p),
         seed=derive(seed, "evaluation"),
         most_unscored=most_unscored,
+        rows=rows,
     )
 
 
@@ -214,7 +220,7 @@ def check(answer: Answered) -> None:
         and isinstance(answer.ended, bool)
         and verdict.correct in (True, False, None)
         and (verdict.extracted is None or isinstance(verdict.extracted, str))
-        and (verdict.value is None or (foreign.is_number(verdict.value) and 0 <= verdict.value <= 1))
+        and (verdict.value is None or foreign.is_number(verdict.value))
     ):
         raise TypeError("a field is of another kind")
 

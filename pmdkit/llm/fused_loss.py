@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from pmdkit.config import HEAD_TOKENS
 from pmdkit.errors import UsageError
 from pmdkit.llm.engines.base import Tokens
-from pmdkit.llm.logprobs import HEAD_TOKENS, ChunkedHead, chunks, hidden_at_targets, matmul_operands
+from pmdkit.llm.logprobs import ChunkedHead, chunks, hidden_at_targets, matmul_operands
 from pmdkit.llm.packing import head_weight
 from pmdkit.objectives import Batch, Objective, coefficient, total, traits
 

@@ -19,7 +19,7 @@ from pmdkit import foreign
 from pmdkit.config import ScheduleTable, UpdateTable
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import ComponentDied, Diverged, EnvironmentLacks, ResumeRefused, UsageError
-from pmdkit.llm import fused_loss, lora, mismatch, packing, precision, weights
+from pmdkit.llm import dynamics, fused_loss, lora, mismatch, packing, precision, weights
 from pmdkit.llm.engines.base import Engine, Responses, Sampling, Tokens
 from pmdkit.llm.engines.distributed import GenerateRequest, supervise
 from pmdkit.llm.logprobs import response_logp, to_rows
@@ -97,6 +97,8 @@ class CausalLearner:
         if self.reference is not None:
             self.reference_root = self.forward_root(self.reference, bfloat16)
         self.optimizer = weights.make_optimizer(model, schedule, update)
+        plain = update.lr_scheduler_type == "constant" and update.warmup_steps == 0
+        self.lr_scheduler = None if plain else dynamics.LRScheduler(self.optimizer, schedule, update)
         self.report: Report = lambda what, done, total, tokens: None
         self.warn: Callable[[str], None] = lambda sentence: None
         self.on_logp: LogpHook | None = None
@@ -281,7 +283,8 @@ class CausalLearner:
             report = report or {"loss": loss, "grad_norm": norm}
         self.report("update", len(plan), len(plan), 0)
         self.stale = True
-        return report
+        rate = {} if self.lr_scheduler is None else {"lr": self.optimizer.param_groups[0]["lr"]}
+        return {**report, **rate}
 
     def loss_of_rows(
         self,
@@ -319,6 +322,8 @@ class CausalLearner:
         norm = weights.full_tensor(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip)).item()
         if not np.isfinite(norm):
             raise Diverged(f"the gradient's norm is {norm}; no step was taken, the last checkpoint is intact: lower lr")
+        if self.lr_scheduler is not None:
+            self.lr_scheduler.step(self.version)
         self.optimizer.step()
         if self.process_group.any_rank(not weights.all_finite(self.model)):
             raise Diverged("a weight is not finite after the step; the last checkpoint is intact: lower lr")

@@ -12,11 +12,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from transformers import PreTrainedModel
 
+from pmdkit.config import HEAD_TOKENS
 from pmdkit.errors import UsageError
 from pmdkit.llm.engines.base import Tokens
 from pmdkit.llm.packing import forward_packed, head_weight, pack
-
-HEAD_TOKENS = 1024  # rows of logits at a time: 0.6 GB in float32 at a vocabulary of 152k, large enough for full speed
 
 
 class Scores(NamedTuple):

@@ -6,7 +6,6 @@ Only adapters are trained. Merged weights have stock names; every function takes
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,48 +15,17 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
-from pmdkit.config import LoraTable, Spec
+from pmdkit.config import LoraTable
 from pmdkit.distributed import SINGLE, ProcessGroup
-from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError
+from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.llm import weights
+from pmdkit.llm.recipe import check_peft, uses_lora
 from pmdkit.llm.sharded_checkpoint import local_rows, read_shard
 from pmdkit.observe.shards import StoredTensor
 from pmdkit.randomness import derive
 
 ADAPTER = "default"  # its name in peft
 DRIFT = 1e-5  # relative to the largest entry: B A differs by rounding between an accelerator and a CPU
-REMEDY = "pip install -c constraints.txt -e '.[lora]'"
-
-
-def check_tables(spec: Spec) -> None:
-    """Raise where [lora] does not go with another table: a checkpoint holds the adapter, not the base below it."""
-    if not uses_lora(spec.lora):
-        return
-    assert spec.lora is not None
-    if spec.warm_start is not None and spec.warm_start.pass_rate > 0:
-        raise UsageError(
-            f"lora.rank is {spec.lora.rank} and warm_start.pass_rate {spec.warm_start.pass_rate}: phase 0 teaches all "
-            "weights, an adapter needs a base that stays; build the starter with `pmdkit llm-starter DIR`, then "
-            "--set model.path=DIR, without model.build, and warm_start.pass_rate=0"
-        )
-
-
-def check_lora(spec: Spec) -> None:
-    """Raise where this machine, or another table, keeps a run from training adapters."""
-    check_tables(spec)
-    if uses_lora(spec.lora):
-        check_peft()
-
-
-def uses_lora(table: LoraTable | None) -> bool:
-    """Whether a run trains adapters."""
-    return table is not None and table.rank > 0
-
-
-def check_peft() -> None:
-    """Raise where peft is missing, with the line that installs it."""
-    if find_spec("peft") is None:
-        raise EnvironmentLacks(f"[lora] needs peft; {REMEDY}")
 
 
 def inject_adapters(model: PreTrainedModel, table: LoraTable | None, seed: int) -> PreTrainedModel:

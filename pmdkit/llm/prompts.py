@@ -16,6 +16,7 @@ import numpy as np
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from pmdkit.config import PromptTable
 from pmdkit.envs.math.problem import MathProblems
 from pmdkit.envs.math.readers import AFTER, BEFORE, HALF_PAIR
 from pmdkit.errors import UsageError
@@ -47,12 +48,22 @@ class Encoder:
         tokenizer: of transformers.
         template: with {problem_statement} in it, once; filled by putting pieces in a row, never by format or Jinja.
         chat: format as a chat message. By default if the tokenizer has a chat template, base models of Qwen included.
+        before: messages before the problem, such as a system prompt and examples; trusted text too. Without a chat
+            format their texts stand above the problem, with blank lines between them.
+        thinking: `enable_thinking` of the chat template; None leaves it out.
 
     Raises:
-        ValueError: a template without the place, or chat without a chat template.
+        ValueError: a template without the place, or chat or thinking without a chat template.
     """
 
-    def __init__(self, tokenizer: Any, template: str = TEMPLATE, chat: bool | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        template: str = TEMPLATE,
+        chat: bool | None = None,
+        before: Sequence[dict[str, str]] = (),
+        thinking: bool | None = None,
+    ) -> None:
         if template.count(PLACE) != 1:
             raise ValueError(f"the template has {PLACE} {template.count(PLACE)} times; expected it once")
         has_format = bool(getattr(tokenizer, "chat_template", None))
@@ -61,25 +72,34 @@ class Encoder:
                 "chat is true, but the tokenizer has no chat template; leave chat out, or set the template"
             )
         self.tokenizer = tokenizer
+        self.template = template
+        self.before_problem = list(before)
+        self.thinking = thinking
         self.chat = has_format if chat is None else chat
+        if thinking is not None and not self.chat:
+            raise ValueError("prompt.thinking is set, but there is no chat template that could; leave it out")
         # Runs of white space are added tokens of some tokenizers; they control nothing.
         added = {id: str(token) for id, token in tokenizer.added_tokens_decoder.items() if str(token).strip()}
         self.added = frozenset(added)
         words = sorted(added.values(), key=len, reverse=True)
         self.spelt = re.compile("|".join(map(re.escape, words)) or r"(?!)")
-        before, after = self.trusted(template)
-        self.before = self.start() + self.ids(before, split=False)
-        self.after = self.ids(after, split=False)
+        head, tail = self.trusted(template)
+        self.before = self.start() + self.ids(head, split=False)
+        self.after = self.ids(tail, split=False)
+
+    def messages(self, problem_text: str) -> list[dict[str, str]]:
+        """The prompt as messages, for whoever judges a response; the model gets `encode`."""
+        return [*self.before_problem, {"role": "user", "content": self.template.replace(PLACE, problem_text)}]
 
     def trusted(self, template: str) -> tuple[str, str]:
         """The text before and after the problem."""
-        text = template
+        messages = [*self.before_problem, {"role": "user", "content": template}]
+        text = "\n\n".join(message["content"] for message in messages)
         if self.chat:
-            message = [{"role": "user", "content": template}]
             if self.tokenizer.chat_template == CHAT:  # that of the starters, known to end
-                text = self.tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+                text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
             else:
-                text = chat_template.render_chat(self.tokenizer, message)
+                text = chat_template.render_chat(self.tokenizer, messages, self.thinking)
         if text.count(PLACE) != 1:
             raise ValueError(f"the chat template shows the user's message {text.count(PLACE)} times; expected once")
         before, after = text.split(PLACE)
@@ -130,6 +150,22 @@ class Encoder:
             place = match.start() + 1
             cuts.append(place)
         return [text[begin:end] for begin, end in zip(cuts, [*cuts[1:], len(text)], strict=True)]
+
+
+def encoder_of(table: PromptTable | None, tokenizer: Any) -> Encoder:
+    """The encoder of a [prompt] table; what cannot work is a mistake of the recipe."""
+    table = table or PromptTable()
+    system = [] if table.system is None else [{"role": "system", "content": table.system}]
+    before = [*system, *(message.model_dump() for message in table.few_shot)]
+    template = TEMPLATE if table.template is None else table.template
+    if any(PLACE in message["content"] for message in before):
+        raise UsageError(f"prompt.system or prompt.few_shot holds {PLACE}; expected it in prompt.template alone, once")
+    try:
+        return Encoder(tokenizer, template, table.chat, before, table.thinking)
+    except UsageError:
+        raise
+    except ValueError as problem:
+        raise UsageError(f"[prompt]: {problem}") from problem
 
 
 def decode_response(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> str:

@@ -6,17 +6,18 @@ from pathlib import Path
 
 import torch
 
-from pmdkit.config import ParallelTable, RolloutTable, Spec, VLLMTable
+from pmdkit.config import SHIPPED_REWARDS, LoraTable, ParallelTable, RewardTable, RolloutTable, Spec, VLLMTable
 from pmdkit.envs.math import check_math, readers
 from pmdkit.envs.verifier.pool import identify
 from pmdkit.errors import EnvironmentLacks, UsageError, unknown
+from pmdkit.extras import remedy
 from pmdkit.llm import engines, launcher
 from pmdkit.objectives import Objective, traits
+from pmdkit.plugins import is_path
 
 EVALUATED = ("held-out", "aime24", "aime25")
 PROMPTS = 64  # per step, where a recipe does not say
 NEEDS = {"transformers": "transformers", "tokenizers": "tokenizers", "math_verify": "math-verify"}
-REMEDY = "pip install -c constraints.txt -e '.[llm]'"
 
 
 def resolve_config(spec: Spec, objective: Objective) -> Spec:
@@ -63,11 +64,40 @@ def check_values(spec: Spec) -> None:
             torch.device(device)
         except RuntimeError as problem:
             raise UsageError(f"model.device is '{device}'; expected auto, cpu, cuda or cuda:1") from problem
-    if spec.reward is not None:
-        identify(spec.reward.grade, spec.reward.boxed)
+    if spec.reward is not None and spec.rollout is not None:
+        check_rewards(spec.reward, spec.rollout)
+        for term in (spec.reward, *spec.reward.others):
+            if is_path(term.grade):
+                identify(term.grade, boxed=False)
     data = "held-out" if spec.evaluation is None else spec.evaluation.data
     if data not in EVALUATED and "/" not in data and Path(data).suffix not in readers.SUFFIXES:
         raise UsageError(unknown("evaluation.data", data, (*EVALUATED, "FILE.jsonl", "FILE.parquet")))
+
+
+def check_rewards(table: RewardTable, rollout: RolloutTable) -> None:
+    """Refuse tables that cannot work, before anything is loaded."""
+    overlong = SHIPPED_REWARDS[1]
+    if table.grade == overlong:
+        raise UsageError(f"the first [[reward]] is {overlong}; expected what decides what passes, math or your own")
+    for term in (table, *table.others):
+        if term.grade not in SHIPPED_REWARDS and not is_path(term.grade):
+            raise UsageError(unknown("reward", term.grade, SHIPPED_REWARDS) + ", or your own as my.py:fn")
+        if (term.grade == overlong) != (term.soft_punish_cache is not None):
+            raise UsageError(
+                f"soft_punish_cache is {term.soft_punish_cache} for the reward {term.part}; expected a number of "
+                f"tokens for {overlong}, and for no other"
+            )
+        if term.soft_punish_cache is not None and term.soft_punish_cache > rollout.width:
+            raise UsageError(
+                f"soft_punish_cache is {term.soft_punish_cache} of a rollout.width of {rollout.width}; "
+                "expected at most that"
+            )
+    parts = [term.part for term in (table, *table.others)]
+    twice = next((part for part in parts if parts.count(part) > 1), None)
+    if twice is not None:
+        raise UsageError(
+            f"two [[reward]] tables are called {twice}; give one of them a name of its own beside its grade"
+        )
 
 
 def resolve_vllm(rollout: RolloutTable, vllm: VLLMTable | None) -> VLLMTable:
@@ -82,6 +112,11 @@ def resolve_vllm(rollout: RolloutTable, vllm: VLLMTable | None) -> VLLMTable:
         raise UsageError(
             f"rollout.correction is '{rollout.correction}' with a lag of {rollout.lag}: the trainer cannot score with "
             "the weights that wrote; expected correction='none', or lag 0"
+        )
+    if rollout.lag and rollout.max_num_gen_batches > 1:
+        raise UsageError(
+            f"rollout.max_num_gen_batches is {rollout.max_num_gen_batches} with a lag of {rollout.lag}: the weights "
+            "that wrote have moved on when rewards are known; expected 1, or lag 0"
         )
     if vllm.urls and rollout.engine != "vllm-server":
         raise UsageError(f"vllm.urls is set and rollout.engine is '{rollout.engine}'; expected 'vllm-server'")
@@ -105,7 +140,7 @@ def check_requirements() -> None:
     """Raise where a package is missing, with the line that installs it."""
     missing = [package for module, package in NEEDS.items() if find_spec(module) is None]
     if missing:
-        raise EnvironmentLacks(f"the tier of language models needs {', '.join(missing)}; {REMEDY}")
+        raise EnvironmentLacks(f"the tier of language models needs {', '.join(missing)}; {remedy('llm')}")
 
 
 def check_engine(engine: str, elsewhere: bool = False) -> None:
@@ -120,3 +155,34 @@ def check_engine(engine: str, elsewhere: bool = False) -> None:
         from pmdkit.llm.engines.vllm import check_version, installed_version
 
         check_version(installed_version())
+
+
+def check_lora_tables(spec: Spec) -> None:
+    """Raise where [lora] does not go with another table: a checkpoint holds the adapter, not the base below it."""
+    if not uses_lora(spec.lora):
+        return
+    assert spec.lora is not None
+    if spec.warm_start is not None and spec.warm_start.pass_rate > 0:
+        raise UsageError(
+            f"lora.rank is {spec.lora.rank} and warm_start.pass_rate {spec.warm_start.pass_rate}: phase 0 teaches all "
+            "weights, an adapter needs a base that stays; build the starter with `pmdkit llm-starter DIR`, then "
+            "--set model.path=DIR, without model.build, and warm_start.pass_rate=0"
+        )
+
+
+def check_lora(spec: Spec) -> None:
+    """Raise where this machine, or another table, keeps a run from training adapters."""
+    check_lora_tables(spec)
+    if uses_lora(spec.lora):
+        check_peft()
+
+
+def uses_lora(table: LoraTable | None) -> bool:
+    """Whether a run trains adapters."""
+    return table is not None and table.rank > 0
+
+
+def check_peft() -> None:
+    """Raise where peft is missing, with the line that installs it."""
+    if find_spec("peft") is None:
+        raise EnvironmentLacks(f"[lora] needs peft; {remedy('lora')}")

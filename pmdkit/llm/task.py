@@ -1,24 +1,30 @@
 """Problems with a verifier as a Task of the loop: which problems a step asks, who judges, and what the answers earn."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from pmdkit.config import RewardTable
+from pmdkit.config import RewardTable, RewardTerm
 from pmdkit.distributed import ProcessGroup
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.envs.verifier import Grader, Item, Verdict, pool
-from pmdkit.errors import ComponentDied
+from pmdkit.envs.verifier.functions import RewardRow
+from pmdkit.errors import ComponentDied, UsageError
 from pmdkit.llm.engines.base import Finished, Tokens
 from pmdkit.loop import Rollouts
 from pmdkit.plugins import require_trust
-from pmdkit.randomness import generator
+from pmdkit.randomness import derive, generator
+
+if TYPE_CHECKING:
+    from pmdkit.llm.rewards import RewardSum
 
 SCALES = {"zero-one": (0.0, 1.0), "plus-minus-one": (-1.0, 1.0)}
 Reader = Callable[[Tokens], str]
+Rows = Callable[[Tokens, Problem, int], RewardRow]
 Numbers = np.ndarray
 MOST = 0.01
 "Share of a batch that may be without a verdict; one response alone never stops anything."
@@ -44,6 +50,8 @@ class MathTask:
         ends: ids that end a response; one that does not end in any was cut off.
         scale: a key of SCALES, the rewards of wrong and right.
         most_unscored: share of responses without a verdict above which the run stops; one alone never stops it.
+        rows: what reward functions by names may ask of a response, see `make_rows`.
+        rewards: makes the reward of the verdicts and of further parts.
     """
 
     def __init__(
@@ -56,6 +64,8 @@ class MathTask:
         ends: Sequence[int],
         scale: str = "zero-one",
         most_unscored: float = MOST,
+        rows: "Rows | None" = None,
+        rewards: "RewardSum | None" = None,
     ) -> None:
         self.problems = problems
         self.count = prompts
@@ -65,14 +75,29 @@ class MathTask:
         self.ends = frozenset(ends)
         self.low, self.high = SCALES[scale]
         self.most_unscored = most_unscored
+        self.rows = rows
+        self.rewards = rewards
         self.last: GradedStep | None = None
+        self.sampling: dict[str, int] = {}  # what dynamic sampling did in the last step
         self.report: Finished | None = None
 
     def prompts(self, step: int) -> torch.Tensor:
         """[P] numbers of the problems that a step asks, counted from 1."""
-        numbers = torch.from_numpy(epoch_sampler(self.problems.train, step, self.count, self.seed))
+        numbers = torch.from_numpy(self.asked(step))
         self.report = self.grade_ahead(numbers)
         return numbers
+
+    def asked(self, step: int) -> Numbers:
+        """[P] the numbers of the problems of a step: each source gives its share, in an order of its own."""
+        if not self.problems.sources:
+            return epoch_sampler(self.problems.train, step, self.count, self.seed)
+        counts = apportion([share for _, share, _ in self.problems.sources], self.count)
+        return np.concatenate(
+            [
+                epoch_sampler(np.intersect1d(numbers, self.problems.train), step, count, derive(self.seed, "source", n))
+                for n, (count, (_, _, numbers)) in enumerate(zip(counts, self.problems.sources, strict=True))
+            ]
+        )
 
     def grade_ahead(self, prompts: torch.Tensor) -> Finished:
         """What an engine calls with each finished response to these prompts, so that it is judged at once.
@@ -85,7 +110,7 @@ class MathTask:
 
         def finished(place: int, tokens: Tokens) -> None:
             if submit is not None:
-                submit(lambda: self.item(tokens, asked[place]))
+                submit(lambda: self.item(tokens, asked[place], place))
 
         return finished
 
@@ -102,7 +127,10 @@ class MathTask:
         self.last = GradedStep(items, verdicts)
         stop_if_ungraded(verdicts, self.most_unscored, "no update was made from them")
         values = [torch.nan if v.value is None else self.low + (self.high - self.low) * v.value for v in verdicts]
-        return torch.tensor(values, dtype=torch.float64).view(rollouts.mass.shape)
+        reward = torch.tensor(values, dtype=torch.float64)
+        if self.rewards is not None:
+            reward = self.rewards.total(reward, items, rollouts.mask.sum(1), rollouts.width)
+        return reward.view(rollouts.mass.shape)
 
     def items(self, rollouts: Rollouts) -> list[Item]:
         """What the grader is asked, row by row."""
@@ -110,11 +138,44 @@ class MathTask:
         asked = [self.problems.problem(number) for number in rollouts.prompts.tolist()]
         lengths = rollouts.mask.sum(1).tolist()
         rows = [row[:length] for row, length in zip(rollouts.responses.tolist(), lengths, strict=True)]
-        return [self.item(row, asked[n // size]) for n, row in enumerate(rows)]
+        return [self.item(row, asked[n // size], n // size) for n, row in enumerate(rows)]
 
-    def item(self, tokens: Tokens, asked: Problem) -> Item:
-        """What the grader is asked of one response."""
-        return Item(self.read(tokens), asked.answer, tokens[-1] not in self.ends, asked.problem)
+    def item(self, tokens: Tokens, asked: Problem, place: int = 0) -> Item:
+        """What the grader is asked of one response to the prompt at a place of the step."""
+        row = None if self.rows is None else self.rows(tokens, asked, place)
+        return Item(self.read(tokens), asked.answer, tokens[-1] not in self.ends, asked.problem, row)
+
+
+def make_rows(messages: Callable[[str], Sequence[Mapping[str, str]]]) -> Rows:
+    """From a response's tokens, its problem and the place of the prompt to what reward functions by names may ask.
+
+    Args:
+        messages: of the text of a problem, as the prompt has them.
+    """
+
+    def row(tokens: Tokens, asked: Problem, place: int) -> RewardRow:
+        columns = json.dumps(dict(asked.columns), default=str)
+        return RewardRow(json.dumps(list(messages(asked.problem))), tuple(tokens), columns, place)
+
+    return row
+
+
+def apportion(shares: Sequence[float], count: int) -> list[int]:
+    """How many of `count` prompts each share is, by largest remainders; the same in every step.
+
+    Raises:
+        UsageError: a share is less than a prompt.
+    """
+    exact = [share * count for share in shares]
+    counts = [int(value) for value in exact]
+    by_remainder = sorted(range(len(shares)), key=lambda n: counts[n] - exact[n])
+    for n in by_remainder[: count - sum(counts)]:
+        counts[n] += 1
+    if not all(counts):
+        raise UsageError(
+            f"the shares of env.sources give {counts} of {count} prompts; expected one at least: raise --prompts"
+        )
+    return counts
 
 
 def epoch_sampler(numbers: Numbers, step: int, count: int, seed: int) -> Numbers:
@@ -193,16 +254,18 @@ def stop_if_ungraded(verdicts: Sequence[Verdict], most: float, kept: str) -> Non
         )
 
 
-def make_grader(table: RewardTable, workers: int | None = None) -> Grader:
-    """The verifier pool of [reward]; a function of the user's own must have been named by a person."""
+def make_grader(table: RewardTerm, workers: int | None = None, score_cut_off: bool = False) -> Grader:
+    """The verifier pool of a [reward]; a function of the user's own must have been named by a person."""
     require_trust(table.grade)
+    first = table if isinstance(table, RewardTable) else RewardTable()
     return Grader(
         table.grade,
-        boxed=table.boxed,
+        boxed=first.boxed,
         workers=workers or table.workers,
         seconds=table.seconds,
         memory_mb=table.memory_mb,
-        most_unscored=table.most_unscored,
+        most_unscored=first.most_unscored,
+        score_cut_off=score_cut_off,
     )
 
 

@@ -3,48 +3,73 @@
 An objective is made by its key there, or from a user's own file, `my.py:MyLoss`.
 """
 
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from pmdkit.errors import unknown
+from pmdkit.objectives.asymre import AsymRE
 from pmdkit.objectives.batch import Batch, Groups, Norm, Tau, expect, log_expect_exp, row_weight
 from pmdkit.objectives.chi2_po import Chi2PO
 from pmdkit.objectives.cispo import CISPO
 from pmdkit.objectives.credit import coefficient, credit, cut, parts, response_loss, total
 from pmdkit.objectives.dro import DRO
+from pmdkit.objectives.gmpo import GMPO
 from pmdkit.objectives.grpo import DAPO, GRPO, DrGRPO
+from pmdkit.objectives.grpo_kl import GRPOKL
 from pmdkit.objectives.gspo import GSPO
 from pmdkit.objectives.objective import Objective, Traits, temperature, traits
+from pmdkit.objectives.opmd import OPMD
 from pmdkit.objectives.options import check_options
+from pmdkit.objectives.pmd_between import EasyPrompts, PMDBetween, make_place
 from pmdkit.objectives.pmd_mean import PMDMean
 from pmdkit.objectives.pmd_part import PMDPart
+from pmdkit.objectives.pmd_token import PMDToken
+from pmdkit.objectives.qrpo import QRPO
 from pmdkit.objectives.rebel import REBEL
+from pmdkit.objectives.rec import REC
+from pmdkit.objectives.regulariser import OPTIONS, regularised
 from pmdkit.objectives.rloo import RLOO
+from pmdkit.objectives.sapo import SAPO
+from pmdkit.objectives.sppo import SPPO
 from pmdkit.objectives.tb import TB
 from pmdkit.objectives.temperatures import TAUS, Chi2Budget, Contraction, KLBudget, PassRate, make_tau
+from pmdkit.objectives.topr import TOPR
 from pmdkit.plugins import class_from_path, is_path, trust
 
 __all__ = [
     "CISPO",
     "DAPO",
     "DRO",
+    "GMPO",
     "GRPO",
+    "GRPOKL",
     "GSPO",
     "OBJECTIVES",
+    "OPMD",
+    "QRPO",
     "REBEL",
+    "REC",
     "RLOO",
+    "SAPO",
+    "SPPO",
     "TAUS",
     "TB",
+    "TOPR",
+    "AsymRE",
     "Batch",
     "Chi2Budget",
     "Chi2PO",
     "Contraction",
     "DrGRPO",
+    "EasyPrompts",
     "Groups",
     "KLBudget",
     "Norm",
     "Objective",
+    "PMDBetween",
     "PMDMean",
     "PMDPart",
+    "PMDToken",
     "PassRate",
     "Tau",
     "Traits",
@@ -67,6 +92,7 @@ __all__ = [
 OBJECTIVES: dict[str, Any] = {
     "pmd-mean": PMDMean,
     "pmd-part": PMDPart,
+    "pmd-between": PMDBetween,
     "rloo": RLOO,
     "grpo": GRPO,
     "dr-grpo": DrGRPO,
@@ -77,6 +103,16 @@ OBJECTIVES: dict[str, Any] = {
     "rebel": REBEL,
     "tb": TB,
     "dro": DRO,
+    "pmd-token": PMDToken,
+    "qrpo": QRPO,
+    "sppo": SPPO,
+    "opmd": OPMD,
+    "rec": REC,
+    "asymre": AsymRE,
+    "topr": TOPR,
+    "grpo-kl": GRPOKL,
+    "sapo": SAPO,
+    "gmpo": GMPO,
 }
 
 
@@ -99,9 +135,14 @@ def build_objective(name_or_path: str, **options: Any) -> Objective:
         factory = OBJECTIVES[name_or_path]
     else:
         raise ValueError(f"{unknown('objective', name_or_path, OBJECTIVES)}, or your own as file.py:Class")
+    own = {field.name for field in fields(factory)} if is_dataclass(factory) else set(OPTIONS)
+    if any(option in OPTIONS and option not in own for option in options):
+        factory = regularised(factory)
     check_options(name_or_path, factory, options)
     if "tau" in options:
         options["tau"] = make_tau(options["tau"])
+    if factory is PMDBetween and "k" in options:
+        options["k"] = make_place(options["k"])
     objective: Objective = factory(**options)
     missing = [word for word in ("norm", "advantage", "loss") if not hasattr(objective, word)]
     if missing:
@@ -115,6 +156,6 @@ def build_objective(name_or_path: str, **options: Any) -> Objective:
 def objective_name(objective: Objective) -> str:
     """The key of OBJECTIVES for one of its classes; the class's own name for a user's."""
     for name, factory in OBJECTIVES.items():
-        if type(objective) is factory:
+        if getattr(objective, "wrapped", type(objective)) is factory:
             return name
     return type(objective).__name__

@@ -46,6 +46,8 @@ def credit(
     if not bool((length[present] > 0).all()):
         raise ValueError("a response has no token in its mask; give it mass 0, or keep its end-of-text token")
     length = length.clamp_min(1)
+    shape = getattr(objective, "shape_reward", None)  # a penalty in the reward; temperatures see the reward without it
+    shaped = groups if shape is None else shape(groups, logp_old.detach(), mask, logp_ref)
     with torch.no_grad():
         mass = torch.where(usable[:, None], groups.mass, 0.0)
         return Batch(
@@ -53,7 +55,7 @@ def credit(
             logp_old=logp_old.detach(),  # a gradient in both would cancel
             mask=mask,
             length=length,
-            advantage=torch.where(present, objective.advantage(groups).flatten(), 0.0),
+            advantage=torch.where(present, objective.advantage(shaped).flatten(), 0.0),
             weight=row_weight(mass, length, objective.norm, width),
             tau=temperature(objective, groups).repeat_interleave(size),
             mass=mass.flatten(),

@@ -18,8 +18,9 @@ class GRPO:
        \quad \rho_t = \tfrac{\pi}{\pi_{old}}(y_t), \quad A = \tfrac{r - \mathrm{mean}}{\mathrm{std}} $$
 
     Source: arXiv:2402.03300 (GRPO); the form without KL penalty is in the appendix of arXiv:2602.05933.
-    Differs: no KL penalty. The std is the population one, the only one with a limit on the full support; neither paper
-    says which (`std="sample"` divides by G - 1, as verl and TRL do, without their small constant).
+    Differs: no KL penalty, which is `GRPOKL`. The std is the population one, the only one with a limit on the full
+    support; neither paper says which (`std="sample"` divides by G - 1, as verl and TRL do, without their small
+    constant).
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N, T], a pure number (reward units with
     `std="none"`).
 
@@ -91,7 +92,8 @@ class DAPO(GRPO):
        \quad A = \tfrac{r - \mathrm{mean}}{\mathrm{std}} $$
 
     Source: arXiv:2503.14476 (DAPO), clip-higher and token-level loss.
-    Differs: the loss only. Dynamic sampling and the overlong penalty of the source belong to rollouts and rewards.
+    Differs: the loss only. Dynamic sampling and the overlong penalty of the source belong to rollouts and rewards. The
+    std is GRPO's population one; verl and TRL run the recipe with `std="sample"`.
     Shapes: as GRPO.
 
     Attributes:

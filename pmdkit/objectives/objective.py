@@ -59,7 +59,7 @@ class Traits:
     first_step_is_policy_gradient: bool = True
     first_step_norm: Norm | None = None
     equal_groups: Literal["silent", "anchor", "learn"] | None = None
-    population: Literal["pmd_mean", "pmd_part"] | None = None
+    population: Literal["pmd_mean", "pmd_part", "between"] | None = None
 
     @property
     def level(self) -> Level:

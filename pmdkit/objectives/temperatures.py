@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pmdkit.errors import unknown
+from pmdkit.errors import did_you_mean, unknown
 from pmdkit.objectives.batch import Groups, Tau, expect
 from pmdkit.objectives.options import check_options, check_range
 from pmdkit.plugins import class_from_path, is_path
@@ -211,7 +211,10 @@ def make_tau(spec: Any) -> Tau:
     if not isinstance(name, str):
         raise ValueError(f"tau is {dict(spec)}; expected the name of a rule under the key 'rule': {', '.join(TAUS)}")
     if not is_path(name) and name not in TAUS:
-        raise ValueError(f"{unknown('tau rule', name, TAUS)}, or your own as file.py:Class")
+        close = did_you_mean(name, TAUS)
+        hint = f"did you mean '{close}'? " if close else ""
+        rules = f"{', '.join(sorted(TAUS))}, or your own as file.py:Class"
+        raise ValueError(f"unknown tau rule '{name[:80]}'; {hint}Expected a number, such as 0.05, or a rule: {rules}")
     factory = class_from_path(name) if is_path(name) else TAUS[name]
     check_options(name, factory, options)
     # TOML and JSON have lists, a frozen rule holds tuples

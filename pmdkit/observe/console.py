@@ -1,5 +1,6 @@
-"""Who watches a run: a live table with a sparkline on a terminal, a few plain lines in a log, or nobody."""
+"""Who watches a run: a live table with a sparkline on a terminal or in a notebook, plain lines in a log, or nobody."""
 
+import io
 import sys
 import time
 from collections import deque
@@ -9,6 +10,7 @@ from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -90,31 +92,57 @@ class LogDisplay(SilentDisplay):
 
 
 class LiveDisplay(SilentDisplay):
-    """A live table on a terminal: the latest step, theory beside measurement, and the pass rate so far."""
+    """A live table on a terminal: the latest step, theory beside measurement, the curve so far, and the time left."""
+
+    pause = 0.1  # seconds between two pictures, at least
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self.live = Live(console=console, auto_refresh=False, transient=True)
         self.curve: deque[float] = deque(maxlen=4096)
+        self.recent: deque[tuple[float, float]] = deque(maxlen=20)  # tokens and seconds of a step
         self.drawn = 0.0
         self.below: RenderableType = Text("")
         self.table: RenderableType = Text("")
+        self.progress = Progress(
+            BarColumn(24),
+            TextColumn("step {task.completed:.0f}/{task.total:.0f}"),
+            TimeElapsedColumn(),
+            TextColumn("gone,"),
+            TimeRemainingColumn(),
+            TextColumn("left{task.fields[rate]}"),
+            console=console,
+        )
 
     def begin(self, spec: Spec, start: int) -> None:
         """Open the table."""
         self.title = printable(run_title(spec))
         self.last = spec.schedule.steps
+        self.counts_tokens = spec.tier != "bandit"
+        self.task = self.progress.add_task("steps", total=self.last, completed=start, rate="")
         self.table = Text(self.title, "bold")
-        self.live.start()
+        self.open()
 
     def show(self, row: dict[str, Any]) -> None:
         """Redraw, ten times a second at most and at the last step."""
         value = row["pass_rate"] if row["pass_rate"] is not None else row["reward_mean"]
         self.curve.append(value)
-        if row["step"] < self.last and time.monotonic() - self.drawn < 0.1:
+        self.recent.append((row["tokens"], row["seconds_rollout"] + row["seconds_update"]))
+        tokens, seconds = (sum(column) for column in zip(*self.recent, strict=True))
+        rate = f", {tokens / seconds:,.0f} tokens/s" if self.counts_tokens and seconds > 0 else ""
+        self.progress.update(self.task, completed=row["step"], rate=rate)
+        if row["step"] < self.last and time.monotonic() - self.drawn < self.pause:
             return
         self.drawn = time.monotonic()
         self.table = self.picture(row)
+        self.draw()
+
+    def open(self) -> None:
+        """Begin to draw."""
+        self.live.start()
+
+    def draw(self) -> None:
+        """Show the table and what is below it."""
         self.live.update(Group(self.table, self.below), refresh=True)
 
     def work(self, what: str, done: float, total: float, detail: str = "") -> None:
@@ -130,8 +158,8 @@ class LiveDisplay(SilentDisplay):
         )
         self.below = bar
         if not self.live.is_started:
-            self.live.start()
-        self.live.update(Group(self.table, self.below), refresh=True)
+            self.open()
+        self.draw()
 
     def picture(self, row: dict[str, Any]) -> Group:
         """The screen of one step."""
@@ -142,13 +170,10 @@ class LiveDisplay(SilentDisplay):
         for key, name, unit in SHOWN:
             if row.get(key) is not None:
                 table.add_row(name, f"{row[key]:.4f}", unit)
-        head = Text.assemble((self.title, "bold"), f"   step {row['step']}/{self.last}")
         width = max(10, min(60, self.console.width - 30))
         what = "reward so far" if row["pass_rate"] is None else "pass rate so far"
         spark = Text.assemble(("  " + what + "  ", "dim"), (sparkline(self.curve, width), "cyan"))
-        bar = Table.grid()
-        bar.add_row(ProgressBar(total=self.last, completed=row["step"], width=width + 20))
-        return Group(head, bar, table, spark)
+        return Group(Text(self.title, "bold"), self.progress.get_renderable(), table, spark)
 
     def warn(self, sentence: str) -> None:
         """Above the table."""
@@ -161,6 +186,46 @@ class LiveDisplay(SilentDisplay):
     def end(self) -> None:
         """Close the table."""
         self.live.stop()
+
+
+class NotebookDisplay(LiveDisplay):
+    """The same table as the output of a notebook's cell, which each picture replaces; the last one stays.
+
+    It is text with colours in HTML: rich's own display in a notebook wants ipywidgets and their extension.
+    """
+
+    pause = 0.5
+
+    def __init__(self) -> None:
+        super().__init__(Console(file=io.StringIO(), width=100, force_terminal=True, force_jupyter=False))
+        self.output: Any = None
+
+    def open(self) -> None:
+        """The first step shows something."""
+
+    def draw(self) -> None:
+        """Replace the picture in the output of the cell."""
+        from IPython.display import HTML, display
+
+        page = Console(file=io.StringIO(), width=100, record=True, force_jupyter=False)
+        page.print(Group(self.table, self.below))
+        html = HTML(page.export_html(inline_styles=True, code_format="<pre style='line-height:1.2'>{code}</pre>"))
+        if self.output is None:
+            self.output = display(html, display_id=True)
+        else:
+            self.output.update(html)
+
+    def warn(self, sentence: str) -> None:
+        """On the cell's stderr."""
+        SilentDisplay.warn(self, sentence)
+
+    def note(self, sentence: str) -> None:
+        """Below the table, until the next one."""
+        self.below = Text(printable(sentence), "dim")
+        self.draw()
+
+    def end(self) -> None:
+        """The last picture stays."""
 
 
 def run_title(spec: Spec) -> str:
@@ -190,6 +255,17 @@ def make_display(quiet: bool = False) -> SilentDisplay:
         return SilentDisplay()
     console = Console(stderr=True)
     return LiveDisplay(console) if console.is_terminal else LogDisplay()
+
+
+def default_display() -> SilentDisplay:
+    """Who watches where nobody was named: a live table in a notebook that a person has open, else nobody.
+
+    What executes a notebook without a person (nbconvert, nbclient, papermill) takes no input from one, and says so with
+    every cell.
+    """
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    kernel = getattr(shell, "kernel", None)
+    return NotebookDisplay() if getattr(kernel, "_allow_stdin", False) else SilentDisplay()
 
 
 @contextmanager

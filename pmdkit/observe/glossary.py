@@ -102,6 +102,16 @@ LANGUAGE_MODELS: dict[str, Meaning] = {
     "canary_own": Meaning("The engine's writing against its own reading of what it wrote, mean.", "nats per token"),
     "engine_restarts": Meaning("Engines that were started again because they had died.", "restarts"),
 }
+ON_REQUEST: dict[str, Meaning] = {
+    "gen_batches": Meaning("Rollouts of the step under dynamic sampling, the first included."),
+    "resampled_groups": Meaning("Groups of equal rewards that were replaced by groups of other prompts.", "groups"),
+    "dropped_tokens": Meaning("Tokens that were drawn for groups that are not in the update.", "tokens"),
+    "learning_rate": Meaning("Of the step's last update, where update.lr_scheduler_type or a warm-up changes it."),
+    "rewards/NAME/mean": Meaning(
+        "Mean of one part of the reward before its weight, over the responses with a verdict.", "reward units"
+    ),
+}
+"Columns of language models that an option brings."
 GLOSSARY: dict[str, Meaning] = EVERY_TIER | LANGUAGE_MODELS
 
 

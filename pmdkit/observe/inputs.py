@@ -32,7 +32,8 @@ def digest(parts: Iterable[bytes | str]) -> str:
 def code_inputs(record: Mapping[str, Any]) -> dict[str, str]:
     """The digest of every Python file that a configuration names, as `code my.py`, and of every file of its [env]."""
     found = {f"{CODE} {file}": sha256_of(file) for file in code_files(record) if file.is_file()}
-    for value in record["env"].values():
+    sources = [table for table in record["env"].get("sources", []) if isinstance(table, dict)]
+    for value in [value for table in (record["env"], *sources) for value in table.values()]:
         if isinstance(value, str) and code_file(value) is None and "\0" not in value and Path(value).is_file():
             found[f"file {value}"] = sha256_of(Path(value))
     return found

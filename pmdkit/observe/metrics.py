@@ -103,6 +103,7 @@ class StepMetrics:
             "policy_version": rollouts.version,
             "staleness": (step - rollouts.version) * len(updates) - 1,
             **(self.more(rollouts, groups) if self.more else {}),
+            **({"learning_rate": updates[-1]["lr"]} if "lr" in updates[-1] else {}),
             "seconds_rollout": rollouts.seconds,
             "seconds_update": sum(u["seconds"] for u in updates),
         }

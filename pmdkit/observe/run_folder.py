@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from glob import escape
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -115,11 +116,12 @@ class RunFolder:
 
 
 def new_folder(out: str | Path | None, name: str) -> RunFolder:
-    """A folder for a new run: `out`, which must be new or empty, or the next number under runs/."""
+    """A folder for a new run: `out`, which must be new or empty, or the next one of that name, runs/NAME-001."""
     if out is None:
         base = Path("runs")
-        numbers = [int(p.name.split("-")[0]) for p in base.glob("[0-9]*-*") if p.name.split("-")[0].isdigit()]
-        return RunFolder(make_writable(base / f"{max(numbers, default=0) + 1:04d}-{name}"))
+        ends = [p.name.removeprefix(f"{name}-") for p in base.glob(f"{escape(name)}-*")]
+        numbers = [int(end) for end in ends if re.fullmatch("[0-9]{3,9}", end)]
+        return RunFolder(make_writable(base / f"{name}-{max(numbers, default=0) + 1:03d}"))
     path = Path(out)
     if path.exists() and not path.is_dir():
         raise UsageError(f"output {path} is a file; expected a new folder: give another --out")

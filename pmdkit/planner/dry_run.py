@@ -1,14 +1,15 @@
 """What a recipe comes to before anything starts, `pmdkit llm --dry-run`: batch, staleness, memory by phase, files."""
 
 from dataclasses import dataclass
-from typing import Any
-
-from transformers import PretrainedConfig
+from typing import TYPE_CHECKING, Any
 
 from pmdkit.config import Spec
-from pmdkit.llm.lora import check_tables
+from pmdkit.llm.recipe import check_lora_tables
 from pmdkit.planner import model_size, workload
 from pmdkit.planner.memory import process_memory
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,10 @@ class RecipePlan:
 
 def plan_recipe(spec: Spec) -> RecipePlan:
     """The plan of a resolved recipe."""
-    check_tables(spec)
+    check_lora_tables(spec)
     config = model_size.shape_of(spec)
     weights, active = model_size.count(config)
-    sizes = workload.sizes_of(spec)
+    sizes = workload.sizes_of(spec, config)
     model = about(spec, config, weights, active)
     if sizes.trained < weights:
         model["weights that are trained"] = sizes.trained
@@ -63,7 +64,7 @@ def batch(spec: Spec) -> dict[str, float]:
     }
 
 
-def about(spec: Spec, config: PretrainedConfig, weights: int, active: int) -> dict[str, Any]:
+def about(spec: Spec, config: "model_size.ModelShape | PretrainedConfig", weights: int, active: int) -> dict[str, Any]:
     """The model's size in words."""
     model = spec.model
     return {

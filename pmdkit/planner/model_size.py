@@ -1,113 +1,166 @@
 """How large a model is, from its configuration alone: weights, keys and values of a token, what a backward pass keeps.
 
-The shapes of the models that the recipes name are here, so that a plan needs no download.
+The shapes of the models that the recipes name are here, so that a plan needs no download, and no transformers: its
+model classes take longer to import than torch.
 """
 
 import os
 import warnings
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from pmdkit.config import Spec
 from pmdkit.errors import EnvironmentLacks, UsageError, first_line
 from pmdkit.hub import local_only
 from pmdkit.llm import model_folder
-from pmdkit.llm.lora import adapter_sizes, uses_lora
+from pmdkit.llm.recipe import uses_lora
 
-with warnings.catch_warnings():  # of tqdm in notebooks without ipywidgets; no bar of its is drawn here
-    warnings.filterwarnings("ignore", message="IProgress not found")
-    from transformers import (
-        AutoConfig,
-        AutoModelForCausalLM,
-        PretrainedConfig,
-        PreTrainedModel,
-        Qwen2Config,
-        Qwen3MoeConfig,
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
+
+DENSE, SPARSE = "qwen2", "qwen3_moe"  # the architectures of shipped shapes, as transformers names them
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """What sizes are computed from, by the names of config.json, for a Qwen2 or a Qwen3-MoE.
+
+    Its weights are counted by arithmetic; tests hold that against the models of transformers.
+    """
+
+    model_type: str
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    vocab_size: int
+    max_position_embeddings: int
+    tie_word_embeddings: bool
+    initializer_range: float = 0.02
+    head_dim: int | None = None
+    moe_intermediate_size: int | None = None
+    num_experts: int | None = None
+    num_experts_per_tok: int = 0
+
+    def config(self) -> "PretrainedConfig":
+        """The configuration that transformers makes a model from."""
+        from transformers import AutoConfig
+
+        config: PretrainedConfig = AutoConfig.for_model(**{k: v for k, v in asdict(self).items() if v is not None})
+        return config
+
+    def count(self) -> tuple[int, int]:
+        """All weights, and those that one token meets."""
+        d, sparse = self.hidden_size, self.model_type == SPARSE
+        head = self.head_dim or d // self.num_attention_heads
+        queries, keys = self.num_attention_heads * head, self.num_key_value_heads * head
+        attention = 2 * d * queries + 2 * d * keys  # q and o, k and v
+        attention += 2 * head if sparse else queries + 2 * keys  # norms of q and k; biases of q, k and v
+        ends = self.vocab_size * d * (1 if self.tie_word_embeddings else 2)
+        common = ends + d + self.num_hidden_layers * (attention + 2 * d)
+        if not sparse:
+            total = common + self.num_hidden_layers * 3 * d * self.intermediate_size
+            return total, total
+        assert self.num_experts is not None
+        assert self.moe_intermediate_size is not None
+        common += self.num_hidden_layers * d * self.num_experts  # the router
+        expert = self.num_hidden_layers * 3 * d * self.moe_intermediate_size
+        return common + self.num_experts * expert, common + self.num_experts_per_tok * expert
+
+
+def qwen2_5(dimension: int, inner: int, heads: int, kv_heads: int, **differs: Any) -> ModelShape:
+    """A shape of Qwen2.5, with what differs from most of its sizes."""
+    common = {"num_hidden_layers": 28, "max_position_embeddings": 131_072, "vocab_size": 151_936}
+    return ModelShape(
+        model_type=DENSE,
+        hidden_size=dimension,
+        intermediate_size=inner,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        **{**common, "tie_word_embeddings": True, **differs},
     )
 
 
-def qwen2_5(dimension: int, inner: int, heads: int, kv_heads: int, **differs: Any) -> dict[str, Any]:
-    """A configuration of Qwen2.5, with what differs from most of its sizes."""
-    sizes = {"hidden_size": dimension, "intermediate_size": inner}
-    sizes |= {"num_attention_heads": heads, "num_key_value_heads": kv_heads}
-    common = {"num_hidden_layers": 28, "max_position_embeddings": 131_072, "vocab_size": 151_936}
-    return {**common, "tie_word_embeddings": True, **sizes, **differs}
-
-
 # Facts of the published config.json of each.
-SHAPES: dict[str, tuple[type[PretrainedConfig], dict[str, Any]]] = {
-    "Qwen/Qwen2.5-0.5B": (Qwen2Config, qwen2_5(896, 4864, 14, 2, num_hidden_layers=24)),
-    "Qwen/Qwen2.5-1.5B": (Qwen2Config, qwen2_5(1536, 8960, 12, 2)),
-    "Qwen/Qwen2.5-7B": (Qwen2Config, qwen2_5(3584, 18_944, 28, 4, vocab_size=152_064, tie_word_embeddings=False)),
-    "Qwen/Qwen3-30B-A3B-Base": (
-        Qwen3MoeConfig,
-        {
-            "hidden_size": 2048,
-            "intermediate_size": 6144,
-            "moe_intermediate_size": 768,
-            "num_hidden_layers": 48,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 4,
-            "head_dim": 128,
-            "num_experts": 128,
-            "num_experts_per_tok": 8,
-            "vocab_size": 151_936,
-            "max_position_embeddings": 32_768,
-            "tie_word_embeddings": False,
-        },
+SHAPES: dict[str, ModelShape] = {
+    "Qwen/Qwen2.5-0.5B": qwen2_5(896, 4864, 14, 2, num_hidden_layers=24),
+    "Qwen/Qwen2.5-1.5B": qwen2_5(1536, 8960, 12, 2),
+    "Qwen/Qwen2.5-7B": qwen2_5(3584, 18_944, 28, 4, vocab_size=152_064, tie_word_embeddings=False),
+    "Qwen/Qwen3-30B-A3B-Base": ModelShape(
+        model_type=SPARSE,
+        hidden_size=2048,
+        intermediate_size=6144,
+        moe_intermediate_size=768,
+        num_hidden_layers=48,
+        num_attention_heads=32,
+        num_key_value_heads=4,
+        head_dim=128,
+        num_experts=128,
+        num_experts_per_tok=8,
+        vocab_size=151_936,
+        max_position_embeddings=32_768,
+        tie_word_embeddings=False,
     ),
 }
 
 
-def known(name: str) -> PretrainedConfig | None:
-    """The configuration of a model by its name on the hub, or None."""
-    if name not in SHAPES:
-        return None
-    kind, numbers = SHAPES[name]
-    return kind(**numbers)
+def known(name: str) -> ModelShape | None:
+    """The shape of a model by its name on the hub, or None."""
+    return SHAPES.get(name)
 
 
-def shape_of(spec: Spec) -> PretrainedConfig:
-    """The configuration of the model that the run would train."""
+def shape_of(spec: Spec) -> "ModelShape | PretrainedConfig":
+    """The shape of the model that the run would train: shipped, of the starter, or the configuration in its folder."""
     path = getattr(spec.model, "path", None)
     if path is None:
         from pmdkit.envs.math import make_math
-        from pmdkit.llm.starter.model import build, train_tokenizer
+        from pmdkit.llm.starter.vocabulary import starter_shape, train_vocabulary
 
-        tokenizer = train_tokenizer(make_math(spec.env))
-        with torch.device("meta"):
-            return build(getattr(spec.model, "build", ""), tokenizer, 0).config
-    shipped = known(path)
-    if shipped is not None and not os.path.exists(path):
-        return shipped
+        tokens = train_vocabulary(make_math(spec.env)).get_vocab_size()
+        return ModelShape(**starter_shape(getattr(spec.model, "build", ""), tokens))
     there = os.path.exists(path)
+    shipped = known(path)
+    if shipped is not None and not there:
+        return shipped
     if there:
         model_folder.read_config(Path(path))
+    from transformers import AutoConfig
+
     try:
         here = there or local_only()
-        return AutoConfig.from_pretrained(path, trust_remote_code=False, local_files_only=here)
+        config: PretrainedConfig = AutoConfig.from_pretrained(path, trust_remote_code=False, local_files_only=here)
     except Exception as problem:  # whatever transformers stumbles over in the file
         if there or isinstance(problem, ValueError):
             raise UsageError(f"model.path {path}: {first_line(problem)}") from problem
         raise EnvironmentLacks(
             f"model.path {path} is no folder here and the hub did not give it; download it first, then name its folder"
         ) from problem
+    return config
 
 
-def empty_model(config: PretrainedConfig) -> PreTrainedModel:
+def empty_model(config: "ModelShape | PretrainedConfig") -> "PreTrainedModel":
     """The model of a configuration, without memory for its weights."""
+    import torch
+
+    with warnings.catch_warnings():  # of tqdm in notebooks without ipywidgets; no bar of its is drawn here
+        warnings.filterwarnings("ignore", message="IProgress not found")
+        from transformers import AutoModelForCausalLM
+
     try:
         with torch.device("meta"):
-            model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
+            given = config.config() if isinstance(config, ModelShape) else config
+            model: PreTrainedModel = AutoModelForCausalLM.from_config(given)
     except Exception as problem:  # whatever its class stumbles over in the numbers
         raise UsageError(f"no model can be built from the configuration: {first_line(problem)}") from problem
     return model
 
 
-def count(config: PretrainedConfig) -> tuple[int, int]:
-    """All weights, and those that one token meets, from an empty model."""
+def count(config: "ModelShape | PretrainedConfig") -> tuple[int, int]:
+    """All weights, and those that one token meets; of a configuration from elsewhere by an empty model."""
+    if isinstance(config, ModelShape):
+        return config.count()
     model = empty_model(config)
     total = sum(weight.numel() for weight in model.parameters())
     experts = getattr(config, "num_experts", None)
@@ -117,22 +170,23 @@ def count(config: PretrainedConfig) -> tuple[int, int]:
     return total, total - inside + inside * config.num_experts_per_tok // experts
 
 
-def adapters(spec: Spec, config: PretrainedConfig) -> tuple[int, int]:
+def adapters(spec: Spec, config: "ModelShape | PretrainedConfig") -> tuple[int, int]:
     """Weights of the adapters that [lora] asks for, and of the experts that have one."""
     if not uses_lora(spec.lora):
         return 0, 0
-    with torch.device("meta"):
-        return adapter_sizes(empty_model(config), spec.lora)
+    from pmdkit.llm.lora import adapter_sizes
+
+    return adapter_sizes(empty_model(config), spec.lora)
 
 
-def cache_bytes(config: PretrainedConfig, width: int) -> int:
+def cache_bytes(config: "ModelShape | PretrainedConfig", width: int) -> int:
     """Bytes of keys and values of one token."""
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return int(2 * config.num_hidden_layers * heads * size * width)
 
 
-def activations(config: PretrainedConfig, width: int, checkpointing: bool) -> int:
+def activations(config: "ModelShape | PretrainedConfig", width: int, checkpointing: bool) -> int:
     """Bytes that the backward pass needs of one token: what each block's matrix products and norms keep."""
     d, layers = config.hidden_size, config.num_hidden_layers
     inner = getattr(config, "moe_intermediate_size", None)

@@ -1,12 +1,18 @@
 """What a recipe asks of accelerators: the sizes of its model, its batch, and how long its responses are."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pmdkit.config import Spec
+from pmdkit.config import HEAD_TOKENS, Spec
 from pmdkit.errors import UsageError, unknown
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+    from pmdkit.planner.model_size import ModelShape
 
 
 @dataclass(frozen=True)
@@ -62,16 +68,19 @@ class Sizes:
         return (self.weights - ends) / self.layers
 
 
-def sizes_of(spec: Spec) -> Sizes:
+def sizes_of(spec: Spec, config: "ModelShape | PretrainedConfig | None" = None) -> Sizes:
     """Sizes of the model of a resolved recipe, from its configuration alone.
+
+    Args:
+        spec: the recipe.
+        config: of its model, where the caller knows it.
 
     Raises:
         EnvironmentLacks: the configuration is neither shipped, nor in a folder, nor given by the hub.
     """
-    from pmdkit.llm.logprobs import HEAD_TOKENS
     from pmdkit.planner.model_size import activations, adapters, cache_bytes, count, shape_of
 
-    config = shape_of(spec)
+    config = shape_of(spec) if config is None else config
     weights, active = count(config)
     width = 2 if getattr(spec.model, "dtype", "float32") == "bfloat16" else 4
     adapter, merged = adapters(spec, config)

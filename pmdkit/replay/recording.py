@@ -24,6 +24,7 @@ from torch import Tensor
 from pmdkit import foreign
 from pmdkit.distributed import ProcessGroup
 from pmdkit.errors import UsageError, short
+from pmdkit.extras import remedy
 from pmdkit.loop import Rollouts
 from pmdkit.objectives import Batch
 from pmdkit.observe import files
@@ -417,7 +418,7 @@ class RecordingText:
         try:
             from tokenizers import Tokenizer
         except ImportError:
-            self.note = "no text: reading the tokenizer needs transformers; pip install 'pmdkit[llm]'"
+            self.note = f"no text: reading the tokenizer needs transformers; {remedy('llm')}"
             return
         self.tokenizer = Tokenizer.from_file(str(found[-1]))
 

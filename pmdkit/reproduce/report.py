@@ -17,7 +17,8 @@ from pmdkit.ledger import VERDICTS
 from pmdkit.reproduce.part import SCALES, Part, ReportFolder, Result, clock
 
 HERE = Path(__file__).parent
-FIRST = ("disagrees", "holds-loosely", "reproduced-small", "not-on-this-hardware", "holds")  # verdicts, as shown
+# verdicts, as shown
+FIRST = ("disagrees", "undecided", "holds-loosely", "reproduced-small", "not-on-this-hardware", "holds")
 SIGNS = ((r"\+-1\b", "±1"), (r"\^2\b", "²"), (r"(?<=\s)<=(?=\s)", "≤"), (r"(?<=\s)>=(?=\s)", "≥"))
 PIXELS = 0.62  # CSS pixels for a pixel of a picture of 200 per inch
 MIME = {".svg": "image/svg+xml", ".png": "image/png"}
@@ -106,6 +107,7 @@ def prose(text: str) -> Markup:
         safe = re.sub(pattern, sign, safe)
     safe = safe.replace("<", "&lt;").replace(">", "&gt;")
     safe = re.sub(r"`([^`]+)`", r"<code>\1</code>", safe)
+    safe = re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", safe)
     return Markup(re.sub(r"(?<![\w*])\*([^*\s][^*]*)\*(?![\w*])", r"<em>\1</em>", safe))
 
 

@@ -13,7 +13,7 @@ from pmdkit.figures.panels import Array, as_array, band, interval_bar, rows_of_n
 from pmdkit.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILLION, Drawing, look, method_title, style
 from pmdkit.observe.run_folder import read_json
 from pmdkit.stats import MeanInterval, PairedDifference, interval_text, mean_interval, paired_difference, paired_text
-from pmdkit.sweeps.adaptive import FIXED, Row, gains, loses, recommended
+from pmdkit.sweeps.adaptive import FIXED, Row, gains, loses, recommended, tables
 from pmdkit.sweeps.record import Runs, by_setting, curve_values, summary_values
 
 Record = dict[str, Any]
@@ -413,7 +413,7 @@ def adaptive_tau(*records: Record) -> Drawing:
     Source: arXiv:2602.05933 leaves adaptive temperatures to future work.
     Differs: nothing of this is in the paper.
     """
-    found: dict[str, list[Row]] = {cell: rows for record in records for cell, rows in record["tables"].items()}
+    found: dict[str, list[Row]] = {cell: rows for record in records for cell, rows in tables(record["runs"]).items()}
     names = {cell: f"{setting['tier']}: {cell}" for record in records for cell, setting in record["cells"].items()}
     with style():
         figure = Figure(figsize=(7.2, 1.2 + 0.27 * sum(len(rows) + 1.4 for rows in found.values())))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, dataclass, fields, is_dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -369,7 +370,7 @@ def mean_step(objective: Objective, seed: int, size: int, arms: int = 3) -> Tens
 def check_population(objective: Objective, seed: int = 0) -> str | None:
     """Responses of 1 to A tokens on their full support: the step vanishes at the solution of `pmdkit.theory`.
 
-    Under norm "length" PMD-mean solves a length-weighted problem; the theory is asked for that one.
+    Under norm "length" PMD-mean and PMD-between solve a length-weighted problem; the theory is asked for that one.
     """
     name = traits(objective).population
     if name is None:
@@ -384,8 +385,11 @@ def check_population(objective: Objective, seed: int = 0) -> str | None:
     tau = temperature(objective, groups)
     length = torch.arange(1, arms + 1).expand(prompts, arms)
     inputs = (policy.numpy(), reward.numpy(), tau.numpy())
-    if name == "pmd_mean" and objective.norm == "length":
-        solution = theory.pmd_mean(*inputs, length=length.numpy().astype(float))
+    weighted = {"length": length.numpy().astype(float)} if objective.norm == "length" else {}
+    if name == "between":
+        solution: Any = theory.between(*inputs, objective.k, **weighted)  # type: ignore[attr-defined]
+    elif name == "pmd_mean":
+        solution = theory.pmd_mean(*inputs, **weighted)
     else:
         solution = getattr(theory, name)(*inputs)
     optimum = (logp_old + torch.as_tensor(solution.log_ratio)).requires_grad_()

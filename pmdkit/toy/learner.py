@@ -61,7 +61,7 @@ class ToyLearner:
         self.width = width
         self.space = space
         self.passes = passes
-        self.optimizer = make_optimizer(model.parameters(), optimizer, lr)
+        self.optimizer = make_optimizer(model.parameters(), optimizer, lr, fused=True)
         self.reference = deepcopy(model).requires_grad_(False) if reference else None
 
     def rollout(self, prompts: Tensor, group: int | None, seed: int) -> Rollouts:
@@ -231,7 +231,7 @@ def warm_start(
     AdamW on the likelihood of answers to prompts that are not held out; the seed is that of prompts and answers.
     `pass_rate` measures the model on the evaluation problems, and `note` is called with lines of progress.
     """
-    optimizer = make_optimizer(model.parameters(), "adamw", options.lr)
+    optimizer = make_optimizer(model.parameters(), "adamw", options.lr, fused=True)
     reached, step = pass_rate(), 0
     while reached < options.pass_rate:
         if step >= options.max_steps:

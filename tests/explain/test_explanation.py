@@ -17,6 +17,7 @@ from pmdkit.objectives import GRPO, PMDMean
 KINDS = {
     "pmd-mean": ("minimiser", "kl + chi2", False),
     "pmd-part": ("minimiser", "kl", True),
+    "pmd-between": ("minimiser", "kl + chi2", False),
     "rloo": ("unbounded", None, False),
     "grpo": ("plateau", None, False),
     "dr-grpo": ("plateau", None, False),
@@ -27,6 +28,9 @@ KINDS = {
     "rebel": ("minimiser", "kl", True),
     "tb": ("minimiser", "kl", True),
     "dro": ("minimiser", "kl + chi2", False),
+    "opmd": ("unbounded", None, False),
+    "rec": ("plateau", None, False),
+    "asymre": ("unbounded", None, False),
 }
 
 OWN = '''
@@ -108,7 +112,7 @@ def test_what_every_objective_solves(explained):
 
 def test_the_search_agrees_with_the_theory_wherever_there_is_one(explained):
     claimed = {name for name, e in explained.items() if e.theory}
-    assert claimed == {"pmd-mean", "pmd-part", "rebel", "tb", "dro"}
+    assert claimed == {"pmd-mean", "pmd-part", "pmd-between", "rebel", "tb", "dro"}
     for name in claimed:
         e = explained[name]
         assert max(known.error for known in e.theory.values()) < 1e-9
@@ -118,7 +122,8 @@ def test_the_search_agrees_with_the_theory_wherever_there_is_one(explained):
         for found in e.rests.values():
             assert found.gradient < 1e-9
             assert found.curvature > 0
-            assert found.apart < 1e-6
+            assert found.unique
+            assert found.certificate.rivals == 0
 
 
 def test_one_json_value_with_everything(explained):

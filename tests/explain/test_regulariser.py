@@ -149,9 +149,12 @@ def test_a_tau_rule_is_read_at_each_problem():
     np.testing.assert_allclose(explained.steps.eta, 0.5, rtol=1e-9)  # what the rule promises
 
 
-def test_a_value_above_the_log_partition_has_two_resting_points():
-    """DRO at value 1 on rewards up to 1: pulled up against the normalisation, the loss is no longer convex."""
+def test_a_value_above_the_log_partition_is_not_settled():
+    """DRO at value 1 on rewards up to 1: pulled up against the normalisation, the loss is no longer convex, and the
+    best policy is held by one response whose price of probability falls."""
     far = stationary_point(DRO(tau=0.05, value=1.0), BASE)
-    assert far.kind == "minimiser"
-    assert far.apart > 1
-    assert stationary_point(DRO(tau=0.05, value="group"), BASE).apart < 1e-9
+    assert far.kind == "not settled"
+    assert far.exists is None
+    assert far.unique is None
+    assert "falls" in far.certificate.why
+    assert stationary_point(DRO(tau=0.05, value="group"), BASE).certificate.rivals == 0

@@ -4,6 +4,8 @@ import torch
 
 from pmdkit.objectives import OBJECTIVES, Batch, total, traits
 
+# the objectives of the page, in their order
+SHOWN = ["pmd-mean", "pmd-part", "rloo", "grpo", "dr-grpo", "dapo", "gspo", "cispo", "chi2-po", "rebel", "tb", "dro"]
 TOLERANCE = 1e-9  # relative, in float64
 
 

@@ -1,4 +1,4 @@
-"""Headless Chromium for the explorables: pages of docs/explore with the site's theme, on a loopback port.
+"""Headless Chromium for the explorables: pages of docs/explore and the first page, with the theme, served locally.
 
 PMDKIT_SITE=site tests a built site. A request to anywhere but the loopback address is refused, and the test fails.
 """
@@ -19,7 +19,7 @@ sys.path.append(str(ROOT / "docs"))
 
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory):
-    """`pages(name)`: the address of a page of explore/, rendered when it is first asked for."""
+    """`pages(name)`: the address of a page of explore/, rendered when first asked for; "home" is the first page."""
     built = os.environ.get("PMDKIT_SITE")
     if built and not Path(built, "explore").is_dir():
         pytest.fail(f"PMDKIT_SITE={built} holds no explore/; expected a built site: run make docs first")
@@ -34,10 +34,10 @@ def pages(tmp_path_factory):
     thread.start()
 
     def address(name: str) -> str:
-        page = folder / "explore" / name / "index.html"
-        if not page.exists() and not built:
-            render(folder, name)
-        return f"http://127.0.0.1:{server.server_port}/explore/{name}/"
+        place = "" if name == "home" else f"explore/{name}/"
+        if not (folder / place / "index.html").exists() and not built:
+            render(folder, name, place)
+        return f"http://127.0.0.1:{server.server_port}/{place}"
 
     yield address
     server.shutdown()
@@ -99,10 +99,10 @@ def cell():
 
 PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}</title>
 <meta name="viewport" content="width=device-width,initial-scale=1"><link rel="icon" href="data:,">
-{styles}</head><body dir="ltr" data-md-color-scheme="default" data-md-color-primary="indigo"
-data-md-color-accent="deep-orange"><main class="md-main"><div class="md-main__inner md-grid"><div class="md-content">
+{styles}</head><body dir="ltr" data-md-color-scheme="default" data-md-color-primary="custom"
+data-md-color-accent="custom"><main class="md-main"><div class="md-main__inner md-grid"><div class="md-content">
 <article class="md-content__inner md-typeset">{body}</article></div></div></main></body></html>"""
-SHEET = '<link rel="stylesheet" href="../../{}">'
+SHEET = '<link rel="stylesheet" href="{}{}">'
 STYLES = ("main.css", "palette.css", "stylesheets/pmdkit.css", "stylesheets/explore.css")
 
 
@@ -114,6 +114,7 @@ def lay_out(folder: Path) -> Path:
     generated = shutil.ignore_patterns(".static", "static.svg", "tables.js")
     shutil.copytree(ROOT / "docs" / "explore", docs / "explore", ignore=generated)
     shutil.copytree(ROOT / "docs" / "stylesheets", docs / "stylesheets")
+    shutil.copy(ROOT / "docs" / "index.md", docs)
     theme = Path(material.__file__).parent / "templates" / "assets" / "stylesheets"
     for kind in ("main", "palette"):
         for path in theme.glob(f"{kind}.*.css"):
@@ -121,7 +122,7 @@ def lay_out(folder: Path) -> Path:
     return docs
 
 
-def render(docs: Path, name: str) -> None:
+def render(docs: Path, name: str, place: str) -> None:
     """A page as the site shows it, without its navigation: theme, styles, generated picture and tables."""
     from generate.explore_figures import write_explore_figures
     from markdown import Markdown
@@ -134,8 +135,9 @@ def render(docs: Path, name: str) -> None:
         extensions=extensions,
         extension_configs={"pymdownx.arithmatex": {"generic": True}, "pymdownx.snippets": snippets},
     )
-    text = (docs / "explore" / name / "index.md").read_text(encoding="utf-8")
+    text = (docs / place / "index.md").read_text(encoding="utf-8")
     if text.startswith("---\n"):
         text = text.split("\n---\n", 1)[1]
-    page = PAGE.format(name=name, styles="".join(SHEET.format(sheet) for sheet in STYLES), body=reader.convert(text))
-    (docs / "explore" / name / "index.html").write_text(page, encoding="utf-8")
+    styles = "".join(SHEET.format("../" * place.count("/"), sheet) for sheet in STYLES)
+    page = PAGE.format(name=name, styles=styles, body=reader.convert(text))
+    (docs / place / "index.html").write_text(page, encoding="utf-8")

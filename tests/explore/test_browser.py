@@ -1,6 +1,7 @@
 """Simplex explorer and rollout lab in Chromium: drags, keys, touch, numbers against pmdkit.theory, pictures."""
 
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,29 @@ def test_dragged_out_of_the_triangle_the_policy_stays_inside(open_page, cell):
     pi, *_ = check_simplex(page, cell)
     assert pi.min() >= 0.005
     assert pi.sum() == pytest.approx(1, abs=1e-12)
+
+
+def told_at_home(page):
+    """The three mean rewards of the sentence under the simplex of the first page."""
+    words = page.text_content(".ex-sentence")
+    return [float(number) for number in re.findall(r"\d\.\d\d(?= to | with )", words)], words
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_the_first_page_shows_one_step_and_lets_it_be_dragged(open_page, width):
+    """Its sentence has pmdkit's numbers; once the mean reward passes 0.7, only one action beats it."""
+    page = open_page("home", width=width, height=900)
+    pi, reward, tau = np.array([0.6, 0.3, 0.1]), np.array([0.0, 0.7, 1.0]), 0.2
+    steps = [solve(pi, reward, tau).probs @ reward for _, _, solve in BOTH]
+    told, words = told_at_home(page)
+    assert told == [round(value, 2) for value in (pi @ reward, *steps)]
+    assert "Two actions beat the mean" in words
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    drag(page, page.locator(STAR), 40, -400)
+    told, words = told_at_home(page)
+    assert told[0] > 0.7
+    assert told[0] <= told[2] <= told[1]
+    assert "One action beats the mean" in words
 
 
 def test_rewards_are_dragged_and_the_temperature_slid(open_page, cell):

@@ -6,7 +6,7 @@ import torch
 
 from pmdkit.objectives import OBJECTIVES, Groups
 
-from .by_torch import TOLERANCE, at
+from .by_torch import SHOWN, TOLERANCE, at
 from .frames import drawn_frames
 
 SAME = {"advantage": 0.5, "tau": 0.25, "length": 1, "group": 16, "anchor": 0.0}
@@ -58,14 +58,14 @@ def probe(page):
 def test_the_legend_turns_objectives_on_and_off_by_keyboard(open_page, cell):
     """All twelve at once: each line of the table is torch's; off, its curves and its line are gone."""
     page = open_page("losses", hash="s=-0.4")
-    for name in OBJECTIVES:
+    for name in SHOWN:
         key = page.locator(f'[data-key="legend-{name}"]')
         if key.get_attribute("aria-pressed") == "false":
             key.focus()
             page.keyboard.press("Space")
     settle(page)
-    assert page.locator("path[data-curve]").count() == 2 * len(OBJECTIVES)
-    for name in OBJECTIVES:
+    assert page.locator("path[data-curve]").count() == 2 * len(SHOWN)
+    for name in SHOWN:
         check_row(page, cell, name, SAME, -0.4)
     page.click('[data-key="legend-tb"]')
     settle(page)
@@ -159,6 +159,6 @@ def test_the_page_fits_its_window(open_page, tmp_path, width, scheme):
 
 def test_every_change_is_drawn_in_a_frame_of_its_own(open_page):
     """Also where a frame draws all the objectives."""
-    page = open_page("losses", hash="on=" + "+".join(OBJECTIVES))
+    page = open_page("losses", hash="on=" + "+".join(SHOWN))
     taus = [round(0.05 * 1.05**i, 4) for i in range(40)]
     assert drawn_frames(page, "tau-field", taus) >= len(taus) - 1

@@ -16,7 +16,7 @@ import signal
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,12 +26,13 @@ from unittest import mock
 REAL = {
     name: getattr(os, name)
     for name in (
-        "open", "write", "fsync", "close", "mkdir", "rename", "replace", "unlink", "remove", "rmdir", "truncate",
-        "ftruncate",
+        "open", "write", "fsync", "fdatasync", "close", "mkdir", "rename", "replace", "unlink", "remove", "rmdir",
+        "truncate", "ftruncate",
     )
 }  # fmt: skip
 REAL_OPEN = io.open
 NAMELESS = getattr(os, "O_TMPFILE", -1)
+FLUSHES = ("fsync", "sync names")  # kinds of calls
 TAKES_SPACE = ("open", "write", "fsync", "mkdir")  # what a full disk refuses; a file that is there may be deleted
 
 
@@ -89,6 +90,7 @@ class Calls:
             "open": self.open,
             "write": self.write,
             "fsync": self.fsync,
+            "fdatasync": self.fsync,
             "close": self.close,
             "ftruncate": self.ftruncate,
             "rename": lambda a, b, **kw: self.move("rename", a, b, **kw),
@@ -354,8 +356,10 @@ class Loss:
     """What becomes of all that was not flushed.
 
     Attributes:
-        data: "gone", "half" or "there".
-        names: "gone", "there", or "some", each as chance has it.
+        data: "gone", "half" or "there"; "zeros", where the length of a file reached the disk before its bytes; "some",
+            one of these for each file as chance has it, so that a late write is there and an earlier one is not.
+        names: "gone", "there", or "some", each as chance has it. A rename is two names: the old one, the new one, both
+            or neither may be left.
         seed: of chance.
     """
 
@@ -365,9 +369,11 @@ class Loss:
 
 
 LOSSES = (
-    Loss("gone", "gone"), Loss("gone", "there"), Loss("half", "there"), Loss("there", "gone"),
-    Loss("gone", "some", 1), Loss("half", "some", 2), Loss("there", "some", 3),
+    Loss("gone", "gone"), Loss("gone", "there"), Loss("half", "there"), Loss("zeros", "there"), Loss("there", "gone"),
+    Loss("gone", "some", 1), Loss("half", "some", 2), Loss("there", "some", 3), Loss("some", "there", 4),
+    Loss("some", "some", 5), Loss("some", "some", 6),
 )  # fmt: skip
+FATES = ("gone", "half", "there", "zeros")
 
 
 def remains(root: Node, loss: Loss) -> dict[str, bytes | None]:
@@ -381,7 +387,7 @@ def remains(root: Node, loss: Loss) -> dict[str, bytes | None]:
             late = {"gone": False, "there": True, "some": chance.random() < 0.5}[loss.names]
             node = new if new is old or late else old
             if node is not None:
-                found[f"{path}{name}"] = None if node.data is None else left(node, loss)
+                found[f"{path}{name}"] = None if node.data is None else left(node, loss, f"{path}{name}")
                 look(node, f"{path}{name}/")
 
     look(root, "")
@@ -399,19 +405,30 @@ def write(contents: dict[str, bytes | None], place: Path) -> None:
             (place / name).write_bytes(data)
 
 
-def left(node: Node, loss: Loss) -> bytes:
+def left(node: Node, loss: Loss, path: str) -> bytes:
     """The bytes of a file. A longer one lost its end; of one that was written over, all that came later."""
     assert node.data is not None
-    if loss.data == "there" or node.data == node.flushed:
+    fate = random.Random(f"{loss.seed} {path}").choice(FATES) if loss.data == "some" else loss.data
+    if fate == "there" or node.data == node.flushed:
         return node.data
     kept = node.flushed if node.data.startswith(node.flushed) else b""
     more = node.data[len(kept) :]
-    return kept + (more[: len(more) // 2] if loss.data == "half" else b"")
+    return kept + {"gone": b"", "half": more[: len(more) // 2], "zeros": bytes(len(more))}[fate]
 
 
-def crashes(calls: Sequence[Call]) -> Iterator[tuple[int, Loss, dict[str, bytes | None]]]:
-    """Every disk that a loss of power can leave behind the first so many calls, from an empty one."""
+def stored(contents: Mapping[str, bytes | None]) -> Node:
+    """A disk on which all of a folder was flushed, as one is that a machine started from."""
     root = Node()
+    for path in sorted(contents):
+        parent, name = find(root, path)
+        data = contents[path]
+        parent.names[name] = parent.kept[name] = Node(data, data or b"")
+    return root
+
+
+def crashes(calls: Sequence[Call], root: Node | None = None) -> Iterator[tuple[int, Loss, dict[str, bytes | None]]]:
+    """Every disk that a loss of power can leave behind the first so many calls, from an empty one or a given one."""
+    root = root or Node()
     for number in range(len(calls) + 1):
         for loss in LOSSES:
             yield number, loss, remains(root, loss)

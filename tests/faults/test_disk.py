@@ -1,12 +1,17 @@
 """A disk that fails at any call of a run: the documented exit code, one line that says what to do, and no step lost.
 
 And the power goes at any call: what was acknowledged was flushed, with its names, and is what the next process finds.
+Real runs go on from what is left, to the bits of an undisturbed one.
 """
 
 import errno
 import os
+import random
+from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -16,8 +21,23 @@ from pmdkit.errors import EnvironmentLacks, PmdkitError
 from pmdkit.observe import checkpoint, files, metrics
 from pmdkit.observe.run_folder import RunFolder, make_writable
 
-from .crash_points import ERRORS, OPTIONS, bandit, row, same, state, stories, survive_run
-from .file_calls import Call, Calls, Fault, crashes, quick_place, write
+from .crash_points import (
+    ERRORS,
+    OPTIONS,
+    WALL_CLOCK,
+    RunStory,
+    bandit,
+    result,
+    row,
+    same,
+    state,
+    stories,
+    survive_run,
+    taught,
+    tree,
+)
+from .file_calls import FLUSHES, Call, Calls, Fault, Node, crashes, quick_place, stored, write
+from .harness import scaled
 
 
 def failures(calls: list[Call]):
@@ -141,8 +161,9 @@ def check(out, acknowledged):
     if not out.checkpoints.exists():
         assert acknowledged == 0, f"step {acknowledged} is gone with its folder"
         return
-    step, loaded, _ = checkpoint.load_newest(out.checkpoints)
+    step, loaded, warnings = checkpoint.load_newest(out.checkpoints)
     assert step >= acknowledged, f"step {acknowledged} was acknowledged, {step} is the newest"
+    assert warnings == [], "a checkpoint is there before its bytes are"
     assert loaded == {} or same(loaded, state(step))
     out.rewind(step)
     assert out.read_metrics() == [row(number) for number in range(1, step + 1)]
@@ -152,9 +173,23 @@ def test_what_was_acknowledged_is_on_the_disk():
     assert list(lost()) == []
 
 
-@pytest.mark.parametrize("missing", ["the bytes", "the names in a checkpoint", "the names of all", "the metrics"])
+SAVE = checkpoint.save_step
+
+
+def rename_first(folder, step, state, keep, extra_files=None):
+    """A planted bug: every flush of a save is made, after the rename and not before it."""
+    with mock.patch("os.fsync"):
+        SAVE(folder, step, state, keep + 1, extra_files)
+    for path in (*sorted((folder / f"step-{step}").iterdir()), folder / f"step-{step}", folder):
+        files.sync(path)
+    checkpoint.prune(folder, step, keep)
+
+
+@pytest.mark.parametrize(
+    "missing", ["the bytes", "the names in a checkpoint", "the names of all", "the metrics", "in time"]
+)
 def test_a_missing_fsync_is_seen(missing, monkeypatch):
-    """Planted bugs: without any one flush of the protocol, some loss of power loses a step."""
+    """Planted bugs: without any one flush of the protocol, or with all too late, some loss of power loses a step."""
     sync, put = files.sync, files.write_bytes
     names = {"the names in a checkpoint": ".part", "the names of all": "checkpoints"}
 
@@ -163,8 +198,194 @@ def test_a_missing_fsync_is_seen(missing, monkeypatch):
         with mock.patch("os.fsync", return_value=None) if mine else nullcontext():
             put(path, *more)
 
-    if missing in names:
+    if missing == "in time":
+        monkeypatch.setattr(checkpoint, "save_step", rename_first)
+    elif missing in names:
         monkeypatch.setattr(files, "sync", lambda path: None if path.name.endswith(names[missing]) else sync(path))
     else:
         monkeypatch.setattr(files, "write_bytes", put_only)
     assert next(lost(), None) is not None
+
+
+# A loss of power in whole runs, which then go on.
+
+
+def every_other(out: Path, resume: bool) -> None:
+    """Steps with weights and steps without."""
+    train("pmd-mean", "bandit", "needle", out=out, resume=resume, options={**OPTIONS, "checkpoint_every": 2}, steps=5)
+
+
+POWER = {
+    story.name: story
+    for story in (
+        RunStory("a run", bandit),
+        RunStory("every other step", every_other),
+        RunStory("phase 0 and evaluations", taught),
+    )
+}
+
+
+@dataclass
+class Recorded:
+    """The calls of a run, and how many it had made when it acknowledged something.
+
+    Attributes:
+        calls: what it did to its folder.
+        saved: of each checkpoint the calls until then, and its step.
+        rows: of each row of metrics the same.
+    """
+
+    calls: list[Call] = field(default_factory=list)
+    saved: list[tuple[int, int]] = field(default_factory=list)
+    rows: list[tuple[int, int]] = field(default_factory=list)
+
+    def until(self, number: int) -> tuple[int, int]:
+        """The step of the newest checkpoint, and of the newest row, that were acknowledged in so many calls."""
+        newest = (max((step for at, step in marks if at <= number), default=0) for marks in (self.saved, self.rows))
+        return next(newest), next(newest)
+
+
+def record(story: RunStory, place: Path) -> Recorded:
+    """Run to the end, from whatever stands there."""
+    told, append = Recorded(), metrics.append
+    with Calls(place) as calls:
+        told.calls = calls.made
+
+        def save_step(folder: Path, step: int, *more: Any, **rest: Any) -> None:
+            SAVED(folder, step, *more, **rest)
+            if folder.name == "checkpoints":
+                told.saved.append((len(calls.made), step))
+
+        def append_row(path: Path, row: dict[str, Any]) -> None:
+            append(path, row)
+            told.rows.append((len(calls.made), row["step"]))
+
+        SAVED = checkpoint.save_step
+        with mock.patch.object(checkpoint, "save_step", save_step), mock.patch.object(metrics, "append", append_row):
+            story.go(place / "run", (place / "run").exists())
+    return told
+
+
+def timeless(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of metrics without what the clock decides."""
+    return [{key: value for key, value in row.items() if key not in WALL_CLOCK} for row in rows]
+
+
+def look(out: RunFolder, saved: int, rows: int, wanted: dict[str, Any]) -> None:
+    """What was acknowledged is there, with its bits, and nothing that is there is damaged. Changes nothing.
+
+    Raises:
+        AssertionError: it is not so.
+    """
+    step, _, damaged = checkpoint.find_newest(out.checkpoints)
+    assert step >= saved, f"step {saved} was acknowledged, {step} is the newest"
+    assert damaged == [], f"a checkpoint is there before its bytes are: {damaged}"
+    found = timeless(out.read_metrics()) if out.metrics.exists() else []
+    least = max(rows, step)
+    assert found[:least] == wanted["metrics.jsonl"][:least], f"{len(found)} rows, {rows} were acknowledged"
+    if out.finished:  # it is not gone on with, so what it dropped has to be gone
+        names = {f"checkpoints/{name}" for name in tree(out.checkpoints)}
+        assert names == {name for name in wanted if name.startswith("checkpoints/")}, f"a finished run has {names}"
+
+
+def disks(told: Recorded, root: Node | None = None) -> list[tuple[int, str, dict[str, bytes | None]]]:
+    """Every disk that a loss of power may leave: the calls until then, words, and what is on it; none of them twice."""
+    found: dict[tuple[Any, ...], tuple[int, str]] = {}
+    for number, loss, contents in crashes(told.calls, root):
+        found[tuple(contents.items())] = number, f"after call {number} with {loss}"  # the latest acknowledged most
+    return [(number, words, dict(contents)) for contents, (number, words) in found.items()]
+
+
+def lose_power(story: RunStory, place: Path, most: int) -> Iterator[str]:
+    """What is wrong after each loss of power in a run, in words; of so many by chance, when the run has gone on too.
+
+    Of these, half lose power again while they go on.
+    """
+    chance, after = random.Random(story.name), place / "after"
+    with mock.patch("pmdkit.observe.run_folder.describe_machine", return_value={}):  # looking up versions takes long
+        (place / "live").mkdir()
+        told = record(story, place / "live")
+        wanted = result(place / "live" / "run")
+        every = disks(told)
+        assert len(every) > 200
+        for number, words, contents in every:
+            write(contents, after)
+            try:
+                look(RunFolder(after / "run"), *told.until(number), wanted)
+            except (AssertionError, PmdkitError, OSError) as problem:
+                yield f"{words}: {type(problem).__name__}: {problem}"
+        for turn, (number, words, contents) in enumerate(chance.sample(every, min(most, len(every)))):
+            write(contents, after)
+            known = told.until(number)
+            try:
+                more = record(story, after)
+                if turn % 2:
+                    number, again, contents = chance.choice(disks(more, stored(contents)))
+                    words += f" and {again}"
+                    write(contents, after)
+                    known = max(known[0], more.until(number)[0]), known[0]
+                    look(RunFolder(after / "run"), *known, wanted)
+                    record(story, after)
+                found = result(after / "run")
+                other = [name for name in sorted(found.keys() | wanted.keys()) if found.get(name) != wanted.get(name)]
+                assert other == [], f"other than in an undisturbed run: {other}"
+            except (AssertionError, PmdkitError, OSError) as problem:
+                yield f"{words}: {type(problem).__name__}: {problem}"
+
+
+@pytest.mark.parametrize("name", POWER)
+def test_a_run_that_lost_power_ends_on_the_same_bits(name):
+    """At any of its calls, and some a second time while they go on."""
+    with quick_place() as place:
+        assert list(lose_power(POWER[name], place, scaled(16))) == []
+
+
+@pytest.mark.parametrize("bug", ["a flush is missing", "the rename comes before the flush"])
+def test_a_bug_in_a_real_save_is_seen(bug, monkeypatch):
+    """Planted in the run itself: the optimizer's file is never flushed, or all is, too late."""
+    put = files.write_bytes
+
+    def put_only(path, *more):
+        with mock.patch("os.fsync") if path.name == "optimizer.safetensors" else nullcontext():
+            put(path, *more)
+
+    if bug == "a flush is missing":
+        monkeypatch.setattr(files, "write_bytes", put_only)
+    else:
+        monkeypatch.setattr(checkpoint, "save_step", rename_first)
+    with quick_place() as place:
+        assert next(lose_power(POWER["a run"], place, 0), None) is not None
+
+
+# What a step waits for.
+
+SMALL = {"warm_start.pass_rate": 0.0, "schedule.prompts": 8, "schedule.group": 4}
+CARD = ("README.md", "chat_template.jinja", "config.json", "generation_config.json", "tokenizer.json",
+        "tokenizer_config.json")  # fmt: skip
+TIERS = {
+    "bandit": ("needle", OPTIONS, ()),
+    "toy": ("modular-sum", SMALL, ()),
+    "llm": ("starter", {**SMALL, "evaluation.problems": 8}, CARD),
+}
+
+
+@pytest.mark.parametrize("tier", ["bandit", "toy", pytest.param("llm", marks=pytest.mark.slow)])
+def test_what_a_step_flushes(tier):
+    """The table of docs/use/checkpoints.md: each name once for a step with weights, one flush for a step without."""
+    env, options, beside = TIERS[tier]
+    options = {**options, "run.checkpoint_every": 2}
+
+    def go(out: Path, resume: bool) -> None:
+        train("pmd-mean", tier, env, out=out, resume=resume, options=options, steps=5)
+
+    with quick_place() as place:
+        told = record(RunStory(tier, go), place)
+    done = {step: at for at, step in sorted((*told.rows, *told.saved))}  # of a step with weights, its checkpoint
+    flushed = {
+        step: sorted(call.path for call in told.calls[done[step - 1] : done[step]] if call.kind in FLUSHES)
+        for step in (3, 4)
+    }
+    aside = "run/checkpoints/.step-4.part"
+    files_of = ("manifest.json", "model.safetensors", "optimizer.safetensors", "state.json", *beside)
+    assert flushed[3] == ["run/metrics.jsonl"]
+    assert flushed[4] == sorted(["run/metrics.jsonl", "run/checkpoints", aside, *(f"{aside}/{n}" for n in files_of)])

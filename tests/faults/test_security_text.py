@@ -265,7 +265,7 @@ def test_the_folders_of_runs_and_sweeps_have_plain_names(path):
     for name in (spec.label, *(point.name for point in points)):
         assert len(name) <= 140
         assert set(name) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
-        assert (Path("/root/runs") / f"0001-{name}").resolve().parent == Path("/root/runs")
+        assert (Path("/root/runs") / f"{name}-001").resolve().parent == Path("/root/runs")
         assert (Path("/root/runs") / name).resolve().parent == Path("/root/runs")
 
 

@@ -72,7 +72,7 @@ def test_a_lesson_is_checked_with_what_it_lacks(notebook, call, capsys):
     [
         ((), "check what?"),
         (("103.9",), "unknown exercise '103.9'; did you mean '103."),
-        (("104.1",), "no notebook 104_*.ipynb in ./ and tutorials/"),
+        (("104.1",), "no notebook 104_*.ipynb in ./, tutorials/, lessons/"),
         (("103.1", "none.py"), "none.py cannot be read"),
         (("none.py",), "none.py cannot be read"),
         (("a.py", "b.py"), "two files"),

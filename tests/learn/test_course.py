@@ -11,6 +11,7 @@ import nbformat
 import pytest
 
 from pmdkit import learn
+from pmdkit.extras import remedy
 from pmdkit.learn import notebooks
 from pmdkit.learn.exercises import of_lesson
 from pmdkit.learn.notebooks import parsed
@@ -183,10 +184,10 @@ def test_wrong_usage_is_told(tmp_path, call, capsys, arguments, told):
     assert told in capsys.readouterr().err
 
 
-def test_without_a_checkout_it_is_said_where_the_lessons_are(tmp_path, call, capsys, monkeypatch):
-    monkeypatch.setattr(notebooks, "__file__", str(tmp_path / "site-packages" / "pmdkit" / "learn" / "notebooks.py"))
+def test_where_no_lessons_came_with_the_package_there_is_a_sentence(tmp_path, call, capsys, monkeypatch):
+    monkeypatch.setattr(notebooks, "shipped", lambda: tmp_path / "absent")
     assert call("learn", "course", "--out", tmp_path / "kit") == 2
-    assert "Get the sources" in capsys.readouterr().err
+    assert "install pmdkit again, or give --lessons FOLDER" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("module", ["jupytext", "nbformat", "nbconvert", "nbclient"])
@@ -202,5 +203,5 @@ def test_a_missing_extra_is_told_with_what_to_do(tmp_path, call, capsys, monkeyp
     options = ("--print", "--execute") if module == "nbclient" else ()
     code = call("learn", "course", "--only", "103", "--lessons", TUTORIALS, "--out", tmp_path / "kit", *options)
     assert code == 3
-    assert "pip install 'pmdkit[course]'" in capsys.readouterr().err
+    assert remedy("course") in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -1,5 +1,6 @@
 """Judging: what is told of an answer of the wrong type or shape, of nan, exceptions, loops, and of odd right ones."""
 
+import re
 import threading
 import warnings
 
@@ -10,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pmdkit.errors import EnvironmentLacks
+from pmdkit.extras import EXTRAS, remedy
 from pmdkit.learn import Exercise, Misconception, check, exercise, hint, judge, needs, solution
-from pmdkit.learn.extras import EXTRAS
 from pmdkit.learn.judging import same, shown
 
 
@@ -210,7 +211,7 @@ def test_an_unknown_exercise_is_told_with_the_nearest():
 def test_a_notebook_says_which_extra_it_needs(monkeypatch):
     needs("course")
     monkeypatch.setitem(EXTRAS, "llm", ("json", "a_package_that_is_not_there"))
-    with pytest.raises(EnvironmentLacks, match=r"needs a_package_that_is_not_there: run `pip install 'pmdkit\[llm\]'`"):
+    with pytest.raises(EnvironmentLacks, match=re.escape(f"needs a_package_that_is_not_there: run `{remedy('llm')}`")):
         needs("llm")
     with pytest.raises(ValueError, match="unknown extra 'lln'; did you mean 'llm'"):
         needs("lln")

@@ -67,7 +67,22 @@ def drawn(lengths, width=6, size=37, seed=0, dtype=torch.float64):
 
 
 def test_the_objectives_that_have_one_number_per_response():
-    assert RESPONSE_LEVEL == ["chi2-po", "dro", "gspo", "pmd-mean", "pmd-part", "rebel", "rloo", "tb"]
+    assert RESPONSE_LEVEL == [
+        "asymre",
+        "chi2-po",
+        "dro",
+        "gspo",
+        "opmd",
+        "pmd-between",
+        "pmd-mean",
+        "pmd-part",
+        "qrpo",
+        "rebel",
+        "rloo",
+        "sppo",
+        "tb",
+        "topr",
+    ]
 
 
 @pytest.mark.parametrize("head_tokens", [4, 64], ids=["longer-than-the-buffer", "fits"])

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 from pmdkit import train
 from pmdkit.config import LoraTable, ScheduleTable, UpdateTable
 from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError
-from pmdkit.llm import lora
+from pmdkit.llm import lora, recipe
 from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.learner import CausalLearner
@@ -286,7 +286,7 @@ def test_targets_that_do_not_exist_are_named(kind, targets, told):
 
 
 def test_without_peft_there_is_a_line_that_installs_it(monkeypatch):
-    monkeypatch.setattr(lora, "find_spec", lambda name: None)
+    monkeypatch.setattr(recipe, "find_spec", lambda name: None)
     with pytest.raises(EnvironmentLacks, match=r"pip install .*\[lora\]"):
         lora.inject_adapters(build("qwen2"), CASES["qwen2"], seed=0)
 

@@ -1,12 +1,31 @@
 """The plan of a recipe: its arithmetic by hand, its sizes against models that are built."""
 
-import pytest
+import subprocess
+import sys
+from dataclasses import asdict
 
+import pytest
+from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
+
+from pmdkit.envs.math import make_math
+from pmdkit.llm.starter.model import build as make_starter
+from pmdkit.llm.starter.model import train_tokenizer
+from pmdkit.llm.starter.vocabulary import PIECES, SIZES, starter_shape
 from pmdkit.planner.dry_run import plan_recipe as plan
-from pmdkit.planner.model_size import count, known, shape_of
+from pmdkit.planner.model_size import SHAPES, ModelShape, count, known, shape_of
 from pmdkit.training import plan as resolve
 
 from .conftest import KINDS, build
+
+DRY_RUN = """
+import sys
+from pmdkit.cli import main
+sys.argv = ["pmdkit", "llm", "starter", "--dry-run", "--json"]
+try:
+    main()
+except SystemExit as end:
+    print(end.code, "transformers" in sys.modules, file=sys.stderr)
+"""
 
 
 def test_batch_arithmetic():
@@ -30,6 +49,29 @@ def test_weights_are_counted_without_making_them(kind):
         assert active == total - experts // 2  # two of four experts
     else:
         assert active == total
+
+
+@pytest.mark.parametrize("name", [*SHAPES, *SIZES])
+def test_shipped_shapes_are_counted_as_models_of_transformers(name):
+    """Arithmetic on a shape, against the empty model of its configuration."""
+    shape = known(name) or ModelShape(**starter_shape(name, 395))
+    assert shape.count() == count(shape.config())
+
+
+def test_the_shape_of_a_starter_is_that_of_the_model_which_is_built():
+    """And its text is cut as a Qwen2 tokenizer cuts it."""
+    spec, _ = resolve("llm", "starter", {})
+    tokenizer = train_tokenizer(make_math(spec.env))
+    built, shape = make_starter("starter", tokenizer, 0).config, asdict(shape_of(spec))
+    assert {key: value for key, value in shape.items() if value} == {k: getattr(built, k) for k in shape if shape[k]}
+    assert PIECES == PRETOKENIZE_REGEX
+
+
+@pytest.mark.slow
+def test_a_dry_run_of_a_starter_imports_no_transformers():
+    """They take longer to import than torch."""
+    done = subprocess.run([sys.executable, "-c", DRY_RUN], capture_output=True, text=True, timeout=600)
+    assert done.stderr.split()[-2:] == ["0", "False"], done.stderr
 
 
 def test_weights_and_optimizer_are_three_float32_numbers_each():

@@ -12,11 +12,12 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from tokenizers.pre_tokenizers import ByteLevel, Split
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
+from pmdkit.config import PromptTable
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.envs.math.synthetic import Arithmetic
 from pmdkit.errors import UsageError
 from pmdkit.llm import prompts
-from pmdkit.llm.prompts import TEMPLATE, Encoder, a_byte_a_token, limit_prompts
+from pmdkit.llm.prompts import TEMPLATE, Encoder, a_byte_a_token, encoder_of, limit_prompts
 from pmdkit.llm.starter.model import train_tokenizer
 
 SAMPLE = Path(__file__).parents[2] / "envs" / "math" / "dapo-sample.jsonl"
@@ -349,3 +350,39 @@ def test_plain_texts_that_fit_are_not_encoded(monkeypatch):
     around = len(encoder.before) + len(encoder.after)
     limit_prompts(numbered_problems(["1" * 9, "1" * 10, "1" * 11, "é", "<|im_end|>", ""]), encoder, around + 10)
     assert asked == ["1" * 11, "é", "<|im_end|>"]
+
+
+def test_a_prompt_table_is_what_transformers_renders():
+    """System prompt, examples, a template of one's own and thinking, as one conversation; the problem stays text."""
+    thinking = CHAT + "{% if enable_thinking is defined %}<think>{{ enable_thinking }}{% endif %}"
+    own = wrapped(byte_level(), chat_template=thinking)
+    table = PromptTable(
+        template="Q: {problem_statement}\n\nA:",
+        system="Be short.",
+        few_shot=[{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}],
+        thinking=False,
+    )
+    encoder = encoder_of(table, own)
+    text = TEXTS[0]
+    messages = encoder.messages(text)
+    assert [message["role"] for message in messages] == ["system", "user", "assistant", "user"]
+    assert messages[-1]["content"] == f"Q: {text}\n\nA:"
+    rendered = own.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, enable_thinking=False)
+    assert own.decode(encoder.encode(text)) == rendered
+    assert "<think>False" in rendered
+    plain = encoder_of(table.model_copy(update={"chat": False, "thinking": None}), own)
+    assert own.decode(plain.encode(text)) == f"Be short.\n\n1 + 1?\n\n2\n\nQ: {text}\n\nA:"
+    assert encoder_of(None, TOKENIZER).encode(text) == ENCODER.encode(text)
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ({"template": "no place"}, r"0 times; expected it once"),
+        ({"system": "{problem_statement}"}, "in prompt.template alone"),
+        ({"chat": False, "thinking": True}, "prompt.thinking is set"),
+    ],
+)
+def test_a_prompt_table_that_cannot_work_is_refused(table, told):
+    with pytest.raises(UsageError, match=told):
+        encoder_of(PromptTable(**table), TOKENIZER)

@@ -17,8 +17,9 @@ from pmdkit.envs.verifier import verify
 from pmdkit.errors import PmdkitError, UsageError
 from pmdkit.llm.prompts import Encoder
 from pmdkit.llm.starter import warm_start as phase_0
-from pmdkit.llm.starter.model import END, SIZES, build, train_tokenizer
-from pmdkit.llm.starter.warm_start import HIGHEST, LOWEST, Teacher, operands, warm_start
+from pmdkit.llm.starter.model import build, train_tokenizer
+from pmdkit.llm.starter.vocabulary import END, HIGHEST, LOWEST, SIZES, Teacher, operands
+from pmdkit.llm.starter.warm_start import warm_start
 from pmdkit.observe.checkpoint import steps
 from pmdkit.randomness import generator
 
@@ -249,7 +250,7 @@ def test_a_folder_that_holds_something_is_refused(untaught, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", ["starter", "starter-moe"])
+@pytest.mark.parametrize("size", ["starter", pytest.param("starter-moe", marks=pytest.mark.nightly)])
 def test_phase_0_in_earnest(size, tmp_path, capsys):
     """Half a minute on one core; the measured pass rate is the target or a little more."""
     assert call("llm-starter", tmp_path / "model", "--size", size, "--json") == 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pmdkit.objectives import OBJECTIVES, Contraction, PassRate, expect
+from pmdkit.objectives import OBJECTIVES, Contraction, EasyPrompts, PassRate, expect
 from pmdkit.objectives.skeleton import MyLoss
 from pmdkit.testing.objectives import CHECKS
 
@@ -22,6 +22,13 @@ SETTINGS = {
         {"target_cap": 18.42, "tau": 0.01},
         {"scale": "paper", "norm": "max"},
     ],
+    "pmd-between": [
+        {},
+        {"k": 0.0, "tau": 0.005},
+        {"k": 1.0, "norm": "none"},
+        {"k": 0.3, "tau": PassRate(), "norm": "tokens"},
+        {"k": EasyPrompts(switch=0.5), "scale": "paper"},
+    ],
     "rloo": [{}, {"norm": "none"}, {"norm": "max"}, {"norm": "tokens"}],
     "grpo": [{}, {"std": "sample"}, {"std": "none", "norm": "none"}, {"clip_low": 1.0, "clip_high": 0.05}],
     "dr-grpo": [{}, {"clip_high": 0.3}],
@@ -37,6 +44,21 @@ SETTINGS = {
         {"value": lambda groups: expect(groups.reward, groups.mass)[:, 0]},
         {"tau": PassRate(), "norm": "length"},
     ],
+    "pmd-token": [{}, {"tau": PassRate(), "clip_low": 0.1, "clip_high": 0.2}, {"baseline": "mean", "norm": "length"}],
+    "qrpo": [{}, {"ties": "weak", "tau": 0.1}, {"tau": PassRate(scale=2.0), "norm": "length"}],
+    "sppo": [{}, {"tau": PassRate(), "norm": "length"}],
+    "opmd": [{}, {"baseline": "log-mean-exp", "tau": 0.05}, {"tau": PassRate(), "norm": "none"}],
+    "rec": [
+        {},
+        {"clip_mode": "two-side", "importance_sampling": True},
+        {"clip_mode": "ring", "clip_low": 0.1, "clip_high": 0.1, "outer_low": 0.15, "outer_high": 0.15},
+        {"clip_mode": "none", "norm": "max"},
+    ],
+    "asymre": [{}, {"shift": 0.0, "baseline": "loo"}, {"shift": 0.2, "norm": "tokens"}],
+    "topr": [{}, {"baseline": "none", "norm": "none"}],
+    "grpo-kl": [{}, {"kl_loss_type": "k2", "kl_loss_coef": 0.5}, {"kl_loss_coef": 0.0, "std": "sample"}],
+    "sapo": [{}, {"tau_pos": 3.0, "tau_neg": 8.0, "std": "none"}, {"norm": "tokens"}],
+    "gmpo": [{}, {"clip_low": 0.1, "clip_high": 0.05}, {"norm": "length", "std": "sample"}],
     "skeleton": [{}, {"tau": PassRate(), "norm": "tokens"}],
 }
 CASES = [
@@ -61,6 +83,7 @@ def test_contract(objective, check):
 SKIPPED = {
     "pmd-mean": set(),
     "pmd-part": set(),
+    "pmd-between": set(),
     "rloo": {"temperature", "population"},
     "grpo": {"temperature", "token order", "coefficient", "unbiased", "population"},
     "dr-grpo": {"temperature", "token order", "coefficient", "unbiased", "population"},
@@ -71,6 +94,16 @@ SKIPPED = {
     "rebel": {"unbiased"},
     "tb": {"unbiased"},
     "dro": set(),
+    "pmd-token": {"token order", "coefficient", "population"},
+    "qrpo": {"unbiased", "population"},
+    "sppo": {"population"},
+    "opmd": {"first step", "unbiased", "population"},
+    "rec": {"temperature", "token order", "coefficient", "unbiased", "population"},
+    "asymre": {"temperature", "unbiased", "population"},
+    "topr": {"temperature", "population"},
+    "grpo-kl": {"temperature", "token order", "coefficient", "unbiased", "population"},
+    "sapo": {"temperature", "token order", "coefficient", "unbiased", "population"},
+    "gmpo": {"temperature", "token order", "coefficient", "unbiased", "population"},
 }
 
 

@@ -138,6 +138,27 @@ def test_clips_by_hand():
     torch.testing.assert_close(cispo.loss(two_rows(cispo, ratios)), expected, **EXACT)
 
 
+def test_what_verl_adds_to_the_losses_of_the_appendix():
+    """A = +-1. verl ends a ratio of 5 at its dual clip, 3, without a gradient; log ratios of 25 at 20, of 12 at 10."""
+    objective = GRPO()
+    batch = two_rows(objective, [[0.0, 0.0], [math.log(5.0), 25.0]])
+    logp = batch.logp.clone().requires_grad_()
+    loss = objective.loss(replace(batch, logp=logp))
+    torch.testing.assert_close(loss[1], torch.tensor([5.0, math.exp(25)], dtype=torch.float64), atol=0, rtol=1e-12)
+    loss[1, 0].backward()
+    torch.testing.assert_close(logp.grad[1], torch.tensor([5.0, 0.0], dtype=torch.float64), **EXACT)
+    # the log ratio of GSPO is the mean of 12 over the tokens, and the side of A < 0 has no upper clip
+    whole = GSPO()
+    batch = two_rows(whole, [[0.0, 0.0], [12.0, 12.0]])
+    torch.testing.assert_close(whole.loss(batch)[1].item(), math.exp(12), atol=0, rtol=1e-12)
+    # one success of 16 at +-1: 1.875 / (0.5 + 1e-6) there, in units of the sample std; 1.875 / sqrt(15 / 64) here
+    reward = draws([1.0] + [-1.0] * 15)
+    sample = GRPO(std="sample").advantage(reward)[0, 0].item()
+    assert sample == pytest.approx(1.875 / 0.5, rel=1e-12)
+    assert abs(sample / (1.875 / (0.5 + 1e-6)) - 1) < 2.1e-6
+    assert GRPO().advantage(reward)[0, 0].item() == pytest.approx(1.875 / math.sqrt(15 / 64), rel=1e-12)
+
+
 def test_chi2_by_hand():
     """k 1/2, s = log 2: link (log 2 + 1) / 2; tau 1 and A = 1: (1 - 0.8466)^2 / 2."""
     objective = Chi2PO(tau=1.0)

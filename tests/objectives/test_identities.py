@@ -228,7 +228,8 @@ def test_equal_rewards_have_advantage_exactly_zero():
         reward = torch.full((2, 3), 0.1, dtype=dtype)
         groups = Groups(reward, torch.full_like(reward, 1 / 3))
         for name, kind in OBJECTIVES.items():
-            if name != "pmd-part":  # there up to rounding: a log of a sum of exponentials
+            # the first two have a log of a sum of exponentials; asymre moves its baseline on purpose
+            if name not in ("pmd-part", "pmd-between", "asymre"):
                 assert bool((kind().advantage(groups) == 0).all()), name
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pmdkit import train
 from pmdkit.errors import ResumeRefused
-from pmdkit.llm.prompts import Encoder
+from pmdkit.llm import prompts
 from pmdkit.observe import checkpoint, inputs
 from pmdkit.observe.console import SilentDisplay
 from pmdkit.observe.run_folder import RunFolder
@@ -118,7 +118,7 @@ def test_a_resume_on_another_input_is_refused_and_named(name, place):
 
 
 def test_another_template_is_another_run(place, monkeypatch):
-    monkeypatch.setattr(Encoder.__init__, "__defaults__", ("{problem_statement}\nAnswer:", None))
+    monkeypatch.setattr(prompts, "TEMPLATE", "{problem_statement}\nAnswer:")
     with pytest.raises(ResumeRefused, match="template"):
         resume()
 

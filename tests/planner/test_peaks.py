@@ -5,11 +5,10 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-from pmdkit.config import ScheduleTable, UpdateTable
+from pmdkit.config import HEAD_TOKENS, ScheduleTable, UpdateTable
 from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.learner import CausalLearner
-from pmdkit.llm.logprobs import HEAD_TOKENS
 from pmdkit.llm.model import prepare_model
 from pmdkit.loop import Rollouts
 from pmdkit.objectives import OBJECTIVES, Groups, credit

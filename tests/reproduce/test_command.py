@@ -112,4 +112,4 @@ def test_a_stop_is_exit_75(call, listed, tmp_path):
 
 def test_without_out_it_takes_the_next_number(call, listed, tmp_path):
     assert call("--budget", "1h")[0] == 0
-    assert (tmp_path / "runs" / "0001-reproduce" / "report.html").exists()
+    assert (tmp_path / "runs" / "reproduce-001" / "report.html").exists()

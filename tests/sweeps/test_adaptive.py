@@ -1,5 +1,6 @@
 """The study of adaptive temperatures: its runs are those of `train`, its tables are right, a kill costs one run."""
 
+import itertools
 import json
 import os
 import signal
@@ -10,11 +11,26 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import ttest_rel
 
 from pmdkit import train
 from pmdkit.errors import UsageError
-from pmdkit.sweeps.adaptive import ARMS, CELLS, FIXED, StudyCell, recommended, run_job, study, tables, tuning
+from pmdkit.objectives import Groups, make_tau
+from pmdkit.sweeps.adaptive import (
+    ARMS,
+    CELLS,
+    FEWER,
+    FIXED,
+    GENTLER,
+    THREE,
+    StudyCell,
+    recommended,
+    run_job,
+    study,
+    tables,
+    tuning,
+)
 
 SMALL = {"env.arms": 8, "env.contexts": 4, "env.dim": 4, "env.traps": 0, "schedule.steps": 3, "schedule.group": 4}
 RULE = ({"rule": "pass-rate", "scale": 0.1}, {"rule": "pass-rate", "scale": 1.0})
@@ -70,6 +86,32 @@ def test_differences_are_paired_and_tested():
     assert a["p"] == pytest.approx(2 * ttest_rel(better, fixed).pvalue)
     assert same["p"] == 1.0
     assert same["auc_gain"]["mean"] == 0.0
+
+
+def test_a_rule_under_two_names_is_compared_once():
+    """Two arms with the same runs: one p-value, and Holm counts one comparison less."""
+    fixed, up = [0.5, 0.7, 0.6, 0.9], [0.62, 0.79, 0.71, 0.98]
+    runs = made_up("c", FIXED, fixed) + made_up("c", "a", up) + made_up("c", "b", up[::-1]) + made_up("c", "twin", up)
+    rows = {row["arm"]: row for row in tables(runs)["c"]}
+    assert [rows[arm]["twin"] for arm in (FIXED, "a", "b", "twin")] == [None, None, None, "a"]
+    assert rows["twin"]["p"] is None
+    assert rows["twin"]["auc_gain"] == rows["a"]["auc_gain"]
+    assert rows["a"]["p"] == pytest.approx(2 * ttest_rel(up, fixed).pvalue)
+
+
+def test_no_two_values_of_the_grids_are_one_rule():
+    """On every number of successes of 16 draws, one prompt at a time."""
+    count = torch.arange(17)
+    reward = (torch.arange(16)[None] < count[:, None]).double()
+    for arms in (ARMS, GENTLER, FEWER, THREE):
+        found = {}
+        for arm, values in arms.items():
+            for tau in values:
+                rule = make_tau(tau)
+                each = rule if isinstance(rule, float) else rule(Groups(reward, torch.full_like(reward, 1 / 16)))
+                found[arm, str(tau)] = torch.as_tensor(each).double().expand(17)
+        for (first, one), (second, other) in itertools.combinations(found.items(), 2):
+            assert not torch.equal(one, other), (first, second)
 
 
 def test_the_stated_rule_wants_two_gains_and_no_loss():
@@ -135,8 +177,6 @@ study("bandit", Path({str(tmp_path / "killed")!r}), cells={{"c": CELL}})
 
 
 def test_arms_are_rules_that_exist():
-    from pmdkit.objectives import make_tau
-
     for values in ARMS.values():
         for tau in values:
             make_tau(tau)

@@ -7,7 +7,7 @@ import pytest
 
 from pmdkit.observe import gauge
 from pmdkit.observe.run_folder import read_json
-from pmdkit.stats import mean_interval, paired_difference
+from pmdkit.stats import mean_interval, paired_difference, paired_power, seeds_for_power
 from pmdkit.sweeps import record
 from pmdkit.sweeps.adaptive import CELLS, FIXED, gains, loses, recommended, tables
 from pmdkit.sweeps.pictures import PICTURES, draw
@@ -202,18 +202,28 @@ def test_no_rule_for_tau_passes_the_stated_test(adaptive):
     assert recommended({cell: list(rows.values()) for cell, rows in adaptive.items()}, objectives) == []
 
 
-def test_the_suggested_rule_is_not_better_than_a_tuned_tau(adaptive):
+def test_whether_the_suggested_rule_beats_a_tuned_tau_is_undecided(adaptive):
+    """No gain by the stated test, which 30 seeds would pass in 15 % of the cases if the mean were the truth."""
     for cell, rows in adaptive.items():
         if row := rows.get("pass-rate 0.14, untuned"):
             assert not gains(row), cell
     assert all(loses(adaptive[cell]["pass-rate 0.14, untuned"]) for cell in ("sort, pmd-mean", "maze, pmd-mean"))
+    runs = [run for run in read_json(RESULTS / "adaptive-tau-bandit.json")["runs"] if run["cell"] == "pmd-mean"]
+    fixed, rule = (
+        np.array([run["auc"] for run in runs if run["arm"] == arm]) for arm in (FIXED, "pass-rate 0.14, untuned")
+    )
+    gain = rule - fixed
+    size = float(gain.mean()), float(gain.std(ddof=1))
+    assert paired_power(*size, len(gain), 0.05 / 6) == pytest.approx(0.15, abs=0.01)
+    assert seeds_for_power(*size, 0.05 / 6) == pytest.approx(126, abs=2)
 
 
 def test_rules_make_the_worst_drop_smaller_under_pmd_mean_in_the_bandit(adaptive):
-    """11 of 12 comparisons exclude 0; the ratio of the drops is 0.25 to 0.73."""
+    """10 of 11 comparisons exclude 0, a rule under two names counted once; the ratio of the drops is 0.25 to 0.73."""
     rows = [row for cell in ("pmd-mean", "pmd-mean, 5 % verifier errors") for row in adaptive[cell].values()]
-    sure = [row["drop_gain"]["high"] < 0 for row in rows if row["arm"] != FIXED]
-    assert (sum(sure), len(sure)) == (11, 12)
+    assert [row["arm"] for row in rows if row["twin"]] == ["kl-budget"]
+    sure = [row["drop_gain"]["high"] < 0 for row in rows if row["arm"] != FIXED and row["twin"] is None]
+    assert (sum(sure), len(sure)) == (10, 11)
 
 
 def test_under_pmd_part_a_tau_proportional_to_the_pass_rate_loses_and_a_kl_budget_gains(adaptive):

@@ -1,4 +1,4 @@
-"""The golden vectors from the paper's appendix, token by token in 50-digit arithmetic; nothing of pmdkit computes here.
+"""The golden vectors from the papers' equations, by token in 50-digit arithmetic; nothing of pmdkit computes here.
 
 `python tests/testing/golden_reference.py` writes pmdkit/testing/golden/vectors.json anew. docs/use/golden.md says what
 its fields are.
@@ -13,13 +13,17 @@ from mpmath import exp, log, mp, mpf, sqrt
 mp.dps = 50
 PLACE = Path(__file__).parents[2] / "pmdkit" / "testing" / "golden" / "vectors.json"
 CLIP = {"grpo": (mpf("0.2"), mpf("0.2")), "gspo": (mpf("0.0003"), mpf("0.0004"))}
+NORMS = {"gspo": "none", "qrpo": "none", "sppo": "none", "gmpo": "none", "opmd": "tokens", "rec": "tokens"} | {
+    "pmd-token": "tokens"
+}  # of an objective's own definition; the others divide by the length
+RING = {"clip_mode": "ring", "clip_low": 0.1, "clip_high": 0.1, "outer_low": 0.2, "outer_high": 0.2}
 SIGNS, BITS = (-1.0, 1.0), (0.0, 1.0)
 ABOUT = (
-    "Losses of arXiv:2602.05933 with the factor 1/2 on regressions (but scale 'paper'). Rows are prompt-major: reward "
-    "[P][G], null for a response without a verdict; tau [P]; mask, logp, logp_old [P*G][T_n], nats, a token counts "
-    "where mask is 1. loss [ministeps], one number for each run of P / ministeps prompts; gradient [P*G][T_n] is "
-    "d loss / d logp of the ministep that holds the row. Compute in float64; a case is passed if every entry of loss "
-    "and gradient is within 1e-6. All fields: docs/use/golden.md."
+    "Losses of arXiv:2602.05933 and of its neighbours, with the factor 1/2 on regressions (but scale 'paper'). Rows "
+    "are prompt-major: reward [P][G], null for a response without a verdict; tau [P]; mask, logp, logp_old "
+    "[P*G][T_n], nats, a token counts where mask is 1. loss [ministeps], one number for each run of P / ministeps "
+    "prompts; gradient [P*G][T_n] is d loss / d logp of the ministep that holds the row. Compute in float64; a case "
+    "is passed if every entry of loss and gradient is within 1e-6. All fields: docs/use/golden.md."
 )
 
 
@@ -52,6 +56,9 @@ def make():
         case("pmd-part-unscored", "pmd-part", (3, 4), 3, tau=0.1, unscored=((0, 1), (2, 0), (2, 2))),
         case("pmd-part-holes", "pmd-part", (2, 4), 5, tau=0.1, holes=True),
         case("pmd-part-ministeps", "pmd-part", (4, 4), 4, tau=0.1, ministeps=2),
+        case("pmd-between", "pmd-between", (2, 3), 4, tau=0.5, options={"k": 0.25}),
+        case("pmd-between-small-tau", "pmd-between", (2, 4), 3, tau=0.001, options={"k": 0.5}),
+        case("pmd-between-unscored", "pmd-between", (3, 4), 3, tau=0.1, options={"k": 0.1}, unscored=((0, 1), (2, 0))),
         case("rloo", "rloo", (2, 3), 4),
         case("rloo-one-token", "rloo", (3, 4), 1),
         case("rloo-unscored", "rloo", (3, 4), 3, unscored=((0, 1), (2, 0))),
@@ -62,6 +69,20 @@ def make():
         case("gspo", "gspo", (2, 3), 4),
         case("gspo-one-token", "gspo", (3, 4), 1),
         case("gspo-ministeps", "gspo", (4, 4), 4, ministeps=2),
+        case("pmd-token", "pmd-token", (2, 3), 4, tau=0.1, options={"clip_low": 0.2, "clip_high": 0.1}),
+        case("qrpo", "qrpo", (2, 4), 3, tau=0.5),
+        case("qrpo-small-tau", "qrpo", (2, 4), 3, tau=0.001),  # e^(1 / tau) overflows
+        case("qrpo-weak-ties", "qrpo", (2, 3), 4, tau=0.5, options={"ties": "weak"}),
+        case("sppo", "sppo", (2, 4), 3, tau=0.1),
+        case("opmd", "opmd", (2, 3), 4, tau=0.5, options={"baseline": "log-mean-exp"}),
+        case("rec", "rec", (2, 3), 4),
+        case("rec-ring", "rec", (2, 3), 4, options=RING),
+        case("asymre", "asymre", (2, 3), 4),
+        case("topr", "topr", (2, 3), 4),
+        case("grpo-kl", "grpo-kl", (2, 3), 4),
+        case("sapo", "sapo", (2, 3), 4),
+        case("sapo-unscored", "sapo", (3, 4), 3, unscored=((0, 1), (2, 0))),
+        case("gmpo", "gmpo", (2, 3), 4, options={"clip_low": 0.2, "clip_high": 0.2}),
     ]
     return {"format": 2, "about": ABOUT, "tolerance": 1e-6, "cases": cases}
 
@@ -99,7 +120,7 @@ def case(
         "name": name,
         "objective": objective,
         "options": options or {},
-        "norm": norm or ("none" if objective == "gspo" else "length"),
+        "norm": norm or NORMS.get(objective, "length"),
         "width": length_max,
         "ministeps": ministeps,
         "tau": [tau] * prompts if isinstance(tau, float) else tau,
@@ -168,11 +189,31 @@ def advantage(case, p, g):
     others = [r for h, r in group.items() if h != g]
     if case["options"].get("baseline") == "mean":
         others = list(group.values())
-    if case["objective"] in ("pmd-mean", "rloo"):
-        return group[g] - sum(others) / len(others)
+    if case["objective"] in ("rec", "asymre"):
+        others = list(group.values())
+    if case["objective"] in ("pmd-mean", "rloo", "pmd-token", "topr", "rec", "asymre"):
+        shift = mpf(1) / 10 if case["objective"] == "asymre" else mpf(0)
+        return group[g] - sum(others) / len(others) + shift
+    if case["objective"] == "opmd":
+        tau = mpf(case["tau"][p])
+        return group[g] - tau * log(sum(exp(r / tau) for r in group.values()) / len(group))
+    if case["objective"] in ("qrpo", "sppo"):
+        low, high = (
+            mpf(sum(r < group[g] for r in others) + ties) / len(others) for ties in (0, others.count(group[g]))
+        )
+        if case["objective"] == "sppo":
+            return (low + high - 1) / 2
+        tau = mpf(case["tau"][p])
+        target = high
+        if case["options"].get("ties") != "weak" and high > low:
+            target = tau * log(tau * (exp(high / tau) - exp(low / tau)) / (high - low))
+        return target - tau * log(tau * (exp(1 / tau) - 1))
     if case["objective"] == "pmd-part":
         tau = mpf(case["tau"][p])
         return group[g] - tau * log(sum(exp(r / tau) for r in others) / len(others))
+    if case["objective"] == "pmd-between":
+        tau, k = mpf(case["tau"][p]), mpf(case["options"]["k"])
+        return group[g] - tau / k * log(sum(exp(k * r / tau) for r in others) / len(others))
     mean = sum(group.values()) / len(group)
     spread = sqrt(sum((r - mean) ** 2 for r in group.values()) / len(group))
     return (group[g] - mean) / spread if spread else mpf(0)
@@ -182,12 +223,24 @@ def row_loss(case, p, credit, a, b):
     """Loss of one response, not yet divided by its length, and its gradient by every token's log-probability."""
     name, length = case["objective"], len(a)
     s = sum(a) - sum(b)
-    if name.startswith("pmd"):
+    if name in ("pmd-mean", "pmd-part", "pmd-between", "qrpo", "sppo"):
         tau = mpf(case["tau"][p])
         rest, scale = credit - tau * s, 1 if case["options"].get("scale") == "paper" else 2
         return rest**2 / (scale * tau), [-2 * rest / scale] * length
-    if name == "rloo":
-        return -credit * sum(a), [-credit] * length
+    if name in ("rloo", "asymre", "opmd"):
+        share = 1 / (1 + mpf(case["tau"][p])) if name == "opmd" else mpf(1)
+        return -share * credit * sum(a), [-share * credit] * length
+    if name == "topr":
+        fades = credit < 0 and s < 0
+        return -credit * (exp(s) - 1 if fades else s), [-credit * (exp(s) if fades else 1)] * length
+    if name == "gmpo":
+        high, low = (mpf(case["options"][bound]) for bound in ("clip_high", "clip_low"))
+        logs = [min(x - y, high) if credit >= 0 else max(x - y, -low) for x, y in zip(a, b, strict=True)]
+        gain = credit * exp(sum(logs) / length)
+        return -gain, [-gain / length * (u == x - y) for u, x, y in zip(logs, a, b, strict=True)]
+    if name in ("rec", "sapo", "grpo-kl", "pmd-token"):
+        pairs = [token_loss(case, p, credit, x - y) for x, y in zip(a, b, strict=True)]
+        return sum(value for value, _ in pairs), [slope for _, slope in pairs]
     low, high = CLIP[name]
     if name == "gspo":
         ratio = exp(s / length)
@@ -200,6 +253,32 @@ def row_loss(case, p, credit, a, b):
         value -= part
         slope.append(-credit * ratio if active else mpf(0))
     return value, slope
+
+
+def token_loss(case, p, credit, s):
+    """Loss of one token at log ratio s, and its derivative."""
+    name, options, ratio = case["objective"], case["options"], exp(s)
+    if name == "sapo":
+        steep = mpf(1) if credit > 0 else mpf("1.05")
+        gate = 1 / (1 + exp(-steep * (ratio - 1)))
+        return -credit * 4 / steep * gate, -credit * 4 * gate * (1 - gate) * ratio
+    if name == "pmd-token":
+        tau = mpf(case["tau"][p])
+        inside = -mpf(options["clip_low"]) <= s <= mpf(options["clip_high"])
+        bounded = min(max(s, -mpf(options["clip_low"])), mpf(options["clip_high"]))
+        return tau / 2 * s**2 - credit * exp(bounded), tau * s - credit * ratio * inside
+    if name == "grpo-kl":  # the anchor is pi_old where no reference is given
+        part, active = clipped(ratio, credit, *CLIP["grpo"])
+        beta = mpf("0.04")
+        return beta * (1 / ratio - 1 + s) - part, beta * (1 - 1 / ratio) - credit * ratio * active
+    low, high = (mpf(options.get(name, "0.2")) for name in ("clip_low", "clip_high"))
+    low, high = log(1 - low), log(1 + high)
+    if not options:  # one side
+        bounded = min(s, high) if credit >= 0 else max(s, low)
+        return -credit * bounded, -credit * (bounded == s)
+    outer = log(1 - mpf(options["outer_low"])) if credit >= 0 else log(1 + mpf(options["outer_high"]))
+    beyond = min(s - outer, mpf(0)) if credit >= 0 else max(s - outer, mpf(0))
+    return -credit * (min(max(s, low), high) + beyond), -credit * (low <= s <= high or beyond != 0)
 
 
 def clipped(ratio, credit, low, high):

@@ -4,15 +4,12 @@ import { button, buttons, choice, slider } from "../common/controls.js";
 import { mount, readout, repeat, scheduler, sentence, stage } from "../common/figure.js";
 import { onHash, readHash, writeHash } from "../common/hash.js";
 import { decimals, html, number } from "../common/svg.js";
-import { inside, iterate } from "../math/geometry.js";
-import { pmdMean, pmdPart } from "../math/pmd.js";
+import { inside } from "../math/geometry.js";
 import { rewards, rewardsHeight, values } from "./panels.js";
+import { START, TAU, solver } from "./solve.js";
 import { LEAST, heightFor, triangle } from "./triangle.js";
 
-const START = { pi: [0.6, 0.3, 0.1], r: [0, 0.7, 1], tau: 0.2, k: 1, show: "kl" };
 const LAST = 12; // steps
-const TAU = [0.005, 5]; // reward units; the rewards lie in [0, 1]
-const TAUS = Array.from({ length: 61 }, (_, i) => 100 * (0.003 / 100) ** (i / 60)); // of the dotted lines
 const SHOWS = [["kl", "KL"], ["chi2", "χ²"], ["both", "KL and χ²"], ["mixed", "their mix"], ["none", "none"]];
 
 const PRESETS = [
@@ -31,7 +28,7 @@ mount("simplex", (body, timer) => {
   const bars = rewards(explorer);
   const chart = values(LAST);
   const draw = scheduler(show, timer);
-  let cached = { key: "", sweeps: null };
+  const solve = solver();
   let stop = () => {};
 
   const left = html("div", {});
@@ -92,17 +89,6 @@ mount("simplex", (body, timer) => {
     numbers(state, seen);
     step.disabled = state.k >= LAST;
     words.say([explorer.story, summary(state, seen)].join(" ").trim());
-  }
-
-  function solve({ pi, r, tau: temperature, k }) {
-    const key = [...pi, ...r].join();
-    if (cached.key !== key) {
-      const sweeps = Object.fromEntries([["part", pmdPart], ["mean", pmdMean]].map(([method, update]) =>
-        [method, TAUS.map((each) => update(pi, r, each).probs)]));
-      cached = { key, sweeps };
-    }
-    const paths = { part: iterate(pmdPart, pi, r, temperature, k), mean: iterate(pmdMean, pi, r, temperature, k) };
-    return { paths, sweeps: cached.sweeps, lam: paths.mean[1]?.lam ?? 0 };
   }
 
   function numbers(state, { paths }) {

@@ -1,6 +1,10 @@
 """The simplex explorer as a still: one step of both updates, their solutions for every tau, KL and chi2 level lines."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -15,29 +19,39 @@ KL_LEVELS = np.array([0.02, 0.1, 0.3, 0.7, 1.4])  # nats
 DOTS = (0, (1, 1.5))
 
 
-def draw() -> Drawing:
-    """One exact step of each update, from pmdkit.theory."""
+def solutions() -> tuple[dict[str, Any], dict[str, Any]]:
+    """One exact step of each update, and where one step ends at every tau, from pmdkit.theory."""
     solve = {"pmd-part": theory.pmd_part, "pmd-mean": theory.pmd_mean}
     steps = {method: update(PI, REWARD, TAU).probs for method, update in solve.items()}
-    sweeps = {method: update(PI, REWARD, TAUS).probs for method, update in solve.items()}
+    return steps, {method: update(PI, REWARD, TAUS).probs for method, update in solve.items()}
+
+
+def draw_updates(ax: Axes, steps: Mapping[str, Any], sweeps: Mapping[str, Any]) -> list[Line2D]:
+    """The triangle with the policy, both steps and both dotted lines; returns what a legend needs."""
+    simplex.triangle(ax, [f"action {i + 1}\nreward {r:g}" for i, r in enumerate(REWARD)])
+    for method, probs in steps.items():
+        simplex.path(ax, sweeps[method], color=COLOURS[method], linewidth=1.2, linestyle=DOTS)
+        simplex.path(ax, np.stack([PI, probs]), **look(method))
+        marker = look(method, marker=True)["marker"]
+        ax.plot(*simplex.to_xy(probs), marker, color=COLOURS[method], ms=8, mec="white", zorder=4)
+    ax.plot(*simplex.to_xy(PI), "*", color=BLACK, ms=12, mec="white", zorder=4)
+    handles = [Line2D([], [], **look(method, marker=True), label=TITLES[method]) for method in steps]
+    return [*handles, Line2D([], [], color="0.4", linestyle=DOTS, linewidth=1.2, label=r"one step, any $\tau$")]
+
+
+def draw() -> Drawing:
+    """One exact step of each update over level lines of KL and chi2."""
+    steps, sweeps = solutions()
     with style():
         figure = Figure(figsize=(5.6, 4.6))
         ax = figure.subplots()
-        simplex.triangle(ax, [f"action {i + 1}\nreward {r:g}" for i, r in enumerate(REWARD)])
+        handles = draw_updates(ax, steps, sweeps)
         lines = simplex.contour(ax, lambda probs: theory.kl(probs, PI), KL_LEVELS, colors="0.6", linewidths=0.8)
         ax.clabel(lines, fmt="%g", fontsize=7, colors="0.35")
         simplex.contour(
             ax, lambda probs: theory.chi2(probs, PI), 2 * KL_LEVELS, colors="0.6", linewidths=0.8, linestyles=[DOTS]
         )
-        for method, probs in steps.items():
-            simplex.path(ax, sweeps[method], color=COLOURS[method], linewidth=1.2, linestyle=DOTS)
-            simplex.path(ax, np.stack([PI, probs]), **look(method))
-            marker = look(method, marker=True)["marker"]
-            ax.plot(*simplex.to_xy(probs), marker, color=COLOURS[method], ms=8, mec="white", zorder=4)
-        ax.plot(*simplex.to_xy(PI), "*", color=BLACK, ms=12, mec="white", zorder=4)
-        handles = [Line2D([], [], **look(method, marker=True), label=TITLES[method]) for method in steps]
         handles += [
-            Line2D([], [], color="0.4", linestyle=DOTS, linewidth=1.2, label=r"one step, any $\tau$"),
             Line2D([], [], color="0.6", label=r"equal KL from $\pi_t$ (nats)"),
             Line2D([], [], color="0.6", linestyle=DOTS, linewidth=0.8, label=r"equal $\chi^2$, twice the number"),
         ]

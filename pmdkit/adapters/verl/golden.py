@@ -16,6 +16,7 @@ from verl.workers.utils.losses import ppo_loss
 
 from pmdkit.adapters.verl import loss as verl_loss
 from pmdkit.adapters.verl.config import ADAPTIVE_TRAINER, OBJECTIVE_OF, PMDPolicyLossConfig
+from pmdkit.objectives import traits
 from pmdkit.testing.golden import Case, Result, groups_of, largest_error, mask_of, objective_of, result, rows_of
 
 SPLITS = [(1, 1), (1, 3), (2, 1), (2, 3)]  # ranks, micro-batches of each
@@ -24,8 +25,11 @@ SPLITS = [(1, 1), (1, 3), (2, 1), (2, 3)]  # ranks, micro-batches of each
 def path(case: Case) -> Result | None:
     """Losses of the ministeps and the gradient [N][T_n], or None for a case that verl has no words for.
 
-    verl has no responses without a verdict, and knows the tokens of a mini-batch but not those of a rollout batch.
+    verl has no responses without a verdict, gives its losses no reference policy, and knows the tokens of a mini-batch
+    but not those of a rollout batch.
     """
+    if traits(objective_of(case)).uses_reference:
+        return None
     if any(reward is None for row in case["reward"] for reward in row) or case["norm"] == "tokens":
         return None
     return max((through(case, *split) for split in SPLITS), key=lambda found: largest_error(found[0], found[1], case))

@@ -4,14 +4,27 @@ MATH_KINDS has them by name, generated ones included.
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
+from pmdkit.envs.build import build as build_kind
+from pmdkit.envs.build import described
 from pmdkit.envs.math.clean import clean
-from pmdkit.envs.math.problem import MathProblems, Problem, check_split, collect, merge_duplicates, near_duplicates
+from pmdkit.envs.math.problem import (
+    MathProblems,
+    Problem,
+    check_split,
+    collect,
+    merge_duplicates,
+    near_duplicates,
+    normalise_spaces,
+)
 from pmdkit.envs.math.readers import read_problems, with_source
 from pmdkit.envs.math.synthetic import Arithmetic
+from pmdkit.errors import UsageError
 
 DATA = Path(__file__).parent / "data"
 
@@ -155,6 +168,65 @@ class AIME25:
         return evaluation_set(self.name)
 
 
+@dataclass(frozen=True)
+class Mixture:
+    """Several sources, each with a share of every step; a text that an earlier source has is left out of later ones."""
+
+    sources: list[dict[str, Any]]
+    "[[env.sources]] tables: a kind with its options, and share, its part of the prompts of a step."
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.sources, list) or len(self.sources) < 2:
+            raise ValueError("env.sources holds fewer than two tables; expected two or more [[env.sources]]")
+        for number, table in enumerate(self.sources, 1):
+            share = table.get("share") if isinstance(table, dict) else None
+            if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < float("inf"):
+                raise ValueError(
+                    f"env.sources {number} has the share {share!r}; expected a number above 0, such as 0.5"
+                )
+            described(without_share(table), {k: v for k, v in MATH_KINDS.items() if v is not Mixture}, MathProblems)
+
+    def build(self) -> MathProblems:
+        """The problems of all sources, in their order."""
+        table: list[Problem] = []
+        seen: set[str] = set()
+        ids: set[str] = set()
+        parts, held_out, counts = [], [], Counter[str]()
+        whole = sum(source["share"] for source in self.sources)
+        for number, source in enumerate(self.sources, 1):
+            found = build_kind(without_share(source), MATH_KINDS, MathProblems)
+            places: dict[bool, list[int]] = {False: [], True: []}
+            before = set(seen)
+            for apart, numbers in ((False, found.train), (True, found.held_out)):
+                for one in numbers:
+                    problem = found.problem(int(one))
+                    text = normalise_spaces(problem.problem)
+                    if text in before:
+                        counts["merged: in an earlier source"] += 1
+                        continue
+                    seen.add(text)
+                    name = problem.id if problem.id not in ids else f"{number}-{problem.id}"
+                    ids.add(name)
+                    places[apart].append(len(table))
+                    table.append(replace(problem, id=name))
+            counts += Counter(found.counts)
+            parts.append((found.name, source["share"] / whole, np.array(places[False], dtype=np.int64)))
+            held_out += places[True]
+        if not all(len(numbers) for *_, numbers in parts):
+            empty = next(name for name, _, numbers in parts if not len(numbers))
+            raise UsageError(f"the source {empty} has no problem to train on; take it out of env.sources")
+        train = np.concatenate([numbers for *_, numbers in parts])
+        name = "+".join(name for name, *_ in parts)
+        return MathProblems(
+            name, table.__getitem__, train, np.array(held_out, dtype=np.int64), dict(counts), tuple(parts)
+        )
+
+
+def without_share(table: dict[str, Any]) -> dict[str, Any]:
+    """The [env] table of a source."""
+    return {key: value for key, value in table.items() if key != "share"}
+
+
 MATH_KINDS: dict[str, Any] = {
     "arithmetic": Arithmetic,
     "file": MathFile,
@@ -163,6 +235,7 @@ MATH_KINDS: dict[str, Any] = {
     "aime25": AIME25,
     "math": HendrycksMath,
     "gsm8k": GSM8K,
+    "mixture": Mixture,
 }
 
 

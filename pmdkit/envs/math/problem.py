@@ -6,6 +6,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,12 +27,14 @@ class Problem:
         problem: the text of the question alone; template and chat format are added later, never part of it.
         answer: what the verifier compares with.
         source: where it comes from.
+        columns: the row of the data, for reward functions that ask for it.
     """
 
     id: str
     problem: str
     answer: str
     source: str = ""
+    columns: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class MathProblems:
         train: [n] numbers that training may ask.
         held_out: [m] numbers that it never asks; may be empty.
         counts: what reading dropped, repaired or merged, by reason, for people.
+        sources: of several, the name, the share of each step, and the numbers; none where the order is one shuffle.
     """
 
     name: str
@@ -51,6 +55,7 @@ class MathProblems:
     train: NDArray[np.int64]
     held_out: NDArray[np.int64]
     counts: Mapping[str, int] = field(default_factory=dict)
+    sources: tuple[tuple[str, float, NDArray[np.int64]], ...] = ()
 
 
 def collect(

@@ -30,6 +30,7 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 LONGEST_FIELD = 100_000  # characters of one field: more is no question, and a tokenizer takes seconds over it
 MARK = re.compile(r"^####[ \t]*(.*\S)[ \t]*$", re.MULTILINE)
 BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
+SAVED = ("state.json", "dataset_dict.json")  # in a folder that datasets' save_to_disk wrote
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".parquet")
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 BATCH = 1024
@@ -130,7 +131,7 @@ def parse_row(row: Row, columns: Columns, otherwise: str, source: str) -> Proble
     answer = parse_answer(look_up(row, columns.answer), columns.answer)
     id = parse_id(look_up(row, columns.id), otherwise) if columns.id else otherwise
     given = next((row[name] for name in ("source", "data_source") if isinstance(row.get(name), str)), source)
-    return Problem(id, text, answer, source if unusable(given) else given)
+    return Problem(id, text, answer, source if unusable(given) else given, row)
 
 
 def unusable(text: str) -> bool:
@@ -331,6 +332,8 @@ def raw_rows(path: str, subset: str | None = None, split: str = "train", revisio
     """The rows of a local file, or of a data set of the hub where no such file is and the path is `owner/name`."""
     file = Path(path)
     if os.path.isdir(path):  # a Path would raise for some names that no file can have
+        if any((file / name).is_file() for name in SAVED):
+            return saved_rows(file, split)
         raise UsageError(f"{path} is a folder; give the file in it, one of {', '.join(SUFFIXES)}")
     if os.path.exists(path):
         if file.suffix not in SUFFIXES:
@@ -438,6 +441,30 @@ def one_row(batch: Any) -> Row:
     return row
 
 
+def saved_rows(folder: Path, split: str) -> Iterator[Row]:
+    """Rows of a folder that `datasets` wrote with save_to_disk, of one split or of several."""
+    try:
+        import datasets
+    except ImportError as problem:
+        raise EnvironmentLacks(f"reading {folder} needs datasets; run: pip install datasets") from problem
+    try:
+        table = datasets.load_from_disk(str(folder))
+    except Exception as problem:  # what Arrow raises for files that are none
+        raise UsageError(
+            f"{folder} cannot be read as a saved data set ({first_line(problem)}); save it again"
+        ) from problem
+    if isinstance(table, dict) and split not in table:
+        raise UsageError(f"{folder} has no split {split}; set env.split to one of {', '.join(table)}")
+    return table_rows(table[split] if isinstance(table, dict) else table)
+
+
+def table_rows(table: Any) -> Iterator[Row]:
+    """Rows of a data set of `datasets`."""
+    for batch in table.iter(batch_size=BATCH):
+        for values in zip(*batch.values(), strict=True):
+            yield dict(zip(batch, values, strict=True))
+
+
 def hub_rows(name: str, subset: str | None, split: str, revision: str | None) -> Iterator[Row]:
     """Rows of a data set of the hub, through its cache."""
     try:
@@ -459,6 +486,4 @@ def hub_rows(name: str, subset: str | None, split: str, revision: str | None) ->
             f"data set {name} cannot be had from the hub: {type(problem).__name__}: {problem}. Check the name, the "
             "network and HF_HUB_OFFLINE; or download its file elsewhere and give the path"
         ) from problem
-    for batch in table.iter(batch_size=BATCH):
-        for values in zip(*batch.values(), strict=True):
-            yield dict(zip(batch, values, strict=True))
+    yield from table_rows(table)

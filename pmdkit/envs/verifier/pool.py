@@ -19,6 +19,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
+from pmdkit import foreign
+from pmdkit.envs.verifier.functions import RewardRow, Takes, adjacent_groups, row_message
 from pmdkit.envs.verifier.verify import Pending, Verdict, grade_by_rules, printable, wrong_verdict
 from pmdkit.errors import ComponentDied, ResumeRefused, UsageError
 from pmdkit.processes import STARTUP, WorkerFailed, WorkerProcess
@@ -41,12 +43,14 @@ class Item:
     Attributes:
         truncated: the length limit cut the response off.
         problem: the question, if at hand; see `verify`. A grader of the user's own does not get it.
+        row: what a reward function that takes its arguments by name may ask for.
     """
 
     response: str
     gold: str
     truncated: bool = False
     problem: str | None = None
+    row: RewardRow | None = None
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,8 @@ class Grader:
 
     Args:
         grade: "math" for `verify`'s rules, or a function of your own such as "my.py:grade", called as
-            grade(response, gold) and returning a number from 0 to 1.
+            grade(response, gold) and returning a number from 0 to 1, or with its parameters by name, see
+            `functions.OwnReward`.
         boxed: take the answer from the last \\boxed{} instead of the last Answer: line ("math" only).
         workers: processes at most; they start when first needed.
         seconds: limit per answer: processor time of the comparison for "math", so that no load of the machine changes
@@ -77,6 +82,8 @@ class Grader:
         journal: a JSONL file that makes verdicts of workers permanent.
         most_unscored: share of a batch without a verdict, and one at least, above which the verifier is what failed:
             that is not written down, and asked again by whoever goes on after it was repaired.
+        score_cut_off: call a function of (response, gold) for responses that were cut off too, in place of wrong. One
+            that takes its arguments by name sees `cut_off` and is always called.
 
     Raises:
         UsageError: the file of an own grader cannot be loaded (tried in a worker), or a number makes no sense.
@@ -93,6 +100,7 @@ class Grader:
         memory_mb: int = 1024,
         journal: str | Path | None = None,
         most_unscored: float = 1.0,
+        score_cut_off: bool = False,
     ) -> None:
         if workers < 1 or seconds <= 0 or memory_mb < 1:
             raise UsageError(
@@ -105,6 +113,8 @@ class Grader:
         self.patience = seconds if self.own else PATIENCE * seconds
         self.journal = None if journal is None else VerdictJournal(journal)
         self.most_unscored = most_unscored
+        self.score_cut_off = score_cut_off
+        self.takes: Takes = "pair"  # what a function of the user's own is called with; its worker knows
         self.processes: list[VerifierProcess] = []
         self.owner = os.getpid()
         self.outage = "no worker"  # why none could start, when last tried
@@ -118,14 +128,19 @@ class Grader:
         if self.own:
             try:
                 self.ensure(1)
+                self.takes = self.processes[0].takes
             except WorkerFailed as error:
                 self.close()
                 if isinstance(error, CannotLoad):
                     raise UsageError(f"the grader {grade} cannot be used: {error}") from error
                 raise ComponentDied(f"the grader {grade} was not ready: {error}; run again, with --resume") from error
+        if self.takes == "rows":
+            self.patience = 2 * seconds + 1  # an async call ends at its own limit, with the values of the others
 
     def submit(self, item: Callable[[], Item]) -> None:
         """Have an item judged ahead, in a thread that also makes it from tokens; `grade` is asked for it later."""
+        if self.takes == "rows":  # the rest of the group is still being written
+            return
         self.waiting.append(item)
         if self.thread is None or not self.thread.is_alive():  # as in a fork
             self.thread = threading.Thread(target=self.work_ahead, name="verifier", daemon=True)
@@ -175,6 +190,24 @@ class Grader:
 
     def grade(self, items: Sequence[Item]) -> list[Verdict]:
         """One verdict per item, in their order. Nothing an item holds raises, or changes another item's verdict."""
+        return self.grade_groups(items) if self.takes == "rows" else self.grade_each(items)
+
+    def grade_groups(self, items: Sequence[Item]) -> list[Verdict]:
+        """The same by a function that is asked for the responses to a prompt together: each group is one item."""
+        groups = adjacent_groups([row_of(item).group for item in items])
+        whole = [Item(json.dumps([arguments(item) for item in items[group]]), "") for group in groups]
+        found: list[Verdict] = []
+        for group, verdict in zip(groups, self.grade_each(whole), strict=True):
+            count = group.stop - group.start
+            if verdict.extracted is None:
+                found += [verdict] * count
+            else:
+                values, reasons = json.loads(verdict.extracted)
+                found += [own_verdict(value, reason) for value, reason in zip(values, reasons, strict=True)]
+        return found
+
+    def grade_each(self, items: Sequence[Item]) -> list[Verdict]:
+        """One verdict per item, whatever an item is."""
         with self.lock:
             self.judge_ahead(len(self.waiting))  # all at once; behind this the thread finds nothing to do
             verdicts: list[Verdict | None] = []
@@ -211,16 +244,32 @@ class Grader:
 
     def key(self, item: Item) -> str:
         """The name of the verdict of a worker."""
+        if self.takes == "row":
+            return key_of(self.identity, item.gold, item.response, json.dumps(arguments(item)))
         return key_of(self.identity, item.gold, item.response, None if self.own else item.problem)
 
     def probe(self) -> Verdict:
-        """Ask a worker whether 34 is 34: correct is True if the pool works, None with the reason if it does not."""
+        """Ask a worker whether 34 is 34: correct is True if the pool works, None with the reason if it does not.
+
+        A function that takes its arguments by name is not called: no row is at hand.
+        """
+        if self.takes != "pair":
+            return self.ready()
         request = {"response": "Answer: 34", "gold": "34"} if self.own else {"span": "34", "gold": "34"}
         with self.lock:
             verdict = self.ask_workers({"probe": WorkerRequest(request, "34")})[0]["probe"]
         if verdict.correct is False and not self.own:
             return unscored("34", "34 is not 34: broken")
         return verdict
+
+    def ready(self) -> Verdict:
+        """Whether a worker is there."""
+        with self.lock:
+            try:
+                self.ensure(1)
+            except WorkerFailed as error:
+                return unscored(None, str(error), "own")
+        return own_verdict(1.0)
 
     def close(self) -> None:
         """End all workers, at once; a later call starts new ones."""
@@ -243,8 +292,12 @@ class Grader:
 
     def prepare(self, item: Item) -> Verdict | WorkerRequest:
         """The verdict where rules give one, else the request for a worker."""
+        if self.takes == "rows":
+            return WorkerRequest({"rows": json.loads(item.response)}, None)
+        if self.takes == "row":
+            return WorkerRequest({"row": arguments(item)}, None)
         if self.own:
-            if item.truncated:
+            if item.truncated and not self.score_cut_off:
                 return wrong_verdict(None, "rejected", "cut off by the length limit")
             return WorkerRequest({"response": item.response, "gold": item.gold}, None)
         graded = grade_by_rules(
@@ -343,11 +396,16 @@ class Grader:
         """The verdict in a reply."""
         if "error" in message:
             return unscored(request.extracted, message["error"], "own" if self.own else "timeout")
+        if self.takes == "rows":
+            return group_verdict(message, len(request.message["rows"]))
         value = message.get("value" if self.own else "correct")
-        if not isinstance(value, int | float) or not 0 <= value <= 1:  # the worker checks it; a grader may have written
+        in_range = (
+            foreign.is_number(value) if self.takes == "row" else isinstance(value, int | float) and 0 <= value <= 1
+        )
+        if not in_range:  # the worker checks it; a grader may have written to the pipe
             raise WorkerFailed(f"the worker sent nonsense: a verdict of {str(value)[:80]}")
         if self.own:
-            return Verdict(message["value"] >= 0.5, None, "own", f"graded {message['value']:g}", message["value"])
+            return own_verdict(message["value"])
         return Verdict(message["correct"], request.extracted, "symbolic", message["reason"], float(message["correct"]))
 
 
@@ -370,6 +428,7 @@ class VerifierProcess(WorkerProcess):
     def __init__(self, grade: str, seconds: float, memory_mb: int) -> None:
         self.calls = 0
         self.ready = False
+        self.takes: Takes = "pair"
         options = {"grade": grade, "seconds": seconds, "memory_mb": memory_mb}
         try:
             super().__init__("pmdkit.envs.verifier.worker", options)
@@ -385,6 +444,7 @@ class VerifierProcess(WorkerProcess):
             raise WorkerFailed(f"a worker was not ready after {STARTUP:.0f} s")
         if "failed" in message:
             raise CannotLoad(message["failed"])
+        self.takes = message.get("takes", "pair")
         self.ready = True
 
     def send(self, message: dict[str, Any], deadline: float) -> None:
@@ -461,6 +521,40 @@ def identify(grade: str, boxed: bool) -> tuple[str, str]:
     if not path.is_file():
         raise UsageError(f"{file} is not a file; expected a Python file such as my.py, relative to {Path.cwd()}")
     return f"{path}:{name}", f"own {name} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
+def row_of(item: Item) -> RewardRow:
+    """What a function by names is asked with."""
+    if item.row is None:
+        raise UsageError(
+            "a reward function takes its arguments by name, and an item has no row; give Item(..., row=RewardRow(...))"
+        )
+    return item.row
+
+
+def arguments(item: Item) -> dict[str, Any]:
+    """What a reward function by names may ask of an item."""
+    return row_message(item.response, item.gold, item.truncated, row_of(item))
+
+
+def own_verdict(value: float | None, reason: str = "") -> Verdict:
+    """Of a user's function: half of the way or more passes."""
+    if value is None:
+        return unscored(None, reason, "own")
+    return Verdict(value >= 0.5, None, "own", f"graded {value:g}", value)
+
+
+def group_verdict(message: dict[str, Any], count: int) -> Verdict:
+    """The values and reasons of a group in one verdict, as JSON in `extracted`; unscored where no response has one."""
+    values, reasons = message.get("values"), message.get("reasons")
+    checked = [isinstance(x, list) and len(x) == count for x in (values, reasons)]
+    if not all(checked) or not all(value is None or foreign.is_number(value) for value in values or ()):
+        raise WorkerFailed(f"the worker sent nonsense: values of {str(values)[:80]}")
+    assert values is not None
+    assert reasons is not None
+    told = json.dumps([values, [printable(str(reason), REASON) for reason in reasons]])
+    some = any(value is not None for value in values)
+    return Verdict(True if some else None, told, "own", "a group", 1.0 if some else None)
 
 
 def unscored(extracted: str | None, reason: str, path: Literal["own", "timeout"] = "timeout") -> Verdict:

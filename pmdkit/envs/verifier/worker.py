@@ -28,7 +28,7 @@ def main(options: Message) -> None:
     die_with_parent(options["parent"])
     requests, replies = claim_pipes()
     try:
-        judge = load(options["grade"])
+        judge = load(options["grade"], options["seconds"])
     except BaseException as error:
         send_reply(replies, {"failed": f"{type(error).__name__}: {error}"})
         return
@@ -39,7 +39,7 @@ def main(options: Message) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if options["grade"] == "math":
         drop_privileges()
-    send_reply(replies, {"ready": True})
+    send_reply(replies, {"ready": True, "takes": getattr(judge, "takes", "pair")})
     while (request := receive_request(requests)) is not None:
         allow_seconds(options["seconds"])
         if options["grade"] == "math":
@@ -71,7 +71,7 @@ def answer(judge: Callable[[Message], Message], request: Message) -> Message:
         return {"error": f"{type(error).__name__}: {str(error)[:200]}"}
 
 
-def load(grade: str) -> Callable[[Message], Message]:
+def load(grade: str, seconds: float) -> Callable[[Message], Message]:
     """math-verify, warmed up, or the function that `my.py:grade` names."""
     if grade == "math":
         from pmdkit.envs.verifier.symbolic import compare, compare_parts
@@ -91,6 +91,7 @@ def load(grade: str) -> Callable[[Message], Message]:
 
         return judge
     from pmdkit import plugins
+    from pmdkit.envs.verifier.functions import OwnReward
 
     file, _, name = grade.rpartition(":")
     plugins.trust(grade)  # whoever started this process has checked it
@@ -98,17 +99,7 @@ def load(grade: str) -> Callable[[Message], Message]:
     if not callable(function):
         raise ValueError(f"{file} has no function '{name}'; expected def {name}(response: str, gold: str) -> float")
 
-    def judge_own(request: Message) -> Message:
-        value = function(request["response"], request["gold"])
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            return {"error": f"the grader returned {type(value).__name__}; expected a number from 0 to 1"}
-        if not (math.isfinite(number) and 0 <= number <= 1):
-            return {"error": f"the grader returned {number}; expected a number from 0 to 1"}
-        return {"value": number}
-
-    return judge_own
+    return OwnReward(function, seconds)
 
 
 def address_space() -> int:

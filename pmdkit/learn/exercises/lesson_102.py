@@ -145,7 +145,7 @@ EXERCISES = (
             ),
             Misconception(
                 lambda reward, mass, tau: tau * solved_log_partition(reward, mass, tau),
-                "That is tau log Z, in reward units: what PMD-part subtracts. Asked is log Z in nats.",
+                "That is tau log Z, in reward units: what PMD-part subtracts. The exercise asks for log Z, in nats.",
             ),
         ),
         hints=(

@@ -12,7 +12,7 @@ def loo_advantage(reward: Array) -> Array:
 
 
 def solved_loo_advantage(reward: Array) -> Array:
-    """The sum of the others is the sum minus the own reward, and there are n - 1 of them."""
+    """The sum of the others is the full sum minus its own reward, and there are n - 1 of them."""
     n = reward.shape[1]
     others = (reward.sum(axis=1, keepdims=True) - reward) / (n - 1)
     return reward - others
@@ -24,7 +24,7 @@ def part_targets(reward: Array, tau: float) -> Array:
 
 
 def solved_part_targets(reward: Array, tau: float) -> Array:
-    """The log-mean-exp of the peers, gathered from the peers alone: never the full sum minus the own term."""
+    """The log-mean-exp of the peers, gathered from the peers alone: never the full sum minus one term."""
     n = len(reward)
     scaled = reward / tau
     log_z = np.array([logsumexp(np.delete(scaled, i)) - np.log(n - 1) for i in range(n)])
@@ -40,7 +40,7 @@ def naive(reward: Array, tau: float) -> Array:
 
 
 def floored(reward: Array, tau: float) -> Array:
-    """As in the authors' code: relative to the largest reward, the full sum minus the own term, floored at 1e-8."""
+    """As in the authors' code: relative to the largest reward, the full sum minus its own term, floored at 1e-8."""
     scaled = reward / tau
     shifted = np.exp(scaled - scaled.max())
     peers = np.maximum((shifted.sum() - shifted) / (len(reward) - 1), 1e-8)
@@ -48,7 +48,7 @@ def floored(reward: Array, tau: float) -> Array:
 
 
 def subtracted(reward: Array, tau: float) -> Array:
-    """The full sum minus the own term, without a floor."""
+    """The full sum minus its own term, without a floor."""
     scaled = reward / tau
     shifted = np.exp(scaled - scaled.max())
     with np.errstate(all="ignore"):
@@ -87,12 +87,12 @@ EXERCISES = (
         slips=(
             Misconception(
                 lambda reward: reward - reward.mean(axis=1, keepdims=True),
-                "This is the group mean with its own sample: divide by n - 1, after taking the own reward out of the "
-                "sum. With the own sample in, every advantage is smaller by the factor (n - 1) / n.",
+                "This is the group mean with its own sample: divide by n - 1, after taking a response's own reward "
+                "out of the sum. With it in, every advantage is smaller by the factor (n - 1) / n.",
             ),
             Misconception(
                 lambda reward: reward - (reward.sum(axis=1, keepdims=True) - reward) / reward.shape[1],
-                "The own reward is out of the sum but still in the count: there are n - 1 others.",
+                "Its own reward is out of the sum but still in the count: there are n - 1 others.",
             ),
             Misconception(
                 lambda reward: reward - reward.mean(),
@@ -127,7 +127,7 @@ EXERCISES = (
             "Write PMD-part's leave-one-out targets of one group, $\\frac{r_i}{\\tau} - "
             "\\log\\frac{1}{n-1}\\sum_{j\\ne i} e^{r_j/\\tau}$, in nats. They must be right for a lone success at "
             "`tau = 0.005` too, where two things go wrong in floating point: $e^{r/\\tau}$ may overflow, and a full "
-            "sum minus the own term may have no digits left."
+            "sum minus the response's own term may have no digits left."
         ),
         start=part_targets,
         solution=solved_part_targets,
@@ -140,7 +140,7 @@ EXERCISES = (
             ),
             Misconception(
                 subtracted,
-                "The full sum minus the own term: for the lone success every digit of its peers is lost. Sum the "
+                "The full sum minus one term: for the lone success every digit of its peers is lost. Sum the "
                 "others on their own.",
             ),
             Misconception(
@@ -150,8 +150,8 @@ EXERCISES = (
             ),
             Misconception(
                 lambda reward, tau: reward / tau - logsumexp(reward / tau) + np.log(len(reward)),
-                "Z holds the own response here. Then a lone success is compared with itself, and its target stops at "
-                "log n.",
+                "Here Z contains the response itself. Then a lone success is compared with itself, and its target "
+                "stops at log n.",
             ),
             Misconception(
                 lambda reward, tau: solved_part_targets(reward, tau) + np.log(len(reward) / (len(reward) - 1)),

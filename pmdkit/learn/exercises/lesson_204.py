@@ -11,7 +11,7 @@ def advantages(reward: Array, scored: Array) -> Array:
 
 
 def solved_advantages(reward: Array, scored: Array) -> Array:
-    """The mean of the other scored ones, as (their sum without the own reward) / (their number less one).
+    """The mean of the other scored ones, as (their sum without its own reward) / (their number less one).
 
     The advantages of the scored ones add up to 0, as in a group without silence. Booked as 0 all of them add up to 0 as
     well, so no sum gives the mistake away: a part of the push down has gone to an answer that nobody found wrong.
@@ -79,14 +79,14 @@ EXERCISES = (
             ),
             Misconception(
                 lambda reward, scored: np.where(scored, reward - reward[scored].sum() / max(scored.sum(), 1), 0.0),
-                "The own reward is in the baseline. Leave it out.",
+                "A response's own reward is in its baseline. Leave it out.",
             ),
             Misconception(moved_all, "The scored ones are right. A silent response is not moved: 0."),
             Misconception(no_peers, "Right but for a group with one verdict: it has no peers to be compared with."),
         ),
         hints=(
             "Do it for the scored ones alone first, as if there were no others: reward[scored].",
-            "The sum over the others is the sum over all scored ones minus the own reward. Divide by how many?",
+            "The sum over the others is the sum over all scored ones minus its own reward. Divide by how many?",
             "np.where(scored, ..., 0.0) sets the silent ones; a group with fewer than two scored ones returns early.",
         ),
     ),
@@ -110,7 +110,7 @@ EXERCISES = (
         slips=(
             Misconception(
                 lambda quick, slow: quick / (1 - slow),
-                "That is the share that has a verdict there. Asked is the share that has none.",
+                "That is the share that has a verdict there. The exercise asks for the share that has none.",
             ),
             Misconception(
                 lambda quick, slow: 1 - quick - slow,

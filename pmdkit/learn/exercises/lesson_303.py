@@ -126,7 +126,7 @@ EXERCISES = (
             ),
             Misconception(
                 lambda right, draws: (luck(right / draws, draws), solved_two_errors(right, draws)[1]),
-                "The first is a little too small: p (1 - p) / k of the *observed* p is biased. Which divisor mends it?",
+                "The first is a bit too small: p (1 - p) / k of the *observed* p is biased. Which divisor corrects it?",
             ),
             Misconception(
                 twice,
@@ -245,11 +245,11 @@ EXERCISES = (
         slips=(
             Misconception(
                 lambda scores: scores.mean(1).max(),
-                "That is the number which flatters: chosen and told on the same problems.",
+                "That is the number that flatters: chosen and reported on the same problems.",
             ),
             Misconception(
                 lambda scores: (scores[:, ::2].mean(1).max() + scores[:, 1::2].mean(1).max()) / 2,
-                "Both halves choose and tell for themselves. The half that chose must not tell.",
+                "Each half chooses and reports for itself. The half that chose must not report.",
             ),
             Misconception(
                 lambda scores: scores[:, 1::2].mean(1)[scores[:, ::2].mean(1).argmax()],

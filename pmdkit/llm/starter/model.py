@@ -1,99 +1,45 @@
-"""The starter models: a byte-level BPE trained on their own problems, sizes with random weights, and a taught one.
+"""The starter models: tokenizer, random weights, and a taught one.
 
-Real Qwen2 and Qwen3-MoE classes with small numbers. What they are taught is warm_start.py; `make` builds, teaches,
-measures and writes one as a folder that transformers loads.
+Real Qwen2 and Qwen3-MoE classes with the small numbers of vocabulary.py. What they are taught is warm_start.py; `make`
+builds, teaches, measures and writes one as a folder that transformers loads.
 """
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import AddedToken, pre_tokenizers, trainers
-from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config, Qwen2Tokenizer, Qwen3MoeConfig
+from tokenizers import AddedToken
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, Qwen2Tokenizer
 
 from pmdkit.config import EvaluationTable, RewardTable, WarmStartTable
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems
 from pmdkit.envs.math.readers import AFTER, BEFORE
-from pmdkit.errors import UsageError, unknown
+from pmdkit.errors import UsageError
 from pmdkit.llm import evaluate, prompts, task
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.model import end_tokens, pick_device, prepare_model
-from pmdkit.llm.starter.warm_start import Teacher, check_pass_rate, warm_start
+from pmdkit.llm.starter.vocabulary import END, PAD, START, check_pass_rate, check_size, starter_shape, train_vocabulary
+from pmdkit.llm.starter.warm_start import warm_start
 from pmdkit.observe.console import quietly
-from pmdkit.randomness import derive, generator
-
-VOCABULARY = 448  # 256 bytes, the words of the stories, and room
-SAMPLE = 2000  # problems and responses that the tokenizer is trained on
-END, PAD, START = "<|im_end|>", "<|endoftext|>", "<|im_start|>"
+from pmdkit.randomness import derive
 
 
 def train_tokenizer(problems: MathProblems) -> Qwen2Tokenizer:
-    """A tokenizer that writes any text and needs few tokens for these problems. The same one for the same problems.
+    """The vocabulary of these problems as a tokenizer of transformers.
 
-    It cuts text as the tokenizers of Qwen do, digits one by one, since transformers gives a Qwen2 model that rule
-    whatever its folder says. The two halves of the prompt template are one token each: a prompt has some 35 tokens and
-    not 100.
+    It cuts text as the tokenizers of Qwen do, since transformers gives a Qwen2 model that rule in any case.
     """
-    backend = Qwen2Tokenizer().backend_tokenizer
-    backend.train_from_iterator(
-        texts(problems),
-        trainers.BpeTrainer(
-            vocab_size=VOCABULARY,
-            special_tokens=[PAD, START, END],
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
-        ),
-    )
-    model = json.loads(backend.to_str())["model"]
+    model = json.loads(train_vocabulary(problems).to_str())["model"]
     merges: Any = [tuple(pair) for pair in model["merges"]]  # pairs, whatever the annotation there says
     tokenizer = Qwen2Tokenizer(vocab=model["vocab"], merges=merges, unk_token=PAD, eos_token=END, pad_token=PAD)
     tokenizer.add_tokens([AddedToken(START, special=True)])
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in (BEFORE, AFTER)])
     tokenizer.chat_template = prompts.CHAT
     return tokenizer
-
-
-def texts(problems: MathProblems) -> Iterator[str]:
-    """What the tokenizer is trained on: training problems, responses, and the names of the chat's roles."""
-    teacher = Teacher(slip=0.2)
-    yield from ["user\n", "assistant\n", "system\n"] * SAMPLE
-    for number in problems.train[:SAMPLE]:
-        text = problems.problem(int(number)).problem
-        yield text
-        yield teacher.respond(text, generator(0, "starter tokenizer", int(number)))
-
-
-# Heads of 32 numbers or more: vLLM's attention kernels know no smaller ones.
-TINY = {
-    "hidden_size": 96,
-    "intermediate_size": 288,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "num_key_value_heads": 1,
-    "initializer_range": 0.06,  # random weights of the usual 0.02 take twice as long to learn when so few
-}
-SIZES: dict[str, tuple[Callable[..., Qwen2Config | Qwen3MoeConfig], dict[str, Any]]] = {
-    "starter": (Qwen2Config, TINY),
-    "starter-moe": (
-        Qwen3MoeConfig,
-        {**TINY, "moe_intermediate_size": 144, "head_dim": 32, "num_experts": 4, "num_experts_per_tok": 2},
-    ),
-    "starter-100m": (
-        Qwen2Config,
-        {
-            "hidden_size": 768,
-            "intermediate_size": 3072,
-            "num_hidden_layers": 11,
-            "num_attention_heads": 12,
-            "num_key_value_heads": 6,
-        },
-    ),
-}
-LONGEST = 1024  # tokens of prompt and response together
 
 
 def build(size: str, tokenizer: Qwen2Tokenizer, seed: int) -> PreTrainedModel:
@@ -107,16 +53,11 @@ def build(size: str, tokenizer: Qwen2Tokenizer, seed: int) -> PreTrainedModel:
     Returns:
         A float32 model on the CPU, in training mode.
     """
-    check_size(size)
-    kind, numbers = SIZES[size]
-    config = kind(
-        vocab_size=-len(tokenizer) // 64 * -64,  # rounded up, as matrix kernels like it
-        max_position_embeddings=LONGEST,
-        tie_word_embeddings=True,
+    config = AutoConfig.for_model(
+        **starter_shape(size, len(tokenizer)),
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,
-        **numbers,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, "starter", size))
@@ -215,9 +156,3 @@ def make(folder: Path, size: str, seed: int, pass_rate: float, note: Callable[[s
     card = CARD.format(**result, architecture=type(model).__name__, env=problems.name)
     (folder / "README.md").write_text(card, encoding="utf-8")
     return result
-
-
-def check_size(size: str) -> None:
-    """Refuse a name that is not in SIZES."""
-    if size not in SIZES:
-        raise UsageError(unknown("size", size, SIZES))

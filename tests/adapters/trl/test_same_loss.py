@@ -152,7 +152,7 @@ def test_two_processes(split, order, tmp_path):
             stdout=file, stderr=file, env=environment, start_new_session=True,
         )  # fmt: skip
         try:
-            code = launched.wait(timeout=240)
+            code = launched.wait(timeout=900)
         finally:
             if launched.poll() is None:
                 os.killpg(launched.pid, signal.SIGKILL)  # the launcher and its processes

@@ -96,7 +96,7 @@ def test_gradient_of_the_real_actor(tmp_path, name):
     command = [sys.executable, "-W", "ignore", str(HERE / "actor_worker.py"), str(tmp_path)]
     ranks = [subprocess.Popen([*command, str(rank), "2"]) for rank in range(2)]
     try:
-        assert [rank.wait(timeout=180) for rank in ranks] == [0, 0]
+        assert [rank.wait(timeout=600) for rank in ranks] == [0, 0]
     finally:
         for rank in ranks:
             rank.kill()

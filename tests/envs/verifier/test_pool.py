@@ -227,7 +227,7 @@ def test_verify_works_from_any_thread():
 
 
 def test_the_worker_imports_no_torch():
-    code = "import sys, pmdkit.envs.verifier.worker as w; w.load('math'); print('torch' in sys.modules)"
+    code = "import sys, pmdkit.envs.verifier.worker as w; w.load('math', 1.0); print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 

@@ -1,0 +1,119 @@
+"""Packages of an extra that somebody did not install: which extra has them, and the command that gets it."""
+
+import importlib.util
+import re
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+from pmdkit.errors import EnvironmentLacks, unknown
+
+LESSONS = ("pmdkit", "numpy", "scipy", "torch", "matplotlib", "gymnasium", "transformers")
+"What lessons import, and answers may: it is loaded before their clock runs."
+EXTRAS = {
+    "torch": ("torch", "jinja2", "markupsafe"),
+    "gym": ("gymnasium",),
+    "llm": ("transformers", "tokenizers", "accelerate", "pyarrow", "math_verify"),
+    "hub": ("datasets",),
+    "lora": ("peft",),
+    "tables": ("pandas",),
+    "vllm": ("vllm",),
+    "course": ("jupytext", "nbformat", "nbconvert", "nbclient", "jupyterlab", "ipykernel"),
+}
+"The modules of an extra."
+CHECKOUT = Path(__file__).parents[1]
+"The folder that the package lies in: a checkout, where it has a pyproject.toml."
+
+
+def remedy(extra: str = "") -> str:
+    """The command that installs an extra, or with "" what pmdkit needs anyway. It is right where it is printed.
+
+    In a checkout it installs the checkout, from wherever it is called. Elsewhere it names the packages that are missing
+    and not pmdkit, whose name on an index need not be ours.
+
+    Args:
+        extra: one of pyproject.toml, such as llm.
+    """
+    if (CHECKOUT / "pyproject.toml").is_file():
+        place = "." if Path.cwd() == CHECKOUT else str(CHECKOUT)
+        constraints = "constraints.txt" if place == "." else f"{CHECKOUT / 'constraints.txt'}"
+        named = f"'{place}[{extra}]'" if extra else place
+        return f"pip install -c {constraints} -e {named}"
+    missing = [line for line in requirements(extra) if not installed(line)]
+    return "pip install " + " ".join(f"'{line}'" for line in missing or requirements(extra))
+
+
+def requirements(extra: str = "") -> list[str]:
+    """What an extra of the installed pmdkit asks for, such as transformers>=5.9, extras within it resolved."""
+    found: list[str] = []
+    for line in metadata.requires("pmdkit") or ():
+        wanted, _, marker = (part.strip() for part in line.partition(";"))
+        of = re.search(r"""extra\s*==\s*["']([^"']+)""", marker)
+        if (of[1] if of else "") != extra:
+            continue
+        inner = re.match(r"pmdkit\[([^]]+)\]", wanted)
+        found += [row for name in inner[1].split(",") for row in requirements(name)] if inner else [wanted]
+    return found
+
+
+def installed(requirement: str) -> bool:
+    """Whether some version of the package of a requirement is here."""
+    name = re.match(r"[\w.-]+", requirement)
+    try:
+        return bool(metadata.version(name[0] if name else requirement))
+    except metadata.PackageNotFoundError:
+        return False
+
+
+def advice(module: str) -> str:
+    """What to do where a module is missing: one clause."""
+    top = module.partition(".")[0]
+    extra = next((name for name, modules in EXTRAS.items() if top in modules), None)
+    return remedy(extra) if extra else f"install {top} here, or do without it"
+
+
+def need(module: str, what: str) -> ModuleType:
+    """Import a package of an extra.
+
+    Args:
+        module: its name.
+        what: is not possible without it; begins the sentence.
+
+    Raises:
+        EnvironmentLacks: it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.partition(".")[0] != module.partition(".")[0]:
+            raise
+        raise EnvironmentLacks(f"{what} needs {module}, which is not installed: {advice(module)}") from missing
+
+
+def lacking(problem: BaseException) -> EnvironmentLacks | None:
+    """An import that failed for want of a package of an extra, as a sentence for a person; None for other errors."""
+    cause: BaseException | None = problem
+    while cause is not None:
+        name = (cause.name or "").partition(".")[0] if isinstance(cause, ModuleNotFoundError) else ""
+        if any(name in modules for modules in EXTRAS.values()):
+            return EnvironmentLacks(f"this needs {name}, which is not installed: {advice(name)}")
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def needs(extra: str) -> None:
+    """Say at the head of a notebook what it cannot do without: `learn.needs("llm")`.
+
+    Args:
+        extra: one of pmdkit's, such as llm.
+
+    Raises:
+        EnvironmentLacks: packages of it are not installed.
+    """
+    if extra not in EXTRAS:
+        raise ValueError(unknown("extra", extra, EXTRAS))
+    missing = [module for module in EXTRAS[extra] if importlib.util.find_spec(module) is None]
+    if missing:
+        raise EnvironmentLacks(
+            f"this notebook needs {', '.join(missing)}: run `{remedy(extra)}`, then restart the kernel"
+        )

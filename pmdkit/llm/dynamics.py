@@ -1,0 +1,46 @@
+"""The learning rate of every optimizer step: schedules and warm-up."""
+
+from typing import Any
+
+import torch
+
+from pmdkit.config import ScheduleTable, UpdateTable
+
+
+class LRScheduler:
+    """Sets the learning rate of each optimizer step, by the formulas of transformers.
+
+    It is a function of the number of the optimizer step alone, counted as if every step of the run had all of its
+    ministeps and passes, so that there is no state to save: a resumed run has the rates of an undisturbed one.
+
+    Args:
+        optimizer: whose rate is set.
+        schedule: lr, and how many optimizer steps the run has.
+        update: lr_scheduler_type and warm-up.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, schedule: ScheduleTable, update: UpdateTable) -> None:
+        from transformers import get_scheduler
+
+        self.optimizer = optimizer
+        self.lr = schedule.lr
+        self.per_step = schedule.ministeps * schedule.passes
+        stand_in = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)  # the formula comes with a scheduler
+        name = "constant_with_warmup" if update.lr_scheduler_type == "constant" else update.lr_scheduler_type
+        made: Any = get_scheduler(
+            name,
+            stand_in,
+            num_warmup_steps=update.warmup_steps * self.per_step,
+            num_training_steps=schedule.steps * self.per_step,
+        )
+        self.factor = made.lr_lambdas[0]
+        self.version, self.turn = -1, 0
+
+    def step(self, version: int) -> float:
+        """Set the rate of the next optimizer step after `version` complete steps; returns it."""
+        self.turn = self.turn + 1 if version == self.version else 0
+        self.version = version
+        lr: float = self.lr * self.factor(version * self.per_step + self.turn)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        return lr

@@ -1,0 +1,181 @@
+"""What a starter is before it has weights: its teacher, the vocabulary trained on that, and its sizes.
+
+No torch and no transformers here, so that a dry run knows the shape of a starter without importing them. The teacher
+answers sums step by step or guesses at once, and is right too seldom on purpose.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+from pmdkit.envs.math.problem import MathProblems
+from pmdkit.envs.math.readers import AFTER, BEFORE
+from pmdkit.errors import UsageError, unknown
+from pmdkit.randomness import generator
+
+VOCABULARY = 448  # 256 bytes, the words of the stories, and room
+SAMPLE = 2000  # problems and responses that the tokenizer is trained on
+END, PAD, START = "<|im_end|>", "<|endoftext|>", "<|im_start|>"
+# How the tokenizers of Qwen2 cut text, digits one by one: `transformers.models.qwen2.tokenization_qwen2`.
+PIECES = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+LONGEST = 1024  # tokens of prompt and response together
+
+# Heads of 32 numbers or more: vLLM's attention kernels know no smaller ones.
+TINY = {
+    "hidden_size": 96,
+    "intermediate_size": 288,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "num_key_value_heads": 1,
+    "initializer_range": 0.06,  # random weights of the usual 0.02 take twice as long to learn when so few
+}
+# By name, the configuration in the words of transformers.
+SIZES: dict[str, dict[str, Any]] = {
+    "starter": {"model_type": "qwen2", **TINY},
+    "starter-moe": {
+        "model_type": "qwen3_moe",
+        **TINY,
+        "moe_intermediate_size": 144,
+        "head_dim": 32,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+    },
+    "starter-100m": {
+        "model_type": "qwen2",
+        "hidden_size": 768,
+        "intermediate_size": 3072,
+        "num_hidden_layers": 11,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 6,
+    },
+}
+MARGIN = 1.5  # the teacher is right this much more often than its pupil should be, so that the pupil gets there
+STEPS = 0.7  # a pupil that never reasons, or always does, would have nothing to discover
+LOWEST, HIGHEST = 0.2, 0.5  # what this teacher can aim at; a pupil that should do worse stops earlier
+GUESSED = 0.2  # seldom enough that reinforcing right answers reinforces reasoning
+
+
+def starter_shape(size: str, tokens: int) -> dict[str, Any]:
+    """The configuration of a starter.
+
+    Args:
+        size: a key of SIZES.
+        tokens: of its vocabulary.
+    """
+    check_size(size)
+    rounded = -tokens // 64 * -64  # up, as matrix kernels like it
+    return {**SIZES[size], "vocab_size": rounded, "max_position_embeddings": LONGEST, "tie_word_embeddings": True}
+
+
+def check_size(size: str) -> None:
+    """Refuse a name that is not in SIZES."""
+    if size not in SIZES:
+        raise UsageError(unknown("size", size, SIZES))
+
+
+def train_vocabulary(problems: MathProblems) -> Tokenizer:
+    """A byte-level BPE that writes any text and needs few tokens for these problems; the same for the same problems.
+
+    The two halves of the prompt template are one token each: a prompt has some 35 tokens and not 100.
+    """
+    backend = Tokenizer(models.BPE())
+    backend.normalizer = normalizers.NFC()
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PIECES), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    backend.train_from_iterator(
+        texts(problems),
+        trainers.BpeTrainer(
+            vocab_size=VOCABULARY,
+            special_tokens=[PAD, START, END],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
+    backend.add_tokens([BEFORE, AFTER])
+    return backend
+
+
+def texts(problems: MathProblems) -> Iterator[str]:
+    """What the tokenizer is trained on: training problems, responses, and the names of the chat's roles."""
+    teacher = Teacher(slip=0.2)
+    yield from ["user\n", "assistant\n", "system\n"] * SAMPLE
+    for number in problems.train[:SAMPLE]:
+        text = problems.problem(int(number)).problem
+        yield text
+        yield teacher.respond(text, generator(0, "starter tokenizer", int(number)))
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """Answers a sum in the format of the verifier, with mistakes.
+
+    A share `steps` of its responses adds number by number, and every addition is wrong with probability `slip`; the
+    rest guesses at once and is right with probability `guessed`. A wrong number is 1 to 3 too large.
+
+    Attributes:
+        slip: of one addition.
+        steps: share of responses that reason.
+        guessed: share of right guesses.
+    """
+
+    slip: float
+    steps: float = STEPS
+    guessed: float = GUESSED
+
+    @classmethod
+    def for_pupil(cls, pass_rate: float, numbers: int) -> "Teacher":
+        """The teacher of a pupil that should pass a given share of sums of so many numbers; one of LOWEST or more."""
+        check_pass_rate(pass_rate)
+        reasoned = (MARGIN * max(pass_rate, LOWEST) - (1 - STEPS) * GUESSED) / STEPS
+        return cls(slip=1 - reasoned ** (1 / (numbers - 1)))
+
+    def share_right(self, numbers: int) -> float:
+        """The share of right responses to sums of so many numbers."""
+        return self.steps * (1 - self.slip) ** (numbers - 1) + (1 - self.steps) * self.guessed
+
+    def respond(self, problem: str, rng: np.random.Generator) -> str:
+        """One response, its last line such as "Answer: 17"."""
+        first, *others = operands(problem)
+        if rng.random() >= self.steps:
+            return f"Answer: {first + sum(others) + (0 if rng.random() < self.guessed else off(rng))}"
+        total, additions = first, []
+        for operand in others:
+            result = total + operand + (off(rng) if rng.random() < self.slip else 0)
+            additions.append(f"{total}+{operand}={result}")
+            total = result
+        return f"{', '.join(additions)}\nAnswer: {total}"
+
+
+def off(rng: np.random.Generator) -> int:
+    """A mistake: 1, 2 or 3 too many. Never too few: two mistakes would cancel, and wrong steps be rewarded."""
+    return int(rng.integers(1, 4))
+
+
+def operands(problem: str) -> list[int]:
+    """The numbers in the text of a sum, in their order."""
+    found = [int(digits) for digits in re.findall(r"\d+", problem)]
+    if len(found) < 2:
+        raise UsageError(
+            f"the problem is {problem!r}; the starter's teacher adds the numbers of a story and expects two or more: "
+            'take env.kind = "arithmetic"'
+        )
+    return found
+
+
+def check_pass_rate(pass_rate: float) -> None:
+    """Refuse a target that no teacher leads to."""
+    if not 0 < pass_rate <= HIGHEST:
+        raise UsageError(
+            f"pass_rate of the warm start is {pass_rate}; expected a number above 0 and up to {HIGHEST}: the starter's "
+            "teacher makes mistakes, so that something is left to learn"
+        )

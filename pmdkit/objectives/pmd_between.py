@@ -1,0 +1,152 @@
+"""PMD-between: one family of baselines from the mean reward to the log partition; and a rule that picks its place."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from pmdkit.objectives import baselines, options
+from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
+from pmdkit.objectives.objective import temperature
+from pmdkit.objectives.temperatures import check_rule, pass_rate
+
+Place = float | Callable[[Groups], Tensor]
+
+
+@dataclass(frozen=True)
+class EasyPrompts:
+    r"""The place k of a prompt by its pass rate: `hard` below a pass rate, `easy` from there on.
+
+    $$ k(x) = k_{hard}\ \text{where}\ \hat p(x) < p_{switch},\ \text{else}\ k_{easy} $$
+
+    Source: pmdkit; the best k of `theory.best_k` with verifier errors. Not in arXiv:2602.05933.
+    Differs: the law's switch depends on tau, the group and the errors; this one is a constant.
+
+    Attributes:
+        switch: pass rate from which on prompts count as easy.
+        hard: k of the others, in [0, 1].
+        easy: k of these, in [0, 1].
+        rewards: (lowest, highest) reward; (-1, 1) for rewards of +-1.
+        estimate: of the pass rate from draws, "jeffreys" or "pool": `pass_rate`.
+
+    Good values: none that beats a constant k: over tables of 32 arms the rule lost to k = 0, see
+    docs/use/finite-samples.md. With a policy that generalises fully, switch 0.6 to 0.8 at 5 % false negatives.
+    Watch: the estimate sees the own draw, which biases the first step.
+    """
+
+    switch: float = 0.7
+    hard: float = 1.0
+    easy: float = 0.0
+    rewards: tuple[float, float] = (0.0, 1.0)
+    estimate: str = "jeffreys"
+
+    def __post_init__(self) -> None:
+        for name in ("switch", "hard", "easy"):
+            options.check_range(name, getattr(self, name), 0.0, 1.0)
+        check_rule(1.0, self.rewards, self.estimate)
+
+    def __call__(self, groups: Groups) -> Tensor:
+        """[P] k."""
+        rate = pass_rate(groups, self.rewards, self.estimate)
+        return torch.where(rate < self.switch, self.hard, self.easy).to(rate.dtype)
+
+
+@dataclass(frozen=True)
+class PMDBetween:
+    r"""Regress the log ratio on the reward, centred by the log partition at the temperature tau / k.
+
+    $$ L = \frac{1}{2\tau}\, E_{y\sim\pi_{old}}\big[(r - V_k - \tau\log\tfrac{\pi}{\pi_{old}})^2\big],
+       \quad V_k = \frac{\tau}{k}\log E_{y\sim\pi_{old}}\, e^{k r/\tau}, \quad V_0 = E_{\pi_{old}}[r] $$
+
+    Source: pmdkit; its ends are eq. L_mean (k = 0, PMD-mean) and eq. L_partition (k = 1, PMD-part) of arXiv:2602.05933.
+    Differs: the paper has the ends alone. For every k the population solution is PMD-mean's with a smaller lambda:
+    `theory.between`. V_k leaves the own draw out for draws, and is exact on the full support.
+    Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N], reward units.
+
+    Attributes:
+        k: place in [0, 1], or a rule of the group's rewards such as `EasyPrompts`.
+        tau: temperature in reward units, > 0, or a rule of the group's rewards. Small tau moves far from pi_old.
+        norm: length rule, see `row_weight`.
+        scale: "half" divides by 2 tau, "paper" by tau.
+
+    Good values: k = 0.05 to 0.2 on rewards {0, 1}; above, V_k is already close to tau log Z. In the bandit it gained
+    0.001 to 0.004 of mean pass rate over k = 0: see docs/use/finite-samples.md.
+    Watch: a k near 1 helps only a policy that generalises from one right response to all; over a table it loses.
+    A rule for k or tau that sees the own draw biases the first step.
+    """
+
+    level: ClassVar[str] = "response"
+    equal_groups: ClassVar[str] = "anchor"
+
+    k: Place = 0.1
+    tau: Tau = 0.05
+    norm: Norm = "length"
+    scale: Literal["half", "paper"] = "half"
+
+    def __post_init__(self) -> None:
+        options.check_tau(self.tau)
+        options.check_norm(self.norm)
+        options.check_choice("scale", self.scale, ("half", "paper"))
+        if not callable(self.k):
+            options.check_range("k", self.k, 0.0, 1.0)
+
+    @property
+    def unbiased(self) -> bool:
+        """The baseline must not depend on the own draw; the mean of the peers does not, whatever tau is."""
+        return self.k == 0 or not (callable(self.k) or callable(self.tau))
+
+    @property
+    def first_step_is_policy_gradient(self) -> bool:
+        """The appendix's scale is twice the policy gradient."""
+        return self.scale == "half"
+
+    @property
+    def population(self) -> str | None:
+        """A rule for k needs the rewards of a group, which the solution of the full support is not given."""
+        return None if callable(self.k) else "between"
+
+    def advantage(self, groups: Groups) -> Tensor:
+        """[P, G] reward minus V_k."""
+        tau = temperature(self, groups)
+        k = places(self.k, groups)
+        heat = tau / torch.where(k > 0, k, 1.0)
+        value = heat[:, None] * baselines.peer_log_mean_exp(groups, heat)
+        value = torch.where(k[:, None] > 0, value, baselines.peer_mean(groups))
+        return baselines.zero_absent(groups.reward - value, groups)
+
+    def loss(self, batch: Batch) -> Tensor:
+        """[N] squared residual of the regression."""
+        residual = batch.advantage - batch.tau * batch.seq_log_ratio
+        return residual**2 / (batch.tau * (2 if self.scale == "half" else 1))
+
+
+def places(k: Place, groups: Groups) -> Tensor:
+    """[P] k for each prompt."""
+    value = k(groups) if callable(k) else k
+    values = torch.as_tensor(value, dtype=groups.reward.dtype, device=groups.reward.device)
+    if values.shape not in ((), groups.reward.shape[:1]):
+        raise ValueError(
+            f"the k rule returned shape {list(values.shape)}; expected [{len(groups.reward)}], one a prompt"
+        )
+    if not bool(((values >= 0) & (values <= 1)).all()):
+        raise ValueError(f"k is {values.tolist()}; expected numbers from 0 (mean reward) to 1 (log partition)")
+    return values.expand(len(groups.reward))
+
+
+def make_place(spec: Any) -> Place:
+    """k from a configuration: a number, a callable, "easy-prompts", or {"rule": "easy-prompts", option: value, ...}."""
+    if isinstance(spec, str):
+        spec = {"rule": spec}
+    if not isinstance(spec, Mapping):
+        place: Place = spec
+        return place
+    found = dict(spec)
+    if found.pop("rule", None) != "easy-prompts":
+        raise ValueError(
+            f"k is {dict(spec)}; expected a number from 0 to 1, or the rule 'easy-prompts' with its options"
+        )
+    options.check_options("easy-prompts", EasyPrompts, found)
+    plain: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in found.items()}
+    return EasyPrompts(**plain)

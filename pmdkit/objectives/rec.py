@@ -1,0 +1,93 @@
+"""REC: REINFORCE with clipping alone, one-sided, two-sided or in rings, with or without importance weights."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+
+from pmdkit.objectives import baselines, options
+from pmdkit.objectives.batch import Batch, Groups, Norm
+from pmdkit.objectives.grpo import log_bounds
+
+MODES = ("one-side", "two-side", "ring", "none")
+
+
+@dataclass(frozen=True)
+class REC:
+    r"""Follow the policy gradient on the tokens whose ratio is still in a set M, and leave the others alone.
+
+    $$ L = -E_{y\sim\pi_{old}}\sum_t A\, f_M(\log\rho_t), \quad \tfrac{d}{ds} f_M(s) = 1\{e^s\in M\} \cdot w(s), \quad
+       A = r - \mathrm{mean}, \quad \rho_t = \tfrac{\pi}{\pi_{old}}(y_t) $$
+
+    w is 1, or the ratio e^s with `importance_sampling`. M is everything up to 1 + c_high where A > 0 and from 1 - c_low
+    on where A < 0 ("one-side", as in GRPO); both bounds whatever A ("two-side"); or both bounds, and again beyond an
+    outer bound on the far side, below 1 - outer_low where A > 0 and above 1 + outer_high where A < 0 ("ring").
+
+    Source: arXiv:2509.24203 (REC-OneSide, REC-TwoSide, REC-Ring, with IS or NoIS); gradients read from Trinity-RFT,
+    `policy_loss_fn/rec_policy_loss.py`.
+    Differs: the source multiplies log pi by a weight that is held back from differentiation; here f_M is its integral,
+    so that the gradient is the source's and the loss belongs to it. Its regularisers are those of PMD-mean ("k2") and
+    AsymRE ("forward-kl"), and are left out.
+    Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N, T], reward units (x nats without weights).
+
+    Attributes:
+        clip_mode: "one-side", "two-side", "ring", or "none" for M = everything.
+        importance_sampling: weigh a token by its ratio.
+        clip_low: M starts at 1 - clip_low; 1 is no lower bound.
+        clip_high: M ends at 1 + clip_high.
+        outer_low: of "ring" only, at least clip_low.
+        outer_high: of "ring" only, at least clip_high.
+        norm: length rule, see `row_weight`.
+
+    Good values: clip_low = clip_high = 0.2, outer_low = 0.6 and outer_high = 2, the defaults of the source's code.
+    Watch: that it trains as well without importance weights is the source's point: the clip is what matters. "none"
+    without weights is REINFORCE, off-policy from the second ministep on. "two-side" also silences tokens that moved
+    against their advantage, and nothing brings them back; "ring" does, from far away.
+    """
+
+    level: ClassVar[str] = "token"
+    equal_groups: ClassVar[str] = "silent"
+
+    clip_mode: Literal["one-side", "two-side", "ring", "none"] = "one-side"
+    importance_sampling: bool = False
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    outer_low: float = 0.6
+    outer_high: float = 2.0
+    norm: Norm = "tokens"
+
+    def __post_init__(self) -> None:
+        options.check_choice("clip_mode", self.clip_mode, MODES)
+        options.check_range("clip_low", self.clip_low, 0.0, 1.0)
+        options.check_range("clip_high", self.clip_high, 0.0)
+        options.check_norm(self.norm)
+        if self.clip_mode == "ring":
+            options.check_range("outer_low", self.outer_low, self.clip_low, 1.0)
+            options.check_range("outer_high", self.outer_high, self.clip_high)
+
+    def advantage(self, groups: Groups) -> torch.Tensor:
+        """[P, G] reward minus the mean reward of the group."""
+        return baselines.zero_absent(groups.reward - baselines.mean_baseline(groups), groups)
+
+    def loss(self, batch: Batch) -> torch.Tensor:
+        """[N, T] minus the advantage times f_M of every token."""
+        s, advantage = batch.log_ratio, batch.advantage[:, None]
+        low, high = log_bounds(self.clip_low, self.clip_high)
+        up = advantage >= 0
+        if self.clip_mode == "none":
+            gain = self.weigh(s)
+        elif self.clip_mode == "one-side":
+            gain = self.weigh(torch.where(up, s.clamp_max(high), s.clamp_min(low)))
+        else:
+            gain = self.weigh(s.clamp(low, high))
+        if self.clip_mode == "ring":
+            outer_low, outer_high = log_bounds(self.outer_low, self.outer_high)
+            start = torch.where(up, s.new_tensor(outer_low), s.new_tensor(outer_high))
+            # `where` and not a clamp: an outer bound at infinity is never passed
+            beyond = torch.where(torch.where(up, s < start, s > start), s, start)
+            gain = gain + torch.where(torch.isfinite(start), self.weigh(beyond) - self.weigh(start), 0.0)
+        return torch.where(batch.mask, -advantage * gain, 0.0)
+
+    def weigh(self, s: torch.Tensor) -> torch.Tensor:
+        """The integral of the weight: e^s with importance weights, s without."""
+        return s.exp() if self.importance_sampling else s

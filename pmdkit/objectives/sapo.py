@@ -1,0 +1,66 @@
+"""SAPO: GRPO with a smooth gate in place of the clip; credit as in GRPO."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+
+from pmdkit.objectives import baselines, options
+from pmdkit.objectives.batch import Batch, Groups, Norm
+
+HIGHEST = 20.0
+"Log ratio from which on a gate is flat in any float: e^20 inside a sigmoid. Beyond, 0 * inf would be its gradient."
+
+
+@dataclass(frozen=True)
+class SAPO:
+    r"""Follow the policy gradient of every token, faded by a sigmoid gate as its ratio leaves 1 on either side.
+
+    $$ L = -E_{y\sim\pi_{old}}\sum_t A\, \tfrac{4}{\tau_A}\,\sigma\big(\tau_A(\rho_t - 1)\big), \quad
+       \tau_A = \begin{cases}\tau_{pos} & A > 0\\ \tau_{neg} & A \le 0\end{cases}, \quad
+       \rho_t = \tfrac{\pi}{\pi_{old}}(y_t), \quad A = \tfrac{r-\mathrm{mean}}{\mathrm{std}} $$
+
+    Source: arXiv:2511.20347 (SAPO); read from verl `core_algos.py` ("sapo") and TRL `grpo_trainer.py` ("sapo").
+    Differs: the std is the population one unless `std="sample"`. The log ratio is cut at 20 above only, where the gate
+    is flat in floating point; verl cuts it at -20 too, where that changes the gradient by e^-20.
+    Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N, T], a pure number (reward units with
+    `std="none"`).
+
+    Attributes:
+        tau_pos: steepness of the gate where the advantage is positive, > 0. Not a temperature of mirror descent.
+        tau_neg: steepness of the gate elsewhere, > 0.
+        norm: length rule, see `row_weight`.
+        std: "population", "sample", or "none" for the plain difference to the mean.
+
+    Good values: tau_pos = 1, tau_neg = 1.05: failures fade a little sooner.
+    Watch: the push on a token is A rho sech^2(tau (rho - 1) / 2), which is A at rho = 1. It never vanishes and never
+    turns round: a good token is still raised at ratio 3, by 0.42 of the advantage times the ratio. For tau to 0 nothing
+    is gated, and the loss grows like 2 A / tau, which has no meaning.
+    """
+
+    level: ClassVar[str] = "token"
+    equal_groups: ClassVar[str] = "silent"
+
+    tau_pos: float = 1.0
+    tau_neg: float = 1.05
+    norm: Norm = "length"
+    std: Literal["population", "sample", "none"] = "population"
+
+    def __post_init__(self) -> None:
+        options.check_range("tau_pos", self.tau_pos, 1e-6)
+        options.check_range("tau_neg", self.tau_neg, 1e-6)
+        options.check_norm(self.norm)
+        options.check_choice("std", self.std, ("population", "sample", "none"))
+
+    def advantage(self, groups: Groups) -> torch.Tensor:
+        """[P, G] standardised reward."""
+        return baselines.standardised(groups, self.std)
+
+    def loss(self, batch: Batch) -> torch.Tensor:
+        """[N, T] minus the advantage times the gate of every token."""
+        advantage = batch.advantage[:, None]
+        # two bare numbers in `where` would be rounded to float32
+        steepness = torch.where(advantage > 0, advantage.new_tensor(self.tau_pos), advantage.new_tensor(self.tau_neg))
+        ratio = batch.log_ratio.clamp_max(HIGHEST).exp()
+        gate = torch.sigmoid(steepness * (ratio - 1)) * 4 / steepness
+        return torch.where(batch.mask, -advantage * gate, 0.0)

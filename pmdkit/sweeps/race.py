@@ -1,0 +1,483 @@
+"""The race: every method tuned with the same budget, then compared on fresh seeds; how much of its grid works.
+
+The protocol is a file, race.toml. Each run is written down when it ends, so that a race continues where it was stopped,
+and only under the protocol that it was begun with.
+"""
+
+import functools
+import hashlib
+import json
+import os
+import time
+import tomllib
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import as_completed
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pmdkit import envs, loop, stats
+from pmdkit.config import Spec
+from pmdkit.errors import Diverged, Stopped, UsageError
+from pmdkit.observe import files, run_folder
+from pmdkit.sweeps import adaptive, record, run
+from pmdkit.training import build, plan, train
+
+PROTOCOL = Path(__file__).with_name("race.toml")
+JOURNAL = "runs.jsonl"
+BEGUN = "protocol.json"  # which protocol a folder was begun under
+KNOBS = 3  # values of a method's own option
+
+Options = dict[str, Any]
+Outcome = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method and its own option.
+
+    Attributes:
+        name: of the objective.
+        knob: dotted option, or several joined by + that move together; "" without one.
+        values: of the knob, KNOBS of them.
+    """
+
+    name: str
+    knob: str = ""
+    values: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Task:
+    """Where the methods run, and the grid that each is tuned over.
+
+    Attributes:
+        lr: ends of the learning rates, the same for all methods.
+        points: learning rates between the ends, evenly spaced in their logarithm.
+        updates: numbers of updates that share a batch of rollouts.
+        seeds, tuning: seeds of the comparison and of the tuning.
+        block: steps that are averaged before a drop is looked for.
+        knobs: values of each knob that are tried.
+    """
+
+    name: str
+    tier: str
+    env: str
+    lr: tuple[float, float]
+    points: int
+    updates: tuple[int, ...]
+    seeds: int
+    tuning: int
+    block: int
+    options: Options
+    knobs: int = KNOBS
+
+    def settings(self, method: Method) -> list[Options]:
+        """The grid of a method: as many settings for each, between the same learning rates."""
+        dense = self.points * (1 if method.knob else self.knobs)
+        rates = [record.rounded(float(lr)) for lr in np.geomspace(*self.lr, dense)]
+        knobs = [knob_options(method, value) for value in thinned(method.values, self.knobs)] or [{}]
+        grid = product(rates, knobs, self.updates)
+        return [{"schedule.lr": lr, **knob, "schedule.ministeps": updates} for lr, knob, updates in grid]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What was stated. Attributes: sha256 of the file; its tables; whether it was cut down for a look."""
+
+    sha256: str
+    question: str
+    budget: Options
+    first_tuning_seed: int
+    outcome: Options
+    methods: tuple[Method, ...]
+    tasks: tuple[Task, ...]
+    changes: tuple[Options, ...] = ()
+    short: bool = False
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: a task, a method, a setting of it, a seed."""
+
+    task: str
+    method: str
+    setting: str  # JSON of the options, so that a job can be a key
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """The same for the same run, in the journal."""
+        return json.dumps([self.task, self.method, json.loads(self.setting), self.seed], sort_keys=True)
+
+
+def read_protocol(path: Path = PROTOCOL, short: bool = False) -> Protocol:
+    """The protocol in a file; `short` cuts it down as its own table says."""
+    data = path.read_bytes()
+    told = tomllib.loads(data.decode())
+    methods = tuple(
+        Method(each["name"], each.get("knob", ""), tuple(each.get("values", ()))) for each in told["method"]
+    )
+    tasks = tuple(
+        Task(**{**each, "lr": (each["lr"][0], each["lr"][1]), "updates": tuple(each["updates"])})
+        for each in told["task"]
+    )
+    if short:
+        cut = dict(told["short"])
+        names = cut.pop("tasks")
+        count = cut.pop("updates")
+        tasks = tuple(replace(t, **cut, updates=thinned(t.updates, count)) for t in tasks if t.name in names)
+    return Protocol(
+        hashlib.sha256(data).hexdigest(),
+        told["question"],
+        told["budget"],
+        told["seeds"]["tuning_first"],
+        told["outcome"],
+        methods,
+        tasks,
+        tuple(told.get("change", ())),
+        short,
+    )
+
+
+def thinned(values: Sequence[Any], count: int) -> tuple[Any, ...]:
+    """`count` of the values, evenly spaced with both ends; the middle one if it is one."""
+    if count >= len(values):
+        return tuple(values)
+    places = [len(values) // 2] if count == 1 else np.linspace(0, len(values) - 1, count).round().astype(int).tolist()
+    return tuple(values[place] for place in places)
+
+
+def knob_options(method: Method, value: Any) -> Options:
+    """A value of the knob as options; several that move together get one each."""
+    keys = method.knob.split("+")
+    return dict(zip(keys, value if len(keys) > 1 else (value,), strict=True))
+
+
+def race(
+    out: Path,
+    protocol: Protocol,
+    *,
+    jobs: int = 1,
+    resume: bool = False,
+    log: Callable[[str], None] = lambda sentence: None,
+) -> Outcome:
+    """Run the race in `out` until it is done or a part of it has taken its time, and write OUT/race.json.
+
+    Args:
+        out: new or empty, or with `resume` where it was begun.
+        protocol: read_protocol().
+        jobs: runs at a time, each in a process of its own.
+        resume: keep what is in the journal.
+        log: called with a sentence about each step of the work.
+    """
+    if out.exists() and any(path.name != "run.lock" for path in out.iterdir()) and not resume:
+        raise UsageError(f"output {out} exists and is not empty; nothing was changed: use --resume or another --out")
+    run_folder.make_writable(out)
+    with run_folder.locked(run_folder.RunFolder(out)):
+        begin(out / BEGUN, protocol)
+        done = adaptive.read_journal(out / JOURNAL)
+        until = time.monotonic() + 60 * protocol.budget["part_minutes"]
+        try:
+            with run.sigterm_interrupts():
+                make_runs(tuning(protocol), protocol, done, out, jobs, until, log)
+                best = tuned(protocol, done)
+                make_runs(comparison(protocol, best), protocol, done, out, jobs, until, log)
+        except KeyboardInterrupt:
+            raise Stopped(f"the race in {out} was stopped; run again with --resume to go on") from None
+        result = summary(protocol, best, done)
+        files.replace(out / "race.json", (json.dumps(result, separators=(",", ":")) + "\n").encode())
+    return result
+
+
+def begin(path: Path, protocol: Protocol) -> None:
+    """Write down which protocol a race is begun under; refuse to go on with one that was begun under another."""
+    stated = {"sha256": protocol.sha256, "short": protocol.short}
+    if not path.exists():
+        files.replace(path, json.dumps(stated).encode() + b"\n")
+    elif (begun := run_folder.read_json(path)) != stated:
+        raise UsageError(
+            f"the race in {path.parent} was begun under the protocol {begun}, this one is {stated}; nothing was "
+            "changed: go on with the same race.toml and the same --short, or give another --out"
+        )
+
+
+def job(task: Task, method: Method, setting: Options, seed: int) -> Job:
+    """A run by the names of what it is."""
+    return Job(task.name, method.name, json.dumps(setting, sort_keys=True), seed)
+
+
+def tuning(protocol: Protocol) -> list[Job]:
+    """The first half: every setting of every method, on the tuning seeds. Seed by seed: an early look is fair."""
+    return [
+        job(task, method, setting, protocol.first_tuning_seed + seed)
+        for task in protocol.tasks
+        for seed in range(task.tuning)
+        for method in protocol.methods
+        for setting in task.settings(method)
+    ]
+
+
+def tuned(protocol: Protocol, done: dict[str, Outcome]) -> dict[str, dict[str, Options]]:
+    """task -> method -> the setting with the largest mean area under the curve; of equal ones the first."""
+    scores = scored(protocol, done)
+    return {
+        task.name: {
+            method.name: task.settings(method)[int(np.argmax(scores[task.name][method.name]))]
+            for method in protocol.methods
+        }
+        for task in protocol.tasks
+    }
+
+
+def scored(protocol: Protocol, done: dict[str, Outcome]) -> dict[str, dict[str, list[float]]]:
+    """task -> method -> mean area under the curve of each setting over the tuning seeds."""
+    seeds = {task.name: [protocol.first_tuning_seed + seed for seed in range(task.tuning)] for task in protocol.tasks}
+    return {
+        task.name: {
+            method.name: [
+                float(np.mean([done[job(task, method, setting, seed).key]["auc"] for seed in seeds[task.name]]))
+                for setting in task.settings(method)
+            ]
+            for method in protocol.methods
+        }
+        for task in protocol.tasks
+    }
+
+
+def comparison(protocol: Protocol, best: dict[str, dict[str, Options]]) -> list[Job]:
+    """The second half: every method at its best setting, on fresh seeds."""
+    return [
+        job(task, method, best[task.name][method.name], seed)
+        for task in protocol.tasks
+        for seed in range(task.seeds)
+        for method in protocol.methods
+    ]
+
+
+# What comes out: the tuned methods against the reference, and the volume of good settings.
+
+
+def summary(protocol: Protocol, best: dict[str, dict[str, Options]], done: dict[str, Outcome]) -> Outcome:
+    """What is kept of a race: the tuning in means, the comparison run by run, and the tables made of both."""
+    runs = [
+        {"task": each.task, "method": each.method, "seed": each.seed, **record.rounded(done[each.key])}
+        for each in comparison(protocol, best)
+    ]
+    scores = scored(protocol, done)
+    grid = {
+        task.name: {
+            method.name: [
+                {"setting": setting, "auc": record.rounded(score)}
+                for setting, score in zip(task.settings(method), scores[task.name][method.name], strict=True)
+            ]
+            for method in protocol.methods
+        }
+        for task in protocol.tasks
+    }
+    return {
+        "format": 1,
+        "protocol": protocol.sha256,
+        "short": protocol.short,
+        "changes": list(protocol.changes),
+        "question": protocol.question,
+        "seconds": record.rounded(sum(found["seconds"] for found in done.values())),
+        "grid": grid,
+        "best": best,
+        "runs": runs,
+        "tables": record.rounded(tables(protocol, grid, runs)),
+    }
+
+
+def tables(protocol: Protocol, grid: Outcome, runs: list[Outcome]) -> dict[str, list[Outcome]]:
+    """task -> a row per method: tuned means, the outcome against the reference, the volume of good settings."""
+    found: dict[str, list[Outcome]] = {}
+    for task in dict.fromkeys(each["task"] for each in runs):
+        members = sorted((each for each in runs if each["task"] == task), key=lambda each: int(each["seed"]))
+        names = list(dict.fromkeys(each["method"] for each in members))
+        values = {
+            name: {
+                key: np.array([r[key] for r in members if r["method"] == name], dtype=float)
+                for key in ("auc", "final", "drop")
+            }
+            for name in names
+        }
+        rows = [
+            {
+                "method": name,
+                **{key: adaptive.ends(stats.mean_interval(values[name][key])) for key in values[name]},
+                **volumes(grid[task], name, protocol.outcome["near"]),
+            }
+            for name in names
+        ]
+        against = protocol.outcome["reference"]
+        others = [row for row in rows if row["method"] != against]
+        pairs = [stats.paired_p_value(values[row["method"]]["auc"], values[against]["auc"]) for row in others]
+        for row, p in zip(others, stats.holm(pairs), strict=True):
+            row |= verdict(values[against]["auc"], values[row["method"]]["auc"], p, len(others), protocol.outcome)
+        found[task] = rows
+    return found
+
+
+def verdict(reference: stats.Array, own: stats.Array, p: float, comparisons: int, stated: Options) -> Outcome:
+    """Own minus reference, paired, and the word that the protocol gives it.
+
+    "no difference" is a finding: the 90 % interval lies within the margin. Where neither that nor the corrected test
+    decides, `seeds_needed` is how many pairs find a difference as large as the margin in four races of five.
+    """
+    difference = own - reference
+    if stats.equivalent(reference, own, stated["margin"]):
+        word = "no difference"
+    elif p < stated["level"]:
+        word = "better" if difference.mean() > 0 else "worse"
+    else:
+        word = "undecided"
+    level, deviation = stated["level"] / comparisons, float(difference.std(ddof=1))
+    needed = stats.seeds_for_power(stated["margin"], deviation, level) if word == "undecided" else None
+    gain = adaptive.ends(stats.mean_interval(difference))
+    return {"gain": gain, "p": p, "outcome": word, "seeds_needed": needed}
+
+
+def volumes(grid: dict[str, list[Outcome]], name: str, near: float) -> Outcome:
+    """Shares of a method's settings within `near` of its own best and of the best of all; is its best on an edge?
+
+    The edge is that of the learning rate: a method whose best lies there was not tuned, its grid was too narrow.
+    """
+    scores = np.array([each["auc"] for each in grid[name]])
+    best_of_all = max(each["auc"] for rows in grid.values() for each in rows)
+    rates = [each["setting"]["schedule.lr"] for each in grid[name]]
+    return {
+        "volume_own": float((scores >= scores.max() - near).mean()),
+        "volume_all": float((scores >= best_of_all - near).mean()),
+        "edge": rates[int(scores.argmax())] in (min(rates), max(rates)),
+    }
+
+
+# Making the runs.
+
+
+def make_runs(
+    wanted: Sequence[Job],
+    protocol: Protocol,
+    done: dict[str, Outcome],
+    out: Path,
+    jobs: int,
+    until: float,
+    log: Callable[[str], None],
+) -> None:
+    """Make the runs that are not in the journal, write each down as it ends, stop when the part has had its time."""
+    missing = [each for each in wanted if each.key not in done]
+    # closed on every way out: its processes end with it
+    with open(out / JOURNAL, "ab") as journal, closing(run_jobs(missing, protocol, out, jobs)) as ended:
+        for count, (each, found) in enumerate(ended, 1):
+            done[each.key] = found
+            journal.write(json.dumps({"key": each.key, **found}).encode() + b"\n")
+            journal.flush()
+            os.fsync(journal.fileno())
+            log(f"{count} of {len(missing)}: {each.task}, {each.method}, seed {each.seed}, area {found['auc']:.3f}")
+            if time.monotonic() > until and count < len(missing):
+                raise Stopped(f"the part of the race in {out} has had its time; run again with --resume to go on")
+
+
+def run_jobs(
+    jobs: Sequence[Job], protocol: Protocol, out: Path, count: int
+) -> Generator[tuple[Job, Outcome], None, None]:
+    """Each run as it ends, in this process or in several."""
+    tasks = {task.name: task for task in protocol.tasks}
+    after = float(protocol.outcome["diverged"])
+
+    def arguments(each: Job) -> tuple[Task, str, Options, int, Path, float]:
+        short = hashlib.sha256(each.key.encode()).hexdigest()[:12]
+        return tasks[each.task], each.method, json.loads(each.setting), each.seed, out / "runs" / short, after
+
+    if count == 1:
+        yield from ((each, run_job(*arguments(each))) for each in jobs)
+        return
+    with adaptive.workers(count) as pool:
+        submitted = {pool.submit(run_job, *arguments(each)): each for each in jobs}
+        for future in as_completed(submitted):
+            yield submitted[future], future.result()
+
+
+def run_job(task: Task, method: str, setting: Options, seed: int, folder: Path, diverged: float) -> Outcome:
+    """Area under the curve, final pass rate, worst drop and curve of one run, and the seconds it took.
+
+    Args:
+        task, method, setting, seed: which run. In the bandit the seed is also that of the problem.
+        folder: of a language model's run, which is resumed there after an interruption; the others are not written.
+        diverged: pass rate of the steps after one that left a number that is not finite.
+    """
+    torch.set_num_threads(1)
+    began = time.monotonic()
+    options = {**task.options, **setting, "objective.name": method, "run.seed": seed}
+    if task.tier == "bandit":
+        options["env.seed"] = seed
+    if task.tier == "llm":
+        rates, final = language_rates(task, method, options, folder)
+        steps = plan(task.tier, task.env, options)[0].schedule.steps
+    else:
+        spec, objective = plan(task.tier, task.env, options)
+        rates, final, steps = *local_rates(spec, objective), spec.schedule.steps
+    curve = np.array(rates + [diverged] * (steps - len(rates)))
+    found = adaptive.outcome(curve, diverged if final is None else final, 0.0, task.block)
+    del found["dead"]
+    return {**found, "finished": final is not None, "seconds": round(time.monotonic() - began, 3)}
+
+
+def local_rates(spec: Spec, objective: Any) -> tuple[list[float], float | None]:
+    """Pass rates of a bandit after each step, exactly, or of the draws of each step of a toy task; and of the end.
+
+    A run that leaves a number that is not finite ends there, without a last pass rate.
+    """
+    _, backend = build(spec, objective)
+    if backend.warm_start is not None:
+        state = backend.learner.state_dict()
+        backend.learner.load_state_dict(state | {"model": warm_weights(json.dumps(warm_spec(spec), sort_keys=True))})
+    exact = envs.make(spec.env) if spec.tier == "bandit" else None
+    rates: list[float] = []
+
+    def look(step: int, learner: Any, rollouts: Any, groups: Any, *rest: Any) -> None:
+        if exact is not None:
+            log_policy = learner.log_policy()
+            finite = not bool(log_policy.isnan().any())
+            rates.append(float(exact.pass_rate(log_policy.numpy()).mean()) if finite else 0.0)
+        else:
+            finite = all(bool(weight.isfinite().all()) for weight in learner.model.parameters())
+            rates.append((groups.reward > 0.5).double().mean().item())
+        if not finite:
+            raise Diverged(f"step {step} left a weight that is not finite")
+
+    try:
+        loop.run(objective, backend.learner, backend.task, backend.schedule, [look])
+    except Diverged:
+        return rates[:-1] if exact is not None else rates, None
+    return rates, rates[-1] if exact is not None else backend.evaluate()["pass_rate"]
+
+
+def warm_spec(spec: Spec) -> Options:
+    """What a warm start depends on: the runs of a task and seed share it, whatever their objective and schedule."""
+    plain = spec.record() | {"objective": {"name": "pmd-mean", "tau": 1.0}}
+    return plain | {"schedule": plain["schedule"] | {"lr": 1e-3, "ministeps": 1}}
+
+
+@functools.lru_cache(maxsize=4)
+def warm_weights(configuration: str) -> dict[str, Any]:
+    """Weights after the warm start. The optimizer of the run starts fresh, as it does in a run of its own."""
+    backend = build(Spec(**json.loads(configuration)))[1]
+    assert backend.warm_start is not None
+    backend.warm_start(lambda sentence: None)
+    return {name: value.clone() for name, value in backend.learner.state_dict()["model"].items()}
+
+
+def language_rates(task: Task, method: str, options: Options, folder: Path) -> tuple[list[float], float | None]:
+    """A language model: a run folder, resumed where it stopped."""
+    try:
+        finished = train(method, task.tier, task.env, out=folder, resume=True, options=options)
+    except Diverged:
+        return [row["pass_rate"] for row in run_folder.RunFolder(folder).read_metrics()], None
+    return [row["pass_rate"] for row in finished.metrics], finished.summary["pass_rate_last"]

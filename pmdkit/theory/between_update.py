@@ -1,0 +1,133 @@
+"""One family from the mean reward to the log partition: the baseline V_k, its exact update, the best k for draws."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pmdkit.theory.inputs import Array, centred, expect, lengths, numbers, problem, ratio, together
+from pmdkit.theory.pmd_part_update import log_mean_exp
+from pmdkit.theory.sampled_steps import fit_cells, sampled_step
+
+KS = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0)
+"The grid of `best_k`; closer together where V_k leaves the mean."
+SAME = 1e-9  # of pass rate: gains that differ by less count as equal
+
+
+@dataclass(frozen=True)
+class BetweenSolution:
+    """One exact update with the baseline V_k.
+
+    Attributes:
+        log_ratio: [..., A] log pi_new/pi, nats.
+        probs: [..., A] the new policy.
+        value: [...] V_k, reward units.
+        lam: [...] lambda_k of the mixed KL-chi2 regulariser, reward units squared: PMD-mean's at k = 0, 0 at k = 1.
+    """
+
+    log_ratio: Array
+    probs: Array
+    value: Array
+    lam: Array
+
+
+def baseline_value(pi: ArrayLike, reward: ArrayLike, tau: ArrayLike, k: ArrayLike) -> Array:
+    r"""V_k: the log partition at the temperature tau / k, in reward units.
+
+    $$ V_k = \frac{\tau}{k}\log E_\pi e^{k r/\tau}, \qquad V_0 = E_\pi r, \quad V_1 = \tau\log Z $$
+
+    Source: not in the paper, which has both ends (eqs. L_mean and L_partition). V_k rises with k.
+    Shapes: [..., A], tau and k scalar or [...], to [...].
+    """
+    pi, reward, tau = problem(pi, reward, tau)
+    k = shares(k)
+    together(pi=pi[..., 0], reward=reward[..., 0], tau=tau, k=k)
+    delta = centred(pi, reward)
+    mean = (pi * reward).sum(-1) / pi.sum(-1)
+    inverse = np.where(k > 0, k, 1.0) / tau
+    rise = log_mean_exp(pi, delta * inverse[..., None]) / inverse
+    return mean + np.where(k > 0, np.maximum(rise, 0.0), 0.0)
+
+
+def between(
+    pi: ArrayLike, reward: ArrayLike, tau: ArrayLike, k: ArrayLike, length: ArrayLike | None = None
+) -> BetweenSolution:
+    r"""The exact update of the regression on r - V_k, for every k from PMD-mean (0) to PMD-part (1).
+
+    $$ \rho(y) = \exp\Big(\frac{r - V_k}{\tau} - W\Big(\frac{\lambda_k}{\tau^2} e^{(r - V_k)/\tau}\Big)\Big), \quad
+       E_\pi\rho = 1 $$
+    $$ \max_{\pi'}\; E_{\pi'} r - \tau KL(\pi'\|\pi) - \frac{\lambda_k}{2\tau}\chi^2(\pi'\|\pi), \qquad
+       \frac{\lambda_k}{\tau^2} = KL(\pi\|\pi') - \frac{V_k - E_\pi r}{\tau} $$
+
+    Source: not in the paper; Theorem 1 of arXiv:2602.05933 and Proposition mixed_subproblem with V_k for the mean.
+    The last equation is the first one averaged under pi. lambda_k falls from PMD-mean's to 0, so eta rises with k.
+
+    Args:
+        pi: [..., A] policy; must sum to 1 within 1e-8.
+        reward: [..., A] reward units.
+        tau: scalar or [...] temperature, reward units, > 0.
+        k: scalar or [...], in [0, 1].
+        length: [..., A] tokens, > 0: each response divided by its length, as norm "length" does.
+
+    Good values: error below 1e-12 nats for tau in [1e-3, 1e3] and probabilities down to 1e-12.
+    Watch: with lengths the regulariser is the length-weighted one, and at k < 1 lambda_k is one per token.
+    """
+    pi, reward, tau = problem(pi, reward, tau)
+    k = shares(k)
+    value = baseline_value(pi, reward, tau, k)
+    shape = (*np.broadcast_shapes(value.shape, tau.shape), pi.shape[-1])
+    size = lengths(length, shape)
+    pi = np.broadcast_to(np.maximum(pi / pi.sum(-1, keepdims=True), 1e-300), shape)  # its logarithm is needed
+    mean = (pi * reward).sum(-1)
+    target = (centred(pi, reward) - (value - mean)[..., None]) / tau[..., None]
+    share = pi if size is None else pi / size
+    u = fit_cells(pi, share, np.broadcast_to(target, shape))
+    x = (share * (target - u)).sum(-1)  # the conditions summed over the actions
+    return BetweenSolution(u, pi * ratio(u), value, np.maximum(x, 0.0) * tau**2)
+
+
+@dataclass(frozen=True)
+class BestK:
+    """Attributes: k [...] the best of the grid; gain [..., K] expected gain of pass rate at every k of it; ks [K]."""
+
+    k: Array
+    gain: Array
+    ks: Array
+
+
+def best_k(
+    p: ArrayLike,
+    tau: ArrayLike,
+    n: int,
+    *,
+    ks: tuple[float, ...] = KS,
+    ministeps: int | None = None,
+    lr: float = 1.0,
+    false_positive: float = 0.0,
+    false_negative: float = 0.0,
+) -> BestK:
+    r"""The k whose step from n draws gains most, by the law of `sampled_step`; of equal ones the smallest.
+
+    $$ k^\star = \arg\max_k\; E_{draws}\,[p'_k] - p $$
+
+    Source: not in the paper.
+
+    Args:
+        p, tau, n, ministeps, lr, false_positive, false_negative: as in `sampled_step`.
+        ks: the grid, values in [0, 1].
+
+    Watch: without verifier errors the largest k is best at every pass rate. With false negatives it is the largest one
+    for hard prompts and 0 for easy ones; what lies between is hardly ever best.
+    """
+    options = {"ministeps": ministeps, "lr": lr, "false_positive": false_positive, "false_negative": false_negative}
+    grid = np.sort(shares(ks).reshape(-1))
+    gain = np.stack([sampled_step(p, tau, n, k=float(k), **options).gain for k in grid], -1)  # type: ignore[arg-type]
+    best = (gain >= gain.max(-1, keepdims=True) - SAME).argmax(-1)
+    return BestK(grid[best], gain, grid)
+
+
+def shares(k: ArrayLike) -> Array:
+    """Scalar or [...] places in the family, in [0, 1]."""
+    values = numbers("k", k)
+    expect((values >= 0) & (values <= 1), values, "k is {}; expected numbers from 0 (mean reward) to 1 (log partition)")
+    return values

@@ -1,0 +1,73 @@
+"""Several sources: shares of every step, no text twice, the same order after a resume; and saved data sets."""
+
+import json
+
+import numpy as np
+import pytest
+
+from pmdkit.envs.math import make_math
+from pmdkit.envs.verifier import Grader
+from pmdkit.errors import UsageError
+from pmdkit.llm.task import MathTask, apportion
+from pmdkit.observe.inputs import code_inputs
+
+
+@pytest.fixture
+def table(tmp_path):
+    for name, first, count in (("a", 0, 30), ("b", 25, 50)):
+        rows = [{"q": f"What is {n} + 1?", "answer": str(n + 1), "level": name} for n in range(first, first + count)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {
+        "kind": "mixture",
+        "sources": [
+            {"kind": "file", "path": str(tmp_path / "a.jsonl"), "problem": "q", "share": 3, "held_out": 4},
+            {"kind": "file", "path": str(tmp_path / "b.jsonl"), "problem": "q", "share": 1},
+        ],
+    }
+
+
+def test_every_step_has_its_shares_and_every_problem_its_turn(table):
+    problems = make_math(table)
+    assert len(problems.train) == 26 + 45
+    assert problems.counts["merged: in an earlier source"] == 5
+    texts = [problems.problem(n).problem for n in (*problems.train, *problems.held_out)]
+    assert len(set(texts)) == len(texts)
+    with Grader() as grader:
+        task = MathTask(problems, 8, 3, grader, str, [0])
+        steps = [task.prompts(step).tolist() for step in range(1, 31)]
+        assert MathTask(problems, 8, 3, grader, str, [0]).prompts(17).tolist() == steps[16]
+    for asked in steps:
+        levels = [problems.problem(n).columns["level"] for n in asked]
+        assert (levels.count("a"), levels.count("b")) == (6, 2)
+    of_b = np.concatenate([[n for n in asked if problems.problem(n).columns["level"] == "b"] for asked in steps])
+    assert len(set(of_b[:45].tolist())) == 45  # an epoch of the source, each problem once
+
+
+def test_shares_are_whole_prompts():
+    assert apportion([0.5, 0.3, 0.2], 16) == [8, 5, 3]
+    with pytest.raises(UsageError, match=r"give \[4, 0\] of 4 prompts"):
+        apportion([0.9, 0.1], 4)
+
+
+def test_slips_are_answered_and_files_are_inputs(table):
+    assert sum(name.startswith("file ") for name in code_inputs({"env": table})) == 2
+    for change, told in (
+        ({"share": 0}, "has the share 0"),
+        ({"pth": "x"}, "did you mean 'env.path'"),
+        ({"kind": "mixture"}, "env.kind"),
+    ):
+        wrong = {**table, "sources": [{**table["sources"][0], **change}, table["sources"][1]]}
+        with pytest.raises(ValueError, match=told):
+            make_math(wrong)
+
+
+def test_a_saved_data_set_is_read_by_its_folder(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_list([{"question": f"What is {n}?", "answer": str(n)} for n in range(5)])
+    rows.save_to_disk(tmp_path / "one")
+    datasets.DatasetDict({"train": rows.select(range(2)), "test": rows}).save_to_disk(tmp_path / "two")
+    assert len(make_math({"kind": "file", "path": str(tmp_path / "one")}).train) == 5
+    assert len(make_math({"kind": "file", "path": str(tmp_path / "two")}).train) == 2
+    assert len(make_math({"kind": "file", "path": str(tmp_path / "two"), "split": "test"}).train) == 5
+    with pytest.raises(UsageError, match="no split dev"):
+        make_math({"kind": "file", "path": str(tmp_path / "two"), "split": "dev"})

@@ -1,0 +1,82 @@
+"""The atlas: its numbers are those of explain, every cell leads to a certificate, the sliders read the same."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pmdkit.explain import sampled_first_step
+from pmdkit.objectives import OBJECTIVES
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "docs"))
+from generate.atlas import BEGIN, END, NUMBERS, PAGE, ask, different, table  # noqa: E402
+from generate.explorables.atlas import draw  # noqa: E402
+
+from .in_node import in_node  # noqa: E402
+
+WRITTEN = json.loads((ROOT / NUMBERS).read_text(encoding="utf-8"))
+
+
+def written_again(name):
+    """What `--check` compares, for one loss."""
+    return different(WRITTEN["losses"][name], json.loads(json.dumps(ask(name))))
+
+
+@pytest.mark.parametrize("name", ["rloo", "grpo"])
+def test_the_numbers_are_those_of_explain(name):
+    assert written_again(name) == []
+    moved = WRITTEN["losses"][name] | {"headline": "something else"}
+    assert different(moved, WRITTEN["losses"][name])
+
+
+@pytest.mark.slow
+def test_every_registered_loss_is_written_and_as_explain_says():
+    missing = OBJECTIVES.keys() ^ WRITTEN["losses"].keys()
+    assert not missing, f"run python docs/generate/atlas.py: {missing}"
+    assert [line for name in OBJECTIVES for line in written_again(name)] == []
+
+
+def test_the_page_has_the_table_and_every_cell_a_certificate():
+    page = (ROOT / PAGE).read_text(encoding="utf-8")
+    assert page.split(BEGIN)[1].split(END)[0].strip() == table(WRITTEN["losses"]).strip()
+    links, places = set(re.findall(r"\(#([\w-]+)\)", page)), set(re.findall(r'<a id="([\w-]+)">', page))
+    assert links == places
+    assert len(places) == len(WRITTEN["losses"])
+
+
+def test_the_picture_has_a_panel_for_each_loss():
+    drawing = draw()
+    assert sum(axes.axison for axes in drawing.figure.axes) == len(WRITTEN["losses"])
+    assert drawing.tables == WRITTEN
+
+
+def test_the_sliders_read_the_same_numbers(node):
+    rates, taus = np.array(WRITTEN["rates"]), np.array(WRITTEN["taus"])
+    asked = [(name, tau, p) for name in WRITTEN["losses"] for tau in (*taus, 0.2) for p in (*rates, 0.3)]
+    code = "const { etaAt } = await load('atlas.js'); return given.asked.map((each) => etaAt(given.tables, ...each));"
+    told = in_node(node, code, {"tables": WRITTEN, "asked": [(n, float(t), float(p)) for n, t, p in asked]})
+    for (name, tau, p), eta in zip(asked, told, strict=True):
+        loss = WRITTEN["losses"][name]
+        rows = [loss["eta_by_tau"][f"{each:g}"] for each in taus] if loss["eta_by_tau"] else [loss["eta"]] * len(taus)
+        known = np.array(rows, float)  # None is NaN
+        along = [np.interp(np.log(p / (1 - p)), np.log(rates / (1 - rates)), row) for row in known]
+        wanted = np.interp(np.log(tau), np.log(taus), along)
+        assert (eta is None) == np.isnan(wanted)
+        if eta is not None:
+            assert eta == pytest.approx(wanted, abs=1e-9)
+
+
+@pytest.mark.parametrize("draws", [2, 16])
+def test_the_first_step_from_draws_is_unbiased_where_a_loss_says_so(draws):
+    """RLOO is unbiased; a mean that holds the own draw takes (G - 1)/G; both by enumeration, here by hand for two."""
+    assert sampled_first_step(OBJECTIVES["rloo"](), 0.1, draws)[0] == pytest.approx(1, abs=1e-12)
+    assert sampled_first_step(OBJECTIVES["dr-grpo"](), 0.1, draws)[0] == pytest.approx(1 - 1 / draws, abs=1e-12)
+    if draws == 2:  # one right, one wrong: the advantages are 1 and -1, each of weight 1/2
+        chance, step = 2 * 0.1 * 0.9, 1 / (2 * 0.1 * 0.9)
+        mean, deviation = sampled_first_step(OBJECTIVES["rloo"](), 0.1, draws)
+        assert mean == pytest.approx(chance * step * 1.0)
+        assert deviation == pytest.approx(step * np.sqrt(chance * (1 - chance)))

@@ -1,0 +1,61 @@
+"""Learning rates as transformers has them, and updates that are only rounding: skipped, counted, by all ranks."""
+
+import pytest
+import torch
+from transformers import get_scheduler
+
+from pmdkit import train
+from pmdkit.config import ScheduleTable, UpdateTable
+from pmdkit.llm.dynamics import LRScheduler
+
+from .ranks import ROOT
+
+TINY = str(ROOT / "tests" / "llm" / "tiny.toml")
+
+
+@pytest.mark.parametrize("kind", ["constant", "linear", "cosine"])
+def test_rates_are_those_of_transformers(kind):
+    """Two ministeps of two passes over five steps, one of warm-up; a resume in the middle has the same rates."""
+    schedule = ScheduleTable(steps=5, ministeps=2, passes=2, lr=0.1)
+    update = UpdateTable(lr_scheduler_type=kind, warmup_steps=1)
+    weight = torch.zeros(1, requires_grad=True)
+    theirs = torch.optim.SGD([weight], lr=0.1)
+    name = "constant_with_warmup" if kind == "constant" else kind
+    scheduler = get_scheduler(name, theirs, num_warmup_steps=4, num_training_steps=20)
+    wanted = []
+    for _ in range(20):
+        wanted.append(theirs.param_groups[0]["lr"])
+        theirs.step()
+        scheduler.step()
+    for begin in (0, 3):
+        mine = torch.optim.SGD([weight], lr=0.1)
+        rates = LRScheduler(mine, schedule, update)
+        found = [rates.step(version) for version in range(begin, 5) for _ in range(4)]
+        assert found == wanted[4 * begin :]
+
+
+def resampled(tmp_path, name, **options):
+    own = tmp_path / "own.py"
+    changes = {"rollout.max_num_gen_batches": 3, "rollout.width": 6, "evaluation.problems": 4, "evaluation.every": 0}
+    changes |= {"reward.grade": f"{own}:odd"}
+    return train("pmd-mean", "llm", TINY, out=tmp_path / name, trust=str(own), options=changes, **options)
+
+
+@pytest.mark.slow
+def test_groups_of_equal_rewards_are_resampled_and_a_resume_does_the_same(tmp_path):
+    """Rewards that depend on the response: fewer equal groups, other prompts, counted, the same bits after a resume."""
+    (tmp_path / "own.py").write_text(
+        "def odd(response, cut_off):\n    return float(sum(map(ord, response)) % 4 == 0)\n"
+    )
+    whole = resampled(tmp_path, "whole", steps=2)
+    found = whole.metrics
+    assert any(row["resampled_groups"] > 0 for row in found)
+    assert all(row["gen_batches"] <= 3 for row in found)
+    assert all(row["zero_variance_groups"] == 0 or row["gen_batches"] == 3 for row in found)
+    assert all(row["dropped_tokens"] > 0 for row in found if row["resampled_groups"])
+    resampled(tmp_path, "resumed", steps=1)
+    resumed = resampled(tmp_path, "resumed", steps=2, resume=True)
+    weights = [run.path / "checkpoints" / "step-2" / "model.safetensors" for run in (whole, resumed)]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+    records = [(run.path / "rollouts" / "step-2.jsonl").read_text() for run in (whole, resumed)]
+    assert records[0] == records[1]

@@ -1,0 +1,578 @@
+"""The neighbours of PMD, each against a loop of its equation in plain Python, and the limits where one is another."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from pmdkit import theory
+from pmdkit.objectives import (
+    GMPO,
+    GRPO,
+    GRPOKL,
+    GSPO,
+    OPMD,
+    QRPO,
+    REC,
+    RLOO,
+    SAPO,
+    SPPO,
+    TOPR,
+    AsymRE,
+    Groups,
+    PMDMean,
+    PMDPart,
+    PMDToken,
+    credit,
+    load_objective,
+    response_loss,
+    total,
+)
+from pmdkit.testing.objectives import bandit, ragged_draws, same, value_and_gradient
+
+EXACT = 1e-12  # relative: some hundred float64 terms
+
+
+@pytest.fixture(params=range(3))
+def it(request):
+    return ragged_draws(request.param)
+
+
+# The loops: rewards, and lists of token log-probabilities of the policy, pi_old and the reference.
+
+
+def ragged(seed, prompts=3, size=5, tokens=6, signs=True):
+    """Rewards of +-1, or graded ones that tie now and then."""
+    random = np.random.default_rng(seed)
+    reward = np.where(random.random((prompts, size)) < 0.4, 1.0, -1.0)
+    reward[0] = -1.0
+    reward[0, 0] = 1.0
+    if not signs:
+        reward = random.integers(0, 4, (prompts, size)) / 4
+    lengths = random.integers(1, tokens + 1, (prompts, size))
+    old = [[-2 * random.random(n) for n in row] for row in lengths]
+    new, ref = ([[o + 0.5 * random.standard_normal(len(o)) for o in row] for row in old] for _ in range(2))
+    return reward, new, old, ref
+
+
+def tensors(reward, *policies):
+    flat = [[torch.tensor(row) for prompt in policy for row in prompt] for policy in policies]
+    padded = [torch.nn.utils.rnn.pad_sequence(rows, batch_first=True) for rows in flat]
+    width = padded[0].shape[1]
+    mask = torch.tensor([[t < len(row) for t in range(width)] for row in flat[0]])
+    return torch.tensor(reward), padded, mask
+
+
+def check(objective, case, row_loss, share, gradient_only=False):
+    """Value and gradient of the package against the loop `row_loss(x, i, new)`, differentiated by central differences.
+
+    Args:
+        row_loss: of response i of prompt x with token log-probabilities `new`; it sees nothing of the package.
+        share: (x, i) -> weight of the row in the mean.
+        gradient_only: where the value of the source holds a factor back, only slopes can be compared.
+    """
+    reward, new, old, ref = case
+    r, (logp, logp_old, logp_ref), mask = tensors(reward, new, old, ref)
+    logp.requires_grad_()
+    value = response_loss(objective, r, logp, logp_old, mask, logp_ref, width=9)
+    (gradient,) = torch.autograd.grad(value, logp)
+    rows = [(x, i) for x in range(len(reward)) for i in range(len(reward[0]))]
+    if not gradient_only:
+        expected = sum(share(x, i) * row_loss(x, i, list(new[x][i])) for x, i in rows)
+        assert value.item() == pytest.approx(expected, rel=EXACT, abs=EXACT)
+    for n, (x, i) in enumerate(rows):
+        for t in range(len(new[x][i])):
+            if gradient_only:
+                slope = row_loss(x, i, list(new[x][i]))[t]
+            else:
+                up, down = (list(new[x][i]) for _ in range(2))
+                up[t] += 1e-5
+                down[t] -= 1e-5
+                slope = (row_loss(x, i, up) - row_loss(x, i, down)) / 2e-5
+            tolerance = EXACT if gradient_only else 1e-7  # of central differences
+            assert gradient[n, t].item() == pytest.approx(share(x, i) * slope, rel=tolerance, abs=tolerance)
+
+
+def mean_share(case, norm):
+    """1 / rows, divided by the length rule."""
+    lengths = [[len(row) for row in prompt] for prompt in case[1]]
+    rows, tokens = sum(map(len, lengths)), sum(map(sum, lengths))
+    return {
+        "none": lambda x, i: 1 / rows,
+        "length": lambda x, i: 1 / rows / lengths[x][i],
+        "tokens": lambda x, i: 1 / tokens,
+    }[norm]
+
+
+def others(values, i):
+    return [value for j, value in enumerate(values) if j != i]
+
+
+def standard(r, i):
+    mean = sum(r) / len(r)
+    std = math.sqrt(sum((x - mean) ** 2 for x in r) / len(r))
+    return (r[i] - mean) / std if std else 0.0
+
+
+@pytest.mark.parametrize("seed", range(3))
+class TestLoops:
+    @pytest.mark.parametrize("tau", [0.003, 0.4, 3.0])
+    @pytest.mark.parametrize("ties", ["weak", "exact"])
+    def test_qrpo(self, seed, tau, ties):
+        """The partition by Simpson's rule on 2,000 intervals, e^{(u - 1) / tau} so that nothing overflows."""
+        case = reward, _, old, _ = ragged(seed, signs=False)
+
+        def integral(a, b):
+            u = np.linspace(a, b, 2001)
+            values = np.exp((u - 1) / tau)
+            return (b - a) / 6000 * (values[0] + values[-1] + 4 * values[1:-1:2].sum() + 2 * values[2:-1:2].sum())
+
+        log_z = 1 / tau + math.log(integral(0.0, 1.0))
+
+        def row(x, i, new):
+            peers = others(list(reward[x]), i)
+            a = sum(r < reward[x][i] for r in peers) / len(peers)
+            b = sum(r <= reward[x][i] for r in peers) / len(peers)
+            target = b
+            if ties == "exact" and b > a:
+                # from above, where the exponential lives: e^{(u - b) / tau} is at most 1
+                u = np.linspace(a, b, 2001)
+                values = np.exp((u - b) / tau)
+                mean = (values[0] + values[-1] + 4 * values[1:-1:2].sum() + 2 * values[2:-1:2].sum()) / 6000
+                target = b + tau * math.log(mean)
+            residual = target - tau * log_z - tau * (sum(new) - sum(old[x][i]))
+            return residual**2 / (2 * tau)
+
+        check_close(QRPO(tau=tau, ties=ties), case, row, 2e-6 if tau < 0.01 else 1e-10)
+
+    def test_sppo(self, seed):
+        case = reward, _, old, _ = ragged(seed, signs=False)
+
+        def row(x, i, new):
+            wins = [1.0 if reward[x][i] > r else 0.5 if reward[x][i] == r else 0.0 for r in others(reward[x], i)]
+            eta = 1 / 0.3  # the source: (log ratio - eta (w - 1/2))^2
+            s = sum(new) - sum(old[x][i])
+            return 0.3 / 2 * (s - eta * (sum(wins) / len(wins) - 0.5)) ** 2
+
+        check(SPPO(tau=0.3), case, row, mean_share(case, "none"))
+
+    def test_asymre(self, seed):
+        case = reward, *_ = ragged(seed)
+
+        def row(x, i, new):
+            return -(reward[x][i] - (sum(reward[x]) / len(reward[x]) - 0.1)) * sum(new)
+
+        check(AsymRE(), case, row, mean_share(case, "length"))
+
+    @pytest.mark.parametrize("baseline", ["mean", "log-mean-exp"])
+    def test_opmd(self, seed, baseline):
+        case = reward, *_ = ragged(seed)
+
+        def row(x, i, new):
+            group = list(reward[x])
+            level = sum(group) / len(group)
+            if baseline == "log-mean-exp":
+                level = 0.4 * math.log(sum(math.exp(r / 0.4) for r in group) / len(group))
+            return -(group[i] - level) * sum(new) / 1.4
+
+        check(OPMD(tau=0.4, baseline=baseline), case, row, mean_share(case, "tokens"))
+
+    @pytest.mark.parametrize("weighted", [False, True])
+    @pytest.mark.parametrize("mode", ["one-side", "two-side", "ring", "none"])
+    def test_rec(self, seed, mode, weighted):
+        """The gradient of the source: a mask and a weight that are held back, times grad log pi."""
+        case = reward, _, old, _ = ragged(seed, tokens=9)
+        case = reward, case[1], [[list(o) for o in prompt] for prompt in old], case[3]
+
+        def slopes(x, i, new):
+            advantage = reward[x][i] - sum(reward[x]) / len(reward[x])
+            found = []
+            for n, o in zip(new, old[x][i], strict=True):
+                ratio = math.exp(n - o)
+                inside = 0.8 <= ratio <= 1.2
+                if mode == "one-side":
+                    inside = ratio <= 1.2 if advantage >= 0 else ratio >= 0.8
+                if mode == "ring":
+                    inside = inside or (advantage >= 0 and ratio <= 0.6) or (advantage <= 0 and ratio >= 1.5)
+                if mode == "none":
+                    inside = True
+                found.append(-advantage * inside * (ratio if weighted else 1.0))
+            return found
+
+        objective = REC(clip_mode=mode, importance_sampling=weighted, outer_low=0.4, outer_high=0.5)
+        check(objective, case, slopes, mean_share(case, "tokens"), gradient_only=True)
+
+    @pytest.mark.parametrize("baseline", ["loo", "none"])
+    def test_topr(self, seed, baseline):
+        """The gradient of the source: min(pi / mu, 1) for failures, 1 for successes."""
+        case = reward, _, old, _ = ragged(seed)
+
+        def slopes(x, i, new):
+            peers = others(list(reward[x]), i)
+            r = reward[x][i] - (sum(peers) / len(peers) if baseline == "loo" else 0.0)
+            weight = min(math.exp(sum(new) - sum(old[x][i])), 1.0) if r < 0 else 1.0
+            return [-weight * r] * len(new)
+
+        check(TOPR(baseline=baseline), case, slopes, mean_share(case, "length"), gradient_only=True)
+
+    @pytest.mark.parametrize("kind", ["k3", "k2"])
+    def test_grpo_kl(self, seed, kind):
+        case = reward, _, old, ref = ragged(seed)
+
+        def row(x, i, new):
+            advantage, value = standard(reward[x], i), 0.0
+            for n, o, f in zip(new, old[x][i], ref[x][i], strict=True):
+                ratio = math.exp(n - o)
+                value -= min(ratio * advantage, min(max(ratio, 0.8), 1.2) * advantage)
+                value += 0.04 * (math.exp(f - n) - (f - n) - 1 if kind == "k3" else (n - f) ** 2 / 2)
+            return value
+
+        check(GRPOKL(kl_loss_type=kind), case, row, mean_share(case, "length"))
+
+    def test_sapo(self, seed):
+        case = reward, _, old, _ = ragged(seed)
+
+        def row(x, i, new):
+            advantage = standard(reward[x], i)
+            tau = 1.0 if advantage > 0 else 1.05
+            gates = [
+                4 / tau / (1 + math.exp(-tau * (math.exp(n - o) - 1))) for n, o in zip(new, old[x][i], strict=True)
+            ]
+            return -advantage * sum(gates)
+
+        check(SAPO(), case, row, mean_share(case, "length"))
+
+    def test_gmpo(self, seed):
+        """As in the authors' code: bounds of the log ratio times the sign of the advantage."""
+        case = reward, _, old, _ = ragged(seed)
+
+        def row(x, i, new):
+            advantage = standard(reward[x], i)
+            sign = -1 if advantage >= 0 else 1
+            logs = [sign * (n - o) for n, o in zip(new, old[x][i], strict=True)]
+            logs = [sign * max(s, min(max(s, -0.4), 0.4)) for s in logs]
+            return -advantage * math.exp(sum(logs) / len(logs))
+
+        check(GMPO(), case, row, mean_share(case, "none"))
+
+    @pytest.mark.parametrize("baseline", ["loo", "mean"])
+    def test_pmd_token(self, seed, baseline):
+        case = reward, _, old, _ = ragged(seed)
+
+        def row(x, i, new):
+            peers = others(list(reward[x]), i) if baseline == "loo" else list(reward[x])
+            advantage, value = reward[x][i] - sum(peers) / len(peers), 0.0
+            for n, o in zip(new, old[x][i], strict=True):
+                ratio = min(max(math.exp(n - o), math.exp(-0.3)), math.exp(0.2))
+                value -= ratio * advantage - 0.05 * (n - o) ** 2
+            return value
+
+        objective = PMDToken(tau=0.1, clip_low=0.3, clip_high=0.2, baseline=baseline)
+        check(objective, case, row, mean_share(case, "tokens"))
+
+
+def check_close(objective, case, row_loss, tolerance):
+    """Value alone, for a loop that integrates numerically."""
+    reward, new, old, _ = case
+    r, (logp, logp_old), mask = tensors(reward, new, old)
+    value = response_loss(objective, r, logp, logp_old, mask)
+    share = mean_share(case, "none")
+    rows = [(x, i) for x in range(len(reward)) for i in range(len(reward[0]))]
+    expected = sum(share(x, i) * row_loss(x, i, list(new[x][i])) for x, i in rows)
+    assert value.item() == pytest.approx(expected, rel=tolerance)
+
+
+# Identities and limits.
+
+
+def full_support(reward, policy):
+    return Groups(reward, policy, sampled=False)
+
+
+def gradient_at(objective, groups, log_ratio):
+    """By the logits, at the policy pi_old e^log_ratio over its full support, normalised."""
+    logp_old = groups.mass.log()
+    mask = torch.ones(logp_old.numel(), 1, dtype=torch.bool)
+    batch = credit(objective, groups, logp_old.reshape(-1, 1), mask, width=1)
+    logits = (logp_old + log_ratio).requires_grad_()
+    value = total(objective, replace(batch, logp=logits.log_softmax(1).reshape(-1, 1)))
+    return torch.autograd.grad(value, logits)[0]
+
+
+@pytest.mark.parametrize("tau", [0.01, 0.3, 5.0])
+def test_the_partition_of_qrpo_is_exact_for_every_distribution(tau):
+    """E e^{R / tau} = tau (e^{1/tau} - 1) with graded rewards, tied ones and two; with weak ties it is above that."""
+    logits, reward = bandit(0, arms=7)
+    policy = logits.softmax(1)
+    reward = torch.stack([reward[0], (4 * reward[1]).round() / 4, (reward[2] > 0.6).double()])
+    groups = full_support(reward, policy)
+    exact = (policy * (QRPO(tau=tau).advantage(groups) / tau).exp()).sum(1)
+    same(exact, torch.ones(3, dtype=torch.float64), "the targets of QRPO are not a policy")
+    weak = (policy * (QRPO(tau=tau, ties="weak").advantage(groups) / tau).exp()).sum(1)
+    assert bool((weak > 1 + 1e-3).all())
+
+
+def test_qrpo_rests_exactly_at_its_targets():
+    """No residual is left: the minimum is 0, where PMD-mean's is not."""
+    logits, reward = bandit(1)
+    groups = full_support(reward, logits.softmax(1))
+    objective = QRPO(tau=0.3)
+    target = objective.advantage(groups) / 0.3
+    same(gradient_at(objective, groups, target), torch.zeros_like(target), "QRPO at its targets")
+    same(target, (groups.mass.log() + target).log_softmax(1) - groups.mass.log(), "the targets are normalised")
+
+
+@pytest.mark.parametrize("scale", [1.0, 40.0])
+def test_the_one_step_map_of_qrpo_for_two_rewards(scale):
+    """p goes to (1 - e^{-p/tau}) / (1 - e^{-1/tau}), whatever a success is worth."""
+    for p, tau in ((0.01, 0.2), (0.5, 1.0), (0.9, 0.05)):
+        groups = full_support(
+            torch.tensor([[scale, 0.0]], dtype=torch.float64), torch.tensor([[p, 1 - p]], dtype=torch.float64)
+        )
+        after = p * math.exp(QRPO(tau=tau).advantage(groups)[0, 0].item() / tau)
+        assert after == pytest.approx((1 - math.exp(-p / tau)) / (1 - math.exp(-1 / tau)), rel=1e-12)
+
+
+def test_qrpo_on_uniform_quantiles_is_pmd_part():
+    """A reward that is its own quantile: PMD-part's sum over the arms tends to QRPO's integral, 1/A off."""
+    for arms in (10, 100, 1000):
+        reward = (torch.arange(arms, dtype=torch.float64)[None] + 0.5) / arms
+        groups = full_support(reward, torch.full_like(reward, 1 / arms))
+        gap = (QRPO(tau=0.3).advantage(groups) - PMDPart(tau=0.3).advantage(groups)).abs().max()
+        assert gap < 1 / (12 * 0.3 * arms**2)  # the midpoint rule
+
+
+def test_weak_ties_raise_a_group_of_failures_and_exact_ones_do_not():
+    zero = torch.zeros(1, 4, dtype=torch.float64)
+    groups = Groups(zero, torch.full_like(zero, 0.25))
+    assert bool((QRPO(ties="weak").advantage(groups) > 0.1).all())
+    assert torch.equal(QRPO().advantage(groups), zero)
+
+
+def test_only_the_order_of_rewards_counts_for_quantiles(it):
+    bent = Groups(it.groups.reward.exp() ** 3 - 7, it.groups.mass)
+    for objective in (QRPO(), QRPO(ties="weak"), SPPO()):
+        assert torch.equal(objective.advantage(bent), objective.advantage(it.groups))
+
+
+def test_sppo_is_pmd_mean_on_win_rates(it):
+    """Draws and full support; the mean win rate is one half, so PMD-mean's own baseline finds it."""
+    logits, reward = bandit(2)
+    groups = full_support((3 * reward).round(), logits.softmax(1))
+    wins = SPPO().advantage(groups)
+    same((groups.mass * wins).sum(1), torch.zeros(3, dtype=torch.float64), "the mean win rate is not one half")
+    solved = theory.pmd_mean(groups.mass.numpy(), wins.numpy(), np.full(3, 0.2))
+    slope = gradient_at(SPPO(tau=0.2), groups, torch.as_tensor(solved.log_ratio))
+    same(slope, torch.zeros_like(slope), "SPPO at PMD-mean's solution")
+
+
+def test_sppo_at_two_rewards_is_half_of_pmd_mean_at_twice_the_tau(it):
+    two = replace(it, groups=Groups((it.groups.reward > 0.5).double(), it.groups.mass))
+    sppo, mean = SPPO(tau=0.1), PMDMean(tau=0.2, norm="none")
+    same(sppo.loss(two.batch(sppo)), mean.loss(two.batch(mean)) / 2, "rewards {0, 1}")
+
+
+def test_asymre_without_a_shift_is_rloo_and_with_one_adds_a_supervised_loss(it):
+    value, gradient = value_and_gradient(RLOO(), it.batch(RLOO()))
+    plain = AsymRE(shift=0.0, baseline="loo")
+    for found, expected in zip(value_and_gradient(plain, it.batch(plain)), (value, gradient), strict=True):
+        assert torch.equal(found, expected)
+    own = AsymRE(shift=0.0)
+    size = it.groups.reward.shape[1]
+    same(value_and_gradient(own, it.batch(own))[1], gradient * (size - 1) / size, "the mean with the own draw")
+    moved = AsymRE(shift=-0.3, baseline="loo")
+    batch = it.batch(moved)
+    same(moved.loss(batch), RLOO().loss(it.batch(RLOO())) - 0.3 * batch.seq_logp, "supervised")
+
+
+def test_the_first_step_of_asymre_does_not_see_the_shift():
+    """Over the full support E_pi[grad log pi] = 0."""
+    logits, reward = bandit(0)
+    groups = full_support(reward, logits.softmax(1))
+    steps = [gradient_at(AsymRE(shift=shift), groups, torch.zeros_like(reward)) for shift in (-2.0, 0.0, 0.5)]
+    same(steps[0], steps[1], "shift -2")
+    same(steps[2], steps[1], "shift 0.5")
+
+
+def test_where_the_flow_of_asymre_ends():
+    """Four responses. Below the mean the limit is (pi_old A - c)_+ / E[A]; above it, one response takes all."""
+    policy = torch.tensor([[0.4, 0.3, 0.2, 0.1]], dtype=torch.float64)
+    groups = full_support(torch.tensor([[0.5, 1.0, 0.6, 0.0]], dtype=torch.float64), policy)
+
+    def flow(shift, steps=400):
+        logits = policy.log()
+        objective = AsymRE(shift=shift)
+        for _ in range(steps):
+            logits = logits - 8 * gradient_at(objective, groups, logits - policy.log())
+        return logits.softmax(1)[0]
+
+    a = (policy * AsymRE(shift=-0.4).advantage(groups))[0]
+    ordered = a.sort(descending=True).values
+    size = max(n for n in range(1, 5) if ordered[n - 1] > (ordered[:n].sum() - a.sum()) / n)
+    c = (ordered[:size].sum() - a.sum()) / size
+    same(flow(-0.4), (a - c).clamp_min(0) / a.sum(), "the limit of AsymRE", atol=1e-6)
+    assert flow(0.1).max() > 0.99
+
+
+def test_opmd_in_kimis_form_is_pmd_mean(it):
+    """REINFORCE with tau/2 (log ratio)^2, as arXiv:2509.24203 writes it, has PMD-mean's gradient."""
+    tau, reward = 0.3, it.groups.reward
+    logp = it.logp.clone().requires_grad_()
+    s = torch.where(it.mask, logp - it.logp_old, 0.0).sum(1).reshape(reward.shape)
+    regularised = (tau / 2 * s**2 - (reward - reward.mean(1, keepdim=True)) * s).mean()
+    mean = PMDMean(tau=tau, baseline="mean", norm="none")
+    same(value_and_gradient(mean, it.batch(mean))[1], torch.autograd.grad(regularised, logp)[0], "OPMD")
+
+
+def test_opmd_is_a_shorter_step_of_reinforce(it):
+    """With the mean it is REC without a clip, by 1 / (1 + tau); at large tau both baselines agree."""
+    short, full = OPMD(tau=3.0), REC(clip_mode="none")
+    same(
+        value_and_gradient(short, it.batch(short))[1], value_and_gradient(full, it.batch(full))[1] / 4, "1 / (1 + tau)"
+    )
+    gap = OPMD(tau=1e4).advantage(it.groups) - OPMD(tau=1e4, baseline="log-mean-exp").advantage(it.groups)
+    assert 0 <= gap.min() < gap.max() <= 1 / (8 * 1e4)
+
+
+def test_rec_with_weights_on_one_side_is_grpo_without_a_std(it):
+    rec = REC(importance_sampling=True, norm="length")
+    grpo = GRPO(std="none")
+    same(rec.loss(it.batch(rec)), grpo.loss(it.batch(grpo)), "REC-OneSide-IS")
+
+
+def test_a_ring_whose_outer_bound_is_out_of_reach_is_two_sided(it):
+    for weighted in (False, True):
+        ring = REC(clip_mode="ring", outer_low=1.0, outer_high=1e6, importance_sampling=weighted)
+        two = REC(clip_mode="two-side", importance_sampling=weighted)
+        assert torch.equal(ring.loss(it.batch(ring)), two.loss(it.batch(two)))
+
+
+def test_topr_leaves_reinforce_only_for_failures_that_became_rarer(it):
+    """Rewards +-1 without a baseline: REINFORCE for all others; a failure's loss is bounded by its size."""
+    signs = replace(it, groups=Groups((it.groups.reward > 0.5).double() * 2 - 1, it.groups.mass))
+    objective = TOPR(baseline="none", norm="none")
+    batch = signs.batch(objective)
+    rarer = (batch.advantage < 0) & (batch.seq_log_ratio < 0)
+    assert 0 < rarer.sum() < len(rarer)
+    _, gradient = value_and_gradient(objective, batch)
+    plain = torch.where(batch.mask, -(batch.advantage * batch.weight)[:, None], 0.0)
+    same(gradient[~rarer], plain[~rarer], "REINFORCE")
+    far = replace(batch, logp=torch.where(batch.mask, batch.logp_old - 500, 0.0))
+    assert objective.loss(far)[batch.advantage < 0].min() >= -1
+
+
+def test_topr_solves_for_the_positive_part_of_the_advantage():
+    """The policy pi_old A_+ / E[A_+]: no slope there, and no random policy has a lower loss."""
+    logits, reward = bandit(0)
+    groups = full_support(reward, logits.softmax(1))
+    objective = TOPR()
+    good = objective.advantage(groups).clamp_min(0)
+    log_ratio = (good / (groups.mass * good).sum(1, keepdim=True)).clamp_min(1e-30).log()
+    slope = gradient_at(objective, groups, log_ratio)
+    same(slope, torch.zeros_like(slope), "TOPR at its solution")
+    mask = torch.ones(reward.numel(), 1, dtype=torch.bool)
+    batch = credit(objective, groups, groups.mass.log().reshape(-1, 1), mask, width=1)
+    random = torch.Generator().manual_seed(0)
+    moves = [log_ratio, *(2 * torch.randn(50, *reward.shape, generator=random, dtype=torch.float64))]
+    policies = [(groups.mass.log() + move).log_softmax(1).reshape(-1, 1) for move in moves]
+    best, *rest = (total(objective, replace(batch, logp=logp)) for logp in policies)
+    assert best < min(rest)
+
+
+def test_grpo_with_a_kl_term_of_weight_0_is_grpo_and_without_a_reference_is_anchored_at_pi_old(it):
+    none = GRPOKL(kl_loss_coef=0.0)
+    assert torch.equal(none.loss(it.batch(none)), GRPO().loss(it.batch(GRPO())))
+    objective = GRPOKL()
+    batch = it.batch(objective)
+    at_old = objective.loss(replace(batch, logp_ref=None))
+    assert torch.equal(at_old, objective.loss(replace(batch, logp_ref=batch.logp_old)))
+
+
+@pytest.mark.parametrize("kind", ["k2", "k3"])
+def test_which_way_a_kl_term_pulls_on_policy(kind):
+    """Equal rewards leave the term alone: k3 has the gradient of KL(ref || pi), k2 that of KL(pi || ref)."""
+    logits, reward = bandit(0)
+    ref = bandit(1)[0].log_softmax(1)
+    groups = full_support(torch.zeros_like(reward), logits.softmax(1))
+    objective = GRPOKL(kl_loss_coef=1.0, kl_loss_type=kind)
+    logp_old, mask = groups.mass.log().reshape(-1, 1), torch.ones(15, 1, dtype=torch.bool)
+    batch = credit(objective, groups, logp_old, mask, ref.reshape(-1, 1), width=1)
+    theta = logits.clone().requires_grad_()
+    logp = theta.log_softmax(1)
+    found = torch.autograd.grad(total(objective, replace(batch, logp=logp.reshape(-1, 1))), theta, retain_graph=True)[0]
+    kl = (ref.exp() * (ref - logp)).sum(1) if kind == "k3" else (logp.exp() * (logp - ref)).sum(1)
+    same(found, torch.autograd.grad(kl.mean(), theta)[0], kind)
+
+
+def test_sapo_without_a_gate_is_grpo_without_a_clip_and_a_gate_is_a_squared_hyperbolic_secant(it):
+    open_gate, no_clip = SAPO(tau_pos=1e-6, tau_neg=1e-6), GRPO(clip_low=1.0, clip_high=1e9)
+    expected = value_and_gradient(no_clip, it.batch(no_clip))[1]
+    found = value_and_gradient(open_gate, it.batch(open_gate))[1]
+    torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-9)  # the gate's curvature is tau^2 / 12
+    objective = SAPO(tau_pos=2.0, tau_neg=5.0)
+    batch = it.batch(objective)
+    steep = torch.where(batch.advantage > 0, 2.0, 5.0)[:, None]
+    push = batch.advantage[:, None] * batch.log_ratio.exp() / torch.cosh(steep / 2 * (batch.log_ratio.exp() - 1)) ** 2
+    gradient = value_and_gradient(objective, batch)[1]
+    same(gradient, torch.where(batch.mask, -batch.weight[:, None] * push, 0.0), "sech^2")
+
+
+def test_sapo_stays_finite_when_a_ratio_overflows():
+    logp = torch.tensor([[900.0], [-900.0]], dtype=torch.float64, requires_grad=True)
+    old = torch.zeros(2, 1, dtype=torch.float64)
+    reward = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    response_loss(SAPO(), reward, logp, old, torch.ones(2, 1, dtype=torch.bool)).backward()
+    assert torch.equal(logp.grad, torch.zeros_like(old))
+
+
+def test_gmpo_without_a_clip_is_gspo_without_a_clip_and_of_one_token_grpo(it):
+    gmpo, gspo = GMPO(clip_low=1e3, clip_high=1e3), GSPO(clip_low=1.0, clip_high=1e9)
+    for a, b in zip(*(value_and_gradient(o, it.batch(o)) for o in (gmpo, gspo)), strict=True):
+        same(a, b, "the geometric mean of the token ratios is GSPO's ratio")
+    one = replace(it, **{name: getattr(it, name)[:, :1] for name in ("logp", "logp_old", "logp_ref", "mask")})
+    gmpo = GMPO(clip_low=0.1, clip_high=0.2)
+    grpo = GRPO(clip_low=-math.expm1(-0.1), clip_high=math.expm1(0.2), norm="none")
+    for a, b in zip(*(value_and_gradient(o, one.batch(o)) for o in (gmpo, grpo)), strict=True):
+        same(a, b, "one token")
+
+
+def test_the_token_pmd_at_one_token_and_a_large_tau_is_pmd_mean():
+    """A e^s stands where PMD-mean has A s: at its solution, s = A / tau, the slope is at most 1 / tau of a step."""
+    logits, reward = bandit(0)
+    groups = full_support(reward, logits.softmax(1))
+    step = gradient_at(PMDToken(), groups, torch.zeros_like(reward)).abs().max()
+    for tau in (1e2, 1e4):
+        rest = theory.pmd_mean(groups.mass.numpy(), reward.numpy(), np.full(3, tau)).log_ratio
+        assert gradient_at(PMDToken(tau=tau), groups, torch.as_tensor(rest)).abs().max() < step / tau
+
+
+def test_outside_its_band_the_token_pmd_only_pulls_back(it):
+    objective = PMDToken(tau=0.2, clip_low=0.05, clip_high=0.05)
+    batch = it.batch(objective)
+    _, gradient = value_and_gradient(objective, batch)
+    outside = batch.mask & (batch.log_ratio.abs() > 0.05)
+    expected = batch.weight[:, None] * 0.2 * batch.log_ratio
+    same(gradient[outside], expected[outside], "the pull alone")
+    inside = batch.mask & ~outside
+    assert (gradient - expected)[inside].abs().max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "sentence"),
+    [
+        ("qrpo", {"ties": "mid"}, "ties is 'mid'; expected one of exact, weak"),
+        ("rec", {"clip_mode": "ring", "outer_low": 0.1}, "outer_low is 0.1; expected a finite number from 0.2 to 1.0"),
+        ("rec", {"clip_mode": "rings"}, "clip_mode is 'rings'; expected one of one-side, two-side, ring, none"),
+        ("grpo-kl", {"kl_loss_coef": -1.0}, "kl_loss_coef is -1.0; expected a finite number from 0.0"),
+        ("grpo-kl", {"kl_loss_type": "k1"}, "kl_loss_type is 'k1'; expected one of k3, k2"),
+        ("sapo", {"tau_neg": 0.0}, "tau_neg is 0.0; expected a finite number from 1e-06"),
+        ("gmpo", {"clip_low": -0.4}, "clip_low is -0.4; expected a finite number from 0.0"),
+        ("asymre", {"shift": math.inf}, "shift is inf; expected a finite number"),
+    ],
+)
+def test_mistakes_are_one_sentence(name, options, sentence):
+    with pytest.raises(ValueError) as error:
+        load_objective(name, **options)
+    assert sentence in str(error.value)

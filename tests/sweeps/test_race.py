@@ -1,0 +1,147 @@
+"""The race: one budget for every method, outcomes in the stated words, a race that goes on where it was stopped."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pmdkit import train
+from pmdkit.errors import Stopped, UsageError
+from pmdkit.sweeps import race
+from pmdkit.sweeps.race import Method, Task, read_protocol, run_job, tables, verdict, volumes
+from pmdkit.training import plan
+
+SMALL = {"env.arms": 8, "env.contexts": 4, "env.dim": 4, "env.traps": 0, "schedule.group": 4, "schedule.steps": 3}
+TASK = Task(
+    "bandit", "bandit", "shared-features", (0.01, 0.1), 2, (1, 2), 3, 1, 1, SMALL | {"schedule.update": "gradient"}
+)
+METHODS = (Method("pmd-mean", "objective.tau", (0.05, 0.2, 1.0)), Method("rloo"))
+TINY = replace(read_protocol(), methods=METHODS, tasks=(TASK,))
+STATED = {"level": 0.05, "margin": 0.03, "near": 0.05, "reference": "a"}
+
+
+@pytest.mark.parametrize("short", [False, True])
+def test_every_method_has_as_many_settings_between_the_same_learning_rates(short):
+    protocol = read_protocol(short=short)
+    for task in protocol.tasks:
+        for method in protocol.methods:
+            settings = task.settings(method)
+            resolved = set()
+            for setting in settings:
+                options = {**task.options, **setting, "objective.name": method.name, "run.seed": 0}
+                resolved.add(json.dumps(plan(task.tier, task.env, options)[0].record(), sort_keys=True))
+            assert len(resolved) == task.points * task.knobs * len(task.updates), (task.name, method.name)
+            rates = [setting["schedule.lr"] for setting in settings]
+            assert (min(rates), max(rates)) == pytest.approx(task.lr, rel=1e-5)
+
+
+def test_the_protocol_keeps_tuning_and_comparison_apart_and_states_its_words():
+    protocol = read_protocol()
+    assert protocol.first_tuning_seed > max(task.seeds for task in protocol.tasks)
+    assert all(task.seeds >= (10 if task.tier == "llm" else 20) for task in protocol.tasks)
+    assert protocol.outcome["reference"] in [method.name for method in protocol.methods]
+    assert protocol.budget["part_minutes"] <= 120
+    assert read_protocol(short=True).sha256 == protocol.sha256
+
+
+def test_outcomes_are_the_stated_words():
+    rng = np.random.default_rng(0)
+    base = rng.uniform(0.4, 0.6, 20)
+    noise = rng.normal(0, 0.01, 20)
+
+    def word(own, p):
+        return verdict(base, own, p, 6, STATED)
+
+    assert word(base + noise + 0.1, 1e-6)["outcome"] == "better"
+    assert word(base + noise - 0.1, 1e-6)["outcome"] == "worse"
+    assert word(base + noise + 0.004, 0.01)["outcome"] == "no difference", "sure, and too small to matter"
+    wide = word(base + 10 * noise, 0.5)
+    assert wide["outcome"] == "undecided"
+    assert wide["seeds_needed"] > 20
+    assert word(base + noise, 0.5)["seeds_needed"] is None
+
+
+def test_the_volume_is_the_share_of_settings_near_the_best():
+    def rows(*scores):
+        return [{"setting": {"schedule.lr": lr}, "auc": auc} for lr, auc in zip((1, 2, 3, 4), scores, strict=True)]
+
+    grid = {"a": rows(0.1, 0.80, 0.76, 0.2), "b": rows(0.5, 0.5, 0.52, 0.54)}
+    assert volumes(grid, "a", 0.05) == {"volume_own": 0.5, "volume_all": 0.5, "edge": False}
+    assert volumes(grid, "b", 0.05) == {"volume_own": 1.0, "volume_all": 0.0, "edge": True}
+
+
+def test_tables_pair_by_seed_and_correct_for_the_other_methods():
+    grid = {"t": {name: [{"setting": {"schedule.lr": 1}, "auc": 0.5}] for name in "abc"}}
+    own = {"a": [0.5, 0.6, 0.7, 0.8], "b": [0.7, 0.81, 0.89, 1.0], "c": [0.5, 0.6, 0.7, 0.8]}
+    runs = [
+        {"task": "t", "method": name, "seed": seed, "auc": auc, "final": auc, "drop": 0.0}
+        for name, values in own.items()
+        for seed, auc in reversed(list(enumerate(values)))
+    ]
+    a, b, c = tables(replace(TINY, outcome=STATED), grid, runs)["t"]
+    assert "outcome" not in a
+    assert b["gain"]["mean"] == pytest.approx(0.2)
+    assert (b["outcome"], c["outcome"]) == ("better", "no difference")
+
+
+def test_a_race_stops_when_its_part_has_had_its_time_and_goes_on(tmp_path):
+    """In pieces of one run, and under the same protocol only; the end is that of a race in one piece."""
+    whole = race.race(tmp_path / "whole", TINY)
+    brief = replace(TINY, budget={**TINY.budget, "part_minutes": 0.0})
+    with pytest.raises(Stopped, match="has had its time"):
+        race.race(tmp_path / "parts", brief)
+    assert (tmp_path / "parts" / race.JOURNAL).read_bytes().count(b"\n") == 1
+    with pytest.raises(UsageError, match="use --resume"):
+        race.race(tmp_path / "parts", TINY)
+    with pytest.raises(UsageError, match="was begun under the protocol"):
+        race.race(tmp_path / "parts", replace(TINY, sha256="other"), resume=True)
+    resumed = race.race(tmp_path / "parts", TINY, resume=True)
+    untimed = [
+        {**result, "seconds": 0, "runs": [run | {"seconds": 0} for run in result["runs"]]}
+        for result in (whole, resumed)
+    ]
+    assert untimed[0] == untimed[1]
+    assert len(whole["grid"]["bandit"]["rloo"]) == len(whole["grid"]["bandit"]["pmd-mean"]) == 12
+    assert [row["method"] for row in whole["tables"]["bandit"]] == ["pmd-mean", "rloo"]
+
+
+def test_a_run_of_the_race_is_that_of_train(tmp_path):
+    setting = {"schedule.lr": 0.05, "objective.tau": 0.2, "schedule.ministeps": 2}
+    found = run_job(TASK, "pmd-mean", setting, 1, tmp_path, 0.0)
+    options = {**TASK.options, **setting, "env.seed": 1}
+    run = train("pmd-mean", "bandit", "shared-features", seed=1, options=options, out=tmp_path / "run")
+    assert found["final"] == pytest.approx(run.summary["pass_rate_last"], abs=1e-12)
+    small = {"model.dimension": 16, "model.heads": 2, "schedule.prompts": 8, "schedule.group": 4, "schedule.steps": 3}
+    small |= {"warm_start.pass_rate": 0.2, "warm_start.max_steps": 200, "warm_start.look": 5}
+    toy = Task("toy", "toy", "modular-sum", (1e-3, 1e-3), 1, (1,), 1, 1, 1, small)
+    for lr in (1e-3, 1e-2):  # the second shares the warm start of the first
+        setting = {"schedule.lr": lr, "schedule.ministeps": 2}
+        found = run_job(toy, "grpo", setting, 3, tmp_path, 0.0)
+        out = tmp_path / f"toy-{lr}"
+        run = train("grpo", "toy", "modular-sum", seed=3, options={**small, **setting}, out=out)
+        assert found["final"] == run.summary["pass_rate_last"]
+        assert found["auc"] == pytest.approx(np.mean([row["pass_rate"] for row in run.metrics]), abs=1e-12)
+
+
+def test_a_run_that_diverges_counts_as_failed_from_there(tmp_path):
+    """A rate of 1e38 leaves numbers that are not finite: the rest of the curve is what the protocol says."""
+    options = {"model.dimension": 16, "model.heads": 2, "schedule.prompts": 8, "schedule.group": 4, "schedule.steps": 4}
+    toy = Task("toy", "toy", "modular-sum", (1, 1), 1, (1,), 1, 1, 1, options)
+    found = run_job(toy, "rloo", {"schedule.lr": 1e38, "schedule.optimizer": "sgd"}, 0, tmp_path, 0.0)
+    assert found["finished"] is False
+    assert found["final"] == 0.0
+    assert found["curve"][1:] == [0.0, 0.0, 0.0]
+
+
+def test_the_command_counts_the_runs(capsys):
+    from pmdkit.cli import main
+
+    with pytest.raises(SystemExit):
+        main(["sweep", "--experiment", "race", "--short", "--dry-run"])
+    told = json.loads(capsys.readouterr().out)
+    assert told["short"] is True
+    assert told["runs"]["bandit"]["comparison"] == 4 * len(read_protocol().methods)
+    with pytest.raises(SystemExit) as stopped:
+        main(["sweep", "toy", "copy", "--short"])
+    assert stopped.value.code == 2
