@@ -432,6 +432,8 @@ def run_job(task: Task, method: str, setting: Options, seed: int, folder: Path, 
 def local_rates(spec: Spec, objective: Any) -> tuple[list[float], float | None]:
     """Pass rates of a bandit after each step, exactly, or of the draws of each step of a toy task; and of the end.
 
+    A bandit whose rewards neither pass nor fail tells its mean reward instead.
+
     A run that leaves a number that is not finite ends there, without a last pass rate.
     """
     _, backend = build(spec, objective)
@@ -445,7 +447,11 @@ def local_rates(spec: Spec, objective: Any) -> tuple[list[float], float | None]:
         if exact is not None:
             log_policy = learner.log_policy()
             finite = not bool(log_policy.isnan().any())
-            rates.append(float(exact.pass_rate(log_policy.numpy()).mean()) if finite else 0.0)
+            if finite:
+                passed = exact.pass_rate(log_policy.numpy())
+                rates.append(float((exact.mean_reward(log_policy.numpy()) if passed is None else passed).mean()))
+            else:
+                rates.append(0.0)
         else:
             finite = all(bool(weight.isfinite().all()) for weight in learner.model.parameters())
             rates.append((groups.reward > 0.5).double().mean().item())

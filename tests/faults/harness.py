@@ -384,7 +384,7 @@ ABOUT: dict[str, Callable[..., str]] = {
 
 DIE_WITH_PARENT, ADOPT_ORPHANS = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
 HANGS = 120.0  # seconds after which a child that should have ended counts as hung
-ORPHANS = 20.0  # seconds that what a dead child left may live; it takes far less than 5 on a machine that is idle
+ORPHANS = 60.0  # seconds that what a dead child left may live; it takes far less than 5 on a machine that is idle
 STOPPED = 75
 ASKING = (signal.SIGINT, signal.SIGTERM)
 

@@ -27,7 +27,7 @@ TINY = str(ROOT / "tests" / "llm" / "tiny.toml")
 GATE = str(Path(__file__).with_name("processes_gate.py"))
 PATIENCE = 180.0  # seconds for what takes a few on an idle machine
 SAVED_WITHIN = 25.0  # after SIGTERM: schedulers commonly kill after 30
-GONE_WITHIN = 5.0  # after the end of the process that was started
+GONE_WITHIN = 30.0  # after the end of the process that was started
 
 
 class ProcessRun:

@@ -55,7 +55,7 @@ def test_17_rank_0_is_killed(run):
     launcher, ranks = held(run)
     os.kill(ranks[0], signal.SIGKILL)
     run.release()
-    run.end(launcher, 7, within=60)
+    run.end(launcher, 7, within=150)
     (line,) = run.errors
     assert "rank 0 on " in line
     assert f"(process {ranks[0]}) was killed by SIGKILL" in line
@@ -131,7 +131,7 @@ def test_22_a_rank_is_stopped(run):
 def test_23_an_exception_on_one_rank(run):
     (run.place / "fail-1").touch()
     launcher = run.start()
-    run.end(launcher, 1, within=60 + 60)
+    run.end(launcher, 1, within=170)
     (run.place / "fail-1").unlink()
     (line,) = run.errors
     assert "rank 1 on " in line

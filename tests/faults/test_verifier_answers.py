@@ -96,9 +96,9 @@ def test_printable():
 
 COUNT = scaled(2000)
 SEED = 9
-MOST = 1.0
-"Seconds that a verdict may take, from the call to the answer."
-TIMED_OUT = 1 / 1000
+MOST = 2.0
+"Seconds of the processor that a verdict may take; a worker ends itself after 0.8."
+TIMED_OUT = 1 / 400
 "Share of answers that may pass the guard and then run over their time."
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -174,7 +174,7 @@ def run(rows):
     return judged, early, late, children() - before
 
 
-def test_no_verdict_takes_a_second(rows, run):
+def test_no_verdict_takes_two_seconds(rows, run):
     judged = run[0]
     worst = sorted(zip((one.worker + one.caller for one in judged), rows, strict=True), reverse=True)[:3]
     print(report(judged))
@@ -254,7 +254,7 @@ def test_a_megabyte_is_refused_in_milliseconds(boxed):
                 if times[-1] < 0.01:
                     break
             slow[unit, text[:12]] = min(times)
-    assert max(slow.values()) < 0.03, sorted(slow.items(), key=lambda pair: -pair[1])[:5]
+    assert max(slow.values()) < 0.3, sorted(slow.items(), key=lambda pair: -pair[1])[:5]
 
 
 def report(judged: list[Judged]) -> str:

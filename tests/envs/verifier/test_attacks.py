@@ -98,7 +98,7 @@ def test_no_repetition_is_slow_to_scan(unit):
         for gold in ("34", r"\sqrt{2}", "(1,2)"):
             grade_by_rules("Answer: " + (unit * 1000)[:990] + tail, gold)
             grade_by_rules("Answer: 34 " + (unit * 1000)[:980] + tail, gold)
-    assert time.process_time() - start < 10
+    assert time.process_time() - start < 60
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
