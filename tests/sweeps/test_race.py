@@ -9,11 +9,11 @@ import pytest
 from pmdkit import train
 from pmdkit.errors import Stopped, UsageError
 from pmdkit.sweeps import race
-from pmdkit.sweeps.race import Method, Task, read_protocol, run_job, tables, verdict, volumes
+from pmdkit.sweeps.race import Method, RaceTask, read_protocol, run_job, tables, verdict, volumes
 from pmdkit.training import plan
 
 SMALL = {"env.arms": 8, "env.contexts": 4, "env.dim": 4, "env.traps": 0, "schedule.group": 4, "schedule.steps": 3}
-TASK = Task(
+TASK = RaceTask(
     "bandit", "bandit", "shared-features", (0.01, 0.1), 2, (1, 2), 3, 1, 1, SMALL | {"schedule.update": "gradient"}
 )
 METHODS = (Method("pmd-mean", "objective.tau", (0.05, 0.2, 1.0)), Method("rloo"))
@@ -114,7 +114,7 @@ def test_a_run_of_the_race_is_that_of_train(tmp_path):
     assert found["final"] == pytest.approx(run.summary["pass_rate_last"], abs=1e-12)
     small = {"model.dimension": 16, "model.heads": 2, "schedule.prompts": 8, "schedule.group": 4, "schedule.steps": 3}
     small |= {"warm_start.pass_rate": 0.2, "warm_start.max_steps": 200, "warm_start.look": 5}
-    toy = Task("toy", "toy", "modular-sum", (1e-3, 1e-3), 1, (1,), 1, 1, 1, small)
+    toy = RaceTask("toy", "toy", "modular-sum", (1e-3, 1e-3), 1, (1,), 1, 1, 1, small)
     for lr in (1e-3, 1e-2):  # the second shares the warm start of the first
         setting = {"schedule.lr": lr, "schedule.ministeps": 2}
         found = run_job(toy, "grpo", setting, 3, tmp_path, 0.0)
@@ -127,7 +127,7 @@ def test_a_run_of_the_race_is_that_of_train(tmp_path):
 def test_a_run_that_diverges_counts_as_failed_from_there(tmp_path):
     """A rate of 1e38 leaves numbers that are not finite: the rest of the curve is what the protocol says."""
     options = {"model.dimension": 16, "model.heads": 2, "schedule.prompts": 8, "schedule.group": 4, "schedule.steps": 4}
-    toy = Task("toy", "toy", "modular-sum", (1, 1), 1, (1,), 1, 1, 1, options)
+    toy = RaceTask("toy", "toy", "modular-sum", (1, 1), 1, (1,), 1, 1, 1, options)
     found = run_job(toy, "rloo", {"schedule.lr": 1e38, "schedule.optimizer": "sgd"}, 0, tmp_path, 0.0)
     assert found["finished"] is False
     assert found["final"] == 0.0
