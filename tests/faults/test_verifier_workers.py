@@ -73,7 +73,7 @@ def test_a_comparison_needs_no_network_no_file_and_no_process():
     code = """
 import os, sys
 from pmdkit.envs.verifier import worker
-judge = worker.load("math")
+judge = worker.load("math", 1.0)
 def hook(event, args):
     writes = event == "open" and (args[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
     if writes or event.startswith(("socket.", "subprocess.", "os.fork", "os.exec", "os.system", "os.posix_spawn")):
