@@ -120,6 +120,7 @@ def test_over_its_time_is_no_verdict_at_once_and_not_wrong():
     assert after.ru_utime - before.ru_utime < 60, "start included, which a slow machine makes long"
 
 
+@pytest.mark.nightly
 def test_over_its_memory_is_no_verdict_and_not_wrong():
     """math-verify takes a lack of memory for unequal; the worker sees that it was near its limit."""
     with Grader(seconds=100, memory_mb=16) as grader:
@@ -224,6 +225,7 @@ def kill_one(grader: Grader, delay: float) -> threading.Timer:
     return timer
 
 
+@pytest.mark.nightly
 def test_good_answers_stay_right_while_workers_are_killed():
     """At most one kill in a batch: an answer that loses its worker is tried once more."""
     draw, kills = random.Random(1), 0

@@ -21,6 +21,7 @@ TINY = replace(read_protocol(), methods=METHODS, tasks=(TASK,))
 STATED = {"level": 0.05, "margin": 0.03, "near": 0.05, "reference": "a"}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("short", [False, True])
 def test_every_method_has_as_many_settings_between_the_same_learning_rates(short):
     protocol = read_protocol(short=short)
@@ -85,6 +86,7 @@ def test_tables_pair_by_seed_and_correct_for_the_other_methods():
     assert (b["outcome"], c["outcome"]) == ("better", "no difference")
 
 
+@pytest.mark.slow
 def test_a_race_stops_when_its_part_has_had_its_time_and_goes_on(tmp_path):
     """In pieces of one run, and under the same protocol only; the end is that of a race in one piece."""
     whole = race.race(tmp_path / "whole", TINY)
@@ -106,6 +108,7 @@ def test_a_race_stops_when_its_part_has_had_its_time_and_goes_on(tmp_path):
     assert [row["method"] for row in whole["tables"]["bandit"]] == ["pmd-mean", "rloo"]
 
 
+@pytest.mark.slow
 def test_a_run_of_the_race_is_that_of_train(tmp_path):
     setting = {"schedule.lr": 0.05, "objective.tau": 0.2, "schedule.ministeps": 2}
     found = run_job(TASK, "pmd-mean", setting, 1, tmp_path, 0.0)
