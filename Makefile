@@ -29,6 +29,7 @@ test: check fast slow docs site-tests wheel test-vllm
 
 nightly: test
 	$(BIN)/pytest -q -n 2 --dist loadfile -m "nightly and not gpu and not vllm and not site" --ignore tests/faults
+	PMDKIT_SITE=$(CURDIR)/site $(BIN)/pytest -q -n 2 -m "site and nightly" tests/site tests/explore
 	PMDKIT_FAULTS_SCALE=5 $(BIN)/pytest -q -n 2 --dist loadfile --ignore tests/faults/test_foreign_files.py tests/faults
 	PMDKIT_FAULTS_SCALE=20 $(BIN)/pytest -q -n 2 tests/faults/test_foreign_files.py
 	.venv-vllm/bin/pytest -q -m "vllm and nightly and not gpu" tests/vllm tests/llm/test_cluster.py
@@ -73,7 +74,7 @@ docs: .venv/installed-dev
 
 # a real browser: Debian's chromium and node; without them these tests skip, with PMDKIT_REQUIRE_BROWSER=1 they fail
 site-tests: docs
-	PMDKIT_SITE=$(CURDIR)/site $(BIN)/pytest -q -n 2 -m "site" tests/site tests/explore
+	PMDKIT_SITE=$(CURDIR)/site $(BIN)/pytest -q -n 2 -m "site and not nightly" tests/site tests/explore
 
 wheel: .venv/installed-dev
 	PIP_FLAGS="$(PIP_FLAGS)" sh tests/wheel.sh $(BIN)/python

@@ -24,7 +24,11 @@ def mostly_nightly(values, *kept):
     """Parameters of which a change waits for those that are kept; `make nightly` runs the others."""
     known = list(values)
     assert set(kept) <= set(known), f"{sorted(map(str, set(kept) - set(known)))} are no parameters here"
-    return [value if value in kept else pytest.param(value, marks=pytest.mark.nightly) for value in known]
+    late = pytest.mark.nightly
+    return [
+        v if v in kept else pytest.param(*v, marks=late) if isinstance(v, tuple) else pytest.param(v, marks=late)
+        for v in known
+    ]
 
 
 def pytest_configure(config):

@@ -33,7 +33,7 @@ def javascript(node):
 
     def run(module, call, arguments):
         calls = [{"module": module, "call": call, "args": [plain(a) for a in args]} for args in arguments]
-        done = subprocess.run([node, RUNNER], input=json.dumps(calls), capture_output=True, text=True, timeout=60)
+        done = subprocess.run([node, RUNNER], input=json.dumps(calls), capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
