@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pmdkit.errors import UsageError
+
 PRIVATE = 0o600
 PUBLIC = 0o666  # less what the umask takes: pictures and tables that are made to be shown
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
@@ -62,7 +64,12 @@ def append(path: Path, data: bytes) -> None:
 
 
 def replace(path: Path, data: bytes, mode: int = PRIVATE) -> None:
-    """Put a whole file in place of another: a reader sees the old one or the new one."""
+    """Put a whole file in place of another: a reader sees the old one or the new one.
+
+    Raises:
+        UsageError: a folder stands where the file belongs, which only somebody else can have put there.
+        OSError: from the disk; the old file is as it was.
+    """
     aside = path.with_name(f".{path.name}.part")
     try:
         write(aside, data, mode)
@@ -70,6 +77,10 @@ def replace(path: Path, data: bytes, mode: int = PRIVATE) -> None:
     except OSError:
         with suppress(OSError):  # the first error is the one to report
             remove(aside)
+        if path.is_dir():
+            raise UsageError(
+                f"{path} is a folder; expected a file, or nothing there yet: move the folder away"
+            ) from None
         raise
     sync(path.parent)
 

@@ -153,3 +153,16 @@ def test_a_run_of_somebody_else_is_checked_when_it_is_read(tmp_path, name, chang
     folder = RunFolder(run)
     with pytest.raises(UsageError, match=told.replace("[", r"\[")):
         folder.read_summary() if name.startswith("summary") else folder.read_metrics()
+
+
+def test_a_folder_in_place_of_a_file_is_a_sentence_and_stays(tmp_path):
+    """Somebody's folder is called env.json: exit 2 with what to do, nothing written beside it, nothing deleted."""
+    run = tmp_path / "run"
+    train(env="needle", steps=1, out=run)
+    (run / "env.json").unlink()
+    (run / "env.json" / "theirs").mkdir(parents=True)
+    before = sorted(path.name for path in run.iterdir())
+    with pytest.raises(UsageError, match=r"env.json is a folder; expected a file.*move the folder away"):
+        train(env="needle", steps=2, out=run, resume=True)
+    assert sorted(path.name for path in run.iterdir()) == before
+    assert (run / "env.json" / "theirs").is_dir()
