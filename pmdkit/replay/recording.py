@@ -319,6 +319,8 @@ def check(recording: Recording, where: str) -> None:
     about, mask = recording.about, recording.mask
     foreign.check_fields(about, ABOUT, where, AGAIN)
     foreign.check_fields(about["objective"], {"name": foreign.is_text}, f"{where}, its objective", AGAIN)
+    passed = {"passed": about.get("passed")}  # absent or null where no reward is right or wrong
+    foreign.check_fields(passed, {"passed": foreign.none_or(foreign.is_number)}, where, AGAIN)
     for update in about["updates"]:
         foreign.check_fields(update, {"loss": foreign.is_number}, f"{where}, one of its updates", AGAIN)
     count, width = mask.shape
@@ -366,7 +368,10 @@ ABOUT: dict[str, foreign.Check] = {
     "objective": foreign.is_table,
     "step": foreign.is_count,
     "version": foreign.is_count,
+    "seed": lambda value: isinstance(value, int),
+    "width": foreign.is_count,
     "sampled": lambda value: isinstance(value, bool),
+    "drop_equal_groups": lambda value: isinstance(value, bool),
     "ministeps": foreign.is_count,
     "updates": lambda value: isinstance(value, list),
 }
