@@ -77,10 +77,8 @@ def replace(path: Path, data: bytes, mode: int = PRIVATE) -> None:
     except OSError:
         with suppress(OSError):  # the first error is the one to report
             remove(aside)
-        if path.is_dir():
-            raise UsageError(
-                f"{path} is a folder; expected a file, or nothing there yet: move the folder away"
-            ) from None
+        if os.path.isdir(path):  # unlike Path.is_dir it raises nothing of its own
+            raise UsageError(f"{path} is a folder; expected a file, or nothing yet: move the folder away") from None
         raise
     sync(path.parent)
 
