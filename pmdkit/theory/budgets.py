@@ -280,9 +280,7 @@ def step_sizes(lr: ArrayLike) -> Array:
     return values
 
 
-def check_batch(
-    steps: int, groups: int, ministeps: int, gradient: bool, cells: tuple[int, int], runs: int
-) -> None:
+def check_batch(steps: int, groups: int, ministeps: int, gradient: bool, cells: tuple[int, int], runs: int) -> None:
     """Whole numbers that fit together."""
     counts = {"steps": (steps, 1), "groups": (groups, 1), "ministeps": (ministeps, 1), "runs": (runs, 2)}
     counts |= {"cells": (min(cells), 1)} if len(cells) == 2 else {"cells": (0, 1)}

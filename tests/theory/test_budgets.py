@@ -67,9 +67,7 @@ def test_the_bandit_ends_where_the_law_says(groups, ministeps):
     """Four rollout batches of stale updates, measured against the law; both have standard errors."""
     for cls, method in ((PMDMean, "pmd-mean"), (PMDPart, "pmd-part")):
         ends = measured(cls(tau=0.5, norm="none"), 4, 4, groups, ministeps, 4.0)
-        run = theory.sampled_run(
-            [0.1, 0.5], 0.5, 4, 4, method, groups=groups, ministeps=ministeps, lr=4.0, runs=1000
-        )
+        run = theory.sampled_run([0.1, 0.5], 0.5, 4, 4, method, groups=groups, ministeps=ministeps, lr=4.0, runs=1000)
         error = np.hypot(float(run.error), ends.std(ddof=1) / SEEDS**0.5)
         assert abs(run.pass_rates[-1].mean() - ends.mean()) < 4 * error
 
@@ -122,3 +120,17 @@ def test_every_way_costs_no_more_than_the_budget():
 def test_slips_are_sentences(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+def test_the_stored_sweeps_say_what_the_page_says():
+    """Nothing is run here: the verdicts of the record, from its runs."""
+    record = json.loads(STUDY.read_text(encoding="utf-8"))
+    for name, setting in record["settings"].items():
+        means = {way: np.mean(ends) for way, ends in setting["runs"].items()}
+        best = max(means, key=means.__getitem__)
+        assert setting["verdict"]["best"]["way"] == best
+        for law, said in setting["laws"].items():
+            named = max(means, key=said.__getitem__)
+            assert setting["verdict"][law]["regret"]["mean"] == pytest.approx(means[best] - means[named], abs=1e-9), (
+                name
+            )
