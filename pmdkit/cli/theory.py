@@ -57,7 +57,6 @@ def theory(
             raise UsageError("--budget takes --pass-rates and rewards 0 and 1; leave out --p and --rewards")
         grid = {} if tau is None else {"taus": (tau,)}
         sizes = None if lr == "solve" else tuple(number_list("--lr", lr))
-        right, wrong = (number_list("--cells", cells) + [0.0, 0.0])[:2]
         try:
             found = room.best_budget(
                 number_list("--pass-rates", pass_rates),
@@ -66,7 +65,7 @@ def theory(
                 overhead=overhead,
                 lr=sizes,
                 groups=(1, 4, 16) if sizes else (1,),
-                cells=(int(right), int(wrong)),
+                cells=cell_counts(cells),
                 false_positive=false_positive,
                 false_negative=false_negative,
                 **grid,
@@ -115,6 +114,14 @@ def theory(
         cells = ["-" if (value := table[m][key]) is None else f"{value:.6g}" for m in table]
         grid.add_row(name, *cells, unit)
     console.print(grid)
+
+
+def cell_counts(text: str) -> tuple[int, int]:
+    """Right and wrong cells."""
+    found = number_list("--cells", text)
+    if len(found) != 2 or any(count != int(count) for count in found):
+        raise UsageError(f"--cells is '{text}'; expected two whole numbers, right and wrong ones, such as 8,24")
+    return int(found[0]), int(found[1])
 
 
 def show_budget(found: "tuple[BudgetChoice, ...]", json: bool) -> None:

@@ -234,14 +234,40 @@ def resting_points(problem: TabularPrompt, on: Curves, allowed: Mask | None = No
 
 
 def odd_rest(objective: Objective, problem: TabularPrompt, on: Curves, rest: Rest) -> Split | str:
-    """A resting point with one response on a falling price: Newton from the grid, if no response is at a kink."""
-    size = len(problem.pi)
-    prices = price_of(slopes_at(objective, problem, rest.log_ratio[None]), rest.log_ratio[None])[0]
-    all_of, none = np.ones(size, bool), np.zeros(size, bool)
-    u, multiplier = polish(objective, problem, rest.log_ratio, float(np.median(prices)), all_of, none)
+    """A resting point with one response on a falling price, by Newton.
+
+    That response sets the price, and the others rest where theirs passes it, smoothly or at a kink.
+    """
+    size, columns = len(problem.pi), np.arange(len(problem.pi))
+    low, high = on.u[rest.low, columns], on.u[rest.high, columns]
+
+    def price_at(u: Array) -> Array:
+        return price_of(slopes_at(objective, problem, u[None]), u[None])[0]
+
+    falling = price_at(high) < price_at(low)
+    if falling.sum() != 1:
+        return "the resting point with the lowest loss is held by one response whose price falls"
+    multiplier = float(price_at(rest.log_ratio)[falling][0])
+    for _ in range(60):
+        middle = (low + high) / 2
+        under = price_at(middle) < multiplier
+        low, high = np.where(under, middle, low), np.where(under, high, middle)
+    u = np.where(falling, rest.log_ratio, (low + high) / 2)
+    none = np.zeros(size, bool)
+    kink = kinks_at(objective, problem, on, u) & ~falling
+    u, multiplier = polish(objective, problem, u, multiplier, ~kink, none)
     if np.abs(u - rest.log_ratio).max() > 0.1 or u.min() <= LOW:
         return "the resting point with the lowest loss is held by one response whose price falls"
-    return certify(objective, problem, on, u, multiplier, u, u, all_of, none, none, none, many=False, alone=False)
+    return certify(objective, problem, on, u, multiplier, u, u, ~kink, none, kink, none, many=False, alone=False)
+
+
+def kinks_at(objective: Objective, problem: TabularPrompt, on: Curves, u: Array) -> Mask:
+    """[A] whether the price jumps up at these log ratios."""
+    nearby = u + np.array([-1e-6, -1e-8, 1e-8, 1e-6])[:, None]
+    around = price_of(slopes_at(objective, problem, nearby), nearby)
+    sharp, wide = around[2] - around[1], around[3] - around[0]
+    jumps: Mask = (sharp > 1e-7 * on.scale) & (sharp > 0.5 * wide)
+    return jumps
 
 
 def cut_at_turns(price: Array, small: float) -> list[Piece]:
@@ -433,11 +459,8 @@ def classify_shares(
         multiplier = float(np.median(stretch))
         if np.abs(stretch - multiplier).max() > FLAT * scale:
             return "a loss that is nearly, but not quite, flat where it is smallest"
-    nearby = u + np.array([-1e-6, -1e-8, 1e-8, 1e-6])[:, None]
-    around = price_of(slopes_at(objective, problem, nearby), nearby)
-    sharp, wide = around[2] - around[1], around[3] - around[0]
     at_end = u > -np.log(pi) - 1e-9
-    kink = ~gone & ~flat & ~at_end & (u > LOW) & (sharp > 1e-7 * scale) & (sharp > 0.5 * wide)
+    kink = ~gone & ~flat & ~at_end & (u > LOW) & kinks_at(objective, problem, on, u)
     smooth = ~gone & ~flat & ~kink & ~at_end
     if flat.any():
         z = np.where(gone, 0.0, np.exp(u))

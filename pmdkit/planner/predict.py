@@ -214,8 +214,8 @@ RUNS = 60  # that are drawn, for a standard error of about 0.01
 def draws_advice(spec: Spec, rates: Sequence[float] = POOL) -> dict[str, Any] | None:
     """What a prompt gains from its responses in groups as large as planned and in smaller ones that come more often.
 
-    The tokens, the responses of a step and its updates stay: half the group is twice the prompts. tau is the recipe's, a
-    quarter and four times of it. None where the law has nothing to say: other objectives, or a rule for tau.
+    The tokens, the responses of a step and its updates stay: half the group is twice the prompts. tau is the recipe's,
+    a quarter and four times of it. None where the law has nothing to say: other objectives, or a rule for tau.
     """
     chosen = spec.objective
     tau, name, group = chosen.get("tau"), chosen.get("name"), spec.schedule.group

@@ -21,6 +21,7 @@ from pmdkit.theory.inputs import Array, group_sizes, numbers, temperatures, toge
 from pmdkit.theory.sampled_steps import baseline, fit_cells, open_rates, place, take_steps
 
 LOWEST = 1e-12  # of a cell: a softmax in floating point gives up none for good
+SILENT = 1e-12  # nats: targets of a group whose rewards are all equal
 TAUS = (0.02, 0.05, 0.2, 1.0)
 SIZES = (2, 4, 8, 16, 32)
 BATCHES = (1, 4, 16)
@@ -107,10 +108,11 @@ def sampled_run(
         uniform = chance.random(draws)
         verdict = chance.random(draws) if false_positive or false_negative else None
         share, target = batch_targets(pi, uniform, verdict, label, peers, heats, size, ministeps)
+        u = np.zeros(pi.shape)
         if stride is None:
-            u = fit_cells(pi, share[..., 0, :], target[..., 0, :])
+            moves = (np.abs(target[..., 0, :]) > SILENT).any(-1)  # the others are solved where they are
+            u[moves] = fit_cells(pi[moves], share[..., 0, :][moves], target[..., 0, :][moves])
         else:
-            u = np.zeros(pi.shape)
             for turn in range(ministeps):
                 u = take_steps(pi, share[..., turn, :], target[..., turn, :], tau=column, start=u, lr=stride)
         pi = np.maximum(pi * np.exp(u), LOWEST)

@@ -225,16 +225,16 @@ def check_against_programme(objective, problem, found):
     return ahead / (old - own)
 
 
-@pytest.mark.parametrize("name", ["pmd-token", "grpo-kl", "sapo"])
-def test_a_dynamic_programme_finds_nothing_better(name):
-    """Losses that are not convex, on the prompts that every name is asked about."""
-    proofs = set()
-    for problem in GRADED_PROMPTS.values():
-        found = stationary_point(OBJECTIVES[name](), problem)
-        proofs.add(found.certificate.proof)
-        assert found.is_settled
-        assert check_against_programme(OBJECTIVES[name](), problem, found) < 0.1  # it has policies near the answer
-    assert proofs <= {"enumeration", "multiplier"}
+@pytest.mark.parametrize(
+    ("name", "options"), [("pmd-token", {}), ("pmd-token", {"clip_low": 5.0}), ("grpo-kl", {}), ("sapo", {})]
+)
+def test_a_dynamic_programme_finds_nothing_better(name, options):
+    """Losses that are not convex, on a prompt where no price alone fits; with the wide band one response holds a
+    falling price while others rest at a kink."""
+    objective, problem = OBJECTIVES[name](**options), GRADED_PROMPTS["other rewards" if options else "graded rewards"]
+    found = stationary_point(objective, problem)
+    assert found.certificate.proof == "enumeration"
+    assert check_against_programme(objective, problem, found) < 0.1  # it has policies near the answer
 
 
 def choices(cls: Any) -> list[dict[str, Any]]:
@@ -271,9 +271,9 @@ def test_nine_of_ten_shipped_objectives_and_options_are_settled():
                 asked += 1
                 found = stationary_point(objective, problem)
                 settled += found.is_settled
-                if found.kind in ("minimiser", "plateau", "boundary") and found.descends == "loss":
-                    if not traits(objective).whole_groups:
-                        check_against_programme(objective, problem, found)
+                claimed = found.kind in ("minimiser", "plateau", "boundary") and found.descends == "loss"
+                if claimed and not traits(objective).whole_groups:
+                    check_against_programme(objective, problem, found)
     assert asked > 100
     assert settled >= 0.9 * asked
 
