@@ -1,4 +1,4 @@
-"""The way to spend a budget that the law of draws names best, against every way of the grid: `python benchmarks/budgets.py`.
+"""The best way to spend a budget by the law of draws, against all ways of a grid: `python benchmarks/budgets.py`.
 
 A pool of eight pass rates is trained in the bandit with the same number of draws in every run, and the pass rate at the
 end is exact. "solved" takes forty steps of Adam on each batch; "gradient" takes one step of plain descent for each
