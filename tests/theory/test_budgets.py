@@ -123,14 +123,16 @@ def test_slips_are_sentences(call, words):
 
 
 def test_the_stored_sweeps_say_what_the_page_says():
-    """Nothing is run here: the verdicts of the record, from its runs."""
-    record = json.loads(STUDY.read_text(encoding="utf-8"))
-    for name, setting in record["settings"].items():
+    """Nothing is run here: the verdicts of the record, from its runs. A setting without one has runs to come."""
+    settings = json.loads(STUDY.read_text(encoding="utf-8"))["settings"].values()
+    done = [setting for setting in settings if "verdict" in setting]
+    assert len(done) >= 3
+    for setting in done:
         means = {way: np.mean(ends) for way, ends in setting["runs"].items()}
         best = max(means, key=means.__getitem__)
         assert setting["verdict"]["best"]["way"] == best
         for law, said in setting["laws"].items():
             named = max(means, key=said.__getitem__)
-            assert setting["verdict"][law]["regret"]["mean"] == pytest.approx(means[best] - means[named], abs=1e-9), (
-                name
-            )
+            regret = setting["verdict"][law]["regret"]
+            assert regret["mean"] == pytest.approx(means[best] - means[named], abs=1e-9)
+            assert regret["low"] <= 0  # no regret is beyond chance
