@@ -42,6 +42,7 @@ def test_theory_on_the_other_reward_scale_is_the_same_update(call):
     assert plus_minus == zero_one
 
 
+@pytest.mark.slow
 def test_theory_spends_a_budget_as_the_law_says(call):
     options = ["--pass-rates", "0.1,0.5", "--budget", 800, "--length", 10, "--overhead", 40, "--lr", "4"]
     told = json.loads(call("theory", *options, "--tau", 0.2, "--json"))

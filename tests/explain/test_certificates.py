@@ -225,6 +225,7 @@ def check_against_programme(objective, problem, found):
     return ahead / max(old - own, 1e-300)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"), [("pmd-token", {}), ("pmd-token", {"clip_low": 5.0}), ("grpo-kl", {}), ("sapo", {})]
 )

@@ -62,6 +62,7 @@ def measured(objective, n, steps, groups, ministeps, lr, rates=(0.1, 0.5)):
     return problem.pass_rate(learner.log_policy().numpy()).reshape(SEEDS, len(rates)).mean(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("groups", "ministeps"), [(1, 1), (4, 1), (4, 4)])
 def test_the_bandit_ends_where_the_law_says(groups, ministeps):
     """Four rollout batches of stale updates, measured against the law; both have standard errors."""
