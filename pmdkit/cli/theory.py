@@ -51,11 +51,11 @@ def theory(
         json: print one JSON value.
     """
     from pmdkit import theory as room
+    from pmdkit.theory.budgets import TAUS
 
     if budget is not None:
         if p is not None or rewards != "0,1":
             raise UsageError("--budget takes --pass-rates and rewards 0 and 1; leave out --p and --rewards")
-        grid = {} if tau is None else {"taus": (tau,)}
         sizes = None if lr == "solve" else tuple(number_list("--lr", lr))
         try:
             found = room.best_budget(
@@ -63,12 +63,12 @@ def theory(
                 budget,
                 length=length,
                 overhead=overhead,
+                taus=TAUS if tau is None else (tau,),
                 lr=sizes,
                 groups=(1, 4, 16) if sizes else (1,),
                 cells=cell_counts(cells),
                 false_positive=false_positive,
                 false_negative=false_negative,
-                **grid,
             )
         except ValueError as error:
             raise UsageError(f"--budget: {error}") from error

@@ -242,7 +242,8 @@ def odd_rest(objective: Objective, problem: TabularPrompt, on: Curves, rest: Res
     low, high = on.u[rest.low, columns], on.u[rest.high, columns]
 
     def price_at(u: Array) -> Array:
-        return price_of(slopes_at(objective, problem, u[None]), u[None])[0]
+        prices: Array = price_of(slopes_at(objective, problem, u[None]), u[None])[0]
+        return prices
 
     falling = price_at(high) < price_at(low)
     if falling.sum() != 1:

@@ -77,6 +77,7 @@ def test_the_way_that_is_named_best_is_best_in_the_bandit():
     """The grid measured: the way of the law is within four standard errors of the best, and far above the middle."""
     grid = {"taus": (0.1, 1.0), "sizes": (4, 16), "groups": (1, 4), "ministeps": (1, 4), "lr": (2.0, 8.0)}
     ways = theory.best_budget([0.1, 0.5], 2 * 64, overhead=2 * 8, **grid)
+    assert len(ways) == 16
     ends = {}
     for way in ways:
         objective = PMDMean(tau=way.tau, norm="none")
