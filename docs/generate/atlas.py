@@ -1,7 +1,8 @@
-"""The atlas, "what every loss solves": `explain` asked of every registered objective, as numbers and as a table.
+"""The atlas, "what 25 losses solve": `explain` asked of every registered objective and two variants, numbers and table.
 
 `python docs/generate/atlas.py` asks anew and writes docs/explore/atlas/numbers.json and the table of the page; with
-`--check` it asks and compares, and writes nothing. The picture is explorables/atlas.py; `--pdf FILE` prints it.
+`--check` it asks and compares, and writes nothing; `--only NAME ...` asks some and keeps the others. The picture is
+explorables/atlas.py; `--pdf FILE` prints it.
 """
 
 import argparse
@@ -14,12 +15,18 @@ import numpy as np
 
 from pmdkit.explain import ExactSteps, StationaryPoint, exact_steps, explain, sampled_first_step
 from pmdkit.explain.report import certificate, headline, share
-from pmdkit.objectives import OBJECTIVES
+from pmdkit.objectives import OBJECTIVES, Objective, load_objective
 
 ROOT = Path(__file__).parents[2]
 NUMBERS = "docs/explore/atlas/numbers.json"
 PAGE = "docs/explore/atlas/index.md"
 BEGIN, END = "<!-- atlas: python docs/generate/atlas.py -->\n", "<!-- end of the atlas -->"
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    # other losses under the name of a registered one: another direction of the KL, and the plain gradient with a KL
+    "grpo-k2": ("grpo-kl", {"kl_loss_type": "k2"}),
+    "rloo-k3": ("rloo", {"kl_coef": 0.05, "kl_estimator": "k3", "kl_in": "loss"}),
+}
+LOSSES = {name: (name, {}) for name in OBJECTIVES} | VARIANTS
 RATES = np.array([0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.99])
 TAUS = (0.01, 0.03, 0.1, 0.3, 1.0)
 DRAWS = (4, 16, 64)
@@ -28,17 +35,23 @@ SAME = 1e-4  # of a number: what --check lets pass
 NOISE = ("residual", "normalisation", "margin", "certificate")  # rounding, other on every machine
 
 
+def made(name: str, **options: Any) -> Objective:
+    """A loss of the atlas."""
+    base, own = LOSSES[name]
+    return load_objective(base, **own, **options)
+
+
 def ask(name: str) -> dict[str, Any]:
-    """Everything the atlas says of one objective."""
-    told = explain(name)
-    objective = OBJECTIVES[name]()
+    """Everything the atlas says of one loss."""
+    objective = made(name)
+    told = explain(objective)
     exact = dict(told.first.by_pass_rate)[P]
     draws = [sampled_first_step(objective, P, n) for n in DRAWS]
     steps = exact_steps(objective, RATES)
     surfaces = {}
     if np.isfinite(told.tau):
         for tau in TAUS:
-            surfaces[f"{tau:g}"] = eta_of(exact_steps(OBJECTIVES[name](tau=tau), RATES))
+            surfaces[f"{tau:g}"] = eta_of(exact_steps(made(name, tau=tau), RATES))
     at_p = int(np.flatnonzero(P == RATES)[0])
     return {
         "headline": headline(told),
@@ -86,28 +99,40 @@ def number(value: float) -> float | None:
 def table(found: dict[str, Any]) -> str:
     """The table and the certificates under it."""
     rows = [
-        "| loss | what it solves | pass rate after one exact step, from 0.01, 0.1, 0.5, 0.9 | ratios of right, wrong "
-        "at 0.1 | length | push ends at ratio | step from 4, 16, 64 draws |",
-        "|---|---|---|---|---|---|---|",
+        "| loss | regulariser: what it solves | one-step map: pass rate after, from 0.01, 0.1, 0.5, 0.9 | contraction: "
+        "share of the gap closed, at the same | ratios of right, wrong at 0.1 | length | plateau, and where a push "
+        "ends | sensitivity to n: step from 4, 16, 64 draws |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     places = [int(np.flatnonzero(p == RATES)[0]) for p in (0.01, 0.1, 0.5, 0.9)]
     for name, each in found.items():
         link = f"#certificate-{name}"
         steps = ", ".join(after(each["eta"][k], RATES[k]) for k in places)
+        closed = ", ".join("never rests" if eta is None else share(eta) for eta in (each["eta"][k] for k in places))
         right, wrong = each["ratios"]
         ratios = "no rest" if right is None else f"{right:.3g}, {wrong:.2g}"
         token, short = each["length"]
         length = "-" if token is None else f"a token of 4 counts {token:.3g}"
         length += "" if short is None else f"; short over long {short:.3g}"
-        ends = ", ".join(ending(*end) for end in each["ends"])
+        ends = f"{PLATEAU[each['kind']]}; " + ", ".join(ending(*end) for end in each["ends"])
         draws = ", ".join("-" if mean is None else f"{mean:.3g} ± {sd:.2g}" for mean, sd in each["draws"])
-        cells = (f"`{name}`", each["headline"].replace("|", "\\|"), steps, ratios, length, ends, draws)
+        cells = (f"`{name}`", each["headline"].replace("|", "\\|"), steps, closed, ratios, length, ends, draws)
         rows.append("| " + " | ".join([cells[0], *(f"[{cell}]({link})" for cell in cells[1:])]) + " |")
     proofs = [
         f'<a id="certificate-{name}"></a>**`{name}`**: {each["certificate"].removeprefix("certificate: ")}.\n'
         for name, each in found.items()
     ]
     return "\n".join(rows) + "\n\n### Certificates\n\n" + "\n".join(proofs)
+
+
+PLATEAU = {
+    "minimiser": "none",
+    "plateau": "yes",
+    "boundary": "none: zeros",
+    "unbounded": "none: no end",
+    "constant": "all is one",
+    "not settled": "not settled",
+}
 
 
 def after(eta: float | None, p: float) -> str:
@@ -149,6 +174,7 @@ def main() -> int:
     parser.add_argument(
         "--check", action="store_true", help="ask anew and compare; exit code 1 where something differs"
     )
+    parser.add_argument("--only", nargs="+", choices=list(LOSSES), help="ask these, keep the numbers of the others")
     parser.add_argument("--page", action="store_true", help="write the table from the numbers that are there")
     parser.add_argument(
         "--pdf", type=Path, help="write the picture of the numbers that are there, for a wall, and stop"
@@ -160,15 +186,19 @@ def main() -> int:
         draw().figure.savefig(given.pdf)
         return 0
     kept = json.loads((ROOT / NUMBERS).read_text(encoding="utf-8"))["losses"] if (ROOT / NUMBERS).exists() else {}
-    found = kept if given.page else {}
-    for name in () if given.page else OBJECTIVES:
+    asked = () if given.page else given.only or LOSSES
+    found = {}
+    for name in asked:
         print(f"asking {name}", file=sys.stderr, flush=True)
         found[name] = ask(name)
     if given.check:
-        off = different(kept, json.loads(json.dumps(found)))
+        off = different({name: kept.get(name) for name in asked}, json.loads(json.dumps(found)))
         print("\n".join(off) or f"{len(found)} losses as written")
         return int(bool(off))
-    write(found)
+    missing = [name for name in LOSSES if name not in found and name not in kept]
+    if missing:
+        parser.error(f"no numbers yet of {', '.join(missing)}; ask them with --only")
+    write({name: found.get(name) or kept[name] for name in LOSSES})
     return 0
 
 

@@ -41,6 +41,14 @@ def number_or_text(_: Any, tokens: Sequence[Token]) -> float | str:
     return number(_, tokens) if NUMERIC.match(text) else text
 
 
+def number_list(option: str, text: str) -> list[float]:
+    """The numbers of a list with commas."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(f"{option} is {short(text)}; expected numbers with commas, such as 0.05,0.2") from None
+
+
 def folder(_: Any, tokens: Sequence[Token]) -> Path:
     """A path that names something: an empty text, as of an unset variable of the shell, would be the folder here."""
     if not tokens[0].value:

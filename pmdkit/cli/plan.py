@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
-from pmdkit.cli.options import Flag, Number, RecipeName, RunOptions, Texts, Whole
+from pmdkit.cli.options import Flag, Number, RecipeName, RunOptions, Texts, Whole, number_list
 from pmdkit.cli.output import pair_table, print_json, shown, simple_table
 from pmdkit.errors import UsageError, printable
 
@@ -31,6 +31,7 @@ def plan(
     prompt_length: Whole | None = None,
     as_: Annotated[str | None, Parameter(name="--as")] = None,
     scale: Flag = False,
+    pass_rates: str | None = None,
     out: Path | None = None,
     objective: str | None = None,
     steps: Whole | None = None,
@@ -57,6 +58,8 @@ def plan(
         prompt_length: mean tokens of a prompt.
         as_: print the keys of accelerate, trl or verl for the same batch instead.
         scale: simulate the recipe on a quarter to sixteen times the accelerators, in turns and with a lag.
+        pass_rates: of the problems, such as 0.05,0.2,0.5: the law of draws then says in which groups the same responses
+            teach more; by default pass rates from 0.05 to 0.95.
         out: folder for the figure of --scale.
         objective: name, or my.py:MyLoss; changes no cost.
         steps: rollout batches in all.
@@ -98,10 +101,13 @@ def plan(
         show_scaling(spec, found, out, json)
     elif as_ is not None:
         show_keys(export.export(as_, spec, found), json)
-    elif json:
-        print_json(predict.report(spec, found))
     else:
-        show_plan_tables(predict.report(spec, found))
+        rates = predict.POOL if pass_rates is None else number_list("--pass-rates", pass_rates)
+        try:
+            told = predict.report(spec, found) | {"draws": predict.draws_advice(spec, rates)}
+        except ValueError as error:
+            raise UsageError(f"--pass-rates: {error}") from error
+        print_json(told) if json else show_plan_tables(told)
 
 
 def show_keys(keys: "export.Keys", json: bool) -> None:
@@ -160,8 +166,28 @@ def batch(told: dict[str, Any]) -> dict[str, str]:
         "staleness of the last update": f"{told['staleness']} updates",
         "engines": f"{b['engines']}, {b['responses_per_engine']:,.6g} responses each",
         **divided(told),
+        **other_groups(told),
         "passes of one update on one accelerator": f"{b['visits_per_ministep']}",
     }
+
+
+def other_groups(told: dict[str, Any]) -> dict[str, str]:
+    """What the law of draws expects of the same responses in other groups, in one line."""
+    draws = told["draws"]
+    if draws is None:
+        return {}
+    best, planned = draws["best"], draws["planned"]
+    now = f"{planned['pass_rate']:.2f} as planned"
+    error = 2 * (best["error"] ** 2 + planned["error"] ** 2) ** 0.5
+    if best["pass_rate"] - planned["pass_rate"] <= error:
+        verdict = f"no other group or tau is expected to gain more than chance: pass rate {now}"
+    else:
+        verdict = (
+            f"groups of {best['group']} on {best['times']} times the prompts, tau {best['tau']:g}: pass rate "
+            f"{best['pass_rate']:.2f}, {now}"
+        )
+    rates = ", ".join(f"{rate:g}" for rate in draws["pass_rates"])
+    return {"the same responses, by the law of draws": f"{verdict}; pass rates {rates} (--pass-rates)"}
 
 
 def divided(told: dict[str, Any]) -> dict[str, str]:

@@ -26,6 +26,8 @@ ROUNDS = 14
 ZOOM = 257
 SAME = 1e-11  # of the largest slope: two slopes closer than this are one
 POINT = 1e-3  # of the ratio: a stretch of equally good ratios shorter than this is one point
+CLOSE = 1e-4  # of the largest slope: losses of the grid that differ by less are computed to rounding
+FEW = 8  # resting points that are computed so
 FLAT = 3e-14  # of the largest slope: a stretch whose slopes differ by more is not flat but nearly so
 
 
@@ -76,22 +78,22 @@ def split(objective: Objective, problem: TabularPrompt, on: Curves) -> Split:
         return unsettled("what the loss does as a probability goes to 0")
     if on.scale == 0:
         return unsettled("a gradient that is 0 but for the corners of the simplex")
-    found = zoom(objective, problem, on, *hull_bracket(problem, on))
+    bracket = hull_bracket(problem, on)
+    found = zoom(objective, problem, on, bracket.low, bracket.high)
     if on.convex:
         return unsettled(found) if isinstance(found, str) else replace(found, rivals=0, apart=0.0, proof="convex in pi")
-    rests = resting_points(problem, on)
+    rests, bounded = resting_points(problem, on), False
+    if rests is None and isinstance(found, str):
+        rests, bounded = resting_points(problem, on, can_be_best(problem, on, bracket)), True
     if rests is None:
         return unsettled(found) if isinstance(found, str) else replace(found, proof="multiplier")
     if isinstance(found, str):
-        if not rests or (len(rests) > 1 and rests[1].loss - rests[0].loss < 1e-4 * on.scale):
-            spread = max((float(np.abs(each.log_ratio - rests[0].log_ratio).max()) for each in rests), default=np.nan)
-            return unsettled(found, len(rests), spread)
-        if rests[0].odd:
-            found = odd_rest(objective, problem, on, rests[0])
-        else:
-            found = zoom(objective, problem, on, rests[0].low, rests[0].high, alone=False)
+        if not rests:
+            return unsettled(found, 0)
+        found = lowest(objective, problem, on, rests)
         if isinstance(found, str):
-            return unsettled(found, len(rests), np.nan)
+            spread = max(float(np.abs(each.log_ratio - rests[0].log_ratio).max()) for each in rests)
+            return unsettled(found, None if bounded else len(rests), spread)
         found = replace(found, proof="enumeration")
     else:
         found = replace(found, proof="multiplier")
@@ -100,6 +102,8 @@ def split(objective: Objective, problem: TabularPrompt, on: Curves) -> Split:
     if not distances or (distances[0] > 0.1 and found.kind in ("minimiser", "boundary")):
         if found.proof == "enumeration":
             return unsettled("two searches that disagree", len(rests), max(distances, default=np.nan))
+        return found
+    if bounded:
         return found
     return replace(found, rivals=len(rests) - 1, apart=max(distances[1:], default=0.0))
 
@@ -116,8 +120,58 @@ class Rest:
     odd: bool
 
 
-def resting_points(problem: TabularPrompt, on: Curves) -> list[Rest] | None:
+def lowest(objective: Objective, problem: TabularPrompt, on: Curves, rests: list[Rest]) -> Split | str:
+    """The resting point with the lowest loss, solved to rounding; a sentence where that cannot be told."""
+    close = [rest for rest in rests if rest.loss - rests[0].loss < CLOSE * on.scale]
+    if len(close) > FEW or (len(close) > 1 and not on.integrable):
+        return "several resting points whose losses are as good as equal"
+    ends: list[tuple[float, Split]] = []
+    for rest in close:
+        end = (
+            odd_rest(objective, problem, on, rest)
+            if rest.odd
+            else zoom(objective, problem, on, rest.low, rest.high, alone=False)
+        )
+        if isinstance(end, str):
+            return end
+        loss = population_loss(objective, problem, np.maximum(end.log_ratio, -700)).loss[0]
+        ends.append((float(loss), end))
+    ends.sort(key=lambda each: each[0])
+    apart = [np.exp(end.log_ratio) - np.exp(ends[0][1].log_ratio) for _, end in ends[1:]]
+    tied = [loss - ends[0][0] <= 1e-9 * on.scale for loss, _ in ends[1:]]
+    if any(same and np.abs(away).max() > 1e-6 for same, away in zip(tied, apart, strict=True)):
+        return "two resting points with the same loss"
+    return ends[0][1]
+
+
+def can_be_best(problem: TabularPrompt, on: Curves, bracket: "Bracket") -> Mask:
+    """[K, A] which places of the curves a best policy can hold, by Lagrange's bound.
+
+    No policy has a lower loss than mu + sum_y pi_old(y) min_z (h_y - mu z). One policy is known: the ratios of the
+    hulls, filled up. What it has above the bound is what all excesses h_y - mu z - min of a best policy may sum to.
+    """
+    pi, z = problem.pi, np.exp(on.u)
+    heard = on.u > LOW
+    over = np.where(heard, on.value - bracket.price * z, np.inf)
+    least = np.minimum(over.min(0), np.minimum(on.limit, np.where(heard, np.inf, on.value).min(0)))
+    excess = over - least
+    columns = np.arange(len(pi))
+    ends = [np.where(place < 0, 0.0, z[np.maximum(place, 0), columns]) for place in (bracket.low, bracket.high)]
+    ratio, left = np.minimum(*ends), 1 - float(pi @ np.minimum(*ends))
+    for y in np.argsort(np.abs(ends[1] - ends[0]) * pi):  # the response with the longest gap is split
+        more = float(np.clip(left / pi[y], 0, max(ends[1][y] - ratio[y], 0)))
+        ratio[y], left = ratio[y] + more, left - pi[y] * more
+    ratio = ratio * (1 if left <= 0 else 1 / (1 - left))  # what rounding leaves
+    own = [float(np.interp(ratio[y], z[heard[:, y], y], excess[heard[:, y], y])) for y in columns]
+    gap = float(pi @ np.array(own)) * 1.01 + CLOSE * on.scale
+    allowed: Mask = pi * excess <= gap
+    return allowed
+
+
+def resting_points(problem: TabularPrompt, on: Curves, allowed: Mask | None = None) -> list[Rest] | None:
     """Every policy that no small change improves, lowest loss first; None where there are too many ways to look.
+
+    Only those that hold an `allowed` place of every curve, where that is given.
 
     Each curve is cut where its price turns. A resting point has all prices equal, and at most one response on a piece
     where the price falls: two could trade probability, and both would gain. With one, giving the others more at a
@@ -126,6 +180,11 @@ def resting_points(problem: TabularPrompt, on: Curves) -> list[Rest] | None:
     size, heard = len(problem.pi), np.flatnonzero((on.u > LOW).all(1))
     u, price, value = on.u[heard], on.price[heard], on.value[heard]
     pieces = [cut_at_turns(price[:, y], 1e-6 * on.scale) for y in range(size)]
+    if allowed is not None:
+        pieces = [
+            [piece for piece in each if allowed[heard[piece[0] : piece[1] + 1], y].any()]
+            for y, each in enumerate(pieces)
+        ]
     rising = [[piece for piece in each if piece[2]] for each in pieces]
     if np.prod([len(each) for each in rising]) > 1000 or any(not each for each in rising):
         return None
@@ -143,7 +202,7 @@ def resting_points(problem: TabularPrompt, on: Curves) -> list[Rest] | None:
         ways += [
             (*chosen[:y], piece, *chosen[y + 1 :])
             for y in range(size)
-            if chosen[y] is rising[y][0]
+            if chosen[y] is rising[y][0]  # once, whatever this response holds in `chosen`
             for piece in pieces[y]
             if not piece[2]
         ]
@@ -175,14 +234,41 @@ def resting_points(problem: TabularPrompt, on: Curves) -> list[Rest] | None:
 
 
 def odd_rest(objective: Objective, problem: TabularPrompt, on: Curves, rest: Rest) -> Split | str:
-    """A resting point with one response on a falling price: Newton from the grid, if no response is at a kink."""
-    size = len(problem.pi)
-    prices = price_of(slopes_at(objective, problem, rest.log_ratio[None]), rest.log_ratio[None])[0]
-    all_of, none = np.ones(size, bool), np.zeros(size, bool)
-    u, multiplier = polish(objective, problem, rest.log_ratio, float(np.median(prices)), all_of, none)
+    """A resting point with one response on a falling price, by Newton.
+
+    That response sets the price, and the others rest where theirs passes it, smoothly or at a kink.
+    """
+    size, columns = len(problem.pi), np.arange(len(problem.pi))
+    low, high = on.u[rest.low, columns], on.u[rest.high, columns]
+
+    def price_at(u: Array) -> Array:
+        prices: Array = price_of(slopes_at(objective, problem, u[None]), u[None])[0]
+        return prices
+
+    falling = price_at(high) < price_at(low)
+    if falling.sum() != 1:
+        return "the resting point with the lowest loss is held by one response whose price falls"
+    multiplier = float(price_at(rest.log_ratio)[falling][0])
+    for _ in range(60):
+        middle = (low + high) / 2
+        under = price_at(middle) < multiplier
+        low, high = np.where(under, middle, low), np.where(under, high, middle)
+    u = np.where(falling, rest.log_ratio, (low + high) / 2)
+    none = np.zeros(size, bool)
+    kink = kinks_at(objective, problem, on, u) & ~falling
+    u, multiplier = polish(objective, problem, u, multiplier, ~kink, none)
     if np.abs(u - rest.log_ratio).max() > 0.1 or u.min() <= LOW:
         return "the resting point with the lowest loss is held by one response whose price falls"
-    return certify(objective, problem, on, u, multiplier, u, u, all_of, none, none, none, many=False, alone=False)
+    return certify(objective, problem, on, u, multiplier, u, u, ~kink, none, kink, none, many=False, alone=False)
+
+
+def kinks_at(objective: Objective, problem: TabularPrompt, on: Curves, u: Array) -> Mask:
+    """[A] whether the price jumps up at these log ratios."""
+    nearby = u + np.array([-1e-6, -1e-8, 1e-8, 1e-6])[:, None]
+    around = price_of(slopes_at(objective, problem, nearby), nearby)
+    sharp, wide = around[2] - around[1], around[3] - around[0]
+    jumps: Mask = (sharp > 1e-7 * on.scale) & (sharp > 0.5 * wide)
+    return jumps
 
 
 def cut_at_turns(price: Array, small: float) -> list[Piece]:
@@ -216,8 +302,17 @@ def held_on(prices: Array, price: Array, ratio: Array, piece: Piece, size: int) 
     return np.where((prices < mine[0]) & (rising and first == 0), 0.0, held)
 
 
-def hull_bracket(problem: TabularPrompt, on: Curves) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """[A] lowest and highest place in the grid between which each response's best ratio lies.
+@dataclass(frozen=True)
+class Bracket:
+    """[A] lowest and highest place in the grid between which each response's best ratio lies, and the price."""
+
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
+    price: float
+
+
+def hull_bracket(problem: TabularPrompt, on: Curves) -> Bracket:
+    """Where each response's best ratio lies at the price at which all probability is given.
 
     The lower convex hull of a curve holds its smallest values for every multiplier. Handing out probability along the
     hulls, cheapest stretch first, ends at the multiplier at which all of it is given.
@@ -253,7 +348,7 @@ def hull_bracket(problem: TabularPrompt, on: Curves) -> tuple[NDArray[np.int64],
         under, over = price[mine] < mu - slack, price[mine] <= mu + slack
         low[y] = last[mine][under][-1] if under.any() else first[mine][0]
         high[y] = last[mine][over][-1] if over.any() else first[mine][0]
-    return low, high
+    return Bracket(low, high, float(mu))
 
 
 def lower_hull(x: Array, y: Array) -> Array:
@@ -365,11 +460,8 @@ def classify_shares(
         multiplier = float(np.median(stretch))
         if np.abs(stretch - multiplier).max() > FLAT * scale:
             return "a loss that is nearly, but not quite, flat where it is smallest"
-    nearby = u + np.array([-1e-6, -1e-8, 1e-8, 1e-6])[:, None]
-    around = price_of(slopes_at(objective, problem, nearby), nearby)
-    sharp, wide = around[2] - around[1], around[3] - around[0]
     at_end = u > -np.log(pi) - 1e-9
-    kink = ~gone & ~flat & ~at_end & (u > LOW) & (sharp > 1e-7 * scale) & (sharp > 0.5 * wide)
+    kink = ~gone & ~flat & ~at_end & (u > LOW) & kinks_at(objective, problem, on, u)
     smooth = ~gone & ~flat & ~kink & ~at_end
     if flat.any():
         z = np.where(gone, 0.0, np.exp(u))

@@ -14,6 +14,7 @@ from pmdkit.planner.hardware import GPUS, NODE, PRACTICE, Cluster, Efficiency
 from pmdkit.planner.memory import Memory, memory
 from pmdkit.planner.timing import EngineSize, Generation, Update, generation, scoring, update
 from pmdkit.planner.workload import ResponseLengths, Sizes, Workload
+from pmdkit.theory import METHODS, best_budget
 
 MOST = 4096  # accelerators; more is no advice
 NARROWEST = 256  # tokens; a mathematical answer with its reasoning is seldom shorter
@@ -201,6 +202,47 @@ def division(prediction: Prediction) -> dict[str, Any]:
         "overlap": prediction.overlaps,
         "best_serve": faster.serve if faster else None,
         "best_seconds_step": faster.seconds if faster else None,
+    }
+
+
+# The same responses in other groups: what the law of draws expects of them.
+
+POOL = (0.05, 0.2, 0.5, 0.8, 0.95)  # pass rates that are assumed where none are given
+RUNS = 60  # that are drawn, for a standard error of about 0.01
+
+
+def draws_advice(spec: Spec, rates: Sequence[float] = POOL) -> dict[str, Any] | None:
+    """What a prompt gains from its responses in groups as large as planned and in smaller ones that come more often.
+
+    The tokens, the responses of a step and its updates stay: half the group is twice the prompts. tau is the recipe's,
+    a quarter and four times of it. None where the law has nothing to say: other objectives, or a rule for tau.
+    """
+    chosen = spec.objective
+    tau, name, group = chosen.get("tau"), chosen.get("name"), spec.schedule.group
+    if name not in METHODS or not isinstance(tau, (int, float)) or group is None or group < 2:
+        return None
+    span = 2.0 if spec.reward is not None and spec.reward.scale == "plus-minus-one" else 1.0
+    found = best_budget(
+        rates,
+        group * len(rates),
+        taus=(tau / span / 4, tau / span, 4 * tau / span),
+        sizes=tuple(n for n in (group >> turn for turn in range(4)) if n >= 2 and group % n == 0),
+        groups=(1,),
+        lr=None,
+        method=str(name),
+        runs=RUNS,
+    )
+    planned = next(one for one in found if one.n == group and one.tau == tau / span)
+    return {
+        "pass_rates": list(rates),
+        "planned": {"tau": tau, "group": group, "times": 1, "pass_rate": planned.pass_rate, "error": planned.error},
+        "best": {
+            "tau": found[0].tau * span,
+            "group": found[0].n,
+            "times": found[0].steps,
+            "pass_rate": found[0].pass_rate,
+            "error": found[0].error,
+        },
     }
 
 

@@ -28,6 +28,7 @@ from pmdkit.theory.bounds import (
     refined_order,
     tv_bound,
 )
+from pmdkit.theory.budgets import BudgetChoice, SampledRun, best_budget, sampled_run
 from pmdkit.theory.inputs import METHODS
 from pmdkit.theory.losses import QuadraticGrowth, logit_hessian, mean_loss, part_loss, quadratic_growth, target_loss
 from pmdkit.theory.mixed_problem import MixedSolution, chi2, kl, mixed, regularised_objective, tv
@@ -52,17 +53,20 @@ __all__ = [
     "BestK",  # the fields of `best_k`
     "BetweenSolution",  # the fields of `between`
     "BinarySolution",  # the fields of `binary`
+    "BudgetChoice",  # one way to spend a budget of tokens
     "HardPrompt",  # the fields of `hard_prompt`
     "MeanSolution",  # the fields of `pmd_mean`
     "MixedSolution",  # the fields of `mixed`
     "NoiseShare",  # the fields of `noise_share`
     "PartSolution",  # the fields of `pmd_part`
     "QuadraticGrowth",  # the fields of `quadratic_growth`
+    "SampledRun",  # the fields of `sampled_run`
     "SampledStep",  # the fields of `sampled_step`
     "SimulatedError",  # the fields of `simulate_target_error`
     "SimulatedStep",  # the fields of `simulate_sampled_step`
     "TargetError",  # the fields of `target_error`
     "baseline_value",  # V_k, from the mean reward to tau log Z
+    "best_budget",  # the temperature, group, batch and ministeps that gain most from so many tokens
     "best_k",  # the k whose step from n draws gains most
     "between",  # the exact update with V_k
     "binary",  # both updates on rewards {0, 1}: ratios, lambda, eta, B, B_+
@@ -98,6 +102,7 @@ __all__ = [
     "refined_order",  # the refined lemma without constants, main text or appendix
     "regularised_objective",  # the value it maximises
     "rescale_tau",  # the same update on another reward scale
+    "sampled_run",  # a whole run from draws, for a pool of pass rates
     "sampled_step",  # one step from n draws: its law, what it gains and what it loses, exactly
     "simulate_sampled_step",  # the same for any rewards, from drawn groups
     "simulate_target_error",  # target error of simulated groups

@@ -42,6 +42,20 @@ def test_theory_on_the_other_reward_scale_is_the_same_update(call):
     assert plus_minus == zero_one
 
 
+@pytest.mark.slow
+def test_theory_spends_a_budget_as_the_law_says(call):
+    options = ["--pass-rates", "0.1,0.5", "--budget", 800, "--length", 10, "--overhead", 40, "--lr", "4"]
+    told = json.loads(call("theory", *options, "--tau", 0.2, "--json"))
+    best = theory.best_budget([0.1, 0.5], 800, length=10, overhead=40, lr=(4.0,), taus=(0.2,))[0]
+    assert told["best"] == {name: getattr(best, name) for name in told["best"]}
+    assert told["ways"][0] == told["best"]
+    assert [way["ministeps"] for way in told["by_ministeps"]] == sorted({way["ministeps"] for way in told["ways"]})
+    assert "the best for each number of ministeps" in call("theory", *options)
+    solved = json.loads(call("theory", "--pass-rates", "0.1", "--budget", 16, "--lr", "solve", "--json"))
+    assert solved["best"]["ministeps"] is None
+    assert solved["by_ministeps"] == []
+
+
 def test_lists_are_complete(call):
     from pmdkit import config
     from pmdkit.ledger import claims

@@ -28,9 +28,14 @@ KINDS = {
     "rebel": ("minimiser", "kl", True),
     "tb": ("minimiser", "kl", True),
     "dro": ("minimiser", "kl + chi2", False),
+    "pmd-token": ("minimiser", None, False),
     "opmd": ("unbounded", None, False),
     "rec": ("plateau", None, False),
     "asymre": ("unbounded", None, False),
+    "topr": ("boundary", None, False),
+    "grpo-kl": ("minimiser", None, False),
+    "sapo": ("boundary", None, False),
+    "gmpo": ("plateau", None, False),
 }
 
 OWN = '''
@@ -111,6 +116,15 @@ def test_what_every_objective_solves(explained):
     assert len({headline(e) for e in explained.values()}) >= 6
 
 
+@pytest.mark.slow  # five seconds each: what a rank costs has gaps, which are searched
+@pytest.mark.parametrize("name", ["qrpo", "sppo"])
+def test_ranks_in_place_of_rewards_have_one_minimiser(name):
+    told = explain(name)
+    assert (told.kind, told.unique) == ("minimiser", True)
+    assert "f' has gaps" in headline(told)
+    assert {each.certificate.proof for each in told.rests.values()} == {"multiplier"}
+
+
 @pytest.mark.slow
 def test_the_search_agrees_with_the_theory_wherever_there_is_one(explained):
     claimed = {name for name, e in explained.items() if e.theory}
@@ -142,7 +156,7 @@ def test_one_json_value_with_everything(explained):
 @pytest.mark.slow
 def test_reference_and_groups_are_said(explained):
     said = {name: " ".join(e.to_json()["caveats"]) for name, e in explained.items()}
-    assert [name for name in said if "pi_ref = pi_old" in said[name]] == ["tb"]
+    assert [name for name in said if "pi_ref = pi_old" in said[name]] == ["tb", "grpo-kl"]
     assert [name for name in said if "whole groups" in said[name]] == ["rebel", "tb"]
     assert [name for name in said if "held back" in said[name]] == ["cispo"]
 
