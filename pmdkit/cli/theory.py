@@ -111,8 +111,8 @@ def theory(
     }
     grid = simple_table("", ">PMD-mean", ">PMD-part", "unit")
     for key, (name, unit) in names.items():
-        cells = ["-" if (value := table[m][key]) is None else f"{value:.6g}" for m in table]
-        grid.add_row(name, *cells, unit)
+        row = ["-" if (value := table[m][key]) is None else f"{value:.6g}" for m in table]
+        grid.add_row(name, *row, unit)
     console.print(grid)
 
 

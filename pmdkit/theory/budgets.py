@@ -278,7 +278,7 @@ def step_sizes(lr: ArrayLike) -> Array:
     """Scalar or [...] step sizes, finite and > 0."""
     values = numbers("lr", lr)
     if not (np.isfinite(values) & (values > 0)).all():
-        raise ValueError(f"lr is {lr}; expected finite numbers > 0, logits per reward unit")
+        raise ValueError(f"lr is {lr!r}; expected finite numbers > 0, logits per reward unit")
     return values
 
 

@@ -391,7 +391,7 @@ def walk(pi: Array, tau: ArrayLike, groups: list[tuple[Array, Array]], update: A
     return u
 
 
-def take_steps(pi: Array, share: Array, target: Array, *, tau: ArrayLike, start: Array, lr: float) -> Array:
+def take_steps(pi: Array, share: Array, target: Array, *, tau: ArrayLike, start: Array, lr: ArrayLike) -> Array:
     r"""One gradient step from log ratios `start`, on one logit per cell.
 
     $$ \theta_a \leftarrow \theta_a - \ell\,\big(g_a - \pi'_a \textstyle\sum_b g_b\big), \quad
@@ -399,7 +399,7 @@ def take_steps(pi: Array, share: Array, target: Array, *, tau: ArrayLike, start:
     """
     g = np.asarray(tau) * share * (start - target)
     new = pi * np.exp(start)
-    moved = start - lr * (g - new * g.sum(-1, keepdims=True))
+    moved = start - np.asarray(lr) * (g - new * g.sum(-1, keepdims=True))
     top = moved.max(-1, keepdims=True)
     return moved - top - np.log((pi * np.exp(moved - top)).sum(-1, keepdims=True))
 
