@@ -3,7 +3,8 @@
 #   sh tests/wheel.sh PYTHON         the wheel beside the packages of PYTHON, and its base install with the locked versions
 #   sh tests/wheel.sh PYTHON all     what make release-check runs: wheel and sdist checked, the base with the lowest and the
 #                                    locked versions on every Python that is here, torch on PYTHON, the commands of the pages
-#   sh tests/wheel.sh PYTHON base V  the base install alone, with V = lowest, locked or newest: a cell of .github/workflows
+#   sh tests/wheel.sh PYTHON base V  the base install alone, with V = lowest, locked or newest: a cell of .github/workflows;
+#                                    one more word is the interpreter to install for, if PYTHON is only to build the wheel
 #   sh tests/wheel.sh PYTHON torch V the same with torch, transformers and the verifier
 #   sh tests/wheel.sh PYTHON pages   the commands of README.md and docs/use alone; PAGES names other ones
 # PIP_FLAGS passes options to pip; RELEASE_PYTHONS names interpreters, by default python3.11 to python3.14 where they are.
@@ -163,7 +164,7 @@ interpreter() {
 }
 
 case "$mode" in
-base | torch) "$mode" "$python" "$3"; exit 0 ;;
+base | torch) "$mode" "${4:-$python}" "$3"; exit 0 ;;
 pages) pages; exit 0 ;;
 esac
 beside
