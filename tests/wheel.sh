@@ -171,7 +171,7 @@ beside
 [ "$mode" = all ] || { base "$python" locked; exit 0; }
 
 "$root/.venv-release/bin/twine" check --strict "$away"/dist/*
-"$root/.venv-release/bin/check-wheel-contents" "$wheel"
+"$root/.venv-release/bin/check-wheel-contents" --config "$root/pyproject.toml" "$wheel"
 for name in ${RELEASE_PYTHONS:-python3.11 python3.12 python3.13 python3.14}; do
   found=$(interpreter "$name") || { echo "base: $name is not here; its cells run in .github/workflows"; continue; }
   base "$found" lowest
