@@ -1,8 +1,8 @@
 """What is done to every page of a built site: lighter code, and a name for the search; and the list of its versions.
 
-`python docs/finish.py site` comes after the build, and does not depend on what built it. `python docs/finish.py --versions
-PAGES` takes a folder with one site in each subfolder, `main` and `0.1` and so on, writes the `versions.json` that the
-theme's menu reads, and an index.html that leads to the newest release, or to `main` before the first.
+`python docs/finish.py site` comes after the build, and does not depend on what built it. `--versions PAGES` takes a
+folder with one site in each subfolder, `main` and `0.1` and so on, writes the `versions.json` that the theme's menu
+reads, and an index.html that leads to the newest release, or to `main` before the first.
 """
 
 import json
@@ -12,7 +12,9 @@ from pathlib import Path
 
 PLAIN = re.compile(r'<span class="(?:n|w)">([^<]*)</span>')
 SEARCH = '<div class="md-search" data-md-component="search" role="dialog"'
-LEAD = '<!doctype html><meta charset="utf-8"><title>pmdkit</title><meta http-equiv="refresh" content="0; url={0}/"><a href="{0}/">{0}</a>\n'
+LEAD = """<!doctype html><meta charset="utf-8"><title>pmdkit</title>
+<meta http-equiv="refresh" content="0; url={0}/"><a href="{0}/">{0}</a>
+"""
 
 
 def finished(page: str) -> str:
@@ -22,7 +24,7 @@ def finished(page: str) -> str:
 
 
 def list_versions(pages: Path) -> list[str]:
-    """The versions in a folder, newest first and `main` last, written down for the theme and for readers who open the folder."""
+    """The versions in a folder, newest first and `main` last; written down for the theme's menu and the first page."""
     found = [path.parent.name for path in pages.glob("*/index.html")]
     releases = sorted(
         (name for name in found if name != "main"), key=lambda name: [int(n) for n in name.split(".")], reverse=True

@@ -51,7 +51,8 @@ def requirements(extra: str = "") -> list[str]:
         if ("extra" in str(line.marker)) != bool(extra) or (line.marker and not line.marker.evaluate({"extra": extra})):
             continue  # of another extra, or of another Python
         line.marker = None
-        found += [row for inner in sorted(line.extras) for row in requirements(inner)] if line.name == "pmdkit" else [str(line)]
+        inner = [row for name in sorted(line.extras) for row in requirements(name)]
+        found += inner if line.name == "pmdkit" else [str(line)]
     return found
 
 

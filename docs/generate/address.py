@@ -14,7 +14,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/use/install.md", "CITATION.cff", "CHANGELOG.md", "docs/project/stability.md")
-PART = re.compile(r"(?P<mark>(?:<!--|#) address: )(?P<name>\w+)(?P<rest>[^\n]*\n).*?(?=(?:<!--|#) end of the address)", re.S)
+PART = re.compile(
+    r"(?P<mark>(?:<!--|#) address: )(?P<name>\w+)(?P<rest>[^\n]*\n).*?(?=(?:<!--|#) end of the address)", re.S
+)
 HOST = re.compile(r"https://github\.com/(?P<owner>[\w-]+)/(?P<name>[\w.-]+)")
 
 
@@ -62,7 +64,8 @@ def install(address: str) -> str:
     wheel = f"./pmdkit-{version()}-py3-none-any.whl"
     return (
         f"Elsewhere, from a wheel (`python -m build` leaves one in `dist/`): `pip install {wheel}`,\n"
-        f"or with extras `pip install '{wheel}[llm]'`. pmdkit is on no index yet: a package of that name there is not ours.\n"
+        f"or with extras `pip install '{wheel}[llm]'`.\n"
+        "pmdkit is on no index yet: a package of that name there is not ours.\n"
     )
 
 
