@@ -62,7 +62,7 @@ PY
 # A fresh environment under $away/NAME with the wheel and extras; sets $scripts and $seconds.
 fresh() { # interpreter, versions, name, extras such as "llm torch" or ""
   rm -rf "$away/$3" "$away/empty" && mkdir "$away/empty" && cd "$away/empty"
-  "$1" -m venv "$away/$3"
+  "$1" -m venv --without-pip "$away/$3"
   scripts=$away/$3/bin
   [ -d "$scripts" ] || scripts=$away/$3/Scripts  # Windows
   pins "$2" $4
@@ -71,10 +71,11 @@ fresh() { # interpreter, versions, name, extras such as "llm torch" or ""
   begun=$(date +%s)
   # torch first and alone: where a CPU build is offered it is taken, and nothing later replaces it
   case " $4 " in *" torch "*)
-    "$scripts/python" -m pip install -q --disable-pip-version-check ${PIP_FLAGS:-} -c "$away/pins" torch ;;
+    "$python" -m pip --python "$scripts/python" install -q --disable-pip-version-check ${PIP_FLAGS:-} -c "$away/pins" torch ;;
   esac
   # nothing is built: no compiler is asked for
-  "$scripts/python" -m pip install -q --disable-pip-version-check ${PIP_FLAGS:-} --only-binary :all: -c "$away/pins" "$wanted"
+  "$python" -m pip --python "$scripts/python" install -q --disable-pip-version-check ${PIP_FLAGS:-} \
+    --only-binary :all: -c "$away/pins" "$wanted"
   seconds=$(($(date +%s) - begun))
 }
 
@@ -94,8 +95,7 @@ base() { # interpreter, then lowest, locked or newest
   size=$("$scripts/python" - <<'PY'
 import pathlib, sysconfig
 site = pathlib.Path(sysconfig.get_paths()["purelib"])
-files = [p for top in site.iterdir() if not top.name.startswith("pip") for p in (top.rglob("*") if top.is_dir() else [top])]
-size = sum(p.stat().st_size for p in files if p.is_file()) / 1e6
+size = sum(p.stat().st_size for p in site.rglob("*") if p.is_file()) / 1e6
 assert size < 400, f"the base install takes {size:.0f} MB; expected less than 400"
 assert not (site / "torch").exists()
 print(f"{size:.0f} MB")
