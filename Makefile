@@ -69,7 +69,8 @@ tutorials: .venv/installed-dev
 docs: .venv/installed-dev
 	$(BIN)/python docs/prose.py
 	$(BIN)/python docs/build.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -q
+	REPOSITORY="$$($(BIN)/python docs/generate/address.py --print)" $(BIN)/mkdocs build --strict -q
+	$(BIN)/python docs/finish.py site
 	$(BIN)/python docs/check.py site
 
 # a real browser: Debian's chromium and node; without them these tests skip, with PMDKIT_REQUIRE_BROWSER=1 they fail

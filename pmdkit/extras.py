@@ -1,10 +1,11 @@
 """Packages of an extra that somebody did not install: which extra has them, and the command that gets it."""
 
 import importlib.util
-import re
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
+
+from packaging.requirements import Requirement
 
 from pmdkit.errors import EnvironmentLacks, unknown
 
@@ -46,21 +47,19 @@ def remedy(extra: str = "") -> str:
 def requirements(extra: str = "") -> list[str]:
     """What an extra of the installed pmdkit asks for, such as transformers>=5.9, extras within it resolved."""
     found: list[str] = []
-    for line in metadata.requires("pmdkit") or ():
-        wanted, _, marker = (part.strip() for part in line.partition(";"))
-        of = re.search(r"""extra\s*==\s*["']([^"']+)""", marker)
-        if (of[1] if of else "") != extra:
-            continue
-        inner = re.match(r"pmdkit\[([^]]+)\]", wanted)
-        found += [row for name in inner[1].split(",") for row in requirements(name)] if inner else [wanted]
+    for line in map(Requirement, metadata.requires("pmdkit") or ()):
+        if ("extra" in str(line.marker)) != bool(extra) or (line.marker and not line.marker.evaluate({"extra": extra})):
+            continue  # of another extra, or of another Python
+        line.marker = None
+        inner = [row for name in sorted(line.extras) for row in requirements(name)]
+        found += inner if line.name == "pmdkit" else [str(line)]
     return found
 
 
 def installed(requirement: str) -> bool:
     """Whether some version of the package of a requirement is here."""
-    name = re.match(r"[\w.-]+", requirement)
     try:
-        return bool(metadata.version(name[0] if name else requirement))
+        return bool(metadata.version(Requirement(requirement).name))
     except metadata.PackageNotFoundError:
         return False
 

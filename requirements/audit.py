@@ -69,7 +69,7 @@ def wrong_bounds(constraints: dict[str, str], project: dict[str, object]) -> lis
     found = []
     for line in [*project["dependencies"], *(line for lines in extras.values() for line in lines)]:  # type: ignore[misc]
         name = re.match(r"[A-Za-z0-9._-]+", line)[0].lower()
-        bounds = re.findall(r"(>=|<)\s*([\d.]+)", line)
+        bounds = re.findall(r"(>=|<)\s*([\d.]+)", line.partition(";")[0])
         if name == "pmdkit":
             continue
         if not any(sign == ">=" for sign, _ in bounds):

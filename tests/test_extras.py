@@ -97,6 +97,7 @@ def test_a_remedy_outside_a_checkout_names_what_is_missing_and_never_pmdkit(monk
         "absent-one>=5; extra == 'llm'",
         "pmdkit[deep]; extra == 'llm'",
         'absent-two; extra == "deep"',
+        "absent-new>=9; python_version >= '99' and extra == 'deep'",
     ]
     monkeypatch.setattr(extras, "CHECKOUT", tmp_path)
     monkeypatch.setattr(extras.metadata, "requires", lambda name: wheel)

@@ -27,7 +27,7 @@ def tree() -> str:
             walk(inner, indent + "    ")
 
     walk(ROOT / "pmdkit", "  ")
-    return "```\npmdkit/\n" + "\n".join(lines) + "\n```\n"
+    return "```text\npmdkit/\n" + "\n".join(lines) + "\n```\n"
 
 
 def first_line(path: Path) -> str:

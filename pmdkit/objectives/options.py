@@ -15,7 +15,7 @@ def check_tau(tau: Tau) -> None:
         return
     if isinstance(tau, bool) or not isinstance(tau, (int, float)) or not (math.isfinite(tau) and tau > 0):
         raise ValueError(
-            f"tau is {tau}; expected a finite number > 0 in reward units (0.05 on rewards {{0,1}} is 0.1 on +-1)"
+            f"tau is {tau!r}; expected a finite number > 0 in reward units (0.05 on rewards {{0,1}} is 0.1 on +-1)"
         )
 
 

@@ -1,10 +1,13 @@
 """Generated pages: nothing is dropped, and what would make a page wrong stops the build."""
 
+import json
 import re
 from pathlib import Path
 
 import nbformat
 import pytest
+from finish import finished, list_versions
+from generate import address
 from generate.adaptive_tau import write_adaptive_tau
 from generate.annotated import paper_equations, pulled, told, write_annotated
 from generate.ledger import own_macros, readable, write_ledger
@@ -172,6 +175,56 @@ def test_the_study_has_a_table_per_cell(tmp_path):
 def test_the_tree_is_that_of_the_sources(page):
     text = (ROOT / page).read_text()
     assert text == with_tree(text), "run python docs/generate/tree.py"
+
+
+@pytest.mark.parametrize("page", address.PAGES)
+def test_badges_links_and_ways_to_install_follow_from_one_address(page):
+    """While it is empty there is none; with one, each of them leads to it, and what a badge names is there."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    there = "https://github.com/someone/pmdkit"
+    assert text == address.with_address(text, address.repository()), "run python docs/generate/address.py"
+    marked = [found["name"] for found in address.PART.finditer(text)]
+    assert marked
+    empty, full = (address.with_address(text, one) for one in ("", there))
+    for found in address.PART.finditer(empty):
+        assert "https://" not in found[0]
+        assert "pip install pmdkit" not in found[0]
+    for name in re.findall(rf"{there}/actions/workflows/([\w.]+)", full):
+        assert (ROOT / ".github" / "workflows" / name).is_file()
+    assert full.count(there) + full.count("https://someone.github.io/pmdkit/") >= len(marked)
+    assert address.with_address(full, "") == empty
+
+
+def test_an_address_that_is_none_stops_the_build(monkeypatch, tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[project.urls]\nRepository = "pmdkit"\n')
+    monkeypatch.setattr(address, "ROOT", tmp_path)
+    with pytest.raises(SystemExit, match=r"expected https://github\.com/OWNER/NAME"):
+        address.repository()
+
+
+def test_the_changelog_has_the_version():
+    assert f"\n## [{address.version()}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"\nversion: {address.version()}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+def test_versions_are_listed_by_their_numbers_and_the_newest_release_comes_first(tmp_path):
+    with pytest.raises(SystemExit, match="holds no site"):
+        list_versions(tmp_path)
+    for name in ("main", "0.9", "0.10"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "index.html").write_text("")
+    assert list_versions(tmp_path) == ["0.10", "0.9", "main"]
+    assert json.loads((tmp_path / "versions.json").read_text())[0] == {
+        "version": "0.10",
+        "title": "0.10",
+        "aliases": ["latest"],
+    }
+    assert 'url=0.10/"' in (tmp_path / "index.html").read_text()
+
+
+def test_a_finished_page_is_the_page_with_lighter_code():
+    page = '<code><span class="n">tau</span><span class="w"> </span><span class="o">=</span></code>'
+    assert finished(page) == '<code>tau <span class="o">=</span></code>'
 
 
 @pytest.mark.slow

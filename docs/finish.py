@@ -1,0 +1,46 @@
+"""What is done to every page of a built site: lighter code, and a name for the search; and the list of its versions.
+
+`python docs/finish.py site` comes after the build, and does not depend on what built it. `--versions PAGES` takes a
+folder with one site in each subfolder, `main` and `0.1` and so on, writes the `versions.json` that the theme's menu
+reads, and an index.html that leads to the newest release, or to `main` before the first.
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+PLAIN = re.compile(r'<span class="(?:n|w)">([^<]*)</span>')
+SEARCH = '<div class="md-search" data-md-component="search" role="dialog"'
+LEAD = """<!doctype html><meta charset="utf-8"><title>pmdkit</title>
+<meta http-equiv="refresh" content="0; url={0}/"><a href="{0}/">{0}</a>
+"""
+
+
+def finished(page: str) -> str:
+    """A page without the markup of plain names and blanks in code, a third of the weight of a lesson; they have no
+    colour. The theme's search is a dialogue without a name, which a screen reader cannot announce: it gets one."""
+    return PLAIN.sub(r"\1", page).replace(SEARCH + ">", SEARCH + ' aria-label="Search">')
+
+
+def list_versions(pages: Path) -> list[str]:
+    """The versions in a folder, newest first and `main` last; written down for the theme's menu and the first page."""
+    found = [path.parent.name for path in pages.glob("*/index.html")]
+    releases = sorted(
+        (name for name in found if name != "main"), key=lambda name: [int(n) for n in name.split(".")], reverse=True
+    )
+    names = releases + [name for name in found if name == "main"]
+    if not names:
+        raise SystemExit(f"{pages} holds no site; expected folders such as main and 0.1, each with an index.html")
+    rows = [{"version": name, "title": name, "aliases": ["latest"] if name == names[0] else []} for name in names]
+    (pages / "versions.json").write_text(json.dumps(rows), encoding="utf-8")
+    (pages / "index.html").write_text(LEAD.format(names[0]), encoding="utf-8")
+    return names
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--versions":
+        print("versions:", *list_versions(Path(sys.argv[2])))
+    else:
+        for path in Path(sys.argv[1]).rglob("*.html"):
+            path.write_text(finished(path.read_text(encoding="utf-8")), encoding="utf-8")
