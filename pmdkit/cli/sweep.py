@@ -17,6 +17,7 @@ from pmdkit.observe.run_folder import make_writable, new_folder
 from pmdkit.sweeps.grid import SHORT, Trial, expand, parse_over
 
 if TYPE_CHECKING:
+    from pmdkit.launchers import Launcher
     from pmdkit.sweeps.compare import Arm
 
 ALONE = ("regimes", "speed")  # experiments that are no grid of runs
@@ -36,6 +37,8 @@ def sweep(
     experiment: str | None = None,
     out: Path | None = None,
     jobs: Whole = 1,
+    launcher: str = "local",
+    launcher_options: Texts = None,
     resume: Flag = False,
     json: Flag = False,
     dry_run: Flag = False,
@@ -55,24 +58,29 @@ def sweep(
         set: options that all runs share: --set steps=20 objective.norm=none.
         experiment: one by name instead of TIER and ENV; any unknown name lists them.
         out: folder of the sweep; by default the next number under runs/.
-        jobs: runs at a time.
+        jobs: runs at a time. Each has accelerators of its own, as long as there are enough.
+        launcher: local: processes on this machine; slurm: an array, through submitit; ray: a cluster of Ray.
+        launcher_options: of slurm as submitit has them (slurm_partition=gpu gpus_per_node=1), of ray address=,
+            num_cpus=, num_gpus=.
         resume: go on with the sweep in --out.
         json: print the record as one JSON value.
         dry_run: print the runs; start nothing.
         short: of --experiment race: a few settings and seeds, in twenty minutes.
     """
+    from pmdkit.launchers import make_launcher
     from pmdkit.sweeps import run as room
 
     if short and experiment != RACE:
         raise UsageError(f"--short is a form of --experiment {RACE} and of nothing else; leave it out")
+    makes_runs = make_launcher(launcher, jobs, assignments(launcher_options or []))
     if experiment == RACE:
-        race(out, jobs, resume, json, dry_run, short)
+        race(out, makes_runs, resume, json, dry_run, short)
         return
     if experiment in ALONE:
         alone(experiment, out, json)
         return
     if experiment is not None and experiment.removeprefix(STUDY) in TIERS and experiment.startswith(STUDY):
-        study(experiment, out, jobs, resume, json)
+        study(experiment, out, makes_runs, resume, json)
         return
     if experiment is not None:
         name, trials, about = named(experiment, tier, over, set)
@@ -81,9 +89,9 @@ def sweep(
     if dry_run:
         print_json([{"name": trial.name, "options": trial.options} for trial in trials], indent=2)
         return
-    room.check_trials(trials, jobs)
+    room.check_trials(trials)
     place = new_folder(None, f"{name}-sweep").path if out is None else out
-    result = room.sweep(trials, place, name, about, jobs=jobs, resume=resume, log=log)
+    result = room.sweep(trials, place, name, about, launcher=makes_runs, resume=resume, log=log)
     failed = [run for run in result["runs"] if run["state"] == "failed"]
     if json:
         print_json(result)
@@ -140,12 +148,12 @@ def named(
     return experiment, chosen.trials(), chosen.record()
 
 
-def study(name: str, out: Path | None, jobs: int, resume: bool, json: bool) -> None:
+def study(name: str, out: Path | None, launcher: "Launcher", resume: bool, json: bool) -> None:
     """One tier of the study of adaptive temperatures: its table on stdout, or the whole record as JSON."""
     from pmdkit.sweeps.adaptive import study as run
 
     place = new_folder(None, f"{name}-sweep").path if out is None else out
-    result = run(name.removeprefix(STUDY), place, jobs=jobs, resume=resume, log=log)
+    result = run(name.removeprefix(STUDY), place, launcher=launcher, resume=resume, log=log)
     if json:
         print_json(result)
     else:
@@ -153,7 +161,7 @@ def study(name: str, out: Path | None, jobs: int, resume: bool, json: bool) -> N
         print(f"study: {place / f'{name}.json'}")
 
 
-def race(out: Path | None, jobs: int, resume: bool, json: bool, dry_run: bool, short: bool) -> None:
+def race(out: Path | None, launcher: "Launcher", resume: bool, json: bool, dry_run: bool, short: bool) -> None:
     """The race of all methods, or the part of it that its time allows."""
     from pmdkit.sweeps import race as room
 
@@ -166,10 +174,8 @@ def race(out: Path | None, jobs: int, resume: bool, json: bool, dry_run: bool, s
         }
         print_json({"protocol": protocol.sha256, "short": short, "runs": runs}, indent=2)
         return
-    if jobs < 1:
-        raise UsageError(f"--jobs is {jobs}; expected an integer >= 1")
     place = new_folder(None, f"{RACE}-sweep").path if out is None else out
-    result = room.race(place, protocol, jobs=jobs, resume=resume, log=log)
+    result = room.race(place, protocol, launcher=launcher, resume=resume, log=log)
     if json:
         print_json(result)
     else:
