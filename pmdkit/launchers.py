@@ -468,7 +468,7 @@ class RayTasks(ClusterLauncher):
                 ray.init(address=address, log_to_driver=False, logging_level="ERROR", **own)
             except Exception as problem:  # Ray raises the class itself where its processes do not start in time
                 raise EnvironmentLacks(
-                    f"Ray does not start: {first_line(problem)} Its logs are in /tmp/ray; address= names another cluster"
+                    f"Ray does not start: {first_line(problem)} Its logs are in /tmp/ray; address= names another"
                 ) from problem
             self.joined = True
         devices = max(call.devices for share in shares for call in share)

@@ -14,7 +14,7 @@ from pmdkit.errors import ComponentDied, EnvironmentLacks, PmdkitError, Stopped,
 from pmdkit.launchers import MERCY, ONE, POLL, Call, CallResult, Launcher, sigterm_interrupts
 from pmdkit.observe.run_folder import RunFolder, locked, make_writable
 from pmdkit.processes import exit_reason
-from pmdkit.sweeps import grid, record
+from pmdkit.sweeps import grid, record, search
 from pmdkit.training import plan
 
 KILLED = "was killed by"  # how `exit_reason` begins
@@ -30,6 +30,7 @@ def sweep(
     *,
     launcher: Launcher = ONE,
     resume: bool = False,
+    halving: search.Halving | None = None,
     log: Callable[[str], None] = lambda sentence: None,
 ) -> dict[str, Any]:
     """Run the trials of a sweep in `out`, keep what came out in `out`/`name`.json, and return that.
@@ -42,22 +43,34 @@ def sweep(
         about: what the record says of the sweep as a whole.
         launcher: where the runs are made, and how many at a time.
         resume: skip finished runs and resume started ones.
+        halving: give most steps to the settings that are best after few.
         log: called with a sentence about each step of the work.
     """
     devices = check_trials(trials)
+    steps = 0 if halving is None else search.common_steps(trials)
     check_folder(out, resume)
     make_writable(out)
     path = out / f"{name}.json"
     failed: dict[str, str] = {}
+    stopped: dict[str, str] = {}
+
+    def go_on(some: Sequence[grid.Trial], until: int) -> dict[str, str]:
+        log(f"{len(some)} runs go on to step {until} of {steps}")
+        return run_all(some, out, launcher, devices, log, until)
+
     with locked(RunFolder(out)):
-        record.write(path, trials, out, failed, about)
+        record.write(path, trials, out, failed, about, stopped, steps)
         try:
             with sigterm_interrupts():
-                failed = run_all(trials, out, launcher, devices, log)
+                if halving is None:
+                    failed = run_all(trials, out, launcher, devices, log)
+                else:
+                    rungs = out / f"{name}-rungs.json"
+                    failed, stopped = search.halve(trials, halving, steps, out / "runs", rungs, go_on)
         except KeyboardInterrupt:
-            record.write(path, trials, out, failed, about)
+            record.write(path, trials, out, failed, about, stopped, steps)
             raise Stopped(f"the sweep in {out} was stopped; run again with --resume to go on") from None
-        result = record.write(path, trials, out, failed, about)
+        result = record.write(path, trials, out, failed, about, stopped, steps)
     if not any(run["state"] == "finished" for run in result["runs"]):
         reason = next(iter(failed.values()))
         kind = ComponentDied if reason.startswith(KILLED) else PmdkitError
