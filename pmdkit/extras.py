@@ -18,6 +18,9 @@ EXTRAS = {
     "lora": ("peft",),
     "tables": ("pandas",),
     "vllm": ("vllm",),
+    "sweep": ("optuna",),
+    "slurm": ("submitit",),
+    "ray": ("ray",),
     "course": ("jupytext", "nbformat", "nbconvert", "nbclient", "jupyterlab", "ipykernel"),
 }
 "The modules of an extra."

@@ -77,11 +77,10 @@ def draw_settings(ranges: Sequence[Range], kind: str, count: int, seed: int = 0)
     if kind not in SEARCHES:
         raise UsageError(unknown("search", kind, SEARCHES))
     optuna = need("optuna", "a search")
-    from optuna.distributions import FloatDistribution, IntDistribution
-
+    number, whole = optuna.distributions.FloatDistribution, optuna.distributions.IntDistribution
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     space = {
-        each.key: (IntDistribution if each.whole else FloatDistribution)(each.low, each.high, log=each.log)
+        each.key: (whole if each.whole else number)(each.low, each.high, log=each.log)
         for each in ranges
     }
     with warnings.catch_warnings():
