@@ -143,7 +143,7 @@ class LocalProcesses:
         """As for `Launcher`; the folder is not used."""
         if self.inline and self.jobs == 1 and not any(call.apart for call in calls):
             for call in calls:
-                yield CallResult(call, call.make())
+                yield as_result(call, reply(call))
             return
         waiting = deque(calls)
         shares = device_shares(visible_devices(), max((call.devices for call in calls), default=1))
@@ -207,8 +207,7 @@ class CallWorker(WorkerProcess):
         if message is None:
             return None
         call, self.call = self.call, None
-        value = json.loads(message.pop("value", "null"))
-        return CallResult(call, value, **message)
+        return as_result(call, message)
 
     def close_requests(self) -> None:
         """Let it end after the call that it makes."""
@@ -258,6 +257,11 @@ def reply(call: Call) -> Message:
     except Exception as problem:
         reason = f"{type(problem).__name__}: {first_line(problem)}"
         return {"reason": reason, "kind": type(problem).__name__, "trace": traceback.format_exc()}
+
+
+def as_result(call: Call, message: Message) -> CallResult:
+    """A reply as what a caller gets."""
+    return CallResult(call, **{**message, "value": json.loads(message.get("value", "null"))})
 
 
 @contextmanager

@@ -79,10 +79,7 @@ def draw_settings(ranges: Sequence[Range], kind: str, count: int, seed: int = 0)
     optuna = need("optuna", "a search")
     number, whole = optuna.distributions.FloatDistribution, optuna.distributions.IntDistribution
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    space = {
-        each.key: (whole if each.whole else number)(each.low, each.high, log=each.log)
-        for each in ranges
-    }
+    space = {each.key: (whole if each.whole else number)(each.low, each.high, log=each.log) for each in ranges}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         if kind == "sobol":
