@@ -227,8 +227,10 @@ def visible_devices() -> list[str]:
     if (named := os.environ.get(VISIBLE)) is not None:
         names = [name.strip() for name in named.split(",")]
         return names if all(names) and "-1" not in names else []
-    import torch
-
+    try:
+        import torch
+    except ModuleNotFoundError:  # a base install, where nothing uses a device
+        return []
     return [str(number) for number in range(torch.cuda.device_count())]
 
 
@@ -335,9 +337,9 @@ class ClusterLauncher(ABC):
                 if batch:
                     tasks = self.submit(batch, str(results), folder)
                     running += zip(tasks, ({call.name: call for call in share} for share in batch), strict=True)
-                for task, missing in running:
-                    end = self.end_of(task)  # asked first: what it leaves behind is complete then
-                    there = {path.stem for path in results.glob("*.json")}
+                ends = [self.end_of(task) for task, _ in running]  # asked first: what one leaves is complete then
+                there = {path.stem for path in results.glob("*.json")}
+                for (_, missing), end in zip(running, ends, strict=True):
                     for name in [name for name in missing if name in there or end is not None]:
                         yield take_file(missing.pop(name), results / f"{name}.json", end)
                 running = [(task, missing) for task, missing in running if missing]
