@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -90,12 +91,14 @@ def importable():
 
 @pytest.fixture(scope="module")
 def ray(importable):
-    """A cluster on this machine; tests that use Ray share it."""
+    """A cluster on this machine; tests that use Ray share it, and no other that happens to be here."""
     ray = pytest.importorskip("ray")
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield ray
-    ray.shutdown()
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory(prefix="ray", dir="/tmp") as place:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_TMPDIR", place)  # short: it holds sockets
+        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        yield ray
+        ray.shutdown()
 
 
 OTHERS = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # what Ray and submitit themselves leave open
@@ -162,13 +165,16 @@ def test_a_stopped_call_saves_and_a_killed_launcher_is_gone_on_from(launcher, tm
     assert (place / "saved").exists()
     assert before < LONG
 
-    options = "" if not isinstance(launcher, SubmititArray) else ", {'cluster': 'local'}"
-    kind = {LocalProcesses: "local", SubmititArray: "slurm", RayTasks: "ray"}[type(launcher)]
+    kind, options = "local", {}
+    if isinstance(launcher, SubmititArray):
+        kind, options = "slurm", {"cluster": "local"}
+    if isinstance(launcher, RayTasks):
+        kind, options = "ray", {"address": sys.modules["ray"].get_runtime_context().gcs_address}
     program = f"""
 from pathlib import Path
 from pmdkit.launchers import Call, make_launcher
 calls = [Call("count", "{HERE}:count", {{"folder": {str(place)!r}, "until": {LONG}}}, apart=True)]
-for result in make_launcher({kind!r}, 2{options}).run(calls, Path({str(tmp_path / "launch")!r})):
+for result in make_launcher({kind!r}, 2, {options!r}).run(calls, Path({str(tmp_path / "launch")!r})):
     pass
 """
     child = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
