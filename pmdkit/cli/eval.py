@@ -64,7 +64,7 @@ def eval(  # the verb's name
         out: new folder for responses and summary of a language model; by default the next number under runs/.
         resume: go on with the evaluation in --out; problems that are done are not asked again.
         jobs: of several runs, how many at a time.
-        launcher: local, slurm or ray: who evaluates several runs.
+        launcher: local or slurm: who evaluates several runs.
         launcher_options: of the cluster, see pmdkit sweep --help.
         trust: files such as my.py that the run names and whose code may run.
         json: print one JSON value.

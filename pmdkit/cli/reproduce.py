@@ -35,7 +35,7 @@ def reproduce(
         out: new folder; by default the next number under runs/.
         resume: go on with the reproduction in --out; parts that are done stay.
         jobs: runs at a time, by default one for each core up to four.
-        launcher: local, slurm or ray: who makes the training runs.
+        launcher: local or slurm: who makes the training runs.
         launcher_options: of the cluster, see pmdkit sweep --help.
         json: print the summary as one JSON value.
         dry_run: print the parts with their estimates; start nothing.

@@ -71,9 +71,8 @@ def sweep(
         experiment: one by name instead of TIER and ENV; any unknown name lists them.
         out: folder of the sweep; by default the next number under runs/.
         jobs: runs at a time. Each has accelerators of its own, as long as there are enough.
-        launcher: local: processes on this machine; slurm: an array, through submitit; ray: a cluster of Ray.
-        launcher_options: of slurm as submitit has them (slurm_partition=gpu gpus_per_node=1), of ray address=,
-            num_cpus=, num_gpus=.
+        launcher: local: processes on this machine; slurm: an array, through submitit.
+        launcher_options: of slurm, as submitit has them: slurm_partition=gpu gpus_per_node=1.
         resume: go on with the sweep in --out.
         json: print the record as one JSON value.
         dry_run: print the runs; start nothing.
