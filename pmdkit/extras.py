@@ -19,6 +19,8 @@ EXTRAS = {
     "lora": ("peft",),
     "tables": ("pandas",),
     "vllm": ("vllm",),
+    "sweep": ("optuna",),
+    "slurm": ("submitit",),
     "course": ("jupytext", "nbformat", "nbconvert", "nbclient", "jupyterlab", "ipykernel"),
 }
 "The modules of an extra."

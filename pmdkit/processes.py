@@ -1,6 +1,6 @@
 """Child processes: started in sessions of their own, ended with the process that started them, killed as a whole.
 
-The verifier's workers, the sandbox of `pmdkit learn`, the runs of a sweep, vLLM servers and the ranks of a run all
+The verifier's workers, the sandbox of `pmdkit learn`, the launcher's workers, vLLM servers and the ranks of a run all
 start here. Standard library only: workers import it before their memory is limited, and as a script (`guard`) it runs
 without the package.
 """
@@ -151,6 +151,7 @@ class WorkerProcess(ChildProcess):
         environment: variables beyond the few that are inherited.
         folder: its working directory.
         before: a command that starts it, such as one that makes namespaces.
+        stderr: where its errors go, as for `subprocess.Popen`.
 
     Attributes:
         largest: bytes of a reply that is still read.
@@ -168,6 +169,7 @@ class WorkerProcess(ChildProcess):
         environment: Mapping[str, str] | None = None,
         folder: str | None = None,
         before: Sequence[str] = (),
+        stderr: int | None = subprocess.DEVNULL,
     ) -> None:
         seen = {name: os.environ[name] for name in INHERITED if name in os.environ}
         seen |= {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "PYTHONHASHSEED": "0"}
@@ -177,7 +179,7 @@ class WorkerProcess(ChildProcess):
             {**seen, **(environment or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=stderr,
             cwd=folder,
             bufsize=0,
         )

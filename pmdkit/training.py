@@ -162,6 +162,7 @@ class Run:
         seed: int = 0,
         data: str | None = None,
         out: str | Path | None = None,
+        resume: bool = False,
     ) -> Row:
         """avg@k, pass@k and maj@k of the newest checkpoint, with intervals: what `pmdkit eval RUN --json` prints.
 
@@ -171,6 +172,7 @@ class Run:
             seed: of the draws.
             data: of a language model: "held-out", "aime24", "aime25", or a file.
             out: of a language model: new folder for responses and verdicts; by default the next number under runs/.
+            resume: go on with the evaluation in `out`.
         """
         plugins.trust(self.trust)
         if self.spec.tier == "llm":
@@ -179,7 +181,7 @@ class Run:
 
             config = language.EvalConfig(data, k, problems, seed, None, None, None)
             place = None if out is None else Path(out)
-            return language.evaluate(find_source(self.path), config, place, False, console.default_display())
+            return language.evaluate(find_source(self.path), config, place, resume, console.default_display())
         from pmdkit.evaluation import sampling
 
         for name, value in (("data", data), ("out", out)):
@@ -247,6 +249,11 @@ class Run:
             return f"<code>{escape(repr(self))}</code>"
         cells = "".join(f"<tr><th style='text-align:left'>{escape(a)}</th><td>{escape(b)}</td></tr>" for a, b in rows)
         return f"<table><caption>Run: {escape(what)}</caption>{cells}</table>"
+
+
+def evaluate_run(path: str, trust: Sequence[str], **options: Any) -> Row:
+    """`Run.evaluate` of a folder: what a launcher calls where several runs are evaluated."""
+    return Run(path, trust=trust).evaluate(**options)
 
 
 def train(

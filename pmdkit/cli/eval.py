@@ -1,15 +1,20 @@
 """`pmdkit eval MODEL_OR_RUN`: avg@k, pass@k and maj@k of a trained policy, with intervals."""
 
 import sys
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
 from pmdkit import plugins
-from pmdkit.cli.options import Flag, Number, RunPath, Texts, Whole
+from pmdkit.cli.options import Flag, Number, RunPath, Texts, Whole, assignments
 from pmdkit.cli.output import print_json, shown, simple_table
-from pmdkit.errors import UsageError, printable, unknown
+from pmdkit.errors import PmdkitError, UsageError, printable, unknown
+
+if TYPE_CHECKING:
+    from pmdkit.launchers import Launcher
 
 DATA = ("held-out",)
 MEANING = {
@@ -20,9 +25,7 @@ MEANING = {
 
 
 def eval(  # the verb's name
-    model_or_run: RunPath,
-    /,
-    *,
+    *model_or_run: RunPath,
     data: str | None = None,
     k: Whole = 32,
     problems: Whole | None = None,
@@ -34,6 +37,9 @@ def eval(  # the verb's name
     dtype: Literal["float32", "bfloat16"] | None = None,
     out: Path | None = None,
     resume: Flag = False,
+    jobs: Whole = 1,
+    launcher: str = "local",
+    launcher_options: Texts = None,
     trust: Texts = None,
     json: Flag = False,
 ) -> None:
@@ -41,10 +47,11 @@ def eval(  # the verb's name
 
     Of a run the newest checkpoint is taken; nothing in its folder changes. Bandit and toy runs are asked the problems
     of their own evaluation: held out from training, or all of them where there are few; on a bandit every context.
-    Language models, from a run or not, leave every response with its verdict in --out.
+    Language models, from a run or not, leave every response with its verdict in --out. Several runs become a table.
 
     Args:
-        model_or_run: folder of a run, checkpoints/step-N of an LLM run, or a Hugging Face model (safetensors).
+        model_or_run: folder of a run, checkpoints/step-N of an LLM run, or a Hugging Face model (safetensors). Of
+            several, all are runs, each evaluated as its own configuration says.
         data: held-out, aime24, aime25, or FILE.jsonl, .json, .parquet. By default held-out, aime24 for a model.
         k: draws that count as one attempt.
         problems: how many at most. By default as the run's own evaluation, and all of another set.
@@ -56,27 +63,39 @@ def eval(  # the verb's name
         dtype: float32 or bfloat16; by default the run's, else float32.
         out: new folder for responses and summary of a language model; by default the next number under runs/.
         resume: go on with the evaluation in --out; problems that are done are not asked again.
+        jobs: of several runs, how many at a time.
+        launcher: local or slurm: who evaluates several runs.
+        launcher_options: of the cluster, see pmdkit sweep --help.
         trust: files such as my.py that the run names and whose code may run.
         json: print one JSON value.
     """
     from pmdkit.evaluation import checkpoint_source
+    from pmdkit.launchers import make_launcher
 
     plugins.trust(trust or ())
-    tier = checkpoint_source.tier_of(model_or_run)
-    only = {
-        "temperature": temperature, "top-p": top_p, "width": width, "device": device, "dtype": dtype,
-        "out": out, "resume": resume or None,
-    }  # fmt: skip
+    only = {"temperature": temperature, "top-p": top_p, "width": width, "device": device, "dtype": dtype}
+    if not model_or_run:
+        raise UsageError("eval got no run; give the folder of one, or of a Hugging Face model")
+    if len(model_or_run) > 1:
+        if given := [name for name, value in only.items() if value is not None]:
+            raise UsageError(f"--{given[0]} is for one language model, and these are {len(model_or_run)}; leave it out")
+        makes_them = make_launcher(launcher, jobs, assignments(launcher_options or []))
+        options = {"k": k, "problems": problems, "seed": seed, "data": data}
+        several(model_or_run, options, out, resume, trust or [], makes_them, json)
+        return
+    run = model_or_run[0]
+    only |= {"out": out, "resume": resume or None}
+    tier = checkpoint_source.tier_of(run)
     if tier in ("bandit", "toy"):
         if given := [name for name, value in only.items() if value is not None]:  # what means nothing is not ignored
             raise UsageError(f"--{given[0]} is for language models, and this is a {tier} run; leave it out")
         if data not in (None, *DATA):
             raise UsageError(unknown("data", str(data), DATA))
-        small(model_or_run, k, problems, seed, json)
+        small(run, k, problems, seed, json)
         return
     from pmdkit.llm.recipe import check_requirements
 
-    source = checkpoint_source.find_source(model_or_run)
+    source = checkpoint_source.find_source(run)
     check_requirements()
     from pmdkit.evaluation import language
     from pmdkit.observe.console import make_display
@@ -87,6 +106,54 @@ def eval(  # the verb's name
         print_json(summary)
         return
     show(summary)
+
+
+def several(
+    runs: Sequence[Path],
+    options: dict[str, Any],
+    out: Path | None,
+    resume: bool,
+    trust: list[str],
+    launcher: "Launcher",
+    json: bool,
+) -> None:
+    """Evaluate runs side by side, by a launcher; one that fails does not stop the others."""
+    from pmdkit.evaluation.checkpoint_source import tier_of
+    from pmdkit.launchers import Call
+
+    if resume and out is None:
+        raise UsageError("--resume got no evaluation; give its folder with --out")
+    calls = []
+    for number, run in enumerate(runs):
+        language = (tier := tier_of(run)) == "llm"
+        if tier is None:
+            raise UsageError(f"{run} is not the folder of a run; several are evaluated together only if all are runs")
+        own = not language and options["data"] in DATA  # the only data that a small run has
+        arguments = {"path": str(run), "trust": trust, **options, "data": None if own else options["data"]}
+        if language and out is not None:
+            arguments |= {"out": str(out / f"{number}-{run.name}"), "resume": resume}
+        calls.append(Call(str(number), "pmdkit.training:evaluate_run", arguments, apart=language))
+    place = out if out is not None else Path("runs")
+    with closing(launcher.run(calls, place / "launch")) as ended:
+        found = {int(result.call.name): result for result in ended}
+    rows = [(runs[number], found[number]) for number in sorted(found)]
+    failed = [(run, result) for run, result in rows if result.reason]
+    done = [(run, result.value) for run, result in rows if not result.reason]
+    if json:
+        print_json([{"run": str(run), **value} for run, value in done])
+    else:
+        k = options["k"]
+        avg, *others = (short.format(k=k) for short, _ in MEANING.values())
+        table = simple_table("run", f">{avg}", ">95 %", *(f">{name}" for name in others), ">problems")
+        for run, value in done:
+            first, *rest = (value[name] for name in MEANING)
+            span = first.get("over_draws", first)
+            cells = [f"{first['value']:.4f}", f"{span['low']:.4f} to {span['high']:.4f}"]
+            table.add_row(shown(str(run)), *cells, *(f"{share['value']:.4f}" for share in rest), str(value["problems"]))
+        Console(highlight=False).print(table)
+    if failed:
+        told = f"{len(failed)} of {len(rows)} evaluations failed, the first, of {failed[0][0]}, with"
+        raise PmdkitError(f"{told}: {failed[0][1].reason}")
 
 
 def small(run: Path, k: int, problems: int | None, seed: int, json: bool) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from pmdkit.cli.options import Flag, Whole
+from pmdkit.cli.options import Flag, Texts, Whole, assignments
 from pmdkit.cli.output import print_json
 from pmdkit.errors import CheckFailed, PmdkitError, UsageError
 from pmdkit.observe.run_folder import new_folder, read_json
@@ -18,6 +18,8 @@ def reproduce(
     out: Path | None = None,
     resume: Flag = False,
     jobs: Whole | None = None,
+    launcher: str = "local",
+    launcher_options: Texts = None,
     json: Flag = False,
     dry_run: Flag = False,
 ) -> None:
@@ -33,20 +35,22 @@ def reproduce(
         out: new folder; by default the next number under runs/.
         resume: go on with the reproduction in --out; parts that are done stay.
         jobs: runs at a time, by default one for each core up to four.
+        launcher: local or slurm: who makes the training runs.
+        launcher_options: of the cluster, see pmdkit sweep --help.
         json: print the summary as one JSON value.
         dry_run: print the parts with their estimates; start nothing.
     """
+    from pmdkit.launchers import make_launcher
     from pmdkit.reproduce.part import cores, duration
 
     began = time.monotonic()  # what is imported from here on comes out of the budget
     seconds = None if budget is None else duration(budget)
-    if jobs is not None and jobs < 1:
-        raise UsageError(f"--jobs is {jobs}; expected an integer >= 1")
     if resume and out is None:
         raise UsageError("--resume got no reproduction; give its folder with --out")
     if seconds is None and not (resume and out is not None and (out / "config.json").exists()):
         raise UsageError("reproduce got no budget; expected one such as --budget 2m")
     at_a_time = min(4, cores()) if jobs is None else jobs
+    makes_runs = make_launcher(launcher, at_a_time, assignments(launcher_options or []))
     if dry_run:
         show_plan(seconds, out, at_a_time)
         return
@@ -56,7 +60,7 @@ def reproduce(
 
     torch.set_num_threads(1)
     place = new_folder(None, "reproduce").path if out is None else out
-    summary = runner.reproduce(seconds, place, at_a_time, resume, runner.progress_on_stderr(), parts.PARTS, began)
+    summary = runner.reproduce(seconds, place, makes_runs, resume, runner.progress_on_stderr(), parts.PARTS, began)
     if json:
         print_json(summary)
     else:

@@ -3,8 +3,9 @@
 import json as to_json
 import sys
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 from rich.text import Text
@@ -14,9 +15,10 @@ from pmdkit.cli.output import print_json, simple_table
 from pmdkit.errors import ComponentDied, PmdkitError, UsageError, printable, unknown
 from pmdkit.observe import files
 from pmdkit.observe.run_folder import make_writable, new_folder
-from pmdkit.sweeps.grid import SHORT, Trial, expand, parse_over
+from pmdkit.sweeps.grid import SHORT, Trial, combine, parse_over, variants
 
 if TYPE_CHECKING:
+    from pmdkit.launchers import Launcher
     from pmdkit.sweeps.compare import Arm
 
 ALONE = ("regimes", "speed")  # experiments that are no grid of runs
@@ -31,11 +33,18 @@ def sweep(
     /,
     *,
     over: Texts = None,
+    range: Texts = None,
+    search: Literal["sobol", "random"] = "sobol",
+    samples: Whole = 16,
+    halving: Whole | None = None,
+    metric: str = "pass_rate_last",
     seeds: Whole = 5,
     set: Texts = None,
     experiment: str | None = None,
     out: Path | None = None,
     jobs: Whole = 1,
+    launcher: str = "local",
+    launcher_options: Texts = None,
     resume: Flag = False,
     json: Flag = False,
     dry_run: Flag = False,
@@ -51,39 +60,53 @@ def sweep(
         env: a spec on the shelf, or a .toml file.
         over: options and their values: --over objective=pmd-mean,grpo tau=0.05,0.5. Joined options move together:
             --over prompts+ministeps=32+1,512+16.
+        range: options and the ends of their values: --range lr=1e-5:1e-3:log group=4:64. Each drawn setting meets
+            every combination of --over. Needs the extra sweep.
+        search: how settings are drawn from --range: sobol leaves fewer gaps than random.
+        samples: settings that are drawn; for sobol best a power of 2.
+        halving: a factor such as 3: all settings begin, the best third goes on to three times the steps, and so on.
+        metric: of the summary, by which --halving decides; larger is better.
         seeds: how many: 0 to SEEDS - 1.
         set: options that all runs share: --set steps=20 objective.norm=none.
         experiment: one by name instead of TIER and ENV; any unknown name lists them.
         out: folder of the sweep; by default the next number under runs/.
-        jobs: runs at a time.
+        jobs: runs at a time. Each has accelerators of its own, as long as there are enough.
+        launcher: local: processes on this machine; slurm: an array, through submitit.
+        launcher_options: of slurm, as submitit has them: slurm_partition=gpu gpus_per_node=1.
         resume: go on with the sweep in --out.
         json: print the record as one JSON value.
         dry_run: print the runs; start nothing.
         short: of --experiment race: a few settings and seeds, in twenty minutes.
     """
+    from pmdkit.launchers import make_launcher
     from pmdkit.sweeps import run as room
+    from pmdkit.sweeps.search import Halving
 
     if short and experiment != RACE:
         raise UsageError(f"--short is a form of --experiment {RACE} and of nothing else; leave it out")
+    makes_runs = make_launcher(launcher, jobs, assignments(launcher_options or []))
+    if halving is not None and experiment is not None:
+        raise UsageError("--halving is for a sweep of TIER and ENV; an experiment says itself how long its runs are")
     if experiment == RACE:
-        race(out, jobs, resume, json, dry_run, short)
+        race(out, makes_runs, resume, json, dry_run, short)
         return
     if experiment in ALONE:
         alone(experiment, out, json)
         return
     if experiment is not None and experiment.removeprefix(STUDY) in TIERS and experiment.startswith(STUDY):
-        study(experiment, out, jobs, resume, json)
+        study(experiment, out, makes_runs, resume, json)
         return
     if experiment is not None:
-        name, trials, about = named(experiment, tier, over, set)
+        name, trials, about = named(experiment, tier, over, set, range)
     else:
-        name, trials, about = grid(tier, env, over, seeds, set)
+        name, trials, about = grid(tier, env, over, seeds, set, drawn(range, search, samples))
+    thinned = None if halving is None else Halving(halving, metric)
     if dry_run:
         print_json([{"name": trial.name, "options": trial.options} for trial in trials], indent=2)
         return
-    room.check_trials(trials, jobs)
+    room.check_trials(trials)
     place = new_folder(None, f"{name}-sweep").path if out is None else out
-    result = room.sweep(trials, place, name, about, jobs=jobs, resume=resume, log=log)
+    result = room.sweep(trials, place, name, about, launcher=makes_runs, resume=resume, halving=thinned, log=log)
     failed = [run for run in result["runs"] if run["state"] == "failed"]
     if json:
         print_json(result)
@@ -104,10 +127,26 @@ def present(name: str, place: Path, drawn: bool) -> None:
     print(f"sweep: {place / f'{name}.json'}" + (f"   picture: {picture(name, place)}" if drawn else ""))
 
 
+def drawn(ranges: list[str] | None, search: str, samples: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Settings from --range, and what the record says about them; without it, one that changes nothing."""
+    if not ranges:
+        return [{}], {}
+    from pmdkit.sweeps.search import draw_settings, parse_ranges
+
+    if samples < 1:
+        raise UsageError(f"--samples is {samples}; expected an integer >= 1")
+    return draw_settings(parse_ranges(ranges), search, samples), {"range": ranges, "search": search}
+
+
 def grid(
-    tier: str | None, env: str | None, over: list[str] | None, seeds: int, set: list[str] | None
+    tier: str | None,
+    env: str | None,
+    over: list[str] | None,
+    seeds: int,
+    set: list[str] | None,
+    settings: tuple[list[dict[str, Any]], dict[str, Any]],
 ) -> tuple[str, list[Trial], dict[str, Any]]:
-    """The sweep of the command line."""
+    """The sweep of the command line: each of `settings` with every combination of --over."""
     if tier is None or env is None:
         raise UsageError(
             "sweep got no TIER and ENV; expected both, such as: pmdkit sweep toy modular-sum --over tau=1,2"
@@ -116,15 +155,17 @@ def grid(
         raise UsageError(f"--seeds is {seeds}; expected an integer >= 1")
     varied = parse_over(over or [])
     fixed = merged([(SHORT.get(key, key), value) for key, value in assignments(set or []).items()])
-    for key in fixed:
-        if key in "+".join(varied).split("+"):
-            raise UsageError(f"{key} is both in --over and in --set; expected it in one of them")
-    trials = expand(tier, env, varied, range(seeds), fixed)
-    return "sweep", trials, {"over": list(varied), "set": fixed}
+    places = {"--set": [*fixed], "--over": "+".join(varied).split("+"), "--range": [*settings[0][0]]}
+    for (first, one), (second, other) in combinations(places.items(), 2):
+        if both := [key for key in one if key in other]:
+            raise UsageError(f"{both[0]} is both in {second} and in {first}; expected it in one of them")
+    combined = [{**options, **setting} for setting in settings[0] for options in combine(varied)]
+    about = {"over": [*varied, *settings[0][0]], "set": fixed, **settings[1]}
+    return "sweep", variants(tier, env, combined, range(seeds), fixed), about
 
 
 def named(
-    experiment: str, tier: str | None, over: list[str] | None, set: list[str] | None
+    experiment: str, tier: str | None, over: list[str] | None, set: list[str] | None, ranges: list[str] | None
 ) -> tuple[str, list[Trial], dict[str, Any]]:
     """An experiment by its name."""
     from pmdkit.sweeps.experiments import EXPERIMENTS
@@ -132,20 +173,20 @@ def named(
     if experiment not in EXPERIMENTS:
         studies = [STUDY + each for each in TIERS]
         raise UsageError(unknown("experiment", experiment, [*EXPERIMENTS, *ALONE, *studies, RACE]))
-    if tier is not None or over or set:
+    if tier is not None or over or set or ranges:
         raise UsageError(
-            "--experiment has its own tier, environment and options; leave TIER, ENV, --over and --set out"
+            "--experiment has its own tier, environment and options; leave TIER, ENV, --over, --range and --set out"
         )
     chosen = EXPERIMENTS[experiment]
     return experiment, chosen.trials(), chosen.record()
 
 
-def study(name: str, out: Path | None, jobs: int, resume: bool, json: bool) -> None:
+def study(name: str, out: Path | None, launcher: "Launcher", resume: bool, json: bool) -> None:
     """One tier of the study of adaptive temperatures: its table on stdout, or the whole record as JSON."""
     from pmdkit.sweeps.adaptive import study as run
 
     place = new_folder(None, f"{name}-sweep").path if out is None else out
-    result = run(name.removeprefix(STUDY), place, jobs=jobs, resume=resume, log=log)
+    result = run(name.removeprefix(STUDY), place, launcher=launcher, resume=resume, log=log)
     if json:
         print_json(result)
     else:
@@ -153,7 +194,7 @@ def study(name: str, out: Path | None, jobs: int, resume: bool, json: bool) -> N
         print(f"study: {place / f'{name}.json'}")
 
 
-def race(out: Path | None, jobs: int, resume: bool, json: bool, dry_run: bool, short: bool) -> None:
+def race(out: Path | None, launcher: "Launcher", resume: bool, json: bool, dry_run: bool, short: bool) -> None:
     """The race of all methods, or the part of it that its time allows."""
     from pmdkit.sweeps import race as room
 
@@ -166,10 +207,8 @@ def race(out: Path | None, jobs: int, resume: bool, json: bool, dry_run: bool, s
         }
         print_json({"protocol": protocol.sha256, "short": short, "runs": runs}, indent=2)
         return
-    if jobs < 1:
-        raise UsageError(f"--jobs is {jobs}; expected an integer >= 1")
     place = new_folder(None, f"{RACE}-sweep").path if out is None else out
-    result = room.race(place, protocol, jobs=jobs, resume=resume, log=log)
+    result = room.race(place, protocol, launcher=launcher, resume=resume, log=log)
     if json:
         print_json(result)
     else:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.figures.style import Drawing
+from pmdkit.launchers import Launcher
 from pmdkit.observe import files, run_folder
 
 # where a number in the report comes from, in the words beside it
@@ -150,13 +151,13 @@ class PartContext:
     Attributes:
         out: folder of the reproduction.
         folder: of the part; it may write there.
-        jobs: runs at a time, for parts that start processes.
+        launcher: makes runs, for parts that have some.
         log: called with a sentence about each step of the work.
     """
 
     out: Path
     folder: Path
-    jobs: int
+    launcher: Launcher
     log: Callable[[str], None]
 
     @property

@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pmdkit.errors import PmdkitError, Stopped
+from pmdkit.launchers import Launcher, sigterm_interrupts
 from pmdkit.observe import files, run_folder
 from pmdkit.reproduce.part import RESERVED, Part, PartContext, ReportFolder, Result, budget_of, choose, clock
 from pmdkit.reproduce.report import write_report
-from pmdkit.sweeps.run import sigterm_interrupts
 
 MARGIN = 1.2  # a machine that others use may get slower while a part runs
 NAMED = 4  # parts left out that are named before it begins; the report names all
@@ -31,7 +31,7 @@ class Reproduction:
         config: as written.
         parts: all that there are.
         planned: those that the budget holds.
-        jobs: runs at a time.
+        launcher: makes the runs of parts that have some, so many at a time.
         results: of parts that ended, by name.
         began: when this process did.
         late: why a planned part did not run, by name.
@@ -42,7 +42,7 @@ class Reproduction:
     config: dict[str, Any]
     parts: Sequence[Part]
     planned: list[Part]
-    jobs: int
+    launcher: Launcher
     results: dict[str, Result]
     began: float
     late: dict[str, str] = field(default_factory=dict)
@@ -56,7 +56,11 @@ class Reproduction:
     @property
     def speed(self) -> float:
         """Seconds that this machine takes for a second of the estimates."""
-        ended = [(part.cost(self.jobs), self.results[part.name]) for part in self.planned if part.name in self.results]
+        ended = [
+            (part.cost(self.launcher.jobs), self.results[part.name])
+            for part in self.planned
+            if part.name in self.results
+        ]
         spent = [(cost, result["seconds"]) for cost, result in ended if result["state"] == "done"]
         return (sum(took for _, took in spent) + WARM_UP) / (sum(cost for cost, _ in spent) + WARM_UP)
 
@@ -69,7 +73,7 @@ class Reproduction:
         missing = [other.name for other in self.parts if other.name in part.needs and not self.done(other)]
         if missing:
             return f"it needs {missing[0]}, which did not end"
-        cost = MARGIN * part.cost(self.jobs) * self.speed
+        cost = MARGIN * part.cost(self.launcher.jobs) * self.speed
         if cost > self.left:
             return f"it may take {clock(max(1.0, cost))} here, and {clock(max(0.0, self.left))} were left"
         return None
@@ -78,7 +82,7 @@ class Reproduction:
 def reproduce(
     budget: float | None,
     out: Path,
-    jobs: int,
+    launcher: Launcher,
     resume: bool,
     progress: "ProgressLog",
     parts: Sequence[Part],
@@ -89,7 +93,7 @@ def reproduce(
     Args:
         budget: seconds; None takes that of the folder.
         out: new or empty, or with `resume` the folder of a reproduction. A finished one is left as it is.
-        jobs: runs at a time, for parts that start processes.
+        launcher: makes the runs of parts that have some, so many at a time.
         resume: parts that are done are not done again; failed ones are tried again.
         progress: what happens is shown there.
         parts: in order of value.
@@ -99,9 +103,10 @@ def reproduce(
     folder = ReportFolder.open(out, resume)
     with run_folder.locked(run_folder.RunFolder(out)):
         config = folder.load_config(budget)
+        jobs = launcher.jobs
         planned = choose(parts, config["budget_seconds"], jobs)
         results = {part.name: result for part in parts if (result := folder.result(part)) is not None}
-        state = Reproduction(folder, config, parts, planned, jobs, results, began)
+        state = Reproduction(folder, config, parts, planned, launcher, results, began)
         state.before = sum(result["seconds"] for result in results.values() if result["state"] == "done")
         waiting = [part for part in planned if not state.done(part)]
         outside = {
@@ -134,10 +139,10 @@ def run_part(state: Reproduction, part: Part, progress: "ProgressLog") -> bool:
         return False
     place = state.folder.of(part)
     place.mkdir(parents=True, exist_ok=True)
-    progress.start(part, part.cost(state.jobs) * state.speed, state.left)
+    progress.start(part, part.cost(state.launcher.jobs) * state.speed, state.left)
     began = time.monotonic()
     try:
-        pieces = part.make(PartContext(state.folder.path, place, state.jobs, progress.message))
+        pieces = part.make(PartContext(state.folder.path, place, state.launcher, progress.message))
     except Stopped:
         raise
     except Exception as problem:
@@ -177,7 +182,7 @@ def summarise(state: Reproduction) -> dict[str, Any]:
         elif part in state.planned:
             row["state"] = "waiting"
         else:
-            row |= {"state": "left out", "budget": budget_of(part, state.parts, state.jobs)}
+            row |= {"state": "left out", "budget": budget_of(part, state.parts, state.launcher.jobs)}
         rows.append(row)
     pieces = [piece for result in state.results.values() for piece in result["pieces"]]
     checks = [piece for piece in pieces if piece["kind"] == "check"]

@@ -44,7 +44,7 @@ def experiment(name: str, seeds: int) -> Callable[[PartContext], list[Piece]]:
 
 def run_all(context: PartContext, name: str, trials: list[grid.Trial], about: dict[str, Any]) -> dict[str, Any]:
     """Bring runs to their end in the folder that all sweeps share; any that failed is an error."""
-    result = sweep(trials, context.sweeps, name, about, jobs=context.jobs, resume=True, log=context.log)
+    result = sweep(trials, context.sweeps, name, about, launcher=context.launcher, resume=True, log=context.log)
     failed = [run for run in result["runs"] if run["state"] == "failed"]
     if failed:
         raise PmdkitError(f"{len(failed)} of {len(result['runs'])} runs of {name} failed: {failed[0]['reason']}")
@@ -323,7 +323,7 @@ def adaptive_study(tier: str) -> Callable[[PartContext], list[Piece]]:
 
     def make(context: PartContext) -> list[Piece]:
         place = context.out / "adaptive" / tier
-        found = adaptive.study(tier, place, jobs=context.jobs, resume=True, log=context.log)
+        found = adaptive.study(tier, place, launcher=context.launcher, resume=True, log=context.log)
         return [adaptive_sheet(tier, cell, rows) for cell, rows in found["tables"].items()]
 
     return make

@@ -9,12 +9,10 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ import torch
 from pmdkit import envs, loop, stats
 from pmdkit.config import Spec
 from pmdkit.errors import Stopped, UsageError
+from pmdkit.launchers import ONE, Call, Launcher, sigterm_interrupts
 from pmdkit.observe import files, run_folder
 from pmdkit.sweeps import record, run
 from pmdkit.training import build, plan, train
@@ -263,7 +262,7 @@ def study(
     tier: str,
     out: Path,
     *,
-    jobs: int = 1,
+    launcher: Launcher = ONE,
     resume: bool = False,
     log: Callable[[str], None] = lambda sentence: None,
     cells: dict[str, StudyCell] | None = None,
@@ -273,7 +272,7 @@ def study(
     Args:
         tier: "bandit", "toy" or "starter".
         out: new or empty, or with `resume` where it was begun.
-        jobs: runs at a time, each in a process of its own.
+        launcher: where the runs are made, and how many at a time.
         resume: keep what is in the journal.
         log: called with a sentence about each step of the work.
         cells: others than those of the protocol, by name.
@@ -285,10 +284,10 @@ def study(
     with run_folder.locked(run_folder.RunFolder(out)):
         done = read_journal(out / JOURNAL)
         try:
-            with run.sigterm_interrupts():
-                make_runs(tuning(chosen), chosen, done, out, jobs, log)
+            with sigterm_interrupts():
+                make_runs(tuning(chosen), chosen, done, out, launcher, log)
                 best = tuned(chosen, done)
-                make_runs(comparison(chosen, best), chosen, done, out, jobs, log)
+                make_runs(comparison(chosen, best), chosen, done, out, launcher, log)
         except KeyboardInterrupt:
             raise Stopped(f"the study in {out} was stopped; run again with --resume to go on") from None
         result = summary(chosen, best, done)
@@ -335,13 +334,16 @@ def make_runs(
     cells: dict[str, StudyCell],
     done: dict[str, Outcome],
     out: Path,
-    jobs: int,
+    launcher: Launcher,
     log: Callable[[str], None],
 ) -> None:
     """Make the runs that are not in the journal, and write each down as it ends."""
-    missing = [job for job in wanted if job.key not in done]
-    with open(out / JOURNAL, "ab") as journal:
-        for count, (job, found) in enumerate(run_jobs(missing, cells, out, jobs), 1):
+    missing = {short_name(job): job for job in wanted if job.key not in done}
+    calls = [job_call(job, cells[job.cell], out) for job in missing.values()]
+    # closed on every way out: its processes end with it
+    with open(out / JOURNAL, "ab") as journal, closing(launcher.run(calls, out / run.LAUNCH)) as results:
+        for count, result in enumerate(results, 1):
+            job, found = missing[result.call.name], result.result()
             done[job.key] = found
             journal.write(json.dumps({"key": job.key, **found}).encode() + b"\n")
             journal.flush()
@@ -349,35 +351,22 @@ def make_runs(
             log(f"{count} of {len(missing)}: {job.cell}, {job.arm}, seed {job.seed}, area {found['auc']:.3f}")
 
 
-def run_jobs(jobs: Sequence[Job], cells: dict[str, StudyCell], out: Path, count: int) -> Iterator[tuple[Job, Outcome]]:
-    """Each run as it ends, in this process or in several."""
-
-    def arguments(job: Job) -> tuple[StudyCell, Tau, int, Path]:
-        arm = job.arm.replace(" ", "-").replace(",", "")
-        short = hashlib.sha256(job.key.encode()).hexdigest()[:8]
-        return cells[job.cell], job.tau, job.seed, out / "runs" / f"{arm}-{short}"
-
-    if count == 1:
-        yield from ((job, run_job(*arguments(job))) for job in jobs)
-        return
-    with workers(count) as pool:
-        submitted = {pool.submit(run_job, *arguments(job)): job for job in jobs}
-        for future in as_completed(submitted):
-            yield submitted[future], future.result()
+def job_call(job: Job, cell: StudyCell, out: Path) -> Call:
+    """The call of `run_job` for a job; all that it needs is in its arguments."""
+    place = out / "runs" / f"{job.arm.replace(' ', '-').replace(',', '')}-{short_name(job)[:8]}"
+    kept = {key: value for key, value in vars(cell).items() if key not in ("arms", "seeds", "tuning")}
+    arguments = {"cell": kept, "tau": job.tau, "seed": job.seed, "folder": str(place)}
+    return Call(short_name(job), "pmdkit.sweeps.adaptive:make_job", arguments)
 
 
-@contextmanager
-def workers(count: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that are ended with the block, whatever they are doing: what they had not finished is made again."""
-    pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"))
-    try:
-        yield pool
-    except BaseException:
-        for process in list((pool._processes or {}).values()):
-            process.terminate()
-        pool.shutdown(wait=True, cancel_futures=True)
-        raise
-    pool.shutdown()
+def short_name(job: Job) -> str:
+    """A file name that is the same for the same run."""
+    return hashlib.sha256(job.key.encode()).hexdigest()[:16]
+
+
+def make_job(cell: dict[str, Any], tau: Tau, seed: int, folder: str) -> Outcome:
+    """`run_job`, with arguments that came as JSON."""
+    return run_job(StudyCell(**cell, seeds=1, tuning=1), tau, seed, Path(folder))
 
 
 def read_journal(path: Path) -> dict[str, Outcome]:

@@ -10,10 +10,9 @@ import json
 import os
 import time
 import tomllib
-from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import as_completed
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ import torch
 from pmdkit import envs, loop, stats
 from pmdkit.config import Spec
 from pmdkit.errors import Diverged, Stopped, UsageError
+from pmdkit.launchers import ONE, Call, Launcher, sigterm_interrupts
 from pmdkit.observe import files, run_folder
 from pmdkit.sweeps import adaptive, record, run
 from pmdkit.training import build, plan, train
@@ -115,6 +115,11 @@ class RaceRun:
         """The same for the same run, in the journal."""
         return json.dumps([self.task, self.method, json.loads(self.setting), self.seed], sort_keys=True)
 
+    @property
+    def short(self) -> str:
+        """Of its folder, and of its call."""
+        return hashlib.sha256(self.key.encode()).hexdigest()[:12]
+
 
 def read_protocol(path: Path = PROTOCOL, short: bool = False) -> Protocol:
     """The protocol in a file; `short` cuts it down as its own table says."""
@@ -163,7 +168,7 @@ def race(
     out: Path,
     protocol: Protocol,
     *,
-    jobs: int = 1,
+    launcher: Launcher = ONE,
     resume: bool = False,
     log: Callable[[str], None] = lambda sentence: None,
 ) -> Outcome:
@@ -172,7 +177,7 @@ def race(
     Args:
         out: new or empty, or with `resume` where it was begun.
         protocol: read_protocol().
-        jobs: runs at a time, each in a process of its own.
+        launcher: where the runs are made, and how many at a time.
         resume: keep what is in the journal.
         log: called with a sentence about each step of the work.
     """
@@ -184,10 +189,10 @@ def race(
         done = adaptive.read_journal(out / JOURNAL)
         until = time.monotonic() + 60 * protocol.budget["part_minutes"]
         try:
-            with run.sigterm_interrupts():
-                make_runs(tuning(protocol), protocol, done, out, jobs, until, log)
+            with sigterm_interrupts():
+                make_runs(tuning(protocol), protocol, done, out, launcher, until, log)
                 best = tuned(protocol, done)
-                make_runs(comparison(protocol, best), protocol, done, out, jobs, until, log)
+                make_runs(comparison(protocol, best), protocol, done, out, launcher, until, log)
         except KeyboardInterrupt:
             raise Stopped(f"the race in {out} was stopped; run again with --resume to go on") from None
         result = summary(protocol, best, done)
@@ -366,15 +371,17 @@ def make_runs(
     protocol: Protocol,
     done: dict[str, Outcome],
     out: Path,
-    jobs: int,
+    launcher: Launcher,
     until: float,
     log: Callable[[str], None],
 ) -> None:
     """Make the runs that are not in the journal, write each down as it ends, stop when the part has had its time."""
-    missing = [each for each in wanted if each.key not in done]
+    missing = {each.short: each for each in wanted if each.key not in done}
+    calls = [job_call(each, protocol, out) for each in missing.values()]
     # closed on every way out: its processes end with it
-    with open(out / JOURNAL, "ab") as journal, closing(run_jobs(missing, protocol, out, jobs)) as ended:
-        for count, (each, found) in enumerate(ended, 1):
+    with open(out / JOURNAL, "ab") as journal, closing(launcher.run(calls, out / run.LAUNCH)) as results:
+        for count, result in enumerate(results, 1):
+            each, found = missing[result.call.name], result.result()
             done[each.key] = found
             journal.write(json.dumps({"key": each.key, **found}).encode() + b"\n")
             journal.flush()
@@ -384,24 +391,17 @@ def make_runs(
                 raise Stopped(f"the part of the race in {out} has had its time; run again with --resume to go on")
 
 
-def run_jobs(
-    jobs: Sequence[RaceRun], protocol: Protocol, out: Path, count: int
-) -> Generator[tuple[RaceRun, Outcome], None, None]:
-    """Each run as it ends, in this process or in several."""
-    tasks = {task.name: task for task in protocol.tasks}
-    after = float(protocol.outcome["diverged"])
+def job_call(each: RaceRun, protocol: Protocol, out: Path) -> Call:
+    """The call of `run_job` for a job; all that it needs is in its arguments."""
+    task = next(task for task in protocol.tasks if task.name == each.task)
+    arguments = {"task": asdict(task), "method": each.method, "setting": json.loads(each.setting), "seed": each.seed}
+    arguments |= {"folder": str(out / "runs" / each.short), "diverged": float(protocol.outcome["diverged"])}
+    return Call(each.short, "pmdkit.sweeps.race:make_job", arguments)
 
-    def arguments(each: RaceRun) -> tuple[RaceTask, str, Options, int, Path, float]:
-        short = hashlib.sha256(each.key.encode()).hexdigest()[:12]
-        return tasks[each.task], each.method, json.loads(each.setting), each.seed, out / "runs" / short, after
 
-    if count == 1:
-        yield from ((each, run_job(*arguments(each))) for each in jobs)
-        return
-    with adaptive.workers(count) as pool:
-        submitted = {pool.submit(run_job, *arguments(each)): each for each in jobs}
-        for future in as_completed(submitted):
-            yield submitted[future], future.result()
+def make_job(task: Options, folder: str, **more: Any) -> Outcome:
+    """`run_job`, with arguments that came as JSON."""
+    return run_job(RaceTask(**task), folder=Path(folder), **more)
 
 
 def run_job(task: RaceTask, method: str, setting: Options, seed: int, folder: Path, diverged: float) -> Outcome:

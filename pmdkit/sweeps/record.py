@@ -28,19 +28,31 @@ Runs = list[dict[str, Any]]
 Array = np.ndarray
 
 
-def write(path: Path, trials: Sequence[Trial], folder: Path, failed: Mapping[str, str], about: Entry) -> Entry:
+def write(
+    path: Path,
+    trials: Sequence[Trial],
+    folder: Path,
+    failed: Mapping[str, str],
+    about: Entry,
+    stopped: Mapping[str, str] | None = None,
+    steps: int = 0,
+) -> Entry:
     """Write down every run of a sweep as far as it got, and return it.
 
     Args:
         folder: where its runs/ are.
         failed: name to sentence.
         about: what else the file says of the sweep as a whole.
+        stopped: name to sentence, of runs that successive halving ended before their last step.
+        steps: a run with fewer is not finished.
     """
     entries = []
     for trial in {trial.name: trial for trial in trials}.values():
         run = run_folder.RunFolder(folder / "runs" / trial.name)
         head = {"name": trial.name, "tier": trial.tier, "env": trial.env, "seed": trial.seed, "options": trial.options}
-        if run.finished:
+        if reason := (stopped or {}).get(trial.name):
+            entries.append({**head, "state": "stopped", "reason": reason, **(digest(run) if run.finished else {})})
+        elif run.finished and run.read_summary()["steps"] >= steps:
             entries.append({**head, "state": "finished", **digest(run)})
         else:
             reason = failed.get(trial.name)

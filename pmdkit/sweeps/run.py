@@ -1,28 +1,25 @@
-"""Runs a sweep from its trials to its record: checked before it starts, one child process per run, resumable."""
+"""Runs a sweep from its trials to its record: checked before it starts, one process per run, resumable."""
 
 import json
 import os
-import signal
-import subprocess
+import runpy
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from pmdkit.errors import ComponentDied, PmdkitError, Stopped, UsageError
+from pmdkit.errors import ComponentDied, EnvironmentLacks, PmdkitError, Stopped, UsageError
+from pmdkit.launchers import MERCY, ONE, POLL, Call, CallResult, Launcher, sigterm_interrupts
 from pmdkit.observe.run_folder import RunFolder, locked, make_writable
-from pmdkit.processes import ChildProcess, exit_reason, stop_all
-from pmdkit.sweeps import grid, record
+from pmdkit.processes import exit_reason
+from pmdkit.sweeps import grid, record, search
 from pmdkit.training import plan
 
 KILLED = "was killed by"  # how `exit_reason` begins
-OURS = {"runs", "logs", "run.lock", "figures"}  # in the folder of a sweep
-POLL = 0.05  # seconds between two looks at the children
-MERCY = 20.0  # seconds a child has to finish its step once it is asked to stop
+LAUNCH = "launch"  # what a launcher keeps
+OURS = {"runs", "logs", "run.lock", "figures", LAUNCH}  # in the folder of a sweep
 
 
 def sweep(
@@ -31,8 +28,9 @@ def sweep(
     name: str,
     about: dict[str, Any],
     *,
-    jobs: int = 1,
+    launcher: Launcher = ONE,
     resume: bool = False,
+    halving: search.Halving | None = None,
     log: Callable[[str], None] = lambda sentence: None,
 ) -> dict[str, Any]:
     """Run the trials of a sweep in `out`, keep what came out in `out`/`name`.json, and return that.
@@ -43,24 +41,36 @@ def sweep(
         out: new or empty, or with `resume` the folder of a sweep; sweeps in one folder share their runs.
         name: of the record.
         about: what the record says of the sweep as a whole.
-        jobs: runs at a time.
+        launcher: where the runs are made, and how many at a time.
         resume: skip finished runs and resume started ones.
+        halving: give most steps to the settings that are best after few.
         log: called with a sentence about each step of the work.
     """
-    check_trials(trials, jobs)
+    devices = check_trials(trials)
+    steps = 0 if halving is None else search.common_steps(trials)
     check_folder(out, resume)
     make_writable(out)
     path = out / f"{name}.json"
     failed: dict[str, str] = {}
+    stopped: dict[str, str] = {}
+
+    def go_on(some: Sequence[grid.Trial], until: int) -> dict[str, str]:
+        log(f"{len(some)} runs go on to step {until} of {steps}")
+        return run_all(some, out, launcher, devices, log, until)
+
     with locked(RunFolder(out)):
-        record.write(path, trials, out, failed, about)
+        record.write(path, trials, out, failed, about, stopped, steps)
         try:
             with sigterm_interrupts():
-                failed = run_all(trials, out, jobs, log)
+                if halving is None:
+                    failed = run_all(trials, out, launcher, devices, log)
+                else:
+                    rungs = out / f"{name}-rungs.json"
+                    failed, stopped = search.halve(trials, halving, steps, out / "runs", rungs, go_on)
         except KeyboardInterrupt:
-            record.write(path, trials, out, failed, about)
+            record.write(path, trials, out, failed, about, stopped, steps)
             raise Stopped(f"the sweep in {out} was stopped; run again with --resume to go on") from None
-        result = record.write(path, trials, out, failed, about)
+        result = record.write(path, trials, out, failed, about, stopped, steps)
     if not any(run["state"] == "finished" for run in result["runs"]):
         reason = next(iter(failed.values()))
         kind = ComponentDied if reason.startswith(KILLED) else PmdkitError
@@ -68,14 +78,13 @@ def sweep(
     return result
 
 
-def check_trials(trials: Sequence[grid.Trial], jobs: int) -> None:
-    """Resolve every setting before the first run starts, so that a typo costs nothing."""
-    if jobs < 1:
-        raise UsageError(f"--jobs is {jobs}; expected an integer >= 1")
+def check_trials(trials: Sequence[grid.Trial]) -> int:
+    """Resolve every setting before the first run starts, so that a typo costs nothing; the devices that a run takes."""
     if not trials:
         raise UsageError("the sweep has no runs; expected at least one value of an option and one seed")
-    for trial in {repr({**trial.options, grid.SEED: 0}): trial for trial in trials}.values():
-        plan(trial.tier, trial.env, trial.options)
+    settings = {repr({**trial.options, grid.SEED: 0}): trial for trial in trials}.values()
+    specs = [plan(trial.tier, trial.env, trial.options)[0] for trial in settings]
+    return max(1 if spec.parallel is None else spec.parallel.processes for spec in specs)
 
 
 def check_folder(out: Path, resume: bool) -> None:
@@ -90,67 +99,47 @@ def check_folder(out: Path, resume: bool) -> None:
         raise UsageError(f"output {out} is not the folder of a sweep; nothing was changed: give another --out")
 
 
-@contextmanager
-def sigterm_interrupts() -> Iterator[None]:
-    """SIGTERM stops a sweep as Ctrl-C does: the children save and leave first."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@dataclass
-class Child:
-    """A run in progress."""
-
-    trial: grid.Trial
-    process: ChildProcess
-    began: float
-
-
-def run_all(trials: Sequence[grid.Trial], folder: Path, jobs: int, log: Callable[[str], None]) -> dict[str, str]:
-    """Bring every run to its end; whatever ends this call early stops the children first.
+def run_all(
+    trials: Sequence[grid.Trial],
+    folder: Path,
+    launcher: Launcher,
+    devices: int,
+    log: Callable[[str], None],
+    steps: int | None = None,
+) -> dict[str, str]:
+    """Bring every run to its end; whatever ends this call early stops the runs first.
 
     Args:
-        trials: what to run; a run in `folder`/runs that has its summary is left alone.
-        jobs: children at a time.
+        trials: what to run; a run in `folder`/runs that got as far is left alone.
+        launcher: where.
+        devices: that a run takes.
         log: called with a sentence about each run that ends.
+        steps: stop all runs there; by default where their options say.
 
     Returns:
         Name of each run that failed, and the last line it said.
     """
     distinct = {trial.name: trial for trial in trials}
-    waiting = [trial for trial in distinct.values() if not run_folder(folder, trial).finished]
-    total, skipped = len(waiting), len(distinct) - len(waiting)
+    calls = {name: run_call(trial, folder, devices, steps) for name, trial in distinct.items()}
+    calls = {call.name: call for name, call in calls.items() if not got_to(run_folder(folder, distinct[name]), steps)}
+    total, skipped = len(calls), len(distinct) - len(calls)
     if skipped:
         log(f"{skipped} of {len(distinct)} runs are finished already and left alone")
-    running: list[Child] = []
     failed: dict[str, str] = {}
     began = time.monotonic()
-    try:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                running.append(start(waiting.pop(0), folder))
-            time.sleep(POLL)
-            for child in [child for child in running if not child.process.alive]:
-                running.remove(child)
-                if child.process.exit_code:
-                    failed[child.trial.name] = failure_reason(folder, child)
-                ended = total - len(waiting) - len(running)
-                left = (time.monotonic() - began) / ended * (total - ended)
-                log(f"{ended}/{total} {progress_line(child, folder, failed)}; about {left:.0f} s left")
-    finally:
-        stop_all((child.process for child in running), MERCY)
+    with closing(launcher.run(list(calls.values()), folder / LAUNCH)) as results:
+        for ended, result in enumerate(results, 1):
+            name = Path(result.call.arguments["out"]).name
+            if reason := failure_reason(result):
+                failed[name] = reason
+            left = (time.monotonic() - began) / ended * (total - ended)
+            log(f"{ended}/{total} {progress_line(name, folder, result, failed)}; about {left:.0f} s left")
     return failed
+
+
+def got_to(run: RunFolder, steps: int | None) -> bool:
+    """Whether a run has ended, after that many steps or more."""
+    return run.finished and (steps is None or run.read_summary()["steps"] >= steps)
 
 
 def run_folder(folder: Path, trial: grid.Trial) -> RunFolder:
@@ -158,21 +147,47 @@ def run_folder(folder: Path, trial: grid.Trial) -> RunFolder:
     return RunFolder(folder / "runs" / trial.name)
 
 
-def start(trial: grid.Trial, folder: Path) -> Child:
-    """Start or resume a run in a process of its own, with one thread."""
-    out = run_folder(folder, trial).path
-    options = [f"{key}={json.dumps(value)}" for key, value in trial.options.items()]
-    command = [sys.executable, "-m", "pmdkit", trial.tier, trial.env, "--set", *options, "--out", str(out)]
-    log_path(folder, trial).parent.mkdir(parents=True, exist_ok=True)
-    with open(log_path(folder, trial), "ab") as file:
-        process = ChildProcess(
-            [*command, "--resume", "--json"],
-            {**os.environ, "OMP_NUM_THREADS": "1"},
-            signal.SIGTERM,
-            stdout=subprocess.DEVNULL,
-            stderr=file,
-        )
-    return Child(trial, process, time.monotonic())
+def run_call(trial: grid.Trial, folder: Path, devices: int, steps: int | None = None) -> Call:
+    """The call that makes or resumes a run, in a process of its own."""
+    options = trial.options if steps is None else {**trial.options, "schedule.steps": steps}
+    arguments = {"tier": trial.tier, "env": trial.env, "options": options, "out": str(run_folder(folder, trial).path)}
+    name = trial.name if steps is None else f"{trial.name}-{steps}"
+    return Call(name, "pmdkit.sweeps.run:run_trial", {**arguments, "log": str(log_path(folder, trial))}, True, devices)
+
+
+def run_trial(tier: str, env: str, options: dict[str, Any], out: str, log: str) -> dict[str, Any]:
+    """In a worker: run `pmdkit TIER ENV` as the command line does, with its errors in the file `log`.
+
+    Returns:
+        Exit code and seconds. Asked to stop, the run saves and the worker ends with it.
+    """
+    Path(log).parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "ab") as file:
+        os.dup2(file.fileno(), 2)
+    began = time.monotonic()
+    while in_use(RunFolder(Path(out))) and time.monotonic() < began + MERCY:  # one that was killed with its sweep saves
+        time.sleep(POLL)
+    told = [f"{key}={json.dumps(value)}" for key, value in options.items()]
+    sys.argv = ["pmdkit", tier, env, "--set", *told, "--out", out, "--resume", "--json"]
+    try:
+        runpy.run_module("pmdkit", run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as leave:
+        code = leave.code if isinstance(leave.code, int) else int(leave.code is not None)
+        if code == Stopped.exit_code:
+            raise
+    return {"code": code, "seconds": time.monotonic() - began}
+
+
+def in_use(run: RunFolder) -> bool:
+    """Whether another process works in a run folder."""
+    if not run.path.is_dir():
+        return False
+    try:
+        with locked(run):
+            return False
+    except EnvironmentLacks:
+        return True
 
 
 def log_path(folder: Path, trial: grid.Trial) -> Path:
@@ -180,20 +195,22 @@ def log_path(folder: Path, trial: grid.Trial) -> Path:
     return folder / "logs" / f"{trial.name}.log"
 
 
-def failure_reason(folder: Path, child: Child) -> str:
-    """The reason a child gave, or its exit code."""
-    lines = log_path(folder, child.trial).read_text(encoding="utf-8", errors="replace").splitlines()
+def failure_reason(result: CallResult) -> str:
+    """The reason a run gave, or how its process ended; "" where it ended well."""
+    if result.reason:
+        return result.reason
+    code = result.value["code"]
+    log = Path(result.call.arguments["log"])
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if code else []
     last = next((line for line in reversed(lines) if line.startswith("pmdkit: error: ")), "")
-    code = child.process.exit_code or 0
-    return exit_reason(code) if code < 0 or not last else last.removeprefix("pmdkit: error: ")
+    return last.removeprefix("pmdkit: error: ") or (exit_reason(code) if code else "")
 
 
-def progress_line(child: Child, folder: Path, failed: dict[str, str]) -> str:
+def progress_line(name: str, folder: Path, result: CallResult, failed: dict[str, str]) -> str:
     """One line about a run that ended."""
-    name = child.trial.name
     if name in failed:
         return f"{name} failed: {failed[name]}"
-    summary = run_folder(folder, child.trial).read_summary()
+    summary = RunFolder(folder / "runs" / name).read_summary()
     ends = [summary[f"pass_rate_{end}"] for end in ("first", "last")]
     rates = "" if None in ends else f", pass rate {ends[0]:.3f} to {ends[1]:.3f}"
-    return f"{name}{rates} in {time.monotonic() - child.began:.0f} s"
+    return f"{name}{rates} in {result.value['seconds']:.0f} s"

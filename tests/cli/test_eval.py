@@ -142,3 +142,20 @@ def test_what_counts_as_the_same_answer():
 def test_options_that_are_no_numbers(call, option, tmp_path, capsys):
     assert call("eval", tmp_path, option, "many") == 2
     assert "many" in capsys.readouterr().err
+
+
+def test_several_runs_are_a_table_of_what_each_is_alone(call, tmp_path, capsys):
+    runs = [train(name, "bandit", "two-hills", steps=1, out=tmp_path / name).path for name in ("pmd-mean", "rloo")]
+    alone = []
+    for run in runs:
+        assert call("eval", run, "--k", 2, "--json") == 0
+        alone.append({"run": str(run), **json.loads(capsys.readouterr().out)})
+    assert call("eval", *runs, "--k", 2, "--json") == 0
+    assert json.loads(capsys.readouterr().out) == alone
+    assert call("eval", *runs, "--k", 2) == 0
+    table = capsys.readouterr().out
+    assert all(f"{each[name]['value']:.4f}" in table for each in alone for name in ("avg_at_k", "maj_at_k"))
+    assert call("eval", *runs, "--width", 3) == 2
+    assert "--width is for one language model, and these are 2" in capsys.readouterr().err
+    assert call("eval") == 2
+    assert "eval got no run" in capsys.readouterr().err

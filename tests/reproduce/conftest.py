@@ -7,6 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from pmdkit.figures.style import Drawing, style
+from pmdkit.launchers import ONE
 from pmdkit.reproduce import Part, ProgressLog, reproduce
 from pmdkit.reproduce.part import ClaimCheck, Paragraph, Sheet, keep
 from pmdkit.reproduce.parts import ledger_claims
@@ -73,6 +74,6 @@ def go():
     """A reproduction in this process."""
 
     def run(parts, out, budget=PLENTY, resume=False, progress=None):
-        return reproduce(budget, out, 1, resume, progress or Quiet(), parts)
+        return reproduce(budget, out, ONE, resume, progress or Quiet(), parts)
 
     return run

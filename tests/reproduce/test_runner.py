@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from pmdkit.errors import EnvironmentLacks, ResumeRefused, Stopped, UsageError
+from pmdkit.launchers import ONE
 from pmdkit.reproduce import Part, reproduce
 from pmdkit.reproduce.part import RESERVED
 from pmdkit.reproduce.parts import PARTS
@@ -82,12 +83,13 @@ NAMES = ("fig1-left", "ledger", "tables")
 PROGRAM = """
 import sys, time
 from pathlib import Path
+from pmdkit.launchers import ONE
 from pmdkit.reproduce import ProgressLog, reproduce
 from pmdkit.reproduce.parts import PARTS
 class Slow(ProgressLog):
     def done(self, part, seconds, left):
         time.sleep(60)
-reproduce(3600.0, Path(sys.argv[1]), 1, True, Slow(), [part for part in PARTS if part.name in sys.argv[2:]])
+reproduce(3600.0, Path(sys.argv[1]), ONE, True, Slow(), [part for part in PARTS if part.name in sys.argv[2:]])
 """
 
 
@@ -223,4 +225,4 @@ def test_two_at_once_is_refused(tiny, quiet, tmp_path):
     parts, _ = tiny
     (tmp_path / "out").mkdir()
     with locked(RunFolder(tmp_path / "out")), pytest.raises(EnvironmentLacks, match="in use by another run"):
-        reproduce(PLENTY, tmp_path / "out", 1, False, quiet, parts)
+        reproduce(PLENTY, tmp_path / "out", ONE, False, quiet, parts)

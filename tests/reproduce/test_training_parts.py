@@ -11,6 +11,7 @@ import pytest
 from pmdkit import theory
 from pmdkit.figures import draw
 from pmdkit.figures.training_curves import METHODS, number_of_seeds, setting, stored
+from pmdkit.launchers import ONE
 from pmdkit.objectives import OBJECTIVES
 from pmdkit.observe.run_folder import read_json
 from pmdkit.reproduce import PartContext, parts, training_parts
@@ -24,7 +25,7 @@ from pmdkit.sweeps.record import by_setting
 def context(tmp_path):
     folder = tmp_path / "parts" / "part"
     folder.mkdir(parents=True)
-    return PartContext(tmp_path, folder, 1, lambda sentence: None)
+    return PartContext(tmp_path, folder, ONE, lambda sentence: None)
 
 
 @pytest.mark.slow

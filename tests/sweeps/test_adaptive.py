@@ -16,6 +16,7 @@ from scipy.stats import ttest_rel
 
 from pmdkit import train
 from pmdkit.errors import UsageError
+from pmdkit.launchers import LocalProcesses
 from pmdkit.objectives import Groups, make_tau
 from pmdkit.sweeps.adaptive import (
     ARMS,
@@ -138,7 +139,7 @@ def test_the_best_value_is_used_on_fresh_seeds_and_processes_change_nothing(tmp_
         means = {json.dumps(row["tau"]): row["auc"] for row in alone["tuning"] if row["arm"] == arm}
         assert means[json.dumps(tau)] == max(means.values())
     assert {run["seed"] for run in alone["runs"]} == {0, 1}
-    assert study("bandit", tmp_path / "many", cells={"c": CELL}, jobs=2) == alone
+    assert study("bandit", tmp_path / "many", cells={"c": CELL}, launcher=LocalProcesses(2)) == alone
 
 
 def test_a_folder_with_something_in_it_needs_resume(tmp_path):

@@ -1,0 +1,464 @@
+"""One launcher for all that fans out: calls of functions, made by local processes or by a Slurm array.
+
+Whoever has many runs to make lists them as `Call`s and reads a `CallResult` of each as it ends. Every launcher makes a
+call in a `CallWorker`, a child process with one thread and devices of its own, so that the results are the same to the
+bit. What a call has to keep lies in its run folder: one that was stopped is made again and goes on from there.
+"""
+
+import json
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import traceback
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from pmdkit import errors
+from pmdkit.errors import ComponentDied, PmdkitError, UsageError, first_line
+from pmdkit.extras import need
+from pmdkit.observe import files
+from pmdkit.processes import (
+    STARTUP,
+    Message,
+    WorkerFailed,
+    WorkerProcess,
+    claim_pipes,
+    die_with_parent,
+    exit_reason,
+    receive_request,
+    send_reply,
+    stop_all,
+)
+
+MERCY = 20.0
+"Seconds a worker has to finish its step once it is asked to stop."
+POLL = 0.2
+"Seconds between two looks at what cannot wake this process, such as a file of a task elsewhere."
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+TASKS = "tasks.json"
+"Which tasks of a cluster were started and not yet seen to end."
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function by name and its arguments, to be called somewhere.
+
+    Attributes:
+        name: a plain file name, different for different calls.
+        function: "package.module:function"; it returns a JSON value.
+        arguments: JSON values, by name.
+        apart: whether it wants a process in which nothing else was called, as a run of a language model does.
+        devices: accelerators that it uses, where there are any.
+    """
+
+    name: str
+    function: str
+    arguments: Message
+    apart: bool = False
+    devices: int = 1
+
+    def make(self) -> Any:
+        """Call the function here."""
+        module, _, name = self.function.partition(":")
+        return getattr(import_module(module), name)(**self.arguments)
+
+
+@dataclass(frozen=True)
+class CallResult:
+    """How a call ended.
+
+    Attributes:
+        value: what the function returned.
+        reason: why there is no value; "" where there is one.
+        kind: name of the exception that the function raised.
+        trace: of an exception that is not a sentence for a person.
+    """
+
+    call: Call
+    value: Any = None
+    reason: str = ""
+    kind: str = ""
+    trace: str = ""
+
+    def result(self) -> Any:
+        """The value.
+
+        Raises:
+            PmdkitError: the one that the function raised; ComponentDied where its process ended.
+            RuntimeError: the function raised another exception; the message holds its traceback.
+        """
+        if not self.reason:
+            return self.value
+        if self.trace:
+            raise RuntimeError(f"{self.call.name}: {self.reason}\n{self.trace}")
+        kind = getattr(errors, self.kind, PmdkitError) if self.kind else ComponentDied
+        raise kind(self.reason if self.kind else f"{self.call.name} {self.reason}")
+
+
+class Launcher(Protocol):
+    """Makes calls, several at a time."""
+
+    @property
+    def jobs(self) -> int:
+        """How many."""
+        ...
+
+    def run(self, calls: Sequence[Call], folder: Path) -> Generator[CallResult, None, None]:
+        """Make every call and yield its result as it ends.
+
+        Closing the generator, or an exception in it, asks what still runs to save and end, and waits for that: use
+        `contextlib.closing`.
+
+        Args:
+            folder: where the launcher may keep what it needs, such as the logs of a cluster.
+        """
+        ...
+
+
+# Local processes.
+
+
+@dataclass(frozen=True)
+class LocalProcesses:
+    """Child processes of this one, each with its own share of the devices that are visible here.
+
+    Attributes:
+        jobs: how many. Where there are fewer devices than that, several processes share one.
+        inline: whether calls that need no process are made in this one, if one is made at a time.
+    """
+
+    jobs: int = 1
+    inline: bool = True
+
+    def run(self, calls: Sequence[Call], folder: Path) -> Generator[CallResult, None, None]:
+        """As for `Launcher`; the folder is not used."""
+        if self.inline and self.jobs == 1 and not any(call.apart for call in calls):
+            for call in calls:
+                yield as_result(call, reply(call))
+            return
+        waiting = deque(calls)
+        shares = device_shares(visible_devices(), max((call.devices for call in calls), default=1))
+        workers: dict[int, CallWorker] = {}  # by the number of their share
+        try:
+            while waiting or any(worker.call for worker in workers.values()):
+                for number in range(min(self.jobs, len(calls))):
+                    if waiting and (number not in workers or workers[number].call is None):
+                        if number not in workers:
+                            workers[number] = CallWorker(shares[number % len(shares)] if shares else None)
+                        workers[number].begin(waiting.popleft())
+                busy = {worker.replies: number for number, worker in workers.items() if worker.call}
+                for descriptor in select.select(list(busy), [], [], POLL)[0]:
+                    number = busy[descriptor]
+                    result = workers[number].take_result()
+                    if result is None:
+                        continue
+                    if result.call.apart or workers[number].ended:
+                        workers.pop(number).finish()  # before the next one, which wants the memory of its device
+                    yield result
+        finally:
+            for worker in workers.values():
+                worker.close_requests()
+            stop_all(workers.values(), MERCY)
+
+
+ONE = LocalProcesses()
+"Calls one after another."
+
+
+class CallWorker(WorkerProcess):
+    """A process that makes one call after another. When the process that started it ends, it saves and ends too.
+
+    Args:
+        devices: that it may use, as CUDA names them; None for those of this process.
+    """
+
+    def __init__(self, devices: Sequence[str] | None = None) -> None:
+        environment = {"PYTHONPATH": "", **os.environ, "OMP_NUM_THREADS": "1"}
+        if devices is not None:
+            environment[VISIBLE] = ",".join(devices)
+        super().__init__("pmdkit.launchers", {}, environment, stderr=None)
+        self.call: Call | None = None
+        self.ended = False
+
+    def begin(self, call: Call) -> None:
+        """Ask for a call."""
+        self.call = call
+        with suppress(WorkerFailed):  # `take_result` finds it out, too
+            self.send({"function": call.function, "arguments": call.arguments}, time.monotonic() + STARTUP)
+
+    def take_result(self) -> CallResult | None:
+        """How the call ended, if it did; a worker that died ended it."""
+        assert self.call is not None
+        try:
+            message = self.receive()
+        except WorkerFailed as problem:
+            code = self.wait(MERCY)
+            message = {"reason": str(problem) if code is None else exit_reason(code)}
+            self.ended = True
+        if message is None:
+            return None
+        call, self.call = self.call, None
+        return as_result(call, message)
+
+    def close_requests(self) -> None:
+        """Let it end after the call that it makes."""
+        assert self.popen.stdin is not None
+        with suppress(OSError):
+            self.popen.stdin.close()
+
+    def finish(self) -> None:
+        """Let it end in order, and collect it."""
+        self.close_requests()
+        self.wait(MERCY)
+        self.kill()
+
+
+def visible_devices() -> list[str]:
+    """The accelerators that this process may use, as CUDA names them; none on a machine without."""
+    if (named := os.environ.get(VISIBLE)) is not None:
+        names = [name.strip() for name in named.split(",")]
+        return names if all(names) and "-1" not in names else []
+    try:
+        import torch
+    except ModuleNotFoundError:  # a base install, where nothing uses a device
+        return []
+    return [str(number) for number in range(torch.cuda.device_count())]
+
+
+def device_shares(devices: Sequence[str], each: int) -> list[Sequence[str]]:
+    """The devices in groups of `each`; all of them together where there are fewer."""
+    groups = [devices[first : first + each] for first in range(0, len(devices) - each + 1, each)]
+    return groups or [devices] * bool(devices)
+
+
+def serve(parent: int) -> None:
+    """In a worker: make calls until the pipe closes. What they print is dropped, errors go where the parent's go."""
+    die_with_parent(parent, signal.SIGTERM)
+    shown = os.dup(2)
+    requests, replies = claim_pipes()
+    os.dup2(shown, 2)
+    while (request := receive_request(requests)) is not None:
+        send_reply(replies, reply(Call("", **request)))
+
+
+def reply(call: Call) -> Message:
+    """What a call came to, as a message. The value travels as text: JSON of Python, with its NaN."""
+    try:
+        return {"value": json.dumps(call.make())}
+    except PmdkitError as problem:
+        return {"reason": str(problem), "kind": type(problem).__name__}
+    except Exception as problem:
+        reason = f"{type(problem).__name__}: {first_line(problem)}"
+        return {"reason": reason, "kind": type(problem).__name__, "trace": traceback.format_exc()}
+
+
+def as_result(call: Call, message: Message) -> CallResult:
+    """A reply as what a caller gets."""
+    return CallResult(call, **{**message, "value": json.loads(message.get("value", "null"))})
+
+
+@contextmanager
+def sigterm_interrupts() -> Iterator[None]:
+    """SIGTERM stops what is in the block as Ctrl-C does: the children save and leave first."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# Clusters: tasks on machines that share a file system with this one.
+
+
+def make_share(calls: Sequence[Call], results: str, cwd: str) -> None:
+    """In a task of a cluster: make calls one after another and leave a file for each in the folder `results`.
+
+    A call whose file is there is left out: a task that was preempted begins again, elsewhere.
+    """
+    os.chdir(cwd)
+    missing = [call for call in calls if not (Path(results) / f"{call.name}.json").exists()]
+    with closing(LocalProcesses(1, inline=False).run(missing, Path(results))) as ended:
+        for result in ended:
+            found = {key: value for key, value in asdict(result).items() if key != "call"}
+            files.replace(Path(results) / f"{result.call.name}.json", json.dumps(found).encode())
+
+
+@dataclass
+class ClusterLauncher(ABC):
+    """What clusters have in common: calls go out in tasks, and come back as files in FOLDER/results.
+
+    A call that wants a process of its own is a task; the others are dealt out to as many tasks as there are jobs.
+
+    Attributes:
+        jobs: tasks at a time; the cluster keeps to it.
+        options: of the cluster.
+    """
+
+    jobs: int = 1
+    options: Message = field(default_factory=dict)
+
+    def run(self, calls: Sequence[Call], folder: Path) -> Generator[CallResult, None, None]:
+        """As for `Launcher`."""
+        folder = folder.resolve()
+        results = folder / "results"
+        results.mkdir(parents=True, exist_ok=True)
+        self.cancel_left(folder)
+        for call in calls:  # what came after the last launcher had gone counts, but for failures; a run has its folder
+            path = results / f"{call.name}.json"
+            if path.exists() and (call.apart or json.loads(path.read_bytes())["reason"]):
+                path.unlink()
+        plain = [call for call in calls if not call.apart]
+        shares = [[call] for call in calls if call.apart] + [plain[first :: self.jobs] for first in range(self.jobs)]
+        shares = [share for share in shares if share]
+        running: list[tuple[Any, dict[str, Call]]] = []  # tasks, and the calls of each without a result
+        try:
+            tasks = self.submit(shares, str(results), folder) if shares else []
+            running = [(task, {call.name: call for call in share}) for task, share in zip(tasks, shares, strict=True)]
+            while running:
+                ends = [self.end_of(task) for task, _ in running]  # asked first: what one leaves is complete then
+                there = {path.stem for path in results.glob("*.json")}
+                for (_, missing), end in zip(running, ends, strict=True):
+                    for name in [name for name in missing if name in there or end is not None]:
+                        yield take_file(missing.pop(name), results / f"{name}.json", end)
+                running = [(task, missing) for task, missing in running if missing]
+                time.sleep(POLL if running else 0)
+        finally:
+            if running:
+                self.cancel([task for task, _ in running])
+            (folder / TASKS).unlink(missing_ok=True)
+
+    @abstractmethod
+    def submit(self, shares: Sequence[Sequence[Call]], results: str, folder: Path) -> Sequence[Any]:
+        """Start a task for each share."""
+
+    @abstractmethod
+    def end_of(self, task: Any) -> str | None:
+        """Why a task that ended may have left calls unmade; None while it waits or runs."""
+
+    @abstractmethod
+    def cancel(self, tasks: Sequence[Any]) -> None:
+        """Ask tasks to save and end, and wait for that."""
+
+    @abstractmethod
+    def cancel_left(self, folder: Path) -> None:
+        """End the tasks of a launcher that was killed, where they outlive it."""
+
+    def cwd(self) -> str:
+        """Where the tasks work: relative paths mean there what they mean here."""
+        return str(Path.cwd())
+
+
+def take_file(call: Call, path: Path, end: str | None) -> CallResult:
+    """The result that a task left, which is used once; without one, how the task ended."""
+    if not path.exists():
+        return CallResult(call, reason=f"ended without a result: {end}")
+    found = json.loads(path.read_bytes())
+    path.unlink()
+    return CallResult(call, **found)
+
+
+class ArrayTask:
+    """What submitit runs. A task whose time is over, or that gives way to another's, is queued again and goes on."""
+
+    def __call__(self, calls: Sequence[Call], results: str, cwd: str) -> None:
+        """Make the calls of a task; scancel stops them as Ctrl-C would."""
+        with sigterm_interrupts():
+            make_share(calls, results, cwd)
+
+    def checkpoint(self, calls: Sequence[Call], results: str, cwd: str) -> Any:
+        """What goes on in place of a task that is about to be ended."""
+        return need("submitit", "a Slurm array").helpers.DelayedSubmission(self, calls, results, cwd)
+
+
+@dataclass
+class SubmititArray(ClusterLauncher):
+    """A Slurm array, through submitit.
+
+    Attributes:
+        options: for `submitit.AutoExecutor.update_parameters`, such as slurm_partition, gpus_per_node, timeout_min.
+        cluster: "slurm"; "local" starts all tasks on this machine at once, to try a setting out.
+    """
+
+    cluster: str = "slurm"
+
+    def submit(self, shares: Sequence[Sequence[Call]], results: str, folder: Path) -> Sequence[Any]:
+        """One array. Its tasks are written down, for a launcher that comes after this one."""
+        submitit = need("submitit", "a Slurm array")
+        wanted = {"name": "pmdkit", "timeout_min": 1440, "slurm_array_parallelism": self.jobs, **self.options}
+        try:
+            executor = submitit.AutoExecutor(folder / "submitit", cluster=self.cluster)
+            executor.update_parameters(**wanted)
+        except (NameError, TypeError, ValueError, RuntimeError) as problem:
+            raise UsageError(f"submitit does not take {self.options} for {self.cluster}: {problem}") from problem
+        tasks = executor.map_array(ArrayTask(), shares, *([text] * len(shares) for text in (results, self.cwd())))
+        files.replace(folder / TASKS, json.dumps([task.job_id for task in tasks]).encode())
+        return list(tasks)
+
+    def end_of(self, task: Any) -> str | None:
+        """Slurm's word for how it ended, and where its log is."""
+        return f"task {task.job_id} is {task.state}, see {task.paths.stderr}" if task.done() else None
+
+    def cancel(self, tasks: Sequence[Any]) -> None:
+        """scancel, and the seconds that the runs may take to save."""
+        for task in tasks:
+            task.cancel(check=False)
+        until = time.monotonic() + 2 * MERCY
+        while time.monotonic() < until and not all(task.done(force_check=True) for task in tasks):
+            time.sleep(POLL)
+
+    def cancel_left(self, folder: Path) -> None:
+        """An array outlives the process that started it: it would work in the same run folders."""
+        if not (folder / TASKS).exists():
+            return
+        submitit = need("submitit", "a Slurm array")
+        names = json.loads((folder / TASKS).read_bytes())
+        if self.cluster == "slurm":
+            self.cancel([submitit.SlurmJob(folder / "submitit", name) for name in names])
+        for name in names if self.cluster == "local" else ():
+            with suppress(OSError):  # ended; a name is the number of a process
+                if b"submitit.local" in Path(f"/proc/{name}/cmdline").read_bytes():
+                    os.kill(int(name), signal.SIGINT)
+
+
+LAUNCHERS = {"local": LocalProcesses, "slurm": SubmititArray}
+
+
+def make_launcher(kind: str, jobs: int, options: Message | None = None) -> Launcher:
+    """The launcher of a name.
+
+    Args:
+        kind: a key of LAUNCHERS.
+        jobs: calls at a time.
+        options: of a cluster; `cluster` is that of submitit.
+    """
+    if kind not in LAUNCHERS:
+        raise UsageError(errors.unknown("launcher", kind, LAUNCHERS))
+    if jobs < 1:
+        raise UsageError(f"--jobs is {jobs}; expected an integer >= 1")
+    options = dict(options or {})
+    if kind == "slurm":
+        return SubmititArray(jobs, cluster=options.pop("cluster", "slurm"), options=options)
+    if options:
+        raise UsageError(f"local processes got the option {next(iter(options))}; expected none: leave it out")
+    return LocalProcesses(jobs)
+
+
+if __name__ == "__main__":
+    serve(json.loads(sys.argv[1])["parent"])
