@@ -139,7 +139,7 @@ def tell(record: records.Record, name: str) -> None:
         if claim.key in failures:
             print(f"    {claim.key}: not run: {failures[claim.key]}", flush=True)
             continue
-        values = found["rows"][claim.key]["values"]
+        values, claim = found["rows"][claim.key]["values"], claim.on(found["environment"]["processor"])
         print(f"    {claim.key}: {result(values, claim)}; goal {claim.goal or '-'}: {met(values, claim)}", flush=True)
 
 

@@ -41,6 +41,8 @@ def row(claim: Claim, record: Record, letters: dict[str, str]) -> str:
     """One line. Machines get letters in the order in which they come."""
     entry = record["results"].get(benchmark_of(claim.key))
     found = entry["rows"].get(claim.key, {}) if entry else {}
+    if found.get("values"):
+        claim = claim.on(entry["environment"]["processor"])
     goal = claim.goal + unit(claim) if claim.goal else "-"
     if not found.get("values"):
         why = failures(record, benchmark_of(claim.key))[claim.key] if entry else "not in this sitting"

@@ -4,7 +4,7 @@ import operator
 import statistics
 import tomllib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ class Claim:
         what, workload, peer: words; no peer where there is none.
         unit: of the result; "x" is a ratio, peer over pmdkit in time unless `what` says otherwise.
         goal: ">= 5" or "<= 5" in that unit, or nothing.
+        goal_avx2: the goal where the processor has no AVX-512, if it is another one.
         limit: what bounds the result physically, in words.
     """
 
@@ -31,6 +32,11 @@ class Claim:
     unit: str = "x"
     goal: str = ""
     limit: str = ""
+    goal_avx2: str = ""
+
+    def on(self, processor: str) -> "Claim":
+        """The claim as it is made for a processor, whose name comes from `machine.processor`."""
+        return replace(self, goal=self.goal_avx2) if self.goal_avx2 and "AVX-512" not in processor else self
 
     def met(self, value: float) -> bool:
         """Whether a value reaches the goal."""
