@@ -1,7 +1,7 @@
-# make demo   sets up .venv and runs the tour        make test    sets up what the tests need and runs all of them
+# make demo   sets up .venv and runs the tour        make test    sets up what the tests need, runs what a change waits for
 # make fast   the fast tests, minutes                make slow    the others      make faults  kills, full disks, poison
 # make check  ruff, mypy, import rules               make docs    the lessons, the site       make tutorials  the lessons alone
-# make nightly  what a change should not wait for: all of make test, its longest tests, more faults and foreign files, both adapters
+# make nightly  what a change should not wait for: all of make test, the longest tests, more faults and foreign files, both adapters
 # make release-check  wheel and sdist on every Python that is here, lowest and locked versions, each line of the README
 # make ledger-mutants  an hour or two: breaks the code of every row of the ledger and asks the row's own test
 # make soak     hours: long runs watched for growth, 500 kills, a vLLM server killed for twenty minutes, two machines
@@ -24,13 +24,15 @@ demo: .venv/installed
 
 # docs executes every lesson; the adapters' environments are built only where an adapter, an objective or a golden vector
 # changed since they were tested
-test: check fast faults slow docs site-tests wheel test-vllm
+test: check fast slow docs site-tests wheel test-vllm
 	PYTHON="$(PYTHON)" PIP_FLAGS="$(PIP_FLAGS)" sh tests/adapters/run.sh --if-changed
 
 nightly: test
-	$(BIN)/pytest -q -n 2 --dist loadfile -m "nightly and not gpu and not vllm and not site" tests
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "nightly and not gpu and not vllm and not site" --ignore tests/faults
+	PMDKIT_SITE=$(CURDIR)/site $(BIN)/pytest -q -n 2 -m "site and nightly" tests/site tests/explore
 	PMDKIT_FAULTS_SCALE=5 $(BIN)/pytest -q -n 2 --dist loadfile --ignore tests/faults/test_foreign_files.py tests/faults
 	PMDKIT_FAULTS_SCALE=20 $(BIN)/pytest -q -n 2 tests/faults/test_foreign_files.py
+	.venv-vllm/bin/pytest -q -m "vllm and nightly and not gpu" tests/vllm tests/llm/test_cluster.py
 	$(MAKE) test-adapters
 
 # interrupted, it goes on; a run is made again where the code or the test's file has changed. Rows by name: python
@@ -51,15 +53,15 @@ check: .venv/installed-dev
 
 # a file stays with one worker: what its tests share is made once
 fast: .venv/installed-dev
-	$(BIN)/pytest -q -n 2 --dist loadfile -m "not slow and not gpu and not vllm and not site" --ignore tests/faults
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "not slow and not nightly and not gpu and not vllm and not site"
 
-# a file stays with one worker: its tests share processes. PMDKIT_FAULTS_SCALE=5 makes 500 kills of 100, 50 makes 100,000
-# answers of 2,000
+# all of them; those that a change waits for are slow tests. A file stays with one worker: its tests share processes.
+# PMDKIT_FAULTS_SCALE=5 makes 500 kills of 100, 50 makes 100,000 answers of 2,000
 faults: .venv/installed-dev
 	$(BIN)/pytest -q -n 2 --dist loadfile tests/faults
 
 slow: .venv/installed-dev
-	$(BIN)/pytest -q -n 2 --dist loadfile -m "slow and not nightly and not gpu and not vllm and not site" --ignore tests/faults
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "slow and not nightly and not gpu and not vllm and not site"
 
 tutorials: .venv/installed-dev
 	$(BIN)/pytest -q --nbmake --nbmake-timeout=240 -n 2 tutorials
@@ -72,7 +74,7 @@ docs: .venv/installed-dev
 
 # a real browser: Debian's chromium and node; without them these tests skip, with PMDKIT_REQUIRE_BROWSER=1 they fail
 site-tests: docs
-	PMDKIT_SITE=$(CURDIR)/site $(BIN)/pytest -q -n 2 -m "site" tests/site tests/explore
+	PMDKIT_SITE=$(CURDIR)/site $(BIN)/pytest -q -n 2 -m "site and not nightly" tests/site tests/explore
 
 wheel: .venv/installed-dev
 	PIP_FLAGS="$(PIP_FLAGS)" sh tests/wheel.sh $(BIN)/python
@@ -89,7 +91,7 @@ release-check: .venv/installed-dev .venv-release/installed docker-lint workflow-
 	PIP_FLAGS="$(PIP_FLAGS)" sh tests/wheel.sh $(BIN)/python all
 
 test-vllm: .venv-vllm/installed
-	.venv-vllm/bin/pytest -q -m "vllm and not gpu" tests/vllm tests/llm/test_cluster.py
+	.venv-vllm/bin/pytest -q -m "vllm and not nightly and not gpu" tests/vllm tests/llm/test_cluster.py
 
 # on a machine with an accelerator, in an environment of yours that has torch with CUDA; those of vLLM need it there too
 test-gpu:

@@ -140,7 +140,7 @@ class Run:
 
         with TemporaryDirectory() as folder:
             write_tokenizer(make_tokens(self.spec.env).vocabulary, EOS, Path(folder))
-            return AutoTokenizer.from_pretrained(folder)
+            return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
 
     @cached_property
     def _language_model(self) -> tuple[Any, Any]:

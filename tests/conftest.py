@@ -20,6 +20,17 @@ if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_I
 FLAGS = ["--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
 
 
+def mostly_nightly(values, *kept):
+    """Parameters of which a change waits for those that are kept; `make nightly` runs the others."""
+    known = list(values)
+    assert set(kept) <= set(known), f"{sorted(map(str, set(kept) - set(known)))} are no parameters here"
+    late = pytest.mark.nightly
+    return [
+        v if v in kept else pytest.param(*v, marks=late) if isinstance(v, tuple) else pytest.param(v, marks=late)
+        for v in known
+    ]
+
+
 def pytest_configure(config):
     """No property has a deadline: no test is about time, and machines are busy."""
     if config.pluginmanager.hasplugin("hypothesispytest"):  # an environment of an adapter is without it
@@ -39,10 +50,12 @@ def clean_place(tmp_path, monkeypatch):
 
 
 def pytest_collection_modifyitems(items):
-    """Whoever asks for the browser is a test of the site: `make site-tests` runs it."""
+    """Whoever asks for the browser is a test of the site: `make site-tests` runs it. Faults are slow ones."""
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker("site")
+        if "faults" in item.path.parts[-2:-1]:
+            item.add_marker("slow")
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import mostly_nightly
+
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 MACHINE = {"processor": "2 cores of P", "memory": "24 GiB", "system": "Linux x86_64", "versions": {"Python": "3.11"}}
 HARNESS = ("clock", "limits", "machine", "memory", "record", "rows")
@@ -184,9 +186,7 @@ GPU_PARTS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "part", [pytest.param(part, marks=[pytest.mark.nightly] if part in FIELD_TESTS else []) for part in GPU_PARTS]
-)
+@pytest.mark.parametrize("part", mostly_nightly(GPU_PARTS, "solver", "head"))
 def test_the_script_for_gpus_runs_in_small_on_a_cpu(tmp_path, part):
     """The same code on tiny shapes: every row comes, is kept, and can be judged. Its figures mean nothing."""
     path = tmp_path / "gpu.json"

@@ -23,6 +23,7 @@ def names(path: Path) -> set[str]:
     return {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("claim", claims(), ids=lambda claim: claim["id"])
 def test_a_claim_stands_on_code_and_a_test(claim):
     assert tuple(claim) == FIELDS

@@ -86,6 +86,7 @@ def test_places_are_far_apart():
     assert [halving(0), halving(1), halving(2)] == [[], [0], [0, 1]]
 
 
+@pytest.mark.slow
 def test_every_row_of_the_ledger_has_enough_mutants():
     places = {claim["code"] for claim in claims()}
     assert [place for place in sorted(places) if len(mutants(*place.split(":"))) < FEWEST] == []
@@ -111,7 +112,7 @@ def test_the_list_of_survivors_is_of_mutants_that_exist():
         assert len(because.split()) > 5
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("row", ["text:kl_below_chi2", "app:reward_scale"])
 def test_two_rows_are_broken_and_their_tests_are_asked(row, tmp_path):
     """Only what theory needs is copied; the checkout itself stays as it is."""

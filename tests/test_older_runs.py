@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
+from .conftest import mostly_nightly
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
@@ -80,7 +82,7 @@ def recorded(run: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("tier", RUNS)
+@pytest.mark.parametrize("tier", mostly_nightly(RUNS, "bandit"))
 def test_an_older_run_goes_on_as_its_own_code_would(tier: str, earlier: Path, tmp_path: Path) -> None:
     """Weights, metrics and recordings after a resume are the same bits under the earlier code and under this one."""
     words, first, last = RUNS[tier]

@@ -66,6 +66,7 @@ def test_a_state_of_before_is_continued_as_it_was():
     assert torch.equal(*ends)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tier", "env", "options"),
     [

@@ -137,6 +137,7 @@ def test_what_a_file_names_is_not_run(place, code, tmp_path, capsys):
     assert f"add --trust {code}" in sentence
 
 
+@pytest.mark.slow
 def test_a_recipe_does_not_start_a_grader_that_nobody_named(code, tmp_path):
     plugins.trust(str(code))
     spec = plan("llm", recipe(code, tmp_path), {})[0]
@@ -150,6 +151,7 @@ def test_a_recipe_does_not_start_a_grader_that_nobody_named(code, tmp_path):
     assert has_run(code)
 
 
+@pytest.mark.slow
 def test_code_that_is_named_again_runs(code, tmp_path, capsys):
     run = stored(code, tmp_path)
     again = ["bandit", "needle", "--out", str(run), "--resume", "--steps", "3", "--json"]
@@ -223,6 +225,7 @@ def callers(*names):
     return found
 
 
+@pytest.mark.slow
 def test_one_gate():
     """Whoever adds another way for code in, or another place that opens the gate, has to answer for it here.
 

@@ -64,6 +64,7 @@ def test_a_killed_child_takes_its_children_along():
     child.kill()  # once more breaks nothing
 
 
+@pytest.mark.slow
 def test_children_are_asked_together_and_the_deaf_are_killed():
     children = [started(code)[0] for code in (POLITE, DEAF, POLITE)]
     stop_all(children, 2.0)

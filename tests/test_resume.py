@@ -28,6 +28,7 @@ def rows(folder):
     return [{k: v for k, v in json.loads(line).items() if k not in WALL_CLOCK} for line in lines]
 
 
+@pytest.mark.slow
 def test_damaged_newest_checkpoint_is_named_and_the_run_ends_the_same(tmp_path, capsys):
     train(out=tmp_path / "whole", steps=20, **RECIPE)
     train(out=tmp_path / "hurt", steps=12, **RECIPE)

@@ -52,6 +52,7 @@ def test_a_class_name_means_one_thing():
     assert {name: places for name, places in classes.items() if len(places) > 1} == {}
 
 
+@pytest.mark.slow
 def test_verbs_say_what_happens():
     """`broadcast` instead of `tell`, `resolve_config` instead of `settle`: a vague verb once had eight meanings."""
     vague = re.compile(r"_?(tell|told|telling|settle|settled|hear|heard|hand_out|handed|mend|mended|said|say)(_|$)")
@@ -83,6 +84,7 @@ def test_a_file_is_a_concept():
     assert len(crumbs) <= 0.06 * len(INNER), crumbs
 
 
+@pytest.mark.slow
 def test_few_modules_serve_one_sibling_alone():
     importers = defaultdict(set)
     for name in MODULES:
@@ -96,6 +98,7 @@ def test_few_modules_serve_one_sibling_alone():
     assert len(lonely) <= 0.12 * len(INNER), lonely
 
 
+@pytest.mark.slow
 def test_walls_are_cheap():
     """Lines of imports are what the walls between files cost."""
     imports = sum(
@@ -160,6 +163,7 @@ print(json.dumps(sorted(files)))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tier", "env", "options", "most"),
     [

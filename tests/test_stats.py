@@ -58,6 +58,7 @@ def test_paired_difference_by_hand():
         paired_difference(first, first[:2])
 
 
+@pytest.mark.slow
 def test_the_interval_covers_as_often_as_it_says():
     """20 000 groups of five normal draws: 95 % within four standard errors of the count."""
     draws = np.random.default_rng(0).normal(size=(20_000, 5))
@@ -175,6 +176,7 @@ def exact(p, k):
     return {"avg_at_k": p[0], "pass_at_k": 1 - (1 - p[0]) ** k, "maj_at_k": (weight * votes).sum()}
 
 
+@pytest.mark.slow
 def test_the_estimates_have_the_exact_mean():
     """Enumerated: 4 answers to each of 3 problems, k = 3. The mean of 3,000 evaluations is within 4 standard errors."""
     p = np.array([[0.4, 0.3, 0.2, 0.1], [0.1, 0.6, 0.2, 0.1], [0.05, 0.05, 0.5, 0.4]])
@@ -186,6 +188,7 @@ def test_the_estimates_have_the_exact_mean():
         assert result[name].value == pytest.approx(value, abs=4 * 0.5 / 9000**0.5), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exhaustive", [True, False])
 def test_the_intervals_cover_as_often_as_they_say(exhaustive):
     """400 evaluations of 40 problems: 95 %, 4 standard errors of that share wide and 2 % for skew.
@@ -268,6 +271,7 @@ WORLDS = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("k", [1, 4, 32])
 @pytest.mark.parametrize("world", WORLDS)
 def test_over_draws_the_truth_is_inside(world, k):
@@ -287,6 +291,7 @@ def test_over_draws_the_truth_is_inside(world, k):
         assert count / TRIALS >= 0.95 - SLACK, (name, count / TRIALS)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("world", ["contest", "either way", "spread"])
 def test_over_problems_the_truth_is_inside(world):
     """30 problems drawn anew each time, 8 draws on each."""

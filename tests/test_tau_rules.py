@@ -33,6 +33,7 @@ def test_options_without_a_rule_are_refused(changes, sentence):
     assert sentence in str(error.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", TAUS)
 @pytest.mark.parametrize(("tier", "env"), [("bandit", "shared-features"), ("toy", "modular-sum")])
 def test_every_rule_trains_in_every_tier(rule, tier, env, tmp_path):

@@ -107,6 +107,7 @@ def modules_after(code: str) -> set[str]:
     return set(done.stdout.splitlines()[-1].split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code",
     [
@@ -122,6 +123,7 @@ def test_no_heavy_import(code):
     assert not modules_after(code) & HEAVY
 
 
+@pytest.mark.slow
 def test_a_bandit_run_needs_no_model_library():
     code = "from pmdkit import train; train(steps=1, env='needle', out='run')"
     assert not modules_after(code) & (HEAVY - {"torch", "matplotlib"})
@@ -203,6 +205,7 @@ def test_a_slip_is_answered_where_it_is_made(slip, sentence):
         slip()
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_a_live_panel_and_one_without_a_person_none(tmp_path):
     """nbconvert and nbclient execute cells without input; a front end offers it."""
     from jupyter_client.manager import start_new_kernel

@@ -53,7 +53,7 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Task:
+class RaceTask:
     """Where the methods run, and the grid that each is tuned over.
 
     Attributes:
@@ -96,13 +96,13 @@ class Protocol:
     first_tuning_seed: int
     outcome: Options
     methods: tuple[Method, ...]
-    tasks: tuple[Task, ...]
+    tasks: tuple[RaceTask, ...]
     changes: tuple[Options, ...] = ()
     short: bool = False
 
 
 @dataclass(frozen=True)
-class Job:
+class RaceRun:
     """One run: a task, a method, a setting of it, a seed."""
 
     task: str
@@ -124,7 +124,7 @@ def read_protocol(path: Path = PROTOCOL, short: bool = False) -> Protocol:
         Method(each["name"], each.get("knob", ""), tuple(each.get("values", ()))) for each in told["method"]
     )
     tasks = tuple(
-        Task(**{**each, "lr": (each["lr"][0], each["lr"][1]), "updates": tuple(each["updates"])})
+        RaceTask(**{**each, "lr": (each["lr"][0], each["lr"][1]), "updates": tuple(each["updates"])})
         for each in told["task"]
     )
     if short:
@@ -207,12 +207,12 @@ def begin(path: Path, protocol: Protocol) -> None:
         )
 
 
-def job(task: Task, method: Method, setting: Options, seed: int) -> Job:
+def job(task: RaceTask, method: Method, setting: Options, seed: int) -> RaceRun:
     """A run by the names of what it is."""
-    return Job(task.name, method.name, json.dumps(setting, sort_keys=True), seed)
+    return RaceRun(task.name, method.name, json.dumps(setting, sort_keys=True), seed)
 
 
-def tuning(protocol: Protocol) -> list[Job]:
+def tuning(protocol: Protocol) -> list[RaceRun]:
     """The first half: every setting of every method, on the tuning seeds. Seed by seed: an early look is fair."""
     return [
         job(task, method, setting, protocol.first_tuning_seed + seed)
@@ -250,7 +250,7 @@ def scored(protocol: Protocol, done: dict[str, Outcome]) -> dict[str, dict[str, 
     }
 
 
-def comparison(protocol: Protocol, best: dict[str, dict[str, Options]]) -> list[Job]:
+def comparison(protocol: Protocol, best: dict[str, dict[str, Options]]) -> list[RaceRun]:
     """The second half: every method at its best setting, on fresh seeds."""
     return [
         job(task, method, best[task.name][method.name], seed)
@@ -362,7 +362,7 @@ def volumes(grid: dict[str, list[Outcome]], name: str, near: float) -> Outcome:
 
 
 def make_runs(
-    wanted: Sequence[Job],
+    wanted: Sequence[RaceRun],
     protocol: Protocol,
     done: dict[str, Outcome],
     out: Path,
@@ -385,13 +385,13 @@ def make_runs(
 
 
 def run_jobs(
-    jobs: Sequence[Job], protocol: Protocol, out: Path, count: int
-) -> Generator[tuple[Job, Outcome], None, None]:
+    jobs: Sequence[RaceRun], protocol: Protocol, out: Path, count: int
+) -> Generator[tuple[RaceRun, Outcome], None, None]:
     """Each run as it ends, in this process or in several."""
     tasks = {task.name: task for task in protocol.tasks}
     after = float(protocol.outcome["diverged"])
 
-    def arguments(each: Job) -> tuple[Task, str, Options, int, Path, float]:
+    def arguments(each: RaceRun) -> tuple[RaceTask, str, Options, int, Path, float]:
         short = hashlib.sha256(each.key.encode()).hexdigest()[:12]
         return tasks[each.task], each.method, json.loads(each.setting), each.seed, out / "runs" / short, after
 
@@ -404,7 +404,7 @@ def run_jobs(
             yield submitted[future], future.result()
 
 
-def run_job(task: Task, method: str, setting: Options, seed: int, folder: Path, diverged: float) -> Outcome:
+def run_job(task: RaceTask, method: str, setting: Options, seed: int, folder: Path, diverged: float) -> Outcome:
     """Area under the curve, final pass rate, worst drop and curve of one run, and the seconds it took.
 
     Args:
@@ -480,7 +480,7 @@ def warm_weights(configuration: str) -> dict[str, Any]:
     return {name: value.clone() for name, value in backend.learner.state_dict()["model"].items()}
 
 
-def language_rates(task: Task, method: str, options: Options, folder: Path) -> tuple[list[float], float | None]:
+def language_rates(task: RaceTask, method: str, options: Options, folder: Path) -> tuple[list[float], float | None]:
     """A language model: a run folder, resumed where it stopped."""
     try:
         finished = train(method, task.tier, task.env, out=folder, resume=True, options=options)

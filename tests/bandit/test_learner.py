@@ -66,6 +66,7 @@ def test_newton_solves_what_has_no_closed_form():
     assert gradient.abs().max() < 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_gradient_descent_does_not_get_there_at_a_small_temperature(optimizer):
     """At tau = 0.005 the targets are hundreds of nats wide: 500 steps leave a gap of nats that Newton closes in 12."""
@@ -76,6 +77,7 @@ def test_gradient_descent_does_not_get_there_at_a_small_temperature(optimizer):
     assert (near - exact).abs().max() > 1.0
 
 
+@pytest.mark.slow
 def test_gradient_descent_gets_there_at_a_large_temperature():
     """From a uniform policy, where every arm has the same curvature."""
     log_policy, reward = torch.full((1, 4), 0.25, dtype=torch.float64).log(), problem(contexts=1, arms=4)[1]

@@ -101,6 +101,7 @@ def test_the_reward_scale_moves_units_only():
         assert other[key] == pytest.approx(ours[key], rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "flip"), [("pmd-mean", 0.1), ("grpo", 0.0)])
 def test_noise_is_the_binomial_chance_of_one_right_draw_at_most(name, flip):
     """Under any objective. A verifier that errs shows the group other pass rates than the true ones."""

@@ -63,6 +63,7 @@ def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_a_run_is_asked_its_own_problems(call, run, tmp_path, capsys):
     """The problems and the sampling of the run's evaluation; the folder stays as it is; every response is kept."""
     before = fingerprint(run)
@@ -108,6 +109,7 @@ def test_the_folder_reads_prompts_as_the_run_did(run):
         assert loaded.encode(text) == trained.encode(text)
 
 
+@pytest.mark.slow
 def test_the_same_seed_draws_the_same_and_another_does_not(call, run, tmp_path, capsys):
     for name, seed in (("one", 0), ("again", 0), ("other", 1)):
         assert call("eval", run, "--k", 2, "--problems", 3, "--seed", seed, "--json", "--out", tmp_path / name) == 0
@@ -115,6 +117,7 @@ def test_the_same_seed_draws_the_same_and_another_does_not(call, run, tmp_path, 
     assert read["one"] == read["again"] != read["other"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_stopped_and_resumed_it_ends_on_the_same_files(number, moment, call, run, tmp_path, capsys, monkeypatch):
@@ -157,6 +160,7 @@ def test_stopped_and_resumed_it_ends_on_the_same_files(number, moment, call, run
     assert again == []  # a finished one is only told again
 
 
+@pytest.mark.slow
 def test_another_evaluation_is_refused(call, run, file, tmp_path, capsys):
     out = tmp_path / "out"
     options = ["eval", run, "--data", file, "--json", "--out", out]
@@ -230,6 +234,7 @@ def test_a_parquet_file_is_asked(call, run, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["problems"] == 2
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_named_and_left_where_it_is(call, run, tmp_path, capsys):
     """The one before is taken. Damage to the optimizer, which an evaluation does not need, is none."""
     copy = tmp_path / "copy"
@@ -250,6 +255,7 @@ def test_a_damaged_checkpoint_is_named_and_left_where_it_is(call, run, tmp_path,
             assert json.loads(captured.out)["step"] == 1
 
 
+@pytest.mark.slow
 def test_no_verdict_is_told_and_not_right(call, tmp_path, file, capsys):
     """A grader that fails on some: they are counted, named, and in no average as if they were not there."""
     grader = tmp_path / "mine.py"
@@ -269,6 +275,7 @@ def test_no_verdict_is_told_and_not_right(call, tmp_path, file, capsys):
     assert told["avg_at_k"]["value"] == pytest.approx((len(ended) - len(lost)) / 12)
 
 
+@pytest.mark.slow
 def test_mistakes_are_one_line(call, run, model, file, tmp_path, capsys):
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -24,6 +24,7 @@ def printed(capsys):
     return run
 
 
+@pytest.mark.slow
 def test_dry_run_prints_it_and_starts_nothing(printed, tmp_path):
     told = json.loads(printed("llm", "starter", "--dry-run", "--json", "--out", tmp_path / "run"))
     assert told["plan"]["batch"]["responses per step"] == 256
@@ -34,6 +35,7 @@ def test_dry_run_prints_it_and_starts_nothing(printed, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_json_is_the_summary(printed, tmp_path):
     summary = json.loads(printed("llm", TINY, "--steps", 1, "--json", "--out", tmp_path / "run"))
     assert summary["tier"] == "llm"
@@ -42,6 +44,7 @@ def test_json_is_the_summary(printed, tmp_path):
     assert 0 <= summary["pass_rate_last"] <= 1
 
 
+@pytest.mark.slow
 def test_fit_measures_a_budget_and_runs_with_it(printed, tmp_path):
     summary = json.loads(printed("llm", TINY, "--steps", 1, "--fit", "--json", "--out", tmp_path / "run"))
     config = json.loads((Path(summary["out"]) / "config.json").read_text())

@@ -72,11 +72,13 @@ def test_doctor_finds_this_installation_and_checks_the_solver(call):
     assert "ready" in call("doctor")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_is_printed(call, shell):
     assert "pmdkit" in call("completion", shell)
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_theory_beside_measurement(call, tmp_path):
     """The exact update reaches all of what the theory predicts for that pass rate; a picture is drawn if asked for."""
     run = tmp_path / "run"
@@ -101,6 +103,7 @@ def candidates(*words):
     return [line.split("\t")[0] for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_the_shell_completes_environments_objectives_recipes_and_runs(tmp_path, monkeypatch):
     from pmdkit.cli.options import OBJECTIVE_NAMES
     from pmdkit.objectives import OBJECTIVES
@@ -148,7 +151,7 @@ def test_what_an_environment_shows_is_a_whole_sentence(call):
     assert all(row["about"].endswith(".") for row in rows), [r["about"] for r in rows if not r["about"].endswith(".")]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_tour_goes_through_and_draws(call, monkeypatch, tmp_path):
     monkeypatch.setenv("COLUMNS", "80")
     text = call("tour", "--out", tmp_path / "tour")

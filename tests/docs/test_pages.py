@@ -76,6 +76,7 @@ def test_an_objective_without_a_source_stops_the_build(tmp_path):
         write_paper_index(tmp_path / "index.md", {"nameless": Nameless}, [])
 
 
+@pytest.mark.slow
 def test_the_ledger_shows_every_claim_once(tmp_path):
     page = tmp_path / "ledger.md"
     assert write_ledger(page, claims()) == len(claims())
@@ -88,6 +89,7 @@ def test_the_ledger_refuses_a_verdict_it_does_not_know(tmp_path):
         write_ledger(tmp_path / "ledger.md", [{"id": "x", "kind": "lemma", "verdict": "true"}])
 
 
+@pytest.mark.slow
 def test_the_annotated_paper_shows_equation_code_and_test(tmp_path):
     page = tmp_path / "annotated.md"
     count = write_annotated(page, claims())
@@ -157,6 +159,7 @@ def test_every_metric_has_a_row(tmp_path):
     assert [page.read_text().count(f"| `{name}` |") for name in columns] == [1] * len(columns)
 
 
+@pytest.mark.slow
 def test_the_study_has_a_table_per_cell(tmp_path):
     cells = write_adaptive_tau(tmp_path / "adaptive-tau.md", ROOT / "benchmarks" / "results")
     text = (tmp_path / ".adaptive-tau.md").read_text()
@@ -164,12 +167,14 @@ def test_the_study_has_a_table_per_cell(tmp_path):
     assert (tmp_path / "adaptive-tau.svg").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_the_tree_is_that_of_the_sources(page):
     text = (ROOT / page).read_text()
     assert text == with_tree(text), "run python docs/generate/tree.py"
 
 
+@pytest.mark.slow
 def test_a_traced_step_has_the_calls_of_the_loop_in_order():
     calls = traced("bandit")
     names = [call["name"] for call in calls]
@@ -180,7 +185,7 @@ def test_a_traced_step_has_the_calls_of_the_loop_in_order():
     assert depth["BanditLearner.rollout"] == depth["inline"] + 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_few_calls_lie_between_the_loop_and_the_sampler_of_a_language_model():
     """loop.inline, learner.rollout, engine.generate, and then tokens are sampled."""
     way = {call["name"]: call["depth"] for call in traced("llm")}

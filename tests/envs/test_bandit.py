@@ -20,6 +20,7 @@ def bandit(**changes):
     return Bandit(**({"name": "test", "reward": REWARD, "log_policy": UNIFORM, "success": REWARD} | changes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "variance"),
     [
@@ -114,6 +115,7 @@ def task_of(contexts, prompts, seed=0):
     return BanditTask(make({"kind": "needle", "contexts": contexts, "arms": 2}), prompts, seed)
 
 
+@pytest.mark.slow
 @given(contexts=st.integers(1, 7), prompts=st.integers(1, 20), steps=st.integers(1, 12), seed=st.integers(0, 2**40))
 def test_steps_end_to_end_are_whole_epochs_end_to_end(contexts, prompts, steps, seed):
     task = task_of(contexts, prompts, seed)

@@ -154,6 +154,7 @@ def lost(passes, group):
     return policy[:, BANDIT.success[0] == 0.5].sum(1) > 0.9
 
 
+@pytest.mark.slow
 def test_following_sixteen_draws_all_the_way_loses_contexts_that_the_exact_update_would_not():
     far, mild, many = lost(passes=20, group=16), lost(passes=1, group=16), lost(passes=20, group=64)
     # measured 16, 0 and 8 of 32; a binomial's standard error is at most 3

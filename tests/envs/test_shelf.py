@@ -51,6 +51,7 @@ def exact(name, steps, **changes):
     return pass_rates, np.stack([bandit.mean_reward(policy) for policy in policies])
 
 
+@pytest.mark.slow
 def test_the_numbers_in_the_comments_are_measured():
     """To the digits printed there."""
     for name in ("needle", "plus-minus"):
@@ -75,6 +76,7 @@ def test_a_misspelt_name_and_a_missing_file_are_answered():
         envs.load("nowhere.toml")
 
 
+@pytest.mark.slow
 def test_every_program_runs_and_prints(tmp_path):
     programs = sorted(SHELF.glob("*.py"))
     assert programs

@@ -105,6 +105,7 @@ def test_absolute_error_rests_at_kinks():
     np.testing.assert_allclose(np.exp(found.log_ratio), shares(ratio), rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_what_is_flat_lowers_or_ignores_the_reward_is_named():
     for name in ("zero", "sum of ratios"):
         told = explain(Made(name))
@@ -122,6 +123,7 @@ def test_what_is_flat_lowers_or_ignores_the_reward_is_named():
     np.testing.assert_allclose(stationary_point(Made("old policy"), BASE).log_ratio, 0, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_value_that_is_not_what_the_gradient_descends_is_named():
     for name in ("held back", "jumps"):
         found = stationary_point(Made(name), BASE)
@@ -133,6 +135,7 @@ def test_a_value_that_is_not_what_the_gradient_descends_is_named():
     assert stationary_point(PMDMean(), BASE).descends == "loss"
 
 
+@pytest.mark.slow
 def test_a_limit_with_zeros_is_a_boundary():
     found = stationary_point(Made("weighted sft"), BASE)
     assert (found.kind, found.exists, found.unique) == ("boundary", False, True)
@@ -150,6 +153,7 @@ def test_a_probability_too_small_for_a_number_is_still_above_0():
     np.testing.assert_allclose(found.log_ratio - found.log_ratio[-1], exact, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["saturates", "falls to a corner", "rows together, many wells"])
 def test_what_is_not_certain_is_not_settled(name):
     found = stationary_point(Made(name), BASE)
@@ -170,6 +174,7 @@ def test_the_lowest_of_many_resting_points_says_so():
         assert near.min() >= population_loss(Made("two wells for each"), BASE, found.log_ratio).loss[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(OBJECTIVES))
 def test_no_policy_beats_the_answer(name):
     """4000 policies, near and far, against every shipped objective whose gradient is its loss's."""
@@ -224,6 +229,7 @@ def test_nine_of_ten_shipped_objectives_and_options_are_settled():
     assert settled >= 0.9 * asked
 
 
+@pytest.mark.slow
 def test_every_headline_has_a_certificate(explained):
     for told in explained.values():
         assert certificate(told).startswith("certificate: ")

@@ -46,6 +46,7 @@ def test_chi2_po_against_a_scalar_search(p):
     assert found.log_ratio_right[0] - found.log_ratio_wrong[0] == pytest.approx(best.x, abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", [PMDMean(tau=0.5), PMDPart(tau=0.5), Chi2PO(tau=0.5), REBEL(tau=0.5)])
 def test_resting_points_against_a_general_minimiser(objective):
     problem = GRADED_PROMPTS["other pi_old"]

@@ -143,6 +143,7 @@ def test_reference_and_groups_are_said(explained):
     assert [name for name in said if "held back" in said[name]] == ["cispo"]
 
 
+@pytest.mark.slow
 def test_a_picture_of_either_kind(explained, tmp_path):
     for name in ("pmd-mean", "grpo", "cispo"):
         drawing = draw(explained[name])
@@ -154,6 +155,7 @@ def test_a_picture_of_either_kind(explained, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_an_objective_of_ones_own(own):
     e = explain(f"{own}:Good", tau=0.1)
     assert (e.name, e.kind, e.regulariser, e.ratio_only) == ("Good", "minimiser", "kl + chi2", False)
@@ -169,6 +171,7 @@ def test_what_cannot_be_asked_is_told(own, name):
         explain(f"{own}:{name}")
 
 
+@pytest.mark.slow
 def test_a_claim_that_does_not_hold_is_told(own):
     own.write_text(OWN.replace("class Good:", "class Good:\n    population = 'pmd_part'"))
     assert "its trait `population` is wrong" in " ".join(explain(f"{own}:Good").to_json()["caveats"])
@@ -185,6 +188,7 @@ def test_options():
         explain("pmd-meen")
 
 
+@pytest.mark.slow
 def test_the_screen_fits_and_speaks(capsys, tmp_path):
     command("pmd-mean", tau=0.1, out=tmp_path / "here")
     screen = capsys.readouterr().out

@@ -19,6 +19,7 @@ def read(objective, problem, length=1):
     return found, regulariser_curve(objective, problem, found.log_ratio, length)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tau", TAUS)
 @pytest.mark.parametrize("name", list(GRADED_PROMPTS))
 def test_pmd_mean_is_mixed_kl_chi2_with_the_lambda_of_theorem_1(name, tau):
@@ -40,6 +41,7 @@ def test_lambda_on_verifier_rewards(p):
     assert f.weights["kl"] * f.weights["chi2"] == pytest.approx(theory.binary(p, 0.05).lam, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tau", TAUS)
 @pytest.mark.parametrize("objective", [PMDPart, REBEL, TB])
 def test_log_partition_objectives_solve_the_kl_problem(objective, tau):
@@ -78,6 +80,7 @@ def test_the_length_normalised_loss_charges_chi2_by_the_token():
     assert np.abs(plain.log_ratio - found.log_ratio).max() > 0.4  # Theorem 1 itself is another problem
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"norm": "none"}, {"scale": "paper"}, {"baseline": "mean"}])
 def test_options_that_do_not_change_what_is_solved(options):
     _, f = read(PMDMean(tau=0.05, **options), BASE)
@@ -97,6 +100,7 @@ def test_chi2_po_was_written_for_a_mix_and_normalisation_adds_a_bounded_term():
     np.testing.assert_allclose(f.slope, by_hand(RATIOS) - by_hand(1.0), atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "slope", "weights"),
     [
@@ -121,6 +125,7 @@ def test_chi2_alone_reaches_the_boundary_where_rewards_are_far_apart(made_up):
     assert stationary_point(made_up["chi2"](weight=0.05), BASE).kind == "boundary"
 
 
+@pytest.mark.slow
 def test_a_factor_held_back_is_no_obstacle(made_up):
     """Its gradient is on-policy REINFORCE with a KL pull, which rests at the KL solution."""
     explained = explain(made_up["held back"](tau=0.1))
@@ -130,6 +135,7 @@ def test_a_factor_held_back_is_no_obstacle(made_up):
     np.testing.assert_allclose(explained.rests["graded rewards"].log_ratio, exact, atol=1e-8)
 
 
+@pytest.mark.nightly
 def test_whether_f_depends_on_the_problem(explained):
     mean, part = explained["pmd-mean"], explained["pmd-part"]
     assert part.ratio_only
@@ -140,6 +146,7 @@ def test_whether_f_depends_on_the_problem(explained):
     assert all(known.recovered == pytest.approx(known.lam, rel=1e-6) for known in mean.theory.values())
 
 
+@pytest.mark.slow
 def test_a_tau_rule_is_read_at_each_problem():
     rule = Contraction(eta=0.5)
     explained = explain(PMDMean(tau=rule))

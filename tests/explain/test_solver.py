@@ -115,6 +115,7 @@ def test_cispo_is_the_on_policy_gradient_inside_its_band():
     np.testing.assert_allclose(population_loss(CISPO(), BASE, u).logits, -on_policy, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_cispo_ends_at_a_boundary_point_that_is_linear_in_the_advantage():
     """Past the cap the weight no longer grows: a set S rests at ratio 5 A / c, c = 5 E_old[A; S], all of S above c."""
     assert stationary_point(CISPO(), BASE, integrable=False).kind == "boundary"

@@ -25,7 +25,7 @@ def in_node(node, code, data):
     """
     done = subprocess.run(
         [node, "--input-type=module", "-e", source],
-        input=json.dumps(data), capture_output=True, text=True, timeout=60, check=False,
+        input=json.dumps(data), capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

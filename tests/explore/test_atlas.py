@@ -26,6 +26,7 @@ def written_again(name):
     return different(WRITTEN["losses"][name], json.loads(json.dumps(ask(name))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rloo", "grpo"])
 def test_the_numbers_are_those_of_explain(name):
     assert written_again(name) == []
@@ -33,7 +34,7 @@ def test_the_numbers_are_those_of_explain(name):
     assert different(moved, WRITTEN["losses"][name])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_registered_loss_is_written_and_as_explain_says():
     missing = OBJECTIVES.keys() ^ WRITTEN["losses"].keys()
     assert not missing, f"run python docs/generate/atlas.py: {missing}"

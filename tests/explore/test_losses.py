@@ -56,6 +56,7 @@ def test_every_objective_is_there(told):
     assert told[1][0]["names"] == SHOWN == [name for name in OBJECTIVES if name in SHOWN]
 
 
+@pytest.mark.slow
 def test_losses_and_coefficients_are_those_of_torch(told):
     """At every log-ratio, for every objective, option, advantage, temperature and length."""
     for (name, row, options), found in zip(*told, strict=True):
@@ -74,6 +75,7 @@ def test_the_first_step_is_the_advantage_for_all(told):
             assert slope == pytest.approx(-row["advantage"], rel=1e-12), name
 
 
+@pytest.mark.slow
 def test_the_push_turns_round_at_the_minimum_and_nowhere_else(told):
     """By autograd: 0 at the minimum, below 0 before and above 0 after; where there is none, the sign stays."""
     without = set()
@@ -108,6 +110,7 @@ def test_flat_zones_have_no_gradient_and_end_where_they_end(told):
     assert flat == {"grpo", "dr-grpo", "dapo", "gspo"}
 
 
+@pytest.mark.slow
 def test_advantages_are_those_of_the_objectives(node):
     """Of a right and a wrong response, for every count of right ones, both reward scales, several sizes and tau."""
     groups = [

@@ -265,6 +265,7 @@ def test_data_meets_no_template_engine(monkeypatch):
 def test_every_way_in_encodes_data_so():
     """Prompts of training, of the evaluations of a run, and of `pmdkit eval`."""
     from pmdkit.config import EvaluationTable
+    from pmdkit.envs.verifier import Grader
     from pmdkit.evaluation import language
     from pmdkit.llm.evaluate import fixed_evaluation
     from pmdkit.llm.prompts import encode_numbers
@@ -278,8 +279,9 @@ def test_every_way_in_encodes_data_so():
     ways = {
         "training": encode_numbers(problems, encoder)(0),
         "evaluation": fixed_evaluation(EvaluationTable(), problems, encoder, None, 8, 0).encode(text),
-        "eval": language.make_evaluation("mine", table, encoder, tokenizer, None, asked).encode(text),
     }
+    with Grader() as grader:
+        ways["eval"] = language.make_evaluation("mine", table, encoder, tokenizer, grader, asked).encode(text)
     control = set(tokenizer.added_tokens_decoder)
     frame = [id for id in (*encoder.before, *encoder.after) if id in control]
     for way, ids in ways.items():

@@ -327,6 +327,7 @@ def test_every_slip_in_a_file_is_refused(tier):
             assert is_meant(typo, hint(str(told.value))), typo
 
 
+@pytest.mark.nightly
 def test_every_slip_of_an_option_is_refused(tmp_path):
     """As `--tau`; a dash may be written as an underscore, and is the same option then."""
     options = [field.name for field in fields(RunOptions)]

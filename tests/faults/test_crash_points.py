@@ -7,6 +7,7 @@ import pytest
 
 from pmdkit.observe import checkpoint, files
 
+from ..conftest import mostly_nightly
 from .crash_points import SCENES, kills, stories, survive, survive_run
 from .file_calls import quick_place
 
@@ -26,7 +27,7 @@ def test_every_call_may_be_the_last(name, place):
     assert count >= 12
 
 
-@pytest.mark.parametrize("name", ["a run", "a resumed run", "phase 0 and evaluations"])
+@pytest.mark.parametrize("name", mostly_nightly(["a run", "a resumed run", "phase 0 and evaluations"], "a run"))
 def test_a_run_killed_at_any_call_ends_on_the_same_bits(name, place):
     story = stories(place / "stories")[name]
     count, wrong = survive_run(story, place, kills)

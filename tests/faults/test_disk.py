@@ -50,6 +50,7 @@ def failures(calls: list[Call]):
         yield Fault(number, "half" if call.kind == "write" else "before", ERRORS[number % len(ERRORS)], lasting=True)
 
 
+@pytest.mark.nightly
 def test_a_disk_that_fails_at_any_call_of_a_run():
     """Where it fails before anything is computed, exit 3; later, exit 1. Mended, the same command ends the run."""
     with quick_place() as place:

@@ -33,6 +33,7 @@ from pmdkit.llm.engines import ENGINES, vllm
 from pmdkit.llm.engines.vllm import server as server_module
 from pmdkit.llm.engines.vllm.http import Server
 
+from ..conftest import mostly_nightly
 from . import scripted_engine as slips
 from . import scripted_server as faults
 from .scripted_engine import SMALL, STEPS, Maker, Runner, Slip, small_model
@@ -155,7 +156,7 @@ def lost(ended, code, said):
     assert "Traceback" not in ended.said
 
 
-@pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.parametrize("name", mostly_nightly(SERVERS, *list(SERVERS)[::4]))
 def test_a_server_that_fails_once_is_restarted_and_the_run_ends_on_the_same_bits(name, serve, undisturbed):
     if not undisturbed:
         whole = serve()
@@ -169,6 +170,7 @@ def test_a_server_that_fails_once_is_restarted_and_the_run_ends_on_the_same_bits
     assert ended.bits == undisturbed["server"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", [name for name in SERVERS if name not in ALIKE])
 def test_a_server_that_fails_for_good_ends_the_run_in_one_sentence(name, serve):
     path, act, first, said = SERVERS[name]
@@ -229,6 +231,7 @@ def test_a_foreign_server_on_the_port_at_the_start_is_refused(model, runner, mon
     assert stranger.calls["v1/completions"] == stranger.calls["update_weights"] == 0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ENGINES_HERE)
 def test_an_engine_that_fails_once_is_restarted_and_the_run_ends_on_the_same_bits(name, here, undisturbed):
     if "here" not in undisturbed:
@@ -258,6 +261,7 @@ def test_what_an_engine_keeps_to_itself_is_caught(name, here):
     assert ended.steps == ([1] if first else [])
 
 
+@pytest.mark.nightly
 def test_a_hung_engine_in_this_process_ends_the_run_and_a_slow_one_does_not(here, undisturbed):
     left = threading.Event()
     ended = here(Slip("generate", slips.hangs(left), DRAW), **{"rollout.silence": SILENCE / 2})

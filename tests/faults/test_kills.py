@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from ..conftest import mostly_nightly
 from .harness import scaled
 from .kills import PHASES, WORKERS, explain_broken, run_all, table
 from .sabotage import BUGS, CONTROL
@@ -15,9 +16,10 @@ from .sabotage import BUGS, CONTROL
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children are forked and adopted as Linux does it")
 
 
-def test_killed_anywhere_a_run_ends_on_the_same_bits(tmp_path):
+@pytest.mark.parametrize("kills", mostly_nightly([20, 100], 20))
+def test_killed_anywhere_a_run_ends_on_the_same_bits(kills, tmp_path):
     """Invariants hold after every kill; at the end the folder is that of an undisturbed run, byte for byte."""
-    kills, least = scaled(100), scaled(10)
+    kills, least = scaled(kills), scaled(kills // 10)
     share = math.ceil(kills / WORKERS)
     reports = run_all(tmp_path, [["share", str(n), str(WORKERS), str(share), "0"] for n in range(WORKERS)])
     broken = [explain_broken(report) for report in reports if report["broken"]]
@@ -30,6 +32,7 @@ def test_killed_anywhere_a_run_ends_on_the_same_bits(tmp_path):
     assert all(fell[phase] >= least for phase in PHASES), fell
 
 
+@pytest.mark.nightly
 def test_every_planted_bug_is_seen(tmp_path):
     """How many kills each took, and the invariant that showed it, are printed."""
     shares = [list(BUGS)[n::WORKERS] for n in range(WORKERS)]

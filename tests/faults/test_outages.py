@@ -23,6 +23,7 @@ from pmdkit.envs.verifier.pool import Grader, VerdictJournal
 from pmdkit.llm import backend
 from pmdkit.llm.backend import build_model
 
+from ..conftest import mostly_nightly
 from .scripted_engine import ENV, SMALL, Runner
 
 Outage = Callable[[pytest.MonkeyPatch, Path], None]
@@ -267,7 +268,7 @@ def outlived(runner, options, begin, folder, code, said):
     return first, again.bits
 
 
-@pytest.mark.parametrize("name", OUTAGES)
+@pytest.mark.parametrize("name", mostly_nightly(OUTAGES, *list(OUTAGES)[::4]))
 def test_no_update_is_made_from_a_failed_verifier(name, runner, options, undisturbed, tmp_path):
     if "own" not in undisturbed:
         whole = runner(options)
@@ -285,6 +286,7 @@ def test_a_journal_that_cannot_be_written_ends_the_run(runner, options, undistur
     assert "own" not in undisturbed or found == undisturbed["own"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("source", "said"),
     [(BROKEN, "libsymengine is missing"), (WRONG, "is not 1/2: math-verify is broken")],

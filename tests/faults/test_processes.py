@@ -65,6 +65,7 @@ def verifier(case):
     return pid
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 75)], ids=["01-SIGKILL", "02-SIGTERM"]
 )
@@ -93,6 +94,7 @@ def test_04_the_reader_of_its_output_leaves(bandit):
     bandit.assert_same_bits()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["05-SIGTERM", "06-SIGINT"])
 def test_asked_to_stop_in_a_step(number, toy):
     process = toy.start(hold=2)
@@ -127,6 +129,7 @@ def test_08_asked_to_stop_then_killed(toy):
     assert toy.saved() == before
 
 
+@pytest.mark.nightly
 def test_09_its_terminal_closes(toy):
     """The live table has nowhere to go any more; the step is saved all the same."""
     ours, theirs = os.openpty()
@@ -145,6 +148,7 @@ def test_09_its_terminal_closes(toy):
     assert toy.saved()[-1] == done + 1
 
 
+@pytest.mark.nightly
 def test_10_the_shell_that_started_it_is_killed(toy):
     """Nobody asked the run to stop: it goes on to its end."""
     process = toy.start(hold=2, shell=["sh", "-c", '"$@"; true', "sh"])
@@ -166,6 +170,7 @@ def test_11_killed_in_phase_0(llm):
     assert not llm.saved()
 
 
+@pytest.mark.nightly
 def test_12_a_step_that_does_not_end_is_given_up(llm):
     process = llm.start(hold=2)
     before = llm.saved()[-1]
@@ -176,6 +181,7 @@ def test_12_a_step_that_does_not_end_is_given_up(llm):
     assert "the unfinished step is abandoned" in line
 
 
+@pytest.mark.nightly
 def test_13_killed_while_the_verifier_works(llm):
     process = llm.start(hold=2)
     llm.hold("grade")
@@ -185,6 +191,7 @@ def test_13_killed_while_the_verifier_works(llm):
     llm.end(process, -9)
 
 
+@pytest.mark.nightly
 def test_14_a_verifier_process_is_killed_then_15_the_run_in_its_last_step(llm):
     """Another process takes the verifier's place and is asked again: the verdicts are those of an undisturbed run."""
     process = llm.start(hold="grade")

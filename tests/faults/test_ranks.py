@@ -44,6 +44,7 @@ def held(run, *more):
     return launcher, ranks
 
 
+@pytest.mark.nightly
 def test_16_the_launcher_is_killed_while_the_ranks_start(run):
     launcher = run.start(hold="start0")
     launcher.kill()
@@ -62,6 +63,7 @@ def test_17_rank_0_is_killed(run):
     assert "--resume" in line
 
 
+@pytest.mark.nightly
 def test_18_the_launcher_is_killed(run):
     """In a step that does not end: the ranks are not asked, the kernel ends them."""
     launcher, _ = held(run)
@@ -69,6 +71,7 @@ def test_18_the_launcher_is_killed(run):
     run.end(launcher, -9)
 
 
+@pytest.mark.nightly
 def test_19_the_launcher_is_asked_to_stop(run):
     launcher, _ = held(run)
     done = len(run.lines())
@@ -80,6 +83,7 @@ def test_19_the_launcher_is_asked_to_stop(run):
     assert f"after step {done + 1} of 12; run again with --resume" in line
 
 
+@pytest.mark.nightly
 def test_25_all_of_them_are_asked_to_stop_many_times(run):
     """As systemd and slurm do, and more than once: the step is finished and saved all the same."""
     launcher, ranks = held(run)
@@ -93,6 +97,7 @@ def test_25_all_of_them_are_asked_to_stop_many_times(run):
     assert run.saved()[-1] == done + 1
 
 
+@pytest.mark.nightly
 def test_20_interrupted_from_the_keyboard(run):
     """Whoever is in the foreground gets the signal: the launcher, which the ranks hear it from, once."""
     launcher, _ = held(run)
@@ -104,6 +109,7 @@ def test_20_interrupted_from_the_keyboard(run):
     assert len(run.errors) == 1
 
 
+@pytest.mark.nightly
 def test_21_interrupted_twice(run):
     launcher, _ = held(run)
     before = run.saved()
@@ -116,6 +122,7 @@ def test_21_interrupted_twice(run):
     assert "interrupted" in line
 
 
+@pytest.mark.nightly
 def test_22_a_rank_is_stopped(run):
     """The other waits as long as it may; then the run ends, and the stack of the one that hung tells where it was."""
     launcher, ranks = held(run, f"parallel.timeout={WAIT}")
@@ -128,6 +135,7 @@ def test_22_a_rank_is_stopped(run):
     assert "in wait_for" in run.said
 
 
+@pytest.mark.nightly
 def test_23_an_exception_on_one_rank(run):
     (run.place / "fail-1").touch()
     launcher = run.start()

@@ -207,6 +207,7 @@ def test_nothing_listens_and_nothing_is_asked_elsewhere(what, model_folder, grad
     assert seen.listening == set()
 
 
+@pytest.mark.nightly
 @needs_proc
 def test_two_ranks_meet_on_loopback(model_folder, tmp_path):
     """torch's own store listens on every network whatever host it is given; ours does not."""

@@ -22,6 +22,7 @@ from pmdkit.llm.distributed import AccelerateGroup, RankLost
 from pmdkit.llm.sharded_checkpoint import read_shard
 from pmdkit.observe import checkpoint, shards
 
+from ..conftest import mostly_nightly
 from .file_calls import Calls, Fault, quick_place, start_forked
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="ranks are forked")
@@ -263,10 +264,7 @@ def calls_of(rank: int, place: Path) -> int:
     return int(counted.read_text())
 
 
-EVERY = [pytest.param(1, marks=pytest.mark.slow), 5]
-
-
-@pytest.mark.parametrize("every", EVERY)
+@pytest.mark.parametrize("every", mostly_nightly([1, 5], 5))
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_killed_at_any_call_of_a_save(rank, every, place):
     """Whoever is killed, the other leaves; step 1 or step 2 is whole, and nothing half done counts."""

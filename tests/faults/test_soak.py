@@ -20,6 +20,7 @@ def watched(tmp_path_factory):
     return watch_run("bandit", folder, STEPS), folder / "run"
 
 
+@pytest.mark.nightly
 def test_a_run_that_does_not_grow_passes(watched):
     found = growth(*watched, STEPS)
     assert found["memory_mib"][0] > 50
@@ -41,6 +42,7 @@ def test_what_grows_is_seen(watched, name):
         growth(grown, out, STEPS)
 
 
+@pytest.mark.nightly
 def test_an_interrupted_soak_goes_on_with_what_is_left(tmp_path, monkeypatch, capsys):
     """A second machine is refused; a part that is done is not done again, one of which other figures are asked is."""
     asked = Asked(steps=STEPS)

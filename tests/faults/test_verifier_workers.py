@@ -73,7 +73,7 @@ def test_a_comparison_needs_no_network_no_file_and_no_process():
     code = """
 import os, sys
 from pmdkit.envs.verifier import worker
-judge = worker.load("math")
+judge = worker.load("math", 1.0)
 def hook(event, args):
     writes = event == "open" and (args[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
     if writes or event.startswith(("socket.", "subprocess.", "os.fork", "os.exec", "os.system", "os.posix_spawn")):
@@ -120,6 +120,7 @@ def test_over_its_time_is_no_verdict_at_once_and_not_wrong():
     assert after.ru_utime - before.ru_utime < 60, "start included, which a slow machine makes long"
 
 
+@pytest.mark.nightly
 def test_over_its_memory_is_no_verdict_and_not_wrong():
     """math-verify takes a lack of memory for unequal; the worker sees that it was near its limit."""
     with Grader(seconds=100, memory_mb=16) as grader:
@@ -224,6 +225,7 @@ def kill_one(grader: Grader, delay: float) -> threading.Timer:
     return timer
 
 
+@pytest.mark.nightly
 def test_good_answers_stay_right_while_workers_are_killed():
     """At most one kill in a batch: an answer that loses its worker is tried once more."""
     draw, kills = random.Random(1), 0

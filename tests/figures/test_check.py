@@ -21,6 +21,7 @@ def call(*arguments: str) -> int:
     return int(left.value.code or 0)
 
 
+@pytest.mark.slow
 def test_every_figure_and_table_is_stored_and_comes_out_the_same(capfd, tmp_path) -> None:
     assert list(STORED) == EVERYTHING
     assert call("--check") == 0
@@ -30,6 +31,7 @@ def test_every_figure_and_table_is_stored_and_comes_out_the_same(capfd, tmp_path
     assert not list(tmp_path.iterdir()), "a check writes nothing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERYTHING)
 def test_a_change_in_any_array_is_found(name) -> None:
     """Every array in turn: its largest number 0.1 % off, or one more row."""

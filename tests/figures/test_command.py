@@ -17,7 +17,7 @@ def call(*arguments: str) -> int:
     return int(left.value.code or 0)
 
 
-@pytest.mark.slow  # every figure of the paper
+@pytest.mark.nightly  # every figure of the paper
 def test_all_figures_are_drawn_and_explained(tmp_path, capfd) -> None:
     assert call("--json") == 0
     out, err = capfd.readouterr()
@@ -32,6 +32,7 @@ def test_all_figures_are_drawn_and_explained(tmp_path, capfd) -> None:
     assert "drawing fig2 (3 of 15)" in err
 
 
+@pytest.mark.slow
 def test_one_figure_by_name_says_what_to_see(tmp_path, capfd) -> None:
     assert call("fig1-left", "--out", str(tmp_path / "here" / "deep")) == 0
     out, _ = capfd.readouterr()

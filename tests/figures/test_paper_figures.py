@@ -25,6 +25,7 @@ def drawings() -> dict[str, Drawing]:
     return {name: figures.draw(name) for name in MENTIONED}
 
 
+@pytest.mark.slow
 def test_every_figure_says_what_it_shows_and_what_to_see(drawings: dict[str, Drawing]) -> None:
     assert set(MENTIONED) == {name for name, entry in figures.FIGURES.items() if entry.source not in ("toy", "starter")}
     for name, words in MENTIONED.items():

@@ -178,6 +178,7 @@ def test_lengths_are_drawn_where_they_vary_and_mismatch_where_it_is_known(drawn_
     np.testing.assert_array_equal(drawn(figure, AGREE)[0], [1e-4] * 3)
 
 
+@pytest.mark.slow
 def test_no_word_is_cut_off(drawn_run: Run) -> None:
     """Headings and sentences end inside the picture, and panels do not run into their neighbours."""
     figure = drawn_run.figure()
@@ -191,6 +192,7 @@ def test_no_word_is_cut_off(drawn_run: Run) -> None:
     assert right.texts[0].get_window_extent().x1 < left.get_window_extent().x0
 
 
+@pytest.mark.slow
 def test_the_evaluation_before_and_after_is_marked(needle: Run) -> None:
     ends = drawn(needle.figure(), LEARN)[1]
     np.testing.assert_array_equal(ends, [needle.summary["pass_rate_first"], needle.summary["pass_rate_last"]])
@@ -239,6 +241,7 @@ def test_a_gap_stays_a_gap(needle: Run, tmp_path) -> None:
     assert np.isnan(lines[2]).tolist() == [False, True, False, False]
 
 
+@pytest.mark.slow
 def test_a_step_far_from_its_target_is_still_seen(needle: Run, tmp_path) -> None:
     """Measured 0.01 nats against 20 predicted, over 400 steps: a linear axis would show two flat lines."""
     row = needle.metrics[0] | {"log_ratio_neg": -0.01, "theory_log_ratio_neg": -20.0, "log_ratio_pos": 0.02}

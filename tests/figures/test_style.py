@@ -14,6 +14,8 @@ from pmdkit import figures
 from pmdkit.figures.style import LOOKS, RC, look, shades
 from pmdkit.objectives import OBJECTIVES
 
+from ..conftest import mostly_nightly
+
 
 def test_style_holds_for_a_block_and_then_is_undone() -> None:
     before = matplotlib.rcParams["lines.linewidth"]
@@ -43,7 +45,8 @@ def test_shades_get_lighter() -> None:
     assert (np.diff(luminance) > 0.03).all(), [to_hex(colour) for colour in shades(6)]
 
 
-@pytest.mark.parametrize("name", list(figures.FIGURES))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", mostly_nightly(figures.FIGURES, *list(figures.FIGURES)[::8]))
 def test_the_same_figure_gives_the_same_bytes(name, tmp_path) -> None:
     """Drawn and saved twice, as two runs of the command would: no date, no random ids, no state from the first."""
     first, second = (figures.draw(name).save(tmp_path / take / name) for take in ("a", "b"))

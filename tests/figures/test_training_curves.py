@@ -44,6 +44,7 @@ def test_votes_are_of_the_same_runs():
         assert np.array(of["entropy"]).shape == np.array(of["pass_rate"]).shape
 
 
+@pytest.mark.slow
 def test_every_training_figure_says_that_it_is_a_toy(drawings):
     for name, drawing in drawings.items():
         assert figures.FIGURES[name].source in drawing.figure.get_suptitle(), name

@@ -35,6 +35,7 @@ def test_the_list_has_an_entry_per_exercise(call, capsys):
     assert all(which in out for which in learn.ids())
 
 
+@pytest.mark.slow
 def test_a_right_answer_leaves_with_0_and_is_remembered(notebook, call, capsys):
     assert call("learn", "check", "103.1") == 0
     assert capsys.readouterr().out == "103.1  Right.\n"
@@ -52,6 +53,7 @@ def test_an_answer_that_is_not_right_leaves_with_4_and_names_a_hint(notebook, ca
     assert progress.read() == {}  # nothing was tried
 
 
+@pytest.mark.slow
 def test_a_file_or_a_folder_is_checked_whole(notebook, call, capsys):
     notebook.with_suffix(".py").write_text("# %%\n")  # the folder of a checkout has both
     for arguments in ((notebook,), ("--all",)):
@@ -127,6 +129,7 @@ def test_a_record_that_cannot_be_written_fails_no_check(own_state):
     assert progress.read() == {}
 
 
+@pytest.mark.slow
 def test_a_verdict_does_not_steer_the_terminal(tmp_path, call, capsys):
     """Neither by the name of the file nor by what the answer raises."""
     wrong = "def tau_for(p, eta):\n    raise ValueError('\\x1b]0;owned\\x07\\x9b2J\\u202e')\n"
@@ -137,6 +140,7 @@ def test_a_verdict_does_not_steer_the_terminal(tmp_path, call, capsys):
         assert all(char.isprintable() or char == "\n" for char in out + err)
 
 
+@pytest.mark.slow
 def test_where_nothing_isolates_check_goes_on_and_grade_does_not(tmp_path, call, capsys, monkeypatch):
     """A learner's own code on the learner's own machine needs no sandbox."""
     monkeypatch.setattr("pmdkit.learn.sandbox.LACKING", "darwin has no namespaces")

@@ -62,6 +62,7 @@ def imports_of(notebook):
     return "\n".join(ast.unparse(n) for n in nodes if isinstance(n, ast.Import | ast.ImportFrom))
 
 
+@pytest.mark.slow
 def test_the_metadata_is_nbgraders(kit):
     """The rules of nbgrader/nbgraderformat/v3.py: ids that are unique and not empty, points where there is a grade."""
     for part in ("release", "source"):

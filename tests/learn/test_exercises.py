@@ -75,6 +75,7 @@ def test_untouched_it_says_so(which):
     assert (verdict.right, verdict.untouched, verdict.says) == (False, True, UNTOUCHED)
 
 
+@pytest.mark.slow
 @each
 def test_the_solution_is_right(which):
     exercise = learn.exercise(which)
@@ -82,6 +83,7 @@ def test_the_solution_is_right(which):
         assert learn.judge(exercise, exercise.solution, seed).says == RIGHT
 
 
+@pytest.mark.slow
 @each
 def test_every_slip_is_named_as_itself(which):
     """So none agrees with the solution, which would be right, nor with an earlier slip, which would be named."""
@@ -122,6 +124,7 @@ def test_inputs_and_answers_travel_between_processes(which):
         assert same(decode(encode(wanted)), wanted, 0.0, exact=True)
 
 
+@pytest.mark.slow
 @each
 def test_the_solution_as_it_is_shown_runs_alone(which):
     exercise = learn.exercise(which)
@@ -140,6 +143,7 @@ def test_the_cell_of_the_lesson_is_the_start(which):
     assert TO_FILL.search(cell.source)
 
 
+@pytest.mark.slow
 @each
 def test_the_instructors_cell_runs_after_the_imports_of_the_lesson(which):
     exercise = learn.exercise(which)

@@ -55,6 +55,7 @@ EVIL = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answer", "told"), EVIL, ids=lambda value: value[:30] if isinstance(value, str) else "")
 def test_whatever_it_does_there_is_a_sentence(judging, answer, told):
     verdict = judging.judge(QUESTION, answer)
@@ -70,6 +71,7 @@ LOOPS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answer", "told"), LOOPS)
 def test_a_loop_is_ended_from_outside(answer, told):
     with SandboxedGrader(seconds=0.2) as judging:
@@ -78,6 +80,7 @@ def test_a_loop_is_ended_from_outside(answer, told):
         assert judging.runner is None
 
 
+@pytest.mark.slow
 def test_and_the_next_answer_is_judged_as_if_nothing_had_been(judging):
     assert judging.judge(QUESTION, Code((), solution_source(QUESTION))).right
     assert judging.judge(QUESTION, code("print('x' * 10**7)", "return ...")).untouched
@@ -103,6 +106,7 @@ def test_the_system_refuses_what_goes_round_python(judging, tmp_path):
     assert not new.exists()
 
 
+@pytest.mark.slow
 def test_the_folder_of_the_process_is_removed():
     with SandboxedGrader() as judging:
         judging.judge(QUESTION, code("open('own.txt', 'w').write('x')", "return 9.0"))
@@ -172,6 +176,7 @@ def find_lambda(pi, reward, tau):
 """
 
 
+@pytest.mark.slow
 def test_forged_ends_harm_nobody_but_their_author():
     """An answer that plays its own end and stays is there for the next question; it is not believed, and then gone."""
     with SandboxedGrader(seconds=2.0) as judging:
@@ -189,6 +194,7 @@ def test_limits_cannot_be_raised(judging):
     assert "It raised" in judging.judge(QUESTION, code(*lines[:2], "r.setrlimit(r.RLIMIT_AS, (-1, -1))")).says
 
 
+@pytest.mark.slow
 def test_all_that_an_answer_does_is_on_one_clock():
     """Its cell, its own imports, each call: together they take no longer than one of them may."""
     nap = "import time\ntime.sleep(0.5)\ndef find_lambda(pi, reward, tau):\n    time.sleep(0.5)\n    return 1.0\n"
@@ -197,6 +203,7 @@ def test_all_that_an_answer_does_is_on_one_clock():
         assert "Not done after 0.8 s" in judging.judge(QUESTION, Code((), nap)).says
 
 
+@pytest.mark.slow
 def test_a_system_without_namespaces_is_named_and_unsafe_goes_on():
     with SandboxedGrader() as judging:
         judging.lacking = "darwin has no namespaces"

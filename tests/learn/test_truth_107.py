@@ -3,6 +3,7 @@
 from itertools import product
 
 import numpy as np
+import pytest
 from scipy.stats import ttest_rel
 
 from pmdkit.learn.exercises import lesson_107 as lesson
@@ -19,6 +20,7 @@ def test_the_interval_is_scipys_and_the_sweeps():
     np.testing.assert_allclose(found, (sweep.low, sweep.high), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_it_covers_the_true_difference_95_times_in_100():
     """1500 comparisons of 5 seeds: 0.95 within 4 standard errors; the normal quantile, P(|t_4| < 1.96), has 0.878."""
     rng = np.random.default_rng(1)

@@ -129,6 +129,7 @@ class Largest(TorchDispatchMode):
         return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [Attention(), Attention(window=64), Attention(sinks=torch.zeros(2))])
 def test_nothing_grows_with_the_square_of_a_long_response(how):
     lengths = (64, 4096, 4096)

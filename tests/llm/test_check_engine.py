@@ -12,6 +12,7 @@ from pmdkit.testing import check_engine
 from .conftest import EOS, build
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3-moe", "llama"])
 def test_the_embedded_engine_keeps_the_contract(kind):
     model = build(kind)
@@ -164,6 +165,7 @@ class Hot(TransformersEngine):
         return super().generate(prompts, group, seeds, replace(sampling, temperature=1.1), progress)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "sentence"),
     [

@@ -238,6 +238,7 @@ def dry_run(capsys, arguments):
     return json.loads(told.out)["config"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lag", "old"), [("1", "rollout"), ("0", "recompute")])
 def test_servers_and_trainer_get_machines_of_their_own(slurm, capsys, lag, old):
     start, read = slurm
@@ -283,6 +284,7 @@ def test_vllm_knows_the_options_of_the_servers(slurm):
     subprocess.run([sys.executable, "-c", program, *argv[2:]], check=True, timeout=120)
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.parametrize(
     ("code", "restarted", "again"), [(0, "0", False), (75, "0", True), (75, "50", False), (1, "0", False)]
@@ -293,6 +295,7 @@ def test_a_stopped_run_queues_again_and_a_failed_one_does_not(slurm, path, code,
     assert ("requeue 17" in read()[2]) == again
 
 
+@pytest.mark.slow
 @both
 def test_at_the_time_limit_the_run_is_stopped_and_queues_again(slurm, path):
     """Slurm sends TERM to the shell; the launchers get it, and leave with whatever slurm makes of it."""
@@ -307,6 +310,7 @@ def test_at_the_time_limit_the_run_is_stopped_and_queues_again(slurm, path):
     assert "requeue 17" in read()[2]
 
 
+@pytest.mark.slow
 def test_where_the_servers_are_lost_the_run_is_stopped_and_queues_again(slurm):
     start, read = slurm
     assert finish(start(FILES[1], nodes=2, train=(600, 0), server=5)) == 1

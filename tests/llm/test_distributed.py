@@ -50,6 +50,7 @@ def batches(draw):
     return [prompt for prompt in asked for _ in range(size)], responses, size, counted
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(batches(), st.integers(1, 4), st.integers(1, 40), st.booleans())
 def test_every_row_that_counts_is_scored_once(batch, size, budget, whole):

@@ -180,6 +180,7 @@ def test_logits_are_computed_once(name, lengths, products):
     assert seen.products == products
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [8, 64])
 def test_memory_does_not_grow_with_the_number_of_tokens(length):
     """The largest tensor is a chunk of logits or a gradient, never [M, V], in both passes."""

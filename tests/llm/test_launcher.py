@@ -74,7 +74,7 @@ def whole(tmp_path_factory):
     return out
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_of_two_goes_on_in_one_and_says_so(whole, tmp_path):
     """FSDP2 in two processes, then one process: the whole model is in the checkpoint."""
     out = tmp_path / "run"
@@ -145,7 +145,7 @@ def test_two_machines_of_two_processes_learn_what_four_of_one_machine_learn(tmp_
     assert json.loads((tmp_path / "two" / "config.json").read_text())["parallel"]["processes"] == 4
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_rank_of_another_machine_is_killed_and_torch_elastic_goes_on(whole, tmp_path):
     """Both agents start their ranks anew, the command has --resume, and the bits are those of an undisturbed run."""
     out = tmp_path / "run"
@@ -159,7 +159,7 @@ def test_a_rank_of_another_machine_is_killed_and_torch_elastic_goes_on(whole, tm
     assert digest(out) == digest(whole)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_mistake_is_not_tried_again_and_its_exit_code_arrives(tmp_path):
     """torch elastic starts ranks anew after every failure; a mistake is known to them, and told once."""
     (tmp_path / "mine").write_text("")

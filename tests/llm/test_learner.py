@@ -80,6 +80,7 @@ def test_the_update_is_the_gradient_of_the_loss(name, kind):
             torch.testing.assert_close((old - now) / 1e-2, weight.grad, atol=atol, rtol=1e-5 if exact else 1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pmd-mean", "grpo", "rebel"])
 def test_the_token_budget_changes_nothing(name):
     """The step is the same to rounding whether a pass holds one response, some, or all."""

@@ -53,6 +53,7 @@ def test_values_and_gradients_equal_those_of_padded_stock_forward(kind, share):
 row = st.tuples(st.integers(1, 6), st.integers(1, 9), st.integers(1, 3))
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(st.lists(row, min_size=1, max_size=5), st.integers(1, 40), st.randoms(use_true_random=False))
 def test_ragged_rows_score_as_on_their_own(shapes, head_tokens, random):

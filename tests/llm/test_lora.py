@@ -125,6 +125,7 @@ def test_adapters_are_trained_and_nothing_else(case):
     assert changed == {f"{name}.weight" for name in linear} | set(fused)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_packed_sampled_merged_and_stock_are_one_policy(case):
     """The adapted model packed, its engine's draws, a stock model of merged weights: the same log-probabilities."""
@@ -155,6 +156,7 @@ def test_an_engine_of_its_own_gets_merged_weights(case):
     torch.testing.assert_close(torch.where(rollouts.mask, logp, 0.0), rollouts.logp_old.double(), atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.gradient_checkpointing_enable:FutureWarning")  # transformers 5.23 has a new name
 @pytest.mark.parametrize("case", ["qwen2", "experts"])
 def test_recomputed_activations_change_nothing(case):
@@ -179,6 +181,7 @@ def test_passes_in_bfloat16_move_adapters_in_float32(case):
     assert all(weight.abs().max() > 0 for weight in lora.adapter_weights(mine.model).values())
 
 
+@pytest.mark.slow
 @OF_PEFT
 @pytest.mark.parametrize("case", ["qwen2", "experts"])
 @pytest.mark.parametrize("name", ["pmd-mean", "grpo"])
@@ -216,6 +219,7 @@ def test_the_update_is_that_of_peft(name, case):
         torch.testing.assert_close(step, weight.grad, atol=1e-4 * largest, rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["qwen2", "experts"])
 def test_the_reference_policy_is_the_base(case):
     """No second copy; switched on again, adapters go on learning."""
@@ -291,6 +295,7 @@ def test_without_peft_there_is_a_line_that_installs_it(monkeypatch):
         lora.inject_adapters(build("qwen2"), CASES["qwen2"], seed=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["qwen2", "experts"])
 def test_a_restored_learner_goes_on_to_the_same_bits(case):
     objective = OBJECTIVES["tb"]()
@@ -320,6 +325,7 @@ def test_a_checkpoint_goes_with_its_base_and_its_rank():
         learner("qwen2").load_state_dict(state)
 
 
+@pytest.mark.slow
 @OF_PEFT
 @pytest.mark.parametrize("case", ["qwen2", "qwen3-moe", "experts"])
 def test_what_is_saved_loads_in_transformers_and_in_peft(case, tmp_path):
@@ -466,6 +472,7 @@ def test_a_run_interrupted_ends_on_the_same_bits(base, tmp_path, monkeypatch):
     assert digest(resumed.path) == digest(whole.path)
 
 
+@pytest.mark.slow
 def test_a_base_that_was_exchanged_is_refused(base, tmp_path):
     mine = tmp_path / "base"
     shutil.copytree(base, mine)
@@ -480,6 +487,7 @@ def test_a_base_that_was_exchanged_is_refused(base, tmp_path):
         go(tmp_path / "run", mine, steps=2, resume=True, accept_changes=True)
 
 
+@pytest.mark.slow
 def test_in_bfloat16_the_engine_writes_with_merged_weights(base, tmp_path):
     """Its copy is rounded, so that log-probabilities differ by some tenths at most, and not by what was learned."""
     run = go(tmp_path / "run", base, options={"model.dtype": "bfloat16", "schedule.lr": 3e-2})

@@ -49,6 +49,7 @@ def test_gradients_equal_those_of_the_stock_forward_pass(checkpointed):
         torch.testing.assert_close(ours, stock, atol=1e-5 * float(stock.abs().max()), rtol=0)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=8), st.randoms(use_true_random=False))
 def test_a_sequence_does_not_depend_on_its_neighbours(lengths, random):

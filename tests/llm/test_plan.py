@@ -28,6 +28,7 @@ except SystemExit as end:
 """
 
 
+@pytest.mark.slow
 def test_batch_arithmetic():
     spec, _ = resolve("llm", "starter", {"prompts": 24, "group": 8, "ministeps": 3, "steps": 10, "passes": 2})
     told = plan(spec).batch
@@ -58,6 +59,7 @@ def test_shipped_shapes_are_counted_as_models_of_transformers(name):
     assert shape.count() == count(shape.config())
 
 
+@pytest.mark.slow
 def test_the_shape_of_a_starter_is_that_of_the_model_which_is_built():
     """And its text is cut as a Qwen2 tokenizer cuts it."""
     spec, _ = resolve("llm", "starter", {})
@@ -74,6 +76,7 @@ def test_a_dry_run_of_a_starter_imports_no_transformers():
     assert done.stderr.split()[-2:] == ["0", "False"], done.stderr
 
 
+@pytest.mark.slow
 def test_weights_and_optimizer_are_three_float32_numbers_each():
     spec, _ = resolve("llm", "starter", {})
     weights, _ = count(shape_of(spec))

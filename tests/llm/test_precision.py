@@ -113,6 +113,7 @@ def traced_step(kind, process_group=SINGLE, **options):
     return found, mine
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated:FutureWarning")
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("kind", CASES)
@@ -137,6 +138,7 @@ def test_products_and_attention_are_in_bfloat16(kind, checkpointing):
     assert {weight.grad.dtype for weight in mine.model.parameters()} == {WIDE}
 
 
+@pytest.mark.slow
 def test_a_trace_sees_float32():
     """The same in float32 has all of its FLOPs there."""
     found, _ = traced_step("qwen3-moe", dtype=WIDE)
@@ -222,6 +224,7 @@ def test_what_is_given_float32_computes_in_it():
     assert all(isinstance(weight, torch.nn.Parameter) for weight in cast.parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CASES)
 def test_engine_and_trainer_agree_to_the_rounding_of_attention(kind):
     """Both compute the same in bfloat16, so they differ less than either does from float32."""

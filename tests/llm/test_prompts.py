@@ -78,6 +78,7 @@ def test_real_problems_are_encoded_as_in_one_go():
 pieces = st.one_of(st.sampled_from([*SPECIAL, *ADDED, "{problem_statement}", "{{ 1 }}", "$Answer", "\n\n"]), st.text())
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.lists(pieces, max_size=8).map("".join).filter(lambda text: text.isprintable() or text.strip()))
 def test_no_control_token_comes_from_data_and_the_text_arrives(text):
@@ -126,6 +127,7 @@ def test_a_template_has_one_place(template):
         Encoder(TOKENIZER, template=template)
 
 
+@pytest.mark.slow
 def test_a_chat_template_that_hides_the_message_is_told():
     hidden = wrapped(byte_level(), chat_template="<|im_start|>hello")
     with pytest.raises(ValueError, match="shows the user's message 0 times"):
@@ -303,6 +305,7 @@ ascii_texts = st.one_of(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*SURE, *UNSURE])
 def test_the_same_prompts_and_the_same_first_error_as_one_by_one(name):
     tokenizer = SURE[name]() if name in SURE else UNSURE[name][0]()
@@ -352,6 +355,7 @@ def test_plain_texts_that_fit_are_not_encoded(monkeypatch):
     assert asked == ["1" * 11, "é", "<|im_end|>"]
 
 
+@pytest.mark.slow
 def test_a_prompt_table_is_what_transformers_renders():
     """System prompt, examples, a template of one's own and thinking, as one conversation; the problem stays text."""
     thinking = CHAT + "{% if enable_thinking is defined %}<think>{{ enable_thinking }}{% endif %}"

@@ -76,6 +76,7 @@ def test_a_function_gets_what_it_names():
     assert "finite" in OwnReward(lambda response: math.inf, 1)({"row": message})["error"]
 
 
+@pytest.mark.slow
 def test_functions_are_judged_in_workers_and_journaled(own_file, tmp_path):
     """By name on cut-off rows too; TRL's form on a group; async ones at the same time, each with its own verdict."""
     with Grader(f"{own_file}:by_name", journal=tmp_path / "verdicts.jsonl") as grader:
@@ -95,6 +96,7 @@ def test_functions_are_judged_in_workers_and_journaled(own_file, tmp_path):
     assert [v.value for v in verdicts] == [-2.5, None, None, -2.5, -2.5, -2.5, -2.5], verdicts
 
 
+@pytest.mark.slow
 def test_a_pair_is_asked_about_cut_off_responses_only_when_told(own_file):
     for score, value in ((False, 0.0), (True, 1.0)):
         with Grader(f"{own_file}:two", score_cut_off=score) as grader:

@@ -77,6 +77,7 @@ def same(one, other):
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lag", [0, 1, 2, 3])
 def test_each_step_is_written_by_exactly_the_weights_that_the_lag_names(lag):
     """A twin without threads keeps the weights of every version, and writes with those that the lag names."""
@@ -97,6 +98,7 @@ def test_each_step_is_written_by_exactly_the_weights_that_the_lag_names(lag):
     assert len({tuple(w["model.norm.weight"].tolist()) for w in history.values()}) == STEPS + 1  # weights do move
 
 
+@pytest.mark.slow
 def test_a_lag_changes_what_is_learned():
     plain, lagged = learner(), learner(lag=1)
     trained(plain, 0)
@@ -104,6 +106,7 @@ def test_a_lag_changes_what_is_learned():
     assert not same(weights(plain), weights(lagged))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lag", [1, 3])
 @pytest.mark.parametrize("stop", [1, 3])
 def test_a_checkpoint_holds_what_was_written_ahead_of_it(lag, stop):
@@ -156,6 +159,7 @@ class Flaky(TransformersEngine):
         self.restarts += 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [{}, {"silence": 300.0}, {"lag": 1}], ids=["in turns", "watched", "ahead"])
 def test_a_lost_engine_is_restarted_and_writes_the_same_again(how):
     lag = how.get("lag", 0)
@@ -176,6 +180,7 @@ def test_the_third_loss_in_a_row_ends_the_run(how):
         trained(mine, how.get("lag", 0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lag", [0, 1])
 def test_an_engine_that_hangs_is_noticed(lag):
     never = threading.Event()
@@ -232,6 +237,7 @@ def watched(engine, lag=0):
     return mine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lag", [0, 2])
 def test_the_canary_compares_the_weights_that_were_published(lag):
     mine = watched(TransformersEngine(build("qwen2"), EOS), lag)
@@ -269,6 +275,7 @@ class OldWords(TransformersEngine):
         return self.old.generate(*work)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("engine", "said"),
     [
@@ -287,6 +294,7 @@ def test_the_canary_stops_an_engine_with_other_weights(engine, said, lag):
 LAGGED = {"rollout.lag": 1}
 
 
+@pytest.mark.slow
 def test_a_run_says_its_staleness_and_is_resumed_to_the_same_bits(tmp_path, monkeypatch):
     """Through the front door: lag 1, killed between the measurement and the checkpoint of a step."""
 
@@ -370,6 +378,7 @@ class UntilJudged(TransformersEngine):
         return len(self.log.read_text().splitlines()) if self.log.exists() else 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lag", [0, 1])
 def test_verdicts_start_before_the_rollout_ends_and_move_no_bit(tmp_path, lag):
     """A twin whose verifier is asked after each rollout has the same rewards, weights and journal."""

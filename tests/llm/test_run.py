@@ -21,6 +21,8 @@ from pmdkit.observe.console import LogDisplay
 from pmdkit.observe.glossary import GLOSSARY
 from pmdkit.observe.metrics import KEYS
 
+from ..conftest import mostly_nightly
+
 TINY = str(Path(__file__).with_name("tiny.toml"))
 TAUGHT = {"warm_start.pass_rate": 0.01, "warm_start.max_steps": 200, "warm_start.look": 20, "warm_start.batch": 16}
 TAUGHT["evaluation.problems"] = 16
@@ -65,6 +67,7 @@ def records(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_what_a_run_leaves(whole):
     assert len(whole.metrics) == 3
     assert all(set(KEYS) <= set(row) for row in whole.metrics)
@@ -115,7 +118,7 @@ PLACES = {
 
 @pytest.mark.slow  # two runs for each place
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", mostly_nightly(PLACES, "update", "checkpoint"))
 def test_interrupted_at_any_place_it_ends_on_the_same_bits(place, after, whole, taught, short, tmp_path, monkeypatch):
     """The second call of a phase dies, before or after its work; the resumed run ends as the undisturbed one."""
     undisturbed, options = (whole, TAUGHT) if place == "phase 0" else (short, taught)
@@ -175,6 +178,7 @@ def test_what_reading_dropped_is_said_and_kept(taught, tmp_path, capsys):
     assert "2 of 3 problems of test are trained on as well" in said
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_checkpoint_before(taught, short, tmp_path, monkeypatch):
     """The write of the second checkpoint fails half way: the first stays, alone, and the run goes on."""
     write, calls = checkpoint.files.write, 0
@@ -197,6 +201,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(taught, short, tmp_path, monke
     assert digest(resumed.path) == digest(short.path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("home", "name", "told"),
     [
@@ -237,6 +242,7 @@ def test_other_options_are_refused(whole, tmp_path):
         train("pmd-mean", "llm", TINY, out=whole.path, options={**TAUGHT, "rollout.width": 13}, resume=True)
 
 
+@pytest.mark.slow
 def test_a_number_that_is_not_finite_never_becomes_a_checkpoint(taught, tmp_path, monkeypatch):
     """The step is not taken, the batch is kept to look at, and the newest checkpoint is the one before."""
     real = CausalLearner.loss_of_rows
@@ -264,6 +270,7 @@ def test_a_broken_verifier_stops_the_run(taught, tmp_path):
     assert checkpoint.steps(tmp_path / "run" / "checkpoints") == []
 
 
+@pytest.mark.slow
 def test_an_own_grader_gives_partial_credit(taught, tmp_path):
     """The reward is the grader's number on the named scale; what was cut off is wrong for every grader."""
     (tmp_path / "mine.py").write_text("def grade(response, gold):\n    return min(len(response), 40) / 40\n")

@@ -128,8 +128,8 @@ def test_a_checkpoint_is_exported_as_transformers_loads_it(tmp_path, monkeypatch
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("size", [2, 4])
 def test_a_process_has_its_share_of_the_weights_in_memory_and_little_more(tmp_path, size):
     """Anonymous memory of the host while a model is made, cut and read: at most 1.3 times the process's share."""
     code = "import sys; sys.path.insert(0, sys.argv.pop(1)); import sharded_saves as s; from pathlib import Path; "

@@ -36,6 +36,7 @@ def tokenizer(problems):
     return train_tokenizer(problems)
 
 
+@pytest.mark.slow
 def test_the_tokenizer_carries_every_text_and_has_one_token_per_digit(problems, tokenizer):
     teacher = Teacher.for_pupil(0.3, 4)
     for number in range(0, 20_000, 97):
@@ -49,6 +50,7 @@ def test_the_tokenizer_carries_every_text_and_has_one_token_per_digit(problems, 
     assert tokenizer.decode(tokenizer(strange).input_ids) == strange
 
 
+@pytest.mark.slow
 def test_the_tokenizer_is_a_function_of_its_problems_and_small(problems, tokenizer):
     again = train_tokenizer(Arithmetic().build())
     assert again.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
@@ -106,6 +108,7 @@ def test_weights_are_a_function_of_the_seed_and_nothing_else_moves(tokenizer):
         build("starter-mo", tokenizer, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [LOWEST, 0.3, HIGHEST])
 def test_the_teacher_is_as_sloppy_as_it_says(problems, target):
     """Shares of right responses, reasoning and slips, each within 4 standard errors of its probability."""
@@ -165,6 +168,7 @@ def taught(problems, tokenizer, folder=None, rates=(0.0,) * 5 + (0.5,), seed=0):
     return {name: value.detach().clone() for name, value in model.named_parameters()}, said, reached
 
 
+@pytest.mark.slow
 def test_phase_0_killed_and_taken_up_again_ends_on_the_same_bits(problems, tokenizer, tmp_path, monkeypatch):
     monkeypatch.setattr(phase_0, "SAVE", 4)
     whole, said, reached = taught(problems, tokenizer, tmp_path / "whole")
@@ -226,6 +230,7 @@ def untaught(tmp_path, capsys):
     return tmp_path / "model", json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_the_folder_loads_with_the_auto_classes(untaught):
     folder, told = untaught
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -241,6 +246,7 @@ def test_the_folder_loads_with_the_auto_classes(untaught):
     assert (folder / "generation_config.json").exists()
 
 
+@pytest.mark.slow
 def test_a_folder_that_holds_something_is_refused(untaught, capsys):
     folder, _ = untaught
     before = (folder / "README.md").read_bytes()
@@ -249,8 +255,8 @@ def test_a_folder_that_holds_something_is_refused(untaught, capsys):
     assert (folder / "README.md").read_bytes() == before
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("size", ["starter", pytest.param("starter-moe", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("size", ["starter", "starter-moe"])
 def test_phase_0_in_earnest(size, tmp_path, capsys):
     """Half a minute on one core; the measured pass rate is the target or a little more."""
     assert call("llm-starter", tmp_path / "model", "--size", size, "--json") == 0

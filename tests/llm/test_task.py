@@ -113,6 +113,7 @@ def test_one_without_verdict_never_stops_a_run_and_many_do():
         task.reward(rollouts_of(task, [["Answer: 1"] * 3]))
 
 
+@pytest.mark.slow
 def test_a_grader_killed_while_it_starts_is_exit_7_and_one_that_cannot_load_exit_2(tmp_path):
     """The one may come back, the other is a slip in the file."""
     from pmdkit import plugins
@@ -159,6 +160,7 @@ def row(size, count, seed, steps):
     return numbers, np.concatenate([epoch_sampler(numbers, step, count, seed) for step in range(1, steps + 1)])
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(sizes, counts, seeds)
 def test_every_number_once_per_epoch(size, count, seed):
@@ -178,6 +180,7 @@ def test_no_number_twice_in_a_step(size, count, seed, step):
         assert max(np.bincount(asked)) <= count // size + 2  # a part of an epoch at either end
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(sizes, counts, seeds, st.integers(1, 100))
 def test_a_step_alone_is_that_step_of_a_run(size, count, seed, step):
@@ -193,6 +196,7 @@ def test_seeds_and_epochs_differ():
     assert np.any(one != epoch_sampler(numbers, 2, 1000, 0))
 
 
+@pytest.mark.slow
 def test_first_places_are_fair():
     """In each of the first places of a straddled epoch every number is equally likely: chi-square within 5 sd."""
     size, count, draws = 10, 7, 4000
@@ -231,6 +235,7 @@ class Two(ProcessGroup):
         return [tensor, *self.given]
 
 
+@pytest.mark.slow
 def test_what_another_process_judged_ahead_is_not_asked_again(tmp_path):
     """The verdict reaches the main process's journal, and only what nobody has judged is asked there."""
     file, log = tmp_path / "mine.py", tmp_path / "asked.log"

@@ -66,6 +66,7 @@ def test_draws_against_brute_force(reward, tau):
         assert found[i].item() == pytest.approx(exact, rel=1e-13, abs=1e-12)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.floats(-10, 10), st.floats(0, 1)), min_size=3, max_size=8), st.floats(1e-2, 10))
 @settings(deadline=None, derandomize=True, max_examples=200)
 def test_absent_rows_and_uneven_masses_against_brute_force(pairs, tau):

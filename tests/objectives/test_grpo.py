@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pmdkit.objectives.grpo import clipped_gain, log_bounds
 
 
+@pytest.mark.slow
 @given(st.floats(-5, 5), st.floats(-4, 4), st.floats(0, 0.99), st.floats(0, 9))
 @settings(deadline=None, derandomize=True, max_examples=300)
 def test_it_is_the_formula(log_ratio, advantage, low, high):

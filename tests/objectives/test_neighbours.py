@@ -396,6 +396,7 @@ def test_the_first_step_of_asymre_does_not_see_the_shift():
     same(steps[2], steps[1], "shift 0.5")
 
 
+@pytest.mark.slow
 def test_where_the_flow_of_asymre_ends():
     """Four responses. Below the mean the limit is (pi_old A - c)_+ / E[A]; above it, one response takes all."""
     policy = torch.tensor([[0.4, 0.3, 0.2, 0.1]], dtype=torch.float64)

@@ -3,6 +3,7 @@
 import io
 import re
 
+import pytest
 from rich.console import Console
 from rich.text import Text
 
@@ -11,6 +12,7 @@ from pmdkit.observe.console import SHOWN, LiveDisplay, LogDisplay, sparkline
 from pmdkit.observe.metrics import KEYS
 
 
+@pytest.mark.slow
 def test_a_log_has_about_ten_lines_and_the_last_step(tmp_path, capsys):
     train(env="needle", steps=95, out=tmp_path / "run", display=LogDisplay())
     lines = capsys.readouterr().err.splitlines()

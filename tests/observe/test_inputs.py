@@ -123,6 +123,7 @@ def test_another_template_is_another_run(place, monkeypatch):
         resume()
 
 
+@pytest.mark.slow
 def test_an_accepted_change_is_written_down(place):
     other_rows(place)
     watcher = Watcher()
@@ -137,6 +138,7 @@ def test_an_accepted_change_is_written_down(place):
     train("pmd-mean", "llm", "recipe.toml", out="run", resume=True, steps=3)  # they are the run's inputs from now on
 
 
+@pytest.mark.slow
 def test_the_same_inputs_are_no_change_and_weights_are_read_once(place, monkeypatch):
     hashed = []
     real = inputs.sha256_of
@@ -159,6 +161,7 @@ def test_a_lost_record_is_in_the_checkpoint(place):
         resume()
 
 
+@pytest.mark.slow
 def test_a_run_of_an_older_version_takes_digests_on_with_one_warning(place):
     folder = RunFolder(place / "run")
     folder.inputs.unlink()

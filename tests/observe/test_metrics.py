@@ -122,6 +122,7 @@ def test_without_lengths_the_prediction_is_that_of_the_pass_rate(name):
         assert row["theory_lambda"] is None
 
 
+@pytest.mark.slow
 def test_with_lengths_the_prediction_is_stationary():
     r"""The length-normalised loss has the condition (r - b - tau u) / |y| = lambda/tau e^u with sum pi e^u = 1.
 

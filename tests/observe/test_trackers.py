@@ -49,6 +49,7 @@ def test_tensorboard_has_the_numbers_and_nothing_else(tmp_path, warnings):
     assert warnings == []
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_at_its_step(tmp_path, warnings):
     """Steps after the checkpoint were dropped and are computed again: each step stands once, with the newer number."""
     pytest.importorskip("tensorboard")

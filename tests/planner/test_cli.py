@@ -49,6 +49,7 @@ def test_one_ministep_is_no_faster_than_on_policy(call):
     assert told["staleness"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["starter", "starter-moe", "one-gpu", "qwen2.5-7b", "qwen3-30b-a3b"])
 def test_every_recipe_is_told_to_a_person(call, recipe):
     code, out, _ = call(recipe, "--gpus", "8xH100")
@@ -65,6 +66,7 @@ def machines():
     return [row for row in rows if row[1] != "CPU"]
 
 
+@pytest.mark.slow
 def test_every_recipe_fits_the_machine_that_its_page_names(call):
     """Without --gpus, so that parallel.processes is that machine too, and with the recipe's own engine."""
     found = machines()
@@ -104,6 +106,7 @@ def test_errors_say_what_to_do(call, arguments, code, words):
     assert err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_arithmetic_imports_no_torch():
     modules = (
         "hardware",

@@ -94,6 +94,7 @@ def predicted(config, width, checkpointing):
     return sum(trainer_state(sizes, 1).values()) + sum(update_parts(sizes, work, 1).values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("width", [4, 2])
 @pytest.mark.parametrize("kind", ["dense", "mixture"])

@@ -20,6 +20,7 @@ def line(points, design):
     return {point.gpus: point for point in points if point.design == design}
 
 
+@pytest.mark.nightly
 def test_no_step_is_shorter_than_its_longest_response(points):
     assert all(point.found.seconds > point.found.alone for point in points)
     assert all(point.found.generation > point.found.alone for point in points)
@@ -90,6 +91,7 @@ def run(capsys, *arguments):
     return leave.value.code, told.out, told.err
 
 
+@pytest.mark.slow
 def test_the_verb_prints_a_table_and_draws(capsys, tmp_path):
     code, out, _ = run(capsys, "starter", "--gpus", "4xL4", "--scale", "--out", str(tmp_path))
     assert code == 0

@@ -99,6 +99,7 @@ def test_time_inside_a_window():
     assert inside(spans, (1.0, 7.0)).tolist() == [1, 2, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lag", [0, 1, 3])
 def test_shares_are_of_time_and_staleness_is_that_of_the_plan(paper, lag):
     told = apart(paper, lag)
@@ -119,6 +120,7 @@ def test_on_the_same_accelerators_a_lag_gains_nothing(paper):
     assert one.generating + one.training + one.waiting == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_engines_and_trainer_apart_take_the_longer_of_the_two(paper):
     turns, lagged = apart(paper, 0), apart(paper, 1)
     assert turns.seconds == pytest.approx(turns.generation.seconds + turns.update.seconds)

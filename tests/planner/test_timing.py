@@ -79,6 +79,7 @@ def test_the_host_of_an_engine_takes_its_time_in_every_step_and_for_every_row():
     assert waited - alone == pytest.approx(10 * (2e-3 + 7 * 1e-4))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("shape", ["direct", "thinking"])
 @pytest.mark.parametrize(("rows", "repeats"), [(1, 60), (8, 20), (64, 12)])
 def test_closed_form_is_the_simulation_where_all_rows_start(shape, rows, repeats):
@@ -91,6 +92,7 @@ def test_closed_form_is_the_simulation_where_all_rows_start(shape, rows, repeats
     assert told.decode == pytest.approx(truth, abs=0.01 * truth + 4 * error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["direct", "thinking"])
 @pytest.mark.parametrize("share", [0.2, 0.4, 0.7])
 def test_closed_form_is_near_the_simulation_where_rows_wait(shape, share):

@@ -98,6 +98,7 @@ def recordings(draw):
     return Recording({"step": 3, "name": draw(st.text())}, mask, found)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(recordings())
 def test_a_recording_comes_back_and_is_written_to_the_same_bytes(recording):
@@ -259,6 +260,7 @@ def run(request):
     return request.getfixturevalue(request.param)
 
 
+@pytest.mark.slow
 def test_the_recorded_objective_gives_the_recorded_loss(run):
     """Loss of every update, as the run reported it: the same float operations in the same order, or nearly."""
     for step in recorded_steps(run.folder):
@@ -376,6 +378,7 @@ def test_a_resumed_toy_run_writes_the_same_bytes(tmp_path, toy):
     assert kept(run) == whole
 
 
+@pytest.mark.slow
 def test_a_resumed_llm_run_writes_the_same_bytes(tmp_path):
     run = tmp_path / "run"
     llm_run(run, record=1, steps=2, options={"run.keep": 9})
@@ -425,7 +428,7 @@ def test_whatever_stands_in_its_place_is_replaced(tmp_path):
         assert path.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="process groups of POSIX")
 def test_kill_9(tmp_path):
     """A real process, killed while it records; every file there is whole at any moment, and the end is the same."""

@@ -18,6 +18,7 @@ def step(toy):
     return open_step(toy.path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(OBJECTIVES))
 def test_every_objective_can_be_asked_in_every_tier(name, bandit, drawn, toy, llm, llm_tokens):
     for run in (bandit, drawn, toy, llm, llm_tokens):

@@ -65,6 +65,7 @@ def test_the_plan_is_printed_and_nothing_starts(call, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_reproduction_from_begin_to_end(call, listed, tmp_path):
     code, out, err = call("--budget", "1h", "--jobs", "1", "--out", tmp_path / "out", "--json")
     summary = json.loads(out)
@@ -80,6 +81,7 @@ def test_a_reproduction_from_begin_to_end(call, listed, tmp_path):
     assert "4 of them are done already and left alone" in err
 
 
+@pytest.mark.slow
 def test_a_failing_part_is_exit_1_and_a_check_that_says_no_exit_4(call, listed, tmp_path):
     def broken(context):
         raise ValueError("no luck")
@@ -110,6 +112,7 @@ def test_a_stop_is_exit_75(call, listed, tmp_path):
     assert (tmp_path / "out" / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_without_out_it_takes_the_next_number(call, listed, tmp_path):
     assert call("--budget", "1h")[0] == 0
     assert (tmp_path / "runs" / "reproduce-001" / "report.html").exists()

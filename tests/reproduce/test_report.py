@@ -52,6 +52,7 @@ def report(tiny, go, tmp_path):
     return (tmp_path / "out" / "report.html").read_text(), summary
 
 
+@pytest.mark.slow
 def test_it_loads_nothing_and_every_picture_is_described(report):
     text, _ = report
     page = Page(text)
@@ -68,6 +69,7 @@ def test_it_loads_nothing_and_every_picture_is_described(report):
     assert "@media print" in style
 
 
+@pytest.mark.slow
 def test_the_ledger_in_it_is_the_ledger(report, capsys):
     from pmdkit.cli import main
 
@@ -87,6 +89,7 @@ def test_the_ledger_in_it_is_the_ledger(report, capsys):
     assert text.index("<details>") > text.index(f"<code>{first[-1]}</code>")
 
 
+@pytest.mark.slow
 def test_pieces_say_what_their_numbers_are(report):
     text, _ = report
     assert '<span class="badge toy">toy scale, runs of this report</span> <span class="about">2 seeds</span>' in text
@@ -97,6 +100,7 @@ def test_pieces_say_what_their_numbers_are(report):
     assert '<th scope="row"><em>derived</em></th>' in text
 
 
+@pytest.mark.slow
 def test_a_check_that_says_no_stands_at_the_top(tiny, go, tmp_path):
     from pmdkit.reproduce.part import ClaimCheck
 

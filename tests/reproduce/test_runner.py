@@ -41,6 +41,7 @@ def interrupted(parts, at):
     ]
 
 
+@pytest.mark.slow
 def test_interrupted_after_each_part_it_ends_as_if_nobody_had_disturbed_it(tiny, go, tmp_path):
     parts, made = tiny
     go(parts, tmp_path / "whole")
@@ -66,6 +67,7 @@ def test_sigterm_stops_as_ctrl_c_does(tiny, go, tmp_path):
         go([parts[0], Part("x", "x", "exact", "", 1.0, ended)], tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_resuming_a_finished_one_changes_nothing(tiny, go, tmp_path):
     parts, made = tiny
     first = go(parts, tmp_path / "out")
@@ -89,6 +91,7 @@ reproduce(3600.0, Path(sys.argv[1]), 1, True, Slow(), [part for part in PARTS if
 """
 
 
+@pytest.mark.slow
 def test_kill_9_of_a_real_process_then_resume(go, tmp_path):
     """Killed once the first part is kept, while its report is not written yet; the rest is done here."""
     killed, whole = tmp_path / "killed", tmp_path / "whole"
@@ -111,6 +114,7 @@ def test_kill_9_of_a_real_process_then_resume(go, tmp_path):
     assert json.loads((killed / "summary.json").read_text())["checks_failed"] == []
 
 
+@pytest.mark.slow
 def test_a_failing_part_is_named_and_tried_again(tiny, go, quiet, tmp_path):
     parts, made = tiny
 
@@ -171,6 +175,7 @@ def test_a_part_that_does_not_fit_what_is_left_is_named(tiny, go, clock, tmp_pat
     assert large["reason"] in (tmp_path / "out" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_larger_budget_goes_on_and_a_smaller_one_is_refused(tiny, go, clock, tmp_path):
     parts, made = tiny
     out = tmp_path / "out"

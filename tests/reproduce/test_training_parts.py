@@ -27,6 +27,7 @@ def context(tmp_path):
     return PartContext(tmp_path, folder, 1, lambda sentence: None)
 
 
+@pytest.mark.slow
 def test_all_statements_hold(context):
     found = checks(context)
     assert len(found) >= 12
@@ -60,6 +61,7 @@ def test_statements_do_not_hold_of_wrong_mathematics(context, monkeypatch, chang
     assert names <= broken
 
 
+@pytest.mark.slow
 def test_objectives_have_a_line_each_and_those_with_a_known_solution_are_recovered(context, monkeypatch):
     """Three of them: all take ten times as long, and are what the part does in a reproduction."""
     chosen = {name: OBJECTIVES[name] for name in ("pmd-mean", "pmd-part", "grpo")}
@@ -71,6 +73,7 @@ def test_objectives_have_a_line_each_and_those_with_a_known_solution_are_recover
     assert "KL" in dict(zip(chosen, sheet.rows, strict=True))["pmd-part"][1]
 
 
+@pytest.mark.slow
 def test_a_figure_comes_with_its_check_against_the_stored_numbers(context, monkeypatch):
     picture, check = parts.draw_figure("fig1-left")(context)
     assert check.held
@@ -113,6 +116,7 @@ def test_curves_of_a_record_are_those_of_the_stored_figures(context, request):
                 np.testing.assert_allclose(own[key], setting(name, label)[key], rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_training_figures_are_drawn_from_the_runs_of_the_report(context, request):
     """Three of the five seeds: the numbers are those of three, the title says so, and the stored ones come back."""
     context.sweeps.mkdir()

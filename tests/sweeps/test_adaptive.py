@@ -58,6 +58,7 @@ def test_a_bandit_run_is_that_of_train(tmp_path):
     assert found["auc"] == pytest.approx(np.mean(found["curve"][1:]), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_toy_run_is_that_of_train(tmp_path):
     """Warm start included: the runs of a seed share its state, and must end where a run of their own ends."""
     small = {"model.dimension": 16, "model.heads": 2, "schedule.prompts": 8, "schedule.group": 4, "schedule.steps": 3}
@@ -129,7 +130,7 @@ def test_the_stated_rule_wants_two_gains_and_no_loss():
     assert verdict(**{"pmd-mean": up, "toy": down, "part": up}) == []
 
 
-@pytest.mark.slow  # it starts two processes that import torch
+@pytest.mark.nightly  # it starts two processes that import torch
 def test_the_best_value_is_used_on_fresh_seeds_and_processes_change_nothing(tmp_path):
     alone = study("bandit", tmp_path / "alone", cells={"c": CELL})
     best = alone["best"]["c"]

@@ -7,7 +7,7 @@ from pmdkit.sweeps.measurements import regimes
 PASSES = (1, 256)
 
 
-@pytest.mark.slow  # many seeds
+@pytest.mark.nightly  # many seeds
 def test_the_length_rule_decides_which_law_the_fit_obeys():
     """After 256 passes on all responses the law is met to a few per cent, and the other one missed by what the two
     differ in. After one pass neither is near. From draws neither ever is. PMD-part, with wrong targets of -20

@@ -9,11 +9,11 @@ import pytest
 from pmdkit import train
 from pmdkit.errors import Stopped, UsageError
 from pmdkit.sweeps import race
-from pmdkit.sweeps.race import Method, Task, read_protocol, run_job, tables, verdict, volumes
+from pmdkit.sweeps.race import Method, RaceTask, read_protocol, run_job, tables, verdict, volumes
 from pmdkit.training import plan
 
 SMALL = {"env.arms": 8, "env.contexts": 4, "env.dim": 4, "env.traps": 0, "schedule.group": 4, "schedule.steps": 3}
-TASK = Task(
+TASK = RaceTask(
     "bandit", "bandit", "shared-features", (0.01, 0.1), 2, (1, 2), 3, 1, 1, SMALL | {"schedule.update": "gradient"}
 )
 METHODS = (Method("pmd-mean", "objective.tau", (0.05, 0.2, 1.0)), Method("rloo"))
@@ -21,6 +21,7 @@ TINY = replace(read_protocol(), methods=METHODS, tasks=(TASK,))
 STATED = {"level": 0.05, "margin": 0.03, "near": 0.05, "reference": "a"}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("short", [False, True])
 def test_every_method_has_as_many_settings_between_the_same_learning_rates(short):
     protocol = read_protocol(short=short)
@@ -85,6 +86,7 @@ def test_tables_pair_by_seed_and_correct_for_the_other_methods():
     assert (b["outcome"], c["outcome"]) == ("better", "no difference")
 
 
+@pytest.mark.slow
 def test_a_race_stops_when_its_part_has_had_its_time_and_goes_on(tmp_path):
     """In pieces of one run, and under the same protocol only; the end is that of a race in one piece."""
     whole = race.race(tmp_path / "whole", TINY)
@@ -106,6 +108,7 @@ def test_a_race_stops_when_its_part_has_had_its_time_and_goes_on(tmp_path):
     assert [row["method"] for row in whole["tables"]["bandit"]] == ["pmd-mean", "rloo"]
 
 
+@pytest.mark.slow
 def test_a_run_of_the_race_is_that_of_train(tmp_path):
     setting = {"schedule.lr": 0.05, "objective.tau": 0.2, "schedule.ministeps": 2}
     found = run_job(TASK, "pmd-mean", setting, 1, tmp_path, 0.0)
@@ -114,7 +117,7 @@ def test_a_run_of_the_race_is_that_of_train(tmp_path):
     assert found["final"] == pytest.approx(run.summary["pass_rate_last"], abs=1e-12)
     small = {"model.dimension": 16, "model.heads": 2, "schedule.prompts": 8, "schedule.group": 4, "schedule.steps": 3}
     small |= {"warm_start.pass_rate": 0.2, "warm_start.max_steps": 200, "warm_start.look": 5}
-    toy = Task("toy", "toy", "modular-sum", (1e-3, 1e-3), 1, (1,), 1, 1, 1, small)
+    toy = RaceTask("toy", "toy", "modular-sum", (1e-3, 1e-3), 1, (1,), 1, 1, 1, small)
     for lr in (1e-3, 1e-2):  # the second shares the warm start of the first
         setting = {"schedule.lr": lr, "schedule.ministeps": 2}
         found = run_job(toy, "grpo", setting, 3, tmp_path, 0.0)
@@ -127,7 +130,7 @@ def test_a_run_of_the_race_is_that_of_train(tmp_path):
 def test_a_run_that_diverges_counts_as_failed_from_there(tmp_path):
     """A rate of 1e38 leaves numbers that are not finite: the rest of the curve is what the protocol says."""
     options = {"model.dimension": 16, "model.heads": 2, "schedule.prompts": 8, "schedule.group": 4, "schedule.steps": 4}
-    toy = Task("toy", "toy", "modular-sum", (1, 1), 1, (1,), 1, 1, 1, options)
+    toy = RaceTask("toy", "toy", "modular-sum", (1, 1), 1, (1,), 1, 1, 1, options)
     found = run_job(toy, "rloo", {"schedule.lr": 1e38, "schedule.optimizer": "sgd"}, 0, tmp_path, 0.0)
     assert found["finished"] is False
     assert found["final"] == 0.0

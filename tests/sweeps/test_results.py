@@ -162,6 +162,7 @@ def test_regimes():
         assert run["exact update"][0] > 0.9
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", list(PICTURES))
 def test_every_picture_is_drawn_from_its_record_and_told_in_words(name, tmp_path):
     drawing = draw(name, RESULTS)

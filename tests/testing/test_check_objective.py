@@ -250,6 +250,7 @@ def run(*arguments):
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_command_line():
     """0 with one line per check; 4 where a check says no; 2 for a mistake in the call."""
     good = run("rloo", "norm=none")
@@ -260,6 +261,7 @@ def test_command_line():
     assert "tau is -1; expected a finite number > 0" in wrong.stderr
 
 
+@pytest.mark.slow
 def test_command_line_says_no(tmp_path):
     file = tmp_path / "my.py"
     file.write_text(
@@ -273,6 +275,7 @@ def test_command_line_says_no(tmp_path):
     assert "first step: the first step on a bandit is not the policy gradient" in no.stderr
 
 
+@pytest.mark.slow
 def test_pytest_is_not_needed():
     code = "import sys; sys.modules['pytest'] = None; from pmdkit.testing import check_objective"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -71,6 +71,7 @@ def ours(monkeypatch):
         monkeypatch.delitem(PATHS, name)
 
 
+@pytest.mark.slow
 def test_every_path_gives_every_vector(ours):
     found = parity()
     assert list(found) == OWN
@@ -184,6 +185,7 @@ def test_the_page_names_every_field():
             assert f"`{field}`" in page, field
 
 
+@pytest.mark.slow
 def test_doctor_takes_a_function_of_ones_own(tmp_path, ours, capsys):
     from pmdkit.cli.doctor import doctor
 
@@ -216,6 +218,7 @@ def test_another_version_of_a_package_is_listed_with_what_to_do(monkeypatch):
     assert golden.absent()["trl"] == "trl is 0.9; pip install trl==1.16.0"
 
 
+@pytest.mark.slow
 def test_doctor_lists_what_is_not_installed(capsys, monkeypatch):
     from pmdkit.cli.doctor import doctor
 

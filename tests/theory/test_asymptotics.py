@@ -111,6 +111,7 @@ def test_the_chi2_weight_shrinks_with_the_pass_rate_while_its_effect_grows():
     np.testing.assert_allclose(effect, [2.6, 8.2, 27], rtol=0.02)
 
 
+@pytest.mark.slow
 def test_range_bounds_hold_and_pmd_mean_passes_the_paper_form(reference):
     """Huang's bounds with constant 1 for every lambda; PMD-mean obeys its own lambda, not 1 + R/tau."""
     rng = np.random.default_rng(73)

@@ -92,6 +92,7 @@ def test_the_law_of_draws_has_the_ends_of_its_methods():
     assert law.ideal - law.chi2 == pytest.approx(exact.probs[0], abs=1e-12)
 
 
+@pytest.mark.slow
 def test_the_best_k_is_large_for_hard_prompts_and_zero_for_easy_ones_with_false_negatives():
     ks = (0.0, 0.1, 1.0)
     clean = theory.best_k([0.02, 0.9], 0.2, 8, ks=ks)

@@ -16,6 +16,7 @@ def problems(reference, count, seed):
         yield reference.problem(rng, int(rng.integers(2, 14)))
 
 
+@pytest.mark.slow
 def test_at_its_lambda_pmd_mean_solves_it(reference):
     """Proposition mixed_subproblem, by two solvers that share nothing but the rewards."""
     for case in problems(reference, 300, 20):
@@ -25,6 +26,7 @@ def test_at_its_lambda_pmd_mean_solves_it(reference):
         np.testing.assert_allclose(other.log_ratio, best.log_ratio, rtol=1e-9, atol=1e-13 * scale)
 
 
+@pytest.mark.slow
 def test_without_chi2_pmd_part_solves_it(reference):
     for case in problems(reference, 300, 21):
         best = theory.pmd_part(case.pi, case.reward, case.tau)

@@ -230,12 +230,13 @@ def check_box(reference, seed, problems, actions):
         assert max(errors) < 1e-10, (errors, case)
 
 
+@pytest.mark.nightly
 def test_random_problems_of_the_box_have_ten_digits(reference):
     """Relative error 1e-10 on every log ratio and on lambda, against mpmath's Lambert-W at 50 digits."""
     check_box(reference, seed=0, problems=150, actions=(2, 14))
 
 
-@pytest.mark.slow  # a thousand actions at 40 digits
+@pytest.mark.nightly  # a thousand actions at 40 digits
 def test_a_thousand_actions_have_ten_digits(reference):
     check_box(reference, seed=2, problems=3, actions=(700, 1001))
 
@@ -266,6 +267,7 @@ def test_hard_corners_have_ten_digits(reference, tau):
         assert reference.worst(got.lam, expected.lam) < 1e-10
 
 
+@pytest.mark.slow
 def test_eighty_thousand_problems_converge():
     """Newton's 100 sweeps are enough everywhere in the box, and every policy is normalised."""
     rng = np.random.default_rng(8)
@@ -348,6 +350,7 @@ def check_box_of_twin(reference, monkeypatch, seed, problems):
     assert answered > problems / 4
 
 
+@pytest.mark.slow
 def test_random_problems_of_the_box_have_ten_digits_or_are_declined(reference, monkeypatch):
     check_box_of_twin(reference, monkeypatch, seed=11, problems=150)
 

@@ -35,6 +35,7 @@ def by_optimiser(pi, share, target):
     return best.fun, best.x - np.logaddexp.reduce(best.x) - log_pi
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("p", "tau"), [(0.3, 0.4), (0.15, 0.1)])
 def test_the_law_is_that_of_all_draws_by_a_generic_optimiser(p, tau, method):
@@ -57,6 +58,7 @@ def test_the_law_is_that_of_all_draws_by_a_generic_optimiser(p, tau, method):
     assert law.probability.sum() == pytest.approx(1, abs=1e-14)
 
 
+@pytest.mark.slow
 def test_verifier_errors_are_summed_over_all_draws_and_verdicts():
     """Three draws, each right or wrong and judged rightly or not: 4^3 cases one by one."""
     p, tau, errors = 0.6, 0.3, {"false_positive": 0.1, "false_negative": 0.2}
@@ -84,6 +86,7 @@ def test_verifier_errors_are_summed_over_all_draws_and_verdicts():
         assert law.drop == pytest.approx(drop, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_the_minimiser_over_several_cells_is_the_best_of_many_starts():
     """All three cases: room left, too much asked for, too little. In the last the problem is not convex."""
     rng = np.random.default_rng(1)
@@ -146,6 +149,7 @@ def test_forty_digits(p, tau, n, method):
     assert float(abs(law.gain - (mean - rate)) / rate) < 1e-11
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_every_response_seen_gives_the_update_of_the_theory(method):
     """With the policy's own shares and the exact baseline, the regression is the population problem."""
@@ -242,6 +246,7 @@ def test_a_smaller_target_error_fits_closer_and_does_not_gain_more():
     assert [round(float(x), 2) for x in (part.chi2, part.support, part.targets)] == [0.0, 0.0, 0.84]
 
 
+@pytest.mark.slow
 def test_without_verifier_errors_pmd_part_never_gains_less_and_with_them_it_does():
     p = np.array([0.002, 0.05, 0.5, 0.9])
     for n in (4, 10):

@@ -369,6 +369,7 @@ def test_a_multiple_of_one_over_p_draws_does_not_make_the_error_of_order_one(dra
     assert errors[-1] > 500 * errors[0]
 
 
+@pytest.mark.nightly
 def test_the_threshold_grows_with_log_one_over_tau():
     """Within twice (1-p)/(p n) from n p = 8 (tau = 0.05), 12 (tau = 0.01), 15 (0.0025): e^(-n p)/tau^2 < 1/(n p)."""
     n = np.arange(2, 4000)

@@ -122,6 +122,7 @@ class Mine(ModularSum):
 SPEC = '[env]\nkind = "own.py:Mine"\n[objective]\nname = "pmd-mean"\ntau = 0.05\n[schedule]\nsteps = 5\n'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [

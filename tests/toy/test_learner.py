@@ -72,6 +72,7 @@ def test_enumerated_masses_are_the_policy(table):
     assert rollouts.logp_old[row].sum().item() == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("table", "name"), [(SUM, "pmd-mean"), (COPY, "rloo")])
 def test_the_gradient_of_draws_averages_to_the_enumerated_one(table, name):
     """Along itself and two random directions, over 300 independent groups of 8 per prompt: within 4 standard errors."""
@@ -228,6 +229,7 @@ def equal(a, b):
     return all(torch.equal(a[name], b[name]) for name in a)
 
 
+@pytest.mark.slow
 def test_it_is_a_function_of_the_seed_and_stops_when_the_target_is_measured():
     first, said = taught()
     assert said == [f"warm start: pass rate 0.500 after {2 * LOOK} supervised steps"]
@@ -245,6 +247,7 @@ def test_a_model_that_is_good_enough_is_left_alone():
     assert said == ["warm start: pass rate 0.400 after 0 supervised steps"]
 
 
+@pytest.mark.slow
 def test_a_target_out_of_reach_is_an_error():
     """After max_steps supervised steps, not more: here two whole looks and a part of a third."""
     looks, most = iter([0.0] * 4), 2 * LOOK + LOOK // 2
@@ -255,6 +258,7 @@ def test_a_target_out_of_reach_is_an_error():
     assert said == [f"warm start: pass rate 0.400 after {2 * LOOK} supervised steps"]
 
 
+@pytest.mark.slow
 def test_it_learns_up_to_the_target_and_the_run_goes_on_from_there(tmp_path):
     """Held-out rows: from chance (4^-4) to 0.4 and at most what a few more steps add; the summary begins there."""
     run = train("pmd-mean", out=tmp_path / "run", steps=1, **RECIPE)
@@ -265,6 +269,7 @@ def test_it_learns_up_to_the_target_and_the_run_goes_on_from_there(tmp_path):
     assert stored["optimizer"]["state"] == {}  # the teacher's momentum does not enter the run
 
 
+@pytest.mark.slow
 def test_the_reference_is_the_policy_after_the_warm_start(tmp_path):
     """TB is anchored at the policy that reinforcement starts from, not at random weights."""
     train("tb", out=tmp_path / "run", steps=1, **RECIPE)

@@ -34,6 +34,7 @@ def outcome(folder):
     return {p.name: p.read_bytes() for p in last.iterdir()}, rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_modular_sum_is_learned(tmp_path, seed):
     """The default recipe, a sixth of its steps: from chance, 1/11, to 0.8 of all 100 prompts, evaluated exactly."""
@@ -51,6 +52,7 @@ def test_modular_sum_with_all_its_steps(tmp_path, seed):
     assert run.summary["pass_rate_last"] >= 0.8
 
 
+@pytest.mark.slow
 def test_enumeration_learns(tmp_path):
     """No --group: every expectation is over all 11 answers, and no token is drawn."""
     options = {"schedule.group": None}
@@ -171,6 +173,7 @@ def test_kill_9_at_random_moments(tmp_path):
         assert killed.summary[key] == whole.summary[key], key
 
 
+@pytest.mark.slow
 def test_sigterm_in_the_warm_start_leaves_with_75_and_resumes(tmp_path):
     """Phase 0 is not checkpointed half way: it is left at once, nothing is lost, and --resume begins it again."""
     import signal

@@ -149,6 +149,7 @@ ANSWERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("which", "answer", "diagnosis"), ANSWERS)
 def test_an_answer_that_people_give_is_told_what_is_wrong(which, answer, diagnosis):
     verdict = judge(exercise(which), answer)

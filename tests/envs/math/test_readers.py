@@ -46,6 +46,7 @@ def content(problems, numbers=None):
     return [(p.id, p.problem, p.answer) for p in (problems.problem(int(i)) for i in numbers)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [PLAIN, VERL], ids=["plain", "verl"])
 @pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet"])
 def test_layouts_and_formats_read_the_same(tmp_path, rows, suffix):

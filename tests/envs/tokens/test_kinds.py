@@ -70,6 +70,7 @@ def test_a_task_of_ones_own_is_taken_by_path_with_its_options(own):
     np.testing.assert_array_equal(problem.grade(np.array([[0]]), rows, rows >= 0), [[1, 0]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("table", "message"),
     [

@@ -42,6 +42,7 @@ def shortest(lines):
     return None
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("options", OPTIONS)
 def test_a_response_is_right_if_it_walks_to_the_goal(options):
     """Random moves, a few of them not moves at all."""

@@ -23,6 +23,7 @@ def test_targets_are_those_of_plain_python(kind):
     assert problem.target(prompts).tolist() == [RULES[kind](row) for row in prompts.tolist()]
 
 
+@pytest.mark.slow
 @given(st.integers(1, 20), st.integers(2, 40), st.booleans(), st.integers(0, 2**32))
 def test_addition_is_that_of_python_integers(digits, base, units_first, seed):
     problem = make_tokens({"kind": "addition", "digits": digits, "base": base, "units_first": units_first})

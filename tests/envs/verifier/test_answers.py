@@ -50,6 +50,7 @@ def test_few_wrong_answers_are_paid_for_and_few_right_ones_refused(judged, split
     assert len(refused) <= 6, refused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", SPLITS)
 def test_final_answers_of_models(judged, split):
     total = sum(row["split"] == split and row["kind"] == "model" for row in ROWS)

@@ -121,6 +121,7 @@ SIGNS = sorted(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=1500, deadline=None, derandomize=True)
 @given(
     st.lists(st.one_of(st.sampled_from(VOCABULARY), st.sampled_from(SIGNS)), max_size=12),

@@ -8,6 +8,7 @@ from pmdkit.envs.verifier.conventions import TABLE
 from pmdkit.envs.verifier.verify import Pending, answer_line, grade_by_rules, last_box
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.what)
 def test_row(row, grader):
     (verdict,) = grader.grade([Item("Answer: " + row.answer, row.gold)])

@@ -68,6 +68,7 @@ def gone(pid: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("response", "correct", "path", "reason"),
     [
@@ -100,6 +101,7 @@ def test_own_grader(own, monkeypatch, response, correct, path, reason):
     assert good.value == 1.0
 
 
+@pytest.mark.slow
 def test_a_second_chance_is_taken(own, tmp_path):
     assert own.grade([Item("hang once", str(tmp_path / "mark"))])[0].value == 1.0
 
@@ -110,6 +112,7 @@ def test_cut_off_responses_are_wrong_for_own_graders_too(own):
     )
 
 
+@pytest.mark.slow
 def test_own_graders_that_cannot_be_used(tmp_path):
     (tmp_path / "broken.py").write_text("import no_such_module_anywhere")
     (tmp_path / "empty.py").write_text("")
@@ -142,6 +145,7 @@ def test_integers_start_no_process():
         assert grader.processes == []
 
 
+@pytest.mark.slow
 def test_order_is_kept_and_equal_items_agree_over_two_workers():
     items = [Item(f"Answer: 2^5+{k % 4}", "34") for k in range(40)]
     with Grader(workers=2) as grader:
@@ -151,6 +155,7 @@ def test_order_is_kept_and_equal_items_agree_over_two_workers():
     assert all(gone(pid) for pid in pids)
 
 
+@pytest.mark.slow
 def test_a_hard_item_is_unscored_and_the_others_are_right():
     with Grader(seconds=0.5) as grader:
         items = [Item("Answer: 2^5+2", "34"), Item(HARD, HARD_GOLD), Item("Answer: 2^5+3", "34")]
@@ -169,12 +174,14 @@ def test_a_worker_killed_in_the_middle_of_a_call(own, tmp_path):
     assert own.processes[0].popen.pid != victim
 
 
+@pytest.mark.slow
 def test_a_worker_that_died_idle_costs_nothing(grader):
     grader.probe()
     os.kill(grader.processes[0].popen.pid, signal.SIGKILL)
     assert grader.grade([Item("Answer: 2^5+2", "34")])[0].correct is True
 
 
+@pytest.mark.slow
 def test_workers_are_replaced_after_many_calls(grader, monkeypatch):
     grader.probe()
     before = grader.processes[0].popen.pid
@@ -193,6 +200,7 @@ def test_a_pool_that_cannot_start_says_why_and_scores_nothing(monkeypatch, tmp_p
     assert (tmp_path / "journal.jsonl").read_text() == "", "an outage is no verdict to remember"
 
 
+@pytest.mark.slow
 def test_a_worker_dies_with_its_parent():
     script = (
         "import os, time\nfrom pmdkit.envs.verifier import Grader\n"
@@ -226,11 +234,13 @@ def test_verify_works_from_any_thread():
     assert found == [True] * 4
 
 
+@pytest.mark.slow
 def test_the_worker_imports_no_torch():
     code = "import sys, pmdkit.envs.verifier.worker as w; w.load('math', 1.0); print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
+@pytest.mark.slow
 def test_a_resumed_run_gets_the_same_verdicts(tmp_path, own_file):
     """Also for a time-out, and without asking a worker; a torn last line is dropped."""
     path = tmp_path / "journal.jsonl"

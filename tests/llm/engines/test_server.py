@@ -221,6 +221,7 @@ def test_a_refusal_is_told_with_the_words_of_the_server(engine, doubles):
         generate(engine)
 
 
+@pytest.mark.slow
 def test_a_server_that_never_answers_is_lost_after_the_silence(engine, doubles):
     doubles[1].replies["/v1/completions"] = lambda body: doubles[1].leave.wait(60) and (500, b"")
     begin = time.monotonic()
@@ -230,6 +231,7 @@ def test_a_server_that_never_answers_is_lost_after_the_silence(engine, doubles):
     assert threading.active_count() < 30  # nobody waits on
 
 
+@pytest.mark.slow
 def test_a_slow_server_that_writes_tokens_is_not_lost(engine, doubles):
     def slow(body):
         for _ in range(20):
@@ -323,6 +325,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", WRONG)
 def test_servers_that_are_not_as_needed_are_refused_at_the_start(wanted, doubles, path):
     doubles[1].replies[path], words = WRONG[path]

@@ -104,6 +104,7 @@ def test_a_killed_guard_leaves_nothing_behind_once_it_is_noticed(process):
     assert processes.session_members(process.pid) == {}
 
 
+@pytest.mark.slow
 def test_everything_ends_with_a_killed_trainer(tmp_path):
     trainer = f"""
 import os, sys, time

@@ -42,6 +42,7 @@ def test_logp_of_draws_equal_scores(kind):
     assert 1 <= int(drawn.mask.sum(1).min()) < int(drawn.mask.sum(1).max()) == 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3-moe", "llama"])
 def test_greedy_tokens_equal_those_of_transformers(kind):
     drawn = TransformersEngine(build(kind), EOS).generate(PROMPTS, 1, SEEDS[:4], Sampling(24, greedy=True))
@@ -54,6 +55,7 @@ def test_greedy_tokens_equal_those_of_transformers(kind):
         assert written[0, len(prompt) :].tolist() == ours
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(
     st.lists(st.integers(1, 40), min_size=1, max_size=6),
@@ -79,6 +81,7 @@ def test_a_row_is_a_function_of_its_prompt_and_seed(lengths, group, width, extra
     torch.testing.assert_close(part.logp, whole.logp[rows], atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_splitting_a_float32_batch_moves_logp_by_rounding_only():
     engine = TransformersEngine(build("qwen2"), STOP)
     whole = engine.generate(PROMPTS, 8, SEEDS, Sampling(50))

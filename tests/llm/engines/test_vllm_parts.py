@@ -335,6 +335,7 @@ print("written", flush=True); signal.pause()
 """
 
 
+@pytest.mark.slow
 def test_weights_of_a_killed_trainer_do_not_stay_in_shared_memory(tmp_path, monkeypatch):
     """A whole model each. Those of one that lives stay, and a file so new that it may not be locked yet."""
     monkeypatch.setattr("pmdkit.llm.engines.vllm.weights_file.SHARED_MEMORY", tmp_path)
