@@ -74,18 +74,18 @@ def pmd_mean(
     rows = [np.broadcast_to(array, shape).reshape(-1, shape[-1]) for array in (pi, reward)]
     if (size := lengths(length, shape)) is not None:
         rows.append(size.reshape(-1, shape[-1]))
-    found = output_arrays(shape, out, [pi, reward, *rows])
-    flat = [array.reshape(-1, shape[-1]) for array in found]
+    log_ratio, probs = output_arrays(shape, out, [pi, reward, *rows])
+    flat = [array.reshape(-1, shape[-1]) for array in (log_ratio, probs)]
     with numpy_buffer(shape[-1]):
         log_x = solve_rows(*rows, tau=np.broadcast_to(tau, shape[:-1]).reshape(-1, 1), out=flat)
     lam = np.exp(log_x.reshape(shape[:-1]) + 2 * np.log(tau))  # lambda = x tau^2
-    return MeanSolution(*found, lam)
+    return MeanSolution(log_ratio, probs, lam)
 
 
-def output_arrays(shape: tuple[int, ...], out: MeanSolution | None, read: Sequence[Array]) -> list[Array]:
+def output_arrays(shape: tuple[int, ...], out: MeanSolution | None, read: Sequence[Array]) -> tuple[Array, Array]:
     """What log-ratios and probabilities are written into: new arrays, or those of `out`; never one that is read."""
     if out is None:
-        return [np.empty(shape), np.empty(shape)]
+        return np.empty(shape), np.empty(shape)
     log_ratio, probs = out.log_ratio, out.probs
     for name, array, other in (("log_ratio", log_ratio, probs), ("probs", probs, log_ratio)):
         flags = array.flags
@@ -98,7 +98,7 @@ def output_arrays(shape: tuple[int, ...], out: MeanSolution | None, read: Sequen
             raise ValueError(
                 f"out.{name} shares memory with another array of the call; expected its own: copy that one"
             )
-    return [log_ratio, probs]
+    return log_ratio, probs
 
 
 def solve_rows(pi: Array, reward: Array, *length: Array, tau: Array, out: Sequence[Array]) -> Array:
