@@ -132,6 +132,7 @@ def test_ids_are_unique_and_disagreements_are_kept():
     assert {claim["verdict"] for claim in claims()} >= {"holds", "holds-loosely", "disagrees"}
 
 
+@pytest.mark.slow
 def test_every_test_of_the_ledger_collects(request):
     """A test may be defined and never run: names that pytest does not take, files that fail to import."""
     here = {item.nodeid.split("[")[0] for item in request.session.items}  # a run of everything has collected them

@@ -105,11 +105,13 @@ def own(tmp_path):
     return tmp_path / "my.py"
 
 
+@pytest.mark.slow
 def test_what_every_objective_solves(explained):
     assert {name: (e.kind, e.regulariser, e.ratio_only) for name, e in explained.items()} == KINDS
     assert len({headline(e) for e in explained.values()}) >= 6
 
 
+@pytest.mark.slow
 def test_the_search_agrees_with_the_theory_wherever_there_is_one(explained):
     claimed = {name for name, e in explained.items() if e.theory}
     assert claimed == {"pmd-mean", "pmd-part", "pmd-between", "rebel", "tb", "dro"}
@@ -126,6 +128,7 @@ def test_the_search_agrees_with_the_theory_wherever_there_is_one(explained):
             assert found.certificate.rivals == 0
 
 
+@pytest.mark.slow
 def test_one_json_value_with_everything(explained):
     for name, e in explained.items():
         value = json.loads(json.dumps(e.to_json(), allow_nan=False))
@@ -136,6 +139,7 @@ def test_one_json_value_with_everything(explained):
         assert {"rests", "curves", "force", "first", "steps", "by_tau", "by_length", "ratios"} <= value.keys()
 
 
+@pytest.mark.slow
 def test_reference_and_groups_are_said(explained):
     said = {name: " ".join(e.to_json()["caveats"]) for name, e in explained.items()}
     assert [name for name in said if "pi_ref = pi_old" in said[name]] == ["tb"]
@@ -215,6 +219,7 @@ def test_wrong_usage(tmp_path):
         command(tau=0.1)
 
 
+@pytest.mark.slow
 def test_every_fact_is_a_sentence(explained):
     for e in explained.values():
         for fact in facts(e):

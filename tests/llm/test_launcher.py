@@ -40,13 +40,13 @@ def start(out, *more):
     )
 
 
-def finish(process, seconds=120):
+def finish(process, seconds=600):
     """Exit code, stdout and stderr."""
     out, told = process.communicate(timeout=seconds)
     return process.returncode, out, told
 
 
-def wait_for_steps(out, count, seconds=60):
+def wait_for_steps(out, count, seconds=600):
     """Until so many steps are on the disk."""
     deadline = time.monotonic() + seconds
     path = out / "metrics.jsonl"

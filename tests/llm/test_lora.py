@@ -2,7 +2,10 @@
 
 import hashlib
 import json
+import os
 import shutil
+import subprocess
+import sys
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -507,3 +510,39 @@ def test_a_run_folder_without_the_table_goes_on(base, tmp_path):
     assert len(go(out, base, steps=2, options={"lora.rank": 0}, resume=True).metrics) == 2
     with pytest.raises(ResumeRefused, match=r"lora\.rank was 0 and is now 4"):
         go(out, base, steps=2, resume=True)
+
+
+@pytest.mark.nightly  # three runs of two processes
+def test_two_processes_that_share_the_weights_go_on_with_their_adapters(tmp_path):
+    """FSDP2: a run of two steps that is resumed to four has the shards of one of four steps, to the bit."""
+    shared = ["parallel.processes=2", "parallel.strategy=fsdp2", "lora.rank=4", "evaluation.every=0"]
+    root = str(Path(__file__).parents[2])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": root, "HF_HUB_OFFLINE": "1"}
+
+    def run(out, steps, *more):
+        command = [
+            sys.executable,
+            "-m",
+            "pmdkit",
+            "llm",
+            TINY,
+            "--json",
+            "--steps",
+            str(steps),
+            "--out",
+            str(out),
+            *more,
+        ]
+        done = subprocess.run(
+            [*command, "--set", *shared, "run.checkpoint_every=1"],
+            env=environment, capture_output=True, text=True, timeout=900,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return {path.name: path.read_bytes() for path in (out / "checkpoints" / f"step-{steps}").glob("*.safetensors")}
+
+    whole = run(tmp_path / "whole", 4)
+    run(tmp_path / "part", 2)
+    resumed = run(tmp_path / "part", 4, "--resume")
+    assert {name.partition("-")[0] for name in whole} == {"adapter", "model", "optimizer"}
+    assert len(whole) == 6
+    assert resumed == whole

@@ -58,6 +58,7 @@ def kill_one(process, name):
     return found
 
 
+@pytest.mark.nightly
 def test_a_server_and_a_rank_are_killed_and_the_run_ends_well(tmp_path):
     out = tmp_path / "run"
     process = subprocess.Popen(

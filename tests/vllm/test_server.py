@@ -63,6 +63,7 @@ def fresh(engine, starter):
     return engine
 
 
+@pytest.mark.nightly
 def test_nothing_is_written_before_weights_were_published(engine):
     with pytest.raises(UsageError, match="no weights yet; publish"):
         drawn_by(engine)
@@ -163,6 +164,7 @@ def while_writing(engine, harm):
     return time.monotonic() - harmed[0], str(lost.value)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("which", ["server", "engine"])
 def test_a_killed_server_is_lost_at_once_and_writes_the_same_after_a_restart(fresh, starter, which):
     before = drawn_by(fresh)
@@ -181,6 +183,7 @@ def test_a_killed_server_is_lost_at_once_and_writes_the_same_after_a_restart(fre
     assert torch.equal(after.logp, before.logp)
 
 
+@pytest.mark.nightly
 def test_a_hung_server_is_lost_after_the_silence_and_replaced(fresh, starter, monkeypatch):
     before = rows_of(drawn_by(fresh))
     monkeypatch.setattr(fresh, "silence", 3.0)
@@ -253,6 +256,7 @@ def test_a_foreign_server_on_the_port_is_known_by_its_name(fresh):
         fresh.fleet.check_name(stranger)
 
 
+@pytest.mark.nightly
 def test_two_servers_keep_the_contract(fresh, starter, monkeypatch):
     wanted = starter.wanted("vllm-server", {"silence": SILENCE}, start=START, servers=2)
     pair = make(wanted)
@@ -273,6 +277,7 @@ def test_two_servers_keep_the_contract(fresh, starter, monkeypatch):
         pair.close()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("guarded", [True, False])
 def test_no_process_is_left_when_the_trainer_is_killed(starter, tmp_path, guarded):
     """Killed while a server starts: its engine process exists by then, and hears of nothing by itself.
@@ -322,6 +327,7 @@ time.sleep(600)
     assert session_members(guard) == {}
 
 
+@pytest.mark.nightly
 def test_a_server_that_cannot_start_says_why(starter):
     wanted = starter.wanted("vllm-server", start=START, options={"block_size": 7})
     with pytest.raises(EnvironmentLacks, match=r"did not start: it ended with exit code 1; its last words: .*block"):

@@ -41,6 +41,7 @@ def run(tensor_parallel: int) -> list[dict]:
     return [json.loads(out) for out, _ in said]  # exactly one JSON value: vLLM prints nothing there
 
 
+@pytest.mark.nightly
 def test_two_processes_are_one_engine():
     one, other = run(2)
     assert one["rows"] == other["rows"]
@@ -51,6 +52,7 @@ def test_two_processes_are_one_engine():
     assert one["together"] == 2
 
 
+@pytest.mark.nightly
 def test_two_processes_have_an_engine_each():
     one, other = run(1)
     assert one["rows"] != other["rows"]
