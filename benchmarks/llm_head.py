@@ -83,6 +83,10 @@ def single(rounds: int) -> Iterator[Measured]:
             continue
         times = ratios(found["fused"], found["products"])
         yield Measured(f"llm_head/{name.lower()}", ratios(found[name], found["fused"]), **told, times=times)
+    if "Liger" in found:
+        yield Measured("llm_head/liger-tokens", ratios(found["Liger"], found["chunks"]), **told, times=over)
+    else:
+        yield Measured("llm_head/liger-tokens", failed="Liger is not installed")
 
 
 def half(rounds: int) -> Iterator[Measured]:

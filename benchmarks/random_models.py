@@ -57,7 +57,7 @@ class Forced(transformers.RunningBatch):
 
     lengths: Lengths
 
-    def write(self, states: Tensor) -> None:
+    def sample(self, states: Tensor) -> list[int]:
         """One token for each slot."""
         rows = np.array(self.rows[self.fresh :])
         ends = torch.from_numpy(self.lengths[rows] == self.at[rows] + 1)
@@ -70,7 +70,7 @@ class Forced(transformers.RunningBatch):
 
         transformers.logits = forced
         try:
-            super().write(states)
+            return super().sample(states)
         finally:
             transformers.logits = plain
 

@@ -4,7 +4,7 @@
 `FastSolver` and `pairs` are its fast twins, for long rows and for rows of two rewards.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -44,6 +44,7 @@ def pmd_mean(
     length: ArrayLike | None = None,
     *,
     log_pi: ArrayLike | None = None,
+    out: MeanSolution | None = None,
 ) -> MeanSolution:
     r"""The policy that minimises the PMD-mean population loss over the simplex.
 
@@ -59,6 +60,8 @@ def pmd_mean(
         tau: scalar or [...] temperature, reward units, > 0. Required.
         length: [..., A] tokens per action, > 0.
         log_pi: log-probabilities instead of `pi`.
+        out: a solution of the same shape that is not needed any more: its `log_ratio` and `probs` are overwritten and
+            returned. With two rewards, memory for two new arrays takes up to a third of the time.
 
     Returns:
         MeanSolution; leading dimensions broadcast. Where pi sees one reward only, nothing moves and lambda is 0.
@@ -71,20 +74,46 @@ def pmd_mean(
     rows = [np.broadcast_to(array, shape).reshape(-1, shape[-1]) for array in (pi, reward)]
     if (size := lengths(length, shape)) is not None:
         rows.append(size.reshape(-1, shape[-1]))
+    log_ratio, probs = output_arrays(shape, out, [pi, reward, *rows])
+    flat = [array.reshape(-1, shape[-1]) for array in (log_ratio, probs)]
     with numpy_buffer(shape[-1]):
-        log_ratio, probs, log_x = solve_rows(*rows, tau=np.broadcast_to(tau, shape[:-1]).reshape(-1, 1))
+        log_x = solve_rows(*rows, tau=np.broadcast_to(tau, shape[:-1]).reshape(-1, 1), out=flat)
     lam = np.exp(log_x.reshape(shape[:-1]) + 2 * np.log(tau))  # lambda = x tau^2
-    return MeanSolution(log_ratio.reshape(shape), probs.reshape(shape), lam)
+    return MeanSolution(log_ratio, probs, lam)
 
 
-def solve_rows(pi: Array, reward: Array, *length: Array, tau: Array) -> tuple[Array, Array, Array]:
-    """Log-ratios and probabilities [S, A], log x [S]: by pairs where two rewards are all, else in blocks of rows."""
+def output_arrays(shape: tuple[int, ...], out: MeanSolution | None, read: Sequence[Array]) -> tuple[Array, Array]:
+    """What log-ratios and probabilities are written into: new arrays, or those of `out`; never one that is read."""
+    if out is None:
+        return np.empty(shape), np.empty(shape)
+    log_ratio, probs = out.log_ratio, out.probs
+    for name, array, other in (("log_ratio", log_ratio, probs), ("probs", probs, log_ratio)):
+        flags = array.flags
+        if array.shape != shape or array.dtype != np.float64 or not (flags.c_contiguous and flags.writeable):
+            raise ValueError(
+                f"out.{name} is {array.dtype} of shape {list(array.shape)}; expected float64 of shape {list(shape)}, "
+                "contiguous and writeable: give what pmd_mean returned for this shape"
+            )
+        if any(np.may_share_memory(array, one) for one in (other, *read)):
+            raise ValueError(
+                f"out.{name} shares memory with another array of the call; expected its own: copy that one"
+            )
+    return log_ratio, probs
+
+
+def solve_rows(pi: Array, reward: Array, *length: Array, tau: Array, out: Sequence[Array]) -> Array:
+    """Writes log-ratios and probabilities [S, A] to `out` and returns log x [S].
+
+    By pairs where two rewards are all, else in blocks of rows.
+    """
     if not length and (two := pairs(pi, reward)) is not None:
         with numpy_buffer(2):
             masses, ends = two.mass / two.mass.sum(1, keepdims=True), np.stack([two.high, two.low], -1)
-            log_ratio, _, log_x = solve_rows(masses, ends, tau=tau)
-        return *spread(pi, two.best, log_ratio), log_x
-    log_ratio, probs, log_x = np.empty(pi.shape), np.empty(pi.shape), np.empty(len(pi))
+            log_ratio = np.empty(masses.shape)
+            log_x = solve_rows(masses, ends, tau=tau, out=[log_ratio, np.empty(masses.shape)])
+        spread(pi, two.best, log_ratio, *out)
+        return log_x
+    (log_ratio, probs), log_x = out, np.empty(len(pi))
     fast = FastSolver(min(max(1, BLOCK // pi.shape[1]), len(pi)), pi.shape[1])
     for rows in blocks(pi):
         old, u, found = pi[rows], log_ratio[rows], log_x[rows]
@@ -95,7 +124,7 @@ def solve_rows(pi: Array, reward: Array, *length: Array, tau: Array) -> tuple[Ar
             u[rest], found[rest] = solve(old[rest], delta[rest], *(size[rows][rest] for size in length))
         probs[rows] = ratio(u)
         probs[rows] *= old
-    return log_ratio, probs, log_x
+    return log_x
 
 
 def solve(pi: Array, delta: Array, length: Array | None = None) -> tuple[Array, Array]:
@@ -280,9 +309,10 @@ def newton_sweep(pi: Reals, delta: Reals, u: Reals, log_x: Reals, buffers: Reals
     """
     pi_exp_u, share, minus_du, scratch = buffers[:4]
     np.maximum(u, -40, out=scratch)  # below, e^u - 1 is -1 to the last digit, and numpy takes long to find it
-    np.expm1(scratch, out=scratch)
-    g = np.vecdot(pi, scratch)  # a sum that keeps the digits of a small u
-    np.add(scratch, 1, out=pi_exp_u)
+    # not expm1, which costs two to ten times as much without AVX-512: with log x >= SMALL the roundings of e^u, some
+    # 1e-16 of g, move log x by 1e-13 and u, by w / (1 + w) of that, by 1e-16
+    np.exp(scratch, out=pi_exp_u)
+    g = np.vecdot(pi, np.subtract(pi_exp_u, 1, out=scratch))  # 1 is taken from each: their sum would round
     np.multiply(pi_exp_u, np.exp(log_x)[:, None], out=share)  # w
     np.add(u, share, out=minus_du)
     minus_du -= delta  # f = u + w - delta
@@ -353,9 +383,8 @@ def masses(pi: Array, reward: Array, high: Array, low: Array, verdicts: bool = F
     return Pairs(high[:, 0], low[:, 0], best, mass)
 
 
-def spread(pi: Array, best: Array, log_ratio: Array) -> tuple[Array, Array]:
-    """Log-ratios and new probabilities, [S, A], from the log-ratios [S, 2] of the high and the low reward."""
-    wide, probs = np.empty(best.shape), np.empty(best.shape)
+def spread(pi: Array, best: Array, log_ratio: Array, wide: Array, probs: Array) -> None:
+    """Writes log-ratios and new probabilities, [S, A], from the log-ratios [S, 2] of the high and the low reward."""
     right, wrong = log_ratio[:, :1], log_ratio[:, 1:]
     more, less = np.exp(np.minimum(right, 709.0)), np.exp(np.minimum(wrong, 709.0))  # beyond: actions without mass
     gap = more - less  # no digit of a ratio is lost: less <= 1 <= more
@@ -367,7 +396,6 @@ def spread(pi: Array, best: Array, log_ratio: Array) -> tuple[Array, Array]:
         np.multiply(best[rows], 1e300, out=u)
         u += wrong[rows]
         np.minimum(u, right[rows], out=u)  # wrong or right to the last digit: wrong <= right < 1e300
-    return wide, probs
 
 
 def blocks(rows: Array) -> list[slice]:
