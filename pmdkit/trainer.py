@@ -173,7 +173,7 @@ def fit(
             last = backend.evaluate()
             summary: Row = group.broadcast_object(summarise(spec, folder, first, last) if main else None)
         if main:
-            files.sync(folder.checkpoints)  # what was pruned stays gone: a finished run is not looked at again
+            checkpoint.flush_checkpoints(folder.checkpoints)
             files.replace(folder.summary, files.encode(summary))
     return summary
 

@@ -123,14 +123,13 @@ class ShardedCheckpoints(Checkpoints):
     def load_newest(self) -> tuple[int, dict[str, Any], list[str]]:
         """As `checkpoint.load_newest`, in every process; weights and optimizer are `StoredTensor`s, not read yet."""
         group, main = self.process_group, self.process_group.is_main_process
-        if main:
-            checkpoint.remove_leftovers(self.folder)
+        warnings = checkpoint.recover(self.folder) if main else []
         damaged: list[tuple[int, str]] = []
         for step in reversed(group.broadcast_object(checkpoint.steps(self.folder) if main else None)):
             manifest, problem = self.check(self.folder / f"step-{step}", step)
             if problem is None:
                 assert manifest is not None
-                return step, stored_state(manifest), [self.put_aside(*one) for one in damaged]
+                return step, stored_state(manifest), warnings + [self.put_aside(*one) for one in damaged]
             damaged.append((step, problem))
         held = group.broadcast_object(checkpoint.step_names(self.folder) if main else None)
         if held:
@@ -156,11 +155,7 @@ class ShardedCheckpoints(Checkpoints):
 
     def put_aside(self, step: int, problem: str) -> str:
         """Rename a damaged checkpoint; the warning of it."""
-        path = self.folder / f"step-{step}"
-        if not self.process_group.is_main_process:
-            return ""
-        target = checkpoint.mark_corrupt(path)
-        return f"checkpoint {path} is damaged ({problem}); it is now {target.name}, an older one is used"
+        return checkpoint.put_aside(self.folder, step, problem) if self.process_group.is_main_process else ""
 
 
 def split_state(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:

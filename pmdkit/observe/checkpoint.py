@@ -2,6 +2,10 @@
 
 The manifest says of which run and step a checkpoint is, and has a sum for every file and one over itself. It is written
 last. A file that it does not name is not part of the checkpoint and is never read.
+
+A small checkpoint is acknowledged by its journal, one file with the bytes of all others: that file and its name are
+flushed, and the folder is written again from it where a loss of power took some of the folder. A large one would be on
+the disk twice, so its own files are flushed.
 """
 
 import hashlib
@@ -14,12 +18,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from errno import EIO, EISDIR, ELOOP, ENOENT, ENOTDIR
-from io import BufferedReader
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
+from safetensors import numpy as arrays
 from safetensors.torch import load, save
 
 from pmdkit.errors import EnvironmentLacks, ResumeRefused
@@ -29,6 +35,8 @@ from pmdkit.version import __version__
 
 WEIGHTS = ("model", "reference", "adapter", "pending")
 STEP = re.compile(r"step-(0|[1-9][0-9]{0,17})")
+JOURNAL = re.compile(r"journal-(0|[1-9][0-9]{0,17})\.safetensors")
+JOURNALED = 2**22  # bytes of a checkpoint that has a journal; from here on writing them twice costs more than it saves
 MANIFEST = "manifest.json"
 MANIFEST_FORMAT = 2
 SHARDED_FORMAT = 3  # several processes wrote it; versions that know one file only refuse it, and rename nothing
@@ -75,6 +83,8 @@ def save_step(
 ) -> None:
     """Write checkpoints/step-N and drop the oldest beyond `keep`. Until the rename, the previous one is the newest.
 
+    That rename is of the journal, or of the folder where there is none, and is flushed before this returns.
+
     Args:
         folder, step: checkpoints/ of a run, and its completed steps.
         state: of the learner: `model` (tensors), `optimizer` (a torch state dict), perhaps `reference` and `adapter`
@@ -88,17 +98,24 @@ def save_step(
     remove_leftovers(folder)
     aside, target = folder / f".step-{step}.part", folder / f"step-{step}"
     contents = {**(extra_files or {}), **encode_state(state)}
-    manifest = encode_manifest(step, run_identity(folder), contents, recorded_inputs(folder))
+    contents[MANIFEST] = encode_manifest(step, run_identity(folder), contents, recorded_inputs(folder))
+    size = sum(map(len, contents.values()))
+    journal = encode_journal(contents) if size <= JOURNALED else b""
     try:
         aside.mkdir(mode=0o700)
         for name, data in contents.items():
-            files.write(aside / name, data)
-        acknowledge(aside, target, manifest)
+            files.write(aside / name, data, flush=not journal)
+        if journal:
+            files.replace(journal_path(folder, step), journal)
+        else:
+            files.sync(aside)
+        os.rename(aside, target)
     except OSError as problem:  # a full disk: what was begun goes, the checkpoints before it stay
         with suppress(OSError):  # the first error is the one to report
             files.remove(aside)
-        raise files.explain_error(problem, target, sum(map(len, contents.values())) + len(manifest)) from problem
-    files.sync(folder)
+        raise files.explain_error(problem, target, size + len(journal)) from problem
+    if not journal:
+        files.sync(folder)
     prune(folder, step, keep)
 
 
@@ -112,9 +129,104 @@ def acknowledge(aside: Path, target: Path, manifest: bytes) -> None:
 def prune(folder: Path, step: int, keep: int) -> None:
     """Drop the oldest checkpoints up to a step that is acknowledged, but for the last `keep`."""
     for old in [number for number in steps(folder) if number <= step][:-keep]:
+        files.remove(journal_path(folder, old))  # before its folder, which would be made again from it
         gone = folder / f".step-{old}.part"  # renamed first: a step that is listed is never half deleted
         os.rename(folder / f"step-{old}", gone)
         files.remove(gone)
+
+
+def encode_journal(contents: Mapping[str, bytes]) -> bytes:
+    """The files of a checkpoint as the arrays of one file. Their sums are in the manifest, which is one of them."""
+    return arrays.save({name: np.frombuffer(data, np.uint8) for name, data in contents.items()})
+
+
+def journal_path(folder: Path, step: int) -> Path:
+    """Where the journal of a step is."""
+    return folder / f"journal-{step}.safetensors"
+
+
+def read_journal(folder: Path, step: int) -> "Manifest":
+    """The manifest in the journal of a step, with all files; each is what was written.
+
+    Raises:
+        Damaged: there is none, or it was not written to its end.
+        ResumeRefused: it is of another run, or of a newer version.
+        EnvironmentLacks: the machine does not let it be read.
+    """
+    path = journal_path(folder, step)
+    with open_regular(path, most=2 * JOURNALED) as file:
+        data = file.read()
+    with decoding():
+        contents = {name: stored.tobytes() for name, stored in arrays.load(data).items()}
+        manifest = parse_manifest(path, contents[MANIFEST], contents)
+        if contents.keys() != {*manifest.sha256, MANIFEST}:
+            raise Damaged("it does not hold what its manifest names")
+        for name in manifest.sha256:
+            manifest.check(name)
+    check_origin(manifest, step, run_identity(folder))
+    return manifest
+
+
+def journal_for(folder: Path, step: int) -> "Manifest | None":
+    """The journal to read a step from whose folder is not whole; None where there is none for what stands there."""
+    try:
+        journal = read_journal(folder, step)
+    except Damaged:  # of a save that was never acknowledged
+        return None
+    try:
+        there = read_manifest(folder / f"step-{step}")
+    except Damaged:
+        return journal
+    except ResumeRefused:  # a newer version wrote it, and not from this journal
+        return None
+    return journal if there.sha256 == journal.sha256 else None
+
+
+def recover(folder: Path) -> list[str]:
+    """Bring a folder into order behind a kill or a loss of power; a warning for each checkpoint that was in pieces."""
+    remove_leftovers(folder)
+    warnings = []
+    for step in journals(folder):
+        journal, path = journal_for(folder, step), folder / f"step-{step}"
+        if journal is None:
+            continue
+        there = os.path.lexists(path)  # where it is not, the process ended behind the journal: nothing was lost
+        if (restored := restore(path, journal.journaled)) and there:
+            names = ", ".join(restored)
+            warnings.append(f"checkpoint {path} was not whole ({names}); it was restored from its journal")
+    return warnings
+
+
+def restore(path: Path, contents: Mapping[str, bytes]) -> list[str]:
+    """Make a checkpoint folder hold these files; the names of those that it did not."""
+    if path.is_symlink() or (path.exists() and not path.is_dir()) or any((path / name).is_dir() for name in contents):
+        mark_corrupt(path)
+    files.make_folder(path)
+    restored = []
+    for name in sorted(contents, key=lambda name: name == MANIFEST):  # the manifest last, as always
+        try:
+            with open_regular(path / name, len(contents[name])) as file:
+                same = file.read() == contents[name]
+        except Damaged:
+            same = False
+        if not same:
+            files.replace(path / name, contents[name])
+            restored.append(name)
+    return restored
+
+
+def flush_checkpoints(folder: Path) -> None:
+    """Flush the checkpoints themselves, once, when a run ends: it leaves folders that need no journal."""
+    for step in set(steps(folder)) & set(journals(folder)):
+        path = folder / f"step-{step}"
+        for file in path.iterdir():
+            files.sync(file)
+        files.sync(path)
+    if gone := journals(folder):
+        files.sync(folder)  # the names of the folders, before the journals go
+    for step in gone:
+        files.remove(journal_path(folder, step))
+    files.sync(folder)  # what was pruned stays gone too: a finished run is not looked at again
 
 
 def load_newest(folder: Path) -> tuple[int, dict[str, Any], list[str]]:
@@ -128,14 +240,19 @@ def load_newest(folder: Path) -> tuple[int, dict[str, Any], list[str]]:
     Raises:
         ResumeRefused: there are checkpoints, and none of them can be loaded.
     """
-    remove_leftovers(folder)
+    warnings = recover(folder)
     step, state, damaged = find_newest(folder)
-    warnings = []
     for number, problem in damaged:
-        path = folder / f"step-{number}"
-        target = mark_corrupt(path)
-        warnings.append(f"checkpoint {path} is damaged ({problem}); it is now {target.name}, an older one is used")
+        warnings.append(put_aside(folder, number, problem))
     return step, state, warnings
+
+
+def put_aside(folder: Path, step: int, problem: str) -> str:
+    """Rename a damaged checkpoint that no journal restored; the warning of it."""
+    files.remove(journal_path(folder, step))  # or the next process would go on from it, when rows of metrics are gone
+    path = folder / f"step-{step}"
+    target = mark_corrupt(path)
+    return f"checkpoint {path} is damaged ({problem}); it is now {target.name}, an older one is used"
 
 
 def find_newest(folder: Path) -> tuple[int, dict[str, Any], list[tuple[int, str]]]:
@@ -144,11 +261,15 @@ def find_newest(folder: Path) -> tuple[int, dict[str, Any], list[tuple[int, str]
     Returns and raises what `load_newest` does.
     """
     damaged: list[tuple[int, str]] = []
-    for step in reversed(steps(folder)):
+    there = steps(folder)
+    for step in sorted({*there, *journals(folder)}, reverse=True):
         try:
             return step, load_step(folder / f"step-{step}", step), damaged
         except Damaged as problem:
-            damaged.append((step, str(problem)))
+            if journal := journal_for(folder, step):
+                return step, load_state(journal, step), damaged
+            if step in there:
+                damaged.append((step, str(problem)))
     if held := step_names(folder):
         raise none_loadable(folder, damaged, held)
     return 0, {}, []
@@ -187,8 +308,12 @@ def load_step(path: Path, step: int | None = None) -> dict[str, Any]:
         ResumeRefused: it is of another run, or of a newer format.
         EnvironmentLacks: the machine does not let it be read.
     """
-    manifest = read_manifest(path)
-    check_origin(manifest, manifest.step if step is None else step, run_identity(path.parent))
+    return load_state(read_manifest(path), step)
+
+
+def load_state(manifest: "Manifest", step: int | None = None) -> dict[str, Any]:
+    """As `load_step`, by a manifest."""
+    check_origin(manifest, manifest.step if step is None else step, run_identity(manifest.path.parent))
     check_named(manifest)
     with decoding():
         weights = {name: read_part(manifest, name) for name in WEIGHTS if manifest.has(name)}
@@ -258,14 +383,29 @@ def check_plain_state(state: Any) -> None:
 
 def steps(folder: Path) -> list[int]:
     """Steps that have a checkpoint, in order. No other spelling of a number is a step: step-007 is none."""
-    found = (STEP.fullmatch(name) for name in step_names(folder))
+    return numbers(folder, STEP)
+
+
+def journals(folder: Path) -> list[int]:
+    """Steps that have a journal, in order."""
+    return numbers(folder, JOURNAL)
+
+
+def numbers(folder: Path, pattern: re.Pattern[str]) -> list[int]:
+    """The numbers in names of a form, in order."""
+    found = (pattern.fullmatch(name) for name in list_names(folder))
     return sorted(int(match[1]) for match in found if match)
 
 
 def step_names(folder: Path) -> list[str]:
-    """What calls itself a step in a folder, in order; a folder that is not there holds nothing."""
+    """What calls itself a step in a folder, in order."""
+    return [name for name in list_names(folder) if name.startswith("step-")]
+
+
+def list_names(folder: Path) -> list[str]:
+    """The names in a folder, in order; a folder that is not there holds nothing."""
     try:
-        return sorted(name for name in os.listdir(folder) if name.startswith("step-"))
+        return sorted(os.listdir(folder))
     except FileNotFoundError:
         return []
     except OSError as problem:  # not empty, for all that is known
@@ -284,7 +424,8 @@ def shortage(checkpoints: Path, keep: int, left: int) -> str | None:
         left: checkpoints that the run will still write.
     """
     there = steps(checkpoints)
-    size = sum(path.stat().st_size for path in (checkpoints / f"step-{there[-1]}").iterdir())
+    stored = [*(checkpoints / f"step-{there[-1]}").iterdir(), *checkpoints.glob(f"journal-{there[-1]}.*")]
+    size = sum(path.stat().st_size for path in stored)
     more = min(left, keep + 1 - len(there))
     free = shutil.disk_usage(checkpoints).free
     if free >= more * size:
@@ -336,8 +477,9 @@ def join_optimizer(tensors: Mapping[str, Any], plain: dict[str, Any]) -> dict[st
 
 def remove_leftovers(folder: Path) -> None:
     """Delete what a killed process was writing or deleting."""
-    for leftover in folder.glob(".step-*.part"):
-        files.remove(leftover)
+    for pattern in (".step-*.part", ".journal-*.part"):
+        for leftover in folder.glob(pattern):
+            files.remove(leftover)
 
 
 def mark_corrupt(path: Path) -> Path:
@@ -354,12 +496,13 @@ class Manifest:
     """What a checkpoint says of itself.
 
     Attributes:
-        path: of the checkpoint.
+        path: of the checkpoint, or of its journal.
         step: completed steps.
         run: what decides the run; empty where the checkpoint stands in no run folder, or is of format 1.
         sha256: sum of each file by name.
         sizes: bytes of each file by name; empty in format 1.
         inputs: digests of data, code and weights that the run was made from; empty where none were kept.
+        journaled: all files by name, where this is the manifest in a journal.
         read_names: files that have been compared with their sums.
     """
 
@@ -369,6 +512,7 @@ class Manifest:
     sha256: Mapping[str, str]
     sizes: Mapping[str, int]
     inputs: Mapping[str, str] = field(default_factory=dict)
+    journaled: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     read_names: set[str] = field(default_factory=set, compare=False)
 
     def in_shards(self, part: str) -> bool:
@@ -392,7 +536,7 @@ class Manifest:
             Damaged: it is missing, or not what was written.
             EnvironmentLacks: the machine does not let it be read.
         """
-        with open_regular(self.path / name, self.sizes.get(name)) as file:
+        with self.open(name) as file:
             data = file.read()
         if sha256_of(data) != self.sha256[name]:
             raise Damaged(f"{name} does not match its checksum")
@@ -401,10 +545,19 @@ class Manifest:
 
     def check(self, name: str) -> None:
         """Like `read`, for a file that is not needed, or is not to be in memory as a whole."""
-        with open_regular(self.path / name, self.sizes.get(name)) as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != self.sha256[name]:
+        with self.open(name) as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != self.sha256[name]:  # type: ignore[arg-type]
                 raise Damaged(f"{name} does not match its checksum")
         self.read_names.add(name)
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[IO[bytes]]:
+        """A file of the checkpoint, to read."""
+        if self.journaled:
+            yield BytesIO(self.journaled[name])
+        else:
+            with open_regular(self.path / name, self.sizes.get(name)) as file:
+                yield file
 
 
 def encode_manifest(
@@ -449,7 +602,17 @@ def read_manifest(path: Path) -> Manifest:
     if path.is_symlink() or not path.is_dir():
         raise Damaged("it is not a folder")
     with open_regular(path / MANIFEST, most=MANIFEST_LIMIT) as file:
-        data = file.read()
+        return parse_manifest(path, file.read())
+
+
+def parse_manifest(path: Path, data: bytes, journaled: Mapping[str, bytes] | None = None) -> Manifest:
+    """As `read_manifest`, from its bytes.
+
+    Args:
+        path: of the checkpoint, or of its journal.
+        data: of the manifest.
+        journaled: all files, where they are at hand.
+    """
     try:
         stored = json.loads(data)
         body = {key: value for key, value in stored.items() if key != "digest"}
@@ -466,7 +629,8 @@ def read_manifest(path: Path) -> Manifest:
         elif not whole or number not in (MANIFEST_FORMAT, SHARDED_FORMAT):
             raise Damaged(f"{MANIFEST} does not match its own checksum")
         inputs = dict(stored.get("inputs", {}))
-        manifest = Manifest(path, stored["step"], stored["run"], dict(stored["sha256"]), dict(stored["bytes"]), inputs)
+        sums, sizes = dict(stored["sha256"]), dict(stored["bytes"])
+        manifest = Manifest(path, stored["step"], stored["run"], sums, sizes, inputs, journaled or {})
     except Damaged:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
@@ -540,7 +704,7 @@ def flatten(value: Any, key: str = "") -> list[tuple[str, Any]]:
 
 
 @contextmanager
-def open_regular(path: Path, size: int | None = None, most: int | None = None) -> Iterator[BufferedReader]:
+def open_regular(path: Path, size: int | None = None, most: int | None = None) -> Iterator[IO[bytes]]:
     """A regular file, to read: no link, and no pipe, which would be waited for without end."""
     try:
         found = path.lstat()

@@ -26,7 +26,7 @@ def sync(path: Path) -> None:
     if os.name == "nt" and path.is_dir():  # Windows cannot open a folder; a rename there is durable on its own
         return
     try:
-        handle = os.open(path, os.O_RDONLY)
+        handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:
@@ -35,10 +35,15 @@ def sync(path: Path) -> None:
         raise explain_error(problem, path) from problem
 
 
-def write(path: Path, data: bytes, mode: int = PRIVATE) -> None:
-    """Write a new file and flush it; what a killed process left in its place goes."""
+def write(path: Path, data: bytes, mode: int = PRIVATE, flush: bool = True) -> None:
+    """Write a new file and flush it; what a killed process left in its place goes.
+
+    Args:
+        path, data, mode: of the file.
+        flush: whether to wait until the disk has it. Without, only a kill leaves it whole, not a loss of power.
+    """
     path.unlink(missing_ok=True)
-    write_bytes(path, NEW, data, mode)
+    write_bytes(path, NEW, data, mode, flush)
 
 
 def write_parts(path: Path, parts: Iterable[bytes | memoryview], mode: int = PRIVATE) -> tuple[str, int]:
@@ -111,12 +116,12 @@ def private(path: str, flags: int) -> int:
     return os.open(path, flags, PRIVATE)
 
 
-def write_bytes(path: Path, flags: int, data: bytes, mode: int) -> None:
+def write_bytes(path: Path, flags: int, data: bytes, mode: int, flush: bool = True) -> None:
     """Write bytes to a file and flush them. Whatever fails is raised, a disk that is found full at close included."""
-    write_all(path, flags, [data], mode)
+    write_all(path, flags, [data], mode, flush)
 
 
-def write_all(path: Path, flags: int, parts: Iterable[bytes | memoryview], mode: int) -> int:
+def write_all(path: Path, flags: int, parts: Iterable[bytes | memoryview], mode: int, flush: bool = True) -> int:
     """As `write_bytes`, of parts that are made one by one; how many bytes they had."""
     size = 0
     try:
@@ -127,7 +132,8 @@ def write_all(path: Path, flags: int, parts: Iterable[bytes | memoryview], mode:
                 left = memoryview(part)
                 while left:
                     left = left[os.write(handle, left) :]
-            os.fsync(handle)
+            if flush:
+                os.fsync(handle)
         finally:
             os.close(handle)
     except OSError as problem:

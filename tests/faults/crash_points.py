@@ -178,6 +178,7 @@ def put_aside_scene() -> Scene:
     def prepare(folder: Path) -> None:
         for number in (1, 2):
             checkpoint.save_step(folder, number, state(number), keep=2)
+        checkpoint.flush_checkpoints(folder)
         (folder / "step-2" / "state.json").write_bytes(b"{}")
 
     def act(folder: Path) -> None:
@@ -186,6 +187,24 @@ def put_aside_scene() -> Scene:
         assert same(loaded, state(1))
 
     return Scene("put aside", prepare, act, lambda folder, acknowledged: act(folder), act)
+
+
+def journal_scene(name: str, act: Callable[[Path], object]) -> Scene:
+    """What a loss of power left of a checkpoint is restored from its journal, or the journals are given up."""
+
+    def prepare(folder: Path) -> None:
+        for number in (1, 2):
+            checkpoint.save_step(folder, number, state(number), keep=2)
+        if name == "restore":
+            (folder / "step-2" / "state.json").write_bytes(b"{}")
+            (folder / "step-2" / "manifest.json").unlink()
+
+    def look(folder: Path, acknowledged: bool) -> None:
+        step, loaded, damaged = checkpoint.find_newest(folder)
+        assert (step, damaged) == (2, [])
+        assert same(loaded, state(2))
+
+    return Scene(name, prepare, lambda folder: act(folder) and None, look, lambda folder: act(folder) and None)
 
 
 def answers(some: list[int]) -> list[evaluate.Answered]:
@@ -229,6 +248,8 @@ SCENES = {
         replace_scene(b'{"steps": 2}\n'),
         rewind_scene(),
         put_aside_scene(),
+        journal_scene("restore", checkpoint.load_newest),
+        journal_scene("settle", checkpoint.flush_checkpoints),
         evaluation_scene(),
     )
 }
@@ -409,13 +430,15 @@ def longer(out: Path, resume: bool) -> None:
 
 
 def stories(place: Path) -> dict[str, RunStory]:
-    """The runs that are struck. A resumed one was killed when its third checkpoint was complete but not renamed."""
+    """The runs that are struck. A resumed one was killed when its third journal was complete but not renamed."""
     place.mkdir(parents=True)
     with Calls(place) as calls:
         longer(place / "counted", False)
-    third = [call.kind == "rename" and call.target.endswith("checkpoints/step-3") for call in calls.made].index(True)
+    journal = "checkpoints/journal-3.safetensors"
+    third = [call.kind == "rename" and call.target.endswith(journal) for call in calls.made].index(True)
     shutil.rmtree(place / "counted")
-    besides = RunStory("phase 0 and evaluations", taught, about=("phase-0", "evaluations", "checkpoints/.step-0"))
+    first = ("checkpoints/.step-0", "checkpoints/.journal-0")
+    besides = RunStory("phase 0 and evaluations", taught, about=("phase-0", "evaluations", *first))
     found = [RunStory("a run", bandit), RunStory("a resumed run", longer, third + 1), besides]
     return {story.name: story for story in found}
 

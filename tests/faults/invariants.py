@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
+from safetensors.numpy import load_file
 
 from .harness import DRAWS, GROUP, PROBLEMS, STOPPED, Attempt
 
@@ -133,9 +134,10 @@ class Book:
         self.newest = newest
 
     def saved_steps(self) -> list[int]:
-        """Steps that have a checkpoint folder."""
-        names = (re.fullmatch(r"step-(\d+)", path.name) for path in self.run.glob("checkpoints/step-*"))
-        return [int(name[1]) for name in names if name]
+        """Steps that have a checkpoint folder, or a journal to make it of."""
+        form = re.compile(r"step-(\d+)|journal-(\d+)\.safetensors")
+        names = (form.fullmatch(path.name) for path in self.run.glob("checkpoints/*"))
+        return sorted({int(name[1] or name[2]) for name in names if name})
 
     def metrics(self) -> None:
         """Each step up to the newest checkpoint has its line, the same one for ever."""
@@ -252,13 +254,22 @@ def tree(run: Path, last: int) -> dict[str, Any]:
 
 
 def damage_of(path: Path, step: int) -> str | None:
-    """What is wrong with a checkpoint, by its manifest; an opinion apart from the loader's."""
+    """What is wrong with a checkpoint that its journal does not have either; an opinion apart from the loader's."""
+    wrong = damage_of_files({file.name: file.read_bytes() for file in path.glob("*")}, step)
+    journal = path.with_name(f"journal-{step}.safetensors")
+    if wrong is None or not journal.exists():
+        return wrong
+    return damage_of_files({name: data.tobytes() for name, data in load_file(journal).items()}, step)
+
+
+def damage_of_files(held: dict[str, bytes], step: int) -> str | None:
+    """What is wrong with the files of a checkpoint, by its manifest."""
     try:
-        manifest = json.loads((path / "manifest.json").read_bytes())
+        manifest = json.loads(held["manifest.json"])
         sums = manifest["sha256"]
-        wrong = [n for n, s in sums.items() if hashlib.sha256((path / n).read_bytes()).hexdigest() != s]
-        version = json.loads((path / "state.json").read_bytes())["version"]
-    except (OSError, ValueError, KeyError) as problem:
+        wrong = [n for n, s in sums.items() if hashlib.sha256(held[n]).hexdigest() != s]
+        version = json.loads(held["state.json"])["version"]
+    except (ValueError, KeyError) as problem:
         return f"{type(problem).__name__}: {problem}"
     if wrong or sums.keys() < NEEDED or version != step or manifest["step"] != step:
         return f"bad sums {wrong}, files {sorted(sums)}, manifest of step {manifest['step']}, state of step {version}"

@@ -45,12 +45,12 @@ def in_place() -> None:
     """Files are written into step-N one by one; there is nothing to rename."""
     write, rename = files.write, os.rename
 
-    def write_in_place(path: Path, data: bytes, *mode: int) -> None:
+    def write_in_place(path: Path, data: bytes, *more: Any, **rest: Any) -> None:
         unfinished = re.fullmatch(r"\.(step-\d+)\.part", path.parent.name)
         if unfinished:
             path = path.parent.with_name(unfinished[1]) / path.name
             path.parent.mkdir(exist_ok=True)
-        write(path, data, *mode)
+        write(path, data, *more, **rest)
 
     def rename_nothing(source: Path, target: Path) -> None:
         if source.name.endswith(".part"):
@@ -68,6 +68,7 @@ def prune_first() -> None:
         def save(folder: Path, step: int, state: Any, keep: int, beside: Any = None) -> None:
             found = checkpoint.steps(folder)
             for old in found[: len(found) - keep + 1]:
+                checkpoint.journal_path(folder, old).unlink(missing_ok=True)
                 shutil.rmtree(folder / f"step-{old}")
             real(folder, step, state, keep, beside)
 

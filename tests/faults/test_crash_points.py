@@ -38,6 +38,7 @@ def test_a_run_killed_at_any_call_ends_on_the_same_bits(name, place):
 def prune_first(folder, step, state, keep, beside=None):
     """The oldest goes before the new one is there."""
     for old in checkpoint.steps(folder)[: len(checkpoint.steps(folder)) - keep + 1]:
+        files.remove(checkpoint.journal_path(folder, old))
         files.remove(folder / f"step-{old}")
     SAVE(folder, step, state, keep, beside)
 
@@ -60,10 +61,10 @@ def leave_it(folder, step, state, keep, beside=None):
         SAVE(folder, step, state, keep, beside)
 
 
-def swallow(path, flags, data, mode):
+def swallow(path, flags, data, mode, flush=True):
     """An error of a write or a close is not passed on, as when a file is closed by nobody."""
     with suppress(OSError):
-        PUT(path, flags, data, mode)
+        PUT(path, flags, data, mode, flush)
 
 
 SAVE, PUT = checkpoint.save_step, files.write_bytes

@@ -43,14 +43,16 @@ def whole(step: int) -> dict:
     return state(step) | {"reference": state(0)["model"], "first": {"pass_rate": 0.25, "reward": 0.25}}
 
 
-def make_run(out: Path, config: dict = CONFIG, shift: int = 0) -> Path:
-    """A run folder with two checkpoints; returns the folder of these."""
+def make_run(out: Path, config: dict = CONFIG, shift: int = 0, settled: bool = True) -> Path:
+    """A run folder with two checkpoints, of a run that ended or of one that was killed; returns the folder of these."""
     place = out / "checkpoints"
     place.mkdir(parents=True)
     (out / "config.json").write_bytes(files.encode(config))
     with Calls(out):  # nothing is flushed
         for step in (OLD, NEW):
             checkpoint.save_step(place, step, whole(step + shift), keep=2, extra_files={"config.json": b"{}\n"})
+        if settled:
+            checkpoint.flush_checkpoints(place)
     return place
 
 
@@ -240,6 +242,40 @@ def test_no_mutation_is_loaded_silently():
     assert found["refused"] > scaled(10)
 
 
+def test_no_mutation_takes_a_step_that_has_a_journal():
+    """Whatever became of the folder of the newest step, its bits are loaded; a journal in pieces is none.
+
+    Another manifest that is whole, as `swap` and `header` leave one, is of another checkpoint than the journal.
+    """
+    found, wrong = Counter(), []
+    with quick_place() as place:
+        make_run(place / "whole", settled=False)
+        for seed in range(scaled(150)):
+            chance, out = random.Random(seed), place / "hurt"
+            shutil.rmtree(out, ignore_errors=True)
+            shutil.copytree(place / "whole", out)
+            way = chance.choice(WAYS)
+            way(out / "checkpoints", chance)
+            torn = chance.random() < 0.2
+            if torn:
+                journal = checkpoint.journal_path(out / "checkpoints", NEW)
+                data = journal.read_bytes()
+                journal.write_bytes(chance.choice((data[: chance.randrange(len(data))], bytes(len(data)))))
+            try:
+                with Calls(out):
+                    told = outcome(out / "checkpoints")
+                    if told != "refused":
+                        again = checkpoint.find_newest(out / "checkpoints")[0]
+                        assert told.startswith(f"step {again},"), f"{told}, and the next process takes step {again}"
+                if torn or told not in (f"step {NEW}, 0 warnings", f"step {NEW}, 1 warnings"):
+                    assert torn or way in (swap, header), told
+                    found[told] += 1
+            except Exception as problem:
+                wrong.append(f"seed {seed}, {way.__name__}: {type(problem).__name__}: {problem}")
+    assert wrong == []
+    assert found[f"step {OLD}, 1 warnings"] > scaled(20), found
+
+
 def test_mixed_steps_are_seen(tmp_path):
     """Weights of step 7 with the optimizer of step 6, with the manifest of either."""
     for name in ("model.safetensors", "optimizer.safetensors", "state.json"):
@@ -257,6 +293,7 @@ def test_a_reference_that_the_manifest_does_not_name_is_not_read(tmp_path):
     with Calls(tmp_path):
         for step in (1, 2):
             checkpoint.save_step(tmp_path, step, state(step), keep=2)
+        checkpoint.flush_checkpoints(tmp_path)
     shutil.copy(tmp_path / "step-1" / "model.safetensors", tmp_path / "step-2" / "reference.safetensors")
     step, loaded, warnings = checkpoint.load_newest(tmp_path)
     assert step == 1

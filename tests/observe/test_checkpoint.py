@@ -54,7 +54,17 @@ def test_old_ones_go_and_new_ones_stay(tmp_path):
 def test_damage_is_seen_and_the_one_before_is_used(tmp_path, name, damage):
     for step in (1, 2):
         checkpoint.save_step(tmp_path, step, trained(step).state_dict(), keep=2)
+    checkpoint.flush_checkpoints(tmp_path)
     file = tmp_path / "step-2" / name
+    hurt(file, damage)
+    step, state, warnings = checkpoint.load_newest(tmp_path)
+    assert (step, state["version"], len(warnings)) == (1, 1, 1)
+    assert (tmp_path / "step-2.corrupt").is_dir()
+    assert "step-2" in warnings[0]
+
+
+def hurt(file, damage):
+    """What may happen to a file."""
     data = bytearray(file.read_bytes())
     if damage == "flip":
         data[len(data) // 2] ^= 1
@@ -65,14 +75,88 @@ def test_damage_is_seen_and_the_one_before_is_used(tmp_path, name, damage):
         file.write_bytes(b"")
     else:
         file.unlink()
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "gone", "empty"])
+@pytest.mark.parametrize("name", FILES)
+def test_what_a_journal_holds_is_not_lost(tmp_path, name, damage):
+    """Who only looks has the state; who goes on has the files again, and is told."""
+    for step in (1, 2):
+        checkpoint.save_step(tmp_path, step, trained(step).state_dict(), keep=2)
+    file = tmp_path / "step-2" / name
+    whole = file.read_bytes()
+    hurt(file, damage)
+    step, state, damaged = checkpoint.find_newest(tmp_path)
+    assert (step, state["version"], damaged) == (2, 2, [])
     step, state, warnings = checkpoint.load_newest(tmp_path)
-    assert (step, state["version"], len(warnings)) == (1, 1, 1)
-    assert (tmp_path / "step-2.corrupt").is_dir()
-    assert "step-2" in warnings[0]
+    assert (step, state["version"], file.read_bytes()) == (2, 2, whole)
+    assert [f"step-2 was not whole ({name})" in text for text in warnings] == [True]
+    assert checkpoint.load_newest(tmp_path)[2] == []
+
+
+def test_a_journal_without_its_folder_is_a_checkpoint_unless_it_is_torn(tmp_path):
+    """The process may end between the two; a torn one was never acknowledged."""
+    for step in (1, 2):
+        checkpoint.save_step(tmp_path, step, trained(step).state_dict(), keep=2)
+    shutil.rmtree(tmp_path / "step-2")
+    journal = checkpoint.journal_path(tmp_path, 2)
+    whole = journal.read_bytes()
+    for torn in (whole[:-1], whole[: len(whole) // 2], bytes(len(whole)), b""):
+        journal.write_bytes(torn)
+        assert checkpoint.find_newest(tmp_path)[::2] == (1, [])
+        assert checkpoint.load_newest(tmp_path)[::2] == (1, [])
+    journal.write_bytes(whole)
+    assert checkpoint.find_newest(tmp_path)[::2] == (2, [])
+    assert checkpoint.load_newest(tmp_path)[::2] == (2, [])
+    assert checkpoint.damage(tmp_path / "step-2", 2) is None
+
+
+def test_a_journal_writes_over_no_other_checkpoint(tmp_path):
+    """A checkpoint that is whole stays as it is. A journal of another step, or with other files, is none."""
+    for step in (1, 2):
+        checkpoint.save_step(tmp_path, step, trained(step).state_dict(), keep=9)
+    (tmp_path / "other").mkdir()
+    checkpoint.save_step(tmp_path / "other", 2, trained(4).state_dict(), keep=9)
+    checkpoint.journal_path(tmp_path / "other", 2).rename(checkpoint.journal_path(tmp_path, 2))
+    checkpoint.journal_path(tmp_path, 1).rename(checkpoint.journal_path(tmp_path, 5))
+    assert checkpoint.load_newest(tmp_path)[1]["version"] == 2
+    assert checkpoint.steps(tmp_path) == [1, 2]
+    contents = {path.name: path.read_bytes() for path in (tmp_path / "step-2").iterdir()}
+    journal = checkpoint.encode_journal({"../../strange": b"theirs", **contents})
+    checkpoint.journal_path(tmp_path, 2).write_bytes(journal)
+    shutil.rmtree(tmp_path / "step-2")
+    assert checkpoint.load_newest(tmp_path)[0] == 1
+
+
+def test_a_journal_of_another_run_is_refused(tmp_path):
+    """As its folder is; nothing is written."""
+    one, two = (tmp_path / name / "checkpoints" for name in ("one", "two"))
+    for place, seed in ((one, 1), (two, 2)):
+        place.mkdir(parents=True)
+        (place.parent / "config.json").write_text(json.dumps({"tier": "bandit", "run": {"seed": seed}}))
+    checkpoint.save_step(one, 1, trained().state_dict(), keep=9)
+    shutil.copy(checkpoint.journal_path(one, 1), checkpoint.journal_path(two, 1))
+    for look in (checkpoint.find_newest, checkpoint.load_newest):
+        with pytest.raises(ResumeRefused, match=r"run\.seed is 1 there and 2 here"):
+            look(two)
+    assert checkpoint.steps(two) == []
+
+
+def test_a_run_that_ended_has_no_journals(tmp_path):
+    """Its folder is what older versions know; with large checkpoints it never has one."""
+    for step in (1, 2, 3):
+        checkpoint.save_step(tmp_path, step, trained().state_dict(), keep=2)
+    assert checkpoint.journals(tmp_path) == checkpoint.steps(tmp_path) == [2, 3]
+    checkpoint.flush_checkpoints(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-2", "step-3"]
+    wide = {**trained().state_dict(), "reference": {"weight": torch.zeros(checkpoint.JOURNALED // 4)}}
+    checkpoint.save_step(tmp_path, 4, wide, keep=1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-4"]
 
 
 def test_a_checkpoint_of_another_step_is_refused(tmp_path):
     checkpoint.save_step(tmp_path, 1, trained().state_dict(), keep=2)
+    checkpoint.flush_checkpoints(tmp_path)
     (tmp_path / "step-1").rename(tmp_path / "step-7")
     with pytest.raises(ResumeRefused, match="every one is damaged"):
         checkpoint.load_newest(tmp_path)
@@ -99,6 +183,7 @@ def test_format_1_still_loads(tmp_path):
     """It had no digest, no sizes and no run; its sums are checked as ever."""
     for step in (1, 2):
         checkpoint.save_step(tmp_path, step, trained(step).state_dict(), keep=2)
+        checkpoint.flush_checkpoints(tmp_path)
         place = tmp_path / f"step-{step}" / "manifest.json"
         sums = json.loads(place.read_bytes())["sha256"]
         place.write_bytes(files.encode({"format": 1, "step": step, "sha256": sums}))
@@ -111,6 +196,7 @@ def test_format_1_still_loads(tmp_path):
 def test_where_none_can_be_loaded_it_says_so_every_time(tmp_path):
     """Nothing is renamed, and the second attempt does not start from the first step either."""
     checkpoint.save_step(tmp_path, 1, trained().state_dict(), keep=2)
+    checkpoint.flush_checkpoints(tmp_path)
     (tmp_path / "step-1" / "state.json").unlink()
     for _ in range(2):
         with pytest.raises(ResumeRefused, match="every one is damaged"):
@@ -125,6 +211,7 @@ def test_an_earlier_damaged_one_is_kept_too(tmp_path):
         for step in (1, 2):
             if not (tmp_path / f"step-{step}").exists():
                 checkpoint.save_step(tmp_path, step, trained().state_dict(), keep=2)
+        checkpoint.flush_checkpoints(tmp_path)
         (tmp_path / "step-2" / "state.json").write_text(str(turn))
         checkpoint.load_newest(tmp_path)
     assert (tmp_path / "step-2.corrupt" / "state.json").read_text() == "0"
@@ -143,9 +230,11 @@ def test_half_written_folders_do_not_count(tmp_path):
     checkpoint.save_step(tmp_path, 1, trained().state_dict(), keep=2)
     for step in (2, 7):
         (tmp_path / f".step-{step}.part").mkdir()
+        (tmp_path / f".journal-{step}.safetensors.part").write_bytes(b"half")
     assert checkpoint.load_newest(tmp_path)[0] == 1
     checkpoint.save_step(tmp_path, 2, trained().state_dict(), keep=2)
     assert checkpoint.load_newest(tmp_path)[0] == 2
+    checkpoint.flush_checkpoints(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-1", "step-2"]
 
 
