@@ -263,6 +263,8 @@ class RolloutTable(Strict):
     "Tokens that a response may have; one that has not ended by then is cut off, and wrong."
     max_num_gen_batches: Count = 1
     "Rollouts per step, at most, to replace groups of equal rewards by other prompts (dynamic sampling); 1 for none."
+    log: str | None = None
+    "Train on the responses in this run folder, recorded step or .jsonl instead of drawing any (--rollouts)."
     max_prompt: Count = 2048
     "Longer prompts are dropped and counted before the first step."
     cut_off: Literal["wrong", "mask", "score"] = "wrong"
