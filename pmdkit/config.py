@@ -154,6 +154,8 @@ class RunTable(Strict):
     "CPU threads, fixed so that a resumed run ends on the same bits."
     keep: Count = 2
     "Checkpoints kept."
+    max_disk: Positive | None = None
+    "GiB that checkpoints may take: older ones than run.keep says go before the next is written; the newest stays."
     checkpoint_every: Count = 1
     "Steps between checkpoints; the last step always writes one."
     record: int = Field(default=0, ge=0)
@@ -386,6 +388,8 @@ class EvaluationTable(Strict):
     "held-out problems of the run's own, aime24, aime25, or a file."
     every: CountOrNever = 0
     "Steps between evaluations during training; 0 evaluates before the first and after the last update only."
+    keep_best: bool = False
+    "Keep the model of the best evaluation in best/ of the run, beside the checkpoints."
     problems: Count = 256
     "At most."
     k: Count = 1

@@ -378,7 +378,7 @@ def resume_run(
         )
     spec = resolve_spec(with_objective(stored, changes, given).override(dict(changes)), given)[0]
     differences = {key: (a, b) for key, a, b in compare(stored.record(), spec.record())}
-    for key in ("run.max_time", "run.profile"):  # they change no number
+    for key in ("run.max_time", "run.profile", "run.max_disk"):  # they change no number
         differences.pop(key, None)
     longer = differences.get("schedule.steps", (0, 0))
     if longer[1] > longer[0]:

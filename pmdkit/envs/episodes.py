@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from pmdkit import plugins
 from pmdkit.envs.bandit import Array, Indices
 from pmdkit.envs.build import build, check_number, check_whole
 from pmdkit.envs.kinds import GYMNASIUM
@@ -78,6 +79,8 @@ class EpisodeProblem:
 
     def make(self) -> gymnasium.Env[Any, Any]:
         """One copy of the environment."""
+        for file in plugins.code_files(self.options):
+            plugins.require_trust(file)  # our own environments run the kinds that their options name
         limit = {} if self.max_steps is None else {"max_episode_steps": self.max_steps}
         try:
             return gymnasium.make(self.id, disable_env_checker=True, **limit, **self.options)

@@ -339,6 +339,8 @@ def assemble(
         others.append(offline.LogCallback(log))
     if rollout.record_every:
         others.append(callbacks.ResponsesCallback(task, rollout.record_every))
+    model_files = callbacks.ModelFilesCallback(spec, evaluations)
+    best = [callbacks.BestModelCallback(evaluations, model_files)] if spec.evaluation.keep_best else []
     return Backend(
         learner=learner,
         task=task,
@@ -351,7 +353,7 @@ def assemble(
         warm_start=make_warm_start(spec, learner, task, evaluations),
         stream=make_stream(rollout, log),
         process_group=learner.process_group,
-        callbacks=[*others, evaluations, callbacks.ModelFilesCallback(spec, evaluations)],
+        callbacks=[*others, evaluations, model_files, *best],
         inputs=lambda: run_inputs(spec, learner, task, evaluation),
     )
 

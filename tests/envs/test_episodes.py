@@ -7,6 +7,7 @@ import torch
 
 from pmdkit import config, train
 from pmdkit.config import ScheduleTable, Spec
+from pmdkit.envs import load, make
 from pmdkit.envs.episodes import EpisodeProblem, EpisodeTask, make_episodes
 from pmdkit.envs.kinds import GYMNASIUM
 from pmdkit.errors import UsageError
@@ -118,6 +119,27 @@ def test_what_cannot_be_trained_is_refused(table, wanted):
         make_episodes({"kind": GYMNASIUM, **table})
 
 
+def test_code_that_options_name_does_not_run_unless_somebody_trusts_it(tmp_path):
+    """An environment of pmdkit's own trusts whoever makes it; a spec is not somebody."""
+    own = tmp_path / "own.py"
+    own.write_text("raise SystemExit('it ran')\n")
+    table = {"kind": GYMNASIUM, "id": "pmdkit/Bandit-v0", "max_steps": 1, "options": {"kind": f"{own}:Kind"}}
+    with pytest.raises(UsageError, match="add --trust"):
+        make_episodes(table)
+
+
+def test_a_one_step_environment_is_a_contextual_bandit():
+    """Through the adapter, 2,000 pulls of the shelf's bandit: each context and arm pays what its table says."""
+    problem = EpisodeProblem("pmdkit/Bandit-v0", {"env": "two-hills"}, max_steps=1).build()
+    bandit = make(load("two-hills").env)
+    assert (problem.features, problem.actions, problem.width) == (bandit.contexts, bandit.arms, 1)
+    rollouts = learner(problem).rollout(torch.arange(20), 100, seed=4)
+    contexts, arms = rollouts.observations[:, 0].argmax(1).numpy(), rollouts.responses[:, 0].numpy()
+    surprise = rollouts.returns.numpy() - bandit.reward[contexts, arms]
+    assert abs(surprise.mean()) < 4 * surprise.std() / np.sqrt(len(surprise))
+    assert surprise.std() > 0
+
+
 def test_groups_and_warm_starts_that_have_no_meaning_are_refused(tmp_path):
     for options, wanted in (
         ({"schedule.group": None}, "group is not set"),
@@ -138,7 +160,8 @@ def test_a_run_resumes_to_the_same_bits_and_is_evaluated(tmp_path):
         assert torch.equal(a, b)
     found = whole.evaluate(4, problems=8)
     assert 0 <= found["avg_at_k"]["value"] <= 1
-    assert EpisodeTask(EpisodeProblem("Blackjack-v1"), 4, 0).prompts(1).tolist() != [0, 0, 0, 0]
+    task = EpisodeTask(make_episodes(whole.spec.env), 4, seed=0)
+    assert not set(task.prompts(1).tolist()) & set(task.held_out(64).tolist())
     with pytest.raises(UsageError, match="actions have no text"):
         _ = whole.tokenizer
 

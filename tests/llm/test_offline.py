@@ -74,7 +74,7 @@ def test_a_step_from_its_own_recording_is_the_step(drawn, form):
 
 @pytest.mark.slow  # runs of a language model
 def test_what_has_no_log_probabilities_is_scored_by_the_first_policy_also_after_a_resume(drawn):
-    """Here that policy wrote the log: they are its own to float32. A resumed run ends on the bits of an undisturbed one."""
+    """Here that policy wrote the log: they are its own to float32. A resumed run has the bits of a whole one."""
     folder, run = drawn
     log = folder / "unscored.jsonl"
     log.write_text("\n".join(json.dumps({k: v for k, v in line.items() if k != "logprobs"}) for line in lines_of(run)))
