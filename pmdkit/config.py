@@ -320,14 +320,14 @@ class VLLMTable(Strict):
     "Further arguments of vllm's engine, by their names there; what pmdkit sets itself is refused."
 
 
-SHIPPED_REWARDS = ("math", "soft-overlong-punishment")
+SHIPPED_REWARDS = ("math", "soft-overlong-punishment", "reasoning-gym")
 
 
 class RewardTerm(Strict):
     """A further [[reward]]: its weight times its value is added to the first one."""
 
     grade: str = "math"
-    "math: the verifier. Or your own function as my.py:grade, run in the same pool of processes."
+    "math: the verifier. reasoning-gym: that of its data set. Or your own as my.py:grade. In a pool of processes."
     label: str | None = None
     "What its part is called in metrics and records; by default the function's own name. A recipe may write `name`."
     weight: Annotated[float, expects("a finite number", math.isfinite)] = 1.0

@@ -17,6 +17,7 @@ EXTRAS = {
     "hub": ("datasets",),
     "lora": ("peft",),
     "tables": ("pandas",),
+    "reasoning": ("reasoning_gym",),
     "vllm": ("vllm",),
     "course": ("jupytext", "nbformat", "nbconvert", "nbclient", "jupyterlab", "ipykernel"),
 }

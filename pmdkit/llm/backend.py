@@ -33,7 +33,6 @@ from pmdkit.loop import Schedule, Stream, inline
 from pmdkit.objectives import Objective, traits
 from pmdkit.observe.inputs import digest
 from pmdkit.observe.metrics import StepMetrics
-from pmdkit.plugins import is_path
 from pmdkit.replay.recording import Recorder
 from pmdkit.trainer import Backend, TrainerCallback
 
@@ -290,10 +289,10 @@ def make_task(
 
 
 def reward_rows(spec: Spec, encoder: Encoder) -> Rows | None:
-    """What own reward functions may ask of a response; nothing where the verifier alone grades."""
+    """What other reward functions may ask of a response; nothing where the verifier alone grades."""
     assert spec.reward is not None
-    own = any(is_path(term.grade) for term in (spec.reward, *spec.reward.others))
-    return make_rows(encoder.messages) if own else None
+    others = {term.grade for term in (spec.reward, *spec.reward.others)} - {"math", rewards.OVERLONG}
+    return make_rows(encoder.messages) if others else None
 
 
 def make_evaluation(

@@ -186,7 +186,7 @@ def markdown_table(records: Records) -> str:
     """Records as a table of Markdown; a cell is text on one line and no Markdown of its own."""
 
     def cells(values: Iterable[Any]) -> str:
-        texts = (html.escape(str(value)).replace("|", "&#124;").replace("\n", "<br>") for value in values)
+        texts = ("<br>".join(html.escape(str(value)).replace("|", "&#124;").splitlines()) for value in values)
         return "| " + " | ".join(texts) + " |"
 
     heads = list(records[0])

@@ -54,7 +54,7 @@ def test_tensorboard_shows_a_table_as_text(tmp_path, warnings):
     pytest.importorskip("tensorboard")
     made = make_trackers(["tensorboard"], tmp_path, {"tier": "llm"}, warnings.append)
     made.log(ROWS[0])
-    made.log_table(1, "completions", [{"response": "a | b\n<b>", "reward": 1.0}, {"response": "c", "reward": None}])
+    made.log_table(1, "completions", [{"response": "a | b\u2028<b>", "reward": 1.0}, {"response": "c", "reward": None}])
     made.close()
     (event,) = events(tmp_path).Tensors("completions/text_summary")
     text = event.tensor_proto.string_val[0].decode()
