@@ -9,9 +9,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -172,7 +170,7 @@ def make_backend(spec: Spec, objective: Objective) -> Backend:
         return {"pass_rate": float((reward > problem.passed).double().mean()), "reward": float(reward.mean())}
 
     metrics = StepMetrics(objective, problem.passed)
-    facts: dict[str, Any] = {"passed": problem.passed, "vocabulary": [str(a) for a in np.arange(problem.actions)]}
+    facts = {"passed": problem.passed}
     recorder = Recorder(spec.run.record, lambda rollouts: StepExtras(facts, {"logp_after": metrics.logp_after}))
     return Backend(
         learner=learner,

@@ -12,6 +12,7 @@ from pmdkit.envs.episodes import EpisodeProblem, EpisodeTask, make_episodes
 from pmdkit.envs.kinds import GYMNASIUM
 from pmdkit.errors import UsageError
 from pmdkit.objectives import load_objective
+from pmdkit.replay.recording import open_step
 from pmdkit.toy.episodes import ActionPolicy, EpisodeLearner
 
 NAMES = [name for name in config.names("toy") if config.read(config.find(name, "toy"))["env"]["kind"] == GYMNASIUM]
@@ -151,7 +152,10 @@ def test_groups_and_warm_starts_that_have_no_meaning_are_refused(tmp_path):
 
 def test_a_run_resumes_to_the_same_bits_and_is_evaluated(tmp_path):
     options = {"env.max_steps": 12}
-    whole = train("pmd-mean", "toy", "blackjack", steps=2, prompts=4, group=4, out=tmp_path / "whole", options=options)
+    whole = train(
+        "pmd-mean", "toy", "blackjack", steps=2, prompts=4, group=4, out=tmp_path / "whole", options=options, record=2
+    )
+    assert open_step(whole.path)["responses"].max() < 2
     train("pmd-mean", "toy", "blackjack", steps=1, prompts=4, group=4, out=tmp_path / "two", options=options)
     again = train(
         "pmd-mean", "toy", "blackjack", steps=2, prompts=4, group=4, out=tmp_path / "two", options=options, resume=True
