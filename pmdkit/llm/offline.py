@@ -141,7 +141,9 @@ class LogCallback(TrainerCallback):
         self.log = log
 
     def on_init_end(self, run: RunContext) -> None:
-        """One line, or two."""
+        """One line, or two, from the main process."""
+        if not run.backend.process_group.is_main_process:
+            return
         log, size = self.log, len(self.log.groups[0])
         left_out = "".join(f", {count:,} {reason}" for reason, count in log.left_out.items())
         run.display.note(f"{log.name}: {len(log.groups) * size:,} responses in groups of {size}{left_out}")

@@ -73,12 +73,13 @@ def test_a_step_from_its_own_recording_is_the_step(drawn, form):
 
 
 @pytest.mark.slow  # runs of a language model
-def test_what_has_no_log_probabilities_is_scored_by_the_first_policy_also_after_a_resume(drawn):
+def test_what_has_no_log_probabilities_is_scored_by_the_first_policy_also_after_a_resume(drawn, capsys):
     """Here that policy wrote the log: they are its own to float32. A resumed run has the bits of a whole one."""
     folder, run = drawn
     log = folder / "unscored.jsonl"
     log.write_text("\n".join(json.dumps({k: v for k, v in line.items() if k != "logprobs"}) for line in lines_of(run)))
     whole = trained(folder, "whole", **{"rollout.log": str(log), "steps": 2})
+    assert "16 logged responses have no log-probabilities" in capsys.readouterr().err
     assert [row["scored_by_reference"] for row in whole.metrics] == [16, 16]
     assert [row["staleness"] for row in whole.metrics] == [0, 1]  # the log does not get younger
     found, wanted = open_step(whole.path, 1), open_step(run.path, 1)
