@@ -131,6 +131,10 @@ class EpisodeProblem:
             )
         return self
 
+    def flat(self, observation: Any) -> Array:
+        """[D] an observation as numbers."""
+        return np.asarray(spaces.flatten(self.copies[0].observation_space, observation), dtype=np.float64)
+
     def play(self, starts: Indices, group: int, seed: int, act: Act) -> Played:
         """`group` episodes from each of P starts, side by side: all that run get their actions by one call.
 
@@ -143,7 +147,7 @@ class EpisodeProblem:
         """
         count, width = len(starts) * group, self.width
         self.copies.extend(self.make() for _ in range(count - len(self.copies)))
-        envs, space = self.copies[:count], self.copies[0].observation_space
+        envs = self.copies[:count]
         observations = np.zeros((count, width, self.features))
         actions, mask = np.zeros((count, width), dtype=np.int64), np.zeros((count, width), dtype=np.bool_)
         returns, first = np.zeros(count), int(self.copies[0].action_space.start)  # type: ignore[attr-defined]
@@ -151,7 +155,7 @@ class EpisodeProblem:
         for n, env in enumerate(envs):
             start = int(starts[n // group])
             place = seen[start] = seen.get(start, -1) + 1
-            observations[n, 0] = spaces.flatten(space, env.reset(seed=start)[0])
+            observations[n, 0] = self.flat(env.reset(seed=start)[0])
             env.unwrapped.np_random = np.random.default_rng(derive(seed, "episode", start, place))
         running = np.arange(count)
         for t in range(width):
@@ -162,7 +166,7 @@ class EpisodeProblem:
                 observation, reward, terminated, truncated, _ = envs[n].step(first + action)
                 returns[n] += float(reward)
                 if not terminated and not truncated and t + 1 < width:
-                    observations[n, t + 1] = spaces.flatten(space, observation)
+                    observations[n, t + 1] = self.flat(observation)
                     going.append(n)
             running = np.array(going, dtype=np.int64)
             if not going:

@@ -234,7 +234,7 @@ def read_lines(path: Path, encoder: Encoder, end: int) -> Iterator[LoggedRespons
 def read_recordings(path: Path) -> Iterator[LoggedResponse]:
     """The responses of a recorded step, or of all recorded steps of a run; each step is a policy of its own."""
     if path.is_dir():
-        steps = recording.recorded_steps(RunFolder(path))
+        steps: list[int | None] = [*recording.recorded_steps(RunFolder(path))]
         parts = [recording.open_step(path, step) for step in steps or [None]]  # without any it says what to do
     elif path.suffix == ".safetensors":
         parts = [recording.decode(foreign.read_bytes(path, foreign.LARGE, ADVICE), str(path))]
