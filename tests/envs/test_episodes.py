@@ -38,6 +38,8 @@ def test_every_spec_of_an_environment_builds(name):
 def test_three_environments_are_on_the_shelf():
     ids = {Spec.read(name, "toy").env["id"] for name in NAMES}
     assert ids == {"FrozenLake-v1", "Blackjack-v1", "CartPole-v1"}
+    readme = (config.root() / "envs" / "README.md").read_text(encoding="utf-8")
+    assert all(f"| `toy/{name}.toml` |" in readme for name in NAMES)
 
 
 @pytest.mark.parametrize("name", ["FrozenLake-v1", "Blackjack-v1", "CartPole-v1"])

@@ -95,7 +95,9 @@ def load(grade: str, seconds: float) -> Callable[[Message], Message]:
 
     if grade == "reasoning-gym":
         from pmdkit.envs.math.reasoning import score_puzzle
+        from pmdkit.extras import need
 
+        need("reasoning_gym", "the reward reasoning-gym")  # imports it, which takes seconds, before anybody waits
         return OwnReward(score_puzzle, seconds)
     file, _, name = grade.rpartition(":")
     plugins.trust(grade)  # whoever started this process has checked it

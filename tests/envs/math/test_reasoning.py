@@ -45,7 +45,7 @@ def test_the_oracle_answer_is_worth_1_and_others_are_not(dataset):
 def test_a_worker_gives_the_same():
     problem = make_math(SUMS).problem(0)
     row = RewardRow("[]", (1,), json.dumps(dict(problem.columns)))
-    with Grader("reasoning-gym", seconds=20) as grader:
+    with Grader("reasoning-gym", seconds=20) as grader:  # a busy machine; puzzles are made in milliseconds
         items = [Item(f"Answer: {said}", problem.answer, False, None, row) for said in (problem.answer, "12345678")]
         assert [verdict.correct for verdict in grader.grade(items)] == [True, False]
 
