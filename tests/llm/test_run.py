@@ -100,6 +100,7 @@ def test_a_checkpoint_is_a_folder_of_transformers(whole):
     assert "| 2 |" in card
 
 
+@pytest.mark.slow
 def test_the_best_model_stays_and_trackers_get_completions(tmp_path, monkeypatch):
     """Of two equal evaluations the first; its weights are those of its checkpoint, in a folder of transformers."""
     pytest.importorskip("tensorboard")
