@@ -19,6 +19,7 @@ from pathlib import Path
 from pmdkit.llm.backend import (
     assemble,
     check_machine,
+    load_log,
     load_problems,
     make_encoder,
     make_engine,
@@ -51,13 +52,14 @@ def main() -> None:
     model, tokenizer = make_model(spec, group)
     encoder, problems = make_encoder(spec, tokenizer, problems)  # problems as tokens; those that are short enough
 
+    log = load_log(spec, model, encoder, problems)  # responses to train on instead of drawing any; mostly None
     engine = make_engine(spec, model, encoder, problems, group)  # samples responses and takes new weights
-    learner = make_learner(spec, objective, model, encoder, problems, engine, group)  # rollout, logp, update
+    learner = make_learner(spec, objective, model, encoder, problems, engine, group, log)  # rollout, logp, update
     verifier = make_verifier(spec, group)  # is an answer right?
     task = make_task(spec, model, encoder, problems, verifier, group)  # prompts of a step, rewards of its responses
     evaluation = make_evaluation(spec, encoder, problems, verifier)
 
-    backend = assemble(spec, objective, learner, task, evaluation)  # with metrics, phase 0, records, model card
+    backend = assemble(spec, objective, learner, task, evaluation, log)  # with metrics, phase 0, records, model card
     path = str(new_folder(given.out, spec.label).path) if group.is_main_process else ""
     folder = RunFolder(Path(group.broadcast_object(path)))  # the main process made it for all
     summary = fit(spec, objective, backend, folder, make_display())  # pmdkit.loop.run, with checkpoints around it

@@ -154,6 +154,8 @@ class RunTable(Strict):
     "CPU threads, fixed so that a resumed run ends on the same bits."
     keep: Count = 2
     "Checkpoints kept."
+    max_disk: Positive | None = None
+    "GiB that checkpoints may take: older ones than run.keep says go before the next is written; the newest stays."
     checkpoint_every: Count = 1
     "Steps between checkpoints; the last step always writes one."
     record: int = Field(default=0, ge=0)
@@ -263,6 +265,8 @@ class RolloutTable(Strict):
     "Tokens that a response may have; one that has not ended by then is cut off, and wrong."
     max_num_gen_batches: Count = 1
     "Rollouts per step, at most, to replace groups of equal rewards by other prompts (dynamic sampling); 1 for none."
+    log: str | None = None
+    "Train on the responses in this run folder, recorded step or .jsonl instead of drawing any (--rollouts)."
     max_prompt: Count = 2048
     "Longer prompts are dropped and counted before the first step."
     cut_off: Literal["wrong", "mask", "score"] = "wrong"
@@ -316,14 +320,14 @@ class VLLMTable(Strict):
     "Further arguments of vllm's engine, by their names there; what pmdkit sets itself is refused."
 
 
-SHIPPED_REWARDS = ("math", "soft-overlong-punishment")
+SHIPPED_REWARDS = ("math", "soft-overlong-punishment", "reasoning-gym")
 
 
 class RewardTerm(Strict):
     """A further [[reward]]: its weight times its value is added to the first one."""
 
     grade: str = "math"
-    "math: the verifier. Or your own function as my.py:grade, run in the same pool of processes."
+    "math: the verifier. reasoning-gym: that of its data set. Or your own as my.py:grade. In a pool of processes."
     label: str | None = None
     "What its part is called in metrics and records; by default the function's own name. A recipe may write `name`."
     weight: Annotated[float, expects("a finite number", math.isfinite)] = 1.0
@@ -384,6 +388,8 @@ class EvaluationTable(Strict):
     "held-out problems of the run's own, aime24, aime25, or a file."
     every: CountOrNever = 0
     "Steps between evaluations during training; 0 evaluates before the first and after the last update only."
+    keep_best: bool = False
+    "Keep the model of the best evaluation in best/ of the run, beside the checkpoints."
     problems: Count = 256
     "At most."
     k: Count = 1

@@ -18,6 +18,7 @@ EXTRAS = {
     "hub": ("datasets",),
     "lora": ("peft",),
     "tables": ("pandas",),
+    "reasoning": ("reasoning_gym",),
     "vllm": ("vllm",),
     "sweep": ("optuna",),
     "slurm": ("submitit",),

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -115,13 +115,14 @@ class Backend:
 
 @dataclass(frozen=True)
 class RunContext:
-    """The run that a callback is called in."""
+    """The run that a callback is called in; `reporters` are its trackers, from `on_step_end` on."""
 
     spec: Spec
     objective: Objective
     backend: Backend
     folder: RunFolder
     display: Display
+    reporters: trackers.Trackers = field(default_factory=lambda: trackers.Trackers([]))
 
 
 def fit(
@@ -245,6 +246,7 @@ def run_steps(
     reporters = trackers.make_trackers(
         spec.run.report_to if group.is_main_process else [], folder.path, spec.record(), display.warn
     )
+    context = replace(context, reporters=reporters)
 
     with stop_requests() as stop:
 
@@ -300,6 +302,10 @@ def save(context: RunContext, checkpoints: checkpoint.Checkpoints, step: int, fi
     if backend.process_group.is_main_process:
         for callback in backend.callbacks:
             callback.on_save(context, extra_files)
+    if (most := context.spec.run.max_disk) is not None:
+        checkpoints.wait()
+        if backend.process_group.is_main_process:
+            checkpoint.make_room(context.folder.checkpoints, most * 2**30)
     state = {**backend.learner.state_dict(), "first": first}
     checkpoints.save(step, state, context.spec.run.keep, extra_files or None)
 

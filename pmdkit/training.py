@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from pmdkit import plugins
 from pmdkit.config import SHELVES, Spec, names
+from pmdkit.envs.kinds import GYMNASIUM
 from pmdkit.errors import ResumeRefused, UsageError, first_line, short, unknown
 from pmdkit.extras import need
 from pmdkit.objectives import TAUS, Objective, build_objective, objective_name, regulariser
@@ -132,6 +133,8 @@ class Run:
             raise UsageError(f"{self.path} is a bandit run, whose arms have no text; expected a toy or llm run")
         if self.spec.tier == "llm":
             return self._language_model[1]
+        if self.spec.env.get("kind") == GYMNASIUM:
+            raise UsageError(f"{self.path} is a run in {self.spec.env.get('id')}, whose actions have no text")
         need("transformers", "a tokenizer")
         from transformers import AutoTokenizer
 
@@ -382,7 +385,7 @@ def resume_run(
         )
     spec = resolve_spec(with_objective(stored, changes, given).override(dict(changes)), given)[0]
     differences = {key: (a, b) for key, a, b in compare(stored.record(), spec.record())}
-    for key in ("run.max_time", "run.profile"):  # they change no number
+    for key in ("run.max_time", "run.profile", "run.max_disk"):  # they change no number
         differences.pop(key, None)
     longer = differences.get("schedule.steps", (0, 0))
     if longer[1] > longer[0]:

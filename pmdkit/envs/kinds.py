@@ -329,6 +329,10 @@ KINDS: dict[str, Any] = {
 }
 
 
+GYMNASIUM = "gymnasium"
+"The kind of [env] of a toy run that stands for an environment of Gymnasium, see `envs.episodes`."
+
+
 def make(table: dict[str, Any]) -> Bandit:
     """The bandit that an [env] table describes: `kind`, a key of KINDS or "my.py:MyKind", and the kind's options."""
     return build(table, KINDS, Bandit)
@@ -342,7 +346,7 @@ def reward_scale(spec: "Spec") -> str:
     if spec.reward is not None:
         return SCALES[spec.reward.scale]
     if spec.tier != "bandit":
-        return "{0, 1}"
+        return "real" if spec.env.get("kind") == GYMNASIUM else "{0, 1}"
     return make(spec.env).scale
 
 

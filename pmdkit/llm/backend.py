@@ -18,7 +18,8 @@ from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.envs.verifier import Grader
-from pmdkit.llm import callbacks, distributed, evaluate, lora, mismatch, packing, recipe, rewards, rollouts
+from pmdkit.errors import UsageError
+from pmdkit.llm import callbacks, distributed, evaluate, lora, mismatch, offline, packing, recipe, rewards, rollouts
 from pmdkit.llm.dynamic_sampling import dynamic_sampling
 from pmdkit.llm.engines import CENTRAL, ENGINES, base
 from pmdkit.llm.engines.distributed import DistributedEngine
@@ -32,7 +33,6 @@ from pmdkit.loop import Schedule, Stream, inline
 from pmdkit.objectives import Objective, traits
 from pmdkit.observe.inputs import digest
 from pmdkit.observe.metrics import StepMetrics
-from pmdkit.plugins import is_path
 from pmdkit.replay.recording import Recorder
 from pmdkit.trainer import Backend, TrainerCallback
 
@@ -49,12 +49,13 @@ def make_backend(spec: Spec, objective: Objective) -> Backend:
     problems = load_problems(spec)
     model, tokenizer = make_model(spec, process_group)
     encoder, problems = make_encoder(spec, tokenizer, problems)
+    log = load_log(spec, model, encoder, problems)
     engine = make_engine(spec, model, encoder, problems, process_group)
-    learner = make_learner(spec, objective, model, encoder, problems, engine, process_group)
+    learner = make_learner(spec, objective, model, encoder, problems, engine, process_group, log)
     verifier = make_verifier(spec, process_group)
     task = make_task(spec, model, encoder, problems, verifier, process_group)
     evaluation = make_evaluation(spec, encoder, problems, verifier)
-    return assemble(spec, objective, learner, task, evaluation)
+    return assemble(spec, objective, learner, task, evaluation, log)
 
 
 def check_machine(spec: Spec) -> None:
@@ -62,6 +63,8 @@ def check_machine(spec: Spec) -> None:
     assert spec.rollout is not None
     recipe.check_engine(spec.rollout.engine, elsewhere=spec.vllm is not None and bool(spec.vllm.urls))
     recipe.check_lora(spec)
+    if spec.rollout.log is not None and not Path(spec.rollout.log).exists():
+        raise UsageError(f"the log {spec.rollout.log} does not exist; give the path of one, see docs/use/offline.md")
 
 
 def load_problems(spec: Spec) -> MathProblems:
@@ -183,6 +186,17 @@ def make_encoder(
     return encoder, limit_prompts(problems, encoder, spec.rollout.max_prompt)[0]
 
 
+def load_log(spec: Spec, model: PreTrainedModel, encoder: Encoder, problems: MathProblems) -> offline.RolloutLog | None:
+    """The logged responses that a recipe trains on; None where it draws its own."""
+    assert spec.rollout is not None
+    assert spec.schedule.group is not None
+    if spec.rollout.log is None:
+        return None
+    ends, vocabulary = end_tokens(model, encoder.tokenizer), packing.head_weight(model).shape[0]
+    path, size = Path(spec.rollout.log), spec.schedule.group
+    return offline.read_log(path, problems, encoder, ends, size, spec.rollout.width, vocabulary)
+
+
 def make_verifier(spec: Spec, process_group: ProcessGroup = SINGLE) -> Grader | SharedGrader:
     """The verifier of [reward]; of several processes the main one judges for all.
 
@@ -208,8 +222,12 @@ def make_learner(
     problems: MathProblems,
     engine: base.Engine,
     process_group: ProcessGroup = SINGLE,
+    log: offline.RolloutLog | None = None,
 ) -> CausalLearner:
-    """The learner that trains the model, or adapters on it. With a lag it has a queue of rollouts."""
+    """The learner that trains the model, or adapters on it. With a lag it has a queue of rollouts.
+
+    It keeps a reference policy for objectives that use one, and for logged responses without log-probabilities.
+    """
     rollout, reward = spec.rollout, spec.reward
     assert rollout is not None
     assert reward is not None
@@ -227,7 +245,7 @@ def make_learner(
         spec.schedule,
         spec.update,
         bfloat16=spec.model.dtype == "bfloat16",
-        reference=traits(objective).uses_reference,
+        reference=traits(objective).uses_reference or (log is not None and log.unscored > 0),
         old=rollout.old,
         correction=rollout.correction,
         correction_cap=rollout.correction_cap,
@@ -271,10 +289,10 @@ def make_task(
 
 
 def reward_rows(spec: Spec, encoder: Encoder) -> Rows | None:
-    """What own reward functions may ask of a response; nothing where the verifier alone grades."""
+    """What other reward functions may ask of a response; nothing where the verifier alone grades."""
     assert spec.reward is not None
-    own = any(is_path(term.grade) for term in (spec.reward, *spec.reward.others))
-    return make_rows(encoder.messages) if own else None
+    others = {term.grade for term in (spec.reward, *spec.reward.others)} - {"math", rewards.OVERLONG}
+    return make_rows(encoder.messages) if others else None
 
 
 def make_evaluation(
@@ -291,7 +309,12 @@ def make_evaluation(
 
 
 def assemble(
-    spec: Spec, objective: Objective, learner: CausalLearner, task: MathTask, evaluation: evaluate.Evaluation
+    spec: Spec,
+    objective: Objective,
+    learner: CausalLearner,
+    task: MathTask,
+    evaluation: evaluate.Evaluation,
+    log: offline.RolloutLog | None = None,
 ) -> Backend:
     """The parts as one backend, with metrics, phase 0 and what else happens in a run."""
     schedule, rollout = spec.schedule, spec.rollout
@@ -311,8 +334,12 @@ def assemble(
     if spec.run.record:
         extras = partial(callbacks.step_extras, learner, task, passed, metrics)
         others.append(Recorder(spec.run.record, extras))
+    if log is not None:
+        others.append(offline.LogCallback(log))
     if rollout.record_every:
         others.append(callbacks.ResponsesCallback(task, rollout.record_every))
+    model_files = callbacks.ModelFilesCallback(spec, evaluations)
+    best = [callbacks.BestModelCallback(evaluations, model_files)] if spec.evaluation.keep_best else []
     return Backend(
         learner=learner,
         task=task,
@@ -323,15 +350,17 @@ def assemble(
         evaluate=evaluations.evaluate,
         policy=lambda: learner.model,
         warm_start=make_warm_start(spec, learner, task, evaluations),
-        stream=make_stream(rollout),
+        stream=make_stream(rollout, log),
         process_group=learner.process_group,
-        callbacks=[*others, evaluations, callbacks.ModelFilesCallback(spec, evaluations)],
+        callbacks=[*others, evaluations, model_files, *best],
         inputs=lambda: run_inputs(spec, learner, task, evaluation),
     )
 
 
-def make_stream(rollout: RolloutTable) -> Stream:
-    """Where the loop gets its rollouts from: when it asks, ahead of it, or until their rewards differ."""
+def make_stream(rollout: RolloutTable, log: offline.RolloutLog | None = None) -> Stream:
+    """Where the loop gets its rollouts from: a log, when it asks, ahead of it, or until their rewards differ."""
+    if log is not None:
+        return offline.logged_rollouts(log)
     if rollout.lag:
         return rollouts.async_rollouts(rollout.lag)
     return dynamic_sampling(rollout.max_num_gen_batches) if rollout.max_num_gen_batches > 1 else inline
@@ -356,6 +385,9 @@ def run_inputs(
         "template": digest([json.dumps(list(evaluation.encode(PROBE)))]),
         "tokenizer": digest([words, str(tokenizer.chat_template)]),
     }
+    if spec.rollout is not None and spec.rollout.log is not None:
+        log = Path(spec.rollout.log)
+        found["rollouts"] = sorted(log.glob("rollouts/step-*.safetensors")) if log.is_dir() else [log]
     if spec.model.path is not None:
         folder, commit = Path(spec.model.path), getattr(learner.model.config, "_commit_hash", None)
         found["weights"] = sorted(folder.glob("*.safetensors")) if folder.is_dir() else str(commit)

@@ -32,6 +32,9 @@ from pmdkit.replay.recording import StepExtras
 from pmdkit.trainer import Display, RunContext, StepResult, TrainerCallback
 
 AUDITED = 200  # answers
+COMPLETIONS = ("problem", "response", "answer", "extracted", "reward", "reason")
+"Columns of the table that trackers get of a step's first SHOWN responses."
+SHOWN = 32
 
 
 class ResourcesCallback(TrainerCallback):
@@ -168,10 +171,13 @@ class ResponsesCallback(TrainerCallback):
     def on_step_end(self, run: RunContext, result: StepResult) -> None:
         """Record the step if it is its turn."""
         if run.backend.process_group.is_main_process and result.step % self.every == 0:
-            self.record(run.folder.rollouts / f"step-{result.step}.jsonl", result.rollouts, result.groups)
+            path = run.folder.rollouts / f"step-{result.step}.jsonl"
+            lines = self.record(path, result.rollouts, result.groups)
+            shown = [{key: line[key] for key in COMPLETIONS} for line in lines[:SHOWN]]
+            run.reporters.log_table(result.step, "completions", shown)
 
-    def record(self, path: Path, rollouts: Rollouts, groups: Groups) -> None:
-        """Every response of a step as text, with its verdict and reward."""
+    def record(self, path: Path, rollouts: Rollouts, groups: Groups) -> list[dict[str, Any]]:
+        """Write every response of a step as text, with its verdict and reward; returns the lines."""
         assert self.task.last is not None
         size = rollouts.mass.shape[1]
         numbers, lengths = rollouts.prompts.tolist(), rollouts.mask.sum(1).tolist()
@@ -192,9 +198,10 @@ class ResponsesCallback(TrainerCallback):
                 "path": verdict.path,
                 "reason": verdict.reason,
             }
-            lines.append(json.dumps(line).encode() + b"\n")
+            lines.append(line)
         files.make_folder(path.parent)
-        files.replace(path, b"".join(lines))
+        files.replace(path, b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+        return lines
 
 
 class EvaluationCallback(TrainerCallback):
@@ -365,6 +372,45 @@ tokenizer = AutoTokenizer.from_pretrained("this folder")
 
 The rewards say nothing about how the model behaves elsewhere. `pmdkit eval` measures it with intervals.
 """
+
+
+class BestModelCallback(TrainerCallback):
+    """Keeps the model of the best evaluation in best/ of the run, whatever happens to the checkpoints.
+
+    It is a folder of transformers with best.json beside the weights, and no checkpoint: a run does not go on from it.
+    Of equal evaluations the first stays, that of step 0 included, so nothing is written until the run is better.
+
+    Args:
+        evaluations: comes before this in the list of callbacks.
+        model_files: config, tokenizer and card.
+    """
+
+    def __init__(self, evaluations: EvaluationCallback, model_files: "ModelFilesCallback") -> None:
+        self.evaluations = evaluations
+        self.model_files = model_files
+
+    def on_step_end(self, run: RunContext, result: StepResult) -> None:
+        """Compare the step's evaluation, if there was one, with all before it; the main process decides."""
+        rates = dict(self.evaluations.finished())
+        rate = rates.pop(result.step, None)
+        better = rate is not None and all(rate > earlier for earlier in rates.values())
+        group, place = run.backend.process_group, run.folder.path / "best"
+        if not group.broadcast_object(better):
+            return
+        aside, old = place.with_name(".best.part"), place.with_name(".best.old")
+        if group.is_main_process:
+            files.remove(aside)
+            files.make_folder(aside)
+        self.evaluations.learner.save_pretrained(aside)  # all processes put the weights together
+        if group.is_main_process:
+            for name, data in self.model_files.files().items():
+                files.replace(aside / name, data)
+            files.replace(aside / "best.json", files.encode({"step": result.step, "pass_rate": rate}))
+            files.remove(old)
+            if place.exists():
+                place.rename(old)
+            aside.rename(place)
+            files.remove(old)
 
 
 class ModelFilesCallback(TrainerCallback):

@@ -48,6 +48,7 @@ def resolve_config(spec: Spec, objective: Objective) -> Spec:
             f"rollout.correction is '{spec.rollout.correction}' and {spec.objective['name']} has one loss per response;"
             " expected sequence-truncate or sequence-mask"
         )
+    check_log(spec.rollout)
     vllm = resolve_vllm(spec.rollout, spec.vllm)
     schedule = schedule.model_copy(update={"update": "gradient", "prompts": prompts})
     return spec.model_copy(update={"schedule": schedule, "vllm": vllm, "parallel": resolve_parallel(spec)})
@@ -67,7 +68,7 @@ def check_values(spec: Spec) -> None:
     if spec.reward is not None and spec.rollout is not None:
         check_rewards(spec.reward, spec.rollout)
         for term in (spec.reward, *spec.reward.others):
-            if is_path(term.grade):
+            if term.grade != SHIPPED_REWARDS[1]:
                 identify(term.grade, boxed=False)
     data = "held-out" if spec.evaluation is None else spec.evaluation.data
     if data not in EVALUATED and "/" not in data and Path(data).suffix not in readers.SUFFIXES:
@@ -98,6 +99,18 @@ def check_rewards(table: RewardTable, rollout: RolloutTable) -> None:
         raise UsageError(
             f"two [[reward]] tables are called {twice}; give one of them a name of its own beside its grade"
         )
+
+
+def check_log(rollout: RolloutTable) -> None:
+    """Refuse what has no meaning for responses that are written already."""
+    if rollout.log is None:
+        return
+    for key, usual in (("lag", 0), ("max_num_gen_batches", 1), ("old", "rollout"), ("correction", "none")):
+        if (value := getattr(rollout, key)) != usual:
+            raise UsageError(
+                f"rollout.{key} is {value!r} with rollout.log: nothing is drawn, and pi_old is who wrote the log; "
+                f"expected {usual!r}"
+            )
 
 
 def resolve_vllm(rollout: RolloutTable, vllm: VLLMTable | None) -> VLLMTable:

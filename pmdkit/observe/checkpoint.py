@@ -229,6 +229,33 @@ def flush_checkpoints(folder: Path) -> None:
     files.sync(folder)  # what was pruned stays gone too: a finished run is not looked at again
 
 
+def make_room(folder: Path, most: float) -> None:
+    """Drop the oldest checkpoints until another one of the newest one's size fits into `most` bytes with the rest.
+
+    Raises:
+        EnvironmentLacks: the newest one, which must stay until the next is acknowledged, leaves no room for that.
+    """
+    sizes = {step: stored_size(folder, step) for step in steps(folder)}
+    if not sizes:
+        return
+    newest = max(sizes)
+    if 2 * sizes[newest] > most:
+        one = sizes[newest] / 2**30
+        raise EnvironmentLacks(
+            f"run.max_disk is {most / 2**30:.3g} GiB and a checkpoint of {folder} has {one:.3g}, which stays until the "
+            f"next one is written; expected {2 * one:.3g} or more: go on with --resume --set run.max_disk=..."
+        )
+    while sum(sizes.values()) + sizes[newest] > most:
+        del sizes[min(sizes)]
+    prune(folder, newest, len(sizes))
+
+
+def stored_size(folder: Path, step: int) -> int:
+    """Bytes of the files of a checkpoint, and of its journal where it has one."""
+    stored = [*(folder / f"step-{step}").iterdir(), *folder.glob(journal_path(folder, step).name)]
+    return sum(path.stat().st_size for path in stored)
+
+
 def load_newest(folder: Path) -> tuple[int, dict[str, Any], list[str]]:
     """The newest checkpoint that is whole, with a warning for each that was not.
 
@@ -424,8 +451,7 @@ def shortage(checkpoints: Path, keep: int, left: int) -> str | None:
         left: checkpoints that the run will still write.
     """
     there = steps(checkpoints)
-    stored = [*(checkpoints / f"step-{there[-1]}").iterdir(), *checkpoints.glob(f"journal-{there[-1]}.*")]
-    size = sum(path.stat().st_size for path in stored)
+    size = stored_size(checkpoints, there[-1])
     more = min(left, keep + 1 - len(there))
     free = shutil.disk_usage(checkpoints).free
     if free >= more * size:

@@ -5,13 +5,15 @@ accelerate.tracking has the same three, but logs only after accelerate has set u
 process group of the run, and opens them in the thread that trains.
 """
 
+import html
 import json
 import os
 import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +24,7 @@ from pmdkit.errors import EnvironmentLacks, UsageError, printable, unknown
 from pmdkit.observe import files, redact
 
 Scalars = dict[str, float]
+Records = list[dict[str, Any]]
 
 WAITING = 1000  # rows; a tracker that is so far behind loses the next ones
 PATIENCE = 10.0  # seconds that the end of a run waits for a tracker
@@ -38,8 +41,8 @@ NO_TELEMETRY = {
 class TrackerRun(Protocol):
     """Where one tracker's rows go. The runs of wandb and trackio are of this form."""
 
-    def log(self, values: Scalars, step: int) -> Any:
-        """One step."""
+    def log(self, values: dict[str, Any], step: int) -> Any:
+        """Numbers of one step, or tables that `table` made."""
 
     def finish(self) -> Any:
         """Send what is left."""
@@ -60,6 +63,11 @@ class Trackers:
         }
         for tracker in self.trackers:
             tracker.log(row["step"], values)
+
+    def log_table(self, step: int, name: str, records: Records) -> None:
+        """A table of a step, such as completions; its rows have the same keys."""
+        for tracker in self.trackers:
+            tracker.log(step, {name: redact.value(records)})
 
     def close(self) -> None:
         """At the end of the run, however it ends."""
@@ -100,12 +108,12 @@ class TrackerThread:
         self.dropped = 0
         self.trouble: str | None = None
         self.warned = False
-        self.rows: Queue[tuple[int, Scalars] | None] = Queue(WAITING)
+        self.rows: Queue[tuple[int, dict[str, Any]] | None] = Queue(WAITING)
         self.thread = threading.Thread(target=self.work, args=(folder, config), name=f"tracker {name}", daemon=True)
         self.thread.start()
 
-    def log(self, step: int, values: Scalars) -> None:
-        """Hand over a row, or count it as dropped."""
+    def log(self, step: int, values: dict[str, Any]) -> None:
+        """Hand over a row, or count it as dropped. A value is a number, or the records of a table."""
         try:
             if self.trouble is None:
                 self.rows.put_nowait((step, values))
@@ -142,7 +150,11 @@ class TrackerThread:
                 step, values = row
                 if run is None:
                     run = TRACKERS[self.name][1](folder, config, step)
-                run.log(values, step=step)
+                make_table = TABLES[self.name]
+                run.log(
+                    {key: make_table(value) if isinstance(value, list) else value for key, value in values.items()},
+                    step=step,
+                )
             if run is not None:
                 run.finish()
         except BaseException as problem:  # whatever a tracker raises, SystemExit included, the run goes on
@@ -161,10 +173,45 @@ class TensorBoardRun:
         if first == 1:
             self.writer.add_text("config", f"```\n{json.dumps(config, indent=2)}\n```", 0)
 
-    def log(self, values: Scalars, step: int) -> None:
-        """One scalar each."""
+    def log(self, values: dict[str, Any], step: int) -> None:
+        """One scalar each; a table is a text."""
         for name, value in values.items():
-            self.writer.add_scalar(name, value, step)
+            if isinstance(value, str):
+                self.writer.add_text(name, value, step)
+            else:
+                self.writer.add_scalar(name, value, step)
+
+
+def markdown_table(records: Records) -> str:
+    """Records as a table of Markdown; a cell is text on one line and no Markdown of its own."""
+
+    def cells(values: Iterable[Any]) -> str:
+        texts = ("<br>".join(html.escape(str(value)).replace("|", "&#124;").splitlines()) for value in values)
+        return "| " + " | ".join(texts) + " |"
+
+    heads = list(records[0])
+    return "\n".join([cells(heads), "|---" * len(heads) + "|", *(cells(record.values()) for record in records)])
+
+
+def frame_of(records: Records) -> Any:
+    """Records as a data frame, which the tables of W&B and Trackio take."""
+    from pandas import DataFrame
+
+    return DataFrame(records)
+
+
+def wandb_table(records: Records) -> Any:
+    """A table of Weights & Biases."""
+    import wandb
+
+    return wandb.Table(dataframe=frame_of(records))
+
+
+def trackio_table(records: Records) -> Any:
+    """A table of Trackio."""
+    import trackio
+
+    return trackio.Table(dataframe=frame_of(records))
 
 
 def open_wandb(folder: Path, config: dict[str, Any], first: int) -> TrackerRun:
@@ -210,6 +257,11 @@ TRACKERS: dict[str, tuple[str, Callable[[Path, dict[str, Any], int], TrackerRun]
     "wandb": ("wandb", open_wandb),
     "trackio": ("trackio", open_trackio),
 }
+
+TABLES: dict[str, Callable[[Records], Any]] = defaultdict(
+    lambda: markdown_table, {"wandb": wandb_table, "trackio": trackio_table}
+)
+"What makes the table of a tracker; by default text."
 
 naming = threading.Lock()
 

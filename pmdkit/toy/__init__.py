@@ -1,12 +1,18 @@
-"""Backend 2: a small transformer on token tasks, written to be read. Draws responses, or enumerates them where few."""
+"""Backend 2: a small transformer on token tasks, written to be read. Draws responses, or enumerates them where few.
+
+Environments of Gymnasium have a backend of their own in `episodes`, which needs Gymnasium.
+"""
 
 from collections.abc import Callable
+from importlib import import_module
 
 import torch
 
 from pmdkit.config import ModelTable, Spec
+from pmdkit.envs.kinds import GYMNASIUM
 from pmdkit.envs.tokens import TokenTask, make_tokens
 from pmdkit.errors import UsageError
+from pmdkit.extras import need
 from pmdkit.loop import Schedule
 from pmdkit.objectives import Objective, traits
 from pmdkit.observe.metrics import StepMetrics
@@ -21,6 +27,9 @@ DRAWS = 4
 
 def make_backend(spec: Spec, objective: Objective) -> Backend:
     """Learner, task and measurements of a toy run."""
+    if spec.env.get("kind") == GYMNASIUM:
+        acting: Backend = import_module("pmdkit.toy.episodes").make_backend(spec, objective)
+        return acting
     schedule, seed, warm = spec.schedule, spec.run.seed, spec.warm_start
     assert isinstance(spec.model, ModelTable)
     assert warm is not None
@@ -67,6 +76,10 @@ def make_backend(spec: Spec, objective: Objective) -> Backend:
 
 def resolve_config(spec: Spec, objective: Objective) -> Spec:
     """The spec with its defaults written out and impossible combinations refused."""
+    if spec.env.get("kind") == GYMNASIUM:
+        need("gymnasium", "an environment of Gymnasium")
+        resolved: Spec = import_module("pmdkit.toy.episodes").resolve_config(spec, objective)
+        return resolved
     schedule = spec.schedule
     problem = make_tokens(spec.env)
     assert isinstance(spec.model, ModelTable)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pmdkit import foreign
 from pmdkit.config import ModelTable, WarmStartTable
@@ -28,7 +28,73 @@ from pmdkit.toy.sampling import generate, score
 CLIP = 1.0  # norm of the gradient, as in the paper's runs
 
 
-class ToyLearner:
+class GradientLearner:
+    """The part of a small learner that the kind of its policy does not change: gradient steps and checkpoints.
+
+    Args:
+        model: trained in place.
+        optimizer: of its weights.
+        passes: optimizer steps on every ministep.
+        reference: the reference policy, where there is one.
+    """
+
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, passes: int, reference: nn.Module | None
+    ) -> None:
+        self.version = 0
+        self.on_logp: LogpHook | None = None
+        self.model = model
+        self.optimizer = optimizer
+        self.passes = passes
+        self.reference = reference
+
+    def logp(self, rollouts: Rollouts) -> Tensor:
+        """[N, T] log-probabilities under the current policy, with gradient."""
+        raise NotImplementedError
+
+    def update(self, objective: Objective, rollouts: Rollouts, batch: Batch) -> dict[str, float]:
+        """One ministep. `loss` and `grad_norm` (before clipping) are those of the first pass."""
+        report: dict[str, float] = {}
+        for turn in range(self.passes):
+            logp = self.logp(rollouts)
+            if turn == 0 and self.on_logp is not None:
+                self.on_logp(batch, range(len(logp)), logp)
+            loss = total(objective, replace(batch, logp=logp))
+            self.optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
+            report = report or {"loss": loss.item(), "grad_norm": norm.item()}
+            self.optimizer.step()
+        return report
+
+    def state_dict(self) -> dict[str, Any]:
+        """Weights, the optimizer's state, the version, and the reference policy where there is one."""
+        tensors = dict(self.model.state_dict())
+        if self.reference is not None:
+            tensors |= {f"reference.{name}": value for name, value in self.reference.state_dict().items()}
+        return {"model": tensors, "optimizer": self.optimizer.state_dict(), "version": self.version}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        found, wanted = state["model"], self.state_dict()["model"]
+        foreign.check_numbers(found, "the checkpoint")
+        for name in sorted(found.keys() | wanted.keys()):
+            a, b = (list(x[name].shape) if name in x else "absent" for x in (found, wanted))
+            if a != b:
+                raise ResumeRefused(
+                    f"the checkpoint is of another model: {name} is {a}; expected {b} by the configuration of this "
+                    "run: put its own checkpoints back, or start again with another --out"
+                )
+        weights = {k: v for k, v in found.items() if not k.startswith("reference.")}
+        self.model.load_state_dict(weights)
+        if self.reference is not None:
+            self.reference.load_state_dict({k: found[f"reference.{k}"] for k in weights})
+        with foreign.shaped("the checkpoint", "one of this run", "put its own checkpoints back"):
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.version = int(state["version"])
+
+
+class ToyLearner(GradientLearner):
     """A Learner whose policy is a transformer.
 
     Args:
@@ -40,6 +106,9 @@ class ToyLearner:
         lr, optimizer, passes: of the updates; `passes` optimizer steps on every ministep.
         reference: keep a copy of the model as the reference policy.
     """
+
+    model: Transformer
+    reference: Transformer | None
 
     def __init__(
         self,
@@ -53,16 +122,12 @@ class ToyLearner:
         passes: int = 1,
         reference: bool = False,
     ) -> None:
-        self.version = 0
-        self.on_logp: LogpHook | None = None
-        self.model = model
+        fitted = make_optimizer(model.parameters(), optimizer, lr, fused=True)
+        super().__init__(model, fitted, passes, deepcopy(model).requires_grad_(False) if reference else None)
         self.vocabulary = vocabulary
         self.eos = eos
         self.width = width
         self.space = space
-        self.passes = passes
-        self.optimizer = make_optimizer(model.parameters(), optimizer, lr, fused=True)
-        self.reference = deepcopy(model).requires_grad_(False) if reference else None
 
     def rollout(self, prompts: Tensor, group: int | None, seed: int) -> Rollouts:
         """Draw `group` responses per prompt, or enumerate all of them with mass pi_old."""
@@ -106,47 +171,6 @@ class ToyLearner:
     def logp(self, rollouts: Rollouts) -> Tensor:
         """[N, T] log-probabilities under the current policy, with gradient."""
         return score(self.model, rollouts.prompts, rollouts.responses, rollouts.mask)
-
-    def update(self, objective: Objective, rollouts: Rollouts, batch: Batch) -> dict[str, float]:
-        """One ministep. `loss` and `grad_norm` (before clipping) are those of the first pass."""
-        report: dict[str, float] = {}
-        for turn in range(self.passes):
-            logp = self.logp(rollouts)
-            if turn == 0 and self.on_logp is not None:
-                self.on_logp(batch, range(len(logp)), logp)
-            loss = total(objective, replace(batch, logp=logp))
-            self.optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
-            report = report or {"loss": loss.item(), "grad_norm": norm.item()}
-            self.optimizer.step()
-        return report
-
-    def state_dict(self) -> dict[str, Any]:
-        """Weights, the optimizer's state, the version, and the reference policy where there is one."""
-        tensors = dict(self.model.state_dict())
-        if self.reference is not None:
-            tensors |= {f"reference.{name}": value for name, value in self.reference.state_dict().items()}
-        return {"model": tensors, "optimizer": self.optimizer.state_dict(), "version": self.version}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
-        found, wanted = state["model"], self.state_dict()["model"]
-        foreign.check_numbers(found, "the checkpoint")
-        for name in sorted(found.keys() | wanted.keys()):
-            a, b = (list(x[name].shape) if name in x else "absent" for x in (found, wanted))
-            if a != b:
-                raise ResumeRefused(
-                    f"the checkpoint is of another model: {name} is {a}; expected {b} by the configuration of this "
-                    "run: put its own checkpoints back, or start again with another --out"
-                )
-        weights = {k: v for k, v in found.items() if not k.startswith("reference.")}
-        self.model.load_state_dict(weights)
-        if self.reference is not None:
-            self.reference.load_state_dict({k: found[f"reference.{k}"] for k in weights})
-        with foreign.shaped("the checkpoint", "one of this run", "put its own checkpoints back"):
-            self.optimizer.load_state_dict(state["optimizer"])
-            self.version = int(state["version"])
 
     def save_pretrained(self, path: str | Path) -> None:
         """Write a folder that transformers and vLLM load."""

@@ -9,26 +9,29 @@ from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
 from pmdkit.config import LoraTable, ScheduleTable, UpdateTable
 from pmdkit.distributed import ProcessGroup
+from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.envs.verifier import Grader, Item
 from pmdkit.llm import lora
+from pmdkit.llm.dynamic_sampling import dynamic_sampling
 from pmdkit.llm.engines.base import EngineLost, Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.model import prepare_model
 from pmdkit.llm.rollouts import RolloutQueue, async_rollouts
-from pmdkit.llm.task import SharedGrader
+from pmdkit.llm.task import MathTask, SharedGrader
 from pmdkit.llm.weights import GatheredWeights, full_tensor
 from pmdkit.loop import Schedule, inline, run
 from pmdkit.objectives import OBJECTIVES, Groups, credit, traits
 
-from .conftest import EOS, build
+from .conftest import EOS, VOCABULARY, build
 
 PROMPTS = [[5, 9, 3], [7, 7], [11, 4, 8, 6, 30], [12, 3]]
 CASES = {
@@ -217,6 +220,36 @@ def trained(process_group: ProcessGroup, name: str) -> dict[str, Tensor]:
     }
 
 
+def resampled(process_group: ProcessGroup) -> dict[str, Tensor]:
+    """Three steps of dynamic sampling: a response is right if its first token is one of two in seven.
+
+    The main process has the grader, and every other one judges what its own engine finishes, as in a run.
+    """
+    mine = learner(process_group, "qwen2", "pmd-mean")
+    mine.encode = lambda number: [*PROMPTS[number % len(PROMPTS)], 3 + number]
+    problems = MathProblems("forty", lambda n: Problem(str(n), f"no. {n}", "1"), np.arange(40), np.arange(0))
+    grader: Grader | SharedGrader = Grader()
+    if process_group.size > 1:
+        main = process_group.is_main_process
+        grader = SharedGrader(grader if main else None, process_group, None if main else grader, spread=True)
+    every_token = range(VOCABULARY)  # ends a response, so that none counts as cut off
+    task = MathTask(problems, 3, 5, grader, lambda tokens: f"Answer: {int(tokens[0] % 7 < 2)}", every_token)
+    mine.engine.on_finished = task.on_finished
+    seen: dict[str, Tensor] = {}
+
+    def keep(step, learner, rollouts, groups, *rest):
+        seen[f"prompts {step}"] = rollouts.prompts
+        seen[f"responses {step}"] = rollouts.responses
+        seen[f"reward {step}"] = groups.reward
+        seen[f"counted {step}"] = torch.tensor(list(task.sampling.values()))
+
+    run(OBJECTIVES["pmd-mean"](), mine, task, Schedule(3, 4, 2, seed=5), [keep], dynamic_sampling(3))
+    grader.close()
+    return seen | {
+        f"weight {key}": full_tensor(weight.detach()).clone() for key, weight in mine.model.named_parameters()
+    }
+
+
 def tied(engine: TransformersEngine | None) -> None:
     """Its head is its embedding, as the trainer's."""
     if engine is not None:
@@ -243,6 +276,7 @@ def main(out: Path) -> None:
             save_file(one_case(process_group, name), out / f"{strategy} {name} {process_group.rank}.safetensors")
         for name in WRITERS:
             save_file(trained(process_group, name), out / f"{strategy} {name} {process_group.rank}.safetensors")
+        save_file(resampled(process_group), out / f"{strategy} resampled {process_group.rank}.safetensors")
         save_file(go_on(process_group, out / strategy), out / f"{strategy} resumed {process_group.rank}.safetensors")
     pairs = torch.arange(process_group.rank * 2).view(-1, 2)
     told = {

@@ -100,6 +100,31 @@ def test_a_checkpoint_is_a_folder_of_transformers(whole):
     assert "| 2 |" in card
 
 
+@pytest.mark.slow
+def test_the_best_model_stays_and_trackers_get_completions(tmp_path, monkeypatch):
+    """Of two equal evaluations the first; its weights are those of its checkpoint, in a folder of transformers."""
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    rates = {0: 0.25, 1: 0.5, 2: 0.5, 3: 0.375}
+    monkeypatch.setattr(
+        EvaluationCallback, "scores", lambda self, _: {"pass_rate": rates[self.learner.version], "reward": 0.0}
+    )
+    wanted = {"evaluation.keep_best": True, "evaluation.every": 1, "run.keep": 9, "run.report_to": ["tensorboard"]}
+    run = go(tmp_path / "run", options=wanted)
+    assert json.loads((run.path / "best" / "best.json").read_text()) == {"step": 1, "pass_rate": 0.5}
+    best, saved = (
+        load_file(run.path / place / "model.safetensors") for place in ("best", "checkpoints/step-1")
+    )  # fmt: skip
+    assert best.keys() == saved.keys()
+    assert all(torch.equal(value, saved[name]) for name, value in best.items())
+    assert {"config.json", "tokenizer.json", "README.md"} <= {path.name for path in (run.path / "best").iterdir()}
+    shown = EventAccumulator(str(run.path / "tensorboard"))
+    shown.Reload()
+    tables = [event.tensor_proto.string_val[0].decode() for event in shown.Tensors("completions/text_summary")]
+    assert [len(table.splitlines()) for table in tables] == [18, 18, 18]  # two of heads, 16 responses
+
+
 class Killed(BaseException):
     """Stands for a kill: nothing of pmdkit catches it."""
 

@@ -9,7 +9,7 @@ import torch
 
 from pmdkit import train
 from pmdkit.bandit.learner import BanditLearner
-from pmdkit.errors import ResumeRefused
+from pmdkit.errors import EnvironmentLacks, ResumeRefused
 from pmdkit.observe import checkpoint, files
 from pmdkit.observe.checkpoint import shortage
 
@@ -47,6 +47,33 @@ def test_old_ones_go_and_new_ones_stay(tmp_path):
     for step in range(1, 6):
         checkpoint.save_step(tmp_path, step, trained().state_dict(), keep=2)
     assert checkpoint.steps(tmp_path) == [4, 5]
+
+
+def test_checkpoints_and_the_one_to_come_fit_into_the_bound(tmp_path):
+    """Of four equal ones a bound of three and a half sizes leaves two and the next; the newest never goes."""
+    for step in range(1, 5):
+        checkpoint.save_step(tmp_path, step, trained().state_dict(), keep=9)
+    size = checkpoint.stored_size(tmp_path, 4)
+    checkpoint.make_room(tmp_path, 3.5 * size)
+    assert checkpoint.steps(tmp_path) == [3, 4]
+    checkpoint.make_room(tmp_path, 2 * size)
+    assert checkpoint.steps(tmp_path) == [4]
+    with pytest.raises(EnvironmentLacks, match=r"run.max_disk is .* GiB and a checkpoint"):
+        checkpoint.make_room(tmp_path, 1.9 * size)
+    assert checkpoint.steps(tmp_path) == [4]
+    checkpoint.make_room(tmp_path / "empty", 1.0)
+
+
+def test_a_run_under_a_bound_keeps_fewer_and_goes_on_with_more(tmp_path):
+    """Half a checkpoint is refused after the first; a resume with more ends on the bits of a run without a bound."""
+    whole = train(steps=5, out=tmp_path / "whole", keep=9)
+    size = 2 * checkpoint.stored_size(whole.path / "checkpoints", 5) / 2**30  # with the journal, while the run goes on
+    with pytest.raises(EnvironmentLacks, match="go on with --resume"):
+        train(steps=5, out=tmp_path / "run", keep=9, options={"run.max_disk": size / 4})
+    train(steps=5, out=tmp_path / "run", resume=True, options={"run.max_disk": 3.8 * size})
+    assert checkpoint.steps(tmp_path / "run" / "checkpoints") == [3, 4, 5]
+    ends = [checkpoint.load_step(tmp_path / run / "checkpoints" / "step-5")["model"] for run in ("whole", "run")]
+    assert all(torch.equal(value, ends[1][name]) for name, value in ends[0].items())
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "gone", "empty"])

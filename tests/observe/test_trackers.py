@@ -49,6 +49,20 @@ def test_tensorboard_has_the_numbers_and_nothing_else(tmp_path, warnings):
     assert warnings == []
 
 
+def test_tensorboard_shows_a_table_as_text(tmp_path, warnings):
+    """A cell is one line and no Markdown of its own, whatever a response holds."""
+    pytest.importorskip("tensorboard")
+    made = make_trackers(["tensorboard"], tmp_path, {"tier": "llm"}, warnings.append)
+    made.log(ROWS[0])
+    made.log_table(1, "completions", [{"response": "a | b\u2028<b>", "reward": 1.0}, {"response": "c", "reward": None}])
+    made.close()
+    (event,) = events(tmp_path).Tensors("completions/text_summary")
+    text = event.tensor_proto.string_val[0].decode()
+    assert text.splitlines()[2:] == ["| a &#124; b<br>&lt;b&gt; | 1.0 |", "| c | None |"]
+    assert event.step == 1
+    assert warnings == []
+
+
 @pytest.mark.slow
 def test_a_resumed_run_goes_on_at_its_step(tmp_path, warnings):
     """Steps after the checkpoint were dropped and are computed again: each step stands once, with the newer number."""

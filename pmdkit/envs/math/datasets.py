@@ -23,6 +23,7 @@ from pmdkit.envs.math.problem import (
     normalise_spaces,
 )
 from pmdkit.envs.math.readers import read_problems, with_source
+from pmdkit.envs.math.reasoning import ReasoningGym
 from pmdkit.envs.math.synthetic import Arithmetic
 from pmdkit.errors import UsageError
 
@@ -236,6 +237,7 @@ MATH_KINDS: dict[str, Any] = {
     "math": HendrycksMath,
     "gsm8k": GSM8K,
     "mixture": Mixture,
+    "reasoning-gym": ReasoningGym,
 }
 
 

@@ -23,6 +23,7 @@ from pmdkit import foreign
 from pmdkit.envs.verifier.functions import RewardRow, Takes, adjacent_groups, row_message
 from pmdkit.envs.verifier.verify import Pending, Verdict, grade_by_rules, printable, wrong_verdict
 from pmdkit.errors import ComponentDied, ResumeRefused, UsageError
+from pmdkit.extras import need
 from pmdkit.processes import STARTUP, WorkerFailed, WorkerProcess
 from pmdkit.version import __version__
 
@@ -514,6 +515,9 @@ def identify(grade: str, boxed: bool) -> tuple[str, str]:
             versions = [f"{name} {metadata.version(name)}" for name in ("math-verify", "sympy")]
             return grade, f"math {__version__} boxed={boxed} {versions}"
         return grade, f"math {__version__} boxed={boxed}"
+    if grade == "reasoning-gym":
+        need("reasoning_gym", "the reward reasoning-gym")
+        return grade, f"{grade} {metadata.version(grade)}"
     file, _, name = grade.rpartition(":")
     path = Path(file).resolve()
     if not file or not name.isidentifier():

@@ -72,7 +72,7 @@ def answer(judge: Callable[[Message], Message], request: Message) -> Message:
 
 
 def load(grade: str, seconds: float) -> Callable[[Message], Message]:
-    """math-verify, warmed up, or the function that `my.py:grade` names."""
+    """math-verify, warmed up, or the function that a shipped reward or `my.py:grade` names."""
     if grade == "math":
         from pmdkit.envs.verifier.symbolic import compare, compare_parts
 
@@ -93,6 +93,12 @@ def load(grade: str, seconds: float) -> Callable[[Message], Message]:
     from pmdkit import plugins
     from pmdkit.envs.verifier.functions import OwnReward
 
+    if grade == "reasoning-gym":
+        from pmdkit.envs.math.reasoning import score_puzzle
+        from pmdkit.extras import need
+
+        need("reasoning_gym", "the reward reasoning-gym")  # imports it, which takes seconds, before anybody waits
+        return OwnReward(score_puzzle, seconds)
     file, _, name = grade.rpartition(":")
     plugins.trust(grade)  # whoever started this process has checked it
     function = getattr(plugins.module_from_file(Path(file)), name, None)

@@ -13,7 +13,7 @@ from pmdkit.envs import make_tokens
 from pmdkit.envs.tokens import KINDS
 from pmdkit.objectives import load_objective
 
-NAMES = config.names("toy")
+NAMES = [name for name in config.names("toy") if config.read(config.find(name, "toy"))["env"]["kind"] in KINDS]
 SHELF = config.root() / "envs"
 
 

@@ -1,0 +1,91 @@
+"""reasoning-gym: a hundred kinds of generated puzzles with verifiers of their own, as problems and as a reward.
+
+Source: arXiv:2505.24760; the package is `reasoning-gym`, an extra. Nothing is downloaded: a puzzle is a function of its
+data set, the options, the seed and its number, and so the reward makes it again to judge an answer.
+"""
+
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from json import dumps, loads
+from typing import Any, ClassVar
+
+from pmdkit.envs.build import check_whole
+from pmdkit.envs.math.problem import MathProblems, Problem, check_split, collect, merge_duplicates
+from pmdkit.errors import UsageError, unknown
+from pmdkit.extras import need
+
+ANSWER = re.compile(r"answer\s*:[ \t]*(.*?)\s*\Z", re.IGNORECASE | re.DOTALL)
+"What follows the last `Answer:`, all lines of it: some answers are grids."
+MOST = 1_000_000
+
+
+@dataclass(frozen=True)
+class ReasoningGym:
+    """Puzzles of one data set of reasoning-gym, such as chain_sum, leg_counting, sudoku or rush_hour.
+
+    The last `held_out` ones are never trained on. Grade them with `reward.grade = "reasoning-gym"`, which asks the data
+    set's own verifier for a number from 0 to 1; `math` serves where answers are numbers.
+    """
+
+    name: ClassVar[str] = "reasoning-gym"
+
+    dataset: str
+    "Its name in reasoning-gym."
+    size: int = 2000
+    "Puzzles, held-out ones included."
+    seed: int = 0
+    "Of the puzzles."
+    held_out: int = 200
+    "How many are never trained on, chosen by a hash of their text."
+    options: dict[str, Any] = field(default_factory=dict)
+    "The data set's own options, such as {max_terms = 3}."
+
+    def __post_init__(self) -> None:
+        check_whole("size", self.size, 2, MOST)
+        check_whole("seed", self.seed, 0)
+        check_split(self.held_out, None)
+
+    def build(self) -> MathProblems:
+        """One puzzle of each text; texts that came with two answers, of which either may be right, are dropped."""
+        made = make_puzzles(self.dataset, self.size, self.seed, dumps(self.options, sort_keys=True))
+        about = {"dataset": self.dataset, "size": self.size, "seed": self.seed, "options": self.options}
+        problems, counts = merge_duplicates(
+            Problem(f"{self.dataset}-{n:06d}", made[n]["question"], str(made[n]["answer"]), self.name, about | {"n": n})
+            for n in range(self.size)
+        )
+        return collect(f"reasoning-gym {self.dataset}", problems, self.held_out, counts=counts)
+
+
+@lru_cache(maxsize=8)
+def make_puzzles(dataset: str, size: int, seed: int, options: str) -> Any:
+    """A data set of reasoning-gym, whose items are made when they are asked for.
+
+    Args:
+        dataset: its name.
+        size: number of items.
+        seed: of all of them.
+        options: its own ones, in JSON.
+    """
+    gym = need("reasoning_gym", "kind = 'reasoning-gym'")
+    known = gym.factory.DATASETS
+    if dataset not in known:
+        raise UsageError(unknown("env.dataset", dataset, known))
+    try:
+        return gym.create_dataset(dataset, size=size, seed=seed, **loads(options))
+    except (TypeError, ValueError, AssertionError) as problem:
+        raise UsageError(f"env.options is {options}; {dataset} of reasoning-gym refuses it: {problem}") from problem
+
+
+def score_puzzle(response: str, cut_off: bool, columns: dict[str, Any]) -> float:
+    """The reward `reasoning-gym`: what the data set's verifier says of the text behind the last `Answer:`.
+
+    A response that was cut off, or that names no answer, gets 0 unasked.
+    """
+    start = response.lower().rfind("answer:")
+    found = ANSWER.match(response[start:]) if start >= 0 and not cut_off else None
+    if found is None:
+        return 0.0
+    options = dumps(columns["options"], sort_keys=True)
+    puzzles = make_puzzles(columns["dataset"], columns["size"], columns["seed"], options)
+    return float(puzzles.score_answer(found[1], puzzles[columns["n"]]))

@@ -1,0 +1,58 @@
+"""reasoning-gym: its puzzles as problems, and its verifiers as a reward; skipped where the extra is not installed."""
+
+import json
+
+import pytest
+
+pytest.importorskip("reasoning_gym")
+
+from pmdkit.envs.math import make_math
+from pmdkit.envs.math.reasoning import score_puzzle
+from pmdkit.envs.verifier import Grader, Item
+from pmdkit.envs.verifier.functions import RewardRow
+from pmdkit.errors import UsageError
+
+SUMS = {"kind": "reasoning-gym", "dataset": "chain_sum", "size": 60, "held_out": 10, "options": {"max_terms": 2}}
+
+
+def columns(problem):
+    return json.loads(json.dumps(dict(problem.columns)))
+
+
+def test_puzzles_are_numbered_texts_and_some_are_held_out():
+    problems = make_math(SUMS)
+    assert len(problems.held_out) == 10
+    assert not set(problems.train) & set(problems.held_out)
+    one, again = problems.problem(3), make_math(SUMS).problem(3)
+    assert one == again
+    assert one.problem != make_math({**SUMS, "seed": 1}).problem(3).problem
+
+
+@pytest.mark.parametrize("dataset", ["chain_sum", "leg_counting", "sudoku", "countdown", "word_ladder", "maze"])
+def test_the_oracle_answer_is_worth_1_and_others_are_not(dataset):
+    """Of six data sets, two of which take many answers; a response without `Answer:` or cut off is worth 0."""
+    problems = make_math({"kind": "reasoning-gym", "dataset": dataset, "size": 8, "held_out": 1})
+    for number in problems.train[:3]:
+        problem = problems.problem(int(number))
+        right = f"Let me see. Answer: nothing?\nAnswer: {problem.answer}\n"
+        assert score_puzzle(right, False, columns(problem)) == 1
+        assert score_puzzle(right, True, columns(problem)) == 0
+        assert score_puzzle(problem.answer, False, columns(problem)) == 0
+        assert score_puzzle("Answer: no idea", False, columns(problem)) < 0.5
+
+
+def test_a_worker_gives_the_same():
+    problem = make_math(SUMS).problem(0)
+    row = RewardRow("[]", (1,), json.dumps(dict(problem.columns)))
+    with Grader("reasoning-gym", seconds=20) as grader:  # a busy machine; puzzles are made in milliseconds
+        items = [Item(f"Answer: {said}", problem.answer, False, None, row) for said in (problem.answer, "12345678")]
+        assert [verdict.correct for verdict in grader.grade(items)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [({"dataset": "chain_sums"}, "did you mean 'chain_sum'"), ({"options": {"max_terms": 0}}, "refuses it")],
+)
+def test_what_the_package_does_not_have_is_refused(change, wanted):
+    with pytest.raises(UsageError, match=wanted):
+        make_math(SUMS | change)
