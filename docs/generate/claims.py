@@ -1,0 +1,162 @@
+"""Claims: what the prose of a lesson says of its outputs, checked on the executed lesson, and seen to fail when changed.
+
+A claim stands beside its sentence, in a comment that neither Jupyter nor the site shows:
+
+    <!-- claim: goes from 0.01 to 0.38 :: said(p0, after) -->
+
+On the left are words of the sentence, on the right Python in the lesson's own names, as they are at that place.
+`said(a, b)` holds if each value rounds to the number as it is written there; None passes over a number. `n` is the list
+of the numbers, for other comparisons: `min(rates) >= n[0]`. A fact without numbers is a comparison.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+CLAIM = re.compile(r"\n?<!-- claim: (.*?) :: (.*?) -->", re.DOTALL)
+NUMBER = re.compile(r"(?<![\w.,])(?:(?<![\d)])[-\u2212])?\d+(?:,\d{3})*(?:\.\d+)?(?!\w)")
+FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.GtE,
+    ast.LtE: ast.Gt,
+    ast.Gt: ast.LtE,
+    ast.GtE: ast.Lt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Attributes: text, words of the prose; expression, Python that is true of the executed lesson."""
+
+    text: str
+    expression: str
+
+    @property
+    def numbers(self) -> list[str]:
+        """As they are written in the text."""
+        return [number.replace("\u2212", "-").replace(",", "") for number in NUMBER.findall(self.text)]
+
+
+def claims_of(source: str) -> list[Claim]:
+    """The claims of a Markdown cell, in order."""
+    return [Claim(*(" ".join(part.split()) for part in found)) for found in CLAIM.findall(source)]
+
+
+def without_claims(source: str) -> str:
+    """A Markdown cell as it is read."""
+    return CLAIM.sub("", source)
+
+
+def code_of(claim: Claim, folder: str) -> str:
+    """The code that checks a claim in the kernel of its lesson. `folder` holds the package `generate`."""
+    return (
+        f"__import__('sys').path.insert(0, {folder!r})\n"
+        f"__import__('generate.claims', fromlist=['check']).check({claim.text!r}, {claim.expression!r}, globals())"
+    )
+
+
+def check(text: str, expression: str, names: dict[str, Any]) -> None:
+    """AssertionError unless the claim holds, and stops to hold with other numbers, or with a comparison turned round."""
+    claim = Claim(text, expression)
+    if not holds(claim, claim.numbers, names):
+        raise AssertionError(f"not so: {text!r}. False: {expression}; {seen(claim, names)}")
+    for what, false in falsified(claim):
+        if any(holds(one, numbers, names) is not True for one, numbers in false):
+            continue
+        raise AssertionError(f"claims nothing: {text!r} holds as well with {what}: {expression}")
+
+
+def holds(claim: Claim, numbers: list[str], names: dict[str, Any]) -> bool:
+    """Whether a claim is true with these numbers."""
+    own = {"said": lambda *values: said(numbers, values), "n": [float(number) for number in numbers]}
+    return bool(eval(claim.expression, {**names, **own}))
+
+
+def said(numbers: list[str], values: tuple[Any, ...]) -> bool:
+    """Whether each value rounds to its number as it is written. ValueError if their counts differ."""
+    if len(numbers) != len(values):
+        raise ValueError(f"{len(values)} values for {len(numbers)} numbers, {numbers}; None passes over one")
+    return all(
+        value is None or abs(float(value) - float(number)) <= 0.5 * unit(number) * (1 + 1e-9)
+        for number, value in zip(numbers, values, strict=True)
+    )
+
+
+def unit(number: str) -> float:
+    """The last place that a number is written to."""
+    return 10.0 ** -len(number.partition(".")[2])
+
+
+def falsified(claim: Claim) -> Iterator[tuple[str, list[tuple[Claim, list[str]]]]]:
+    """What is changed, and versions of the claim with it; of each group at least one version must be false.
+
+    A number is moved by one unit of its last place, halved, doubled, and given the other sign. Where no number counts,
+    every comparison is turned round, one at a time.
+    """
+    tree = ast.parse(claim.expression, mode="eval")
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    if used & {"said", "n"}:
+        counted = passed_over(tree)
+        for i, number in enumerate(claim.numbers):
+            if i not in counted:
+                others = [float(number) + unit(number), float(number) - unit(number)]
+                others += [2 * float(number), float(number) / 2, -float(number)]
+                false = [[*claim.numbers[:i], written(x, number), *claim.numbers[i + 1 :]] for x in others]
+                yield f"another number for {number}", [(claim, numbers) for numbers in false]
+        return
+    comparisons = [node for node in ast.walk(tree) if isinstance(node, ast.Compare)]
+    if not comparisons:
+        raise ValueError(f"a fact is a comparison, so that it can be false; got {claim.expression!r}")
+    for node in comparisons:
+        for i, operator in enumerate(node.ops):
+            node.ops[i] = FLIPPED[type(operator)]()
+            yield "a comparison turned round", [(Claim(claim.text, ast.unparse(tree)), claim.numbers)]
+            node.ops[i] = operator
+
+
+def passed_over(tree: ast.Expression) -> set[int]:
+    """Places of the numbers that the expression does not look at: None in `said`, or never an index of `n`."""
+    calls = [
+        c for c in ast.walk(tree) if isinstance(c, ast.Call) and isinstance(c.func, ast.Name) and c.func.id == "said"
+    ]
+    looked = {
+        node.slice.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == "n"
+        if isinstance(node.slice, ast.Constant)
+    }
+    if calls and any(isinstance(argument, ast.Starred) for argument in calls[0].args):
+        return set()
+    if calls:
+        skipped = {i for i, a in enumerate(calls[0].args) if isinstance(a, ast.Constant) and a.value is None}
+        return skipped - looked
+    return {i for i in range(99) if i not in looked}
+
+
+def written(value: float, like: str) -> str:
+    """A number to as many places as another one, or more if it needs them."""
+    places = len(like.partition(".")[2])
+    return f"{value:.{places + 1}f}" if places or value != round(value) else f"{value:.0f}"
+
+
+def seen(claim: Claim, names: dict[str, Any]) -> str:
+    """The values that the expression looks at, for the error."""
+    found = []
+    for node in ast.walk(ast.parse(claim.expression, mode="eval")):
+        looks = node.args if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "said" else []
+        if isinstance(node, ast.Compare):
+            looks = [node.left, *node.comparators]
+        for one in looks:
+            try:
+                own = {"n": [float(number) for number in claim.numbers]}
+                found.append(f"{ast.unparse(one)} = {eval(ast.unparse(one), {**names, **own})}")
+            except NameError:  # a name of a comprehension around it
+                continue
+    return "; ".join(found)
