@@ -1,12 +1,13 @@
-"""Claims: what the prose of a lesson says of its outputs, checked on the executed lesson, and seen to fail when changed.
+"""Claims: what the prose of a lesson says of its outputs, checked on the executed lesson and seen to fail when changed.
 
 A claim stands beside its sentence, in a comment that neither Jupyter nor the site shows:
 
     <!-- claim: goes from 0.01 to 0.38 :: said(p0, after) -->
 
 On the left are words of the sentence, on the right Python in the lesson's own names, as they are at that place.
-`said(a, b)` holds if each value rounds to the number as it is written there; None passes over a number. `n` is the list
-of the numbers, for other comparisons: `min(rates) >= n[0]`. A fact without numbers is a comparison.
+`said(a, b)` holds if each value rounds to the number as it is written there; None passes over a number. `about(a, b)`
+holds if each is within a tenth of it, or `within` another share. `quoted` is the list of the numbers, for other
+comparisons: `min(rates) >= quoted[0]`. A fact without numbers is a comparison.
 """
 
 import ast
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-CLAIM = re.compile(r"\n?<!-- claim: (.*?) :: (.*?) -->", re.DOTALL)
+CLAIM = re.compile(r"\n?<!-- claim:\s((?:(?!-->).)*?)\s::\s((?:(?!-->).)*?)\s-->", re.DOTALL)
 NUMBER = re.compile(r"(?<![\w.,])(?:(?<![\d)])[-\u2212])?\d+(?:,\d{3})*(?:\.\d+)?(?!\w)")
 FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.GtE,
@@ -45,7 +46,9 @@ class Claim:
 
 
 def claims_of(source: str) -> list[Claim]:
-    """The claims of a Markdown cell, in order."""
+    """The claims of a Markdown cell, in order. ValueError if one has no expression."""
+    if len(CLAIM.findall(source)) != source.count("<!-- claim:"):
+        raise ValueError(f"a claim is written <!-- claim: words :: expression -->; one is not in:\n{source}")
     return [Claim(*(" ".join(part.split()) for part in found)) for found in CLAIM.findall(source)]
 
 
@@ -63,7 +66,7 @@ def code_of(claim: Claim, folder: str) -> str:
 
 
 def check(text: str, expression: str, names: dict[str, Any]) -> None:
-    """AssertionError unless the claim holds, and stops to hold with other numbers, or with a comparison turned round."""
+    """AssertionError unless the claim holds, and fails with other numbers and with each comparison turned round."""
     claim = Claim(text, expression)
     if not holds(claim, claim.numbers, names):
         raise AssertionError(f"not so: {text!r}. False: {expression}; {seen(claim, names)}")
@@ -75,18 +78,30 @@ def check(text: str, expression: str, names: dict[str, Any]) -> None:
 
 def holds(claim: Claim, numbers: list[str], names: dict[str, Any]) -> bool:
     """Whether a claim is true with these numbers."""
-    own = {"said": lambda *values: said(numbers, values), "n": [float(number) for number in numbers]}
+    own = {
+        "said": lambda *values: said(numbers, values),
+        "about": lambda *values, within=0.1: about(numbers, values, within),
+        "quoted": [float(number) for number in numbers],
+    }
     return bool(eval(claim.expression, {**names, **own}))
 
 
 def said(numbers: list[str], values: tuple[Any, ...]) -> bool:
     """Whether each value rounds to its number as it is written. ValueError if their counts differ."""
+    pairs = paired(numbers, values)
+    return all(abs(value - float(number)) <= 0.5 * unit(number) * (1 + 1e-9) for number, value in pairs)
+
+
+def about(numbers: list[str], values: tuple[Any, ...], within: float) -> bool:
+    """Whether each value is near its number. ValueError if their counts differ."""
+    return all(abs(value - float(number)) <= within * abs(float(number)) for number, value in paired(numbers, values))
+
+
+def paired(numbers: list[str], values: tuple[Any, ...]) -> list[tuple[str, float]]:
+    """Numbers and their values, those passed over left out."""
     if len(numbers) != len(values):
         raise ValueError(f"{len(values)} values for {len(numbers)} numbers, {numbers}; None passes over one")
-    return all(
-        value is None or abs(float(value) - float(number)) <= 0.5 * unit(number) * (1 + 1e-9)
-        for number, value in zip(numbers, values, strict=True)
-    )
+    return [(number, float(value)) for number, value in zip(numbers, values, strict=True) if value is not None]
 
 
 def unit(number: str) -> float:
@@ -97,23 +112,20 @@ def unit(number: str) -> float:
 def falsified(claim: Claim) -> Iterator[tuple[str, list[tuple[Claim, list[str]]]]]:
     """What is changed, and versions of the claim with it; of each group at least one version must be false.
 
-    A number is moved by one unit of its last place, halved, doubled, and given the other sign. Where no number counts,
-    every comparison is turned round, one at a time.
+    A number is moved by one unit of its last place, halved, doubled, and given the other sign. A comparison is turned
+    round.
     """
     tree = ast.parse(claim.expression, mode="eval")
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    if used & {"said", "n"}:
-        counted = passed_over(tree)
-        for i, number in enumerate(claim.numbers):
-            if i not in counted:
-                others = [float(number) + unit(number), float(number) - unit(number)]
-                others += [2 * float(number), float(number) / 2, -float(number)]
-                false = [[*claim.numbers[:i], written(x, number), *claim.numbers[i + 1 :]] for x in others]
-                yield f"another number for {number}", [(claim, numbers) for numbers in false]
-        return
     comparisons = [node for node in ast.walk(tree) if isinstance(node, ast.Compare)]
-    if not comparisons:
+    looked = looked_at(tree, len(claim.numbers))
+    if not comparisons and not looked:
         raise ValueError(f"a fact is a comparison, so that it can be false; got {claim.expression!r}")
+    for i in sorted(looked):
+        number = claim.numbers[i]
+        others = [float(number) + unit(number), float(number) - unit(number)]
+        others += [2 * float(number), float(number) / 2, -float(number)]
+        false = [[*claim.numbers[:i], written(x, number), *claim.numbers[i + 1 :]] for x in others]
+        yield f"another number for {number}", [(claim, numbers) for numbers in false]
     for node in comparisons:
         for i, operator in enumerate(node.ops):
             node.ops[i] = FLIPPED[type(operator)]()
@@ -121,23 +133,18 @@ def falsified(claim: Claim) -> Iterator[tuple[str, list[tuple[Claim, list[str]]]
             node.ops[i] = operator
 
 
-def passed_over(tree: ast.Expression) -> set[int]:
-    """Places of the numbers that the expression does not look at: None in `said`, or never an index of `n`."""
-    calls = [
-        c for c in ast.walk(tree) if isinstance(c, ast.Call) and isinstance(c.func, ast.Name) and c.func.id == "said"
-    ]
-    looked = {
-        node.slice.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == "n"
-        if isinstance(node.slice, ast.Constant)
-    }
-    if calls and any(isinstance(argument, ast.Starred) for argument in calls[0].args):
-        return set()
-    if calls:
-        skipped = {i for i, a in enumerate(calls[0].args) if isinstance(a, ast.Constant) and a.value is None}
-        return skipped - looked
-    return {i for i in range(99) if i not in looked}
+def looked_at(tree: ast.Expression, count: int) -> set[int]:
+    """Places of the numbers that an expression looks at, which `said` passes over where it has None."""
+    found: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("said", "about"):
+            none = {i for i, a in enumerate(node.args) if isinstance(a, ast.Constant) and a.value is None}
+            starred = any(isinstance(a, ast.Starred) for a in node.args)
+            found |= set(range(count)) - (set() if starred else none)
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == "quoted":
+            assert isinstance(node.slice, ast.Constant)
+            found.add(int(node.slice.value))
+    return found
 
 
 def written(value: float, like: str) -> str:
@@ -150,13 +157,14 @@ def seen(claim: Claim, names: dict[str, Any]) -> str:
     """The values that the expression looks at, for the error."""
     found = []
     for node in ast.walk(ast.parse(claim.expression, mode="eval")):
-        looks = node.args if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "said" else []
+        calls = isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("said", "about")
+        looks: list[ast.expr] = node.args if isinstance(node, ast.Call) and calls else []
         if isinstance(node, ast.Compare):
             looks = [node.left, *node.comparators]
         for one in looks:
             try:
-                own = {"n": [float(number) for number in claim.numbers]}
+                own = {"quoted": [float(number) for number in claim.numbers]}
                 found.append(f"{ast.unparse(one)} = {eval(ast.unparse(one), {**names, **own})}")
-            except NameError:  # a name of a comprehension around it
+            except (NameError, SyntaxError):  # a name of a comprehension around it, or a starred argument
                 continue
     return "; ".join(found)

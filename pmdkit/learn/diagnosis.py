@@ -35,6 +35,8 @@ NEAR = 0.05
 "Relative: what is nowhere farther off than that was probably rounded, or found on a coarse grid."
 COUNTING = 10
 "A count of at least so many that is off by one at most was meant to be this count; 1 and 2 may agree by chance."
+LARGEST_COUNT = 2.0**52
+"Above it, a float does not show one more."
 ORDINALS = ("first", "second", "third", "fourth")
 Numbers = list[np.ndarray]  # an answer to each input
 
@@ -240,7 +242,7 @@ def counted(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | None:
             return Diagnosis("rounding", f"A whole number is asked: round {'up' if up else 'down'}.")
         return None
     for gap, word in ((1, "many"), (-1, "few")):
-        if np.all(gaps == gap):
+        if np.all((gaps == gap) | (sizes > LARGEST_COUNT)):
             return Diagnosis("off-by-one", f"One too {word} on every input.")
         if np.all(gaps[sizes > 0] == gap) and np.count_nonzero(sizes) >= 3:
             return Diagnosis("off-by-one", f"One too {word} wherever the answer is not 0.")
@@ -440,7 +442,10 @@ def other_arguments(asked: Asked) -> Iterator[Change]:
     names, first = asked.names, asked.cases[0]
     for i, name in enumerate(names):
         for j in range(i + 1, len(names)):
-            if all(type(case[i]) is type(case[j]) and getattr(case[i], "shape", ()) == getattr(case[j], "shape", ()) for case in asked.cases):
+            if all(
+                type(case[i]) is type(case[j]) and getattr(case[i], "shape", ()) == getattr(case[j], "shape", ())
+                for case in asked.cases
+            ):
                 swapped = [exchange(case, i, j) for case in asked.cases]
                 says = f"This is the right answer with `{name}` and `{names[j]}` exchanged."
                 yield "order", says, swapped, same_answer
@@ -455,7 +460,12 @@ def other_arguments(asked: Asked) -> Iterator[Change]:
             for factor, word in ((2.0, "twice"), (0.5, "half")):
                 says = f"This is the right answer for {word} the `{name}`."
                 yield "factor", says, with_other(i, lambda x, factor=factor: factor * x), same_answer
-            yield "inverse", f"This is the right answer for 1 / `{name}`.", with_other(i, lambda x: 1 / x if x else math.inf), same_answer
+            yield (
+                "inverse",
+                f"This is the right answer for 1 / `{name}`.",
+                with_other(i, lambda x: 1 / x if x else math.inf),
+                same_answer,
+            )
             yield (
                 "square",
                 f"This is the right answer for `{name}` squared.",

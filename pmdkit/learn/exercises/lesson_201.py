@@ -110,10 +110,10 @@ EXERCISES = (
         title="one number per response",
         task=(
             "A table gives one log-probability per answer, a transformer one per token. `logp`, `logp_old` and the "
-            "boolean `mask` are tensors, [N, T]: responses are padded to the same width, and the padding holds whatever the "
-            "network said there, nan included. Write the log-ratio $\\log(\\pi/\\pi_{old})$ of each *response*. Write "
-            "also its weight in the loss of the batch: the mean over responses of loss divided by length is the plain "
-            "sum of weight times loss."
+            "boolean `mask` are tensors, [N, T]: responses are padded to the same width, and the padding holds "
+            "whatever the network said there, nan included. Write the log-ratio $\\log(\\pi/\\pi_{old})$ of each "
+            "*response*. Write also its weight in the loss of the batch: the mean over responses of loss divided by "
+            "length is the plain sum of weight times loss."
         ),
         start=sequence,
         solution=solved_sequence,
