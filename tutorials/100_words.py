@@ -73,6 +73,17 @@ plt.show()
 # B, which is good and four times as likely?
 # <!-- claim: C has a reward of 0.2 :: said(reward[2]) -->
 #
+# <!-- predict: C earns 0.2, more than nothing. What does the step do to it?
+#   - it grows a little
+#   + it shrinks
+#   - nothing
+#   = The mean reward is 0.4, and only what is above the mean grows. -->
+# <!-- predict: Which response gains the most probability in a small step?
+#   - A, the best
+#   + B, good and four times as likely
+#   - both the same
+#   = A response that is given more often moves more. B is above the mean as well. -->
+#
 # ## Run
 #
 # The **policy gradient** says how the mean reward changes when the policy is nudged. A

@@ -78,6 +78,19 @@ plt.show()
 # * The policy starts at (0.6, 0.3, 0.1), with the same rewards.
 # * The rewards are 1, 0 and 0, with the same policy.
 #
+# <!-- predict: Where does the path of PMD-mean end if the policy starts at (0.6, 0.3,
+#   0.1)?
+#   - on the edge between actions 1 and 2
+#   + in the corner of action 1
+#   - inside the triangle
+#   = The mean reward is 0.81 now. Only action 1 is above it, so nothing else
+#     survives. -->
+# <!-- predict: And with rewards 1, 0 and 0?
+#   - on an edge
+#   + in the corner of action 1
+#   - where it starts
+#   = Again one action alone is above the mean. -->
+#
 # ## Run
 #
 # `pmdkit.theory` knows both solutions exactly.
@@ -102,6 +115,8 @@ for name, (start, earned) in cases.items():
 # <!-- claim: PMD-mean ends there too in both new cases; only in the first case does it
 #   end on an edge :: [theory.pmd_mean(*case, 1e-4).probs[0] > 0.99 for case in
 #   cases.values()] == [False, True, True] -->
+#
+# <!-- explore: simplex -->
 #
 # ## Look
 #

@@ -71,6 +71,23 @@ plt.show()
 # need to reach 0.99?
 # <!-- claim: $\Delta/\tau = 19.8$, nearly the same number :: said((1 - p0) / tau) -->
 #
+# <!-- predict: What is the pass rate after one step of PMD-part?
+#   - about 0.2
+#   - about 0.4
+#   + nearly 1
+#   = The odds are multiplied by a factor of 485 million. -->
+# <!-- predict: And after one step of PMD-mean?
+#   - 0.02
+#   + 0.38
+#   - nearly 1
+#   = Probabilities must sum to one, so the right arm cannot follow its target of 19.8
+#     nats. -->
+# <!-- predict: How many steps does PMD-mean need to reach 0.99?
+#   + 2
+#   - 5
+#   - 20
+#   = Its step grows with the pass rate: caution costs about one step. -->
+#
 # ## Run
 #
 # First the prediction of the theory, then a real run of the bandit. Each is one call.

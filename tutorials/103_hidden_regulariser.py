@@ -66,6 +66,17 @@ plt.show()
 # as `tau` gets small? And is it the same for a prompt that is nearly always solved and
 # one that is nearly never?
 #
+# <!-- predict: What does the price do as tau gets small?
+#   + it falls
+#   - it stays
+#   - it rises
+#   = It falls in proportion to tau; at large tau it is half the variance of the
+#     reward. -->
+# <!-- predict: For which prompt is the price higher?
+#   - one that is nearly never solved
+#   + one that is solved now and then
+#   = Where rewards hardly vary there is little to pay for. -->
+#
 # ## Run
 #
 # With the price, the optimum satisfies $u + \frac{\lambda}{\tau^2} e^{u} = \Delta/\tau$

@@ -91,6 +91,20 @@ plt.show()
 #
 # Write both down.
 #
+# <!-- predict: From tau = 0.5 to 0.005, what does the strength of chi2 do at a pass
+#   rate of 0.5?
+#   - it shrinks a hundred times
+#   - it shrinks a little
+#   + it grows a little
+#   = It settles on p (1 - p): turning tau down turns off KL and leaves chi2 on. -->
+# <!-- predict: Which tau does PMD-part need to move as little as PMD-mean at tau =
+#   0.01, p = 0.01?
+#   - 0.01
+#   - 0.02
+#   + 0.18
+#   = For hard prompts PMD-mean acts like PMD-part at a temperature that is many times
+#     larger. -->
+#
 # ## Run
 #
 # The theory has an answer, but do not ask it first. `pmdkit.explain` knows nothing of

@@ -81,6 +81,23 @@ plt.show()
 # 2. And PMD-mean's?
 # 3. On which prompts has PMD-part the *smaller* error with 16 rollouts?
 #
+# <!-- predict: From 16 to 256 rollouts, by how much does PMD-part's error fall?
+#   - by a factor of 16
+#   + by a factor of more than 1000
+#   - hardly
+#   = It drops off a cliff once n is a few times 1 / p. -->
+# <!-- predict: And PMD-mean's?
+#   - by a factor of 16
+#   - by a factor of more than 1000
+#   + hardly
+#   = Its error sits in the targets of right responses, and no number of rollouts
+#     removes it. -->
+# <!-- predict: On which prompts has PMD-part the smaller error with 16 rollouts?
+#   - on hard ones
+#   + on easy ones
+#   - on none
+#   = There a group nearly always holds a right response. -->
+#
 # ## Run
 #
 # One group first, as a trainer sees it: sixteen verdicts, one of them right.
@@ -116,6 +133,8 @@ for each in (0.01, 0.05, 0.2):
         )
 
 # %% [markdown]
+# <!-- explore: rollouts -->
+#
 # ## Look
 #
 # The figure of the paper: the error against the size of the group. The paper draws 100

@@ -83,6 +83,13 @@ plt.show()
 # `tau = 0.5`. The first exact PMD-mean step closes 5 % of the gap to 1. How many steps
 # to a pass rate of 0.9: about 45, about 15, or about 5?
 #
+# <!-- predict: How many steps to a pass rate of 0.9?
+#   - about 45
+#   - about 15
+#   + about 5
+#   = The first step closes 5 % of the gap, but the share grows with the pass rate.
+#     -->
+#
 # ## Run
 #
 # First the run, then three predictions.

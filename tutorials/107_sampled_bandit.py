@@ -103,6 +103,23 @@ plt.show()
 # 2. On which bandits can ten seeds tell GRPO from PMD-mean?
 # 3. On two-hills luck may lead to the wrong hill. Which method do you expect there?
 #
+# <!-- predict: On pass-rates, how far apart do RLOO and PMD-mean end?
+#   + they agree to four digits
+#   - by a percent or so
+#   - by ten percent
+#   = One pass never leaves the old policy, and there PMD-mean's gradient is RLOO. -->
+# <!-- predict: On which bandits can ten seeds tell GRPO from PMD-mean?
+#   - on all three
+#   + on two of them
+#   - on none
+#   = On the needle the interval of the difference holds 0; on the other two it does
+#     not. -->
+# <!-- predict: Which method does best on two-hills?
+#   - PMD-mean
+#   + PMD-part
+#   - GRPO
+#   = Failures push hard, so an arm that fails half of the time does not hold it. -->
+#
 # ## Run
 #
 # A bandit is an ordinary Gymnasium environment: the observation is the prompt, the

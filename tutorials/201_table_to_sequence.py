@@ -70,6 +70,18 @@ plt.show()
 # on this one frozen batch, or 100. Where will it be, at `tau = 0.05`? Where at `tau =
 # 0.5`?
 #
+# <!-- predict: After 10 steps of AdamW on one batch, what is the pass rate at tau =
+#   0.05?
+#   + about 0.26
+#   - about 0.6
+#   - about 0.88
+#   = Ten steps go part of the way; a hundred come near the exact step's 0.88. -->
+# <!-- predict: After 100 steps, is it higher with tau = 0.05 or with 0.5?
+#   + with 0.05
+#   - with 0.5
+#   - the same
+#   = Each tau has a level of its own, that of the exact step: 0.88 and 0.32. -->
+#
 # ## Run
 #
 # `passes` is the number of optimizer steps on a batch. Leaving `group` out means that

@@ -83,6 +83,22 @@ plt.show()
 # * The thoughts before the `=`: nobody grades them. Will they get shorter, and will
 #   they stay what the teacher said?
 #
+# <!-- predict: Is the modular sum learned from random weights?
+#   + yes
+#   - no
+#   = A blind guess is right once in 11 times, so a group of 16 nearly always holds a
+#     right one. -->
+# <!-- predict: Where does parity with the larger learning rate end?
+#   - above 0.9
+#   + near 0.5
+#   - at 0
+#   = The first updates take the thought apart, and a guess is then the better bet.
+#     -->
+# <!-- predict: Do the thoughts stay what the teacher said?
+#   - in all seeds
+#   + in some seeds only
+#   = The reward looks at the answer alone. -->
+#
 # ## Run
 #
 # One call each. The warm start is phase 0 of the run and is kept as checkpoint 0.

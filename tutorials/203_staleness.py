@@ -73,6 +73,22 @@ plt.show()
 # * PMD-mean and PMD-part, at `tau = 0.05`: which of them suffers more from staleness?
 # * How much faster is a run with 64 ministeps *here*?
 #
+# <!-- predict: With one ministep, does a smaller tau move the policy farther?
+#   - yes
+#   + no, the weights end the same to the last bit
+#   = At the old policy the gradient has no tau in it. -->
+# <!-- predict: At tau = 0.05, which objective suffers more from staleness?
+#   - PMD-mean
+#   + PMD-part
+#   - both alike
+#   = Its advantages do not add up to 0, and stale pushes do not cancel. -->
+# <!-- predict: How much faster is a run with 64 ministeps here?
+#   + hardly
+#   - three times
+#   - ten times
+#   = Generation is three times cheaper, but here the update costs more than the
+#     generation. -->
+#
 # ## Run
 #
 # The first question has an exact answer. Two runs with temperatures 40 times apart, all

@@ -92,6 +92,23 @@ plt.show()
 # * The right answer is 34. Which of these should pay: `034`, `34%`, `34 cm`,
 #   `30 + 4 = 34`, `34 or 35`, `2^5 + 2`?
 #
+# <!-- predict: Silence counts as 0. What happens to the slow right answers as more of
+#   them are silent?
+#   - they are raised less, never lowered
+#   + from some share on they are pushed down
+#   = What earns 0 more often is below the mean of its group. -->
+# <!-- predict: From which share on?
+#   - one third
+#   - one half
+#   + two thirds
+#   = The mean reward of the group falls too, so it takes more than half. -->
+# <!-- predict: The right answer is 34. Which of these does not pay?
+#   - 034
+#   - 34 cm
+#   + 34%
+#   - 30 + 4 = 34
+#   = 34% is 0.34, and which of them is meant is not guessed. -->
+#
 # ## Run
 #
 # The advantages are computed by the objective itself, for 20,000 groups of 8.

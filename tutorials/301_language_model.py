@@ -91,6 +91,18 @@ plt.show()
 # * A run is killed in the middle of a step. How far from the undisturbed one do its
 #   weights end?
 #
+# <!-- predict: What will the model do more often?
+#   - guess at once
+#   + add step by step
+#   = Adding is right more often, so the reward chooses it, and takes the tokens that
+#     it costs. -->
+# <!-- predict: A run is killed in the middle of a step and goes on. How far from the
+#   undisturbed run do its weights end?
+#   + not at all: equal to the last bit
+#   - a rounding error away
+#   - as far as another seed
+#   = Every draw is a hash of seed, step and prompt; no generator's state is lost. -->
+#
 # ## Run
 #
 # The same call three times.

@@ -76,6 +76,15 @@ plt.show()
 # * A step takes 4.5 minutes on 32 GPUs. How long on 64? On 512? And what would help
 #   there: to write the next batch meanwhile, or a larger batch?
 #
+# <!-- predict: What needs more memory on a GPU?
+#   + writing the responses
+#   - learning from them
+#   = The engine fills its share of the GPU with keys and values. -->
+# <!-- predict: What does twice the number of GPUs, 64, bring?
+#   - twice the speed
+#   + less than half as much again
+#   = The longest response takes its time on any number of GPUs. -->
+#
 # ## Run
 
 # %%

@@ -81,6 +81,13 @@ plt.show()
 # * Sixteen checkpoints are equally good, and you report the one with the best score. By
 #   how many points does it flatter?
 #
+# <!-- predict: The same model answers the same 30 problems again. How far does its
+#   score move?
+#   + by about one point
+#   - by about four
+#   - by ten
+#   = Other problems of the kind would move it by about four. -->
+#
 # ## Run
 #
 # The paper gives no scores per problem, so take a model that somebody asked more often:

@@ -66,6 +66,16 @@ plt.show()
 # * With stale rollouts, which of the two learns faster, and which makes the deepest cut
 #   into the probability of a wrong response?
 #
+# <!-- predict: What does the capped objective pay for a ratio of e to the 4?
+#   - as much as PMD-mean
+#   - half as much
+#   + no reward is enough
+#   = The cap becomes two walls; beyond them nothing comes to rest. -->
+# <!-- predict: With stale rollouts, which of the two learns faster?
+#   + PMD-mean
+#   - the capped one
+#   = The capped targets of a group do not add up to 0. -->
+#
 # ## Run
 #
 # **Write it down.** An objective is a frozen dataclass in a file. `advantage` sees

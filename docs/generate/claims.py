@@ -117,15 +117,14 @@ def falsified(claim: Claim) -> Iterator[tuple[str, list[tuple[Claim, list[str]]]
     """
     tree = ast.parse(claim.expression, mode="eval")
     comparisons = [node for node in ast.walk(tree) if isinstance(node, ast.Compare)]
-    looked = looked_at(tree, len(claim.numbers))
+    looked, starred = looked_at(tree, len(claim.numbers))
     if not comparisons and not looked:
         raise ValueError(f"a fact is a comparison, so that it can be false; got {claim.expression!r}")
-    for i in sorted(looked):
-        number = claim.numbers[i]
-        others = [float(number) + unit(number), float(number) - unit(number)]
-        others += [2 * float(number), float(number) / 2, -float(number)]
-        false = [[*claim.numbers[:i], written(x, number), *claim.numbers[i + 1 :]] for x in others]
-        yield f"another number for {number}", [(claim, numbers) for numbers in false]
+    groups = [[(claim, numbers) for numbers in other_numbers(claim.numbers, i)] for i in sorted(looked)]
+    if starred:  # which of the numbers are passed over is known only when it runs
+        groups = [[one for group in groups for one in group]]
+    for group in groups:
+        yield "other numbers", group
     for node in comparisons:
         for i, operator in enumerate(node.ops):
             node.ops[i] = FLIPPED[type(operator)]()
@@ -133,18 +132,27 @@ def falsified(claim: Claim) -> Iterator[tuple[str, list[tuple[Claim, list[str]]]
             node.ops[i] = operator
 
 
-def looked_at(tree: ast.Expression, count: int) -> set[int]:
-    """Places of the numbers that an expression looks at, which `said` passes over where it has None."""
+def other_numbers(numbers: list[str], i: int) -> list[list[str]]:
+    """The numbers of a claim with another one in one place."""
+    number, value = numbers[i], float(numbers[i])
+    others = (value + unit(number), value - unit(number), 2 * value, value / 2, -value)
+    return [[*numbers[:i], written(other, number), *numbers[i + 1 :]] for other in others]
+
+
+def looked_at(tree: ast.Expression, count: int) -> tuple[set[int], bool]:
+    """Places of the numbers that an expression looks at, not passed over by None; whether some may be after all."""
     found: set[int] = set()
+    unsure = False
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("said", "about"):
             none = {i for i, a in enumerate(node.args) if isinstance(a, ast.Constant) and a.value is None}
             starred = any(isinstance(a, ast.Starred) for a in node.args)
+            unsure |= starred
             found |= set(range(count)) - (set() if starred else none)
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == "quoted":
             assert isinstance(node.slice, ast.Constant)
             found.add(int(node.slice.value))
-    return found
+    return found, unsure
 
 
 def written(value: float, like: str) -> str:

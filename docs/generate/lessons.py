@@ -1,6 +1,7 @@
 """Lessons for the site: runs each notebook and writes it as one Markdown page with its pictures beside it.
 
-On the page what a cell shows comes first and its code is folded below; exercises stay open. A lesson is run again when
+On the page what a cell shows comes first and its code is folded below; exercises stay open. The questions of "Predict"
+are asked there (predictions.py) before the answers show. A lesson is run again when
 it, or any file of pmdkit, has changed. A picture without alternative text stops the build, and so does a sentence whose
 claim (claims.py) is not true of the outputs.
 """
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import jupytext
 import nbformat
-from generate import claims
+from generate import claims, predictions
 from nbclient import NotebookClient
 
 ALT = re.compile(r"\A# alt: (.*(?:\n#   .*)*)\n")
@@ -102,7 +103,7 @@ def write_page(notebook: nbformat.NotebookNode, source: Path, pages: Path) -> No
     blocks = []
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            text = claims.without_claims(cell.source)
+            text = predictions.on_the_site(claims.without_claims(cell.source), name)
             blocks.append(re.sub(r"<details>", '<details markdown="1">', text))
         elif cell.cell_type == "code":
             alt, code = split_alt(cell.source)

@@ -30,6 +30,7 @@ KINDS = (
     "base",
     "factor",
     "aggregate",
+    "unused",
 )
 NEAR = 0.05
 "Relative: what is nowhere farther off than that was probably rounded, or found on a coarse grid."
@@ -398,7 +399,7 @@ def of_form(asked: Asked, given: Sequence[Any], wanted: Sequence[Any]) -> Diagno
 
 
 def of_arguments(asked: Asked, given: Sequence[Any]) -> Diagnosis | None:
-    """The right answer to other arguments: two exchanged, one with the other sign, one more or less, half or twice."""
+    """The right answer to other arguments: two exchanged, one with the other sign, one more or less, one left out."""
     wanted = [answered(asked.exercise, case) for case in asked.cases]
     for kind, says, changed, undo in other_arguments(asked):
         found = [answered(asked.exercise, case) for case in changed]
@@ -478,6 +479,13 @@ def other_arguments(asked: Asked) -> Iterator[Change]:
         if array and all(case[i].ndim == 2 for case in asked.cases):
             says = f"This is the right answer for `{name}` with rows and columns exchanged: the wrong axis."
             yield "axis", says, with_other(i, lambda x: x.T), turned
+        if number:
+            says = f"This is the right answer for `{name}` = 1: is it used?"
+            yield "unused", says, with_other(i, lambda x: type(x)(1)), same_answer
+        if array and all(case[i].ndim == 1 for case in asked.cases):
+            says = f"This is the right answer where all entries of `{name}` are alike: is it used?"
+            yield "unused", says, with_other(i, lambda x: np.ones(x.shape)), same_answer
+            yield "unused", says, with_other(i, lambda x: np.full(x.shape, 1 / max(len(x), 1))), same_answer
 
 
 def exchange(case: tuple[Any, ...], i: int, j: int) -> tuple[Any, ...]:

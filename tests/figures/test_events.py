@@ -50,7 +50,7 @@ def test_a_plateau_begins_where_the_rise_ends_and_a_solved_run_has_none():
     (event,) = events_of(rows_of(stuck))
     assert event.kind == "plateau"
     assert event.step == pytest.approx(50, abs=6)
-    assert "stays at 0.5" in event.says
+    assert float(event.says.rstrip(".").rpartition(" ")[2]) == pytest.approx(0.5, abs=0.01)
     assert events_of(rows_of(stuck + 0.49)) == []
 
 
