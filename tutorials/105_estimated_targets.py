@@ -271,6 +271,8 @@ plt.show()
 # group of 16 is in the middle of it for a pass rate of 0.05.
 # <!-- claim: The bias is the dotted line in other units: 17 nats times the probability
 #   that no peer passes :: said(exact_log_z) -->
+# <!-- claim: A group of 16 is in the middle of it for a pass rate of 0.05 :: said(None,
+#   p) and abs((1 - p) ** (n - 1) - 0.5) < 0.1 -->
 #
 # **The lone success, in floating point.** PMD-part wants to raise a lone success by
 # $2/\tau$ nats on rewards of −1 and 1: its advantage, $\tau$ times that, is 2. The code

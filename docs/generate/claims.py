@@ -117,6 +117,8 @@ def falsified(claim: Claim) -> Iterator[tuple[str, list[tuple[Claim, list[str]]]
     """
     tree = ast.parse(claim.expression, mode="eval")
     comparisons = [node for node in ast.walk(tree) if isinstance(node, ast.Compare)]
+    inner = {id(node) for outer in comparisons for node in ast.walk(outer) if node is not outer}
+    comparisons = [node for node in comparisons if id(node) not in inner]  # a mask inside one is no claim of its own
     looked, starred = looked_at(tree, len(claim.numbers))
     if not comparisons and not looked:
         raise ValueError(f"a fact is a comparison, so that it can be false; got {claim.expression!r}")

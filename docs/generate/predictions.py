@@ -1,7 +1,7 @@
 """Questions of a lesson's "Predict" that the site asks before it shows the answer; the notebooks stay plain.
 
-A question stands in a comment at the end of that section: a minus before each wrong answer, a plus before the right one,
-and an equals sign before the sentence that tells why.
+A question stands in a comment at the end of that section: a minus before each wrong answer, a plus before the right
+one, and an equals sign before the sentence that tells why.
 
     <!-- predict: Where does the path of PMD-mean end?
       - in the corner of the best action
@@ -85,7 +85,8 @@ def embedded(name: str) -> str:
     place = f"../../../explore/{name}"
     return (
         f'<link rel="stylesheet" href="{place}/style.css">\n'
-        f'<div class="explore lesson-explore" data-explore="{name}">\n--8<-- "docs/explore/.static/lesson-{name}.html"\n</div>\n'
+        f'<div class="explore lesson-explore" data-explore="{name}">\n'
+        f'--8<-- "docs/explore/.static/lesson-{name}.html"\n</div>\n'
         f'<script type="module" src="{place}/main.js"></script>\n\n'
         f"[This explorable on a page of its own, with more to try](../../explore/{name}/index.md)."
     )

@@ -165,7 +165,8 @@ def scaled(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | None:
     if np.allclose(values, values[0], rtol=max(asked.exercise.tolerance, 1e-9), atol=0):
         return constant(float(values[0]))
     for name, kind, says, factors in sizes([case for case, _ in known], asked.names):
-        if np.allclose(values, factors, rtol=max(asked.exercise.tolerance, 1e-9), atol=0) and np.ptp(factors) > 0:
+        told = np.count_nonzero(~np.isclose(factors, 1.0))  # a factor of 1 decides nothing
+        if np.allclose(values, factors, rtol=max(asked.exercise.tolerance, 1e-9), atol=0) and told >= 2:
             return Diagnosis(kind, says.format(name=name))
     return None
 

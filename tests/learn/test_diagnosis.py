@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.util
+import re
 from pathlib import Path
 
 import numpy as np
@@ -92,7 +93,7 @@ def test_the_failing_input_can_be_pasted(which):
     """The text is a call; its arguments are those that failed, to the last bit."""
     question = exercise(which)
     verdict = judge(question, lambda *arguments: 1e3)
-    called = verdict.says.split("`")[1]
+    called = re.search(rf"`({question.name}\(.*\))`", verdict.says)[1]
     found = eval(called, {**NAMES, question.name: lambda *arguments: arguments})
     assert pasted(found) == pasted(verdict.case)
     for one, other in zip(found, verdict.case, strict=True):
