@@ -174,7 +174,6 @@ runs = {
 }
 
 
-
 def last_rates(name, count):
     """Pass rates after the runs of a method, one per seed."""
     return [run.summary["pass_rate_last"] for run in runs[name, count]]

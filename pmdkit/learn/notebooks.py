@@ -9,6 +9,7 @@ import json
 import os
 import re
 import stat
+import symtable
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -172,13 +173,31 @@ def helpers_of(own: str, before: list[NotebookCell], others: list[NotebookCell])
     bound = {name for node in parsed(own) for name in names_of(node)}
     waiting, found = list(parsed(own)), []
     while waiting:
-        for name in sorted(loaded(waiting.pop()) - bound):
+        for name in sorted(global_names(waiting.pop()) - bound):
             node = known.get(name)
             if node is not None and node not in found:
                 found.append(node)
                 waiting.append(node)
     place = {id(node): n for n, node in enumerate(node for cell in others for node in parsed(cell.source))}
-    return [ast.unparse(node) for node in sorted(found, key=lambda node: place[id(node)])]
+    try:
+        return [ast.unparse(node) for node in sorted(found, key=lambda node: place[id(node)])]
+    except RecursionError:
+        return []
+
+
+def global_names(node: ast.stmt) -> set[str]:
+    """Names that a statement takes from around it: not the arguments and variables of the functions in it."""
+    found: set[str] = set()
+    try:
+        waiting = [symtable.symtable(ast.unparse(node), "<cell>", "exec")]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # nested without end, to stop the grader
+        return found
+    while waiting:
+        table = waiting.pop()
+        waiting += table.get_children()
+        top = table.get_type() == "module"
+        found |= {s.get_name() for s in table.get_symbols() if s.is_referenced() and (top or s.is_global())}
+    return found
 
 
 CALLED = frozenset({"np", "numpy", "math", "torch", "range", "float", "int", "tuple", "list", "dict", "set", "len"})

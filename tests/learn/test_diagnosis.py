@@ -153,7 +153,10 @@ TRUE_AS_WELL = {
 
 @pytest.mark.slow
 def test_more_than_half_of_a_set_that_was_fixed_before_are_named_and_none_wrongly():
-    """A named mistake is true of the function if it is named again, in the same words, on inputs of another seed."""
+    """A named mistake is true of the function if it is named again, in the same words, on inputs of another seed.
+
+    "unused" is younger than the set, which has no word for it: there, the other seed alone decides.
+    """
     path = HERE / "wrong_answers.py"
     wanted, name = (HERE / "wrong_answers.sha256").read_text().split()
     assert (hashlib.sha256(path.read_bytes()).hexdigest(), path.name) == (wanted, name)
@@ -169,6 +172,7 @@ def test_more_than_half_of_a_set_that_was_fixed_before_are_named_and_none_wrongl
         again = judge(exercise(which), answer, seed=1)
         assert (again.slip, again.kind) == (first.slip, first.kind), (which, first.says, again.says)
         if first.slip is None:
-            assert first.kind in kinds.split() or (which, first.kind) in TRUE_AS_WELL | UNUSED, (which, first.says)
+            true = first.kind in kinds.split() or first.kind == "unused" or (which, first.kind) in TRUE_AS_WELL
+            assert true, (which, first.says)
         named += 1
     assert named >= 0.55 * len(bank.ANSWERS) >= 55, named

@@ -13,7 +13,7 @@ import pytest
 from pmdkit.learn.exercises import of_lesson
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
-from generate import claims, predictions  # noqa: E402
+from generate import claims, predictions
 
 LESSONS = sorted((Path(__file__).parents[2] / "tutorials").glob("[0-9]*.py"))
 ALLOWED = {"pmdkit", "numpy", "scipy", "matplotlib", "torch", "gymnasium"} | sys.stdlib_module_names
@@ -160,7 +160,7 @@ def test_the_pages_and_the_lessons_agree():
 
 @each_lesson
 def test_predict_asks_before_the_answer_shows(path):
-    """At least one question a lesson, with one right answer and a reason; what follows Predict comes after the forms."""
+    """At least one question a lesson, with one right answer and a reason; the forms come before what follows."""
     (source,) = (cell.source for cell in cells_of(path) if "\n## Run" in cell.source)
     number = path.stem.split("_")[0]
     asked = predictions.predictions_of(source)
