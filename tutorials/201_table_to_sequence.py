@@ -326,11 +326,11 @@ learn.check("201.1", first_order)
 # **Exercise 201.2: one number per response.** Difficulty 2 of 5, about 10 minutes.
 #
 # A table gives one log-probability per answer, a transformer one per token. `logp`,
-# `logp_old` and the boolean `mask` are tensors, [N, T]: responses are padded to the same
-# width, and the padding holds whatever the network said there, nan included. Write the
-# log-ratio $\log(\pi/\pi_{old})$ of each *response*. Write also its weight in the loss
-# of the batch: the mean over responses of loss divided by length is the plain sum of
-# weight times loss.
+# `logp_old` and the boolean `mask` are tensors, [N, T]: responses are padded to the
+# same width, and the padding holds whatever the network said there, nan included. Write
+# the log-ratio $\log(\pi/\pi_{old})$ of each *response*. Write also its weight in the
+# loss of the batch: the mean over responses of loss divided by length is the plain sum
+# of weight times loss.
 
 
 # %% tags=["exercise", "201.2"]

@@ -232,10 +232,10 @@ print("\n".join(lines))
 # thought lost its way or forgot its end. Afterwards most answers are right. But look at
 # the thoughts. With seed 0 the model says what the teacher said, nine times in ten.
 # With seeds 1 and 2 a third to a half of the responses think *otherwise*, and most of
-# those are right all the same; before training one in six was. Some leave a bit out, some run
-# through other parities. The reward looks at the answer alone, so the thought is free
-# to become whatever serves it. Do not read a chain of thought as a report of what was
-# computed.
+# those are right all the same; before training one in six was. Some leave a bit out,
+# some run through other parities. The reward looks at the answer alone, so the thought
+# is free to become whatever serves it. Do not read a chain of thought as a report of
+# what was computed.
 # <!-- claim: With seed 0 the model says what the teacher said, nine times in ten ::
 #   abs(said_by[0, "after"][1] - 0.9) < 0.05 -->
 # <!-- claim: With seeds 1 and 2 a third to a half of the responses think *otherwise* ::

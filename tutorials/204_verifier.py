@@ -204,10 +204,11 @@ for item, verdict in zip(asked, verdicts, strict=True):
 # | `own` | a grader of your own, in the same kind of process | yours |
 #
 # The fifth answer is right: one factor is $x + y$, the other $x - y$, with $x = a+b+c$
-# and $y = d+e+f$. A person sees that at once. A program that multiplies out has millions
-# of terms before it, and it got half a second. So there is no verdict. The answer held up
-# nobody but itself: its process was killed, the next answer met a new one. In a run such responses are counted as `unscored`. If more than
-# one in a hundred is, the run stops, since then the verifier is what is broken.
+# and $y = d+e+f$. A person sees that at once. A program that multiplies out has
+# millions of terms before it, and it got half a second. So there is no verdict. The
+# answer held up nobody but itself: its process was killed, the next answer met a new
+# one. In a run such responses are counted as `unscored`. If more than one in a hundred
+# is, the run stops, since then the verifier is what is broken.
 # <!-- claim: The fifth answer is right :: abs((lambda x, y: (x + y) ** 20 * (x - y) **
 #   20 - (x**2 - y**2) ** 20)(7, 3)) == 0 -->
 # <!-- claim: So there is no verdict :: [verdict.correct for verdict in verdicts] ==
