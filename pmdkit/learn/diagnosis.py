@@ -120,7 +120,7 @@ def of_values(asked: Asked, given: Sequence[Any], wanted: Sequence[Any]) -> Diag
         return (
             transformed(asked, gs, ws)
             or scaled(asked, gs, ws)
-            or counted(asked, gs, ws)
+            or (counted(gs, ws) if asked.exercise.exact or all(is_count(x) for x in wanted) else None)
             or moved(asked, gs, ws)
             or at_the_edge(asked, gs, ws)
             or nearly(asked, gs, ws)
@@ -225,10 +225,13 @@ def sizes(cases: list[tuple[Any, ...]], names: list[str]) -> Iterator[tuple[str,
                 yield length, "off-by-one", f"With n for {{name}}: {says} should be divided by.", factor
 
 
-def counted(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | None:
+def is_count(value: Any) -> bool:
+    """Whether a right answer is a whole number by its type, and not by chance."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def counted(given: Numbers, wanted: Numbers) -> Diagnosis | None:
     """Whole numbers: one too many or too few, not rounded, or rounded the other way."""
-    if not asked.exercise.exact and not all(np.array_equal(w, np.rint(w)) for w in wanted):
-        return None
     if not all(np.isfinite(w).all() and np.array_equal(w, np.rint(w)) for w in wanted):
         return None
     gaps = np.concatenate([np.ravel(g - w) for g, w in zip(given, wanted, strict=True)])
