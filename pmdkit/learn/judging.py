@@ -169,11 +169,11 @@ def counterexample(exercise: Exercise, case: tuple[Any, ...], given: Any, wanted
         place := diagnosis.first_off(given, wanted, exercise.tolerance, exercise.exact)
     ):
         where, given, wanted = place
-        return f"In {called}, {where} should be {shown(wanted)}, and it is {told_apart(given, wanted)}."
-    return f"{called} should be {shown(wanted)}, and it is {told_apart(given, wanted)}."
+        return f"In {called}, {where} should be {shown(wanted)}, and it is {with_digits(given, wanted)}."
+    return f"{called} should be {shown(wanted)}, and it is {with_digits(given, wanted)}."
 
 
-def told_apart(given: Any, wanted: Any) -> str:
+def with_digits(given: Any, wanted: Any) -> str:
     """A value as it is shown, with all its digits where few would look like the right one."""
     return shown(given) if shown(given) != shown(wanted) else pasted(given)[:120]
 
