@@ -170,6 +170,8 @@ def fit(
                 checkpoint.prune(folder.checkpoints, start, spec.run.keep)
                 shutil.rmtree(folder.phase_0, ignore_errors=True)  # what phase 0 kept for its own resume: it is over
                 folder.rewind(start)
+                if 0 < start < spec.schedule.steps:
+                    folder.note_restart(start)
             run_steps(context, checkpoints, start, first, limit)
             last = backend.evaluate()
             summary: Row = group.broadcast_object(summarise(spec, folder, first, last) if main else None)

@@ -62,12 +62,27 @@ plt.show()
 # **What to see.** The policy on the left, what its responses earn in the middle, and on
 # the right the policy after one step, with the old one dotted. A is best and still
 # rare: the step does not jump to it. C earns something, and shrinks.
+# <!-- claim: A is best and still rare :: after[0] < after[1] and reward[0] ==
+#   reward.max() -->
+# <!-- claim: C earns something, and shrinks :: reward[2] > 0 and after[2] < pi[2] -->
 #
 # ## Predict
 #
 # C has a reward of 0.2, which is more than nothing. Why does it shrink? And which
 # response gains the most probability when we only move a little: A, which is best, or
 # B, which is good and four times as likely?
+# <!-- claim: C has a reward of 0.2 :: said(reward[2]) -->
+#
+# <!-- predict: C earns 0.2, more than nothing. What does the step do to it?
+#   - it grows a little
+#   + it shrinks
+#   - nothing
+#   = The mean reward is 0.4, and only what is above the mean grows. -->
+# <!-- predict: Which response gains the most probability in a small step?
+#   - A, the best
+#   + B, good and four times as likely
+#   - both the same
+#   = A response that is given more often moves more. B is above the mean as well. -->
 #
 # ## Run
 #
@@ -82,6 +97,9 @@ plt.show()
 # little because they are seldom seen. This answers both questions: C earns less than
 # the mean of 0.4, and B moves more than A because it is given more often. The slopes
 # add up to zero: what one response gains, others lose.
+# <!-- claim: C earns less than the mean of 0.4, and B moves more than A :: said(mean)
+#   and reward[2] < mean and pi[1] * (reward[1] - mean) > pi[0] * (reward[0] - mean) -->
+# <!-- claim: The slopes add up to zero :: abs((pi * (reward - mean)).sum()) < 1e-12 -->
 #
 # In practice nobody can sum over all responses. We draw a few and average
 # $(r - b)\,\nabla\log\pi(y)$. The **baseline** $b$ may be any number that does not
@@ -124,6 +142,18 @@ print("standard deviation with the mean reward:", centred.std().round(3))
 # middle; the baseline makes the estimate narrower, and costs nothing. Along D, which
 # earns nothing, it makes it wider: without a baseline a draw of D pushes nothing. Over
 # all four logits together the variance falls to 38 %.
+# <!-- claim: B moves most, A less, C and D go down :: slope.argmax() == 1 and 0 <
+#   slope[0] and slope[2] < 0 and slope[3] < 0 -->
+# <!-- claim: Both histograms have the same middle :: abs(plain.mean() - centred.mean())
+#   < 0.005 -->
+# <!-- claim: the baseline makes the estimate narrower :: centred.std() < plain.std()
+#   -->
+# <!-- claim: Along D, which earns nothing, it makes it wider :: np.subtract(*[(pi @
+#   ((reward - b)[:, None] * (np.eye(4) - pi) - pi * (reward - mean)) ** 2)[3] for b in
+#   (mean, 0.0)]) > 0 -->
+# <!-- claim: all four logits together the variance falls to 38 % :: said(100 *
+#   np.divide(*[(pi @ ((reward - b)[:, None] * (np.eye(4) - pi) - pi * (reward - mean))
+#   ** 2).sum() for b in (mean, 0.0)])) -->
 #
 # ## Look
 #
@@ -134,6 +164,9 @@ print("standard deviation with the mean reward:", centred.std().round(3))
 # and one nat down leaves 37 %. A bit, the unit of a logarithm to base 2, is 0.69 nats.
 # Everything in this course that is called a log-ratio, a divergence or an entropy is in
 # nats. Rewards are not: they have units of their own.
+# <!-- claim: One nat up is 2.7 times as likely, two nats are 7.4 times, and one nat
+#   down leaves 37 % :: said(np.e, np.e**2, 100 / np.e) -->
+# <!-- claim: a logarithm to base 2, is 0.69 nats :: said(None, np.log(2)) -->
 #
 # The **KL divergence** turns the log-ratios of a whole policy into one distance: their
 # average under the new policy,
@@ -142,6 +175,8 @@ print("standard deviation with the mean reward:", centred.std().round(3))
 # are not equally far. To take up what the old policy never did costs infinitely much;
 # to drop a response has a finite price. A KL of 0.2 nats says that a response of the
 # new policy is, in the geometric mean, $e^{0.2} = 1.2$ times as likely as it was.
+# <!-- claim: A KL of 0.2 nats :: said(theory.kl(after, pi)) -->
+# <!-- claim: $e^{0.2} = 1.2$ times :: said(None, np.exp(0.2)) -->
 
 # %%
 # alt: Left, the log-ratios of the step of the first picture: 1.0 nats for A, 0.2 for B,
@@ -175,6 +210,9 @@ print("KL of the step:", theory.kl(after, pi).round(2), "nats")
 # **What to see.** On the left the bars are nats and the axis on the right says what
 # they mean. On the right, to do always what was done once in ten times costs 2.3 nats;
 # to stop doing it costs 0.1. The grey line is the same question asked backwards.
+# <!-- claim: once in ten times costs 2.3 nats :: said(theory.kl([1.0, 0.0], [0.1,
+#   0.9])) -->
+# <!-- claim: to stop doing it costs 0.1 :: said(theory.kl([0.0, 1.0], [0.1, 0.9])) -->
 #
 # ## Explain
 #
@@ -228,6 +266,9 @@ print("end of the straight step:", straight.round(2))
 # **What to see.** The straight arrow ends outside, where action 3 would have a negative
 # probability. The curve stays inside for every temperature, and at `tau = 0.3` it
 # stands on the brightest spot of the shading: reward minus the price of moving.
+# <!-- claim: where action 3 would have a negative probability :: straight[2] < 0 -->
+# <!-- claim: stands on the brightest spot of the shading :: worth(best) >=
+#   worth(simplex.grid()).max() -->
 #
 # What is $Z$? It is the number that makes the new probabilities sum to one,
 # $Z = E_\pi\, e^{r/\tau}$, and physicists call it the *partition function*. The
@@ -271,6 +312,8 @@ print("share of sixteen draws without A:", round(0.9**16, 2))
 # grows. Where the two lines meet, PMD-part and PMD-mean agree, and the dots scatter
 # evenly around them. Where the lines part, the dots split: of all groups of sixteen, 19
 # % have no A in them, and take 0.6 for the best reward there is.
+# <!-- claim: of all groups of sixteen, 19 % have no A in them, and take 0.6 for the
+#   best reward :: said(100 * 0.9**16, np.sort(reward)[-2]) -->
 #
 # Eight words, and the question of the paper stands: *what happens when the mean reward
 # takes the place of the log-partition?* Lesson 101 shows where the two updates go.

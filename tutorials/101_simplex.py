@@ -65,6 +65,10 @@ plt.show()
 # **What to see.** The two paths leave in the same direction, then part. PMD-part goes
 # to the corner of the best action. PMD-mean stops on the edge between actions 1 and 2,
 # however small `tau` gets. What stops it?
+# <!-- claim: PMD-part goes to the corner of the best action :: part.probs[-1][0] >
+#   0.999 -->
+# <!-- claim: PMD-mean stops on the edge between actions 1 and 2 :: mean.probs[-1][2] <
+#   1e-6 and min(mean.probs[-1][:2]) > 0.1 -->
 #
 # ## Predict
 #
@@ -73,6 +77,19 @@ plt.show()
 #
 # * The policy starts at (0.6, 0.3, 0.1), with the same rewards.
 # * The rewards are 1, 0 and 0, with the same policy.
+#
+# <!-- predict: Where does the path of PMD-mean end if the policy starts at (0.6, 0.3,
+#   0.1)?
+#   - on the edge between actions 1 and 2
+#   + in the corner of action 1
+#   - inside the triangle
+#   = The mean reward is 0.81 now. Only action 1 is above it, so nothing else
+#     survives. -->
+# <!-- predict: And with rewards 1, 0 and 0?
+#   - on an edge
+#   + in the corner of action 1
+#   - where it starts
+#   = Again one action alone is above the mean. -->
 #
 # ## Run
 #
@@ -93,6 +110,13 @@ for name, (start, earned) in cases.items():
 # PMD-part ends in the corner of the best action every time. PMD-mean ends there too in
 # both new cases; only in the first case does it end on an edge. What do the new cases
 # have in common? Compare each reward with the mean reward of the policy.
+# <!-- claim: PMD-part ends in the corner of the best action every time ::
+#   min(theory.pmd_part(*case, 1e-4).probs[0] for case in cases.values()) > 0.999 -->
+# <!-- claim: PMD-mean ends there too in both new cases; only in the first case does it
+#   end on an edge :: [theory.pmd_mean(*case, 1e-4).probs[0] > 0.99 for case in
+#   cases.values()] == [False, True, True] -->
+#
+# <!-- explore: simplex -->
 #
 # ## Look
 #
@@ -122,6 +146,11 @@ plt.show()
 # **What to see.** PMD-part is a straight line of slope $1/\tau$: its normaliser shifts
 # all actions by the same amount. PMD-mean bends: a good action is held back, and a bad
 # one is pushed down less hard.
+# <!-- claim: PMD-part is a straight line of slope $1/\tau$ ::
+#   np.abs(np.diff(part_one.log_ratio) / np.diff(reward) - 1 / tau_one).max() < 1e-9 -->
+# <!-- claim: a good action is held back, and a bad one is pushed down less hard ::
+#   mean_one.log_ratio[0] < part_one.log_ratio[0] and mean_one.log_ratio[2] >
+#   part_one.log_ratio[2] -->
 #
 # ## Explain
 #
@@ -191,12 +220,18 @@ print("lowest of a fine grid:     ", by_hand(torch.tensor(simplex.grid())).min()
 # **What to see.** The landscape has one valley, and the exact solution of PMD-mean is
 # its lowest point. No point of the grid lies lower. The solution of PMD-part lies
 # higher: it is the answer to another question.
+# <!-- claim: No point of the grid lies lower :: by_hand(torch.tensor(mean_one.probs))
+#   <= by_hand(torch.tensor(simplex.grid())).min() -->
+# <!-- claim: The solution of PMD-part lies higher ::
+#   by_hand(torch.tensor(part_one.probs)) > by_hand(torch.tensor(mean_one.probs)) -->
 #
 # Why is PMD-mean cautious? Its target $\Delta/\tau$ is not the log-ratio of any policy:
 # ratios $e^{\Delta/\tau}$ average to more than one. The regression must stay in the
 # triangle, so it gives something up, most of all at the highest targets, where a few
 # nats free a lot of probability. Lesson 102 measures how much, lesson 103 says exactly
 # what is solved instead.
+# <!-- claim: ratios $e^{\Delta/\tau}$ average to more than one :: pi @ np.exp((reward -
+#   pi @ reward) / tau_one) > 1 -->
 #
 # ## Exercise
 #

@@ -55,6 +55,10 @@ plt.show()
 # PMD-part at a small `tau` closes everything at once, even for a prompt that is solved
 # once in ten thousand tries. That is ideal when the pass rate is known, and reckless
 # when it is guessed from 16 draws.
+# <!-- claim: it closes half of the gap at a pass rate of about $\tau/3$ :: abs(1e-3 /
+#   theory.tau_for_eta(1e-3, 0.5) - 1 / 3) < 0.05 -->
+# <!-- claim: PMD-part at a small `tau` closes everything at once :: theory.binary(1e-4,
+#   0.05, "pmd-part").eta > 0.999 -->
 #
 # ## Predict
 #
@@ -65,6 +69,24 @@ plt.show()
 # log-ratio on $\Delta/\tau = 19.8$, nearly the same number. Find $p_0$ in the picture:
 # which pass rates do you expect after one step? And how many steps will the slower one
 # need to reach 0.99?
+# <!-- claim: $\Delta/\tau = 19.8$, nearly the same number :: said((1 - p0) / tau) -->
+#
+# <!-- predict: What is the pass rate after one step of PMD-part?
+#   - about 0.2
+#   - about 0.4
+#   + nearly 1
+#   = The odds are multiplied by a factor of 485 million. -->
+# <!-- predict: And after one step of PMD-mean?
+#   - 0.02
+#   + 0.38
+#   - nearly 1
+#   = Probabilities must sum to one, so the right arm cannot follow its target of 19.8
+#     nats. -->
+# <!-- predict: How many steps does PMD-mean need to reach 0.99?
+#   + 2
+#   - 5
+#   - 20
+#   = Its step grows with the pass rate: caution costs about one step. -->
 #
 # ## Run
 #
@@ -83,6 +105,10 @@ for method in ("pmd-part", "pmd-mean"):
 # The advantage and `tau` are the same, and yet PMD-part finishes in one step while
 # PMD-mean goes from 0.01 to 0.38. The run and the theory agree to all digits shown,
 # since both are exact.
+# <!-- claim: PMD-part finishes in one step while PMD-mean goes from 0.01 to 0.38 ::
+#   said(p0, after) and theory.trajectory(p0, tau, 1, "pmd-part")[-1] > 0.9999 -->
+# <!-- claim: The run and the theory agree to all digits shown :: abs(after - predicted)
+#   < 5e-6 -->
 #
 # ## Look
 #
@@ -116,6 +142,12 @@ plt.show()
 # PMD-part is there once `tau` is well below $1/\log(1/p)$; PMD-mean needs a `tau` near
 # $p$ itself. On wrong responses PMD-part pushes by $1/\tau$ nats, PMD-mean by about
 # $p/\tau$ once `tau` is small. For hard prompts the two are orders of magnitude apart.
+# <!-- claim: PMD-part pushes by $1/\tau$ nats, PMD-mean by about $p/\tau$ once `tau` is
+#   small :: abs(theory.binary(0.1, 0.01, "pmd-part").log_ratio_neg * 0.01 + 1) < 0.05
+#   and abs(theory.binary(0.1, 0.01).log_ratio_neg / 10 + 1) < 0.1 -->
+# <!-- claim: For hard prompts the two are orders of magnitude apart ::
+#   theory.binary(0.01, 0.01, "pmd-part").log_ratio_neg / theory.binary(0.01,
+#   0.01).log_ratio_neg > 50 -->
 #
 # Steps add up. Here are the first steps of both on the needle, also with a larger
 # `tau`.
@@ -141,6 +173,8 @@ plt.show()
 # %% [markdown]
 # **What to see.** Caution costs about one step. As soon as the pass rate has grown,
 # PMD-mean speeds up: its step adapts to the prompt, though `tau` stays the same.
+# <!-- claim: Caution costs about one step :: [(theory.trajectory(p0, tau, 9, name) >=
+#   0.99).argmax() for name in ("pmd-part", "pmd-mean")] == [1, 2] -->
 #
 # ## Explain
 #
@@ -158,6 +192,9 @@ plt.show()
 # **Two reward scales.** The theory uses rewards 0 and 1; the paper's experiments use −1
 # and 1. A gap of 2 instead of 1 is the same update at twice the `tau`: `tau = 0.1`
 # there is `tau = 0.05` here. Every number needs its scale beside it.
+# <!-- claim: A gap of 2 instead of 1 is the same update at twice the `tau` ::
+#   np.abs(theory.pmd_mean([0.01, 0.99], [1.0, 0.0], 0.05).probs -
+#   theory.pmd_mean([0.01, 0.99], [1.0, -1.0], 0.1).probs).max() < 1e-12 -->
 
 # %%
 zero_one = theory.pmd_mean([0.01, 0.99], [1.0, 0.0], 0.05)

@@ -52,6 +52,11 @@ plt.show()
 # **What to see.** On easy prompts the two do the same. On hard ones something holds
 # PMD-mean back, most of all at an intermediate `tau`: with a pass rate of 0.001 and
 # `tau = 0.05`, a right response gains 8 times less. No line of its loss says so.
+# <!-- claim: On easy prompts the two do the same :: abs(np.exp(theory.binary(0.9, 0.05,
+#   "pmd-part").log_ratio_pos - theory.binary(0.9, 0.05).log_ratio_pos) - 1) < 0.05 -->
+# <!-- claim: with a pass rate of 0.001 and `tau = 0.05`, a right response gains 8 times
+#   less. No :: said(None, None, np.exp(theory.binary(1e-3, 0.05,
+#   "pmd-part").log_ratio_pos - theory.binary(1e-3, 0.05).log_ratio_pos)) -->
 #
 # ## Predict
 #
@@ -60,6 +65,17 @@ plt.show()
 # this sum pays a price $\lambda$ for it. Before you go on: does the price rise or fall
 # as `tau` gets small? And is it the same for a prompt that is nearly always solved and
 # one that is nearly never?
+#
+# <!-- predict: What does the price do as tau gets small?
+#   + it falls
+#   - it stays
+#   - it rises
+#   = It falls in proportion to tau; at large tau it is half the variance of the
+#     reward. -->
+# <!-- predict: For which prompt is the price higher?
+#   - one that is nearly never solved
+#   + one that is solved now and then
+#   = Where rewards hardly vary there is little to pay for. -->
 #
 # ## Run
 #
@@ -113,6 +129,16 @@ plt.show()
 # the variance of the reward, the dotted line. It is higher for the prompt that is
 # solved more often. The bounds always hold. They are tight for large `tau` and far
 # apart at the values used in practice.
+# <!-- claim: At small `tau` the price falls with `tau`; at large `tau` it is half the
+#   variance of the reward :: exact[0] < exact[100] and abs(exact[-1] / (rate * (1 -
+#   rate) / 2) - 1) < 0.05 -->
+# <!-- claim: It is higher for the prompt that is solved more often ::
+#   theory.binary(0.3, 0.05).lam > theory.binary(0.01, 0.05).lam -->
+# <!-- claim: The bounds always hold :: max(lower / exact) <= 1 + 1e-9 and min(upper /
+#   exact) >= 1 - 1e-9 -->
+# <!-- claim: They are tight for large `tau` and far apart at the values used in
+#   practice :: (upper / lower)[-1] < 1.1 and (upper / lower)[np.searchsorted(taus,
+#   0.05)] > 10 -->
 #
 # ## Explain
 #
@@ -154,6 +180,8 @@ np.testing.assert_allclose(climbed, solution.probs, atol=1e-5)
 # %% [markdown]
 # Three roads, one policy. Nobody asked for a $\chi^2$ term: it came with the mean
 # baseline. And nobody sets its weight $\lambda/(2\tau)$: it follows from the prompt.
+# <!-- claim: Three roads, one policy :: np.abs(mixed - solution.probs).max() < 1e-8 and
+#   np.abs(climbed - solution.probs).max() < 1e-5 -->
 
 # %%
 # alt: Weight of the chi-squared term against the pass rate from 0.001 to 1, for tau
@@ -175,6 +203,13 @@ plt.show()
 # $\chi^2$ itself is huge when a rare action is raised. "More regularised when the
 # reward is low" is about the effect. At `tau = 0.5` there is little to hold back,
 # because $e^{1/\tau}$ is only 7.
+# <!-- claim: The *weight* of the $\chi^2$ term vanishes as prompts get harder ::
+#   theory.binary(1e-3, 0.05).lam < 0.1 * theory.binary(0.5, 0.05).lam -->
+# <!-- claim: with a pass rate of 0.001 and `tau = 0.05`, a right response gains 8 times
+#   less than under KL alone :: said(None, None, np.exp(theory.binary(1e-3, 0.05,
+#   "pmd-part").log_ratio_pos - theory.binary(1e-3, 0.05).log_ratio_pos)) -->
+# <!-- claim: At `tau = 0.5` there is little to hold back, because $e^{1/\tau}$ is only
+#   7 :: said(None, None, np.exp(1 / 0.5)) -->
 #
 # ## Where the small-tau formula is off
 #
@@ -213,6 +248,10 @@ plt.show()
 # formula is several times too low: a hard prompt moves like $\sqrt{p/\tau}$, much
 # farther than $p/\tau$. The law needs a small `tau` too: the points leave it on the
 # left, where `tau` is 0.1 for $p = 0.001$ and 1 for $p = 0.01$.
+# <!-- claim: Below one the formula is several times too low :: theory.binary(1e-3,
+#   1e-2).eta / (1 - np.exp(-0.1)) > 2.5 -->
+# <!-- claim: on the left, where `tau` is 0.1 for $p = 0.001$ and 1 for $p = 0.01$ ::
+#   said(1e-3 / s[0], None, 1e-2 / s[0], None) -->
 #
 # ## Exercise
 #

@@ -71,6 +71,13 @@ plt.show()
 # **What to see.** One loss, one `tau`, three price lists. Under KL a ratio of 100 costs
 # a quarter of a reward. Under PMD-mean the same ratio is out of reach for all three
 # prompts, and the list is steepest for the prompt that is solved half of the time.
+# <!-- claim: Under KL a ratio of 100 costs a quarter of a reward :: abs(tau *
+#   np.log(100) - 0.25) < 0.025 -->
+# <!-- claim: the same ratio is out of reach for all three prompts ::
+#   max(np.exp(theory.binary(x, tau).log_ratio_pos) for x in (0.01, 0.1, 0.5)) < 100 -->
+# <!-- claim: the list is steepest for the prompt that is solved half of the time ::
+#   theory.binary(0.5, tau).lam > theory.binary(0.1, tau).lam and theory.binary(0.1,
+#   tau).lam > theory.binary(0.01, tau).lam -->
 #
 # ## Predict
 #
@@ -83,6 +90,20 @@ plt.show()
 #    `tau` would PMD-part need to move as little?
 #
 # Write both down.
+#
+# <!-- predict: From tau = 0.5 to 0.005, what does the strength of chi2 do at a pass
+#   rate of 0.5?
+#   - it shrinks a hundred times
+#   - it shrinks a little
+#   + it grows a little
+#   = It settles on p (1 - p): turning tau down turns off KL and leaves chi2 on. -->
+# <!-- predict: Which tau does PMD-part need to move as little as PMD-mean at tau =
+#   0.01, p = 0.01?
+#   - 0.01
+#   - 0.02
+#   + 0.18
+#   = For hard prompts PMD-mean acts like PMD-part at a temperature that is many times
+#     larger. -->
 #
 # ## Run
 #
@@ -115,6 +136,12 @@ print("lambda / tau", *(f"{x:8.4f}" for x in theory.binary(pass_rates, tau).lam 
 # purpose, turns out to hide the same term: it too regresses on the reward minus its
 # mean. The losses that fit a normaliser or compare pairs (PMD-part, REBEL, TB) have
 # none.
+# <!-- claim: The search and the theorem agree to all digits :: np.abs(found["pmd-mean"]
+#   - theory.binary(pass_rates, tau).lam / tau).max() < 5e-5 -->
+# <!-- claim: turns out to hide the same term :: np.abs(np.subtract(found["dro"],
+#   found["pmd-mean"])).max() < 5e-5 -->
+# <!-- claim: (PMD-part, REBEL, TB) have none :: np.abs([found[name] for name in
+#   ("pmd-part", "rebel", "tb")]).max() < 5e-5 -->
 #
 # ## Look
 #
@@ -146,6 +173,10 @@ plt.show()
 # grows a little and settles on $p(1-p)$. If you turn `tau` down, you turn KL off and
 # leave $\chi^2$ on. And the strength adapts: prompts that are nearly always or nearly
 # never solved have almost none of it, prompts in between have the most.
+# <!-- claim: A hundred times less `tau`, and the strength does not shrink ::
+#   theory.binary(0.5, 0.005).lam / 0.005 > theory.binary(0.5, 0.5).lam / 0.5 -->
+# <!-- claim: it grows a little and settles on $p(1-p)$ :: abs(theory.binary(0.5,
+#   0.005).lam / 0.005 - 0.25) < 0.005 -->
 #
 # But a price list is not yet a step. Where a rare response is to be raised, $\chi^2$ is
 # huge, and a small weight on it bites. So translate all of this into one number per
@@ -182,6 +213,14 @@ print("tau = 0.01, p = 0.01:", 1 / (step.log_ratio_pos - step.log_ratio_neg))
 # `tau` is small. That is the answer to the second question: `tau = 0.01` acts like
 # 0.18. *For whom?* The weight is largest in the middle; the effect is largest for hard
 # prompts.
+# <!-- claim: For easy prompts the factor is 1 :: abs(1 /
+#   np.subtract(theory.binary(0.99, 0.05).log_ratio_pos, theory.binary(0.99,
+#   0.05).log_ratio_neg) / 0.05 - 1) < 0.05 -->
+# <!-- claim: it levels off, at a hundred and more when `tau` is small :: 1 /
+#   (theory.binary(1e-4, 0.001).log_ratio_pos - theory.binary(1e-4,
+#   0.001).log_ratio_neg) / 0.001 > 100 -->
+# <!-- claim: `tau = 0.01` acts like 0.18 :: said(None, 1 / (step.log_ratio_pos -
+#   step.log_ratio_neg)) -->
 #
 # ## Explain
 #
@@ -215,6 +254,8 @@ print("share of the price that goes to chi2:", chi2 / (kl + chi2))
 # %% [markdown]
 # Three quarters of what a hard prompt pays for its step go to the term that nobody
 # wrote down.
+# <!-- claim: Three quarters of what a hard prompt pays for its step :: abs((chi2 / (kl
+#   + chi2))[0] - 0.75) < 0.03 -->
 #
 # **Not only verdicts, not only PMD.** "The strength follows the pass rate" is true of
 # rewards 0 and 1. In general it follows from how the rewards *spread* above their mean.

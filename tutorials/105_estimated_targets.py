@@ -68,6 +68,9 @@ plt.show()
 # away. PMD-part's fall into two heaps. Where some other response is right, the wrong
 # one is told to go down by 17 nats or a little more, as it should. With probability
 # 0.46 none is, and it is told to stay where it is: 17 nats off.
+# <!-- claim: told to go down by 17 nats or a little more :: said(-theory.binary(p, tau,
+#   "pmd-part").log_ratio_neg) -->
+# <!-- claim: With probability 0.46 none is :: said((1 - p) ** (n - 1)) -->
 #
 # ## Predict
 #
@@ -77,6 +80,23 @@ plt.show()
 #    PMD-part's targets fall by 16, by much more, or by much less?
 # 2. And PMD-mean's?
 # 3. On which prompts has PMD-part the *smaller* error with 16 rollouts?
+#
+# <!-- predict: From 16 to 256 rollouts, by how much does PMD-part's error fall?
+#   - by a factor of 16
+#   + by a factor of more than 1000
+#   - hardly
+#   = It drops off a cliff once n is a few times 1 / p. -->
+# <!-- predict: And PMD-mean's?
+#   - by a factor of 16
+#   - by a factor of more than 1000
+#   + hardly
+#   = Its error sits in the targets of right responses, and no number of rollouts
+#     removes it. -->
+# <!-- predict: On which prompts has PMD-part the smaller error with 16 rollouts?
+#   - on hard ones
+#   + on easy ones
+#   - on none
+#   = There a group nearly always holds a right response. -->
 #
 # ## Run
 #
@@ -95,6 +115,9 @@ for method in methods:
 # %% [markdown]
 # The right one is alone: none of its peers passed. Both methods tell it to rise by 20
 # nats, a factor of $e^{20}$. It can rise by 3 at most, for then it is certain.
+# <!-- claim: none of its peers passed. Both methods tell it to rise by 20 nats ::
+#   verdicts.sum() == 1 and said(guess[verdicts == 1].mean()) -->
+# <!-- claim: It can rise by 3 at most :: said(np.log(1 / p)) -->
 #
 # Now the error over all groups that may be drawn. `theory.target_error` adds up the
 # binomial exactly; `theory.simulate_target_error` draws groups, as the paper does.
@@ -110,6 +133,8 @@ for each in (0.01, 0.05, 0.2):
         )
 
 # %% [markdown]
+# <!-- explore: rollouts -->
+#
 # ## Look
 #
 # The figure of the paper: the error against the size of the group. The paper draws 100
@@ -147,6 +172,14 @@ plt.show()
 # PMD-part has the smaller error where $p = 0.2$: on easy prompts. On the cliffs 100
 # groups are too few: the rare group without a success makes the mean, and when none is
 # drawn, the point and its interval lie below the truth.
+# <!-- claim: From 16 to 256 at $p = 0.05$ it falls by a factor of 1500 :: about(None,
+#   None, None, theory.target_error(0.05, 16, tau, "pmd-part").mean /
+#   theory.target_error(0.05, 256, tau, "pmd-part").mean) -->
+# <!-- claim: PMD-mean's hardly falls at all :: theory.target_error(0.05, 256, tau).mean
+#   > 0.85 * theory.target_error(0.05, 16, tau).mean -->
+# <!-- claim: with 16 rollouts PMD-part has the smaller error where $p = 0.2$ ::
+#   [theory.target_error(x, 16, tau, "pmd-part").mean < theory.target_error(x, 16,
+#   tau).mean for x in (0.01, 0.05, 0.2)] == [False, False, True] -->
 #
 # Whose targets are off? The same error, right and wrong responses apart.
 
@@ -176,6 +209,12 @@ plt.show()
 # rollouts removes it. Its targets for wrong responses, which are nearly all of them on
 # a hard prompt, are good. PMD-part does not care: what it gets wrong is the normaliser,
 # and that is the same for both kinds.
+# <!-- claim: PMD-mean's error sits in the right responses, and no number of rollouts
+#   removes it :: theory.target_error(0.05, 1024, tau).positive > 0.9 *
+#   theory.target_error(0.05, 4, tau).positive -->
+# <!-- claim: Its targets for wrong responses, which are nearly all of them on a hard
+#   prompt, are good :: theory.target_error(0.05, 16, tau).negative < 0.05 *
+#   theory.target_error(0.05, 16, tau).positive -->
 #
 # ## Explain
 #
@@ -201,6 +240,8 @@ print(f"theory.target_error: {theory.target_error(p, n, tau).mean:.2f} nats^2")
 # **PMD-part: a bias that only luck removes.** The logarithm of a mean is not the mean
 # of a logarithm. If no peer passes, the guessed $\log Z$ is 0 instead of 17, and that
 # happens with probability $(1-p)^{n-1}$. So the guess is too low on average.
+# <!-- claim: the guessed $\log Z$ is 0 instead of 17 :: said(None, theory.pmd_part([p,
+#   1 - p], [1.0, 0.0], tau).log_z) -->
 
 # %%
 # alt: Bias and standard deviation of the estimated log Z in nats against the group size
@@ -228,6 +269,10 @@ plt.show()
 # **What to see.** The bias is the dotted line in other units: 17 nats times the
 # probability that no peer passes. The spread is largest where that is a toss-up. A
 # group of 16 is in the middle of it for a pass rate of 0.05.
+# <!-- claim: The bias is the dotted line in other units: 17 nats times the probability
+#   that no peer passes :: said(exact_log_z) -->
+# <!-- claim: A group of 16 is in the middle of it for a pass rate of 0.05 :: said(None,
+#   p) and abs((1 - p) ** (n - 1) - 0.5) < 0.1 -->
 #
 # **The lone success, in floating point.** PMD-part wants to raise a lone success by
 # $2/\tau$ nats on rewards of −1 and 1: its advantage, $\tau$ times that, is 2. The code
@@ -278,6 +323,12 @@ plt.show()
 # responses that carry a hard prompt are muffled. The PMD-part of the published code,
 # then, is not the PMD-part of the analysis. pmdkit sums the others by themselves and
 # needs no floor; `target_cap` is there to reproduce the code.
+# <!-- claim: 0.09 in place of 2 at `tau = 0.005` :: said(PMDPart(tau=0.005,
+#   target_cap=cap).advantage(group)[0, 0].item(),
+#   PMDPart(tau=0.005).advantage(group)[0, 0].item(), None) -->
+# <!-- claim: At every temperature of the paper's runs the floor, not the formula, says
+#   what a lone success is worth :: max(a for t, a in zip(taus,
+#   of_the_lone(target_cap=cap)) if t <= 0.1) < 1.95 -->
 #
 # `pmdkit figures target-error target-error-split` draws the paper's two figures with
 # all its pass rates.

@@ -67,12 +67,28 @@ plt.show()
 # **What to see.** Exact steps are few, even for a prompt that is solved once in a
 # thousand tries: PMD-mean takes one or two more than PMD-part. The formula predicts
 # more steps than are needed.
+# <!-- claim: PMD-mean takes one or two more than PMD-part ::
+#   np.median((theory.trajectory(p0, taus, 60, "pmd-mean") >= goal).argmax(-1) -
+#   (theory.trajectory(p0, taus, 60, "pmd-part") >= goal).argmax(-1)) >= 1 and
+#   ((theory.trajectory(p0, taus, 60, "pmd-mean") >= goal).argmax(-1) -
+#   (theory.trajectory(p0, taus, 60, "pmd-part") >= goal).argmax(-1)).max() <= 2 -->
+# <!-- claim: The formula predicts more steps than are needed :: (np.array(predicted) -
+#   (theory.trajectory(p0, taus, 60, "pmd-mean") >= goal).argmax(-1)).min() >= 0 and
+#   (np.array(predicted) - (theory.trajectory(p0, taus, 60, "pmd-mean") >=
+#   goal).argmax(-1)).max() > 1 -->
 #
 # ## Predict
 #
 # The needle again: 100 arms, one of them right, $p_0 = 0.01$, with a large
 # `tau = 0.5`. The first exact PMD-mean step closes 5 % of the gap to 1. How many steps
 # to a pass rate of 0.9: about 45, about 15, or about 5?
+#
+# <!-- predict: How many steps to a pass rate of 0.9?
+#   - about 45
+#   - about 15
+#   + about 5
+#   = The first step closes 5 % of the gap, but the share grows with the pass rate.
+#     -->
 #
 # ## Run
 #
@@ -98,6 +114,8 @@ print("steps, exact                ", int((path >= goal).argmax()))
 # small, and as $p$ grows so does $\eta$. For PMD-part that can be said in one line,
 # since each step multiplies the odds $p/(1-p)$ by $e^{1/\tau}$: progress is
 # *exponential in the odds*, without the slow phase that a constant $\eta$ suggests.
+# <!-- claim: Five. The rate of one step is not the rate of the run :: (path >=
+#   goal).argmax() == 5 and np.ceil(constant) == 45 -->
 #
 # ## Look
 #
@@ -133,6 +151,9 @@ plt.show()
 # 0.4 of the pass rate. "Small `tau`" means small *beside the pass rate*, so on a hard
 # prompt no `tau` in use is small. There the law of lesson 103 takes over,
 # $y(1 - e^{-y}) = p/\tau$ with $\eta = 1 - e^{-y}$.
+# <!-- claim: where `tau` is less than 0.4 of the pass rate :: 1 -
+#   theory.binary_small_tau(1e-2, quoted[0] * 1e-2).eta / theory.binary(1e-2, quoted[0]
+#   * 1e-2).eta < 0.02 -->
 #
 # The other two numbers, beside their formulas:
 
@@ -150,6 +171,10 @@ for p_now, tau in ((0.5, 0.05), (0.1, 0.05), (0.01, 0.05), (0.001, 0.005)):
 # %% [markdown]
 # $B$ goes wrong first: the formula $p/\tau$ counts only what wrong responses lose. On a
 # hard prompt the right ones gain more than that, and $B$ is $B_+$.
+# <!-- claim: $B$ goes wrong first :: theory.binary(0.01, 0.05).B /
+#   theory.binary_small_tau(0.01, 0.05).B > 10 -->
+# <!-- claim: On a hard prompt the right ones gain more than that, and $B$ is $B_+$ ::
+#   abs(theory.binary(0.01, 0.05).B - theory.binary(0.01, 0.05).B_plus) < 1e-9 -->
 #
 # ## Explain
 #
@@ -232,6 +257,16 @@ plt.show()
 # floor of the target error (105) stays in it. What really happens is far better. At 16
 # rollouts the worst one in twenty has no success and stays at 0.9; with 64 rollouts it
 # takes the exact step. The bounds are right, but do not plan with them.
+# <!-- claim: At 16 rollouts the bounds are about 200 :: about(None,
+#   promised("pmd-mean", by_target_error("pmd-mean"))[0], within=0.5) -->
+# <!-- claim: PMD-part's bound says something from a hundred thousand rollouts on ::
+#   abs(np.log10(n[np.argmax(promised("pmd-part", by_target_error("pmd-part")) < 1)]) -
+#   5) < 0.5 -->
+# <!-- claim: PMD-mean's does so from a billion on with the refined lemma, and never
+#   without it :: abs(np.log10(n[np.argmax(promised("pmd-mean", refined) < 1)]) - 9) <
+#   0.5 and promised("pmd-mean", by_target_error("pmd-mean")).min() > 1 -->
+# <!-- claim: has no success and stays at 0.9; with 64 rollouts it takes the exact step
+#   :: said(measured[0], None) and measured[1] < 1e-6 -->
 #
 # There are two causes. $e^{B_+/2}$ is the worst change of measure, reached only if the
 # error sits on the responses that are raised most. And the square root turns an error
@@ -275,6 +310,10 @@ print("largest error / printed bound:", errors[-1] / printed)
 # printed. The bound hides an unnamed constant, but none is large enough: at
 # $p = 2\delta/n$ the excess grows without end as $\delta$ falls. With $p + \varepsilon$
 # in place of $p\,(1+\varepsilon)$ the bound holds, and is not far off.
+# <!-- claim: A single success, which every tenth group has, is above the bound as
+#   printed :: errors[1] > printed and abs(size * hard - 0.1) < 0.01 -->
+# <!-- claim: the bound holds, and is not far off :: max(errors) <= corrected and
+#   corrected < 3 * max(errors) -->
 #
 # `pmdkit ledger` lists every claim of the paper, whether it holds, and the test that
 # shows it. These are the claims of this lesson:

@@ -84,6 +84,9 @@ plt.show()
 # **What to see.** Nothing differs within a colour but the draws. PMD-mean's ten runs
 # tell one story, a few steps apart. PMD-part's take off at step 42, or 55, or not yet.
 # The mean of their final pass rates, 0.61, describes none of them.
+# <!-- claim: The mean of their final pass rates, 0.61, ::
+#   said(np.mean([run.summary["pass_rate_last"] for run in
+#   results["needle"]["pmd-part"]])) -->
 #
 # ## Predict
 #
@@ -99,6 +102,23 @@ plt.show()
 #    PMD-mean end?
 # 2. On which bandits can ten seeds tell GRPO from PMD-mean?
 # 3. On two-hills luck may lead to the wrong hill. Which method do you expect there?
+#
+# <!-- predict: On pass-rates, how far apart do RLOO and PMD-mean end?
+#   + they agree to four digits
+#   - by a percent or so
+#   - by ten percent
+#   = One pass never leaves the old policy, and there PMD-mean's gradient is RLOO. -->
+# <!-- predict: On which bandits can ten seeds tell GRPO from PMD-mean?
+#   - on all three
+#   + on two of them
+#   - on none
+#   = On the needle the interval of the difference holds 0; on the other two it does
+#     not. -->
+# <!-- predict: Which method does best on two-hills?
+#   - PMD-mean
+#   + PMD-part
+#   - GRPO
+#   = Failures push hard, so an arm that fails half of the time does not hold it. -->
 #
 # ## Run
 #
@@ -147,6 +167,22 @@ for name, by_method in final.items():
 # told from PMD-mean: the interval of the difference holds 0. On the other two it can,
 # once narrowly and once by a wide margin. And on two-hills the method that did worst
 # elsewhere does best.
+# <!-- claim: PMD-mean and RLOO agree on pass-rates to the last digits ::
+#   np.abs(final["pass-rates"]["rloo"] - final["pass-rates"]["pmd-mean"]).max() < 1e-4
+#   -->
+# <!-- claim: On the needle GRPO cannot be told from PMD-mean: the interval of the
+#   difference holds 0 :: paired_difference(final["needle"]["pmd-mean"],
+#   final["needle"]["grpo"]).difference.low < 0 and
+#   paired_difference(final["needle"]["pmd-mean"],
+#   final["needle"]["grpo"]).difference.high > 0 -->
+# <!-- claim: On the other two it can, once narrowly and once by a wide margin ::
+#   paired_difference(final["pass-rates"]["pmd-mean"],
+#   final["pass-rates"]["grpo"]).difference.high < 0 and
+#   paired_difference(final["two-hills"]["pmd-mean"],
+#   final["two-hills"]["grpo"]).difference.low > 0.02 -->
+# <!-- claim: on two-hills the method that did worst elsewhere does best :: max(methods,
+#   key=lambda m: final["two-hills"][m].mean()) == min(methods, key=lambda m:
+#   final["needle"][m].mean()) -->
 #
 # ## Look
 #
@@ -177,6 +213,9 @@ plt.show()
 # **What to see.** On pass-rates the lines are level from PMD-mean to RLOO: a seed that
 # is lucky for one is as lucky for the others. On two-hills they cross: luck there
 # belongs to the run, and only PMD-part has none of it.
+# <!-- claim: luck there belongs to the run, and only PMD-part has none of it ::
+#   np.ptp(final["two-hills"]["pmd-part"]) < 0.1 * min(np.ptp(final["two-hills"][m]) for
+#   m in ("pmd-mean", "grpo", "rloo")) -->
 #
 # Level lines can be used. Subtract first, seed by seed, and average the differences:
 # whatever the seed does to both cancels. Here is what that is worth.
@@ -212,6 +251,9 @@ plt.show()
 # below, by three parts in ten thousand. That it is *decided* does not make it large. On
 # two-hills pairing gains nothing, because there a seed does not affect both in the same
 # way.
+# <!-- claim: GRPO ends a little below, by three parts in ten thousand ::
+#   abs((final["pass-rates"]["grpo"] - final["pass-rates"]["pmd-mean"]).mean() + 3e-4) <
+#   5e-5 -->
 #
 # ## Explain
 #
@@ -247,6 +289,7 @@ for name, runs in results.items():
 #   half of the time does not hold it.
 # * *Pass-rates*: 64 prompts in every step, so luck averages out, and what is left is
 #   shared.
+# <!-- claim: $1 - 0.99^{16} = 0.15$ :: said(None, None, None, 1 - 0.99**16) -->
 #
 # The lesson for a real run: use the same seeds for all methods, report the paired
 # difference with its interval, and look at the single runs before trusting a mean.

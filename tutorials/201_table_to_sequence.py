@@ -70,6 +70,18 @@ plt.show()
 # on this one frozen batch, or 100. Where will it be, at `tau = 0.05`? Where at `tau =
 # 0.5`?
 #
+# <!-- predict: After 10 steps of AdamW on one batch, what is the pass rate at tau =
+#   0.05?
+#   + about 0.26
+#   - about 0.6
+#   - about 0.88
+#   = Ten steps go part of the way; a hundred come near the exact step's 0.88. -->
+# <!-- predict: After 100 steps, is it higher with tau = 0.05 or with 0.5?
+#   + with 0.05
+#   - with 0.5
+#   - the same
+#   = Each tau has a level of its own, that of the exact step: 0.88 and 0.32. -->
+#
 # ## Run
 #
 # `passes` is the number of optimizer steps on a batch. Leaving `group` out means that
@@ -115,6 +127,12 @@ plt.show()
 # Only after many steps does each curve find the level that the theory gives to its
 # `tau`. Theorem 1 says where the regression *ends*. It does not say how far a step of
 # AdamW goes.
+# <!-- claim: One optimizer step hardly moves the policy, and `tau` hardly matters ::
+#   max(reached[tau, 1] for tau in (0.05, 0.5)) < 0.12 and abs(reached[0.05, 1] -
+#   reached[0.5, 1]) < 0.01 -->
+# <!-- claim: does each curve find the level that the theory gives to its `tau` ::
+#   max(abs(reached[tau, 100] - theory.trajectory(1 / 11, tau, 1)[-1]) for tau in (0.05,
+#   0.5)) < 0.05 -->
 #
 # ## Look
 #
@@ -151,6 +169,10 @@ print(f"share of the target reached: first {share[0]:.4f}, last {share[-1]:.4f}"
 # in the run the target of a wrong answer is 20 nats away, and a step moves a fraction
 # of a nat. So a gauge that shows 1% of the target is no reason to worry. The wrong sign
 # would be, or a measured log-ratio far *beyond* the target.
+# <!-- claim: the target of a wrong answer is 20 nats away ::
+#   said(-column("theory_log_ratio_neg")[-1]) -->
+# <!-- claim: a gauge that shows 1% of the target is no reason to worry :: said(100 *
+#   share[0]) -->
 #
 # ## Explain
 #
@@ -197,8 +219,10 @@ before = [tabular.log_policy(), log_policy(fresh), log_policy(trained)]
 
 rewards = task.reward(trained.enumerate(prompts, seed=0))  # [100, 11]
 one = rewards[[ask]]
-print("loss on the table:      ", one_step(tabular, torch.tensor([ask]), one))
-print("loss on the transformer:", one_step(trained, prompts[[ask]], one))
+on_table = one_step(tabular, torch.tensor([ask]), one)
+on_network = one_step(trained, prompts[[ask]], one)
+print("loss on the table:      ", on_table)
+print("loss on the transformer:", on_network)
 one_step(fresh, prompts[[ask]], one)
 after = [tabular.log_policy(), log_policy(fresh), log_policy(trained)]
 
@@ -206,6 +230,8 @@ after = [tabular.log_policy(), log_policy(fresh), log_policy(trained)]
 # The two losses differ in the eighth digit: the network computes in float32. The
 # objective cannot tell the two policies apart. Now look at what the step did to the
 # right answers of *all* prompts.
+# <!-- claim: The two losses differ in the eighth digit :: abs(on_network / on_table -
+#   1) < 5e-8 and on_network != on_table -->
 
 # %%
 # alt: Three maps of the 100 prompts, first number by second number, coloured by how far
@@ -245,8 +271,15 @@ for title, values in zip(titles, moved, strict=True):
 # same sum move *more* than the one that was asked: nobody told the network about sums,
 # and yet its weights now treat them as one. The price is paid by `3 3`, which is close
 # enough to be mistaken: its right answer loses 0.7 nats. Which neighbour pays depends
-# on the seed; that the other sums of 7 gain does not: with seeds 1 and 2 they gain 0.29
-# and 0.18 nats.
+# on the seed.
+# <!-- claim: On the table a step on one prompt touches that prompt and no other ::
+#   np.abs(moved[0].ravel()[~asked]).max() < 1e-6 and moved[0].ravel()[ask] > 0.01 -->
+# <!-- claim: Early in training the asked prompt moves most, and `4 3` follows ::
+#   list(moved[1].ravel().argsort()[:-3:-1]) == [34, 43] -->
+# <!-- claim: After 20 steps, at a pass rate of 0.4, the prompts with the same sum move
+#   *more* :: said(None, (rewards * before[2].exp()).sum(1).mean()) and
+#   moved[2].ravel()[groups["same sum"]].mean() > moved[2].ravel()[ask] -->
+# <!-- claim: its right answer loses 0.7 nats :: said(-moved[2][3, 3]) -->
 #
 # Write $\theta$ for the weights, $L$ for the loss of the asked prompt, and
 # $\alpha$ for the learning rate. To first order, a step $-\alpha \nabla_\theta L$ moves
@@ -293,11 +326,11 @@ learn.check("201.1", first_order)
 # **Exercise 201.2: one number per response.** Difficulty 2 of 5, about 10 minutes.
 #
 # A table gives one log-probability per answer, a transformer one per token. `logp`,
-# `logp_old` and the boolean `mask` are [N, T]: responses are padded to the same width,
-# and the padding holds whatever the network said there, nan included. Write the
-# log-ratio $\log(\pi/\pi_{old})$ of each *response*. Write also its weight in the loss
-# of the batch: the mean over responses of loss divided by length is the plain sum of
-# weight times loss.
+# `logp_old` and the boolean `mask` are tensors, [N, T]: responses are padded to the
+# same width, and the padding holds whatever the network said there, nan included. Write
+# the log-ratio $\log(\pi/\pi_{old})$ of each *response*. Write also its weight in the
+# loss of the batch: the mean over responses of loss divided by length is the plain sum
+# of weight times loss.
 
 
 # %% tags=["exercise", "201.2"]

@@ -70,6 +70,8 @@ plt.show()
 # **What to see.** Both learn something. From the warm start most answers become right.
 # From random weights the model learns until every second answer is right, and no
 # further.
+# <!-- claim: From random weights the model learns until every second answer is right ::
+#   abs(runs["parity, from random weights"].metrics[-1]["pass_rate"] - 0.5) < 0.1 -->
 #
 # ## Predict
 #
@@ -80,6 +82,22 @@ plt.show()
 # * Parity after a warm start, with other seeds, and with a larger learning rate.
 # * The thoughts before the `=`: nobody grades them. Will they get shorter, and will
 #   they stay what the teacher said?
+#
+# <!-- predict: Is the modular sum learned from random weights?
+#   + yes
+#   - no
+#   = A blind guess is right once in 11 times, so a group of 16 nearly always holds a
+#     right one. -->
+# <!-- predict: Where does parity with the larger learning rate end?
+#   - above 0.9
+#   + near 0.5
+#   - at 0
+#   = The first updates take the thought apart, and a guess is then the better bet.
+#     -->
+# <!-- predict: Do the thoughts stay what the teacher said?
+#   - in all seeds
+#   + in some seeds only
+#   = The reward looks at the answer alone. -->
 #
 # ## Run
 #
@@ -103,6 +121,16 @@ for name, run in runs.items():
 # is ten times larger it comes down to where the guesses are. The parities are measured
 # on prompts that no step asked. (Your digits will differ: processors add numbers in
 # another order, and training makes much of the last bit.)
+# <!-- claim: Parity from random weights ends at 0.5 :: said(runs["parity, from random
+#   weights"].summary["pass_rate_last"]) -->
+# <!-- claim: to between 0.8 and 0.95, depending on the seed :: quoted[0] <=
+#   min(runs[f"parity, warm start, seed {seed}"].summary["pass_rate_last"] for seed in
+#   range(3)) and max(runs[f"parity, warm start, seed {seed}"].summary["pass_rate_last"]
+#   for seed in range(3)) <= quoted[1] -->
+# <!-- claim: it comes down to where the guesses are :: abs(runs["parity, seed 1, lr =
+#   0.003"].summary["pass_rate_last"] - 0.5) < 0.06 -->
+# <!-- claim: The sum is learned from nothing :: runs["sum, from random
+#   weights"].summary["pass_rate_last"] > 0.9 -->
 #
 # ## Look
 #
@@ -144,6 +172,11 @@ plt.show()
 # they become more because prompts are solved. A model that is sure of its guesses has
 # many as well: it answers half of the prompts always right and half of them always
 # wrong. Such a group has no advantage to learn from, and is silent.
+# <!-- claim: From the warm start the responses keep their length :: min(runs[f"parity,
+#   warm start, seed {seed}"].metrics[-1]["response_length"] for seed in range(3)) > 13
+#   -->
+# <!-- claim: The run with the larger learning rate unlearns to think :: runs["parity,
+#   seed 1, lr = 0.003"].metrics[-1]["response_length"] < 8 -->
 #
 # A rising number of silent groups can mean success or the end of learning. Read it
 # beside the pass rate, and read the responses.
@@ -180,6 +213,7 @@ for title, model in (("before", before(run)), ("after", run.policy)):
         print(f"  {asked.replace(' ', '')} -> {said.replace(' ', ''):14} {verdict}")
 
 # %%
+said_by = {}  # shares of each seed, before and after
 lines = [f"{'':16} right   teacher's thought: share, right   other: share, right"]
 for seed in (0, 1, 2):
     run = runs[f"parity, warm start, seed {seed}"]
@@ -187,6 +221,7 @@ for seed in (0, 1, 2):
         responses, right = answers(model)
         same = (responses[:, :12] == thoughts).all(1) & (responses[:, 12] == 2)
         shares = right.mean(), same.mean(), right[same].mean(), right[~same].mean()
+        said_by[seed, title] = shares
         line = "{:9.2f} {:25.2f} {:6.2f}".format(*shares[:3])
         line += f" {1 - shares[1]:14.2f} {shares[3]:6.2f}"
         lines.append(f"seed {seed} {title:6}{line}")
@@ -196,11 +231,18 @@ print("\n".join(lines))
 # Most responses were already well formed before training, and the slips were where a
 # thought lost its way or forgot its end. Afterwards most answers are right. But look at
 # the thoughts. With seed 0 the model says what the teacher said, nine times in ten.
-# With seeds 1 and 2 about half of the responses think *otherwise*, and most of those
-# are right all the same; before training one in six was. Some leave a bit out, some run
-# through other parities. The reward looks at the answer alone, so the thought is free
-# to become whatever serves it. Do not read a chain of thought as a report of what was
-# computed.
+# With seeds 1 and 2 a third to a half of the responses think *otherwise*, and most of
+# those are right all the same; before training one in six was. Some leave a bit out,
+# some run through other parities. The reward looks at the answer alone, so the thought
+# is free to become whatever serves it. Do not read a chain of thought as a report of
+# what was computed.
+# <!-- claim: With seed 0 the model says what the teacher said, nine times in ten ::
+#   abs(said_by[0, "after"][1] - 0.9) < 0.05 -->
+# <!-- claim: With seeds 1 and 2 a third to a half of the responses think *otherwise* ::
+#   all(abs(1 - said_by[seed, "after"][1] - 5 / 12) < 0.12 for seed in (1, 2)) -->
+# <!-- claim: most of those are right all the same; before training one in six was ::
+#   min(said_by[seed, "after"][3] for seed in (1, 2)) > 0.7 and
+#   abs(np.mean([said_by[seed, "before"][3] for seed in range(3)]) - 1 / 6) < 0.06 -->
 #
 # ## Explain
 #
@@ -211,10 +253,14 @@ print("\n".join(lines))
 # time. That is found, raised, and kept. The modular sum is learned from random weights
 # because its answer is one token: among 16 draws of one in 11, the right one is there
 # in four groups of five.
+# <!-- claim: the right one is there in four groups of five :: abs(1 - (10 / 11) ** 16 -
+#   0.8) < 0.05 -->
 #
 # **Pass rate 0.5 is a trap.** From there, thinking pays only if the whole thought is
 # right: one slip in it and the answer is a guess again. So a half-learned thought earns
 # no more than none, and costs 12 tokens of risk.
+# <!-- claim: Pass rate 0.5 is a trap :: said(runs["parity, from random
+#   weights"].summary["pass_rate_last"]) -->
 #
 # **Silent groups.** With a pass rate $p$, all $G$ draws are right with probability
 # $p^G$ and all wrong with $(1-p)^G$. PMD-mean then has advantage 0 in the group. That

@@ -56,6 +56,11 @@ plt.show()
 # **What to see.** A token costs 4.5 times less with 16 ministeps, and all of it comes
 # from generation, which is 8 times cheaper. The updates cost the same as before. What
 # is the price?
+# <!-- claim: A token costs 4.5 times less with 16 ministeps :: said((drawing[0] +
+#   update[0]) / (drawing[1] + update[1]), None) -->
+# <!-- claim: generation, which is 8 times cheaper :: said(drawing[0] / drawing[1]) -->
+# <!-- claim: The updates cost the same as before :: abs(update[0] / update[1] - 1) <
+#   0.15 -->
 #
 # ## Predict
 #
@@ -67,6 +72,22 @@ plt.show()
 # * Does a smaller `tau` move the policy farther when there is one ministep?
 # * PMD-mean and PMD-part, at `tau = 0.05`: which of them suffers more from staleness?
 # * How much faster is a run with 64 ministeps *here*?
+#
+# <!-- predict: With one ministep, does a smaller tau move the policy farther?
+#   - yes
+#   + no, the weights end the same to the last bit
+#   = At the old policy the gradient has no tau in it. -->
+# <!-- predict: At tau = 0.05, which objective suffers more from staleness?
+#   - PMD-mean
+#   + PMD-part
+#   - both alike
+#   = Its advantages do not add up to 0, and stale pushes do not cancel. -->
+# <!-- predict: How much faster is a run with 64 ministeps here?
+#   + hardly
+#   - three times
+#   - ten times
+#   = Generation is three times cheaper, but here the update costs more than the
+#     generation. -->
 #
 # ## Run
 #
@@ -106,18 +127,26 @@ cases = {
     "PMD-mean, 2 ministeps": ("pmd-mean", {"ministeps": 2}),
     "PMD-part, 1 ministep": ("pmd-part", {"ministeps": 1}),
 }
-lines = []
+lines, losses, gaps = [], {}, {}
 for name, (objective, shape) in cases.items():
     pair = [go(objective, tau, seed=0, updates=32, **shape) for tau in (0.05, 2.0)]
-    first = [run.metrics[0]["loss"] for run in pair]
-    told = "first losses {:.3f} and {:.3f}".format(*first)
-    lines.append(f"{name:31} weights differ by {farthest(*pair):6.3g}, {told}")
+    losses[name] = [run.metrics[0]["loss"] for run in pair]
+    gaps[name] = farthest(*pair)
+    told = "first losses {:.3f} and {:.3f}".format(*losses[name])
+    lines.append(f"{name:31} weights differ by {gaps[name]:6.3g}, {told}")
 print("\n".join(lines))
 
 # %% [markdown]
 # With one ministep the two PMD-mean runs end on the *same weights*, to the last bit,
 # though their losses differ by a factor of 40. A second pass over the batch, a second
 # ministep, or PMD-part instead, and `tau` matters.
+# <!-- claim: the two PMD-mean runs end on the *same weights*, to the last bit ::
+#   gaps["PMD-mean, 1 ministep"] == 0 -->
+# <!-- claim: though their losses differ by a factor of 40 :: said(losses["PMD-mean, 1
+#   ministep"][0] / losses["PMD-mean, 1 ministep"][1]) -->
+# <!-- claim: A second pass over the batch, a second ministep, or PMD-part instead, and
+#   `tau` matters :: min(gap for name, gap in gaps.items() if name != "PMD-mean, 1
+#   ministep") > 1e-3 -->
 #
 # What exactly is equal? At $\pi = \pi_{old}$ the log-ratio $s$ is 0, and the derivative
 # of $\frac{1}{2\tau}(\Delta - \tau s)^2$ by $s$ is $-\Delta$: the policy gradient, with
@@ -144,10 +173,16 @@ runs = {
     for count in staleness
 }
 
+
+def last_rates(name, count):
+    """Pass rates after the runs of a method, one per seed."""
+    return [run.summary["pass_rate_last"] for run in runs[name, count]]
+
+
 print("pass rate after 3072 prompts, seeds 0, 1, 2")
 for name in methods:
     for count in staleness:
-        rates = [run.summary["pass_rate_last"] for run in runs[name, count]]
+        rates = last_rates(name, count)
         label = f"{name}, ministeps {count}:"
         print(f"{label:37}", *(f"{rate:.2f}" for rate in rates))
 
@@ -189,6 +224,16 @@ plt.show()
 #   ends between 0.3 and 0.8 with 4 ministeps, and stays at chance with 16.
 # * **PMD-part is not to blame, its `tau` is.** At `tau = 1` it is as good as PMD-mean
 #   up to 16 ministeps. With 64 it is slow: now the temperature binds.
+# <!-- claim: With 64 ministeps it is at 0.98 or more :: quoted[1] - 0.005 <=
+#   min(last_rates("PMD-mean, tau = 0.05", 64)) -->
+# <!-- claim: ends between 0.3 and 0.8 with 4 ministeps :: quoted[0] - 0.05 <=
+#   min(last_rates("PMD-part, tau = 0.05", 4)) and max(last_rates("PMD-part, tau =
+#   0.05", 4)) <= quoted[1] + 0.05 -->
+# <!-- claim: and stays at chance with 16 :: max(last_rates("PMD-part, tau = 0.05", 16))
+#   < 0.15 -->
+# <!-- claim: At `tau = 1` it is as good as PMD-mean up to 16 ministeps ::
+#   min(min(last_rates("PMD-part, tau = 1", count)) for count in (1, 4, 16)) > 0.9 -->
+# <!-- claim: With 64 it is slow :: max(last_rates("PMD-part, tau = 1", 64)) < 0.65 -->
 #
 # So "PMD-mean is more stable than PMD-part" is a statement about a small `tau`. There
 # it holds for every seed. If you choose `tau` for each method, there is no such order
@@ -220,6 +265,12 @@ for name, objective in {
 # they are stale, it does not cancel. Whatever was drawn goes down, and the probability
 # goes to what was *not* drawn. The regression would stop this only at its target, 18
 # nats down.
+# <!-- claim: its pushes add up to 0 :: abs(PMDMean(tau=0.05).advantage(group).sum()) <
+#   1e-9 -->
+# <!-- claim: the wrong ones get $-0.9$ each ::
+#   said(PMDPart(tau=0.05).advantage(group)[0, -1]) -->
+# <!-- claim: only at its target, 18 nats down ::
+#   said(-PMDPart(tau=0.05).advantage(group)[0, -1] / 0.05) -->
 #
 # **When `tau` binds.** With 64 ministeps each batch comes close to the end of its
 # regression, as in the second picture of lesson 201. Then the theory says how far a
@@ -235,31 +286,39 @@ for objective, tau in methods.values():
 # ministeps has 0.17, 0.34 and 0.56. Not even a perfect optimizer would have got past
 # 0.67 with three batches. A larger `tau` holds the policy closer to the one that drew,
 # and so it needs more batches.
+# <!-- claim: exact steps would pass through 0.21, 0.42 and 0.67 ::
+#   said(*theory.trajectory(1 / 11, 1.0, 3, "pmd-part")[1:]) -->
+# <!-- claim: ministeps has 0.17, 0.34 and 0.56 :: said(*np.mean([[row["pass_rate"] for
+#   row in run.metrics[1:]] + [run.summary["pass_rate_last"]] for run in runs["PMD-part,
+#   tau = 1", 64]], 0)) -->
+# <!-- claim: past 0.67 with three batches :: said(theory.trajectory(1 / 11, 1.0, 3,
+#   "pmd-part")[-1]) -->
 #
-# **What it buys.** Time per token, from the metrics of all these runs.
+# **What it buys.** Time per token, from the metrics of all these runs. A clock says
+# something else on every machine and every day, so the numbers below are stored: they
+# were measured once, on two cores of a server. Yours are in `run.metrics`, as
+# `seconds_rollout`, `seconds_update` and `tokens`.
 
 # %%
 # alt: Stacked bars of time in milliseconds per token for 1, 4, 16 and 64 ministeps. The
 #   part of generation shrinks by a factor of about three from 1 to 64 ministeps. The
 #   part of the update is several times larger than that of generation in every bar and
 #   does not depend on the number of ministeps.
-cost = {}
-for count in staleness:
-    same = [run for name in methods for run in runs[name, count]]
-    rows = [row for run in same for row in run.metrics]
-    tokens = sum(row["tokens"] for row in rows)
-    parts = [
-        sum(row[f"seconds_{part}"] for row in rows) for part in ("rollout", "update")
-    ]
-    cost[count] = 1000 * np.array(parts) / tokens
-    print(f"{count:2} ministeps, ms per token: ", *(f"{c:.4f}" for c in cost[count]))
+MEASURED = {  # ms per token: generation, update; AMD EPYC, two cores, November 2026
+    1: (0.0226, 0.1081),
+    4: (0.0104, 0.1131),
+    16: (0.0080, 0.0909),
+    64: (0.0077, 0.0905),
+}
+for count, parts in MEASURED.items():
+    print(f"{count:2} ministeps, ms per token: ", *(f"{part:.4f}" for part in parts))
 
 fig, ax = plt.subplots()
-place = range(len(staleness))
-values = np.array(list(cost.values()))
+place = range(len(MEASURED))
+values = np.array(list(MEASURED.values()))
 ax.bar(place, values[:, 0], color="C0", label="generation")
 ax.bar(place, values[:, 1], bottom=values[:, 0], color="0.75", label="update")
-ax.set_xticks(place, [str(count) for count in staleness])
+ax.set_xticks(place, [str(count) for count in MEASURED])
 ax.set(xlabel="ministeps per rollout batch", ylabel="time (ms per token)")
 ax.legend()
 plt.show()
@@ -268,11 +327,19 @@ plt.show()
 # **What to see.** Generation gets about three times cheaper per token, most of it
 # already with 4 ministeps. The whole run does not, because *here* the update costs more
 # than the generation: a response has one token, and what the draws of a prompt share is
-# computed once. (The exact bars depend on the machine, and on what else it does.)
+# computed once.
+# <!-- claim: Generation gets about three times cheaper per token :: abs(MEASURED[1][0]
+#   / MEASURED[64][0] - 3) < 0.3 -->
+# <!-- claim: most of it already with 4 ministeps :: MEASURED[1][0] - MEASURED[4][0] >
+#   0.5 * (MEASURED[1][0] - MEASURED[64][0]) -->
+# <!-- claim: *here* the update costs more than the generation :: min(update / drawing
+#   for drawing, update in MEASURED.values()) > 1 -->
 #
 # With a language model it is the other way round, as the first picture shows: there
 # generation is nine tenths of the time. Staleness buys time where generation dominates,
 # and nothing where it does not. Measure first.
+# <!-- claim: there generation is nine tenths of the time :: abs(drawing[0] /
+#   (drawing[0] + update[0]) - 0.9) < 0.02 -->
 #
 # ## Exercise
 #

@@ -25,7 +25,6 @@
 
 # %%
 import tempfile
-import time
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -71,6 +70,15 @@ plt.show()
 # down as hard as a wrong answer, and that is not all: the mean of the group moved, and
 # every advantage hangs on it. Right answers are pushed up too much, wrong ones down too
 # little, and more so than in the group of seven.
+# <!-- claim: Left out, it is not moved, and the seven others are compared among
+#   themselves :: cases["silence has mass 0"][7] == 0 and abs(cases["silence has mass
+#   0"].sum()) < 1e-9 -->
+# <!-- claim: Counted as 0, it is pushed down as hard as a wrong answer ::
+#   cases["silence counts as 0"][7] == cases["silence counts as 0"][3] -->
+# <!-- claim: Right answers are pushed up too much, wrong ones down too little ::
+#   cases["silence counts as 0"][0] > cases["silence has mass 0"][0] and cases["silence
+#   counts as 0"][3] > cases["silence has mass 0"][3] and cases["silence has mass 0"][0]
+#   > cases["all eight known"][0] -->
 #
 # ## Predict
 #
@@ -83,6 +91,23 @@ plt.show()
 # * Above which share of silence is it pushed *down*?
 # * The right answer is 34. Which of these should pay: `034`, `34%`, `34 cm`,
 #   `30 + 4 = 34`, `34 or 35`, `2^5 + 2`?
+#
+# <!-- predict: Silence counts as 0. What happens to the slow right answers as more of
+#   them are silent?
+#   - they are raised less, never lowered
+#   + from some share on they are pushed down
+#   = What earns 0 more often is below the mean of its group. -->
+# <!-- predict: From which share on?
+#   - one third
+#   - one half
+#   + two thirds
+#   = The mean reward of the group falls too, so it takes more than half. -->
+# <!-- predict: The right answer is 34. Which of these does not pay?
+#   - 034
+#   - 34 cm
+#   + 34%
+#   - 30 + 4 = 34
+#   = 34% is 0.34, and which of them is meant is not guessed. -->
 #
 # ## Run
 #
@@ -135,28 +160,36 @@ plt.show()
 # often*, never lowered. With a false 0 the push turns round where two thirds of these
 # answers are silent, and from there the policy unlearns a right way to answer. Only the
 # clock taught it that.
+# <!-- claim: With mass 0 a right answer that is hard to check is raised *less often*,
+#   never lowered :: curves["silence has mass 0"][:, 1].min() > 0 and curves["silence
+#   has mass 0"][-1, 1] < curves["silence has mass 0"][0, 1] -->
+# <!-- claim: With a false 0 the push turns round where two thirds of these answers are
+#   silent :: abs(np.interp(0, -curves["silence counts as 0"][:, 1], silences) - 2 / 3)
+#   < 0.03 -->
+# <!-- claim: Only the clock taught it that :: curves["silence counts as 0"][-1, 1] < 0
+#   -->
 #
 # ## Look
 #
 # This is why a verdict of pmdkit has three values. `correct` is True, False, or None.
 
 # %%
-gold = "(a+b+c+d+e+f)^{20}"
+slow = "(a+b+c+d+e+f)^{20}(a+b+c-d-e-f)^{20}"
+gold = "((a+b+c)^2-(d+e+f)^2)^{20}"  # the same, but to see it math-verify expands both
 asked = [
     Item("Answer: 34", "34"),
     Item("So it is 34.", "34"),
     Item("Answer: 9^{9^{9}}", "34"),
     Item("Answer: 2^5 + 2", "34"),
-    Item("Answer: (a+b+c+d+e+f)^{19}", gold),  # math-verify expands both
+    Item(f"Answer: {slow}", gold),
     Item("Answer: 33 + 2", "34"),
 ]
-began = time.perf_counter()
 with Grader(seconds=0.5) as grader:  # 0.8 unless you say otherwise
     verdicts = grader.grade(asked)
 for item, verdict in zip(asked, verdicts, strict=True):
-    said = item.response.ljust(27)
-    print(f"{said} {verdict.correct!s:6} {verdict.path:9} {verdict.reason}")
-print(f"all six: {time.perf_counter() - began:.1f} s")
+    response = item.response.ljust(44)
+    reason = verdict.reason.partition(" within")[0]  # a busy machine waits longer
+    print(f"{response} {verdict.correct!s:6} {verdict.path:9} {reason}")
 
 # %% [markdown]
 # `path` tells how it was decided.
@@ -170,9 +203,16 @@ print(f"all six: {time.perf_counter() - began:.1f} s")
 # | `timeout` | it ran over its time or memory, twice: **no verdict** | the limit |
 # | `own` | a grader of your own, in the same kind of process | yours |
 #
-# The answer that hung held up nobody but itself: its process was killed, the next
-# answer met a new one. In a run such responses are counted as `unscored`. If more than
-# one in a hundred is, the run stops, since then the verifier is what is broken.
+# The fifth answer is right: one factor is $x + y$, the other $x - y$, with $x = a+b+c$
+# and $y = d+e+f$. A person sees that at once. A program that multiplies out has
+# millions of terms before it, and it got half a second. So there is no verdict. The
+# answer held up nobody but itself: its process was killed, the next answer met a new
+# one. In a run such responses are counted as `unscored`. If more than one in a hundred
+# is, the run stops, since then the verifier is what is broken.
+# <!-- claim: The fifth answer is right :: abs((lambda x, y: (x + y) ** 20 * (x - y) **
+#   20 - (x**2 - y**2) ** 20)(7, 3)) == 0 -->
+# <!-- claim: So there is no verdict :: [verdict.correct for verdict in verdicts] ==
+#   [True, False, False, True, None, False] and verdicts[4].path == "timeout" -->
 #
 # ## Explain
 #
@@ -216,6 +256,8 @@ print(audited(["Answer: " + ", ".join(str(number) for number in range(100))]))
 # `Answer:` counts, a chain of equalities must agree with itself, a cut-off response is
 # wrong whatever it says. Before a long run, look at what your verifier decides: a run
 # writes `audit.json` and prints it.
+# <!-- claim: It lists all numbers below 100 :: audited(["Answer: " + ",
+#   ".join(str(number) for number in range(100))])[0][0] == "rejected" -->
 #
 # **A grader of your own** is a function of two texts that returns a number from 0 to 1.
 # This one gives half for a near miss. It also holds a slip that is easily made: its
@@ -233,10 +275,10 @@ def grade(response, gold):
 """)
 answers = ["Answer: 34", "Answer: 35", "no idea", "a" * 40 + "!", "Answer: 34"]
 with Grader(f"{folder}/mine.py:grade", seconds=0.5) as grader:
-    for answer, verdict in zip(
-        answers, grader.grade([Item(answer, "34") for answer in answers]), strict=True
-    ):
-        print(f"{answer[:20]:20} value {verdict.value!s:5} {verdict.reason}")
+    half = grader.grade([Item(answer, "34") for answer in answers])
+for answer, verdict in zip(answers, half, strict=True):
+    reason = verdict.reason.partition(" within")[0]
+    print(f"{answer[:20]:20} value {verdict.value!s:5} {reason}")
 
 # %% [markdown]
 # Forty letters hold up the grader for hours, each further letter doubles that, and a
@@ -244,6 +286,8 @@ with Grader(f"{folder}/mine.py:grade", seconds=0.5) as grader:
 # unscored. Whatever your function raises or returns by mistake leaves a response
 # unscored too, with the reason. But it is not a sandbox: your function may read files
 # and open sockets.
+# <!-- claim: The process is killed, and the response is unscored :: [verdict.value for
+#   verdict in half] == [1.0, 0.5, 0.0, None, 1.0] -->
 #
 # **Scale.** Some verifiers pay -1 and 1. For PMD the exact step depends on reward over
 # `tau` alone, so twice the gap wants twice the `tau`.
@@ -261,6 +305,11 @@ for text, reward_of, tau in (
 # The first two are one update. The third pushes wrong answers twice as far. And a
 # silence that is booked as 0 on the scale of -1 and 1 is not a wrong answer but one
 # *in the middle*: a third error. Mass 0 is right on every scale.
+# <!-- claim: The first two are one update. The third pushes wrong answers twice as far
+#   :: np.abs(theory.pmd_mean(pi, zero_one, 0.05).log_ratio - theory.pmd_mean(pi, 2 *
+#   zero_one - 1, 0.1).log_ratio).max() < 1e-9 and abs(theory.pmd_mean(pi, 2 * zero_one
+#   - 1, 0.05).log_ratio[2] / theory.pmd_mean(pi, zero_one, 0.05).log_ratio[2] - 2) <
+#   0.01 -->
 #
 # Leaving responses out has a price too. The group is smaller. If silence goes with
 # being right, the pass rate that you read is too low. And an answer that is never

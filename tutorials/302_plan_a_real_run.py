@@ -62,6 +62,9 @@ plt.show()
 # %% [markdown]
 # **What to see.** Up to 32 GPUs, each one adds nearly its share. Every doubling after
 # that adds less, and the last one adds nothing. What holds it back?
+# <!-- claim: Up to 32 GPUs, each one adds nearly its share :: rate[2] / rate[0] > 0.8 *
+#   4 -->
+# <!-- claim: the last one adds nothing :: rate[-1] < 1.02 * rate[-2] -->
 #
 # ## Predict
 #
@@ -72,6 +75,15 @@ plt.show()
 # * One update per rollout batch, or 16: how does that change the time *per token*?
 # * A step takes 4.5 minutes on 32 GPUs. How long on 64? On 512? And what would help
 #   there: to write the next batch meanwhile, or a larger batch?
+#
+# <!-- predict: What needs more memory on a GPU?
+#   + writing the responses
+#   - learning from them
+#   = The engine fills its share of the GPU with keys and values. -->
+# <!-- predict: What does twice the number of GPUs, 64, bring?
+#   - twice the speed
+#   + less than half as much again
+#   = The longest response takes its time on any number of GPUs. -->
 #
 # ## Run
 
@@ -131,6 +143,11 @@ plt.show()
 # gathered layers. Without shares the state alone, 85 GiB of weights and moments, is
 # more than the GPU has. `pmdkit plan` says so, and names the options that would make it
 # fit.
+# <!-- claim: Writing needs more than twice as much as learning ::
+#   sum(bars["rollout,\nshares"].values()) > 2 * sum(bars["update,\nshares"].values())
+#   -->
+# <!-- claim: the state alone, 85 GiB of weights and moments :: said(12 *
+#   paper.sizes.weights / 2**30) -->
 #
 # **Time.** Now the number of ministeps. The paper reports ms per token of response for
 # one ministep per rollout batch of 32 problems, and for 16 per batch of 512.
@@ -171,6 +188,12 @@ for m, run in zip(ministeps, runs, strict=True):
 # 4.5. Here the planner is within a tenth of the paper, but this run is one of those
 # that its constants were set by. On runs that it had not seen it is good to a factor of
 # two.
+# <!-- claim: Generation gets nine times cheaper ::
+#   abs(runs[0].ms_per_token["generation"] / runs[4].ms_per_token["generation"] - 9) <
+#   0.5 -->
+# <!-- claim: the whole step 4.85 times; the paper measured 4.5 :: said(runs[4].speedup,
+#   sum(values[0] for values in published.values()) / sum(values[1] for values in
+#   published.values())) -->
 #
 # ## Explain
 #
@@ -184,6 +207,7 @@ for m, run in zip(ministeps, runs, strict=True):
 #   last one after 71. Of 8,192 nine in ten are done after 72 seconds, the last ones
 #   after 125.
 drawn = draw(shape, int(work.prompts), work.group, seed=0, step=0)
+finished = {}  # seconds until the last response
 fig, ax = plt.subplots()
 for count, color, name in ((32, VERMILLION, "on-policy"), (512, BLUE, "16 ministeps")):
     ends = []  # second at which each response is finished
@@ -193,6 +217,7 @@ for count, color, name in ((32, VERMILLION, "on-policy"), (512, BLUE, "16 minist
         decode = paper.engine.decode(left.astype(float), left * (work.prompt + t))
         ends.append(decode.cumsum()[mine - 1])
     ends = np.sort(np.concatenate(ends))
+    finished[name] = ends[-1]
     ax.plot(ends, 1 - np.arange(len(ends)) / len(ends), color=color, label=name)
     each = 1e3 * ends[-1] / drawn[:count].sum()
     print(f"{len(ends):5} responses: the last after {ends[-1]:3.0f} s", end=", ")
@@ -207,6 +232,9 @@ plt.show()
 # GPU reads 15 GB of weights to write a token or two. A rollout batch pays for its tail
 # once, so a larger one pays less per token. The price is the staleness of lesson 203:
 # the last ministep learns from responses that a policy of 15 updates ago has written.
+# <!-- claim: Sixteen times as many responses take three quarters as long again ::
+#   abs(finished["16 ministeps"] / finished["on-policy"] - 1.75) < 0.05 -->
+# <!-- claim: reads 15 GB of weights :: said(2 * paper.sizes.weights / 1e9) -->
 #
 # **What a lag adds.** Engines wait while the trainer works, and the trainer while they
 # do. Give each GPUs of its own, and let step $s$ learn from responses of the policy
@@ -248,6 +276,14 @@ print(f"staleness {paper.staleness} in turns, {lagged.staleness} with a lag of 1
 # lag. All 32 GPUs were at work most of the time already; dividing them gains only what
 # waiting had cost, and costs 16 updates of staleness. On the *same* GPUs a lag would
 # gain nothing at all.
+# <!-- claim: With the lag the trainer never waits, and the engines wait a third of the
+#   time :: abs(1 - lagged.generation.seconds / lagged.seconds - 1 / 3) < 0.06 -->
+# <!-- claim: A step is 9% shorter :: said(100 * (1 - lagged.seconds / paper.seconds))
+#   -->
+# <!-- claim: Without scoring the run in turns takes 240 s ::
+#   about(paper.generation.seconds + paper.update.seconds, within=0.01) -->
+# <!-- claim: costs 16 updates of staleness :: said(lagged.staleness - paper.staleness)
+#   -->
 #
 # **Where it stops.** Now simulate: every response gets a length from a measured
 # distribution (heavy-tailed, and alike among responses to one problem), every engine
@@ -296,6 +332,11 @@ for name in looks:
 # 512 most wait. Against the unscored run in turns, which has its pi_old from the engine
 # too, a lag of 1 gains 5% on 32 GPUs, 28% on 64 and 59% on 512; it bends at the same
 # place, and a second one adds nothing. Three floors are under every step:
+# <!-- claim: Doubling 64 GPUs already gives less than half as much again ::
+#   stops(points, "in turns") == 64 -->
+# <!-- claim: a lag of 1 gains 5% on 32 GPUs, 28% on 64 and 59% on 512 :: (lambda t:
+#   said(None, *sum([[100 * (t["lag 1", k] / t["unscored", k] - 1), None] for k in (32,
+#   64, 512)], [])))({(p.design, p.gpus): p.found.tokens for p in points}) -->
 #
 # * **The longest response.** Its 8,192 tokens come one after another, 62 seconds at
 #   least, on however many GPUs. Only a faster decode step helps: tensor parallelism, or
@@ -307,6 +348,7 @@ for name in looks:
 #
 # A batch that grows with the GPUs lifts the second floor, at the price of staleness:
 # 255 updates on 512 GPUs. Whether the objective bears that is lesson 203's question.
+# <!-- claim: 255 updates on 512 GPUs :: said(mine[512].found.staleness, None) -->
 #
 # **What it costs.** Put your own price here.
 
@@ -324,6 +366,12 @@ for point in points:
 # of the time.
 # From 128 on you pay more and more for waiting. Evaluations, start-up, failures and the
 # runs that taught you how are not in it.
+# <!-- claim: From 8 to 32 GPUs the bill grows by a sixth :: abs((lambda s: 4 * s[32] /
+#   s[8])({p.gpus: p.found.seconds for p in points if p.design == "in turns"}) - 7 / 6)
+#   < 0.02 -->
+# <!-- claim: the run is done in less than a third of the time :: (lambda s: s[32] /
+#   s[8])({p.gpus: p.found.seconds for p in points if p.design == "in turns"}) < 1 / 3
+#   -->
 #
 # **Other people's words.** Rented clusters come with a framework. The same batch, as
 # verl and TRL call it:

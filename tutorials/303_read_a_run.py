@@ -62,6 +62,12 @@ plt.show()
 # **What to see.** An order. PMD-mean is ahead of GRPO, nearly twice as good on AIME
 # 2025; a `tau` of 0.02 is best on one contest and 0.005 on the other. There is nothing
 # in the picture that says how much of this order would survive a repetition.
+# <!-- claim: a `tau` of 0.02 is best on one contest and 0.005 on the other :: "0.02" in
+#   max(rows, key=lambda row: row.aime24).name and "0.005" in max(rows, key=lambda row:
+#   row.aime25).name -->
+# <!-- claim: PMD-mean is ahead of GRPO, nearly twice as good on AIME 2025 ::
+#   abs(max(row.aime25 for row in rows) / [row.aime25 for row in rows if row.name ==
+#   "GRPO"][0] - 1.9) < 0.1 -->
 #
 # ## Predict
 #
@@ -74,6 +80,13 @@ plt.show()
 #   at 0.70. Is the first one better?
 # * Sixteen checkpoints are equally good, and you report the one with the best score. By
 #   how many points does it flatter?
+#
+# <!-- predict: The same model answers the same 30 problems again. How far does its
+#   score move?
+#   + by about one point
+#   - by about four
+#   - by ten
+#   = Other problems of the kind would move it by about four. -->
 #
 # ## Run
 #
@@ -137,6 +150,11 @@ plt.show()
 # kind move it by four. As a benchmark, AIME 2024 is all there is, and the narrow peak
 # is the one to compare two models with. As a measure of what a model can do, the broad
 # one is to be believed.
+# <!-- claim: The same problems asked again move the score by one point up or down ::
+#   abs(100 * same.std() - 1) < 0.25 -->
+# <!-- claim: a little less than 960 flips of one coin would :: same.std() < coin -->
+# <!-- claim: Other problems of the kind move it by four :: abs(100 * other.std() - 4) <
+#   0.5 -->
 #
 # Back to the first picture, now with both intervals. The paper has no scores per
 # problem, so the thick bars are those of one coin, the widest that luck of the draws
@@ -175,7 +193,7 @@ print(table("tab1-scores").sentence)
 # %% [markdown]
 # **Two models on the same problems.** The later checkpoint of our own example has a
 # score that is a quarter of a point lower. Is it worse? Its interval over problems is
-# 14 points wide. But both checkpoints answered the *same* problems, and a problem that
+# 15 points wide. But both checkpoints answered the *same* problems, and a problem that
 # is hard for one is hard for the other. Take the difference problem by problem.
 
 
@@ -229,6 +247,17 @@ plt.show()
 # solves 14% of the draws solves two problems of three in 50 draws: avg@k and pass@k
 # answer different questions, and a claim must say which. The dotted plug-in formula is
 # too low, because 0 right of 50 does not mean that it never happens (exercise 2).
+# <!-- claim: a score that is a quarter of a point lower :: abs(100 * gap.mean + 0.25) <
+#   0.005 -->
+# <!-- claim: Pairing makes the interval half as wide, and it still holds 0 ::
+#   abs((gap.high - gap.low) / (found.over_problems.high - found.over_problems.low) -
+#   0.5) < 0.1 and gap.low < 0 and gap.high > 0 -->
+# <!-- claim: by up to 3 points either way :: said(50 * (gap.high - gap.low)) -->
+# <!-- claim: Its interval over problems is 15 points wide :: said(100 *
+#   (found.over_problems.high - found.over_problems.low)) -->
+# <!-- claim: a model that solves 14% of the draws solves two problems of three in 50
+#   draws :: said(100 * p.mean(), None) and abs(pass_at_k(50, step_400, 50).mean() - 2 /
+#   3) < 0.03 -->
 #
 # There is a third one, **maj@k**: the share of problems where the most frequent answer
 # of k is right. It needs the answers, so here is a run of our own, stopped half-way.
@@ -250,6 +279,11 @@ for name, each in estimates.items():
 # One policy, three scores: four of five of its answers are right, nineteen of twenty of
 # its votes, and nearly every problem has a right answer among 32. (The intervals are
 # narrow because all 100 problems are asked, many times over.) Compare like with like.
+# <!-- claim: four of five of its answers are right, nineteen of twenty of its votes ::
+#   abs(estimates["avg_at_k"].value - 0.8) < 0.03 and abs(estimates["maj_at_k"].value -
+#   0.95) < 0.02 -->
+# <!-- claim: nearly every problem has a right answer among 32 ::
+#   estimates["pass_at_k"].value > 0.97 -->
 #
 # ## Explain
 #
@@ -301,6 +335,11 @@ runs["transformer"].figure()
 # 15 nats down, where nobody needs to go. *Which prompts move?* All kinds, each in its
 # own direction. A table with exact steps has shares of 1.00; where yours has not, look
 # for a bug.
+# <!-- claim: a third and a tenth of the way that exact steps would go ::
+#   abs(reached(runs["transformer"], "pos") - 1 / 3) < 0.06 and
+#   abs(reached(runs["transformer"], "neg") - 0.1) < 0.03 -->
+# <!-- claim: A table with exact steps has shares of 1.00 :: said(reached(runs["table,
+#   exact"], "pos")) -->
 
 # %%
 # alt: Picture of the run with shared parameters. The pass rate climbs to 0.75 in five
@@ -315,6 +354,11 @@ runs["shared"].figure()
 # the updates of the others did. Four of the 16 prompts are traps, where the features
 # that help elsewhere are wrong. What was learned on twelve prompts has unlearned these
 # four, and in the end the twelve, all solved, have nothing more to say.
+# <!-- claim: The pass rate stops at 0.75 ::
+#   said(runs["shared"].summary["pass_rate_last"]) -->
+# <!-- claim: responses by 17 nats, and the run *lowered* them by 2 :: (lambda row:
+#   said(row["theory_log_ratio_pos"], -row["log_ratio_pos"]))(gauge.merge(row["gauge"]
+#   for row in runs["shared"].metrics)[0]) -->
 
 # %%
 merged = gauge.merge(row["gauge"] for row in runs["shared"].metrics)
@@ -369,6 +413,11 @@ for name in methods[1:]:
 # PMD-mean is ahead of GRPO by 15 points, never behind, and the paired interval still
 # reaches from $-11$ to $+41$. Five seeds cannot say who is better here. The same on
 # your own runs: `pmdkit compare RUN... --by objective`.
+# <!-- claim: those at 0.5 who guess the last bit ::
+#   sum(abs(np.concatenate([*final.values()]) - quoted[0]) < 0.06) >= 4 -->
+# <!-- claim: ahead of GRPO by 15 points, never behind, and the paired interval still
+#   reaches from $-11$ to $+41$ :: (lambda gap: said(100 * gap.mean, 100 * gap.low, 100
+#   * gap.high))(paired_difference(final["grpo"], final["pmd-mean"]).difference) -->
 #
 # How many could? An interval of $n$ differences with standard deviation $\sigma$ has a
 # half-width of about $2\sigma/\sqrt n$. To find a true difference $d$ in four races of
@@ -408,6 +457,8 @@ plt.show()
 # mean*. It holds for a temperature that is chosen on the problems that are reported,
 # for seeds, and for prompts chosen because they were hard. The cure is to choose on one
 # set and to report on another (exercise 4).
+# <!-- claim: Choosing among 16 adds 1.6 points out of nothing :: said(None, told[4] -
+#   100 * some.mean()) -->
 #
 # **What is an interval over?** Say it in the caption. Four kinds of luck:
 #

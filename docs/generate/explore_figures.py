@@ -10,6 +10,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent / "explorables"
 HOME = "home"  # stands on the first page of the site, the others on pages of their own
+LESSON = "../../../explore/"  # seen from the page of a lesson, in which some of them stand again
 FRAGMENT = """<figure class="explore-static">
 <img src="{place}static.svg" alt="{alt}">
 <figcaption>{sentence}</figcaption>
@@ -18,7 +19,8 @@ FRAGMENT = """<figure class="explore-static">
 
 
 def write_explore_figures(folder: Path, names: Sequence[str] = ()) -> int:
-    """Write pictures, `NAME/static.svg`, and what the pages include, `.static/NAME.html`; returns their number.
+    """Write pictures, `NAME/static.svg`, and what pages and lessons include, `.static/NAME.html` and
+    `.static/lesson-NAME.html`; returns the number of pictures.
 
     Args:
         folder: docs/explore, or a copy of it.
@@ -32,7 +34,9 @@ def write_explore_figures(folder: Path, names: Sequence[str] = ()) -> int:
         for path in drawing.save(folder / name / "static"):
             if path.suffix == ".png":
                 path.unlink()
-        place = "" if name != HOME else f"explore/{name}/"
-        text = FRAGMENT.format(place=place, alt=html.escape(drawing.alt), sentence=html.escape(drawing.sentence))
-        (folder / ".static" / f"{name}.html").write_text(text, encoding="utf-8")
+        words = {"alt": html.escape(drawing.alt), "sentence": html.escape(drawing.sentence)}
+        own = "" if name != HOME else f"explore/{name}/"
+        for file, place in ((name, own), (f"lesson-{name}", f"{LESSON}{name}/")):
+            text = FRAGMENT.format(place=place, **words)
+            (folder / ".static" / f"{file}.html").write_text(text, encoding="utf-8")
     return len(names)

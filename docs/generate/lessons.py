@@ -1,7 +1,9 @@
 """Lessons for the site: runs each notebook and writes it as one Markdown page with its pictures beside it.
 
-On the page what a cell shows comes first and its code is folded below; exercises stay open. A lesson is run again when
-it, or any file of pmdkit, has changed. A picture without alternative text stops the build.
+On the page what a cell shows comes first and its code is folded below; exercises stay open. The questions of "Predict"
+are asked there (predictions.py) before the answers show. A lesson is run again when
+it, or any file of pmdkit, has changed. A picture without alternative text stops the build, and so does a sentence whose
+claim (claims.py) is not true of the outputs.
 """
 
 import hashlib
@@ -16,6 +18,7 @@ from pathlib import Path
 
 import jupytext
 import nbformat
+from generate import claims, predictions
 from nbclient import NotebookClient
 
 ALT = re.compile(r"\A# alt: (.*(?:\n#   .*)*)\n")
@@ -64,20 +67,33 @@ def run(source: Path, executed: Path, tutorials: Path) -> str:
 def digest(source: Path, package: Path) -> str:
     """A hash of the lesson and of everything it may import from the package."""
     sha = hashlib.sha256(SETUP.encode())
-    for path in [source, *sorted(package.rglob("*.py"))]:
+    for path in [source, Path(claims.__file__), *sorted(package.rglob("*.py"))]:
         sha.update(path.read_bytes())
     return sha.hexdigest()[:16]
 
 
 def execute(notebook: nbformat.NotebookNode, folder: Path) -> nbformat.NotebookNode:
-    """Run all cells; an exception in one stops the build."""
+    """Run all cells, and check what the prose claims of them; an exception in one stops the build."""
+    notebook.cells = with_claims(notebook.cells)
     notebook.cells.insert(0, nbformat.v4.new_code_cell(SETUP))
     place = {"metadata": {"path": str(folder)}}
     client = NotebookClient(notebook, timeout=600, kernel_name="python3", resources=place)
     client.extra_arguments = ["--log-level=40"]  # errors only: the kernel warns of its local port at every start
     client.execute()
-    del notebook.cells[0]
+    notebook.cells = [cell for cell in notebook.cells[1:] if "claim" not in cell.metadata]
     return notebook
+
+
+def with_claims(cells: Sequence[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
+    """The cells of a lesson, and after each text one cell per claim of it."""
+    found = []
+    for cell in cells:
+        found.append(cell)
+        if cell.cell_type == "markdown":
+            for claim in claims.claims_of(cell.source):
+                code = claims.code_of(claim, str(Path(__file__).parents[1]))
+                found.append(nbformat.v4.new_code_cell(code, metadata={"claim": claim.text}))
+    return found
 
 
 def write_page(notebook: nbformat.NotebookNode, source: Path, pages: Path) -> None:
@@ -87,7 +103,8 @@ def write_page(notebook: nbformat.NotebookNode, source: Path, pages: Path) -> No
     blocks = []
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            blocks.append(re.sub(r"<details>", '<details markdown="1">', cell.source))
+            text = predictions.on_the_site(claims.without_claims(cell.source), name)
+            blocks.append(re.sub(r"<details>", '<details markdown="1">', text))
         elif cell.cell_type == "code":
             alt, code = split_alt(cell.source)
             shown = [show(output, alt, name, pages, source) for output in cell.outputs]

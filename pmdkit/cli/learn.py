@@ -173,6 +173,7 @@ def record(verdict: AnswerVerdict) -> dict[str, Any]:
         "untouched": verdict.untouched,
         "verdict": verdict.says,
         "slip": verdict.slip,
+        "kind": verdict.kind,
     }
 
 

@@ -1,7 +1,7 @@
 """The picture of a run: its panels, and the title, sentences and alt text that go with them."""
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +13,7 @@ from matplotlib.ticker import MaxNLocator, SymmetricalLogLocator
 
 from pmdkit.envs.kinds import reward_scale
 from pmdkit.errors import UsageError, unknown
+from pmdkit.figures.events import Event, events_of
 from pmdkit.figures.style import BLACK, BLUE, ORANGE, RIGHT, VERMILLION, WRONG, style
 from pmdkit.observe import gauge, glossary
 
@@ -27,6 +28,7 @@ MARKERS = 25  # at most, along a line: more would hide it
 SMALL = 7.0  # points, of the sentence under a heading
 EVALUATED: dict[str, Any] = {"color": ORANGE, "markersize": 6, "markeredgecolor": "white", "zorder": 3}
 DASHED = (0, (5, 1.5))
+EVENTS: dict[str, Any] = {"plateau": (0, (1, 2)), "restart": (0, (4, 2)), "collapse": (0, (1, 2))}  # dashes of marks
 SIDES = (("pos", "right", RIGHT, "^"), ("neg", "wrong", WRONG, "v"))
 EXACT: dict[str, Any] = {
     "color": BLACK,
@@ -50,19 +52,20 @@ def run_figure(run: "Run") -> Figure:
         run: finished or not; its metrics are drawn as far as they go, older ones without the keys that they lack.
     """
     rows, gauges, summary = measured(run)
-    panels = [panel for panel in run_panels(rows, gauges, summary).values() if panel is not None]
+    events = events_of(rows, run.folder.read_restarts())
+    panels = [panel for panel in run_panels(rows, gauges, summary, events).values() if panel is not None]
     with style():
-        figure, key = placed(panels, caption(rows, gauges, summary))
+        figure, key = placed(panels, caption(rows, gauges, summary, events))
         figure.suptitle(title(run), fontsize=10)
         key_to_sides(key, rows)
-    figure.set_label(describe(run, rows))
+    figure.set_label(describe(run, rows, events))
     return figure
 
 
 def panel_figure(run: "Run", name: str, ax: Axes | None = None) -> Figure:
     """One panel of a run's picture, on an axis of one's own or alone; its name is a key of `run_panels`."""
     rows, gauges, summary = measured(run)
-    panels = run_panels(rows, gauges, summary)
+    panels = run_panels(rows, gauges, summary, events_of(rows, run.folder.read_restarts()))
     if name not in panels:
         raise UsageError(unknown("panel", name, panels))
     panel = panels[name]
@@ -88,16 +91,18 @@ def measured(run: "Run") -> tuple[Rows, Rows, dict[str, Any] | None]:
     return rows, gauge.merge(row["gauge"] for row in rows if row["gauge"]), run.summary if run.folder.finished else None
 
 
-def run_panels(rows: Rows, gauges: Rows, summary: dict[str, Any] | None) -> dict[str, Panel | None]:
+def run_panels(
+    rows: Rows, gauges: Rows, summary: dict[str, Any] | None, events: Sequence[Event] = ()
+) -> dict[str, Panel | None]:
     """The panels by name, in reading order; None where the run has no number for one."""
     lengthy = len({row["response_length"] for row in rows if row.get("response_length") is not None}) > 1
     return {
-        "progress": lambda ax: progress(ax, rows, summary),
+        "progress": lambda ax: progress(ax, rows, summary, events),
         "log-ratios": lambda ax: log_ratios(ax, rows),
         "by-pass-rate": (lambda ax: by_pass_rate(ax, gauges)) if gauges else None,
         "brake": (lambda ax: brake(ax, rows, gauges)) if known(rows, "theory_lambda") else None,
         "belief": (lambda ax: belief(ax, gauges)) if known(gauges, "ess") else None,
-        "movement": lambda ax: movement(ax, rows),
+        "movement": lambda ax: movement(ax, rows, events),
         "lengths": (lambda ax: lengths(ax, rows)) if lengthy else None,
         "mismatch": (lambda ax: mismatch(ax, rows)) if known(rows, "mismatch_mean") else None,
     }
@@ -120,8 +125,8 @@ def placed(panels: list[Panel], words: str) -> tuple[Figure, Axes]:
     return figure, key
 
 
-def progress(ax: Axes, rows: Rows, summary: dict[str, Any] | None) -> None:
-    """What the step's rollouts scored, and the fixed evaluation before the first and after the last step."""
+def progress(ax: Axes, rows: Rows, summary: dict[str, Any] | None, events: Sequence[Event]) -> None:
+    """What the step's rollouts scored, the fixed evaluation before the first and after the last step, and events."""
     rated = known(rows, "pass_rate")
     line(ax, rows, "pass_rate" if rated else "reward_mean", color=BLACK, marker="o", label="this step's rollouts")
     if summary is not None:
@@ -133,18 +138,41 @@ def progress(ax: Axes, rows: Rows, summary: dict[str, Any] | None) -> None:
     ax.set_ylabel("pass rate" if rated else "reward (reward units)")
     if rated:
         ax.set_ylim(-0.03, 1.03)
+    mark(ax, [event for event in events if event.kind != "collapse"])
     steps_axis(ax)
     ax.legend(handlelength=1.6)
 
 
-def movement(ax: Axes, rows: Rows) -> None:
-    """How far each step went, and how much of the policy's spread is left."""
+def mark(ax: Axes, events: Sequence[Event]) -> None:
+    """Where something happened: a drop from its beginning to its bottom, everything else from its step on."""
+    for event in events:
+        if event.kind == "drop":
+            ax.axvspan(event.since, event.step, color=VERMILLION, alpha=0.15, linewidth=0, zorder=0)
+        else:
+            ax.axvline(event.step, color="0.45", linestyle=EVENTS[event.kind], linewidth=1.0, zorder=1)
+        place = (event.since + event.step) / 2
+        ax.annotate(
+            event.kind,
+            (place, 0.02),
+            xycoords=("data", "axes fraction"),
+            xytext=(2, 0),
+            textcoords="offset points",
+            fontsize=SMALL,
+            color="0.3",
+            ha="center" if event.kind == "drop" else "left",
+            in_layout=False,
+        )
+
+
+def movement(ax: Axes, rows: Rows, events: Sequence[Event]) -> None:
+    """How far each step went, how much of the policy's spread is left, and where it collapsed."""
     line(ax, rows, "kl", color=BLUE, marker="o", label=r"KL($\pi_{new}$ || $\pi_{old}$)")
     line(ax, rows, "entropy", color=ORANGE, marker="D", linestyle=DASHED, label="entropy")
     nats_axis(ax)
     ax.set_ylim(bottom=0)
     heading(ax, "How much does the policy change?", "KL: distance of a step. Entropy: spread that is left to explore")
     ax.set_ylabel("nats")
+    mark(ax, [event for event in events if event.kind == "collapse"])
     steps_axis(ax)
     ax.legend()
 
@@ -301,9 +329,9 @@ def title(run: "Run") -> str:
     return f"{spec.tier} {spec.name}, {spec.objective['name']}, {tau}{stale}"
 
 
-def caption(rows: Rows, gauges: Rows, summary: dict[str, Any] | None) -> str:
+def caption(rows: Rows, gauges: Rows, summary: dict[str, Any] | None, events: Sequence[Event]) -> str:
     """What to see, in sentences with the run's own numbers, broken into lines."""
-    words = [learned(rows, summary), *step_size(rows)]
+    words = [learned(rows, summary), *(event.says for event in events), *step_size(rows)]
     if known(rows, "theory_lambda_over_tau") and known(rows, "tau"):
         extra, tau = (float(np.nanmean(numbers(rows, key))) for key in ("theory_lambda_over_tau", "tau"))
         words.append(f"The hidden brake adds {extra:.2g} to a temperature of {tau:.2g}, on average.")
@@ -342,8 +370,8 @@ def step_size(rows: Rows) -> list[str]:
     return [f"{sentence}."]
 
 
-def describe(run: "Run", rows: Rows) -> str:
-    """Alt text: first and last values of what is drawn."""
+def describe(run: "Run", rows: Rows, events: Sequence[Event]) -> str:
+    """Alt text: first and last values of what is drawn, and what happened between."""
     words = [f"Run of {title(run)}; steps {rows[0]['step']} to {rows[-1]['step']}, drawn over the steps."]
     names = {
         "pass_rate": "pass rate of the rollouts",
@@ -362,7 +390,7 @@ def describe(run: "Run", rows: Rows) -> str:
         values = [row[key] for row in rows if row.get(key) is not None]
         if values:
             words.append(f"{name[0].upper()}{name[1:]}: first {values[0]:.3g}, last {values[-1]:.3g}.")
-    return " ".join(words)
+    return " ".join([*words, *(event.says for event in events)])
 
 
 # Axes, headings, and lines that leave gaps.

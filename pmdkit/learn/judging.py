@@ -1,8 +1,7 @@
-"""Judges an answer: called on random inputs, compared with the solution, then with every known misconception."""
+"""Judges an answer: called on random inputs, compared with the solution, then with every usual mistake."""
 
 import copy
 import dataclasses
-import numbers
 import signal
 import threading
 import warnings
@@ -14,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from pmdkit.errors import printable
+from pmdkit.learn import diagnosis
+from pmdkit.learn.comparison import all_same, form, pasted, same, shown
 from pmdkit.learn.exercises import Answer, AnswerVerdict, Exercise
 
 
@@ -44,99 +45,7 @@ def within(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def form(given: Any, wanted: Any) -> str | None:
-    """What is wrong with the form of an answer, whatever its value: type, shape, numbers that are none."""
-    if given is ...:
-        return "Filled in on some inputs only; expected an answer to every input."
-    if given is None:
-        return "It returned nothing; is there a `return`?"
-    if is_parts(wanted):
-        if not isinstance(given, tuple | list) or len(given) != len(wanted):
-            return f"Expected {len(wanted)} values, as in `return a, b`; got {shown(given)}."
-        return next((c for g, w in zip(given, wanted, strict=True) if (c := form(g, w))), None)
-    if isinstance(wanted, str):
-        return None if isinstance(given, str) else f"Expected a word, got {shown(given)}."
-    if isinstance(wanted, bool):
-        return None if isinstance(given, bool | np.bool_) else f"Expected True or False, got {shown(given)}."
-    found = as_numbers(given)
-    if found is None:
-        return f"Expected numbers, got {shown(given)}."
-    shape = np.shape(to_numpy(wanted))
-    if found.shape != shape:
-        expected = f"an array of shape {list(shape)}" if shape else "one number"
-        got = f"shape {list(found.shape)}" if found.shape else "one number"
-        return f"Expected {expected}, got {got}."
-    if np.isnan(found).any() and not np.isnan(to_numpy(wanted)).any():
-        return "It returned nan on some inputs: look for 0/0, inf - inf, or the log of a negative number."
-    return None
-
-
-def same(given: Any, wanted: Any, tolerance: float, exact: bool) -> bool:
-    """Whether two answers agree: numbers within the tolerance, all else as they are."""
-    if is_parts(wanted):
-        return (
-            isinstance(given, tuple | list)
-            and len(given) == len(wanted)
-            and all(same(g, w, tolerance, exact) for g, w in zip(given, wanted, strict=True))
-        )
-    if isinstance(wanted, str):
-        return isinstance(given, str) and str(given) == wanted
-    if isinstance(wanted, bool):
-        return isinstance(given, bool | np.bool_) and bool(given) == wanted
-    g, w = as_numbers(given), as_numbers(wanted)
-    if g is None or w is None or g.shape != w.shape:
-        return False
-    if exact:
-        return bool(np.array_equal(g, w, equal_nan=True))
-    # relative to the largest entry, so that an exact 0 beside large numbers may be 1e-17
-    finite = np.abs(w[np.isfinite(w)])
-    scale = float(finite.max(initial=0.0))
-    return bool(np.allclose(g, w, rtol=tolerance, atol=tolerance * scale + 1e-300, equal_nan=True))
-
-
-def is_parts(wanted: Any) -> bool:
-    """Whether a right answer is several values, and not a list that stands for an array."""
-    return isinstance(wanted, tuple) or (isinstance(wanted, list) and any(isinstance(w, str) for w in wanted))
-
-
-def as_numbers(value: Any) -> np.ndarray | None:
-    """Any nesting of real numbers as an array; None for everything else, words that read like numbers among it."""
-    try:
-        if isinstance(value, tuple | list) and any(hasattr(v, "detach") for v in value):
-            value = [as_numbers(v) for v in value]  # NumPy does not take tensors that carry gradients
-        found = np.asarray(to_numpy(value))
-        return None if found.dtype.kind in "cSUmMV" else found.astype(np.float64)
-    except Exception:  # an object of a learner's own may raise whatever it likes here
-        return None
-
-
-def to_numpy(value: Any) -> Any:
-    """A tensor as an array; everything else as it is."""
-    if not hasattr(value, "detach"):
-        return value
-    value = value.detach().cpu()
-    return (value.double() if value.is_floating_point() else value).numpy()  # NumPy has no bfloat16
-
-
-def shown(value: Any) -> str:
-    """A value in few characters."""
-    try:
-        if isinstance(value, tuple):
-            return "(" + ", ".join(map(shown, value)) + ")"
-        plain = to_numpy(value)
-        if isinstance(plain, numbers.Real) and not isinstance(plain, bool):
-            number = float(plain)
-            return f"{number:.6g}" if np.isfinite(number) else str(number)
-        if isinstance(plain, np.ndarray) and plain.dtype.kind in "fiub":
-            text = np.array2string(plain, precision=4, threshold=8, separator=", ").replace("\n", "")
-        else:
-            text = " ".join(repr(plain).split())
-        return text if len(text) <= 120 else text[:117] + "..."
-    except Exception:  # a __repr__ that fails
-        return f"a value of type {type(value).__name__}"
-
-
-ONLY_ITSELF = "only its arguments, imports, and names of its own cell count: not those of the rest of the notebook"
+ONLY_ITSELF = "its own cell counts, with the imports, functions and plain constants that it uses: no other cell is run"
 
 
 class Failed(Exception):
@@ -167,7 +76,7 @@ def raised(error: BaseException, answer: Answer | None = None) -> str:
     sentence = f"It raised {type(error).__name__}{place}" + (f": {said}" if said else "")
     sentence = sentence if sentence.endswith((".", "!", "?")) else sentence + "."
     if isinstance(error, NameError) and answer is None:
-        return f"{sentence} Of a notebook {ONLY_ITSELF}."
+        return f"{sentence} Of a notebook, {ONLY_ITSELF}."
     return sentence
 
 
@@ -219,15 +128,54 @@ def judged(exercise: Exercise, answer: Answer, seed: int) -> AnswerVerdict:
         return AnswerVerdict(False, UNTOUCHED)
     wanted = [call(exercise.solution, case) for case in cases]
     complaint = next((c for g, w in zip(given, wanted, strict=True) if (c := form(g, w))), None)
-    if complaint is None and all_same(exercise, given, wanted):
+    if complaint is None and all_same(given, wanted, exercise.tolerance, exercise.exact):
         return verified(exercise, answer)
     for number, slip in enumerate(exercise.slips):
         try:
-            if all_same(exercise, given, [call(slip.wrong, case) for case in cases]):
+            wrong = [call(slip.wrong, case) for case in cases]
+            if all_same(given, wrong, exercise.tolerance, exercise.exact):
                 return AnswerVerdict(False, slip.says, number)
         except Failed:  # a slip may fail on some inputs, then it is not what was given
             continue
-    return AnswerVerdict(False, complaint or first_difference(exercise, cases, given, wanted))
+    return general(exercise, cases, given, wanted, complaint)
+
+
+def general(
+    exercise: Exercise, cases: list[tuple[Any, ...]], given: list[Any], wanted: list[Any], complaint: str | None
+) -> AnswerVerdict:
+    """What is said where no usual mistake fits: a slip that any exercise has, or what is wrong with the form.
+
+    With it stands the shortest input on which the answer is off, as a call that can be pasted into a cell.
+    """
+    found = diagnosis.diagnose(exercise, cases, given, wanted)
+    off = [n for n, (g, w) in enumerate(zip(given, wanted, strict=True)) if differs(exercise, g, w)]
+    worst = min(off, key=lambda n: len(pasted(cases[n])))
+    says, kind = ("Not this.", "") if found is None else (found.says, found.kind)
+    if complaint is not None:
+        says, kind = (complaint, "form") if found is None else (f"{complaint} {found.says}", found.kind)
+    example = counterexample(exercise, cases[worst], given[worst], wanted[worst])
+    return AnswerVerdict(False, f"{says} {example}", kind=kind, case=cases[worst])
+
+
+def differs(exercise: Exercise, given: Any, wanted: Any) -> bool:
+    """Whether an answer to one input is not the right one."""
+    return not same(given, wanted, exercise.tolerance, exercise.exact)
+
+
+def counterexample(exercise: Exercise, case: tuple[Any, ...], given: Any, wanted: Any) -> str:
+    """A call to paste, what it should return and what it returns; of a long array the first entry that is off."""
+    called = f"`{exercise.name}({', '.join(map(pasted, case))})`"
+    if form(given, wanted) is None and (
+        place := diagnosis.first_off(given, wanted, exercise.tolerance, exercise.exact)
+    ):
+        where, given, wanted = place
+        return f"In {called}, {where} should be {shown(wanted)}, and it is {with_digits(given, wanted)}."
+    return f"{called} should be {shown(wanted)}, and it is {with_digits(given, wanted)}."
+
+
+def with_digits(given: Any, wanted: Any) -> str:
+    """A value as it is shown, with all its digits where few would look like the right one."""
+    return shown(given) if shown(given) != shown(wanted) else pasted(given)[:120]
 
 
 def verified(exercise: Exercise, answer: Answer) -> AnswerVerdict:
@@ -245,16 +193,3 @@ def verified(exercise: Exercise, answer: Answer) -> AnswerVerdict:
     except (Exception, SystemExit) as error:
         return AnswerVerdict(False, f"Right on the first inputs, not on the last ones. {raised(error, answer)}")
     return AnswerVerdict(complaint is None, complaint or RIGHT)
-
-
-def all_same(exercise: Exercise, given: list[Any], wanted: list[Any]) -> bool:
-    """Whether two lists of answers agree."""
-    return all(same(g, w, exercise.tolerance, exercise.exact) for g, w in zip(given, wanted, strict=True))
-
-
-def first_difference(exercise: Exercise, cases: list[Any], given: list[Any], wanted: list[Any]) -> str:
-    """A counterexample: the first input on which the answer is off. It shows what was wanted there."""
-    for case, g, w in zip(cases, given, wanted, strict=True):
-        if not same(g, w, exercise.tolerance, exercise.exact):
-            return f"Not this: asked with {shown(case)}, expected {shown(w)}, got {shown(g)}."
-    raise AssertionError("called for answers that agree")

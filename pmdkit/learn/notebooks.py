@@ -9,6 +9,7 @@ import json
 import os
 import re
 import stat
+import symtable
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -34,10 +35,17 @@ SUFFIXES = (".ipynb", ".py")
 
 @dataclass(frozen=True)
 class Code:
-    """What answers an exercise. Attributes: imports, statements; cell, the source whose lines a learner knows."""
+    """What answers an exercise.
+
+    Attributes:
+        imports: statements that the cell and its helpers use.
+        cell: the source whose lines a learner knows.
+        helpers: functions, classes and plain constants of other cells that the cell uses, in an order that runs.
+    """
 
     imports: tuple[str, ...]
     cell: str
+    helpers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -134,7 +142,7 @@ def exercises_in(cells: list[NotebookCell], known: Iterable[Exercise]) -> list[E
 
 
 def answer_to(exercise: Exercise, cells: list[NotebookCell]) -> Code | None:
-    """The code to run for an exercise: imports it uses, then its cell. None if the file has nothing for it.
+    """The code to run for an exercise: imports and helpers it uses, then its cell. None if the file has nothing for it.
 
     A cell is found by its tags; where they were lost, the last cell that defines the function is taken. A cell that
     was split in two still carries its tags twice: all parts count.
@@ -145,7 +153,74 @@ def answer_to(exercise: Exercise, cells: list[NotebookCell]) -> Code | None:
     if not places:
         return None
     own = "\n".join(cells[i].source for i in places)
-    return Code(tuple(imports(cells[: places[0]], own)), own)
+    others = [cell for i, cell in enumerate(cells) if i not in places]
+    helpers = helpers_of(own, cells[: places[0]], others)
+    used = "\n".join([*helpers, own])
+    return Code(tuple(imports(cells[: places[0]], used)), own, tuple(helpers))
+
+
+def helpers_of(own: str, before: list[NotebookCell], others: list[NotebookCell]) -> list[str]:
+    """Definitions of other cells that a cell uses, and those that these use, in the order of the notebook.
+
+    As in the notebook, the last definition before the cell counts; one that comes later counts if there is no other.
+    What a cell computes is left out: only a function, a class, or a constant that calls nothing but NumPy and math.
+    """
+    known: dict[str, ast.stmt] = {}
+    for cell in [*reversed(others), *before]:
+        for node in parsed(cell.source):
+            if defines(node):
+                known |= dict.fromkeys(names_of(node), node)
+    bound = {name for node in parsed(own) for name in names_of(node)}
+    waiting, found = list(parsed(own)), []
+    while waiting:
+        for name in sorted(global_names(waiting.pop()) - bound):
+            node = known.get(name)
+            if node is not None and node not in found:
+                found.append(node)
+                waiting.append(node)
+    place = {id(node): n for n, node in enumerate(node for cell in others for node in parsed(cell.source))}
+    try:
+        return [ast.unparse(node) for node in sorted(found, key=lambda node: place[id(node)])]
+    except RecursionError:
+        return []
+
+
+def global_names(node: ast.stmt) -> set[str]:
+    """Names that a statement takes from around it: not the arguments and variables of the functions in it."""
+    found: set[str] = set()
+    try:
+        waiting = [symtable.symtable(ast.unparse(node), "<cell>", "exec")]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # nested without end, to stop the grader
+        return found
+    while waiting:
+        table = waiting.pop()
+        waiting += table.get_children()
+        top = table.get_type() == "module"
+        found |= {s.get_name() for s in table.get_symbols() if s.is_referenced() and (top or s.is_global())}
+    return found
+
+
+CALLED = frozenset({"np", "numpy", "math", "torch", "range", "float", "int", "tuple", "list", "dict", "set", "len"})
+"What a constant of another cell may call: such a line is done at once. A training run is none."
+
+
+def defines(node: ast.stmt) -> bool:
+    """Whether a statement gives a name to a function, a class or a plain constant."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return True
+    if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+        return False
+    if isinstance(node.value, ast.Lambda):
+        return True
+    calls = [inner.func for inner in ast.walk(node.value) if isinstance(inner, ast.Call)]
+    return all(root_name(function) in CALLED for function in calls)
+
+
+def root_name(node: ast.expr) -> str | None:
+    """The name that an expression such as np.linalg.norm begins with."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None
 
 
 def imports(cells: list[NotebookCell], code: str) -> list[str]:

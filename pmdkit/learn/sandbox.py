@@ -192,7 +192,7 @@ class SandboxedGrader:
         first = exercise.inputs(np.random.default_rng(self.seed))[0]
         request = {
             "cell": code.cell,
-            "imports": list(code.imports),
+            "imports": [*code.imports, *code.helpers],
             "sample": serialization.pack(first),  # its packages load before the clock runs
             "memory_mb": self.memory_mb,
             "seconds": exercise.deadline,

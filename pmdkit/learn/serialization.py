@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pmdkit.errors import printable
-from pmdkit.learn.judging import shown, to_numpy
+from pmdkit.learn.comparison import shown, to_numpy
 
 LARGEST = 2**22
 "Bytes of an array that is carried; the right answers have a few hundred."

@@ -44,8 +44,8 @@ OWNER = re.compile(r"process [0-9]{1,10} on [\w.-]{1,255}")
 
 
 class RunFolder:
-    """config.json, inputs.json, env.json, metrics.jsonl, summary.json, checkpoints/, figures/, evaluations/ and
-    rollouts/."""
+    """config.json, inputs.json, env.json, metrics.jsonl, summary.json, restarts.json, checkpoints/, figures/,
+    evaluations/ and rollouts/."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -53,6 +53,7 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         self.summary = path / "summary.json"
         self.inputs = path / "inputs.json"
+        self.restarts = path / "restarts.json"
         self.checkpoints = path / "checkpoints"
         self.figures = path / "figures"
         self.phase_0 = path / "phase-0"
@@ -90,6 +91,19 @@ class RunFolder:
         self.checkpoints.mkdir(mode=0o700, exist_ok=True)
         files.replace(self.path / "env.json", files.encode(describe_machine()))
         files.replace(self.config, files.encode(config))
+
+    def read_restarts(self) -> list[int]:
+        """Steps of the checkpoints that the run went on from after it was stopped, in the order of time."""
+        if not self.restarts.exists():
+            return []
+        steps = read_json(self.restarts).get("steps")
+        if not isinstance(steps, list) or not all(type(step) is int for step in steps):
+            raise UsageError(f"{self.restarts} lists no steps; expected a list of integers: restore or delete the file")
+        return steps
+
+    def note_restart(self, step: int) -> None:
+        """Remember that the run goes on from the checkpoint of a step."""
+        files.replace(self.restarts, files.encode({"steps": [*self.read_restarts(), step]}))
 
     def rewind(self, step: int) -> None:
         """Drop what was measured and recorded after a step: it is computed again.

@@ -229,7 +229,7 @@ def kind(name: str) -> int:
 
 
 def tree(run: Path, last: int) -> dict[str, Any]:
-    """What a finished run folder holds, without what may differ: the clock, the lock, which older checkpoints are kept.
+    """What a finished run folder holds, without what may differ: the clock, the lock, older checkpoints, the restarts.
 
     Verdicts are written in the order of a set; each is there once.
     """
@@ -237,7 +237,7 @@ def tree(run: Path, last: int) -> dict[str, Any]:
     for path in sorted(run.rglob("*")):
         name = str(path.relative_to(run))
         older = re.match(r"checkpoints/step-(\d+)(/|$)", name)
-        if name == "run.lock" or (older and int(older[1]) < last):
+        if name in ("run.lock", "restarts.json") or (older and int(older[1]) < last):
             continue
         if path.is_dir():
             found[name] = "folder"

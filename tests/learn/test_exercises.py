@@ -15,7 +15,8 @@ import pytest
 
 from pmdkit import learn
 from pmdkit.learn import exercises
-from pmdkit.learn.judging import RIGHT, SEED, UNTOUCHED, call, same
+from pmdkit.learn.comparison import same
+from pmdkit.learn.judging import RIGHT, SEED, UNTOUCHED, call
 from pmdkit.learn.kit import TO_FILL, bound_in, filled_in
 from pmdkit.learn.notebooks import parsed
 from pmdkit.learn.serialization import decode, encode

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pmdkit.errors import EnvironmentLacks
 from pmdkit.extras import EXTRAS, remedy
 from pmdkit.learn import Exercise, Misconception, check, exercise, hint, judge, needs, solution
-from pmdkit.learn.judging import same, shown
+from pmdkit.learn.comparison import same, shown
 
 
 def asked(solution, inputs, **more):
@@ -49,7 +49,7 @@ COUNT = asked(lambda n: n * n, [(3,), (4,), (10**6,)], exact=True)
         (DOUBLE, lambda x: 2 * x if x.sum() else ..., "on some inputs only"),
         (DOUBLE, lambda x: 2 * x * (x / x), "returned nan on some inputs"),
         (DOUBLE, lambda x: 2 * x / (x != 0) * np.inf, "nan"),
-        (DOUBLE, lambda x: 2 * x + 1e-3, "asked with ([1., 2.]), expected [2., 4.], got [2.001, 4.001]."),
+        (DOUBLE, lambda x: 2 * x + 1e-3, "Not this. `start(np.array([0.0]))` should be [0.], and it is [0.001]."),
         (DOUBLE, lambda x: 1 / 0, "It raised ZeroDivisionError in line 1 of the function: division by zero."),
         (DOUBLE, lambda: 1, "It raised TypeError"),
         (DOUBLE, lambda x: exit(), "It raised SystemExit"),
@@ -57,7 +57,7 @@ COUNT = asked(lambda n: n * n, [(3,), (4,), (10**6,)], exact=True)
         (PAIR, lambda x: (x + 1, 3), "Expected a word, got 3."),
         (ORDER, lambda x: ["a", "b"][:x], "Not this"),
         (WHETHER, lambda x: x, "Expected True or False, got 1."),
-        (COUNT, lambda n: float(n) ** 2 + 1e-3, "Not this"),
+        (COUNT, lambda n: float(n) ** 2 + 1e-3, "A whole number is asked: round down."),
         (DOUBLE, lambda x: 1e9, "That is a thousand million."),
     ],
 )
@@ -82,6 +82,8 @@ def in_place(x):
         (DOUBLE, lambda x: [torch.tensor(2 * v, requires_grad=True) for v in x]),
         (DOUBLE, lambda x: 2 * np.asarray(x, dtype=np.float32)),
         (PAIR, lambda x: [np.int64(x + 1), np.str_("up")]),
+        (WHETHER, lambda x: torch.tensor(x > 1)),
+        (WHETHER, lambda x: np.array(x > 1)),
         (ORDER, lambda x: ("b", "a")[:x]),
         (WHETHER, lambda x: np.bool_(x > 1)),
         (COUNT, lambda n: float(n) ** 2),
@@ -100,7 +102,7 @@ def test_an_answer_that_changes_its_arguments_spoils_nothing():
         return x
 
     verdict = judge(DOUBLE, greedy)
-    assert "expected [2., 4.], got [0., 0.]" in verdict.says
+    assert "`start(np.array([1.0, 2.0]))` should be [2., 4.], and it is [0., 0.]" in verdict.says
 
 
 @pytest.mark.parametrize("catches", [False, True])
@@ -134,7 +136,7 @@ def test_the_last_questions_are_asked_of_right_answers_only():
     assert judge(question, lambda x: x / 2).right
     assert judge(question, lambda x: (x * 2) / 4).says == "It overflows at 1e308."
     assert "Right on the first inputs" in judge(question, lambda x: x / 2 if x[0] < 5 else 1 / 0).says
-    assert "Not this" in judge(question, lambda x: x).says
+    assert "2 times the right answer" in judge(question, lambda x: x).says
 
 
 def test_no_warning_of_an_answer_or_a_slip_reaches_the_learner():
@@ -177,13 +179,13 @@ class Rude:
 
 
 def test_an_object_that_cannot_be_shown_is_named():
-    assert judge(DOUBLE, lambda x: Rude()).says == "Expected numbers, got a value of type Rude."
+    assert judge(DOUBLE, lambda x: Rude()).says.startswith("Expected numbers, got a value of type Rude. ")
     assert len(shown(list(range(10**4)))) <= 120
 
 
 def test_the_verdict_is_a_sentence_and_not_a_colour():
     verdict = check("103.2", lambda pi, reward, tau: 1.0)
-    assert repr(verdict).startswith("Not yet. Not this: asked with")
+    assert repr(verdict).startswith("Not yet. Not this. `find_lambda(np.array(")
     assert 'learn.hint("103.2")' in repr(verdict)
     page = verdict._repr_html_()
     assert "<strong>Not yet.</strong>" in page

@@ -41,7 +41,7 @@ EVIL = [
     (code("x = []", "while True:", "    x.append(bytes(10**7))"), "MemoryError"),
     (code("x = []", "x.append(x)", "return x"), "a list that contains itself"),
     (code("return find_lambda(pi, reward, tau)"), "It raised RecursionError"),
-    (code("return helper(pi)"), "not those of the rest of the notebook"),
+    (code("return helper(pi)"), "no other cell is run"),
     (code("return input()"), "It raised EOFError"),
     (code("raise KeyboardInterrupt"), "It raised KeyboardInterrupt"),
     (code("import subprocess", "subprocess.run(['true'])"), "may not start another program"),

@@ -4,6 +4,7 @@ import json
 import os
 
 import nbformat
+import numpy as np
 import pytest
 
 from pmdkit.errors import UsageError
@@ -113,3 +114,40 @@ def test_only_regular_files_of_bounded_size_are_read(tmp_path):
         with pytest.raises(UsageError, match=told):
             read(path, links=links)
     assert read(link)
+
+
+HELPED = "def find_lambda(pi, reward, tau):\n    return spread(reward) * HALF"
+
+
+def test_a_helper_of_another_cell_counts_with_what_it_uses(tmp_path):
+    """As in the notebook: the last definition before the cell; what a cell computes is not run."""
+    path = notebook(
+        tmp_path / "a.ipynb",
+        ("import numpy as np\nfrom pmdkit import train", []),
+        ("def spread(x):\n    return 1 / 0", []),
+        (
+            "reward, TAU = np.ones(3), 0.5\nTWO = 2\nHALF = 1 / TWO\nruns = [train() for _ in range(9)]\nnamed = train",
+            [],
+        ),
+        ("def spread(x):\n    return centred(x) @ centred(x) / len(x)\n\nprint(spread(np.ones(3)))", []),
+        (HELPED, TAGS),
+        ("def centred(x):\n    return x - np.mean(x)\n\ndef unused():\n    pass", []),
+    )
+    code = answer_to(QUESTION, read(path))
+    assert code.cell == HELPED
+    assert code.imports == ("import numpy as np",)
+    names = {}
+    exec("\n".join([*code.imports, *code.helpers, code.cell]), names)
+    assert names["find_lambda"](None, np.array([0.0, 2.0]), 1.0) == 0.5
+    assert not {"runs", "named", "unused", "train", "reward", "TAU"} & set(names)
+
+
+def test_what_a_cell_computes_is_not_there(tmp_path):
+    cells = read(notebook(tmp_path / "a.ipynb", ("half = load()", []), ("def f():\n    pass", []), (HELPED, TAGS)))
+    assert answer_to(QUESTION, cells).helpers == ()
+
+
+def test_helpers_that_use_each_other_are_taken_once(tmp_path):
+    one, other = "def spread(x):\n    return other(x)", "def other(x):\n    return spread(x)"
+    cells = read(notebook(tmp_path / "a.ipynb", (one, []), (other, []), (HELPED, TAGS)))
+    assert [helper.split("(")[0] for helper in answer_to(QUESTION, cells).helpers] == ["def spread", "def other"]

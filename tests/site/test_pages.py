@@ -90,6 +90,34 @@ def test_the_search_finds_a_word(look):
     page.close()
 
 
+def test_what_follows_predict_shows_once_it_is_answered(look):
+    """The first answer stands, the reason shows, and the rest of the page with it; a reader may go on without one."""
+    page, _, said = look("learn/lessons/102/", "phone")
+    assert not page.locator("h2#run").is_visible()
+    forms = page.locator("form.predict")
+    for i in range(forms.count()):
+        assert not forms.nth(i).locator(".predict-why").is_visible()
+        forms.nth(i).locator("input").first.check()
+        assert forms.nth(i).locator(".predict-why").is_visible()
+    assert page.locator("h2#run").is_visible()
+    page.reload(wait_until="networkidle")
+    assert page.locator("h2#run").is_visible()
+    page.evaluate("localStorage.clear()")
+    page.reload(wait_until="networkidle")
+    page.locator(".predict-skip").click()
+    assert page.locator("h2#run").is_visible()
+    assert said == []
+    page.close()
+
+
+def test_an_explorable_works_inside_a_lesson(look):
+    page, elsewhere, said = look("learn/lessons/101/", "light")
+    page.locator(".predict-skip").click()
+    page.wait_for_selector('[data-explore="simplex"] svg')
+    assert (elsewhere, said) == ([], [])
+    page.close()
+
+
 def test_lessons_are_light(site):
     """A page of a lesson, pictures apart, stays under 120 kB."""
     pages = sorted((site / "learn" / "lessons").glob("*/index.html"))

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import jupytext
 import nbformat
-import numpy as np
 import pytest
 
-from pmdkit import theory
 from pmdkit.learn.exercises import of_lesson
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
+from generate import claims, predictions
 
 LESSONS = sorted((Path(__file__).parents[2] / "tutorials").glob("[0-9]*.py"))
 ALLOWED = {"pmdkit", "numpy", "scipy", "matplotlib", "torch", "gymnasium"} | sys.stdlib_module_names
@@ -157,32 +158,33 @@ def test_the_pages_and_the_lessons_agree():
         assert f"| [{number}]({path.stem}.ipynb) | {row[1]} | {run} s | {work} min |" in readme
 
 
-def test_the_numbers_that_lesson_100_quotes_are_those_of_its_example():
-    """Each sentence of its prose that has a number, with the number computed here."""
-    (path,) = (path for path in LESSONS if path.stem.startswith("100"))
-    prose = " ".join(" ".join(cell.source.split()) for cell in cells_of(path) if cell.cell_type == "markdown")
-    pi, reward = np.array([0.1, 0.4, 0.3, 0.2]), np.array([1.0, 0.6, 0.2, 0.0])
-    mean, eye = pi @ reward, np.eye(4)
-    noise = [
-        (pi @ ((reward - b)[:, None] * (eye - pi) - pi * (reward - mean)) ** 2).sum() for b in (0.0, mean)
-    ]  # of the slope along each logit, from one draw
-    numbers = {
-        "the mean of {:.1f},": mean,
-        "all four logits together the variance falls to {:.0f} %": 100 * noise[1] / noise[0],
-        "One nat up is {:.1f} times as likely": np.e,
-        "two nats are {:.1f} times": np.e**2,
-        "one nat down leaves {:.0f} %": 100 / np.e,
-        "base 2, is {:.2f} nats": np.log(2),
-        "$e^{{0.2}} = {:.1f}$ times": np.exp(0.2),
-        "once in ten times costs {:.1f} nats": theory.kl([1.0, 0.0], [0.1, 0.9]),
-        "stop doing it costs {:.1f}.": theory.kl([0.0, 1.0], [0.1, 0.9]),
-        "of sixteen, {:.0f} % have no A": 100 * (1 - pi[0]) ** 16,
-    }
-    for sentence, value in numbers.items():
-        assert sentence.format(float(value)) in prose
-    step = theory.pmd_part(pi, reward, 0.5).probs
-    assert step[0] < step[1]  # "A is best and still rare"
-    assert step[2] < pi[2]  # "C earns something, and shrinks"
-    gain = pi * (reward - mean)
-    assert gain.argmax() == 1  # "B moves most"
-    assert np.log(pi @ np.exp(reward / 100.0)) * 100 == pytest.approx(mean, abs=0.001)
+@each_lesson
+def test_predict_asks_before_the_answer_shows(path):
+    """At least one question a lesson, with one right answer and a reason; the forms come before what follows."""
+    (source,) = (cell.source for cell in cells_of(path) if "\n## Run" in cell.source)
+    number = path.stem.split("_")[0]
+    asked = predictions.predictions_of(source)
+    assert 1 <= len(asked) <= 3
+    page = predictions.on_the_site(claims.without_claims(source), number)
+    assert page.count("<form") == len(asked)
+    assert page.index("## Predict") < page.index('<div class="predictions">') < page.index("\n## Run")
+    assert "<!--" not in page
+    assert all(len(set(one.answers)) == len(one.answers) for one in asked)
+
+
+def test_a_question_without_one_right_answer_is_refused():
+    for answers in ("- a\n  - b\n  = why", "+ a\n  + b\n  = why", "+ a\n  = why", "+ a\n  - b"):
+        with pytest.raises(ValueError, match="a question has two answers or more"):
+            predictions.predictions_of(f"<!-- predict: Which?\n  {answers} -->")
+
+
+def test_an_explorable_inside_a_lesson_has_its_files():
+    """Paths are those of the page that mkdocs makes of learn/lessons/NUMBER.md."""
+    docs = LESSONS[0].parents[1] / "docs"
+    shown = [name for path in LESSONS for cell in cells_of(path) for name in predictions.EXPLORE.findall(cell.source)]
+    assert {"simplex", "rollouts"} <= set(shown)
+    for name in shown:
+        block = predictions.embedded(name)
+        for place in re.findall(r'(?:href|src)="\.\./\.\./\.\./([^"]+)"', block):
+            assert (docs / place).is_file(), place
+        assert (docs / "learn" / "lessons" / re.search(r"\]\(([^)]+)\)", block)[1]).resolve().is_file()

@@ -21,7 +21,7 @@ Answer = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Misconception:
-    """A wrong answer that people give.
+    """A usual mistake.
 
     Attributes:
         wrong: the function somebody would write who makes this mistake.
@@ -90,6 +90,8 @@ class AnswerVerdict:
         exercise: its id.
         untouched: the function still returns an ellipsis.
         more: what to do next, or nothing.
+        kind: of a slip that any exercise has, one of `diagnosis.KINDS`; empty if none was found.
+        case: arguments on which the answer is off, or nothing.
     """
 
     right: bool
@@ -98,6 +100,8 @@ class AnswerVerdict:
     exercise: str = ""
     untouched: bool = False
     more: str = ""
+    kind: str = ""
+    case: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
         return self.says

@@ -48,18 +48,20 @@ def sequence(logp: Array, logp_old: Array, mask: Array) -> Array:
 
 def solved_sequence(logp: Array, logp_old: Array, mask: Array) -> Array:
     """The difference is thrown away where the mask is False; a product with the mask would keep 0 * nan = nan."""
-    log_ratio = np.where(mask, logp - logp_old, 0.0).sum(1)
-    return log_ratio, 1 / (len(mask) * mask.sum(1))
+    log_ratio = (logp - logp_old).masked_fill(~mask, 0.0).sum(1)
+    return log_ratio, 1 / (len(mask) * mask.sum(1).double())
 
 
-def responses(rng: np.random.Generator) -> list[tuple[Array, Array, Array]]:
+def responses(rng: np.random.Generator) -> list[tuple[Array, ...]]:
     """Responses of several lengths with junk in the padding; nan in the padding; a single token each, no padding."""
+    import torch  # as above
+
     found = []
     for lengths, width in (([3, 5, 1, 4], 5), ([7, 2], 7), ([1, 1, 1], 1)):
         mask = np.arange(width) < np.array(lengths)[:, None]
         logp, logp_old = -rng.exponential(size=(2, *mask.shape))
-        found.append((logp, logp_old, mask))
-    found[1][0][~found[1][2]] = np.nan
+        found.append(tuple(torch.from_numpy(x) for x in (logp, logp_old, mask)))
+    found[1][0][~found[1][2]] = float("nan")
     return found
 
 
@@ -108,10 +110,10 @@ EXERCISES = (
         title="one number per response",
         task=(
             "A table gives one log-probability per answer, a transformer one per token. `logp`, `logp_old` and the "
-            "boolean `mask` are [N, T]: responses are padded to the same width, and the padding holds whatever the "
-            "network said there, nan included. Write the log-ratio $\\log(\\pi/\\pi_{old})$ of each *response*. Write "
-            "also its weight in the loss of the batch: the mean over responses of loss divided by length is the plain "
-            "sum of weight times loss."
+            "boolean `mask` are tensors, [N, T]: responses are padded to the same width, and the padding holds "
+            "whatever the network said there, nan included. Write the log-ratio $\\log(\\pi/\\pi_{old})$ of each "
+            "*response*. Write also its weight in the loss of the batch: the mean over responses of loss divided by "
+            "length is the plain sum of weight times loss."
         ),
         start=sequence,
         solution=solved_sequence,
@@ -140,20 +142,20 @@ EXERCISES = (
             Misconception(
                 lambda logp, logp_old, mask: (
                     solved_sequence(logp, logp_old, mask)[0],
-                    np.full(len(mask), 1 / mask.size),
+                    [1 / mask.numel()] * len(mask),
                 ),
                 "All responses are divided by the padded width. How long is each?",
             ),
             Misconception(
                 lambda logp, logp_old, mask: (
                     solved_sequence(logp, logp_old, mask)[0],
-                    np.full(len(mask), 1 / mask.sum()),
+                    [1 / mask.sum().item()] * len(mask),
                 ),
                 "Divided by all tokens of the batch, long responses count more. Divide each by its own length.",
             ),
         ),
         hints=(
-            "np.where(mask, difference, 0.0) takes the difference where there is a token, and looks at nothing else.",
+            "torch.where(mask, difference, 0.0) takes the difference where there is a token, and nothing elsewhere.",
             "The length of a response is mask.sum(1). There are N responses.",
         ),
     ),

@@ -1,0 +1,92 @@
+"""Questions of a lesson's "Predict" that the site asks before it shows the answer; the notebooks stay plain.
+
+A question stands in a comment at the end of that section: a minus before each wrong answer, a plus before the right
+one, and an equals sign before the sentence that tells why.
+
+    <!-- predict: Where does the path of PMD-mean end?
+      - in the corner of the best action
+      + on an edge
+      = Two actions earn more than the mean. -->
+
+javascripts/predict.js folds what follows until each question is answered or passed over. Without it all is shown.
+"""
+
+import html
+import re
+from dataclasses import dataclass
+
+PREDICT = re.compile(r"\n?<!-- predict: ((?:(?!-->).)*?)\s-->", re.DOTALL)
+EXPLORE = re.compile(r"\n?<!-- explore: ([a-z]+) -->")
+CODE = re.compile(r"`([^`]+)`")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Attributes: question; answers, to choose from; right, the place of the right one; why, a sentence."""
+
+    question: str
+    answers: tuple[str, ...]
+    right: int
+    why: str
+
+
+def predictions_of(source: str) -> list[Prediction]:
+    """The questions of a Markdown cell. ValueError if one has not two answers, one of them right, and a reason."""
+    if len(PREDICT.findall(source)) != source.count("<!-- predict:"):
+        raise ValueError(f"a question does not end with -->:\n{source}")
+    found = []
+    for text in PREDICT.findall(source):
+        parts = [" ".join(part.split()) for part in re.split(r"\n\s+(?=[-+=] )", text)]
+        answers = [part for part in parts[1:] if part[0] in "-+"]
+        why = [part[2:] for part in parts if part.startswith("= ")]
+        right = [i for i, answer in enumerate(answers) if answer[0] == "+"]
+        if len(answers) < 2 or len(right) != 1 or len(why) != 1:
+            raise ValueError(f"a question has two answers or more, one with a plus, and a reason after =; got:\n{text}")
+        found.append(Prediction(parts[0], tuple(answer[2:] for answer in answers), right[0], why[0]))
+    return found
+
+
+def form_of(prediction: Prediction, name: str) -> str:
+    """A question as a form. What is right stands in the page: this is a prediction and no examination."""
+    options = "\n".join(
+        f'<label><input type="radio" name="{name}" value="{i}"> <span>{inline(answer)}</span></label>'
+        for i, answer in enumerate(prediction.answers)
+    )
+    return (
+        f'<form class="predict" data-predict="{name}" data-right="{prediction.right}">\n<fieldset>\n'
+        f"<legend>{inline(prediction.question)}</legend>\n{options}\n</fieldset>\n"
+        f'<p class="predict-why" role="status">{inline(prediction.why)}</p>\n</form>'
+    )
+
+
+def inline(text: str) -> str:
+    """Plain text for a page; `code` in backticks is set as code."""
+    return CODE.sub(r"<code>\1</code>", html.escape(text, quote=False))
+
+
+def plain(source: str) -> str:
+    """A Markdown cell without questions and places of explorables."""
+    return EXPLORE.sub("", PREDICT.sub("", source))
+
+
+def on_the_site(source: str, lesson: str) -> str:
+    """A Markdown cell with its questions as forms, before the section that follows Predict, and its explorables."""
+    forms = [form_of(one, f"{lesson}-{n}") for n, one in enumerate(predictions_of(source), 1)]
+    text = EXPLORE.sub(lambda place: f"\n\n{embedded(place[1])}\n", PREDICT.sub("", source))
+    if not forms:
+        return text
+    block = '<div class="predictions">\n' + "\n".join(forms) + "\n</div>"
+    before, heading, after = text.partition("\n## Run")
+    return f"{before.rstrip()}\n\n{block}\n{heading}{after}"
+
+
+def embedded(name: str) -> str:
+    """An explorable in a lesson; its page has more to try. Paths are those of learn/lessons/NUMBER/."""
+    place = f"../../../explore/{name}"
+    return (
+        f'<link rel="stylesheet" href="{place}/style.css">\n'
+        f'<div class="explore lesson-explore" data-explore="{name}">\n'
+        f'--8<-- "docs/explore/.static/lesson-{name}.html"\n</div>\n'
+        f'<script type="module" src="{place}/main.js"></script>\n\n'
+        f"[This explorable on a page of its own, with more to try](../../explore/{name}/index.md)."
+    )

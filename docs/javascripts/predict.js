@@ -1,0 +1,54 @@
+// Questions of a lesson: what follows them is folded until they are answered, or passed over. Answers stay in this browser.
+document$.subscribe(({ body }) => {
+  const block = body.querySelector(".predictions");
+  if (block === null) return;
+  const forms = [...block.querySelectorAll("form.predict")];
+  const rest = [];
+  for (let next = block.nextElementSibling; next !== null; next = next.nextElementSibling) rest.push(next);
+  const key = (form) => `predict-${form.dataset.predict}`;
+
+  const skip = document.createElement("button");
+  skip.type = "button";
+  skip.className = "predict-skip";
+  skip.textContent = "Go on without an answer";
+  block.append(skip);
+
+  const show = (all) => {
+    const open = all || forms.every((form) => form.dataset.answered !== undefined);
+    for (const element of rest) element.classList.toggle("predict-later", !open);
+    skip.hidden = open;
+    if (open) for (const form of forms) form.classList.add("predict-told");
+  };
+  const tell = (form, value) => {
+    form.dataset.answered = value;
+    form.classList.add("predict-told");
+    for (const input of form.querySelectorAll("input")) {
+      input.checked = input.value === value;
+      const mark = input.value === form.dataset.right ? "right" : input.checked ? "wrong" : "";
+      input.parentElement.dataset.mark = mark;
+    }
+  };
+
+  for (const form of forms) {
+    const before = localStorage.getItem(key(form));
+    if (before !== null) tell(form, before);
+    form.addEventListener("change", (event) => {
+      if (form.dataset.answered === undefined) localStorage.setItem(key(form), event.target.value);
+      tell(form, form.dataset.answered ?? event.target.value); // the first answer stands
+      show(false);
+    });
+    form.addEventListener("submit", (event) => event.preventDefault());
+  }
+  skip.addEventListener("click", () => show(true));
+  // a link into what is folded, from the menu or from elsewhere, opens it
+  const linked = () => {
+    const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (target && target.closest(".predict-later")) {
+      show(true);
+      target.scrollIntoView();
+    }
+  };
+  addEventListener("hashchange", linked);
+  show(false);
+  linked();
+});
