@@ -92,16 +92,18 @@ def write_page(notebook: nbformat.NotebookNode, source: Path, pages: Path) -> No
             alt, code = split_alt(cell.source)
             shown = [show(output, alt, name, pages, source) for output in cell.outputs]
             code = f"```python\n{code}\n```"
-            blocks += [code, *shown] if cell.metadata.get("tags") else [*shown, folded(code, cell.outputs)]
+            tags = cell.metadata.get("tags", [])
+            blocks += [code, *shown] if "exercise" in tags or "check" in tags else [*shown, folded(code, cell.outputs, tags)]
     title = json.dumps(notebook.cells[0].source.splitlines()[0].removeprefix("# "))
     text = f"---\ntitle: {title}\n---\n\n" + "\n\n".join(blocks) + footer(source)
     (pages / f"{name}.md").write_text(text, encoding="utf-8")
 
 
-def folded(code: str, outputs: Sequence[nbformat.NotebookNode]) -> str:
+def folded(code: str, outputs: Sequence[nbformat.NotebookNode], tags: Sequence[str]) -> str:
     """Code behind a line that opens it; javascripts/lessons.js opens all of a page."""
     kinds = {"picture" if "image/svg+xml" in output.get("data", {}) else "numbers" for output in outputs}
     what = "Code of the picture" if "picture" in kinds else "Code of these numbers" if kinds else "Set-up code"
+    what += ", which needs torch" if "torch" in tags else ""
     return f'<details class="lesson-code" markdown="1">\n<summary>{what}</summary>\n\n{code}\n\n</details>'
 
 

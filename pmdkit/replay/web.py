@@ -8,7 +8,6 @@ Texts are those of the run, escaped as on a terminal; whoever shows them must no
 import base64
 import json
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,8 +32,9 @@ CHARACTERS = 4_000  # of one text
 
 @dataclass
 class PromptHistory:
-    """One prompt: its text, and the group of each recorded step that asked it."""
+    """One prompt: what the run calls it, its text, and the group of each recorded step that asked it."""
 
+    name: str
     text: str
     groups: list[dict[str, Any]] = field(default_factory=list)
 
@@ -63,15 +63,17 @@ def run_as_json(run: Path, most: int = MOST_BYTES) -> dict[str, Any]:
     open_step(run)  # says what is wrong with the folder
     steps = recorded_steps(RunFolder(run))
     about: dict[str, Any] = {}
-    found: dict[str, PromptHistory] = defaultdict(lambda: PromptHistory(""))
+    found: dict[str, PromptHistory] = {}
     for step in steps:
         recording = open_step(run, step)
         about = recording.about
         words = RecordingText(recording, run)
+        problems = about.get("problems")
         for number, group in enumerate(groups_of(recording, words)):
-            text = readable(words.prompt(number))
-            found[text].text = text
-            found[text].groups.append(group)
+            text = words.prompt(number)
+            name = text if problems is None else problems[number]
+            text = text.removeprefix(f"{name}: ")
+            found.setdefault(f"{name}: {text}", PromptHistory(readable(name), readable(text))).groups.append(group)
     ranked = sorted(found.values(), key=lambda history: history.interest, reverse=True)
     head = {
         "format": WEB_FORMAT,
@@ -87,8 +89,9 @@ def run_as_json(run: Path, most: int = MOST_BYTES) -> dict[str, Any]:
     }
     kept: list[dict[str, Any]] = []
     size = len(encode(head))
-    for history in ranked[:PROMPTS]:
-        prompt = {"text": history.text, "groups": history.groups}
+    often = len(ranked[0].groups) / 2  # beside prompts that can be followed, those that were asked once say little
+    for history in [each for each in ranked if len(each.groups) >= often][:PROMPTS]:
+        prompt = {"name": history.name, "text": history.text, "groups": history.groups}
         size += len(encode(prompt)) + 1
         if size > most:
             break

@@ -87,7 +87,7 @@ mount("biography", (body, timer) => {
     run = data;
     opened = -1;
     text(trouble, "");
-    select.replaceChildren(...run.prompts.map((prompt, i) => html("option", { value: i + 1 }, `${i + 1}: ${short(prompt.text)}`)));
+    select.replaceChildren(...run.prompts.map((prompt, i) => html("option", { value: i + 1 }, `${i + 1}: ${short(prompt.name)}`)));
     Object.assign(state, DEFAULTS, from);
     tidy();
     if (!first) writeHash(state);

@@ -225,7 +225,7 @@ export function problemOf(data) {
   }
   if (!isNumber(data.width) || typeof data.sampled !== "boolean") return "the file does not say how it was drawn; write it again";
   for (const prompt of prompts) {
-    if (!isText(prompt?.text) || !Array.isArray(prompt.groups) || prompt.groups.length === 0) {
+    if (!isText(prompt?.text) || !isText(prompt.name) || !Array.isArray(prompt.groups) || prompt.groups.length === 0) {
       return "a prompt of the file has no text or no step; write it again";
     }
     for (const group of prompt.groups) {

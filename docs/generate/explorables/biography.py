@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from pmdkit.figures.style import style
 
 RUN = Path(__file__).parents[2] / "explore" / "biography" / "biography.json"
-WORDS = 34  # characters of a prompt in the legend
+WORDS = 40  # characters of a prompt in the legend
 
 
 def draw() -> Explorable:
@@ -24,8 +24,7 @@ def draw() -> Explorable:
             steps = np.array([group["step"] for group in prompt["groups"]])
             right = np.array([share_right(group, run["passed"]) for group in prompt["groups"]])
             data |= {f"prompt {n} steps": steps, f"prompt {n} right": right}
-            text = prompt["text"].partition(": ")[2] or prompt["text"]
-            axes.plot(steps, right, marker="o", ms=3, label=f"{n}: {text[:WORDS]} ...")
+            axes.plot(steps, right, marker="o", ms=3, label=f"{n}: {prompt['name'][:WORDS]}")
         axes.set(xlabel="step", ylabel="share of right responses", ylim=(-0.03, 1.03))
         axes.legend(loc="lower right")
     ends = [(data[f"prompt {n} right"][0], data[f"prompt {n} right"][-1]) for n in range(1, len(run["prompts"]) + 1)]
