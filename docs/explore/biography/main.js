@@ -176,7 +176,9 @@ mount("biography", (body, timer) => {
   onHash(() => change(readHash(DEFAULTS)));
 });
 
-const short = (words) => (words.length > 70 ? `${words.slice(0, 70)} ...` : words);
+function short(words) {
+  return words.length > 70 ? `${words.slice(0, 70)} ...` : words;
+}
 
 /** A bar to the right for a push upward, to the left for one downward; -1 to 1. */
 function bar(length) {
