@@ -16,6 +16,7 @@ from pathlib import Path
 
 import jupytext
 import nbformat
+from generate.cloud import links, repository
 from nbclient import NotebookClient
 
 ALT = re.compile(r"\A# alt: (.*(?:\n#   .*)*)\n")
@@ -141,6 +142,6 @@ def wide(picture: str) -> str:
 def footer(source: Path) -> str:
     """How to run the lesson at home."""
     return (
-        f"\n\n---\n\nRun it yourself: `jupyter lab tutorials/{source.stem}.ipynb`, or read "
+        f"\n\n---\n\n{links(source.stem, repository(source.parents[1]))}Run it yourself: `jupyter lab tutorials/{source.stem}.ipynb`, or read "
         f"`tutorials/{source.name}` as a plain file. Text: CC-BY-4.0. Code: Apache-2.0.\n"
     )

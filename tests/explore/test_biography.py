@@ -27,6 +27,9 @@ def test_the_shipped_run_is_small_and_whole(node):
     assert [len(prompt["groups"]) for prompt in RUN["prompts"]] == [24] * 4
     right = [[sum(r > RUN["passed"] for r in g["reward"]) for g in prompt["groups"]] for prompt in RUN["prompts"]]
     assert all(sum(counts[-4:]) > sum(counts[:4]) for counts in right)
+    told = group_at(0, 6)  # what the page says: wrong, and likelier after a push down
+    assert told["reward"][0] == 0
+    assert told["after"][0] == pytest.approx(0.18, abs=0.005)
     assert all(len(group["text"]) == 16 for prompt in RUN["prompts"] for group in prompt["groups"])
 
 
@@ -56,11 +59,12 @@ def test_steps_and_objectives_change_what_is_pushed(open_page, cell):
 
 def test_a_response_says_why_it_is_pushed(open_page):
     page = open_page("biography", hash="prompt=1&step=4&at=after&objective=pmd-mean")
-    page.click("[data-key=row-0]")
+    assert page.locator("[data-key=row-0]").get_attribute("aria-expanded") == "true"  # one reason is there at once
+    page.click("[data-key=row-1]")
     settle(page)
-    why = page.text_content("[data-key=why]")
-    assert "Its target is advantage / τ" in why
-    assert page.locator("[data-key=row-0]").get_attribute("aria-expanded") == "true"
+    assert "Its target is advantage / τ" in page.text_content("[data-key=why]")
+    assert page.locator("[aria-expanded=true]").count() == 1
+    assert page.locator("[data-key=row-1]").get_attribute("aria-expanded") == "true"
     page.select_option("[data-key=objective]", "grpo")
     settle(page)
     assert "standard deviation" in page.text_content("[data-key=why]")

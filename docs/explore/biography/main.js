@@ -11,14 +11,15 @@ import tables from "./tables.js";
 import { PLACES, reason, summary } from "./words.js";
 
 const MOST = 8_000_000; // bytes of a file that is opened
-const DEFAULTS = { prompt: 1, step: 4, objective: "", tau: 0, at: "after" };
+const DEFAULTS = { prompt: 3, step: 8, objective: "", tau: 0, at: "after" };
+const OPENED = { ...DEFAULTS, prompt: 1, step: 0 }; // a file of the reader's own: its first prompt and step
 const TAU = [0.005, 5];
 
 const shipped = await fetch(new URL("biography.json", import.meta.url)).then((answer) => answer.json());
 
 mount("biography", (body, timer) => {
   let run = shipped;
-  let opened = -1; // the response whose reason is shown
+  let opened = 0; // the response whose reason is shown
   const state = { ...DEFAULTS };
   const draw = scheduler(show, timer);
 
@@ -85,7 +86,7 @@ mount("biography", (body, timer) => {
   function use(data, from = DEFAULTS) {
     const first = select.childElementCount === 0;
     run = data;
-    opened = -1;
+    opened = 0;
     text(trouble, "");
     select.replaceChildren(...run.prompts.map((prompt, i) => html("option", { value: i + 1 }, `${i + 1}: ${short(prompt.name)}`)));
     Object.assign(state, DEFAULTS, from);
@@ -100,7 +101,7 @@ mount("biography", (body, timer) => {
       const data = JSON.parse(await chosen.text());
       const problem = problemOf(data);
       if (problem) throw new Error(problem);
-      use(data);
+      use(data, OPENED);
     } catch (error) {
       text(trouble, `${chosen.name}: ${error.message}.`);
     }
