@@ -1,8 +1,9 @@
 """`make lite`: lessons 100 to 106 as a JupyterLite site, where Python itself runs in the browser.
 
-`python docs/lite.py JUPYTER FOLDER` writes the notebooks and the wheel, has `jupyter lite build` make the site, and checks
-it. A cell that needs torch becomes a text with its stored output, since a browser has no torch. Only what a machine
-without a network can show is checked: the browser fetches Pyodide and its packages from a CDN, which nothing here has run.
+`python docs/lite.py JUPYTER FOLDER` writes the notebooks and the wheel, lets `jupyter lite build` make the site, and
+checks it. A cell that needs torch becomes a text with its stored output, since a browser has no torch. Only what a
+machine without a network can show is checked: the browser fetches Pyodide and its packages from a CDN, and no test has
+run that.
 """
 
 import base64
@@ -21,8 +22,8 @@ from nbformat import NotebookNode
 
 ROOT = Path(__file__).parents[1]
 LESSONS = range(100, 107)
-PACKAGES = ("numpy", "scipy", "matplotlib", "rich", "pydantic", "cyclopts", "pillow")
-"What these lessons import of pmdkit's dependencies; safetensors and filelock are for runs, and torch has no such build."
+PACKAGES = ("numpy", "scipy", "matplotlib", "rich", "pydantic", "cyclopts", "filelock", "pillow")
+"What these lessons import of pmdkit's dependencies; safetensors is for runs."
 INSTALL = f"""# Run this first. It installs pmdkit in your browser; the first time takes a minute or two.
 import piplite
 
@@ -89,7 +90,9 @@ def problems(site: Path, notebooks: Sequence[str], wheel: str) -> list[str]:
         code = [cell.source for cell in cells if cell.cell_type == "code"]
         if code[0] != INSTALL:
             found.append(f"{name} does not begin with the cell that installs pmdkit")
-        found += [f"{name}: a cell imports torch" for source in code if re.search(r"^(import|from) torch", source, re.M)]
+        found += [
+            f"{name}: a cell imports torch" for source in code if re.search(r"^(import|from) torch", source, re.M)
+        ]
     packages = json.loads((site / "pypi" / "all.json").read_text()) if (site / "pypi" / "all.json").is_file() else {}
     offered = [entry["filename"] for each in packages.get("pmdkit", {}).get("releases", {}).values() for entry in each]
     if offered != [wheel] or not (site / "pypi" / wheel).is_file():
@@ -110,7 +113,17 @@ def main(jupyter: str, site: Path) -> list[str]:
     )  # fmt: skip
     (wheel,) = work.glob("*.whl")
     # in a folder of its own: jupyter lite keeps a database of what it did where it is called
-    command = [jupyter, "lite", "build", "--contents", work / "contents", "--output-dir", site, "--piplite-wheels", wheel]
+    command = [
+        jupyter,
+        "lite",
+        "build",
+        "--contents",
+        work / "contents",
+        "--output-dir",
+        site,
+        "--piplite-wheels",
+        wheel,
+    ]
     subprocess.run([str(part) for part in command], cwd=work, check=True, stdout=subprocess.DEVNULL)
     found = problems(site, notebooks, wheel.name)
     if not found:

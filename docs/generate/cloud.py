@@ -1,8 +1,8 @@
 """Lessons on Colab and Binder: links, and notebooks that begin with a cell that installs pmdkit.
 
 All of it comes from one address, `Repository` under `[project.urls]` in pyproject.toml. While that is empty there are
-no links and no such notebooks. `python docs/generate/cloud.py` writes tutorials/cloud/ or removes it; a test fails while
-the folder differs from the address.
+no links and no such notebooks. `python docs/generate/cloud.py` writes tutorials/cloud/ or removes it; a test fails
+while the folder differs from the address.
 """
 
 import re

@@ -94,7 +94,9 @@ def write_page(notebook: nbformat.NotebookNode, source: Path, pages: Path) -> No
             shown = [show(output, alt, name, pages, source) for output in cell.outputs]
             code = f"```python\n{code}\n```"
             tags = cell.metadata.get("tags", [])
-            blocks += [code, *shown] if "exercise" in tags or "check" in tags else [*shown, folded(code, cell.outputs, tags)]
+            blocks += (
+                [code, *shown] if "exercise" in tags or "check" in tags else [*shown, folded(code, cell.outputs, tags)]
+            )
     title = json.dumps(notebook.cells[0].source.splitlines()[0].removeprefix("# "))
     text = f"---\ntitle: {title}\n---\n\n" + "\n\n".join(blocks) + footer(source)
     (pages / f"{name}.md").write_text(text, encoding="utf-8")
@@ -141,7 +143,8 @@ def wide(picture: str) -> str:
 
 def footer(source: Path) -> str:
     """How to run the lesson at home."""
+    away = links(source.stem, repository(source.parents[1]))
     return (
-        f"\n\n---\n\n{links(source.stem, repository(source.parents[1]))}Run it yourself: `jupyter lab tutorials/{source.stem}.ipynb`, or read "
+        f"\n\n---\n\n{away}Run it yourself: `jupyter lab tutorials/{source.stem}.ipynb`, or read "
         f"`tutorials/{source.name}` as a plain file. Text: CC-BY-4.0. Code: Apache-2.0.\n"
     )

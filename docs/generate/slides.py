@@ -1,7 +1,7 @@
 """Slides of the 90-minute class from the executed lessons, by nbconvert and reveal.js, with pictures and speaker notes.
 
-docs/teach/slides.toml has their order. A picture is the lesson's own; its notes end with the lesson's "What to see". The
-page fetches nothing from elsewhere: reveal.js and KaTeX lie in docs/assets.
+docs/teach/slides.toml has their order. A picture is the lesson's own; its notes end with the lesson's "What to see".
+The page fetches nothing from elsewhere: reveal.js and KaTeX are in docs/assets.
 """
 
 import re
@@ -79,7 +79,10 @@ def write_slides(plan: Path, lessons: Mapping[str, NotebookNode], folder: Path) 
     cells = [cell for slide in slides for cell in slide_cells(slide, lessons, folder)]
     notebook = nbformat.v4.new_notebook(cells=cells, metadata={"title": "pmdkit in 90 minutes"})
     exporter = SlidesExporter(
-        template_name="slide_template", extra_template_basedirs=[str(HERE)], reveal_url_prefix=ASSETS, reveal_theme="pmdkit"
+        template_name="slide_template",
+        extra_template_basedirs=[str(HERE)],
+        reveal_url_prefix=ASSETS,
+        reveal_theme="pmdkit",
     )
     text, _ = exporter.from_notebook_node(notebook)
     (folder / "index.html").write_text(text, encoding="utf-8")

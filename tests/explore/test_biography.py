@@ -1,4 +1,4 @@
-"""Biography of a prompt in Chromium: steps, objectives, reasons, a file of the reader's own, texts that are not HTML."""
+"""Biography of a prompt in Chromium: steps, objectives, reasons, a file of the reader's own, texts never read as HTML."""
 
 import json
 from pathlib import Path
@@ -95,7 +95,9 @@ def test_texts_of_a_file_are_never_html(open_page, tmp_path):
     assert page.evaluate("document.body.dataset.owned") is None
 
 
-@pytest.mark.parametrize(("content", "words"), [("{", "JSON"), ('{"format": 2}', "no format 1"), ("null", "no format 1")])
+@pytest.mark.parametrize(
+    ("content", "words"), [("{", "JSON"), ('{"format": 2}', "no format 1"), ("null", "no format 1")]
+)
 def test_a_file_of_another_kind_is_refused_in_words(content, words, open_page, tmp_path):
     path = tmp_path / "wrong.json"
     path.write_text(content, encoding="utf-8")

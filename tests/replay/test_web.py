@@ -1,4 +1,4 @@
-"""`pmdkit replay --web`: what the file holds, and that the page's arithmetic is pmdkit's, on runs of all three tiers."""
+"""`pmdkit replay --web`: what the file holds; the page's arithmetic is pmdkit's, on runs of all three tiers."""
 
 import json
 
@@ -84,10 +84,13 @@ def test_the_page_computes_what_pmdkit_computes(tier, node, request):
                     assert not known[row] or float(weight[row]) == 0, (name, at, row)
                     continue
                 seen, where = page["rows"][k], f"{name} {at} row {row}"
-                np.testing.assert_allclose(seen["advantage"], float(advantage[row]), rtol=1e-9, atol=1e-12, err_msg=where)
-                np.testing.assert_allclose(seen["weight"], float(weight[row]), rtol=1e-6, err_msg=where)
                 # losses per token are float32 in pmdkit, as the log-probabilities of a model are
-                np.testing.assert_allclose(seen["push"], float(push[row]), rtol=1e-5, atol=1e-9, err_msg=where)
+                for key, truth_of, exact in (
+                    ("advantage", advantage, 1e-9),
+                    ("weight", weight, 1e-6),
+                    ("push", push, 1e-5),
+                ):
+                    np.testing.assert_allclose(seen[key], float(truth_of[row]), exact, 1e-9, err_msg=f"{where} {key}")
                 compared += 1
     assert compared > 30 * len(groups)
 

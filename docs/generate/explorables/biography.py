@@ -31,8 +31,8 @@ def draw() -> Explorable:
     told = "; ".join(f"prompt {n} from {first:.0%} to {last:.0%}" for n, (first, last) in enumerate(ends, 1))
     size, last_step = len(run["prompts"][0]["groups"][0]["text"]), int(data["prompt 1 steps"][-1])
     sentence = (
-        f"A recorded run of the starter recipe: four prompts, {size} responses to each in every step, {last_step} steps "
-        f"of PMD-mean. Share of right responses, first and last step: {told}."
+        f"A recorded run of the starter recipe: four prompts, {size} responses to each in every step, {last_step} "
+        f"steps of PMD-mean. Share of right responses, first and last step: {told}."
     )
     alt = f"Lines of the share of right responses against the step, one for each of four prompts: {told}."
     return Explorable(figure, alt, sentence, data, objective_tables())
