@@ -26,7 +26,7 @@ class PMDToken:
         tau: temperature in reward units per token, > 0, or a rule of the group's rewards.
         clip_low: the gain is flat below a log ratio of -clip_low, whatever the sign of the advantage, nats.
         clip_high: the gain is flat above a log ratio of clip_high, nats.
-        baseline: "loo" leaves the own reward out, "mean" keeps it in.
+        baseline: "loo" leaves out a response's own reward, "mean" keeps it in.
         norm: length rule, see `row_weight`.
 
     Good values: none published; tau as for PMD-mean or larger and a band of 0.2 to 1 nats are where to start.
@@ -52,7 +52,7 @@ class PMDToken:
 
     @property
     def unbiased(self) -> bool:
-        """A baseline that holds the own draw shrinks the step by (G - 1) / G."""
+        """A baseline that holds a response's own draw shrinks the step by (G - 1) / G."""
         return self.baseline == "loo"
 
     def advantage(self, groups: Groups) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Biography of a prompt in Chromium: steps, objectives, reasons, a file of the reader's own, texts never read as HTML."""
+"""Biography of a prompt in Chromium: steps, objectives, reasons, a file of one's own, texts never read as HTML."""
 
 import json
 from pathlib import Path
