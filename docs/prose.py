@@ -13,8 +13,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SHOWN = (
-    "bandit", "cli", "config.py", "envs", "explain", "figures", "ledger", "llm/engines/base.py", "llm/evaluate.py", "loop.py",
-    "objectives", "observe", "planner", "plugins.py", "replay", "theory", "toy", "trainer.py", "training.py",
+    "bandit", "cli", "config.py", "envs", "explain", "figures", "ledger", "llm/engines/base.py", "llm/evaluate.py",
+    "loop.py", "objectives", "observe", "planner", "plugins.py", "replay", "theory", "toy", "trainer.py", "training.py",
 )  # fmt: skip
 "Parts of the package whose docstrings the site shows; of the command line all texts are read."
 CODE = re.compile(r"```.*?```|~~~.*?~~~|`[^`\n]*`|^    .*$|<[^>]+>|\]\([^)]*\)|\$\$.*?\$\$", re.DOTALL | re.MULTILINE)
@@ -65,8 +65,6 @@ HABITS = (
     Habit(r"\b(?:is|are|was) told (?:before|in|as|with|at once|by its)\b", "'is reported'", "is told before"),
     Habit(r"\bwhat is to be (?:said|seen|done) of\b", "'the verdict on ...'", "what is to be said of your function"),
     Habit(r"\b[Mm]ak(?:e|es) it again\b", "'reproduce it', 'run it again'", "Make it again"),
-    Habit(r"\b(?:cut|cuts|do|does|read|set) (?:it|them) anew\b", "'divide them differently', 'again'", "cut them anew"),
-    Habit(r"\bOf (?:a|each|every) run the\b", "'The ... of a run'", "Of a run the newest checkpoint is taken"),
     Habit(r"\bwhat is not given is as\b", "'the rest is as ...'", "what is not given is as recorded"),
     Habit(r"\bwhat came of\b", "'the result of'", "what came of comparing them"),
     Habit(r"\b(?:a|A) hint more\b|\bone (?:step|hint|time) the more\b", "'one more ...'", "a hint more"),

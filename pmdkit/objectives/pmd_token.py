@@ -18,8 +18,8 @@ class PMDToken:
        \Delta = r - E_{\pi_{old}}[r] $$
 
     Source: arXiv:2602.02276 (Kimi K2.5), eq. 1; read from a transcription of the report, which names no values.
-    Differs: the source has tau where tau / 2 stands here, as in PMD-mean; bounds are given in nats. The mean leaves the
-    own draw out, `baseline="mean"` keeps it in as the source does.
+    Differs: the source has tau where tau / 2 stands here, as in PMD-mean; bounds are given in nats. The mean leaves
+    out the response's own draw; `baseline="mean"` keeps it in, as the source does.
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N, T], reward units.
 
     Attributes:
