@@ -75,7 +75,7 @@ def run_as_json(run: Path, most: int = MOST_BYTES) -> dict[str, Any]:
             text = text.removeprefix(f"{name}: ")
             found.setdefault(f"{name}: {text}", PromptHistory(readable(name), readable(text))).groups.append(group)
     ranked = sorted(found.values(), key=lambda history: history.interest, reverse=True)
-    head = {
+    head: dict[str, Any] = {
         "format": WEB_FORMAT,
         "run": readable(run.resolve().name),
         "tier": about["tier"],
