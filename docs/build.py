@@ -16,6 +16,7 @@ from generate.lessons import write_lessons
 from generate.metric_glossary import write_metrics
 from generate.one_step import write_one_step
 from generate.paper_index import write_paper_index
+from generate.slides import executed_lesson, lessons_of, write_slides
 from generate.verbs import write_verbs
 
 from pmdkit import ledger, theory
@@ -30,6 +31,10 @@ def main() -> None:
     start = time.perf_counter()
     for line in write_lessons(ROOT / "tutorials", DOCS / "learn" / "lessons", DOCS / ".cache", ROOT / "pmdkit"):
         print(line)
+    plan = DOCS / "teach" / "slides.toml"
+    places = (ROOT / "tutorials", DOCS / ".cache", ROOT / "pmdkit")
+    executed = {number: executed_lesson(*places, number) for number in lessons_of(plan)}
+    print(f"slides: {write_slides(plan, executed, DOCS / 'teach' / 'slides')} for 90 minutes")
     functions = [item for name in theory.__all__ if inspect.isfunction(item := getattr(theory, name))]
     print(f"paper index: {write_paper_index(DOCS / 'paper_index.md', OBJECTIVES, functions)} rows")
     print(f"ledger: {write_ledger(DOCS / 'paper' / 'ledger.md', ledger.claims())} claims")

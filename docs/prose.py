@@ -1,4 +1,4 @@
-"""Refuses phrases that no native speaker would write, in the pages, the lessons and the texts of the exercises.
+"""Refuses phrases that no native speaker would write: in pages, lessons, exercises, docstrings and the command line.
 
 Run by `make docs`: `python docs/prose.py`. Each pattern has a sample, which a test looks for, and says what to write
 instead. Code is left out. The check finds habits, not mistakes of thought: read the page aloud as well.
@@ -12,6 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+SHOWN = (
+    "bandit", "cli", "config.py", "envs", "explain", "figures", "ledger", "llm/engines/base.py", "llm/evaluate.py",
+    "loop.py", "objectives", "observe", "planner", "plugins.py", "replay", "theory", "toy", "trainer.py", "training.py",
+)  # fmt: skip
+"Parts of the package whose docstrings the site shows; of the command line all texts are read."
 CODE = re.compile(r"```.*?```|~~~.*?~~~|`[^`\n]*`|^    .*$|<[^>]+>|\]\([^)]*\)|\$\$.*?\$\$", re.DOTALL | re.MULTILINE)
 
 
@@ -60,6 +65,7 @@ HABITS = (
     Habit(r"\b(?:is|are|was) told (?:before|in|as|with|at once|by its)\b", "'is reported'", "is told before"),
     Habit(r"\bwhat is to be (?:said|seen|done) of\b", "'the verdict on ...'", "what is to be said of your function"),
     Habit(r"\b[Mm]ak(?:e|es) it again\b", "'reproduce it', 'run it again'", "Make it again"),
+    Habit(r"\bwhat is not given is as\b", "'the rest is as ...'", "what is not given is as recorded"),
     Habit(r"\bwhat came of\b", "'the result of'", "what came of comparing them"),
     Habit(r"\b(?:a|A) hint more\b|\bone (?:step|hint|time) the more\b", "'one more ...'", "a hint more"),
     Habit(r"\bhow (?:it|this) comes about\b", "'why', 'how this happens'", "how it comes about"),
@@ -97,12 +103,22 @@ def texts(root: Path) -> Iterator[tuple[Path, str]]:
             lines.append(line.removeprefix("#").removeprefix(" ") if prose and not line.startswith("# %%") else "")
         yield path, "\n".join(lines)
     for path in sorted((root / "pmdkit" / "learn" / "exercises").glob("lesson_*.py")):
-        source = path.read_text(encoding="utf-8")
-        lines = [""] * (source.count("\n") + 1)
-        for node in ast.walk(ast.parse(source)):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                lines[node.lineno - 1] += " ".join(node.value.split()) + " "
-        yield path, "\n\f".join(lines)  # each text is a paragraph of its own, on the line where it stands
+        yield path, constants(path, docstrings=False)
+    for name in SHOWN:
+        place = root / "pmdkit" / name
+        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            yield path, constants(path, docstrings="cli" not in path.parts)
+
+
+def constants(path: Path, docstrings: bool) -> str:
+    """The texts of a module, or its docstrings alone: each a paragraph of its own, on the line where it begins."""
+    source = path.read_text(encoding="utf-8")
+    lines = [""] * (source.count("\n") + 1)
+    for node in ast.walk(ast.parse(source)):
+        found = node.value if docstrings and isinstance(node, ast.Expr) else None if docstrings else node
+        if isinstance(found, ast.Constant) and isinstance(found.value, str):
+            lines[found.lineno - 1] += " ".join(found.value.split()) + " "
+    return "\n\f".join(lines)
 
 
 def main(root: Path) -> list[str]:

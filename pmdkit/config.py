@@ -59,7 +59,7 @@ def read(path: Path) -> dict[str, Any]:
     except RecursionError:
         raise UsageError(f"spec {path} nests values without end; expected tables of keys and values") from None
     except ValueError as problem:  # also of bytes that are not UTF-8, and of integers of thousands of digits
-        raise UsageError(f"spec {path} is not valid TOML: {problem}; mend that line") from problem
+        raise UsageError(f"spec {path} is not valid TOML: {problem}; fix that line") from problem
 
 
 MOST = 2**31 - 1  # more than any run has; not far above, sizes of arrays overflow
@@ -129,7 +129,7 @@ class ScheduleTable(Strict):
 
         Args:
             prompts: per step, as the tier decides where `prompts` is not set.
-            needs_peers: the objective's baseline leaves the own response out.
+            needs_peers: the objective's baseline leaves out a response's own response.
             full_support: the tier always offers it in place of a group.
         """
         if self.ministeps > prompts:
@@ -139,7 +139,7 @@ class ScheduleTable(Strict):
             )
         if self.group == 1 and needs_peers:
             raise UsageError(
-                "schedule.group is 1 with a baseline that leaves the own response out; "
+                "schedule.group is 1 with a baseline that leaves out a response's own response; "
                 "expected at least 2: raise --group"
                 + (", or leave it out to use the full support" if full_support else "")
             )

@@ -186,7 +186,7 @@ def check_values(value: Any, numbers: bool) -> None:
                 raise ValueError(f"it is nested more than {DEEPEST} deep")
             rest += [(part, depth + 1) for part in (inner.values() if isinstance(inner, dict) else inner)]
         elif numbers and isinstance(inner, float) and not math.isfinite(inner):
-            raise ValueError(f"it holds {inner}, which is no number of JSON")
+            raise ValueError(f"it holds {inner}, which is not a JSON number")
         elif numbers and isinstance(inner, int) and inner.bit_length() > BITS:
             raise ValueError(f"it holds an integer of {inner.bit_length()} bits")
 

@@ -117,5 +117,5 @@ def module_from_file(file: Path) -> ModuleType:
         exec(compile(source, str(file), "exec"), module.__dict__)
     except Exception as error:
         del sys.modules[name]
-        raise ValueError(f"{file} cannot be imported: {type(error).__name__}: {error}; mend the file") from error
+        raise ValueError(f"{file} cannot be imported: {type(error).__name__}: {error}; fix the file") from error
     return module

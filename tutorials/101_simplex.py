@@ -26,16 +26,12 @@
 #   normaliser is not.
 
 # %%
-from dataclasses import replace
-
 import matplotlib.pyplot as plt
 import numpy as np
-import torch
 
 from pmdkit import learn, theory
 from pmdkit.figures import simplex, style
 from pmdkit.figures.style import look
-from pmdkit.objectives import Groups, PMDMean, credit, total
 
 style()
 pi = np.array([0.1, 0.3, 0.6])  # the policy before the update
@@ -166,7 +162,13 @@ plt.show()
 # the only place in the course where we write a loss by hand, to compare it with
 # pmdkit's.
 
-# %%
+# %% tags=["torch"]
+from dataclasses import replace
+
+import torch
+
+from pmdkit.objectives import Groups, PMDMean, credit, total
+
 old, new = torch.tensor(pi), torch.tensor([0.3, 0.4, 0.3], dtype=torch.float64)
 r = torch.tensor(reward)
 
@@ -192,7 +194,7 @@ print("by hand:", by_hand(new).item(), "  pmdkit:", total(objective, batch).item
 # put the exact solution on top.
 
 
-# %%
+# %% tags=["torch"]
 # alt: The triangle shaded by the logarithm of the PMD-mean loss at tau 0.2. The loss
 #   grows towards every edge and corner and has one bright valley. The exact solution of
 #   PMD-mean lies at the bottom of the valley; the exact solution of PMD-part lies

@@ -21,12 +21,10 @@
 # $1 - p_{t+1} = (1 - \eta)(1 - p_t)$.
 
 # %%
-import tempfile
-
 import matplotlib.pyplot as plt
 import numpy as np
 
-from pmdkit import learn, theory, train
+from pmdkit import learn, theory
 from pmdkit.figures import style
 from pmdkit.figures.style import look, shades
 
@@ -92,7 +90,11 @@ plt.show()
 #
 # First the prediction of the theory, then a real run of the bandit. Each is one call.
 
-# %%
+# %% tags=["torch"]
+import tempfile
+
+from pmdkit import train
+
 folder = tempfile.mkdtemp()  # where the two runs are kept
 for method in ("pmd-part", "pmd-mean"):
     predicted = theory.trajectory(p0, tau, 1, method)[-1]

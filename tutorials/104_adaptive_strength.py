@@ -24,14 +24,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from pmdkit import learn, theory
-from pmdkit.explain import TabularPrompt, explain, regulariser_curve, stationary_point
-from pmdkit.explain.report import headline
 from pmdkit.figures import style
 from pmdkit.figures.style import look, shades
-from pmdkit.objectives import load_objective
 
 style()
 np.set_printoptions(precision=3, suppress=True)
+pass_rates = np.array([0.01, 0.1, 0.3, 0.5, 0.9])
+taus = (0.5, 0.2, 0.05, 0.02, 0.005)  # reward units
 
 # %% [markdown]
 # A regulariser is a price list. To rest at the ratio $z = \pi_{new}/\pi_{old}$ a
@@ -113,7 +112,12 @@ plt.show()
 # looks for a mix of KL, $\chi^2$ and reverse KL with that price list.
 
 
-# %%
+# %% tags=["torch"]
+from pmdkit.explain import TabularPrompt, explain, regulariser_curve, stationary_point
+from pmdkit.explain.report import headline
+from pmdkit.objectives import load_objective
+
+
 def price_list(objective, p):
     """Weights of the terms of f' at a pass rate p, rewards 0 and 1."""
     prompt = TabularPrompt.of([p, 1 - p], [1.0, 0.0])
@@ -121,7 +125,6 @@ def price_list(objective, p):
     return regulariser_curve(objective, prompt, resting.log_ratio).weights
 
 
-pass_rates = np.array([0.01, 0.1, 0.3, 0.5, 0.9])
 found = {}
 print("weight of chi2 at tau = 0.05, read off the loss, by pass rate")
 print("           ", *(f"{p:8g}" for p in pass_rates))
@@ -147,13 +150,12 @@ print("lambda / tau", *(f"{x:8.4f}" for x in theory.binary(pass_rates, tau).lam 
 #
 # The strength for five `tau`, over all pass rates.
 
-# %%
+# %% tags=["torch"]
 # alt: Strength lambda over tau in reward units against the pass rate from 0 to 1, for
 #   tau 0.5, 0.2, 0.05, 0.02 and 0.005. Every curve is a hump that is 0 at both ends. At
 #   tau 0.5 its top is 0.15; with smaller tau the humps rise and close in on the dotted
 #   parabola p times 1 minus p, whose top is 0.25. Round markers, read off the loss at
 #   tau 0.05, lie on the curve of that tau.
-taus = (0.5, 0.2, 0.05, 0.02, 0.005)
 p = np.linspace(0, 1, 201)[1:-1]
 
 fig, ax = plt.subplots()
@@ -273,7 +275,7 @@ for rewards in ([0.0, 1.0], [0.4, 0.6], [0.0, 0.25, 0.5, 0.75, 1.0]):
 # graded rewards, from the loss alone. `pmdkit explain NAME` says more on the command
 # line, also about a loss of your own (`my.py:MyLoss`).
 
-# %%
+# %% tags=["torch"]
 for name in ("pmd-mean", "pmd-part", "chi2-po", "grpo", "rloo"):
     print(f"{name:9s}", headline(explain(name)))
 

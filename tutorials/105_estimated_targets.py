@@ -26,14 +26,12 @@
 # %%
 import matplotlib.pyplot as plt
 import numpy as np
-import torch
 from scipy.stats import binom
 
 from pmdkit import learn, theory
 from pmdkit.figures import style
 from pmdkit.figures.style import look, shades
 from pmdkit.ledger import of_item
-from pmdkit.objectives import Groups, PMDMean, PMDPart
 from pmdkit.stats import bootstrap
 
 style()
@@ -280,7 +278,11 @@ plt.show()
 # $e^{r/\tau}$ minus the response's own term, and floors the mean of the others at
 # $10^{-8}$ of the largest term. For a lone success the floor is what is left.
 
-# %%
+# %% tags=["torch"]
+import torch
+
+from pmdkit.objectives import Groups, PMDMean, PMDPart
+
 lone = torch.full((1, n), -1.0, dtype=torch.float64)
 lone[0, 0] = 1.0
 group = Groups(lone, torch.full_like(lone, 1 / n))
@@ -294,7 +296,7 @@ for name, objective in (
     print(f"{name:27s} right {advantage[0]:6.3f}   wrong {advantage[1]:6.3f}")
 print("the ledger:", *(row["note"] for row in of_item("code:target_clamp")))
 
-# %%
+# %% tags=["torch"]
 # alt: Advantage of the lone success among 16 against tau from 0.001 to 1 on a
 #   logarithmic axis, rewards -1 and 1. By the formula it is 2 everywhere. With the
 #   floor of the code it rises in proportion to tau from 0.02 at tau 0.001 through 0.09

@@ -20,12 +20,10 @@
 # make one: how many exact steps from a pass rate of 0.001 to 0.9?
 
 # %%
-import tempfile
-
 import matplotlib.pyplot as plt
 import numpy as np
 
-from pmdkit import learn, theory, train
+from pmdkit import learn, theory
 from pmdkit.figures import style
 from pmdkit.figures.style import look, shades
 from pmdkit.ledger import of_item
@@ -94,7 +92,11 @@ plt.show()
 #
 # First the run, then three predictions.
 
-# %%
+# %% tags=["torch"]
+import tempfile
+
+from pmdkit import train
+
 out = tempfile.mkdtemp() + "/needle"
 run = train("pmd-mean", backend="bandit", env="needle", tau=0.5, steps=6, out=out)
 seen = [row["pass_rate"] for row in run.metrics] + [run.summary["pass_rate_last"]]

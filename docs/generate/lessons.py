@@ -19,6 +19,7 @@ from pathlib import Path
 import jupytext
 import nbformat
 from generate import claims, predictions
+from generate.cloud import links, repository
 from nbclient import NotebookClient
 
 ALT = re.compile(r"\A# alt: (.*(?:\n#   .*)*)\n")
@@ -109,16 +110,20 @@ def write_page(notebook: nbformat.NotebookNode, source: Path, pages: Path) -> No
             alt, code = split_alt(cell.source)
             shown = [show(output, alt, name, pages, source) for output in cell.outputs]
             code = f"```python\n{code}\n```"
-            blocks += [code, *shown] if cell.metadata.get("tags") else [*shown, folded(code, cell.outputs)]
+            tags = cell.metadata.get("tags", [])
+            blocks += (
+                [code, *shown] if "exercise" in tags or "check" in tags else [*shown, folded(code, cell.outputs, tags)]
+            )
     title = json.dumps(notebook.cells[0].source.splitlines()[0].removeprefix("# "))
     text = f"---\ntitle: {title}\n---\n\n" + "\n\n".join(blocks) + footer(source)
     (pages / f"{name}.md").write_text(text, encoding="utf-8")
 
 
-def folded(code: str, outputs: Sequence[nbformat.NotebookNode]) -> str:
+def folded(code: str, outputs: Sequence[nbformat.NotebookNode], tags: Sequence[str]) -> str:
     """Code behind a line that opens it; javascripts/lessons.js opens all of a page."""
     kinds = {"picture" if "image/svg+xml" in output.get("data", {}) else "numbers" for output in outputs}
     what = "Code of the picture" if "picture" in kinds else "Code of these numbers" if kinds else "Set-up code"
+    what += ", which needs torch" if "torch" in tags else ""
     return f'<details class="lesson-code" markdown="1">\n<summary>{what}</summary>\n\n{code}\n\n</details>'
 
 
@@ -155,7 +160,8 @@ def wide(picture: str) -> str:
 
 def footer(source: Path) -> str:
     """How to run the lesson at home."""
+    away = links(source.stem, repository(source.parents[1]))
     return (
-        f"\n\n---\n\nRun it yourself: `jupyter lab tutorials/{source.stem}.ipynb`, or read "
+        f"\n\n---\n\n{away}Run it yourself: `jupyter lab tutorials/{source.stem}.ipynb`, or read "
         f"`tutorials/{source.name}` as a plain file. Text: CC-BY-4.0. Code: Apache-2.0.\n"
     )

@@ -138,7 +138,7 @@ def explain_error(problem: Exception) -> tuple[str, int]:
         return f"the path {short(str(problem.filename))} is too long or too deep for this system; give a shorter one", 2
     if isinstance(problem, OSError):
         where = f" ({problem.filename})" if problem.filename else ""
-        return f"{problem.strerror or problem}{where}; what was saved is intact: mend it, then go on with --resume", 1
+        return f"{problem.strerror or problem}{where}; what was saved is intact: fix it, then go on with --resume", 1
     return f"{type(problem).__name__}: {problem}; a bug, most likely: run again with --debug and report the output", 1
 
 

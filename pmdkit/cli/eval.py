@@ -45,7 +45,7 @@ def eval(  # the verb's name
 ) -> None:
     """Draw from a trained policy and grade: avg@k, pass@k and maj@k with 95 % intervals.
 
-    Of a run the newest checkpoint is taken; nothing in its folder changes. Bandit and toy runs are asked the problems
+    The newest checkpoint of a run is taken; nothing in its folder changes. Bandit and toy runs are asked the problems
     of their own evaluation: held out from training, or all of them where there are few; on a bandit every context.
     Language models, from a run or not, leave every response with its verdict in --out. Several runs become a table.
 

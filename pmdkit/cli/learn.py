@@ -154,7 +154,7 @@ def progress_(*, json: Flag = False) -> None:
         table.add_row(lesson, f"{count} of {len(own)}", ", ".join(words))
     console = Console()
     console.print(table)
-    console.print(f"Kept in {progress.path()}; delete it to begin anew.", soft_wrap=True)
+    console.print(f"Kept in {progress.path()}; delete it to start over.", soft_wrap=True)
 
 
 def print_verdict(verdict: AnswerVerdict) -> None:

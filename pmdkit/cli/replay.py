@@ -1,5 +1,6 @@
 """`pmdkit replay`: another objective on a recorded step, or the story of one response. Offline, without a model."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 def replay(
     run: RunPath,
+    folder: Path | None = None,
     *,
     step: Whole | None = None,
     objective: str | None = None,
@@ -27,12 +29,14 @@ def replay(
     row: Whole | None = None,
     set: Texts = None,
     trust: Texts = None,
+    web: Flag = False,
     json: Flag = False,
 ) -> None:
     """Ask a recorded step what another objective would have done with it; without options, what its own did.
 
     Args:
         run: folder of a run that was made with --record.
+        folder: with --web, where biography.json is written.
         step: which; by default the newest recorded one.
         objective: a name (see pmdkit objectives) or my.py:MyLoss; by default the recorded one.
         tau: temperature in reward units; by default the recorded one.
@@ -41,10 +45,16 @@ def replay(
         row: tell the story of this response, counted from 0.
         set: other options of the objective: --set norm=none clip_high=0.3.
         trust: files such as my.py that the recording names and whose code may run.
+        web: write all recorded steps to FOLDER/biography.json, which the page "Biography of a prompt" opens.
         json: print one JSON value.
     """
     from pmdkit.replay import biography, recording, replay
 
+    if web or folder is not None:
+        others = {"--step": step, "--objective": objective, "--tau": tau, "--ministeps": ministeps, "--row": row,
+                  "--set": set, "--order": None if order == "recorded" else order}  # fmt: skip
+        write_for_browser(run, folder, web, [name for name, value in others.items() if value is not None], json)
+        return
     plugins.trust(trust or ())
     recorded = recording.open_step(run, step)
     options = ({} if tau is None else {"tau": tau}) | objective_options(set or [])
@@ -66,6 +76,36 @@ def replay(
         show_step(found)
 
 
+def write_for_browser(run: Path, folder: Path | None, web: bool, others: list[str], as_json: bool) -> None:
+    """Write the file of `--web RUN FOLDER`."""
+    from pmdkit.replay.web import write_web
+
+    if folder is None or not web:
+        raise UsageError(
+            f"got {'--web without a second folder' if web else f'a second folder, {folder}, without --web'}; "
+            "write pmdkit replay --web RUN FOLDER"
+        )
+    if others:
+        raise UsageError(
+            f"--web got {', '.join(others)} too; it writes all recorded steps, and the page chooses the step and the "
+            "objective: leave these options out"
+        )
+    path, data = write_web(run, folder)
+    kept, steps = data["prompts"], {group["step"] for prompt in data["prompts"] for group in prompt["groups"]}
+    size = path.stat().st_size
+    found = {"path": str(path), "bytes": size, "prompts": len(kept), "steps": len(steps)}
+    if as_json:
+        print_json(found | {"prompts_in_run": data["prompts_in_run"]})
+        return
+    rest = data["prompts_in_run"] - len(kept)
+    Console(highlight=False).print(
+        f"{shown(str(path))}: {count(len(kept), 'prompt')} in {count(len(steps), 'step')}, {size:,} bytes"
+        + (f"; {rest:,} others, asked less often, were left out" if rest else "")
+        + ". Open it on the page Explore, Biography of a prompt.",
+        soft_wrap=True,
+    )
+
+
 def objective_options(pairs: list[str]) -> dict[str, object]:
     """`norm=none` or `objective.norm=none`; nothing else of a run can be asked again."""
     options = {}
@@ -74,7 +114,7 @@ def objective_options(pairs: list[str]) -> dict[str, object]:
         if dot and section != "objective":
             raise UsageError(
                 f"--set got '{key}'; a replay changes options of the objective only, such as objective.norm=none: "
-                "the rollouts are recorded (--ministeps and --order cut them anew)"
+                "the rollouts are recorded (--ministeps and --order divide them differently)"
             )
         options[name if dot else section] = value
     return options

@@ -69,7 +69,7 @@ def reproduce(
     if failed:
         raise PmdkitError(
             f"{len(failed)} of {len(summary['parts'])} parts failed, the first, {failed[0]['name']}, with: "
-            f"{failed[0]['reason']}; mend it and run again with --resume, which tries only those again"
+            f"{failed[0]['reason']}; fix it and run again with --resume, which tries only those again"
         )
     if summary["checks_failed"]:
         more = f" and {len(summary['checks_failed']) - 1} more" if len(summary["checks_failed"]) > 1 else ""

@@ -115,7 +115,7 @@ def sweep(
     if failed:
         told = f"{len(failed)} of {len(result['runs'])} runs failed, the first with: {failed[0]['reason']}"
         kind = ComponentDied if failed[0]["reason"].startswith(room.KILLED) else PmdkitError
-        raise kind(f"{told}; mend it and run again with --resume, which tries only those again")
+        raise kind(f"{told}; fix it and run again with --resume, which tries only those again")
 
 
 def present(name: str, place: Path, drawn: bool) -> None:

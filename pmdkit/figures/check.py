@@ -37,7 +37,7 @@ INTEGRATED = Tolerance(0.0, 1e-6, "an integrator that adapts its steps")  # arra
 
 
 def numbers(name: str) -> Mapping[str, np.ndarray]:
-    """The arrays of a figure or a table, computed anew."""
+    """The arrays of a figure or a table, computed again."""
     return (draw(name) if name in FIGURES else table(name)).data
 
 

@@ -156,8 +156,8 @@ def speed() -> Table:
     sentence = (
         f"The speedup is {ratio['overall']:.2f}, {ends['overall'][0]:.2f} to {ends['overall'][1]:.2f} with the "
         f"rounding; the text says {SPEEDUP}. All of it is generation, {ratio['generation']:.1f} times cheaper per "
-        f"token; the update is {1 / ratio['update']:.2f} times dearer. Generation and update add up to the overall "
-        "time: nothing else is in it. Toy transformers on one CPU thread have no idle engine to fill: "
+        f"token; the update is {1 / ratio['update']:.2f} times as expensive. Generation and update add up to the "
+        "overall time: nothing else is in it. Toy transformers on one CPU thread have no idle engine to fill: "
         f"{'; '.join(words)}."
     )
     columns = ("ms per token", "overall", "generation", "update", "generation + update")

@@ -138,7 +138,7 @@ def target_error_split() -> Drawing:
     sentence = (
         f"PMD-mean's error sits in the right responses: {at['right', 'pmd-mean']:.0f} nats^2 against "
         f"{at['wrong', 'pmd-mean']:.1f} for wrong ones at n = {GROUP}, p = 0.01. PMD-part's pooled error, "
-        f"{at['right', 'pmd-part']:.0f} there, is the same for both, for it does not depend on the own reward. "
+        f"{at['right', 'pmd-part']:.0f} there, is the same for both: it does not depend on a response's own reward. "
         "Averages are pooled over all responses of a kind (the paper does not say)."
     )
     return Drawing(figure, alt, sentence, data)

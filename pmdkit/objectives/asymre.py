@@ -22,7 +22,7 @@ class AsymRE:
 
     Attributes:
         shift: delta in reward units. Below 0 the loss is REINFORCE plus -shift times a supervised loss on all draws.
-        baseline: "mean" keeps the own reward in, "loo" leaves it out.
+        baseline: "mean" keeps a response's own reward in, "loo" leaves it out.
         norm: length rule, see `row_weight`.
 
     Good values: shift = -0.1. With 0 and "loo" this is RLOO.
@@ -44,7 +44,7 @@ class AsymRE:
 
     @property
     def unbiased(self) -> bool:
-        """A baseline that holds the own draw shrinks the step by (G - 1) / G."""
+        """A baseline that holds a response's own draw shrinks the step by (G - 1) / G."""
         return self.baseline == "loo"
 
     @property

@@ -35,7 +35,7 @@ def peer_log_mean_exp(groups: Groups, tau: Tensor) -> Tensor:
     """[P, G] log of the mean of exp(r / tau) over the other draws; on the full support, log Z.
 
     The sum over the others is a log-sum-exp of what stands before and after a row. It is never a full sum minus the
-    own term: in floating point that difference vanishes for the best response of a group.
+    row's own term: in floating point that difference vanishes for the best response of a group.
 
     Args:
         tau: [P] temperatures, reward units.

@@ -54,7 +54,7 @@ class DRO:
 
     @property
     def unbiased(self) -> bool:
-        """A function may look at the own draw."""
+        """A function may look at a response's own draw."""
         return not callable(self.value)
 
     @property

@@ -77,7 +77,8 @@ class DrGRPO(GRPO):
         std: see GRPO.
 
     Good values: as GRPO.
-    Watch: the mean holds the own reward, so the step is (G - 1) / G of RLOO's. A larger budget W is a smaller step.
+    Watch: the mean holds a response's own reward, so the step is (G - 1) / G of RLOO's. A larger budget W is a smaller
+    step.
     """
 
     norm: Norm = "max"

@@ -26,7 +26,7 @@ class OPMD:
 
     Attributes:
         tau: temperature in reward units, > 0, or a rule of the group's rewards.
-        baseline: "mean" is the group's mean reward, "log-mean-exp" its log partition; both hold the own reward.
+        baseline: "mean" is the group's mean reward, "log-mean-exp" its log partition; both hold the row's own reward.
         norm: length rule, see `row_weight`.
 
     Good values: tau = 1 in the source. One ministep per batch.

@@ -33,7 +33,7 @@ class EasyPrompts:
 
     Good values: none that beats a constant k: over tables of 32 arms the rule lost to k = 0, see
     docs/use/finite-samples.md. With a policy that generalises fully, switch 0.6 to 0.8 at 5 % false negatives.
-    Watch: the estimate sees the own draw, which biases the first step.
+    Watch: the estimate sees a response's own draw, which biases the first step.
     """
 
     switch: float = 0.7
@@ -62,7 +62,7 @@ class PMDBetween:
 
     Source: pmdkit; its ends are eq. L_mean (k = 0, PMD-mean) and eq. L_partition (k = 1, PMD-part) of arXiv:2602.05933.
     Differs: the paper has the ends alone. For every k the population solution is PMD-mean's with a smaller lambda:
-    `theory.between`. V_k leaves the own draw out for draws, and is exact on the full support.
+    `theory.between`. V_k leaves out a response's own draw for draws, and is exact on the full support.
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N], reward units.
 
     Attributes:
@@ -74,7 +74,7 @@ class PMDBetween:
     Good values: k = 0.05 to 0.2 on rewards {0, 1}; above, V_k is already close to tau log Z. In the bandit it gained
     0.001 to 0.004 of mean pass rate over k = 0: see docs/use/finite-samples.md.
     Watch: a k near 1 helps only a policy that generalises from one right response to all; over a table it loses.
-    A rule for k or tau that sees the own draw biases the first step.
+    A rule for k or tau that sees a response's own draw biases the first step.
     """
 
     level: ClassVar[str] = "response"
@@ -94,7 +94,7 @@ class PMDBetween:
 
     @property
     def unbiased(self) -> bool:
-        """The baseline must not depend on the own draw; the mean of the peers does not, whatever tau is."""
+        """The baseline must not depend on a response's own draw; the mean of the peers does not, whatever tau is."""
         return self.k == 0 or not (callable(self.k) or callable(self.tau))
 
     @property

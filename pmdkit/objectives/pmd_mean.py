@@ -18,13 +18,13 @@ class PMDMean:
 
     Source: arXiv:2602.05933, eq. L_mean and appendix (PMD-mean); Kimi K1.5, arXiv:2501.12599.
     Differs: the appendix has no 1/2 (`scale="paper"`); with it the first step is the policy gradient. The mean leaves
-    the own draw out, as in the appendix; `baseline="mean"` keeps it in, as in Kimi K1.5.
+    out a response's own draw, as in the appendix; `baseline="mean"` keeps it in, as in Kimi K1.5.
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N], reward units.
 
     Attributes:
         tau: temperature in reward units, > 0, or a rule of the group's rewards. Small tau moves far from pi_old.
         norm: length rule, see `row_weight`.
-        baseline: "loo" leaves the own reward out, "mean" keeps it in.
+        baseline: "loo" leaves out a response's own reward, "mean" keeps it in.
         scale: "half" divides by 2 tau, "paper" by tau.
 
     Good values: tau = 0.005 to 0.02 (7B) and 0.01 to 0.1 (30B-A3B) with rewards of +-1; half of that for {0, 1}.
@@ -50,7 +50,7 @@ class PMDMean:
 
     @property
     def unbiased(self) -> bool:
-        """A baseline that holds the own draw shrinks the step by (G - 1) / G."""
+        """A baseline that holds a response's own draw shrinks the step by (G - 1) / G."""
         return self.baseline == "loo"
 
     @property

@@ -18,9 +18,9 @@ class PMDPart:
        \quad Z = E_{y\sim\pi_{old}}\, e^{r/\tau} $$
 
     Source: arXiv:2602.05933, eq. L_partition and appendix (PMD-part).
-    Differs: the appendix has no 1/2 (`scale="paper"`). Z leaves the own draw out for draws, and is exact on the full
-    support. The authors' code also floors the mean of the others at 1e-8 of the group's largest e^{r/tau};
-    `target_cap=18.42` reproduces it (18.42 = -log 1e-8).
+    Differs: the appendix has no 1/2 (`scale="paper"`). For draws, Z leaves out a response's own
+    draw; on the full support it is exact. The authors' code also floors the mean of the others at 1e-8 of the group's
+    largest e^{r/tau}; `target_cap=18.42` reproduces it (18.42 = -log 1e-8).
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N], reward units.
 
     Attributes:
@@ -33,7 +33,7 @@ class PMDPart:
     16 draws. The paper's own tau, 0.005 to 0.1 with rewards of +-1, are far below.
     Watch: with tau far below the reward gap, tau log Z is the highest reward of the group: nearly every row is pushed
     down. With a cap, the single success among 16 at rewards +-1 and tau = 0.005 has advantage 0.09 instead of 2. A tau
-    rule that sees the own draw, and a cap, bias the first step.
+    rule that sees a response's own draw, and a cap, bias the first step.
     """
 
     level: ClassVar[str] = "response"
@@ -54,7 +54,7 @@ class PMDPart:
 
     @property
     def unbiased(self) -> bool:
-        """The baseline must not depend on the own draw."""
+        """The baseline must not depend on a response's own draw."""
         return self.target_cap is None and not callable(self.tau)
 
     @property

@@ -18,15 +18,15 @@ class PMDToken:
        \Delta = r - E_{\pi_{old}}[r] $$
 
     Source: arXiv:2602.02276 (Kimi K2.5), eq. 1; read from a transcription of the report, which names no values.
-    Differs: the source has tau where tau / 2 stands here, as in PMD-mean; bounds are given in nats. The mean leaves the
-    own draw out, `baseline="mean"` keeps it in as the source does.
+    Differs: the source has tau where tau / 2 stands here, as in PMD-mean; bounds are given in nats. The mean leaves
+    out the response's own draw; `baseline="mean"` keeps it in, as the source does.
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N, T], reward units.
 
     Attributes:
         tau: temperature in reward units per token, > 0, or a rule of the group's rewards.
         clip_low: the gain is flat below a log ratio of -clip_low, whatever the sign of the advantage, nats.
         clip_high: the gain is flat above a log ratio of clip_high, nats.
-        baseline: "loo" leaves the own reward out, "mean" keeps it in.
+        baseline: "loo" leaves out a response's own reward, "mean" keeps it in.
         norm: length rule, see `row_weight`.
 
     Good values: none published; tau as for PMD-mean or larger and a band of 0.2 to 1 nats are where to start.
@@ -52,7 +52,7 @@ class PMDToken:
 
     @property
     def unbiased(self) -> bool:
-        """A baseline that holds the own draw shrinks the step by (G - 1) / G."""
+        """A baseline that holds a response's own draw shrinks the step by (G - 1) / G."""
         return self.baseline == "loo"
 
     def advantage(self, groups: Groups) -> torch.Tensor:

@@ -53,7 +53,7 @@ class QRPO:
 
     @property
     def unbiased(self) -> bool:
-        """The share of the others below is unbiased; an exponential of it, or a tau of the own draw, is not."""
+        """The share of the others below is unbiased. An exponential of it is not, nor is a tau that sees the draw."""
         return self.ties == "weak" and not callable(self.tau)
 
     @property

@@ -26,8 +26,8 @@ class REBEL:
         norm: length rule, see `row_weight`. "length" weighs the rows of a group unequally, and the pairs are lost.
 
     Good values: tau as for PMD-mean; 4 to 16 responses per prompt.
-    Watch: micro-batches must hold whole groups. The own reward is in the mean, so the first step is (G - 1) / G of
-    RLOO's. On the full support the solution is that of PMD-part: there is nothing that holds large ratios back.
+    Watch: micro-batches must hold whole groups. A response's own reward is in the mean, so the first step is
+    (G - 1) / G of RLOO's. On the full support the solution is that of PMD-part: nothing holds large ratios back.
     """
 
     level: ClassVar[str] = "response"

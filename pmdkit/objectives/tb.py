@@ -27,7 +27,7 @@ class TB(REBEL):
 
     Good values: tau from 0.005 to 0.05 on rewards {0, 1}. With a reference tau is the price of leaving it for good.
     Watch: with a reference the target pi_ref e^{r/tau} stays put over the whole run, so the policy stops there: this
-    is no mirror descent. The first step is then the gradient of reward minus tau KL(pi || pi_ref).
+    is not mirror descent. The first step is then the gradient of reward minus tau KL(pi || pi_ref).
     """
 
     level: ClassVar[str] = "response"

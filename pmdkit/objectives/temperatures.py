@@ -39,8 +39,8 @@ class PassRate:
         estimate: of the pass rate from draws, "jeffreys" or "pool": `pass_rate`.
 
     Good values: scale 0.14 (eta = 0.999) to 2.9 (eta = 0.5); floor 0.1 with 16 draws, which cannot see less.
-    Watch: for PMD-mean. PMD-part's partition grows with e^{1/tau} at a hard prompt, and a rule that sees the own draw
-    biases its first step.
+    Watch: for PMD-mean. PMD-part's partition grows with e^{1/tau} at a hard prompt, and a rule that sees a response's
+    own draw biases its first step.
     """
 
     scale: float = 0.14
@@ -231,7 +231,7 @@ def pass_rate(groups: Groups, rewards: tuple[float, float], estimate: str = "jef
     together and prompts which differ much are left alone.
 
     Shapes: [P], in [0, 1].
-    Watch: an estimate sees the own draw, and "pool" all draws of the step.
+    Watch: an estimate sees a response's own draw, and "pool" all draws of the step.
     """
     low, high = rewards
     present = groups.reward[groups.present]

@@ -40,7 +40,7 @@ def finite_or_stop(row: dict[str, Any]) -> None:
         if value is not None and not math.isfinite(value):
             raise Diverged(
                 f"{key} is {value} at step {row['step']}; the last checkpoint is intact: lower lr or raise tau, "
-                "and start again from it with --resume or anew with another --out"
+                "and start again from it with --resume or from scratch with another --out"
             )
 
 

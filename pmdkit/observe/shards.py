@@ -167,7 +167,7 @@ def read_index(path: Path, advice: str = ADVICE) -> dict[str, StoredTensor]:
     """The tensors that an index names, in the files beside it.
 
     Raises:
-        UsageError: it is no index, a file lacks what the index says, or rows are missing or twice there.
+        UsageError: it is not an index, a file lacks what the index says, or rows are missing or twice there.
     """
     index = foreign.read_json(path, INDEX, advice)
     with foreign.shaped(path, "an index of safetensors files", advice):

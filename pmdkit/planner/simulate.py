@@ -202,7 +202,7 @@ def most(costs: Array, count: int) -> float:
 # A discrete-event simulation of one engine that batches continuously.
 #
 # Rows start while their contexts fit; each decode step adds a token to every row; a row that ends leaves its room to
-# the next. Where the room overflows, the youngest row waits again and keeps its tokens, which are read anew when it
+# the next. Where the room overflows, the youngest row waits again and keeps its tokens, which are read again when it
 # goes on. Between two events the batch stays, so its decode steps are summed at once.
 
 

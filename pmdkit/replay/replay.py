@@ -51,7 +51,7 @@ def make_request(
     ministeps: int | None = None,
     order: str | int = "recorded",
 ) -> ReplayRequest:
-    """What a recorded step is asked; what is not given is as recorded.
+    """What a recorded step is asked; the rest is as recorded.
 
     Args:
         recording: of the step.

@@ -174,7 +174,7 @@ def simulate_sampled_step(
 ) -> SimulatedStep:
     r"""`sampled_step` for any rewards, cell by cell, from drawn groups.
 
-    Source: as `sampled_step`. The pass rate is the expected reward here; for rewards beyond [0, 1] it is no rate.
+    Source: as `sampled_step`. The pass rate is the expected reward here; for rewards beyond [0, 1] it is not a rate.
 
     Args:
         pi: [A] policy over the cells, every probability > 0.

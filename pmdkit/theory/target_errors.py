@@ -81,7 +81,7 @@ class TargetError:
     """Expected squared error of the targets, nats^2, each of the broadcast shape of p, n and tau.
 
     Attributes:
-        positive: mean over groups, given that the own reward is 1.
+        positive: mean over groups, given that a response's own reward is 1.
         negative: the same, given 0.
         mean: p * positive + (1 - p) * negative, the expectation of the paper's bar Delta^2.
         bound: with probability 1 - delta the group's own bar Delta^2 is below; None without delta.
@@ -102,7 +102,7 @@ def target_error(
        \text{PMD-mean: } \frac{p(1-p)}{(n-1)\tau^2} + p\,w_+^2 + (1-p)\,w_-^2, \quad
        w = \tfrac{\Delta}{\tau} - \log\rho $$
 
-    PMD-part: the sum over S ~ Bin(n-1, p) of (log Z - log(1 + (e^(1/tau) - 1) S/(n-1)))^2, whatever the own reward.
+    PMD-part: the sum over S ~ Bin(n-1, p) of (log Z - log(1 + (e^(1/tau) - 1) S/(n-1)))^2, whatever its own reward.
 
     Source: arXiv:2602.05933, Lemma erm_loo and Proposition tgt_err_clean; the closed form is not in the paper.
 

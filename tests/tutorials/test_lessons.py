@@ -80,7 +80,7 @@ def test_the_picture_comes_first(path):
 def test_the_exercises_come_last(path):
     cells = cells_of(path)
     start = next(i for i, cell in enumerate(cells) if re.search("^## Exercise$", cell.source, re.MULTILINE))
-    tagged = [i for i, cell in enumerate(cells) if cell.metadata.get("tags")]
+    tagged = [i for i, cell in enumerate(cells) if {"exercise", "check"} & set(cell.metadata.get("tags", []))]
     assert min(tagged) > start
     assert all(cell.metadata.get("tags") for cell in cells[start:] if cell.cell_type == "code")
 

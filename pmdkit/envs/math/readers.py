@@ -145,7 +145,7 @@ def bad_rows_message(name: str, bad: list[tuple[int, str]], total: int) -> str:
     more = f"; and {len(bad) - SHOWN_ROWS} more" if len(bad) > SHOWN_ROWS else ""
     return (
         f"{name} has {len(bad)} bad row{'s' * (len(bad) > 1)} of {total}: {shown}{more}. "
-        "Mend the file, or set env.drop_bad_rows = true, which drops and counts them"
+        "Fix the file, or set env.drop_bad_rows = true, which drops and counts them"
     )
 
 
@@ -273,7 +273,7 @@ def check_text(value: Any, what: str) -> str:
     if "\0" in value:
         raise ValueError(f"the {what} holds a NUL character")
     if HALF_PAIR.search(value):
-        raise ValueError(f"the {what} holds half a surrogate pair, which is no character")
+        raise ValueError(f"the {what} holds half a surrogate pair, which is not a character")
     if len(value) > LONGEST_FIELD:
         raise ValueError(f"the {what} is longer than {LONGEST_FIELD} characters")
     return value

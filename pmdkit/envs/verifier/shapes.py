@@ -18,7 +18,7 @@ class Reading(NamedTuple):
         names: per part the name that stands before its equals sign, or "".
         members: the other members of a chain of equalities, each as parts; they must equal the gold too.
         variable: of an inequality.
-        refusal: why it is no answer, whatever the gold.
+        refusal: why it is not an answer, whatever the gold.
         alternatives: the parts are joined by `or`.
     """
 

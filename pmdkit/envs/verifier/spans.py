@@ -213,7 +213,7 @@ def canonical_fraction(value: Fraction) -> str | Fraction:
 
 
 def parse_number(span: str) -> str | Fraction | None:
-    """A stripped span as an integer (canonical text) or another rational; None if it is no plain number."""
+    """A stripped span as an integer (canonical text) or another rational; None if it is not a plain number."""
     if PLAIN.fullmatch(span):
         return canonical_integer(span)
     ratio = RATIO.fullmatch(span) or FRAC.fullmatch(span)

@@ -101,7 +101,7 @@ class Engine(Protocol):
         """Prepare for the phase that comes next: free or claim memory."""
 
     def restart(self) -> None:
-        """Begin anew after `EngineLost`. What it held is gone: nothing is asked before the next `publish`."""
+        """Start again after `EngineLost`. What it held is gone: nothing is asked before the next `publish`."""
 
     def close(self) -> None:
         """Let everything go; the engine is not used again."""
