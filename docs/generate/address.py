@@ -20,10 +20,10 @@ PART = re.compile(
 HOST = re.compile(r"https://github\.com/(?P<owner>[\w-]+)/(?P<name>[\w.-]+)")
 
 
-def repository() -> str:
-    """The address, without a slash at its end; "" while there is none."""
-    urls = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
-    address = str(urls["Repository"]).rstrip("/")
+def repository(root: Path = ROOT) -> str:
+    """The address in the pyproject.toml of a checkout, without a slash at its end; "" while there is none."""
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    address = str(project.get("urls", {}).get("Repository", "")).rstrip("/")
     if address and not HOST.fullmatch(address):
         raise SystemExit(
             f"pyproject.toml has Repository = '{address}'; expected https://github.com/OWNER/NAME, or nothing"

@@ -1,56 +1,44 @@
 """Lessons on Colab and Binder: links, and notebooks that begin with a cell that installs pmdkit.
 
-All of it comes from one address, `Repository` under `[project.urls]` in pyproject.toml. While that is empty there are
-no links and no such notebooks. `python docs/generate/cloud.py` writes tutorials/cloud/ or removes it; a test fails
-while the folder differs from the address.
+All of it comes from one address (address.py). While that is empty there are no links and no such notebooks. In docs/,
+`python -m generate.cloud` writes tutorials/cloud/ or removes it; a test fails while the folder differs from the address.
 """
 
 import re
 import shutil
-import tomllib
 from pathlib import Path
 from urllib.parse import quote
 
 import jupytext
 import nbformat
+from generate.address import repository
 from nbformat import NotebookNode
 
 ROOT = Path(__file__).parents[2]
 FOLDER = "tutorials/cloud"
-HOST = re.compile(r"https://github\.com/([\w-]+/[\w.-]+)")
 EXTRAS = {"100": "", "103": "", "204": "[gym,llm]", "301": "[gym,llm]", "302": "[gym,llm]"}
 "What a lesson needs beyond the base; all others need OTHERS."
 OTHERS = "[gym,torch]"
 COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 
 
-def repository(root: Path) -> str:
-    """OWNER/NAME on GitHub, or "" while there is no address. Colab and Binder open nothing from elsewhere."""
-    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    address = project.get("urls", {}).get("Repository", "").rstrip("/").removesuffix(".git")
-    found = HOST.fullmatch(address)
-    if address and found is None:
-        raise SystemExit(f"Repository in pyproject.toml is '{address}'; expected https://github.com/OWNER/NAME, or ''")
-    return found[1] if found else ""
-
-
-def links(stem: str, repo: str) -> str:
+def links(stem: str, address: str) -> str:
     """A sentence with both links for a lesson's page; "" without an address."""
-    if not repo:
+    if not address:
         return ""
+    repo = address.removeprefix("https://github.com/")
     path = f"{FOLDER}/{stem}.ipynb"
     colab = f"https://colab.research.google.com/github/{repo}/blob/main/{path}"
     binder = f"https://mybinder.org/v2/gh/{repo}/main?labpath={quote(path, safe='')}"
     return f"Without installing anything: [open it in Colab]({colab}) or [in Binder]({binder}). "
 
 
-def cloud_notebook(source: Path, repo: str) -> NotebookNode:
+def cloud_notebook(source: Path, address: str) -> NotebookNode:
     """A lesson without outputs; its first cell of code installs pmdkit."""
     notebook = jupytext.read(source)
     extras = EXTRAS.get(source.stem[:3], OTHERS)
     install = (
-        "# On Colab and Binder: installs pmdkit, in a minute or two.\n"
-        f'%pip install -q "pmdkit{extras} @ git+https://github.com/{repo}"'
+        f'# On Colab and Binder: installs pmdkit, in a minute or two.\n%pip install -q "pmdkit{extras} @ git+{address}"'
     )
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
@@ -63,9 +51,9 @@ def cloud_notebook(source: Path, repo: str) -> NotebookNode:
 
 def cloud_files(root: Path) -> dict[str, str]:
     """What tutorials/cloud/ should hold, by name; nothing without an address."""
-    repo = repository(root)
-    sources = sorted((root / "tutorials").glob("[0-9]*.py")) if repo else []
-    return {f"{source.stem}.ipynb": nbformat.writes(cloud_notebook(source, repo)) + "\n" for source in sources}
+    address = repository(root)
+    sources = sorted((root / "tutorials").glob("[0-9]*.py")) if address else []
+    return {f"{source.stem}.ipynb": nbformat.writes(cloud_notebook(source, address)) + "\n" for source in sources}
 
 
 def write_cloud(root: Path) -> int:

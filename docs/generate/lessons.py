@@ -19,7 +19,8 @@ from pathlib import Path
 import jupytext
 import nbformat
 from generate import claims, predictions
-from generate.cloud import links, repository
+from generate.address import repository
+from generate.cloud import links
 from nbclient import NotebookClient
 
 ALT = re.compile(r"\A# alt: (.*(?:\n#   .*)*)\n")

@@ -84,10 +84,10 @@ def eval(  # the verb's name
         several(model_or_run, options, out, resume, trust or [], makes_them, json)
         return
     run = model_or_run[0]
-    only |= {"out": out, "resume": resume or None}
     tier = checkpoint_source.tier_of(run)
     if tier in ("bandit", "toy"):
-        if given := [name for name, value in only.items() if value is not None]:  # what means nothing is not ignored
+        of_a_model = only | {"out": out, "resume": resume or None}
+        if given := [name for name, value in of_a_model.items() if value is not None]:
             raise UsageError(f"--{given[0]} is for language models, and this is a {tier} run; leave it out")
         if data not in (None, *DATA):
             raise UsageError(unknown("data", str(data), DATA))

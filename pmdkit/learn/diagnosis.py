@@ -7,9 +7,11 @@ changes the right answer on at least two of them: one number alone satisfies man
 import copy
 import inspect
 import math
+import operator
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -345,8 +347,8 @@ def edge_entries(asked: Asked, given: Numbers, wanted: Numbers) -> str | None:
     if all(not masks[n][1:].any() for n in wrong):
         return "Right but in the first place: does a loop begin too late?"
     for i, name in enumerate(asked.names):
-        values = [as_numbers(case[i]) for case in asked.cases]
-        if any(v is None or v.shape != m.shape for v, m in zip(values, masks, strict=True)):
+        values = [v for case in asked.cases if (v := as_numbers(case[i])) is not None]
+        if [v.shape for v in values] != [m.shape for m in masks]:
             continue
         for says, test in (("0", lambda x: x == 0), ("nan", np.isnan)):
             if all(np.array_equal(test(v), m) for v, m in zip(values, masks, strict=True)):
@@ -460,11 +462,11 @@ def other_arguments(asked: Asked) -> Iterator[Change]:
         if isinstance(first[i], int):
             for step, word in ((-1, "smaller"), (1, "larger")):
                 says = f"This is the right answer for a `{name}` that is one {word}."
-                yield "off-by-one", says, with_other(i, lambda x, step=step: x + step), same_answer
+                yield "off-by-one", says, with_other(i, partial(operator.add, step)), same_answer
         elif number:
             for factor, word in ((2.0, "twice"), (0.5, "half")):
                 says = f"This is the right answer for {word} the `{name}`."
-                yield "factor", says, with_other(i, lambda x, factor=factor: factor * x), same_answer
+                yield "factor", says, with_other(i, partial(operator.mul, factor)), same_answer
             yield (
                 "inverse",
                 f"This is the right answer for 1 / `{name}`.",

@@ -174,10 +174,10 @@ def helpers_of(own: str, before: list[NotebookCell], others: list[NotebookCell])
     waiting, found = list(parsed(own)), []
     while waiting:
         for name in sorted(global_names(waiting.pop()) - bound):
-            node = known.get(name)
-            if node is not None and node not in found:
-                found.append(node)
-                waiting.append(node)
+            defined = known.get(name)
+            if defined is not None and defined not in found:
+                found.append(defined)
+                waiting.append(defined)
     place = {id(node): n for n, node in enumerate(node for cell in others for node in parsed(cell.source))}
     try:
         return [ast.unparse(node) for node in sorted(found, key=lambda node: place[id(node)])]

@@ -385,7 +385,7 @@ def check_population(objective: Objective, seed: int = 0) -> str | None:
     tau = temperature(objective, groups)
     length = torch.arange(1, arms + 1).expand(prompts, arms)
     inputs = (policy.numpy(), reward.numpy(), tau.numpy())
-    weighted = {"length": length.numpy().astype(float)} if objective.norm == "length" else {}
+    weighted: dict[str, Any] = {"length": length.numpy().astype(float)} if objective.norm == "length" else {}
     if name == "between":
         solution: Any = theory.between(*inputs, objective.k, **weighted)  # type: ignore[attr-defined]
     elif name == "pmd_mean":

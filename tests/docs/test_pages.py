@@ -195,11 +195,10 @@ def test_badges_links_and_ways_to_install_follow_from_one_address(page):
     assert address.with_address(full, "") == empty
 
 
-def test_an_address_that_is_none_stops_the_build(monkeypatch, tmp_path):
+def test_an_address_that_is_none_stops_the_build(tmp_path):
     (tmp_path / "pyproject.toml").write_text('[project.urls]\nRepository = "pmdkit"\n')
-    monkeypatch.setattr(address, "ROOT", tmp_path)
     with pytest.raises(SystemExit, match=r"expected https://github\.com/OWNER/NAME"):
-        address.repository()
+        address.repository(tmp_path)
 
 
 def test_the_changelog_has_the_version():
