@@ -1,7 +1,7 @@
 """Lessons on Colab and Binder: links, and notebooks that begin with a cell that installs pmdkit.
 
-All of it comes from one address (address.py). While that is empty there are no links and no such notebooks. In docs/,
-`python -m generate.cloud` writes tutorials/cloud/ or removes it; a test fails while the folder differs from the address.
+All of it comes from one address (address.py). While that is empty there are no links and no such notebooks.
+`python -m generate.cloud`, in docs/, writes tutorials/cloud/ or removes it; a test fails while the two differ.
 """
 
 import re
