@@ -106,7 +106,7 @@ def texts(root: Path) -> Iterator[tuple[Path, str]]:
         yield path, constants(path, docstrings=False)
     for name in SHOWN:
         place = root / "pmdkit" / name
-        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place] * place.exists():
             yield path, constants(path, docstrings="cli" not in path.parts)
 
 

@@ -129,7 +129,7 @@ class ScheduleTable(Strict):
 
         Args:
             prompts: per step, as the tier decides where `prompts` is not set.
-            needs_peers: the objective's baseline leaves out a response's own response.
+            needs_peers: the objective's baseline leaves one out, so that a group needs two.
             full_support: the tier always offers it in place of a group.
         """
         if self.ministeps > prompts:
@@ -139,8 +139,7 @@ class ScheduleTable(Strict):
             )
         if self.group == 1 and needs_peers:
             raise UsageError(
-                "schedule.group is 1 with a baseline that leaves out a response's own response; "
-                "expected at least 2: raise --group"
+                "schedule.group is 1 with a leave-one-out baseline; expected at least 2: raise --group"
                 + (", or leave it out to use the full support" if full_support else "")
             )
 

@@ -60,6 +60,7 @@ class TrainOptions(TypedDict, total=False):
     checkpoint_every: int | None
     record: int | None
     max_time: float | None
+    max_disk: float | None
     profile: int | None
     callbacks: list[str] | None
     report_to: list[Literal["tensorboard", "wandb", "trackio"]] | None

@@ -161,7 +161,7 @@ def wide(picture: str) -> str:
 
 def footer(source: Path) -> str:
     """How to run the lesson at home."""
-    away = links(source.stem, repository(source.parents[1]))
+    away = links(source.stem, repository())
     return (
         f"\n\n---\n\n{away}Run it yourself: `jupyter lab tutorials/{source.stem}.ipynb`, or read "
         f"`tutorials/{source.name}` as a plain file. Text: CC-BY-4.0. Code: Apache-2.0.\n"

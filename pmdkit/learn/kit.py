@@ -197,7 +197,8 @@ def page(notebook: Any, typeset: bool) -> str:
             return f'<span class="math-inline">{html.escape(body)}</span>'
 
     def markdown(source: str) -> str:
-        return str(MarkdownWithMath(renderer=Renderer(escape=False)).render(source))
+        shown = re.sub(r"<!--.*?-->", "", source, flags=re.DOTALL)  # what a lesson's claims are checked by
+        return str(MarkdownWithMath(renderer=Renderer(escape=False)).render(shown))
 
     exporter = HTMLExporter(template_name="basic", exclude_input_prompt=True, exclude_output_prompt=True)
     exporter.register_filter("markdown2html", markdown if typeset else markdown2html_mistune)

@@ -122,11 +122,11 @@ def test_a_sequence_is_that_of_a_batch():
     for logp, logp_old, mask in cases("201.2"):
         ratio, weight = solution("201.2")(logp, logp_old, mask)
         rows = len(mask)
-        one, length = torch.ones(rows), torch.from_numpy(mask.sum(1))
+        one, length = torch.ones(rows), mask.sum(1)
         batch = Batch(
-            logp=torch.from_numpy(logp),
-            logp_old=torch.from_numpy(logp_old),
-            mask=torch.from_numpy(mask),
+            logp=logp,
+            logp_old=logp_old,
+            mask=mask,
             **dict.fromkeys(("length", "advantage", "weight", "tau", "mass", "group"), one),
         )
         np.testing.assert_allclose(ratio, batch.seq_log_ratio, rtol=1e-12)

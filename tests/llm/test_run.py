@@ -314,7 +314,7 @@ def test_an_own_grader_gives_partial_credit(taught, tmp_path):
         ({"model.build": None}, "expected one of them"),
         ({"model.path": "x"}, "expected one of them"),
         ({"schedule.group": None}, "draws its responses"),
-        ({"schedule.group": 1}, "leaves the own response out"),
+        ({"schedule.group": 1}, "leave-one-out baseline"),
         ({"schedule.ministeps": 5}, "expected at most 4"),
         ({"rollout.widht": 3}, "rollout.width"),
         ({"reward.scale": "percent"}, "reward.scale"),

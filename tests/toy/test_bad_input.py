@@ -36,7 +36,7 @@ def one_line(captured, told):
         (["modular-sun"], "did you mean 'modular-sum'"),
         (["modular-sum", "--prompts", "0"], "schedule.prompts is 0; expected an integer >= 1"),
         (["modular-sum", "--group", "0"], "schedule.group is 0; expected an integer >= 1"),
-        (["modular-sum", "--group", "1"], "schedule.group is 1 with a baseline that leaves the own response out"),
+        (["modular-sum", "--group", "1"], "schedule.group is 1 with a leave-one-out baseline"),
         (["modular-sum", "--group", "1", "--objective", "rloo"], "raise --group"),
         (["modular-sum", "--ministeps", "129"], "ministeps is 129 for 128 prompts"),
         (["modular-sum", "--set", "model.dimension=30"], "model.dimension is 30 with 2 heads"),
