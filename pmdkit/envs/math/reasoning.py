@@ -1,7 +1,7 @@
 """reasoning-gym: a hundred kinds of generated puzzles with verifiers of their own, as problems and as a reward.
 
 Source: arXiv:2505.24760; the package is `reasoning-gym`, an extra. Nothing is downloaded: a puzzle is a function of its
-data set, the options, the seed and its number, and so the reward makes it again to judge an answer.
+data set, the options, the seed and its number, from which the reward generates it to judge an answer.
 """
 
 import re
