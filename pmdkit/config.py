@@ -548,7 +548,10 @@ def joined_rewards(tables: dict[str, Any]) -> dict[str, Any]:
     if not rewards or not all(isinstance(table, dict) for table in rewards):
         return tables  # refused with the other tables
     rewards = [named_reward(table) for table in rewards]
-    others = [*rewards[1:], *rewards[0].get("others", [])]
+    nested = rewards[0].get("others", [])
+    if not isinstance(nested, list):
+        return tables  # refused too
+    others = [*rewards[1:], *nested]
     for number, table in enumerate(others, 2):
         check_table(f"reward {number}", RewardTerm, table)
     joined = {**rewards[0], "others": others} if others else rewards[0]

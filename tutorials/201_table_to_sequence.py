@@ -267,7 +267,7 @@ for title, values in zip(titles, moved, strict=True):
 # %% [markdown]
 # **What to see.** On the table a step on one prompt touches that prompt and no other.
 # In the transformer it touches all of them. Early in training the asked prompt moves
-# most, and `4 3` follows. After 20 steps, at a pass rate of 0.4, the prompts with the
+# most, and `4 3` follows. After 20 steps, at a pass rate of 0.5, the prompts with the
 # same sum move *more* than the one that was asked: nobody told the network about sums,
 # and yet its weights now treat them as one. The price is paid by `3 3`, which is close
 # enough to be mistaken: its right answer loses 0.7 nats. Which neighbour pays depends
@@ -276,7 +276,7 @@ for title, values in zip(titles, moved, strict=True):
 #   np.abs(moved[0].ravel()[~asked]).max() < 1e-6 and moved[0].ravel()[ask] > 0.01 -->
 # <!-- claim: Early in training the asked prompt moves most, and `4 3` follows ::
 #   list(moved[1].ravel().argsort()[:-3:-1]) == [34, 43] -->
-# <!-- claim: After 20 steps, at a pass rate of 0.4, the prompts with the same sum move
+# <!-- claim: After 20 steps, at a pass rate of 0.5, the prompts with the same sum move
 #   *more* :: said(None, (rewards * before[2].exp()).sum(1).mean()) and
 #   moved[2].ravel()[groups["same sum"]].mean() > moved[2].ravel()[ask] -->
 # <!-- claim: its right answer loses 0.7 nats :: said(-moved[2][3, 3]) -->

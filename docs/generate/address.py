@@ -6,7 +6,6 @@ docs/generate/address.py` writes the marked parts of PAGES again; a test fails w
 """
 
 import re
-import runpy
 import sys
 import tomllib
 from collections.abc import Callable
@@ -33,7 +32,7 @@ def repository(root: Path = ROOT) -> str:
 
 def version() -> str:
     """The version in pmdkit/version.py."""
-    return str(runpy.run_path(str(ROOT / "pmdkit" / "version.py"))["__version__"])
+    return re.findall(r'^__version__ = "(.+)"$', (ROOT / "pmdkit" / "version.py").read_text(), re.MULTILINE)[0]
 
 
 def site(address: str) -> str:

@@ -70,6 +70,7 @@ def kind_of(kind: Any, kinds: Mapping[str, Any], wanted: type) -> Any:
 # Checks that a kind makes of its own options, named as they stand in a spec: 'env.arms'.
 
 LARGEST = 10_000_000  # entries, 80 MB
+SMALLEST = 1e-290  # share that can be dealt out among so many arms and still has a logarithm
 
 
 def check_whole(name: str, value: int, low: int, high: float = math.inf) -> None:
@@ -87,8 +88,8 @@ def check_number(name: str, value: float, low: float, high: float = math.inf) ->
 def check_share(name: str, value: float) -> None:
     """A share strictly between 0 and 1: with either bound a policy would start with an arm it can never draw."""
     check_number(name, value, 0, 1)
-    if value in (0, 1):
-        raise ValueError(f"env.{name} is {value!r}; expected a share above 0 and below 1")
+    if not SMALLEST <= value < 1:
+        raise ValueError(f"env.{name} is {value!r}; expected a share of {SMALLEST:g} or more and below 1")
 
 
 def check_size(kind: Any, *names: str) -> None:

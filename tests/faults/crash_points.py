@@ -447,6 +447,7 @@ def result(out: Path) -> dict[str, Any]:
     """Everything a run leaves but times: what two runs are compared by."""
     found: dict[str, Any] = tree(out)
     found.pop("run.lock")
+    found.pop("restarts.json", None)  # says that a run was stopped
     for name in ("metrics.jsonl", "summary.json"):
         text = found[name].decode()
         rows = map(json.loads, text.splitlines() if name.endswith("l") else [text])

@@ -203,7 +203,12 @@ RULES = (
     Rule(
         "makes code of text",
         of_text,
-        {"pmdkit/learn/worker.py": WORKER, "pmdkit/plugins.py": OWN},
+        {
+            "pmdkit/learn/worker.py": WORKER,
+            "pmdkit/plugins.py": OWN,
+            "pmdkit/sweeps/run.py": "runs pmdkit itself, as its command line does",
+            "docs/generate/claims.py": "reads the claims in our own lessons, when the site is built",
+        },
     ),
     Rule(
         "starts a shell",

@@ -127,7 +127,7 @@ def finish_agents(agents):
     return [code for code, _, _ in found], "".join(out for _, out, _ in found), "".join(told for *_, told in found)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_machines_of_two_processes_learn_what_four_of_one_machine_learn(tmp_path):
     """To the bit, over gloo; torchrun's rendezvous gives ranks and addresses, plain torchrun and ours alike."""
     same = ["--steps", "2", "--set", "evaluation.every=0", "model.device=cpu"]

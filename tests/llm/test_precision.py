@@ -237,7 +237,7 @@ def test_engine_and_trainer_agree_to_the_rounding_of_attention(kind):
     assert apart < 0.7 * (engine - exact).abs().mean()
 
 
-@pytest.mark.slow  # two processes that import transformers
+@pytest.mark.nightly  # two processes that import transformers
 def test_two_processes_compute_what_one_does(tmp_path):
     """The same kinds of products in the same precision, and FSDP2's gradients are those of whole cast weights."""
     run_two("tests.llm.test_precision", tmp_path, seconds=150)

@@ -1,7 +1,7 @@
 """What a lesson's prose says of its outputs is a claim; each is checked on the executed lesson and seen to fail.
 
 The lessons are executed by `docs/build.py`, which stops at a claim that is false, or that stays true when its numbers
-are changed. The test at the end does the same, with the same cache.
+are changed. The test of the night at the end does the same, with the same cache.
 """
 
 import re
@@ -104,7 +104,7 @@ def test_a_claim_is_checked_after_its_text_and_no_reader_sees_it():
         claims.claims_of("<!-- claim: no expression -->")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @each_lesson
 def test_the_claims_of_the_executed_lesson_hold(path):
     """Executed, or taken from the cache of the site's build, where nothing comes in whose claims did not hold."""

@@ -124,7 +124,7 @@ ANSWERS = [
     ("203.1", lambda f, e, u, m: (f + e) / (f / m + e), "generation alone"),
     ("203.1", lambda f, e, u, m: (f + e + u) / (f + m * (e + u)), "times per batch"),
     ("203.1", lambda f, e, u, m: m, "paid once per batch"),
-    ("203.1", lambda f, e, u, m: 1.0, "Not this"),
+    ("203.1", lambda f, e, u, m: 1.0, "`ministeps` = 1: is it used?"),
     ("204.1", lambda r, s: others(booked(r, s), len(r)), "books silence as 0"),
     ("204.1", lambda r, s: np.where(s, others(booked(r, s), len(r)), 0), "still pull"),
     ("204.1", lambda r, s: np.where(s, r - r[s].sum() / max(s.sum(), 1), 0), "own reward"),
