@@ -128,6 +128,7 @@ def test_results_and_failures_are_the_same_from_each(launcher, tmp_path):
         found["killed"].result()
 
 
+@pytest.mark.slow
 def test_a_stopped_call_saves_and_a_killed_launcher_is_gone_on_from(launcher, tmp_path):
     """Closed, then killed with -9, then left alone: each step is made once, and by one process at a time."""
     place = tmp_path / "run"
@@ -168,6 +169,7 @@ for result in make_launcher({kind!r}, 2, {options!r}).run(calls, Path({str(tmp_p
     assert not (tmp_path / "launch" / TASKS).exists()
 
 
+@pytest.mark.slow
 def test_processes_at_the_same_time_have_devices_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-5,6,7")
 

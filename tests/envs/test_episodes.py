@@ -69,6 +69,7 @@ def test_an_episode_replayed_in_a_fresh_environment_is_the_episode(name):
         assert rollouts.returns[n] == pytest.approx(paid, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_the_returns_of_a_table_are_those_of_dynamic_programming():
     """Slippery lake, fixed policy: the share of 4,000 episodes that reach the goal within 20 moves, at 4 errors."""
     problem = EpisodeProblem("FrozenLake-v1", max_steps=20).build()
@@ -131,6 +132,7 @@ def test_code_that_options_name_does_not_run_unless_somebody_trusts_it(tmp_path)
         make_episodes(table)
 
 
+@pytest.mark.slow
 def test_a_one_step_environment_is_a_contextual_bandit():
     """Through the adapter, 2,000 pulls of the shelf's bandit: each context and arm pays what its table says."""
     problem = EpisodeProblem("pmdkit/Bandit-v0", {"env": "two-hills"}, max_steps=1).build()
@@ -152,6 +154,7 @@ def test_groups_and_warm_starts_that_have_no_meaning_are_refused(tmp_path):
             train("pmd-mean", "toy", "frozen-lake", out=tmp_path / "run", options=options)
 
 
+@pytest.mark.slow
 def test_a_run_resumes_to_the_same_bits_and_is_evaluated(tmp_path):
     options = {"env.max_steps": 12}
     whole = train(

@@ -166,6 +166,7 @@ def test_older_and_newer_runs_stand_side_by_side(drawn_run: Run, tmp_path) -> No
     assert np.isnan(drawn(half.figure(), CHANGE)[0]).sum() == 0
 
 
+@pytest.mark.slow
 def test_lengths_are_drawn_where_they_vary_and_mismatch_where_it_is_known(drawn_run: Run, tmp_path) -> None:
     """Under lag no engine is compared with the trainer, and lengths are known all the same."""
     longer = [row | {"response_length": 10.0 + row["step"], "cut_off": 2} for row in drawn_run.metrics]

@@ -162,6 +162,7 @@ def test_agreement_is_relative_to_the_largest_entry(wanted, tolerance, sign):
 
 @given(st.recursive(st.one_of(st.none(), st.text(), st.floats(), st.binary()), st.lists, max_leaves=20))
 @settings(max_examples=25, deadline=None)
+@pytest.mark.slow
 def test_whatever_is_returned_there_is_a_verdict(value):
     verdict = judge(DOUBLE, lambda x: value)
     assert not verdict.right

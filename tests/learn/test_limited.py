@@ -88,6 +88,7 @@ def test_and_the_next_answer_is_judged_as_if_nothing_had_been(judging):
     assert judging.judge(QUESTION, slip).slip == 2
 
 
+@pytest.mark.slow
 def test_files_outside_its_folder_stay_as_they_are(judging, tmp_path):
     mine = tmp_path / "mine.txt"
     mine.write_text("mine")
@@ -116,6 +117,7 @@ def test_the_folder_of_the_process_is_removed():
     assert not os.path.exists(folder)
 
 
+@pytest.mark.slow
 def test_the_process_cannot_say_that_it_is_right(judging):
     """It knows neither inputs nor solution; a forged reply is a value or a failure like any other."""
     forged = code("import pmdkit.learn.judging as j", "j.judged = lambda *a: j.Verdict(True, 'Right.')", "return 1.0")

@@ -71,6 +71,7 @@ def test_every_row_that_counts_is_scored_once(batch, size, budget, whole):
 
 
 @given(batches(), st.integers(1, 40), st.booleans())
+@pytest.mark.slow
 def test_alone_the_plan_is_that_of_the_microbatches(batch, budget, whole):
     prompts, responses, group, counted = batch
     wanted = list(token_budget_batches(prompts, responses, group, budget, whole, counted))

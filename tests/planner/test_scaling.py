@@ -26,6 +26,7 @@ def test_no_step_is_shorter_than_its_longest_response(points):
     assert all(point.found.generation > point.found.alone for point in points)
 
 
+@pytest.mark.slow
 def test_more_accelerators_are_faster_and_each_of_them_does_less(points):
     for design in ("in turns", "lag 1", "lag 2"):
         found = line(points, design)
@@ -36,6 +37,7 @@ def test_more_accelerators_are_faster_and_each_of_them_does_less(points):
     assert turns[256].found.waiting > turns[64].found.waiting > turns[16].found.waiting
 
 
+@pytest.mark.slow
 def test_a_lag_gains_and_a_second_one_hardly(points):
     """With pi_old from the engine in both, the first lag gains from 64 accelerators on, and nothing on fewer."""
     turns, one, two = (line(points, name) for name in ("unscored", "lag 1", "lag 2"))
@@ -47,6 +49,7 @@ def test_a_lag_gains_and_a_second_one_hardly(points):
     assert [p[128].found.staleness for p in (turns, one, two)] == [15, 31, 47]
 
 
+@pytest.mark.slow
 def test_a_larger_batch_scales_further_and_is_staler(points):
     grows, turns = line(points, "larger batch"), line(points, "in turns")
     assert sorted(grows) == [64, 128, 256]
@@ -54,6 +57,7 @@ def test_a_larger_batch_scales_further_and_is_staler(points):
     assert [grows[gpus].found.staleness for gpus in sorted(grows)] == [31, 63, 127]
 
 
+@pytest.mark.slow
 def test_the_papers_run_stops_scaling_at_64(points):
     """Twice 64 give less than 1.5 times as much, in turns and with a lag; 32 to 64 still give more."""
     assert stops(points, "in turns") == 64
@@ -74,6 +78,7 @@ def test_a_count_that_engines_do_not_divide_is_refused(paper):
         scaling(pair, [3])
 
 
+@pytest.mark.slow
 def test_the_figure_draws_the_report(paper, points):
     told = scale_report("paper", paper, points)
     drawing = draw(told)

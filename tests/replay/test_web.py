@@ -51,6 +51,7 @@ def by_pmdkit(recording, request, name):
     return push, batch.weight.double() * prompts / of, batch.advantage, where.known
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tier", ["bandit", "drawn", "toy", "llm", "llm_tokens"])
 def test_the_page_computes_what_pmdkit_computes(tier, node, request):
     """Advantage, weight and push of every response, for every objective of the page, at every recorded policy."""

@@ -38,6 +38,7 @@ def needs_torch(cell):
     return "torch" in cell.metadata.get("tags", [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path",
     [pytest.param(path, marks=[] if path.stem[:3] == "103" else pytest.mark.slow, id=path.stem) for path in LESSONS],

@@ -80,6 +80,7 @@ def test_children_of_a_killed_server_end_too(process):
     assert process.how == "was killed by SIGKILL"
 
 
+@pytest.mark.slow
 def test_a_stopped_server_can_be_closed(process):
     for pid in processes.session_members(process.pid):
         os.kill(pid, signal.SIGSTOP)
