@@ -176,7 +176,7 @@ GPU_PARTS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", mostly_nightly(GPU_PARTS, "solver", "head"))
+@pytest.mark.parametrize("part", mostly_nightly(GPU_PARTS, "solver"))
 def test_the_script_for_gpus_runs_in_small_on_a_cpu(tmp_path, part):
     """The same code on tiny shapes: every row comes, is kept, and can be judged. Its figures mean nothing."""
     path = tmp_path / "gpu.json"

@@ -175,7 +175,7 @@ def test_a_run_resumes_to_the_same_bits_and_is_evaluated(tmp_path):
         _ = whole.tokenizer
 
 
-@pytest.mark.slow  # half a minute
+@pytest.mark.nightly  # half a minute
 @pytest.mark.parametrize(
     ("name", "steps", "more"), [("frozen-lake", 30, 0.3), ("blackjack", 30, 0.15), ("cart-pole", 20, 0.2)]
 )

@@ -174,7 +174,7 @@ def test_the_lowest_of_many_resting_points_says_so():
         assert near.min() >= population_loss(Made("two wells for each"), BASE, found.log_ratio).loss[0]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", list(OBJECTIVES))
 def test_no_policy_beats_the_answer(name):
     """4000 policies, near and far, against every shipped objective whose gradient is its loss's."""
@@ -225,7 +225,7 @@ def check_against_programme(objective, problem, found):
     return ahead / max(old - own, 1e-300)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "options"), [("pmd-token", {}), ("pmd-token", {"clip_low": 5.0}), ("grpo-kl", {}), ("sapo", {})]
 )

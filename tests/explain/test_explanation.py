@@ -116,7 +116,7 @@ def test_what_every_objective_solves(explained):
     assert len({headline(e) for e in explained.values()}) >= 6
 
 
-@pytest.mark.slow  # five seconds each: what a rank costs has gaps, which are searched
+@pytest.mark.nightly  # five seconds each: what a rank costs has gaps, which are searched
 @pytest.mark.parametrize("name", ["qrpo", "sppo"])
 def test_ranks_in_place_of_rewards_have_one_minimiser(name):
     told = explain(name)
@@ -161,7 +161,7 @@ def test_reference_and_groups_are_said(explained):
     assert [name for name in said if "held back" in said[name]] == ["cispo"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_picture_of_either_kind(explained, tmp_path):
     for name in ("pmd-mean", "grpo", "cispo"):
         drawing = draw(explained[name])

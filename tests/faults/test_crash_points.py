@@ -19,7 +19,7 @@ def place():
         yield folder
 
 
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("name", mostly_nightly(SCENES, "first save", "pruning save", "save over leftovers", "restore"))
 def test_every_call_may_be_the_last(name, place):
     """Killed or failed before, after and in the middle of each call; the next process ends on the same files."""
     count, wrong = survive(SCENES[name], place)

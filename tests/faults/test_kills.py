@@ -16,7 +16,7 @@ from .sabotage import BUGS, CONTROL
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children are forked and adopted as Linux does it")
 
 
-@pytest.mark.parametrize("kills", mostly_nightly([20, 100], 20))
+@pytest.mark.parametrize("kills", mostly_nightly([6, 100], 6))
 def test_killed_anywhere_a_run_ends_on_the_same_bits(kills, tmp_path):
     """Invariants hold after every kill; at the end the folder is that of an undisturbed run, byte for byte."""
     kills, least = scaled(kills), scaled(kills // 10)

@@ -52,6 +52,7 @@ def test_16_the_launcher_is_killed_while_the_ranks_start(run):
     assert not run.out.exists()
 
 
+@pytest.mark.nightly
 def test_17_rank_0_is_killed(run):
     launcher, ranks = held(run)
     os.kill(ranks[0], signal.SIGKILL)

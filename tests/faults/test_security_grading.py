@@ -181,10 +181,12 @@ def unsafe(tmp_path_factory):
     return {"root": root, "rows": rows, "out": done, "before": before, "folder": folder}
 
 
+@pytest.mark.nightly
 def test_unsafe_grading_says_what_does_not_hold(unsafe):
     assert "note: unsafe: the system did not confine reading" in unsafe["out"].stderr
 
 
+@pytest.mark.nightly
 def test_without_namespaces_the_filter_still_holds(unsafe):
     for student in HONEST:
         assert unsafe["rows"][student] == "Right."

@@ -253,6 +253,7 @@ def test_addresses_of_proc_are_read_right():
 
 
 @needs_proc
+@pytest.mark.nightly
 def test_libraries_are_told_not_to_count_their_users(monkeypatch):
     """Before transformers is imported, here and for every child; whoever wants it otherwise has the last word."""
     show = (

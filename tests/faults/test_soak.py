@@ -28,6 +28,7 @@ def test_a_run_that_does_not_grow_passes(watched):
     assert found["processor_ms"][0] > 0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["memory", "files", "threads", "processor", "checkpoints"])
 def test_what_grows_is_seen(watched, name):
     """A tenth more of each 40 steps; processor time by its square, as where every step reads all rows before it."""

@@ -174,6 +174,7 @@ def run(rows):
     return judged, early, late, children() - before
 
 
+@pytest.mark.nightly
 def test_no_verdict_takes_two_seconds(rows, run):
     judged = run[0]
     worst = sorted(zip((one.worker + one.caller for one in judged), rows, strict=True), reverse=True)[:3]
@@ -183,6 +184,7 @@ def test_no_verdict_takes_two_seconds(rows, run):
     assert len(late) <= TIMED_OUT * len(rows), late
 
 
+@pytest.mark.nightly
 def test_the_guard_is_no_sieve_and_no_wall(run):
     """Some answers are refused, some reach the parser, some are right: otherwise nothing is tested here."""
     paths = Counter(one.path for one in run[0])
@@ -191,12 +193,14 @@ def test_the_guard_is_no_sieve_and_no_wall(run):
     assert any(one.correct for one in run[0])
 
 
+@pytest.mark.nightly
 def test_no_process_is_left_and_the_caller_does_not_grow(run):
     _, early, late, left = run
     assert not left
     assert late - early <= 20, f"{early:.0f} MiB after a quarter, {late:.0f} MiB at the end"
 
 
+@pytest.mark.nightly
 def test_the_same_verdict_in_another_order_and_process(rows, run):
     """Caches of the worker, its age and what it judged before change no verdict. At the limit of time one may waver."""
     again = judge_all(rows[::-1])[::-1]

@@ -129,6 +129,7 @@ def test_over_its_memory_is_no_verdict_and_not_wrong():
     assert good.correct is True
 
 
+@pytest.mark.nightly
 def test_a_stopped_worker_is_no_verdict_until_it_is_tried_again(monkeypatch):
     """SIGSTOP, as on a machine that swaps: no processor time passes, so the clock decides; it is tried again alone."""
     monkeypatch.setattr(pool_module, "PATIENCE", 1)
@@ -140,6 +141,7 @@ def test_a_stopped_worker_is_no_verdict_until_it_is_tried_again(monkeypatch):
         assert grader.processes[0].popen.pid != victim
 
 
+@pytest.mark.nightly
 def test_load_changes_no_verdict():
     """Four busy processes beside it: time by the clock is many times that of the processor, and nothing is unscored."""
     items = [Item(f"Answer: (x+{k})^2", f"x^2+{2 * k}x+{k * k}") for k in range(1, 9)]
@@ -177,6 +179,7 @@ def test_a_worker_killed_as_it_starts_is_replaced(monkeypatch, when):
         assert verdict.correct is True
 
 
+@pytest.mark.nightly
 def test_no_number_is_infinite_whatever_a_simplification_says():
     """Undecided, math-verify draws numbers and says at times that cosh(oo) is 28: in no process, of any hash seed."""
     code = r"""

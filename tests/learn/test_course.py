@@ -122,7 +122,7 @@ def test_a_page_loads_nothing_from_elsewhere(kit):
     assert "$" not in re.sub(r"<(script|pre|code)\b.*?</\1>", "", page, flags=re.DOTALL)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_executed_page_has_pictures_in_words_too(tmp_path, call):
     out = tmp_path / "kit"
     assert call("learn", "course", "--print", "--execute", "--only", "103", "--lessons", TUTORIALS, "--out", out) == 0

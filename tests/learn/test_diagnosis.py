@@ -152,7 +152,7 @@ TRUE_AS_WELL = {
 "(exercise, kind) where the set names the mistake in other words, or not at all, and the general name is true."
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_more_than_half_of_a_set_that_was_fixed_before_are_named_and_none_wrongly():
     """Named as the set names it, or by an identity that is true of the function and holds on inputs of another seed.
 

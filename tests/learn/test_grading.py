@@ -77,7 +77,7 @@ def test_the_table_has_a_line_for_everybody_and_every_exercise(folder, call, cap
     assert "6 students, 2 exercises: 5 right, 4 not, 3 not handed in, 1 files not read" in err
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_counts_can_be_chosen_and_comes_as_json(folder, call, capsys):
     for name in ("eve", "jon", "mia"):
         for path in (folder / name).iterdir():

@@ -169,7 +169,7 @@ def test_a_mistake_is_not_tried_again_and_its_exit_code_arrives(tmp_path):
     assert told.count("pmdkit: error") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_failure_is_told_once(tmp_path):
     """The main process refuses a folder that is in use; the other one learns of it and is silent."""
     (tmp_path / "mine").write_text("")

@@ -93,7 +93,7 @@ reproduce(3600.0, Path(sys.argv[1]), ONE, True, Slow(), [part for part in PARTS 
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_kill_9_of_a_real_process_then_resume(go, tmp_path):
     """Killed once the first part is kept, while its report is not written yet; the rest is done here."""
     killed, whole = tmp_path / "killed", tmp_path / "whole"

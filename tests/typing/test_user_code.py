@@ -22,7 +22,7 @@ def test_the_typed_keywords_are_those_of_the_tables():
     assert (ROOT / "pmdkit" / "py.typed").is_file()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_mypy_refuses_the_marked_lines(tmp_path):
     heavy = "torch.*,transformers.*,scipy.*,matplotlib.*,pandas.*,pyarrow.*,rich.*,pydantic_core.*,numpy.*"
     settings = f"[mypy]\ncache_dir = {tmp_path}\nfollow_imports = silent\n[mypy-{heavy}]\nfollow_imports = skip\n"
