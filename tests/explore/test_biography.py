@@ -63,7 +63,7 @@ def test_a_response_says_why_it_is_pushed(open_page):
     page.click("[data-key=row-1]")
     settle(page)
     assert "Its target is advantage / τ" in page.text_content("[data-key=why]")
-    assert page.locator("[aria-expanded=true]").count() == 1
+    assert page.locator(".bi-row[aria-expanded=true]").count() == 1
     assert page.locator("[data-key=row-1]").get_attribute("aria-expanded") == "true"
     page.select_option("[data-key=objective]", "grpo")
     settle(page)

@@ -20,6 +20,7 @@ KINDS = [
 ]  # fmt: skip
 SCREENS = {"light": ("default", 1200), "dark": ("slate", 1200), "phone": ("default", 390)}
 OFTEN = ["", "learn/lessons/103/", "explore/simplex/", "use/verbs/"]  # a change waits for them on every screen
+LONG = ("paper/ledger/", "paper/annotated/", "api/objectives/")  # a minute or more each: at night
 
 
 @pytest.fixture(scope="session")
@@ -49,8 +50,7 @@ def look(browser, address):
     mostly_nightly(
         product(KINDS, SCREENS),
         *product(OFTEN, SCREENS),
-        *((path, "light") for path in KINDS if path != "paper/ledger/"),
-        ("paper/ledger/", "phone"),
+        *((path, "light") for path in KINDS if path not in LONG),
     ),
 )
 def test_a_page_is_accessible_and_fetches_nothing_from_elsewhere(look, path, screen):
