@@ -2,7 +2,7 @@
 # make fast   the fast tests, minutes                make slow    the others      make faults  kills, full disks, poison
 # make lite   the first lessons for a browser that has Python in it, in site-lite/
 # make check  ruff, mypy, import rules               make docs    the lessons, the site       make tutorials  the lessons alone
-# make nightly  what a change should not wait for: all of make test, the longest tests, more faults and foreign files, both adapters
+# make nightly  what a change should not wait for: all of make test, the longest tests, more faults and foreign files, both adapters, reasoning-gym
 # make release-check  wheel and sdist on every Python that is here, lowest and locked versions, each line of the README
 # make ledger-mutants  an hour or two: breaks the code of every row of the ledger and asks the row's own test
 # make soak     hours: long runs watched for growth, 500 kills, a vLLM server killed for twenty minutes, two machines
@@ -18,7 +18,7 @@ HASHED := -q --disable-pip-version-check --require-hashes --no-deps --only-binar
 SOURCES := pyproject.toml constraints.txt
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: lite demo test nightly ledger-mutants soak check fast slow faults tutorials docs site-tests wheel release-check docker-lint workflow-lint test-vllm test-gpu test-adapters notebooks bench hashed audit lock clean
+.PHONY: lite demo test nightly ledger-mutants soak check fast slow faults tutorials docs site-tests wheel release-check docker-lint workflow-lint test-vllm test-gpu test-adapters test-reasoning notebooks bench hashed audit lock clean
 
 demo: .venv/installed
 	$(BIN)/pmdkit tour
@@ -34,7 +34,7 @@ nightly: test
 	PMDKIT_FAULTS_SCALE=5 $(BIN)/pytest -q -n 2 --dist loadfile --ignore tests/faults/test_foreign_files.py tests/faults
 	PMDKIT_FAULTS_SCALE=20 $(BIN)/pytest -q -n 2 tests/faults/test_foreign_files.py
 	.venv-vllm/bin/pytest -q -m "vllm and nightly and not gpu" tests/vllm tests/llm/test_cluster.py
-	$(MAKE) test-adapters
+	$(MAKE) test-adapters test-reasoning
 
 # interrupted, it goes on; a run is made again where the code or the test's file has changed. Rows by name: python
 # tests/ledger_mutants.py runs/ledger-mutants text:kl_below_chi2
@@ -106,6 +106,10 @@ test-gpu:
 test-adapters:
 	PYTHON="$(PYTHON)" PIP_FLAGS="$(PIP_FLAGS)" sh tests/adapters/run.sh
 
+# reasoning-gym needs packages that come without wheels, so it has an environment of its own and no hashes
+test-reasoning: .venv-reasoning/installed
+	.venv-reasoning/bin/python -m pytest -q tests/envs/math/test_reasoning.py
+
 notebooks: .venv/installed-dev
 	$(BIN)/jupyter lab tutorials
 
@@ -139,6 +143,12 @@ hashed:
 
 audit: .venv/installed-dev .venv-audit/installed
 	$(BIN)/python requirements/audit.py --ask
+
+.venv-reasoning/installed: $(SOURCES)
+	test -x .venv-reasoning/bin/python || $(PYTHON) -m venv .venv-reasoning
+	.venv-reasoning/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_FLAGS) torch
+	.venv-reasoning/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_FLAGS) -e '.[llm,reasoning]' pytest hypothesis
+	touch $@
 
 .venv-audit/installed: requirements/audit.txt
 	test -x .venv-audit/bin/python || $(PYTHON) -m venv .venv-audit
@@ -178,4 +188,4 @@ lock:
 	touch $@
 
 clean:
-	rm -rf .venv .venv-audit .venv-bench .venv-lite .venv-release .venv-vllm .venv-verl .venv-trl site site-lite build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-audit .venv-bench .venv-lite .venv-reasoning .venv-release .venv-vllm .venv-verl .venv-trl site site-lite build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,4 +1,4 @@
-"""reasoning-gym: its puzzles as problems, and its verifiers as a reward; skipped where the extra is not installed."""
+"""reasoning-gym: its puzzles as problems, and its verifiers as a reward; `make test-reasoning` installs the extra."""
 
 import json
 
