@@ -18,6 +18,23 @@ from pmdkit.randomness import derive
 
 
 @dataclass(frozen=True)
+class Episode:
+    """What became of a row in which an environment took turns, beside its tokens.
+
+    Attributes:
+        messages: from the first of the prompt to the policy's last turn.
+        tokens: of that last turn.
+        reward: what the environment said, reward units; None where the task judges.
+        cut_off: the budget of tokens or turns ended it.
+    """
+
+    messages: tuple[dict[str, str], ...]
+    tokens: tuple[int, ...]
+    reward: float | None
+    cut_off: bool
+
+
+@dataclass(frozen=True)
 class Rollouts:
     """Responses to P prompts, G each, prompt-major, under the policy frozen at dispatch.
 
@@ -25,7 +42,7 @@ class Rollouts:
         prompts: [P] what the task calls a prompt (bandit: the context).
         responses: [N, T] tokens (bandit: the arm, T = 1).
         logp_old: [N, T] their log-probabilities when drawn, nats.
-        mask: [N, T] boolean, True on response tokens.
+        mask: [N, T] boolean, True on response tokens; an environment's stand between them and are context alone.
         mass: [P, G] 1/G for draws, pi_old on the full support.
         sampled: draws, or the full support.
         seed: of this step; rewards that need randomness derive theirs from it.
@@ -34,6 +51,7 @@ class Rollouts:
         logp_ref: [N, T] under the reference policy, where the learner keeps one.
         correction: [N] or [N, T] importance weights of an engine that computes otherwise than the trainer.
         seconds: wall time of the rollout.
+        episodes: N, where an environment took turns.
     """
 
     prompts: Tensor
@@ -48,6 +66,12 @@ class Rollouts:
     logp_ref: Tensor | None = None
     correction: Tensor | None = None
     seconds: float = 0.0
+    episodes: Sequence[Episode] | None = None
+
+    @property
+    def extent(self) -> Tensor:
+        """[N] tokens of each row up to its last response token, those of an environment included."""
+        return (self.mask * torch.arange(1, self.mask.shape[1] + 1, device=self.mask.device)).amax(1)
 
     def part(self, prompts: slice) -> "Rollouts":
         """The rollouts of some prompts."""
@@ -62,6 +86,7 @@ class Rollouts:
             mask=self.mask[rows],
             logp_ref=None if self.logp_ref is None else self.logp_ref[rows],
             correction=None if self.correction is None else self.correction[rows],
+            episodes=None if self.episodes is None else self.episodes[rows],
         )
 
 

@@ -1,4 +1,4 @@
-"""The atlas, "what 25 losses solve": `explain` asked of every registered objective and two variants, numbers and table.
+"""The atlas, "what 26 losses solve": `explain` asked of every registered objective and two variants, numbers and table.
 
 `python docs/generate/atlas.py` asks anew and writes docs/explore/atlas/numbers.json and the table of the page; with
 `--check` it asks and compares, and writes nothing; `--only NAME ...` asks some and keeps the others. The picture is

@@ -160,7 +160,7 @@ def sampled_first_step(objective: Objective, p: float, draws: int) -> tuple[floa
     logp = torch.from_numpy(np.log(np.where(right == 1, p, 1 - p))).reshape(-1, 1).requires_grad_()
     groups = Groups(torch.from_numpy(right), mass, sampled=True)
     mask = torch.ones(logp.shape, dtype=torch.bool)
-    batch = replace(credit(objective, groups, logp.detach(), mask, width=1), logp=logp)
+    batch = replace(credit(objective, groups, logp.detach(), mask, width=1, prompts_apart=True), logp=logp)
     (slope,) = torch.autograd.grad(total(objective, batch), logp)
     # `credit` averages over the groups; here every group stands for itself
     pull = -(draws + 1) * slope.numpy().reshape(right.shape)

@@ -82,6 +82,7 @@ class Explanation:
         tau: temperature in reward units; NaN without one or with a rule.
         level: "token" where the loss is one number per token, "response" where it is one per response.
         integrable: whether its gradient is that of its loss; if not, all of this is about what the gradient descends.
+        whole_batch: whether its advantage depends on the other prompts of a batch; each was asked without others.
         whole_groups: whether it compares the responses of a group.
         reference: whether it uses a reference policy; here pi_ref = pi_old.
         rests: graded problem to where it rests.
@@ -103,6 +104,7 @@ class Explanation:
     tau: float
     level: str
     integrable: bool
+    whole_batch: bool
     whole_groups: bool
     reference: bool
     rests: dict[str, StationaryPoint]
@@ -241,6 +243,7 @@ def explain(objective: Objective | str, tau: float | None = None, **options: Any
         tau=float(fixed) if isinstance(fixed, (int, float)) else np.nan,
         level=loss_level(chosen),
         integrable=smooth,
+        whole_batch=known.whole_batch,
         whole_groups=known.whole_groups,
         reference=known.uses_reference,
         rests=rests,
@@ -402,10 +405,13 @@ def check_advantage(objective: Objective, name: str) -> None:
     if not bool(torch.isfinite(both).all()):
         raise UsageError(f"the advantage of {name} is not finite on rewards from 0 to 1; look for 0/0 or log 0")
     first = objective.advantage(Groups(reward[:1], mass[:1], sampled=False))
+    if traits(objective).whole_batch:  # every prompt is asked as a batch of its own
+        return
     if not torch.allclose(first[0], both[0], rtol=1e-9, atol=1e-12):
         raise UsageError(
             f"the advantage of {name} at one prompt changes with the rewards of another; explain asks what happens to "
-            "one prompt: keep baselines and scales inside a group (dim=1)"
+            "one prompt: keep baselines and scales inside a group (dim=1), or add `whole_batch: ClassVar[bool] = True` "
+            "to the class, and every prompt is asked as a batch of its own"
         )
 
 

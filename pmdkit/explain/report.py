@@ -348,6 +348,11 @@ def caveats(e: Explanation) -> list[str]:
         )
     if e.reference:
         notes.append("It uses a reference policy; here pi_ref = pi_old. With another one it is pulled there instead.")
+    if e.whole_batch:
+        notes.append(
+            "Its advantage depends on the other prompts of a batch; here every prompt is a batch of its own. Among "
+            "several, the rewards of each change the advantages of all."
+        )
     if e.whole_groups:
         notes.append("It compares the responses of a group: micro-batches must hold whole groups.")
     if np.isnan(e.tau) and "tau" in e.options:

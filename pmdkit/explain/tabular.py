@@ -103,7 +103,7 @@ def batch_at(objective: Objective, problem: TabularPrompt, log_ratio: Array) -> 
     width = int(length.max())
     mask = torch.arange(width) < length[:, None]
     old = (pi.log().reshape(-1) / length)[:, None].expand(-1, width)
-    batch = credit(objective, Groups(reward, pi, sampled=False), old, mask, width=width)
+    batch = credit(objective, Groups(reward, pi, sampled=False), old, mask, width=width, prompts_apart=True)
     whole = torch.zeros(shape, dtype=torch.float64, requires_grad=True)
     # the ratio is added to pi_old: a difference of two nearly equal logarithms would lose its digits
     moved = torch.from_numpy(np.ascontiguousarray(log_ratio)) + whole

@@ -21,7 +21,14 @@ from transformers import PreTrainedModel
 from pmdkit.config import HEAD_TOKENS
 from pmdkit.errors import UsageError
 from pmdkit.llm.engines.base import Tokens
-from pmdkit.llm.logprobs import ChunkedHead, chunks, hidden_at_targets, matmul_operands
+from pmdkit.llm.logprobs import (
+    ChunkedHead,
+    chunks,
+    hidden_at_targets,
+    matmul_operands,
+    scored_lengths,
+    scored_tokens,
+)
 from pmdkit.llm.packing import head_weight
 from pmdkit.objectives import Batch, Objective, coefficient, total, traits
 
@@ -61,8 +68,9 @@ def fused_total(
             size, a group of a loss that compares its rows a fourth product.
         share: read a prompt once for all responses to it that stand together.
     """
-    states, targets = hidden_at_targets(model, prompts, responses, share)
-    lengths = [len(row) for row in responses]
+    scored = scored_tokens(batch.mask, responses)
+    states, targets = hidden_at_targets(model, prompts, responses, share, scored)
+    lengths = scored_lengths(responses, scored)
     return fused_linear_loss(states, head_weight(model), targets, lengths, objective, batch, head_tokens)
 
 

@@ -3,7 +3,7 @@
 An engine writes the responses, packed forward passes score them, and an optimizer follows the gradient.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
@@ -22,13 +22,15 @@ from pmdkit.errors import ComponentDied, Diverged, EnvironmentLacks, ResumeRefus
 from pmdkit.llm import dynamics, fused_loss, lora, mismatch, packing, precision, weights
 from pmdkit.llm.engines.base import Engine, Responses, Sampling, Tokens
 from pmdkit.llm.engines.distributed import GenerateRequest, supervise
-from pmdkit.llm.logprobs import response_logp, to_rows
-from pmdkit.loop import LogpHook, Rollouts
+from pmdkit.llm.logprobs import response_logp, scored_tokens, to_rows
+from pmdkit.loop import Episode, LogpHook, Rollouts
 from pmdkit.objectives import Batch, Objective, total, traits
+from pmdkit.objectives.credit import RoundingCheck
 from pmdkit.randomness import derive
 
 if TYPE_CHECKING:
     from pmdkit.llm.rollouts import RolloutQueue
+    from pmdkit.llm.turns import Turns
 
 Report = Callable[[str, float, float, int], None]
 "What goes on, how much of it is done, how much there is, tokens written so far."
@@ -51,6 +53,7 @@ class CausalLearner:
         process_group: the processes that share the work. All of them call the same methods with the same arguments,
             and get the same results.
         monitor: judges the mismatch of engine and trainer in each step.
+        turns: with an environment, which takes turns with the policy in every rollout.
 
     Attributes:
         on_logp: called with the log-probabilities of each forward pass of an update, in its first pass over the data.
@@ -77,6 +80,7 @@ class CausalLearner:
         correction_cap: float = 2.0,
         process_group: ProcessGroup = SINGLE,
         monitor: mismatch.MismatchMonitor | None = None,
+        turns: "Turns | None" = None,
     ) -> None:
         packing.use_packing(model)  # its engine may have switched a copy only
         self.version = 0
@@ -90,6 +94,7 @@ class CausalLearner:
         self.passes = schedule.passes
         self.old, self.correction, self.correction_cap = old, correction, correction_cap
         self.monitor = monitor
+        self.turns = turns
         copied = reference and not lora.has_adapters(model)
         self.reference = deepcopy(model).requires_grad_(False) if copied else None
         self.root = self.forward_root(model, bfloat16)
@@ -120,13 +125,17 @@ class CausalLearner:
         """`group` responses to each prompt of these numbers, seeded by (seed, prompt, k)."""
         request = self.generate_request(prompts, group, seed)
         self.sync_weights()
+        episodes: list[Episode] | None = None
         with explain_out_of_memory("rollout", "rollout.cache_tokens"):
-            responses = self.engine.generate(
-                request.prompts, request.group, request.seeds, request.sampling, request.progress
-            )
-        self.engine.response_check.check(responses, len(prompts), request.group, self.sampling)
+            if self.turns is not None:
+                responses, episodes = self.turns.generate(self.engine, prompts, request)
+            else:
+                responses = self.engine.generate(
+                    request.prompts, request.group, request.seeds, request.sampling, request.progress
+                )
+                self.engine.response_check.check(responses, len(prompts), request.group, self.sampling)
         self.found = self.engine.found
-        rollouts = self.as_rollouts(prompts, seed, responses, self.version)
+        rollouts = replace(self.as_rollouts(prompts, seed, responses, self.version), episodes=episodes)
         self.logp_engine = rollouts.logp_old if self.old == "recompute" else None
         rollouts, self.mismatch = mismatch.resolve_old_logprobs(
             rollouts, self.logp, self.old, self.correction, self.correction_cap
@@ -209,29 +218,43 @@ class CausalLearner:
     def score(self, root: nn.Module, rollouts: Rollouts) -> Tensor:
         """[N, T] under a model, a token budget at a time; where a gradient is asked for, each process scores all."""
         prompts, responses = self.row_tokens(rollouts)
-        return self.score_rows(root, prompts, responses, rollouts.mass.shape[1], rollouts.logp_old.shape[1])
+        size, width = rollouts.mass.shape[1], rollouts.logp_old.shape[1]
+        return self.score_rows(root, prompts, responses, size, width, rollouts.mask)
 
     def score_rows(
-        self, root: nn.Module, prompts: list[Tokens], responses: list[Tokens], size: int, width: int
+        self,
+        root: nn.Module,
+        prompts: list[Tokens],
+        responses: list[Tokens],
+        size: int,
+        width: int,
+        mask: Tensor | None = None,
     ) -> Tensor:
-        """[N, width] of N responses, `size` of them to a prompt."""
+        """[N, width] of N responses, `size` of them to a prompt; 0 off the mask, where one is given."""
         group = SINGLE if torch.is_grad_enabled() else self.process_group
         plans = packing.shard_by_tokens(group, prompts, responses, size, self.options.token_budget, whole_groups=False)
-        mine = [self.logp_of_rows(root, prompts, responses, rows, width) for rows in plans[group.rank]]
+        mine = [self.logp_of_rows(root, prompts, responses, rows, width, mask) for rows in plans[group.rank]]
         logp = torch.zeros(len(responses), width, dtype=torch.float64)
         for plan, part in zip(plans, group.gather(torch.cat(mine)), strict=True):
             logp = logp.index_copy(0, torch.tensor([row for rows in plan for row in rows], dtype=torch.long), part)
         return logp
 
     def logp_of_rows(
-        self, root: nn.Module, prompts: list[Tokens], responses: list[Tokens], rows: list[int], width: int
+        self,
+        root: nn.Module,
+        prompts: list[Tokens],
+        responses: list[Tokens],
+        rows: list[int],
+        width: int,
+        mask: Tensor | None = None,
     ) -> Tensor:
         """[n, T] float64 of some rows, on the CPU, in one forward pass."""
         if not rows:
             return (self.empty_pass(root, prompts, responses) * torch.zeros(0, width)).double()
         some, answers = [prompts[row] for row in rows], [responses[row] for row in rows]
-        scores = root(lambda model: response_logp(model, some, answers))
-        return to_rows(scores.logp, scores.lengths, width).double().cpu()
+        scored = None if mask is None else scored_tokens(mask[rows], answers)
+        scores = root(lambda model: response_logp(model, some, answers, scored=scored))
+        return to_rows(scores.logp, scores.lengths, width, scored).double().cpu()
 
     def empty_pass(self, root: nn.Module, prompts: list[Tokens], responses: list[Tokens]) -> Tensor:
         """0, with a gradient of 0 by every weight: the forward pass of a process that has no rows in it."""
@@ -242,7 +265,7 @@ class CausalLearner:
         """N prompts and N responses; the responses of a group name one and the same prompt object."""
         prompts = self.prompt_tokens(rollouts.prompts)
         size = rollouts.mass.shape[1]
-        lengths = rollouts.mask.sum(1).tolist()
+        lengths = rollouts.extent.tolist()
         responses = [row[:length] for row, length in zip(rollouts.responses.tolist(), lengths, strict=True)]
         return [prompt for prompt in prompts for _ in range(size)], responses
 
@@ -266,25 +289,27 @@ class CausalLearner:
             self.process_group, prompts, responses, size, self.options.token_budget, whole_groups, counted
         )[self.process_group.rank]
         report: dict[str, float] = {}
+        skipped = 0
         for turn in range(self.passes):
             self.optimizer.zero_grad(set_to_none=True)
-            loss = 0.0
+            loss, rounding = 0.0, RoundingCheck(objective)
+            hooks: list[LogpHook] = [rounding] if self.on_logp is None or turn > 0 else [rounding, self.on_logp]
             with explain_out_of_memory("update", "update.token_budget"):
                 for done, rows in enumerate(plan):
                     self.report("update", done, len(plan), 0)
                     with self.process_group.no_sync(self.root, last=done + 1 == len(plan)):
-                        part = self.loss_of_rows(
-                            objective, prompts, responses, rows, batch, self.on_logp if turn == 0 else None
-                        )
+                        part = self.loss_of_rows(objective, prompts, responses, rows, batch, hooks)
                         part.backward()
                     loss += part.item()
             loss = sum(part.item() for part in self.process_group.gather(torch.tensor([loss], dtype=torch.float64)))
-            norm = self.optimizer_step(loss)
+            signal = self.process_group.any_rank(rounding.signal)
+            skipped += not signal
+            norm = self.optimizer_step(loss, signal)
             report = report or {"loss": loss, "grad_norm": norm}
         self.report("update", len(plan), len(plan), 0)
         self.stale = True
         rate = {} if self.lr_scheduler is None else {"lr": self.optimizer.param_groups[0]["lr"]}
-        return {**report, **rate}
+        return {**report, "skipped": skipped, **rate}
 
     def loss_of_rows(
         self,
@@ -293,7 +318,7 @@ class CausalLearner:
         responses: list[Tokens],
         rows: list[int],
         batch: Batch,
-        on_logp: LogpHook | None = None,
+        hooks: Sequence[LogpHook] = (),
     ) -> Tensor:
         """Scalar float64, with gradient: the sum over some rows of a ministep's batch, in one forward pass.
 
@@ -303,18 +328,18 @@ class CausalLearner:
             return self.empty_pass(self.root, prompts, responses)
         some = batch[torch.tensor(rows)]
         if traits(objective).level == "token":
-            logp = self.logp_of_rows(self.root, prompts, responses, rows, batch.mask.shape[1])
+            logp = self.logp_of_rows(self.root, prompts, responses, rows, batch.mask.shape[1], batch.mask)
             loss = total(objective, replace(some, logp=logp))
         else:
             mine, answers = [prompts[row] for row in rows], [responses[row] for row in rows]
             fused = self.root(lambda model: fused_loss.fused_total(model, mine, answers, objective, some))
             loss, logp = fused.loss, fused.seq_logp[:, None]
-        if on_logp is not None:
+        for on_logp in hooks:
             on_logp(batch, rows, logp)
         return loss
 
-    def optimizer_step(self, loss: float) -> float:
-        """Clip and take the optimizer's step; a number that is not finite never becomes one."""
+    def optimizer_step(self, loss: float, signal: bool = True) -> float:
+        """Clip and take the optimizer's step; neither a number that is not finite nor rounding alone becomes one."""
         if not np.isfinite(loss):
             raise Diverged(
                 f"the loss is {loss}; no step was taken, the last checkpoint is intact: lower lr or raise tau"
@@ -323,7 +348,9 @@ class CausalLearner:
         if not np.isfinite(norm):
             raise Diverged(f"the gradient's norm is {norm}; no step was taken, the last checkpoint is intact: lower lr")
         if self.lr_scheduler is not None:
-            self.lr_scheduler.step(self.version)
+            self.lr_scheduler.step(self.version)  # a function of the step alone: what is skipped counts as taken
+        if not signal:
+            return norm
         self.optimizer.step()
         if self.process_group.any_rank(not weights.all_finite(self.model)):
             raise Diverged("a weight is not finite after the step; the last checkpoint is intact: lower lr")

@@ -41,6 +41,7 @@ def response_logp(
     *,
     head_tokens: int = HEAD_TOKENS,
     share: bool = True,
+    scored: Tensor | None = None,
 ) -> Scores:
     """Log-probability of each token of N responses, each to its own prompt, at temperature 1.
 
@@ -53,25 +54,55 @@ def response_logp(
         responses: N, each of at least one token, the end token included where there is one.
         head_tokens: rows of logits held at a time; they are computed again in the backward pass.
         share: read a prompt once for all responses to it that stand together; same values and gradients up to rounding.
+        scored: [N, T] as `scored_tokens` gives it; the other tokens are context, and T_n counts the scored ones.
     """
-    states, targets = hidden_at_targets(model, prompts, responses, share)
+    states, targets = hidden_at_targets(model, prompts, responses, share, scored)
     logp = head_logp(states, head_weight(model), targets, head_tokens)
-    return Scores(logp, tuple(len(response) for response in responses))
+    return Scores(logp, scored_lengths(responses, scored))
 
 
 def hidden_at_targets(
-    model: PreTrainedModel, prompts: Sequence[Tokens], responses: Sequence[Tokens], share: bool = True
+    model: PreTrainedModel,
+    prompts: Sequence[Tokens],
+    responses: Sequence[Tokens],
+    share: bool = True,
+    scored: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """[M, d] what the head reads where each response token is predicted, with gradient, and [M] these tokens."""
+    """[M, d] what the head reads where each scored token is predicted, with gradient, and [M] these tokens."""
     batch, device = pack(prompts, responses, share), model.device
     ids = torch.tensor(batch.tokens, device=device)
     states = forward_packed(model, ids, batch.layout.positions(device), batch.layout)
-    targets = torch.tensor([token for response in responses for token in response], device=device)
-    return states[torch.tensor(batch.predict_at, device=device)], targets
+    targets = [token for response in responses for token in response]
+    predict_at = batch.predict_at
+    if scored is not None:
+        kept = [on for row, response in zip(scored.tolist(), responses, strict=True) for on in row[: len(response)]]
+        targets = [token for token, on in zip(targets, kept, strict=True) if on]
+        predict_at = [place for place, on in zip(predict_at, kept, strict=True) if on]
+    return states[torch.tensor(predict_at, device=device)], torch.tensor(targets, device=device)
 
 
-def to_rows(flat: Tensor, lengths: Sequence[int], width: int) -> Tensor:
-    """[N, T] from the responses one after another, with gradient; 0 behind the end of each."""
+def scored_tokens(mask: Tensor, responses: Sequence[Tokens]) -> Tensor | None:
+    """[N, T] which tokens of N responses are the policy's; None where all are, as without an environment.
+
+    An environment's tokens are off the mask and stand between those of the policy: they are read, and not predicted. A
+    row that is off the mask as a whole counts for nothing, and is scored as a whole.
+    """
+    lengths = torch.tensor([len(response) for response in responses], device=mask.device)[:, None]
+    whole = torch.arange(mask.shape[1], device=mask.device) < lengths
+    scored = torch.where(mask.any(1, keepdim=True), mask, whole)
+    return None if torch.equal(scored, whole) else scored
+
+
+def scored_lengths(responses: Sequence[Tokens], scored: Tensor | None) -> tuple[int, ...]:
+    """How many tokens of each response are scored."""
+    return tuple(len(response) for response in responses) if scored is None else tuple(scored.sum(1).tolist())
+
+
+def to_rows(flat: Tensor, lengths: Sequence[int], width: int, scored: Tensor | None = None) -> Tensor:
+    """[N, T] from the responses one after another, with gradient; 0 behind the end of each, and where not `scored`."""
+    if scored is not None:
+        scored = scored.to(flat.device)
+        return flat.new_zeros(scored.shape).masked_scatter(scored, flat)
     if flat.shape != (sum(lengths),) or max(lengths) > width:
         raise UsageError(
             f"{list(flat.shape)} numbers for responses of {sum(lengths)} tokens, the longest {max(lengths)}, "

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from safetensors.torch import save
 from torch import Tensor
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import Metadata
@@ -255,6 +256,8 @@ class ShardWriter(StorageWriter):
         contents = {**self.extra_files, "state.json": files.encode(self.plain)}
         for part in PARTS:
             entries = {name: about["rows"] for name, about in sorted(written.items()) if about["part"] == part}
+            if part == "optimizer" and not entries:  # it has not stepped yet, or keeps nothing
+                contents["optimizer.safetensors"] = save({}, {"format": "pt"})
             if entries:
                 sizes = {name: written[name]["bytes"] for name in entries}
                 contents[shards.index_name(part)] = shards.encode_index(entries, sizes)

@@ -28,6 +28,7 @@ from pmdkit.objectives.qrpo import QRPO
 from pmdkit.objectives.rebel import REBEL
 from pmdkit.objectives.rec import REC
 from pmdkit.objectives.regulariser import OPTIONS, regularised
+from pmdkit.objectives.reinforce_pp import ReinforcePP
 from pmdkit.objectives.rloo import RLOO
 from pmdkit.objectives.sapo import SAPO
 from pmdkit.objectives.sppo import SPPO
@@ -71,6 +72,7 @@ __all__ = [
     "PMDPart",
     "PMDToken",
     "PassRate",
+    "ReinforcePP",
     "Tau",
     "Traits",
     "coefficient",
@@ -113,6 +115,7 @@ OBJECTIVES: dict[str, Any] = {
     "grpo-kl": GRPOKL,
     "sapo": SAPO,
     "gmpo": GMPO,
+    "reinforce-pp": ReinforcePP,
 }
 
 

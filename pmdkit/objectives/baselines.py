@@ -53,27 +53,39 @@ def peer_log_mean_exp(groups: Groups, tau: Tensor) -> Tensor:
     return torch.where(groups.scored[:, None], log_mean, 0.0)
 
 
-def standardised(groups: Groups, std: str) -> Tensor:
+def standardised(groups: Groups, std: str, over_batch: bool = False) -> Tensor:
     """[P, G] (reward - mean) / std, exactly 0 in a group of equal rewards.
 
     Equality is read off the rewards. A small std would not tell: rewards of 0.1 leave rounding in it.
 
     Args:
+        groups: rewards and masses, [P, G].
         std: "population" divides by n, "sample" by n - 1 (on the full support the two agree), "none" by nothing.
+        over_batch: one std for all prompts, of the deviations from the mean of each group; every prompt counts alike.
     """
     require_peers(groups)
     lowest = lowest_reward(groups)
     spread = highest_reward(groups) - lowest
+    if over_batch:
+        spread = spread.amax(0, keepdim=True)  # one unit for all: deviations of several groups are compared
     # in units of the spread neither an offset nor the square of a small difference loses digits
     share = (groups.reward - lowest) / one_if_zero(spread)
     deviation = zero_absent(share - expect(share, groups.mass), groups)
     if std == "none":
         return spread * deviation
     variance = expect(deviation**2, groups.mass)
+    count = (groups.present & groups.scored[:, None]).sum(1, keepdim=True)
+    if over_batch:
+        variance, count = variance.sum() / groups.scored.sum().clamp_min(1), count.sum()
     if std == "sample" and groups.sampled:
-        count = groups.present.sum(1, keepdim=True)
         variance = variance * count / (count - 1).clamp_min(1)
     return torch.where(spread > 0, deviation / one_if_zero(variance.sqrt()), 0.0)
+
+
+def as_one_group(groups: Groups) -> Groups:
+    """[1, P * G] the batch as a single group; every prompt with a response counts alike."""
+    mass = groups.mass / one_if_zero(groups.mass.sum(1, keepdim=True))
+    return Groups(groups.reward.reshape(1, -1), mass.reshape(1, -1), groups.sampled)
 
 
 def zero_absent(advantage: Tensor, groups: Groups) -> Tensor:

@@ -77,6 +77,7 @@ class Batch:
         group: [N] which prompt the row answers.
         correction: [N] or [N, T] importance weights of an engine mismatch: data, not a method.
         logp_ref: [N, T] log-probabilities under a reference policy.
+        magnitude: [N] largest |reward| of the group, by which the rounding of an advantage is judged.
     """
 
     logp: Tensor
@@ -90,6 +91,7 @@ class Batch:
     group: Tensor
     correction: Tensor | None = None
     logp_ref: Tensor | None = None
+    magnitude: Tensor | None = None
 
     def __post_init__(self) -> None:
         rows = self.logp.shape[:1]

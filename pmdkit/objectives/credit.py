@@ -1,7 +1,11 @@
-"""From groups of rewards to a batch of rows, and from a batch to one number: what the loop and trainers call."""
+"""From groups of rewards to a batch of rows, and from a batch to one number: what the loop and trainers call.
 
-from collections.abc import Iterator
+Below it whether the gradient of that number is anything but rounding.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -18,6 +22,7 @@ def credit(
     mask: Tensor,
     logp_ref: Tensor | None = None,
     width: int | None = None,
+    prompts_apart: bool = False,
 ) -> Batch:
     """The batch at pi = pi_old: advantage, temperature and weight of every row.
 
@@ -29,6 +34,8 @@ def credit(
         logp_old, mask, logp_ref: [P * G, T], prompt-major: the G responses of a prompt stand together. A gradient
             that `logp_old` carries is kept for `logp` alone.
         width: generation budget in tokens; needed by norm "max" only.
+        prompts_apart: every prompt is a batch of its own, to study one prompt at many policies or all draws that it may
+            have. It matters to an objective with the trait `whole_batch` alone.
 
     Returns:
         Batch with logp = logp_old. Absent rows, and groups with no peer to compare with, have weight 0.
@@ -48,6 +55,8 @@ def credit(
     length = length.clamp_min(1)
     shape = getattr(objective, "shape_reward", None)  # a penalty in the reward; temperatures see the reward without it
     shaped = groups if shape is None else shape(groups, logp_old.detach(), mask, logp_ref)
+    apart = prompts_apart and traits(objective).whole_batch
+    advantage = partial(advantage_apart, objective) if apart else objective.advantage
     with torch.no_grad():
         mass = torch.where(usable[:, None], groups.mass, 0.0)
         return Batch(
@@ -55,13 +64,22 @@ def credit(
             logp_old=logp_old.detach(),  # a gradient in both would cancel
             mask=mask,
             length=length,
-            advantage=torch.where(present, objective.advantage(shaped).flatten(), 0.0),
+            advantage=torch.where(present, advantage(shaped).flatten(), 0.0),
             weight=row_weight(mass, length, objective.norm, width),
             tau=temperature(objective, groups).repeat_interleave(size),
             mass=mass.flatten(),
             group=torch.arange(prompts, device=mask.device).repeat_interleave(size),
             logp_ref=None if logp_ref is None else logp_ref.detach(),
+            magnitude=groups.reward.abs().amax(1).repeat_interleave(size),
         )
+
+
+def advantage_apart(objective: Objective, groups: Groups) -> Tensor:
+    """[P, G] the advantage that each prompt has in a batch without any other; the same prompt is asked once."""
+    reward = torch.where(groups.present, groups.reward, 0.0)
+    prompts, place = torch.unique(torch.stack([reward, groups.mass], 1), dim=0, return_inverse=True)
+    alone = [objective.advantage(Groups(prompt[:1], prompt[1:], groups.sampled)) for prompt in prompts]
+    return torch.cat(alone)[place]
 
 
 def total(objective: Objective, batch: Batch) -> Tensor:
@@ -153,3 +171,66 @@ def response_loss(
     groups = Groups(reward, torch.ones_like(reward) / reward.shape[-1])
     budget = int(mask.sum(-1).max()) if width is None else width
     return total(objective, replace(credit(objective, groups, logp_old.detach(), mask, logp_ref, budget), logp=logp))
+
+
+EPS = 8 * torch.finfo(torch.float32).eps
+"Of log-probabilities, float32 at best. In bfloat16 engine and trainer differ by more, which is a mismatch and counts."
+EPS_REWARD = 8 * torch.finfo(torch.float64).eps
+
+
+class RoundingCheck:
+    """Whether the coefficients of an update are anything but rounding: fed with the log-probabilities of its passes.
+
+    A coefficient is d total / d log pi, all that the network is asked for. Where rewards are equal and the policy has
+    not moved it is 0 but for rounding, and Adam would make a step of full size of that. It counts as rounding if it is
+    below 8 eps of the magnitudes that it was summed from: log-probabilities, a nat per token at least since they are
+    differences of logits, and rewards. Autograd says how much of each is in it.
+
+    Args:
+        objective: of the update.
+
+    Attributes:
+        signal: a coefficient is more than rounding.
+    """
+
+    def __init__(self, objective: Objective) -> None:
+        self.objective = objective
+        self.signal = False
+
+    def __call__(self, batch: Batch, rows: Sequence[int], logp: Tensor) -> None:
+        """Look at some rows of a ministep's batch; `logp` is [n, T], or [n, 1] sums over tokens."""
+        if self.signal:
+            return
+        some = batch[torch.tensor(rows)]
+        if logp.shape != some.mask.shape:
+            some = some.folded()
+        inputs = {
+            "logp": logp.detach().double().cpu(),
+            "logp_old": some.logp_old.double(),
+            "advantage": some.advantage.double(),
+            **({} if some.logp_ref is None else {"logp_ref": some.logp_ref.double()}),
+        }
+        inputs = {name: value.clone().requires_grad_() for name, value in inputs.items()}
+        found = coefficients(self.objective, replace(some, **inputs), inputs)
+        bound = torch.zeros_like(found)
+        if found.requires_grad:
+            # own slopes: with signs in turn, what a centring over the group subtracts is 0
+            signs = 1.0 - 2.0 * (torch.arange(len(found)) % 2)[:, None]
+            slopes = torch.autograd.grad((found * signs).sum(), list(inputs.values()), allow_unused=True)
+            tokens = some.length.double()[:, None] / some.mask.sum(1, keepdim=True).clamp_min(1)
+            for (name, value), slope in zip(inputs.items(), slopes, strict=True):
+                if slope is not None and name == "advantage":
+                    scale = value.abs() + (0 if some.magnitude is None else some.magnitude)
+                    bound = bound + (EPS_REWARD * slope.abs() * scale)[:, None]
+                elif slope is not None:
+                    bound = bound + EPS * slope.abs() * (value.abs() + tokens)
+        if traits(self.objective).whole_groups:  # a coefficient holds the rounding of its peers too
+            bound = bound.amax().expand_as(bound)
+        self.signal = bool((found.detach().abs() > bound)[some.mask].any())
+
+
+def coefficients(objective: Objective, batch: Batch, inputs: dict[str, Tensor]) -> Tensor:
+    """The gradient of the loss by `logp`, itself with a gradient where it depends on the inputs."""
+    with torch.enable_grad():
+        (found,) = torch.autograd.grad(total(objective, batch), inputs["logp"], create_graph=True)
+    return found

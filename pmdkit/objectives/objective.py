@@ -39,6 +39,8 @@ class Traits:
             response needs one coefficient per response of the network, which the fused head makes use of. An
             objective that does not state its level is measured once, on a batch of two responses.
         whole_groups: the loss compares rows of a group, so a micro-batch must hold whole groups.
+        whole_batch: the advantage of a prompt depends on the other prompts, so `credit` must see the whole batch of a
+            step; the loss of a row must not, as ever.
         needs_peers: a group with a single draw teaches nothing, and gets weight 0.
         uses_reference: a reference policy is scored for `batch.logp_ref` where one is given.
         stop_gradient: the loss holds a factor back from differentiation, so it is not the integral of its gradient.
@@ -52,6 +54,7 @@ class Traits:
 
     objective: Any = field(repr=False)
     whole_groups: bool = False
+    whole_batch: bool = False
     needs_peers: bool = True
     uses_reference: bool = False
     stop_gradient: bool = False

@@ -105,13 +105,15 @@ class Contraction:
 
 @dataclass(frozen=True)
 class KLBudget:
-    r"""The temperature at which the exact PMD-mean update moves every prompt by the same KL divergence.
+    r"""The temperature at which the exact update moves every prompt by the same KL divergence.
 
     $$ \mathrm{KL}(\pi_{new}\,\|\,\pi_{old}) = p\,\rho_+\log\rho_+ + (1-p)\,\rho_-\log\rho_- = B, \quad
        \rho_- = 1-\eta, \quad \rho_+ = 1 + \eta\,\tfrac{1-p}{p} $$
 
     Source: pmdkit; the ratios are those of Theorem 1 of arXiv:2602.05933 for binary rewards.
-    Differs: the paper has no budget. KL rises with eta, so B gives eta, and `Contraction` gives tau.
+    Differs: the paper has no budget. KL rises with eta, so B gives eta. Any update on binary rewards has these ratios;
+    which tau leads to eta is the law of a method: that of `Contraction` for PMD-mean, and for PMD-part
+    tau = 1 / (log rho_+ - log rho_-), since its log-ratios differ by 1/tau.
 
     Attributes:
         budget: B, nats per step.
@@ -119,9 +121,10 @@ class KLBudget:
         floor: pass rates below are treated as this one.
         rewards: (lowest, highest) reward; (-1, 1) for rewards of +-1.
         estimate: of the pass rate from draws, "jeffreys" or "pool": `pass_rate`.
+        method: whose law gives tau, "pmd-mean" or "pmd-part".
 
     Good values: 0.1 to 1 nats.
-    Watch: the opposite of `Contraction` at hard prompts: eta falls as p does. Ideal, as there. For PMD-mean only.
+    Watch: the opposite of `Contraction` at hard prompts: eta falls as p does. Ideal, as there.
     """
 
     budget: float = 0.3
@@ -129,11 +132,14 @@ class KLBudget:
     floor: float = 1e-3
     rewards: tuple[float, float] = (0.0, 1.0)
     estimate: str = "jeffreys"
+    method: str = "pmd-mean"
 
     def __post_init__(self) -> None:
         check_range("budget", self.budget, 1e-6)
         check_range("most", self.most, 1e-6, 1 - 1e-6)
         check_rule(self.floor, self.rewards, self.estimate)
+        if self.method not in UPDATES:
+            raise ValueError(unknown("method", self.method, UPDATES))
 
     def __call__(self, groups: Groups) -> Tensor:
         """[P] tau, reward units."""
@@ -144,7 +150,7 @@ class KLBudget:
             spent = kl(p, middle) > self.budget
             low, high = torch.where(spent, low, middle), torch.where(spent, middle, high)
         eta = torch.where(kl(p, torch.full_like(p, self.most)) <= self.budget, self.most, low)
-        return (self.rewards[1] - self.rewards[0]) * contraction_tau(p, eta)
+        return (self.rewards[1] - self.rewards[0]) * UPDATES[self.method](p, eta)
 
 
 @dataclass(frozen=True)
@@ -278,6 +284,14 @@ def contraction_tau(p: Tensor, eta: Tensor) -> Tensor:
     """Tau on rewards {0, 1} at which the exact PMD-mean update closes the share eta of the gap 1 - p. [...], both."""
     gain = torch.log1p(eta * (1 - p) / p)
     return 1 / ((1 - eta) * gain - (1 + eta * (1 - p) / p) * torch.log1p(-eta))
+
+
+def partition_tau(p: Tensor, eta: Tensor) -> Tensor:
+    """Tau on rewards {0, 1} at which the exact PMD-part update closes the share eta of the gap 1 - p. [...], both."""
+    return 1 / (torch.log1p(eta * (1 - p) / p) - torch.log1p(-eta))
+
+
+UPDATES = {"pmd-mean": contraction_tau, "pmd-part": partition_tau}
 
 
 def kl(p: Tensor, eta: Tensor) -> Tensor:

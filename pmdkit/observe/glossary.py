@@ -76,6 +76,13 @@ LANGUAGE_MODELS: dict[str, Meaning] = {
     ),
     "unanswered": Meaning("Responses in which no answer was found: wrong, and counted.", "responses"),
     "cut_off": Meaning("Responses that reached the budget of tokens.", "responses", "Many: raise rollout.width."),
+    "turns": Meaning("Turns of the policy in an episode with an environment, mean.", "turns"),
+    "environment_tokens": Meaning("Tokens that the environment wrote: read by the policy, in no loss.", "tokens"),
+    "skipped_updates": Meaning(
+        "Optimizer steps that were not taken since every coefficient of the gradient was rounding.",
+        "updates",
+        "Most of them: no group has rewards that differ.",
+    ),
     "skipped_groups": Meaning("Groups with fewer than two verdicts, which get no weight.", "groups"),
     "mismatch_mean": Meaning(
         "Difference of log-probabilities of engine and trainer on the same tokens and weights, mean.",

@@ -103,6 +103,7 @@ class StepMetrics:
             "policy_version": rollouts.version,
             "staleness": (step - rollouts.version) * len(updates) - 1,
             **(self.more(rollouts, groups) if self.more else {}),
+            **({"skipped_updates": sum(int(u["skipped"]) for u in updates)} if "skipped" in updates[0] else {}),
             **({"learning_rate": updates[-1]["lr"]} if "lr" in updates[-1] else {}),
             "seconds_rollout": rollouts.seconds,
             "seconds_update": sum(u["seconds"] for u in updates),

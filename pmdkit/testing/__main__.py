@@ -9,7 +9,7 @@ from pmdkit.testing import check_objective
 
 
 def main(arguments: list[str]) -> int:
-    """Print what each check says; 0 done, 2 wrong usage, 4 a check said no."""
+    """Print what each check says; 0 done, 2 wrong usage, 4 a check failed."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print(f"usage: {__doc__}")
         return 0 if arguments else UsageError.exit_code

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pmdkit.objectives import Batch, Groups, Objective, expect, row_weight, temperature, traits
-from pmdkit.objectives.credit import coefficient, credit, cut, parts, total
+from pmdkit.objectives.credit import advantage_apart, coefficient, credit, cut, parts, total
 from pmdkit.objectives.objective import stated_level
 
 BUDGET = 11  # generation budget in tokens for norm "max", larger than every response below
@@ -124,11 +124,47 @@ def check_temperature(objective: Objective, seed: int = 0) -> str | None:
     doubled = with_tau(objective, 0.7).loss(replace(batch, tau=2 * batch.tau))
     assert not torch.equal(loss, doubled), "loss does not change with batch.tau; it has a tau and ignores it"
 
+    if traits(objective).whole_batch:  # no prompt can be asked alone: a rule that gives all one number is that number
+        ruled = with_tau(objective, lambda groups: torch.full_like(groups.reward[:, 0], 0.7)).advantage(it.groups)
+        number = with_tau(objective, 0.7).advantage(it.groups)
+        same(ruled, number, "advantage takes a rule for another tau than its number; take temperature(self, groups)")
+        return None
     together = with_tau(objective, tau_of_mean_reward).advantage(it.groups)
     for prompt, tau in enumerate(tau_of_mean_reward(it.groups).tolist()):
         one = Groups(it.groups.reward[[prompt]], it.groups.mass[[prompt]])
         alone = with_tau(objective, tau).advantage(one)
         same(together[[prompt]], alone, "advantage does not use the tau of each prompt; take temperature(self, groups)")
+    return None
+
+
+def check_prompts(objective: Objective, seed: int = 0) -> str | None:
+    """Each prompt has the advantage that it has alone, unless `whole_batch` is stated; prompts may change places."""
+    it = ragged_draws(seed)
+    groups, prompts = it.groups, len(it.groups.reward)
+    together = objective.advantage(groups)
+    order = permutation(prompts, seed)
+    moved = objective.advantage(Groups(groups.reward[order], groups.mass[order]))
+    same(moved, together[order], "the order of the prompts changes their advantages")
+
+    absent = torch.arange(prompts)[:, None] == 1
+    without = Groups(torch.where(absent, torch.nan, groups.reward), torch.where(absent, 0.0, groups.mass))
+    others = torch.arange(prompts) != 1
+    left = objective.advantage(Groups(groups.reward[others], groups.mass[others]))
+    same(
+        objective.advantage(without)[others], left, "a prompt without a scored response changes the others' advantages"
+    )
+
+    alone = advantage_apart(objective, groups)
+    if traits(objective).whole_batch:
+        mixes = not torch.allclose(alone, together, atol=1e-10, rtol=1e-9)
+        assert mixes, "whole_batch is True, and the advantage of a prompt does not depend on the others; leave it out"
+        return None
+    same(
+        alone,
+        together,
+        "the advantage of a prompt changes with the other prompts of the batch; keep baselines and scales inside a "
+        "group (dim=1), or state whole_batch = True",
+    )
     return None
 
 
@@ -277,7 +313,10 @@ def check_ministeps(objective: Objective, seed: int = 0) -> str | None:
             if objective.norm != "tokens":
                 keep = torch.zeros(prompts, size, dtype=torch.bool)
                 keep[run] = True
-                alone, _ = value_and_gradient(objective, it.rows(keep).batch(objective))
+                part = it.rows(keep).batch(objective)
+                if traits(objective).whole_batch:  # credit is given once to the whole batch, as in the loop
+                    part = replace(part, advantage=batch.advantage[rows])
+                alone, _ = value_and_gradient(objective, part)
                 same(part_value, alone, "a ministep is not the mean over its own prompts; do not reduce over rows")
         same(mean, value, "ministeps do not average to the whole step")
     return None
@@ -309,9 +348,14 @@ def check_coefficient(objective: Objective, seed: int = 0) -> str | None:
 
 
 def check_equal_groups(objective: Objective, seed: int = 0) -> str | None:
-    """A group of equal rewards stays finite, and does what the trait `equal_groups` says."""
-    it = ragged_draws(seed)
-    level = torch.tensor([0.1, 0.3, 0.7, 1.0], dtype=torch.float64)[:, None]  # 0.1: its mean and std round
+    """A group of equal rewards stays finite, and does what the trait `equal_groups` says; so does an equal batch."""
+    for levels in ([0.1, 0.3, 0.7, 1.0], [0.1] * 4):  # 0.1: its mean and std round
+        check_equal(objective, ragged_draws(seed), torch.tensor(levels, dtype=torch.float64)[:, None])
+    return None if traits(objective).equal_groups else "finite; the trait equal_groups promises no more"
+
+
+def check_equal(objective: Objective, it: "RaggedDraws", level: Tensor) -> None:
+    """Every prompt has one reward, its own of `level` [P, 1]."""
     it = replace(it, groups=Groups(level.expand_as(it.groups.reward).clone(), it.groups.mass))
     at_old = it.on_policy(objective)
     moved = replace(at_old, logp=it.logp)
@@ -328,7 +372,6 @@ def check_equal_groups(objective: Objective, seed: int = 0) -> str | None:
     if kind == "anchor":
         along = (gradient * moved.log_ratio).sum(1).reshape(it.groups.reward.shape).sum(1)
         assert bool((along > 0).all()), "a group of equal rewards does not pull back to pi_old, as an anchor would"
-    return None if kind else "finite; the trait equal_groups promises no more"
 
 
 def check_unbiased(objective: Objective, seed: int = 0) -> str | None:
@@ -361,7 +404,7 @@ def mean_step(objective: Objective, seed: int, size: int, arms: int = 3) -> Tens
     chance = logp.detach()[draws].sum(1).exp()
     groups = Groups(reward[0][draws], torch.full(draws.shape, 1 / size, dtype=torch.float64))
     mask = torch.ones(draws.numel(), 1, dtype=torch.bool)
-    batch = credit(objective, groups, logp[draws].reshape(-1, 1), mask, width=1)
+    batch = credit(objective, groups, logp[draws].reshape(-1, 1), mask, width=1, prompts_apart=True)
     # a batch weighs its groups equally; here each counts by its probability
     weight = batch.weight * (chance * len(draws)).repeat_interleave(size)
     return torch.autograd.grad(total(objective, replace(batch, weight=weight)), logits)[0][0]
@@ -408,6 +451,7 @@ CHECKS: dict[str, Callable[[Objective, int], str | None]] = {
     "kind": check_kind,
     "first step": check_first_step,
     "temperature": check_temperature,
+    "prompts": check_prompts,
     "padding": check_padding,
     "absent rows": check_absent,
     "row order": check_row_order,

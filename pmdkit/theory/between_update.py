@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pmdkit.theory.inputs import Array, centred, expect, lengths, numbers, problem, ratio, together
+from pmdkit.theory.inputs import Array, centred, expect, leading_shape, lengths, numbers, problem, ratio
 from pmdkit.theory.pmd_part_update import log_mean_exp
 from pmdkit.theory.sampled_steps import fit_cells, sampled_step
 
@@ -41,7 +41,7 @@ def baseline_value(pi: ArrayLike, reward: ArrayLike, tau: ArrayLike, k: ArrayLik
     """
     pi, reward, tau = problem(pi, reward, tau)
     k = shares(k)
-    together(pi=pi[..., 0], reward=reward[..., 0], tau=tau, k=k)
+    leading_shape(pi, reward, tau=tau, k=k)
     delta = centred(pi, reward)
     mean = (pi * reward).sum(-1) / pi.sum(-1)
     inverse = np.where(k > 0, k, 1.0) / tau
@@ -56,6 +56,7 @@ def between(
 
     $$ \rho(y) = \exp\Big(\frac{r - V_k}{\tau} - W\Big(\frac{\lambda_k}{\tau^2} e^{(r - V_k)/\tau}\Big)\Big), \quad
        E_\pi\rho = 1 $$
+
     $$ \max_{\pi'}\; E_{\pi'} r - \tau KL(\pi'\|\pi) - \frac{\lambda_k}{2\tau}\chi^2(\pi'\|\pi), \qquad
        \frac{\lambda_k}{\tau^2} = KL(\pi\|\pi') - \frac{V_k - E_\pi r}{\tau} $$
 

@@ -306,6 +306,7 @@ def binary_small_tau(p: ArrayLike, tau: ArrayLike, method: str = "pmd-mean") -> 
 
     $$ \text{PMD-mean: } \rho_- = e^{-p/\tau},\; \rho_+ = \tfrac1p - \tfrac{1-p}{p}e^{-p/\tau},\;
        \eta = 1 - e^{-p/\tau},\; B = \tfrac{p}{\tau},\; \lambda = \tau p(1-p) $$
+
     $$ \text{PMD-part: } \rho_- = \tfrac1p e^{-1/\tau},\; \rho_+ = \tfrac1p - \tfrac{1-p}{p^2}e^{-1/\tau},\;
        B = \tfrac1\tau - \log\tfrac1p $$
 

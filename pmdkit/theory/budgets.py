@@ -61,7 +61,7 @@ def sampled_run(
 ) -> SampledRun:
     r"""What a pool of pass rates becomes over `steps` steps from draws.
 
-    $$ \pi_{t+1} = \pi_t\,e^{u_t}, \qquad u_t \text{ the step of `sampled_step` from } g \text{ groups of } n
+    $$ \pi_{t+1} = \pi_t\,e^{u_t}, \qquad u_t \text{ one sampled step from } g \text{ groups of } n
        \text{ draws of } \pi_t $$
 
     Source: not in arXiv:2602.05933. One step with one group has the law of `sampled_step`.

@@ -137,6 +137,11 @@ def together(**arrays: NDArray[Any]) -> tuple[int, ...]:
         raise ValueError(f"leading shapes do not fit: {shapes}; expected shapes that broadcast") from None
 
 
+def leading_shape(pi: Array, reward: Array, **arrays: NDArray[Any]) -> tuple[int, ...]:
+    """The common shape of the prompts: of pi and reward without their actions, and of what has no actions."""
+    return together(pi=pi[..., 0], reward=reward[..., 0], **arrays)
+
+
 def centred(pi: Array, reward: Array) -> Array:
     """[..., A] advantage r - E[r], counted from the most probable action: digits stay where pi is almost sure of it."""
     pi, reward = np.broadcast_arrays(pi, reward)

@@ -8,7 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pmdkit.theory.inputs import Array, centred, excess, numbers, policy, problem, ratio, together, weights
+from pmdkit.theory.inputs import (
+    Array,
+    centred,
+    excess,
+    leading_shape,
+    numbers,
+    policy,
+    problem,
+    ratio,
+    together,
+    weights,
+)
 from pmdkit.theory.pmd_part_update import log_mean_exp
 
 
@@ -103,7 +114,7 @@ def mixed(pi: ArrayLike, reward: ArrayLike, tau: ArrayLike, lam: ArrayLike) -> M
     """
     pi, reward, tau = problem(pi, reward, tau)
     lam = weights("lam", lam)
-    shape = (*together(pi=pi[..., 0], reward=reward[..., 0], tau=tau, lam=lam), pi.shape[-1])
+    shape = (*leading_shape(pi, reward, tau=tau, lam=lam), pi.shape[-1])
     pi, target = np.broadcast_to(pi, shape), np.broadcast_to(centred(pi, reward) / tau[..., None], shape)
     k = np.broadcast_to(lam / tau**2, shape[:-1])[..., None]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pmdkit.theory.inputs import Array, centred, excess, lengths, problem, ratio, together
+from pmdkit.theory.inputs import Array, centred, excess, leading_shape, lengths, problem, ratio
 
 Reals = NDArray[np.floating]
 
@@ -70,7 +70,7 @@ def pmd_mean(
     Watch: real rewards do not become greedy as tau goes to 0: the ratio tends to Delta_+ / E[Delta_+].
     """
     pi, reward, tau = problem(pi, reward, tau, log_pi)
-    shape = (*together(pi=pi[..., 0], reward=reward[..., 0], tau=tau), pi.shape[-1])
+    shape = (*leading_shape(pi, reward, tau=tau), pi.shape[-1])
     rows = [np.broadcast_to(array, shape).reshape(-1, shape[-1]) for array in (pi, reward)]
     if (size := lengths(length, shape)) is not None:
         rows.append(size.reshape(-1, shape[-1]))

@@ -233,6 +233,7 @@ def noise_share(p: ArrayLike, n: int, tau: ArrayLike) -> NoiseShare:
 
     $$ \text{response} = p^{n-1} + (1-p)^{n-1}, \quad \text{touched} = P(S \in \{0, 1, n-1, n\}), \quad
        \text{silent} = p^n + (1-p)^n $$
+
     $$ \text{drowned} = P\Big(\tfrac{S}{n}\Delta_+^2 + \tfrac{n-S}{n}\Delta_-^2
        > p\,(\log\rho_+)^2 + (1-p)(\log\rho_-)^2\Big), \quad \Delta = \log Z - \log\hat Z_{-i} $$
 

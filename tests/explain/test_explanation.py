@@ -36,6 +36,7 @@ KINDS = {
     "grpo-kl": ("minimiser", None, False),
     "sapo": ("boundary", None, False),
     "gmpo": ("plateau", None, False),
+    "reinforce-pp": ("plateau", None, False),
 }
 
 OWN = '''
@@ -162,6 +163,15 @@ def test_reference_and_groups_are_said(explained):
 
 
 @pytest.mark.nightly
+def test_an_objective_of_the_whole_batch_is_asked_one_prompt_at_a_time(explained):
+    """REINFORCE++ of one prompt is GRPO, in every number; only the screen says what other prompts would change."""
+    mine, grpo = (explained[name].to_json() for name in ("reinforce-pp", "grpo"))
+    differ = {key for key in mine if json.dumps(mine[key]) != json.dumps(grpo[key])}
+    assert differ == {"name", "options", "whole_batch", "caveats"}
+    (said,) = [line for line in mine["caveats"] if line not in grpo["caveats"]]
+    assert "here every prompt is a batch of its own" in said
+
+
 def test_a_picture_of_either_kind(explained, tmp_path):
     for name in ("pmd-mean", "grpo", "cispo"):
         drawing = draw(explained[name])

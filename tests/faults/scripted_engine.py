@@ -4,10 +4,12 @@ One has a prefix cache, as engines of their own have. A slip is one function, wh
 and its arguments; it does not know when it is called.
 """
 
+import gc
 import hashlib
 import json
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
@@ -23,6 +25,8 @@ from pmdkit.llm.engines.base import EngineConfig, EngineLost, Responses
 from pmdkit.llm.engines.transformers import RunningBatch, TransformersEngine
 from pmdkit.llm.model import end_tokens
 from pmdkit.observe import checkpoint
+
+from .harness import GRADE
 
 
 class Cached(TransformersEngine):
@@ -320,6 +324,13 @@ class Runner:
         self.count += 1
         out = out or self.folder / f"run-{self.count}"
         settings = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in options.items()]
+        if "reward.grade" not in options:  # where rewards are equal no update is taken, and no engine has wrong weights
+            grader = self.folder / "grader.py"
+            grader.write_text(GRADE)
+            settings += [f"reward.grade={grader}:grade", "rollout.cut_off=score"]
         self.capsys.readouterr()
         code = self.call("llm", str(TINY), "--out", str(out), *more, "--set", *settings)
+        with warnings.catch_warnings():  # a run that is refused leaves its grader's process to the end of this one
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
         return Ended(code, self.capsys.readouterr().err, out)

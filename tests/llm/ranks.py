@@ -39,6 +39,7 @@ CASES = {
     "fused": ("qwen2", "pmd-mean", 3, False, ()),
     "experts": ("qwen3-moe", "pmd-mean", 3, True, ()),
     "per token": ("qwen2", "grpo", 4, True, ()),
+    "whole batch": ("qwen2", "reinforce-pp", 3, False, ()),
     "whole groups": ("qwen3-moe", "tb", 1, False, ()),
     "adapters": ("qwen2", "dro", 3, True, ("q_proj", "down_proj")),
 }

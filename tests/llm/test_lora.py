@@ -448,7 +448,10 @@ class Killed(BaseException):
 
 @pytest.mark.slow  # several runs
 def test_a_run_interrupted_ends_on_the_same_bits(base, tmp_path, monkeypatch):
-    whole = go(tmp_path / "whole", base)
+    grader = tmp_path / "grader.py"
+    grader.write_text("def grade(response, gold):\n    return len(response) % 5 / 4\n")  # equal rewards teach nothing
+    options = {"reward.grade": f"{grader}:grade", "rollout.cut_off": "score"}
+    whole = go(tmp_path / "whole", base, options=options)
     last = whole.path / "checkpoints" / "step-3"
     adapter = load_file(last / "adapter.safetensors")
     assert adapter.keys() == lora.adapter_weights(whole.policy).keys()
@@ -469,9 +472,9 @@ def test_a_run_interrupted_ends_on_the_same_bits(base, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(CausalLearner, "optimizer_step", dies)
         with pytest.raises(Killed):
-            go(tmp_path / "run", base)
+            go(tmp_path / "run", base, options=options)
     assert checkpoint.steps(tmp_path / "run" / "checkpoints") == [1]
-    resumed = go(tmp_path / "run", base, resume=True)
+    resumed = go(tmp_path / "run", base, resume=True, options=options)
     assert digest(resumed.path) == digest(whole.path)
 
 

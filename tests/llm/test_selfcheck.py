@@ -58,7 +58,7 @@ def forgets(self, weights, version):
     [
         ("generate", TransformersEngine, "generate", shifted),
         ("update", CausalLearner, "update", out_of_memory),
-        ("update", CausalLearner, "optimizer_step", lambda self, loss: 1.0),
+        ("update", CausalLearner, "optimizer_step", lambda self, loss, signal: 1.0),
         ("resume", checkpoint, "load_step", lambda *given: {"model": {}, "optimizer": {}}),
     ],
 )

@@ -59,6 +59,12 @@ SETTINGS = {
     "grpo-kl": [{}, {"kl_loss_type": "k2", "kl_loss_coef": 0.5}, {"kl_loss_coef": 0.0, "std": "sample"}],
     "sapo": [{}, {"tau_pos": 3.0, "tau_neg": 8.0, "std": "none"}, {"norm": "tokens"}],
     "gmpo": [{}, {"clip_low": 0.1, "clip_high": 0.05}, {"norm": "length", "std": "sample"}],
+    "reinforce-pp": [
+        {},
+        {"baseline": "group"},
+        {"std": "sample", "norm": "tokens"},
+        {"baseline": "group", "std": "none"},
+    ],
     "skeleton": [{}, {"tau": PassRate(), "norm": "tokens"}],
 }
 CASES = [
@@ -104,6 +110,7 @@ SKIPPED = {
     "grpo-kl": {"temperature", "token order", "coefficient", "unbiased", "population"},
     "sapo": {"temperature", "token order", "coefficient", "unbiased", "population"},
     "gmpo": {"temperature", "token order", "coefficient", "unbiased", "population"},
+    "reinforce-pp": {"temperature", "token order", "coefficient", "unbiased", "population"},
 }
 
 

@@ -5,7 +5,20 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pmdkit.objectives import GRPO, REBEL, Groups, PMDMean, coefficient, credit, cut, expect, parts, row_weight, total
+from pmdkit.objectives import (
+    GRPO,
+    REBEL,
+    Groups,
+    PMDMean,
+    ReinforcePP,
+    coefficient,
+    credit,
+    cut,
+    expect,
+    parts,
+    row_weight,
+    total,
+)
 from pmdkit.testing.objectives import ragged_draws, same, value_and_gradient
 
 
@@ -123,6 +136,22 @@ def test_sequences_are_summed_in_float64():
     batch = replace(credit(PMDMean(), groups, logp_old, torch.ones(2, 2048, dtype=torch.bool)), logp=logp)
     exact = [sum(row) for row in (logp - logp_old).double().tolist()]
     assert batch.seq_log_ratio.tolist() == pytest.approx(exact, abs=1e-10)
+
+
+def test_prompts_apart_are_credited_as_batches_of_their_own():
+    """An absent row and a prompt that stands there twice included; without the trait nothing changes."""
+    it = ragged_draws(0)
+    reward, mass = it.groups.reward.clone(), it.groups.mass.clone()
+    reward[3], reward[1, 2], mass[1, 2] = reward[2], torch.nan, 0.0
+    it = replace(it, groups=Groups(reward, mass))
+    whole, apart = (
+        credit(ReinforcePP(), it.groups, it.logp_old, it.mask, prompts_apart=choice) for choice in (False, True)
+    )
+    grpo = credit(GRPO(), it.groups, it.logp_old, it.mask, prompts_apart=True)
+    same(apart.advantage, grpo.advantage, "one prompt is GRPO's", atol=1e-12)
+    assert (whole.advantage - apart.advantage).abs().max() > 0.1
+    assert torch.equal(grpo.advantage, it.on_policy(GRPO()).advantage)
+    assert torch.equal(apart.weight, whole.weight)
 
 
 def test_centred_takes_the_mean_of_each_group_by_mass():

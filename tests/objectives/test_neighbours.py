@@ -25,12 +25,13 @@ from pmdkit.objectives import (
     PMDMean,
     PMDPart,
     PMDToken,
+    ReinforcePP,
     credit,
     load_objective,
     response_loss,
     total,
 )
-from pmdkit.testing.objectives import bandit, ragged_draws, same, value_and_gradient
+from pmdkit.testing.objectives import RaggedDraws, bandit, ragged_draws, same, value_and_gradient
 
 EXACT = 1e-12  # relative: some hundred float64 terms
 
@@ -243,6 +244,26 @@ class TestLoops:
             return -advantage * sum(gates)
 
         check(SAPO(), case, row, mean_share(case, "length"))
+
+    @pytest.mark.parametrize("std", ["population", "sample", "none"])
+    @pytest.mark.parametrize("baseline", ["batch", "group"])
+    def test_reinforce_pp(self, seed, baseline, std):
+        case = reward, _, old, _ = ragged(seed, signs=False)
+        levels = [sum(row) / len(row) for row in reward]
+        if baseline == "batch":
+            levels = [sum(levels) / len(levels)] * len(reward)
+        deviations = [[r - level for r in row] for row, level in zip(reward, levels, strict=True)]
+        squares = [d**2 for row in deviations for d in row]
+        spread = math.sqrt(sum(squares) / (len(squares) - (std == "sample"))) if std != "none" else 1.0
+
+        def row(x, i, new):
+            advantage, value = deviations[x][i] / spread, 0.0
+            for n, o in zip(new, old[x][i], strict=True):
+                ratio = math.exp(n - o)
+                value -= min(ratio * advantage, min(max(ratio, 0.8), 1.2) * advantage)
+            return value
+
+        check(ReinforcePP(baseline=baseline, std=std), case, row, mean_share(case, "length"))
 
     def test_gmpo(self, seed):
         """As in the authors' code: bounds of the log ratio times the sign of the advantage."""
@@ -520,6 +541,86 @@ def test_sapo_without_a_gate_is_grpo_without_a_clip_and_a_gate_is_a_squared_hype
     same(gradient, torch.where(batch.mask, -batch.weight[:, None] * push, 0.0), "sech^2")
 
 
+BASELINES = pytest.mark.parametrize("baseline", ["batch", "group"])
+
+
+@BASELINES
+@pytest.mark.parametrize("std", ["population", "sample", "none"])
+def test_reinforce_pp_on_one_prompt_is_grpo(it, baseline, std):
+    """For draws and on the full support."""
+    logits, reward = bandit(0)
+    for groups in (Groups(it.groups.reward[:1], it.groups.mass[:1]), full_support(reward[:1], logits[:1].softmax(1))):
+        found = ReinforcePP(baseline=baseline, std=std).advantage(groups)
+        same(found, GRPO(std=std).advantage(groups), "one prompt", atol=EXACT)
+
+
+def test_reinforce_pp_with_one_response_per_prompt_is_grpo_on_one_group_of_them(it):
+    """The source's own case: what others answered to other prompts is all that there is to compare with."""
+    column = it.groups.reward.reshape(-1, 1)
+    found = ReinforcePP().advantage(Groups(column, torch.ones_like(column)))
+    row = Groups(column.T, torch.full_like(column.T, 1 / column.numel()))
+    same(found.T, GRPO().advantage(row), "one row of responses", atol=EXACT)
+    rows = RaggedDraws(Groups(column, torch.ones_like(column)), it.logp, it.logp_old, it.logp_ref, it.mask)
+    assert bool((rows.batch(ReinforcePP()).weight > 0).all())
+    with pytest.raises(ValueError, match="got 1 response per prompt"):
+        rows.batch(ReinforcePP(baseline="group"))
+
+
+@BASELINES
+def test_reinforce_pp_sees_neither_the_offset_nor_the_scale_of_rewards(it, baseline):
+    objective = ReinforcePP(baseline=baseline)
+    plain = objective.advantage(it.groups)
+    for offset, scale in ((-7.0, 1.0), (0.3, 40.0), (0.0, 1e-200)):
+        moved = Groups(offset + scale * it.groups.reward, it.groups.mass)
+        same(objective.advantage(moved), plain, f"rewards times {scale} plus {offset}")
+    bits = (it.groups.reward > 0.5).float()
+    lifted = objective.advantage(Groups(bits + 1e6, it.groups.mass.float()))
+    at_zero = objective.advantage(Groups(bits, it.groups.mass.float()))
+    torch.testing.assert_close(lifted, at_zero, atol=1e-6, rtol=0)  # float32
+
+
+def test_equal_rewards_in_reinforce_pp():
+    """A batch of equal rewards has advantage exactly 0; one group of them only where its own mean is the baseline."""
+    third = torch.full((3, 4), 0.1, dtype=torch.float64)
+    mass = torch.full_like(third, 0.25)
+    for baseline in ("batch", "group"):
+        assert torch.equal(ReinforcePP(baseline=baseline).advantage(Groups(third, mass)), torch.zeros_like(third))
+    third[0, 0] = 1.0
+    assert torch.equal(ReinforcePP(baseline="group").advantage(Groups(third, mass))[1:], torch.zeros(2, 4).double())
+    assert bool((ReinforcePP().advantage(Groups(third, mass))[1:] < 0).all())
+
+
+@BASELINES
+@pytest.mark.parametrize("sampled", [True, False])
+def test_the_advantages_of_reinforce_pp_have_mean_0_and_variance_1_under_the_weights_of_the_loss(baseline, sampled):
+    """Over prompts and pi_old, or draws of which some have no verdict: one group has a single one, one has none."""
+    logits, reward = bandit(3, prompts=5)
+    mass = logits.softmax(1)
+    if sampled:
+        mass = (torch.rand(5, 5, generator=torch.Generator().manual_seed(1)) < 0.7).double()
+        mass[0], mass[1] = torch.zeros(5), torch.tensor([0.0, 0.0, 1.0, 0.0, 0.0])
+        mass = mass / mass.sum(1, keepdim=True).clamp_min(1)
+    objective = ReinforcePP(baseline=baseline, norm="none")
+    logp_old, mask = torch.full((25, 1), -1.0, dtype=torch.float64), torch.ones(25, 1, dtype=torch.bool)
+    batch = credit(objective, Groups(reward, mass, sampled), logp_old, mask)
+    weight = batch.weight / batch.weight.sum()
+    assert (weight * batch.advantage).sum().item() == pytest.approx(0, abs=EXACT)
+    assert (weight * batch.advantage**2).sum().item() == pytest.approx(1, rel=EXACT)
+    assert int((batch.weight.view(5, 5) > 0).any(1).sum()) == (5 if not sampled else 4 if baseline == "batch" else 3)
+
+
+@BASELINES
+def test_what_a_penalty_in_the_reward_costs_is_standardised_with_it(it, baseline):
+    """REINFORCE++ takes k1 off the reward before it standardises."""
+    plain, penalised = (
+        load_objective("reinforce-pp", baseline=baseline, **options)
+        for options in ({}, {"kl_coef": 0.3, "kl_in": "reward", "kl_estimator": "k1"})
+    )
+    cost = torch.where(it.mask, it.logp_old - it.logp_ref, 0.0).sum(1).view(it.groups.reward.shape)
+    by_hand = replace(it, groups=Groups(it.groups.reward - 0.3 * cost, it.groups.mass))
+    same(it.batch(penalised).advantage, by_hand.batch(plain).advantage, "k1 in the reward")
+
+
 def test_sapo_stays_finite_when_a_ratio_overflows():
     logp = torch.tensor([[900.0], [-900.0]], dtype=torch.float64, requires_grad=True)
     old = torch.zeros(2, 1, dtype=torch.float64)
@@ -569,6 +670,7 @@ def test_outside_its_band_the_token_pmd_only_pulls_back(it):
         ("grpo-kl", {"kl_loss_coef": -1.0}, "kl_loss_coef is -1.0; expected a finite number from 0.0"),
         ("grpo-kl", {"kl_loss_type": "k1"}, "kl_loss_type is 'k1'; expected one of k3, k2"),
         ("sapo", {"tau_neg": 0.0}, "tau_neg is 0.0; expected a finite number from 1e-06"),
+        ("reinforce-pp", {"baseline": "mean"}, "baseline is 'mean'; expected one of batch, group"),
         ("gmpo", {"clip_low": -0.4}, "clip_low is -0.4; expected a finite number from 0.0"),
         ("asymre", {"shift": math.inf}, "shift is inf; expected a finite number"),
     ],

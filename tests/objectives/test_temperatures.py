@@ -132,6 +132,22 @@ def test_budgets_are_spent_by_the_exact_update(p, budget):
             assert spent <= budget * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("p", [1e-3, 0.01, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("budget", [0.01, 0.3, 2.0])
+def test_a_budget_is_spent_by_pmd_part_under_its_own_law(p, budget):
+    """The same budget and the same way to go; only the tau that leads there is PMD-part's."""
+    from pmdkit import theory
+
+    tau = KLBudget(budget, method="pmd-part")(full(p)).item()
+    solution = theory.pmd_part([p, 1 - p], [1.0, 0.0], tau)
+    closed = (solution.probs[0] - p) / (1 - p)
+    if closed < 0.99 - 1e-9:
+        assert solution.probs @ solution.log_ratio == pytest.approx(budget, rel=1e-9)
+    else:
+        assert closed == pytest.approx(0.99, abs=1e-9)
+    assert tau != pytest.approx(KLBudget(budget)(full(p)).item(), rel=1e-3)
+
+
 def test_an_easy_prompt_cannot_spend_its_budget():
     """From p = 0.9 the whole way costs log(1 / 0.9) = 0.105 nats."""
     from pmdkit import theory
@@ -192,6 +208,7 @@ def test_make_tau():
         ({"rule": "contraction", "eta": 1.0}, "eta is 1.0; expected"),
         ({"rule": "contraction", "law": "hrad"}, "unknown law 'hrad'; did you mean 'hard'"),
         ({"rule": "kl-budget", "budget": 0.0}, "budget is 0.0; expected"),
+        ({"rule": "kl-budget", "method": "pmd-men"}, "did you mean 'pmd-mean'"),
         ({"rule": "chi2-budget", "most": 1.0}, "most is 1.0; expected"),
         ({"rule": "pass-rate", "estimate": "pol"}, "unknown estimate 'pol'; did you mean 'pool'"),
     ],

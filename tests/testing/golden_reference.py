@@ -12,7 +12,7 @@ from mpmath import exp, log, mp, mpf, sqrt
 
 mp.dps = 50
 PLACE = Path(__file__).parents[2] / "pmdkit" / "testing" / "golden" / "vectors.json"
-CLIP = {"grpo": (mpf("0.2"), mpf("0.2")), "gspo": (mpf("0.0003"), mpf("0.0004"))}
+CLIP = dict.fromkeys(("grpo", "reinforce-pp"), (mpf("0.2"), mpf("0.2"))) | {"gspo": (mpf("0.0003"), mpf("0.0004"))}
 NORMS = {"gspo": "none", "qrpo": "none", "sppo": "none", "gmpo": "none", "opmd": "tokens", "rec": "tokens"} | {
     "pmd-token": "tokens"
 }  # of an objective's own definition; the others divide by the length
@@ -83,6 +83,18 @@ def make():
         case("sapo", "sapo", (2, 3), 4),
         case("sapo-unscored", "sapo", (3, 4), 3, unscored=((0, 1), (2, 0))),
         case("gmpo", "gmpo", (2, 3), 4, options={"clip_low": 0.2, "clip_high": 0.2}),
+        case("reinforce-pp", "reinforce-pp", (2, 3), 4),
+        case("reinforce-pp-group", "reinforce-pp", (3, 4), 3, options={"baseline": "group"}),
+        case("reinforce-pp-ministeps", "reinforce-pp", (4, 4), 4, ministeps=2),
+        case("reinforce-pp-unscored", "reinforce-pp", (3, 4), 3, unscored=((0, 1), (2, 0), (2, 2), (2, 3))),
+        case(
+            "reinforce-pp-group-no-peer",
+            "reinforce-pp",
+            (3, 3),
+            3,
+            options={"baseline": "group"},
+            unscored=((2, 0), (2, 1)),
+        ),
     ]
     return {"format": 2, "about": ABOUT, "tolerance": 1e-6, "cases": cases}
 
@@ -164,9 +176,14 @@ def compute(case):
 
 
 def scored(case, p):
-    """The places of a group that have a verdict; none where there is only one, which has no peer."""
+    """The places of a group that have a verdict; none where there is only one and it needs a peer."""
     found = [g for g, r in enumerate(case["reward"][p]) if r is not None]
-    return found if len(found) > 1 else []
+    return found if len(found) > 1 or over_batch(case) else []
+
+
+def over_batch(case):
+    """Whether a response is compared with those to all prompts."""
+    return case["objective"] == "reinforce-pp" and case["options"].get("baseline") != "group"
 
 
 def weight(case, p, g, lengths):
@@ -184,7 +201,9 @@ def weight(case, p, g, lengths):
 
 
 def advantage(case, p, g):
-    """Of one response among its group."""
+    """Of one response among its group, or its batch."""
+    if case["objective"] == "reinforce-pp":
+        return of_batch(case, p, g)
     group = {h: mpf(case["reward"][p][h]) for h in scored(case, p)}
     others = [r for h, r in group.items() if h != g]
     if case["options"].get("baseline") == "mean":
@@ -217,6 +236,23 @@ def advantage(case, p, g):
     mean = sum(group.values()) / len(group)
     spread = sqrt(sum((r - mean) ** 2 for r in group.values()) / len(group))
     return (group[g] - mean) / spread if spread else mpf(0)
+
+
+def over_prompts(case, values):
+    """Mean over the prompts of the batch of the mean over the scored responses to each."""
+    found = [[values(q, mpf(case["reward"][q][h])) for h in scored(case, q)] for q in range(len(case["reward"]))]
+    means = [sum(group) / len(group) for group in found if group]
+    return sum(means) / len(means)
+
+
+def of_batch(case, p, g):
+    """Advantage over the std of the whole batch, from the mean of the batch or of the group."""
+    groups = [[mpf(case["reward"][q][h]) for h in scored(case, q)] for q in range(len(case["reward"]))]
+    level = [sum(group) / len(group) if group else mpf(0) for group in groups]
+    if over_batch(case):
+        level = [over_prompts(case, lambda q, r: r)] * len(groups)
+    spread = sqrt(over_prompts(case, lambda q, r: (r - level[q]) ** 2))
+    return (mpf(case["reward"][p][g]) - level[p]) / spread if spread else mpf(0)
 
 
 def row_loss(case, p, credit, a, b):

@@ -24,6 +24,7 @@ def test_at_its_lambda_pmd_mean_solves_it(reference):
         other = theory.mixed(case.pi, case.reward, case.tau, best.lam)
         scale = np.abs(best.log_ratio).max()
         np.testing.assert_allclose(other.log_ratio, best.log_ratio, rtol=1e-9, atol=1e-13 * scale)
+    assert theory.mixed([1.0], [0.5], 0.1, 0.01).log_ratio.tolist() == [0.0], "one action: nothing can move"
 
 
 @pytest.mark.slow

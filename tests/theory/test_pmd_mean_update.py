@@ -234,6 +234,8 @@ def check_box(reference, seed, problems, actions):
 def test_random_problems_of_the_box_have_ten_digits(reference):
     """Relative error 1e-10 on every log ratio and on lambda, against mpmath's Lambert-W at 50 digits."""
     check_box(reference, seed=0, problems=150, actions=(2, 14))
+    alone = theory.pmd_mean([1.0], [0.5], 0.1)  # one action: nothing can move
+    assert (alone.log_ratio.tolist(), alone.probs.tolist(), float(alone.lam)) == ([0.0], [1.0], 0.0)
 
 
 @pytest.mark.nightly  # a thousand actions at 40 digits

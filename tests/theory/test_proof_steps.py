@@ -151,6 +151,10 @@ def test_each_step_from_the_leave_one_out_targets_to_the_perturbation_bound():
         final = eps / tau * (bound + (2 * p + eps + 1 / n) / tau) + eps**2 / (2 * tau**2)
         assert abs(gap) <= final * (1 + 1e-9)  # loo_perturb_final, with its constants
         assert final <= 4 * (eps / tau * (bound + p / tau) + eps**2 / tau**2)
+        policies, slack = int(rng.integers(1, 100)), rng.uniform(0, 2)
+        fast = 14 / 3 * (bound + 1 / tau) ** 2 * np.log(2 * policies / delta) / n
+        stated = theory.refined_bound(p, tau, bound, n, delta, policies, slack)
+        np.testing.assert_allclose(stated, 2 * slack + fast + 4 * final, rtol=1e-12)  # it enters the lemma four times
     assert on_event > 390
 
 
