@@ -268,6 +268,10 @@ class RolloutTable(Strict):
     "Train on the responses in this run folder, recorded step or .jsonl instead of drawing any (--rollouts)."
     max_prompt: Count = 2048
     "Longer prompts are dropped and counted before the first step."
+    environment: str | None = None
+    "Takes turns with the policy: calculator, or a function of your own as my.py:fn, see docs/use/turns.md."
+    max_turns: Count = 4
+    "Turns of the policy in an episode with an environment; one that needs more is cut off."
     cut_off: Literal["wrong", "mask", "score"] = "wrong"
     "Responses that did not end. wrong. mask: they count for nothing. score: a grader of (response, gold) is asked too."
     temperature: Positive = 1.0
@@ -319,6 +323,7 @@ class VLLMTable(Strict):
     "Further arguments of vllm's engine, by their names there; what pmdkit sets itself is refused."
 
 
+ENVIRONMENTS = ("calculator",)
 SHIPPED_REWARDS = ("math", "soft-overlong-punishment", "reasoning-gym")
 
 

@@ -12,12 +12,12 @@ from pmdkit import __version__
 from pmdkit.errors import PmdkitError, did_you_mean, short, unknown
 
 VERBS = {
-    "tour": "Both updates end elsewhere; one of them through the three tiers (two minutes).",
+    "tour": "Compare both updates, then take one of them through the three tiers (two minutes).",
     "bandit": "Tier 1: solve a contextual bandit exactly, by regression, or from draws.",
     "toy": "Tier 2: train a small transformer on a token task.",
     "llm": "Tier 3: train a language model on problems with checkable answers.",
     "llm-starter": "Build the starter model of tier 3 on its own.",
-    "plan": "What a recipe of tier 3 costs on accelerators: memory by phase, time, staleness.",
+    "plan": "Predict what a recipe of tier 3 costs on accelerators: memory by phase, time, staleness.",
     "figure": "The picture of a run: does it learn, and how far does a step go?",
     "eval": "How good a trained policy is: avg@k, pass@k and maj@k with intervals.",
     "export": "The model of a checkpoint as a folder that transformers and vLLM load.",
@@ -31,7 +31,7 @@ VERBS = {
     "explain": "What an objective secretly solves: its regulariser, contraction and push.",
     "figures": "The paper's figures and tables, recomputed; --check compares them with stored numbers.",
     "ledger": "Every claim of the paper and how it stands here.",
-    "reproduce": "The paper again at a budget of 2m, 20m or 90m: one report.",
+    "reproduce": "Reproduce the paper within a budget of 2m, 20m or 90m: one report.",
     "doctor": "What this machine can run, and what is missing.",
     "completion": "Print a shell's completion script.",
 }
@@ -48,14 +48,14 @@ GROUPS = {  # as --help shows them; every verb is in one
 MODULES = {  # of verbs that share one; any other verb has a module of its name
     **dict.fromkeys(("bandit", "toy", "figure"), "train"),
     **dict.fromkeys(("objectives", "envs", "ledger", "completion"), "listings"),
-    "llm-starter": "llm",
+    **dict.fromkeys(("llm-starter", "export"), "llm"),
     "compare": "sweep",
 }
 
 EPILOGUE = """\
 Data goes to stdout, progress to stderr; --json prints one JSON value; --debug shows the traceback of an error.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 something is missing here, 4 a check said no, \
+Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 something is missing here, 4 a check failed, \
 5 no loadable checkpoint or a resume refused, 6 not finite, 7 a component died, 75 stopped, resumable.
 """
 

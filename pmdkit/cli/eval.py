@@ -54,18 +54,18 @@ def eval(  # the verb's name
             several, all are runs, each evaluated as its own configuration says.
         data: held-out, aime24, aime25, or FILE.jsonl, .json, .parquet. By default held-out, aime24 for a model.
         k: draws that count as one attempt.
-        problems: how many at most. By default as the run's own evaluation, and all of another set.
-        seed: of the draws.
-        temperature: of a language model. By default the run's for its own problems, else 1.0 as in the paper; 0 greedy.
-        top_p: of a language model. By default the run's for its own problems, else 0.7 as in the paper.
-        width: tokens that a response may have, by default the run's, else 1024.
+        problems: at most this many problems; by default as many as in the run's own evaluation, or all of another set.
+        seed: seed of the draws.
+        temperature: sampling temperature, 0 is greedy; by default the run's for its own problems, else 1.0.
+        top_p: top-p of sampling; by default the run's for its own problems, else 0.7 as in the paper.
+        width: largest number of tokens of a response; by default the run's, else 1024.
         device: auto, cpu, cuda or cuda:1; by default the run's, else auto.
         dtype: float32 or bfloat16; by default the run's, else float32.
         out: new folder for responses and summary of a language model; by default the next number under runs/.
-        resume: go on with the evaluation in --out; problems that are done are not asked again.
-        jobs: of several runs, how many at a time.
-        launcher: local or slurm: who evaluates several runs.
-        launcher_options: of the cluster, see pmdkit sweep --help.
+        resume: continue the evaluation in --out; finished problems are not asked again.
+        jobs: how many runs to evaluate at a time.
+        launcher: where several runs are evaluated: local, slurm or ray.
+        launcher_options: options of the cluster, see pmdkit sweep --help.
         trust: files such as my.py that the run names and whose code may run.
         json: print one JSON value.
     """

@@ -30,7 +30,7 @@ def explain(
         name: an objective (see pmdkit objectives) or my.py:MyLoss; without one, a line for each objective.
         tau: temperature in reward units; rewards are graded from 0 to 1.
         set: any other option of the objective, such as norm=none.
-        out: folder for the picture, explain-NAME.png and .svg; a picture of that name there is drawn again.
+        out: folder for the picture, explain-NAME.png and .svg; a picture of that name is overwritten.
         json: print one JSON value.
     """
     from pmdkit.explain import explain as ask

@@ -17,8 +17,8 @@ def figures(*names: str, out: Path = Path("figures-out"), check: Flag = False, j
     numbers with what follows from them: sums, ratios, intervals.
 
     Args:
-        names: which; by default all of them.
-        out: folder for the files; a file of the same name there is written again.
+        names: names of figures; by default all of them.
+        out: folder for the files; a file of the same name is overwritten.
         check: compute the numbers, compare them with the stored ones, write nothing; exit 4 where one is off.
         json: print one JSON value.
     """

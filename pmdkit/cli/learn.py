@@ -47,7 +47,7 @@ def list_(*, json: Flag = False) -> None:
 
 @learn.command
 def start(folder: Path, /, *, json: Flag = False) -> None:
-    """Copy the lessons into a folder of yours: a notebook each, and the same as .py.
+    """Copy the lessons into a folder, each as a notebook and as a .py file.
 
     Args:
         folder: new or empty, such as lessons; what is in it already is never overwritten.
@@ -83,8 +83,8 @@ def show(which: str, *, json: Flag = False) -> None:
 def check(which: str | None = None, file: Path | None = None, *, all: Flag = False, json: Flag = False) -> None:
     """Check answers: of one exercise, of a lesson, of a file, or of all lessons that are here.
 
-    Leaves with 0 when all are right and with 4 when one is not. Your code runs in a process of its own with limits; it
-    is taken for your own. What others wrote is for `pmdkit learn grade`.
+    Exits with 0 if all answers are right and with 4 if one is not. Your code runs in its own process with limits, and
+    is trusted as yours. For code that others wrote, use `pmdkit learn grade`.
 
     Args:
         which: an exercise (103.2), a lesson (103), or a file whose exercises are all checked.
@@ -137,7 +137,7 @@ def solution(which: str) -> None:
 
 @learn.command(name="progress")
 def progress_(*, json: Flag = False) -> None:
-    """Say what is solved so far, lesson by lesson. The record is one file of your account.
+    """Show what is solved so far, lesson by lesson. The record is one file in your account.
 
     Args:
         json: print one JSON value.
@@ -255,17 +255,17 @@ def grade(
 
     The folder holds STUDENT/NOTEBOOK.ipynb (or .py), nbgrader's STUDENT/ASSIGNMENT/NOTEBOOK.ipynb, or files side by
     side. Code runs in processes with limits, in namespaces of their own: it sees none of your files and leaves nothing
-    behind. Where the system gives no namespaces it leaves with 3 and grades nothing.
+    behind. If the system offers no namespaces, it exits with 3 and grades nothing.
 
     Args:
         folder: the submissions.
         only: lessons or exercises that count: --only 103 201.2; by default all that anybody handed in.
-        seconds: an answer's time, if shorter than its exercise allows (20 for most).
-        memory_mb: of an answer's process, beyond what Python and the packages take.
-        seed: of the inputs; another one finds answers that hold for the usual inputs only.
+        seconds: most seconds of an answer, if that is less than its exercise allows (20 for most).
+        memory_mb: memory of an answer's process, beyond what Python and the packages take.
+        seed: seed of the inputs; another seed catches answers that are right for the usual inputs only.
         csv: print a table for a spreadsheet: student, exercise, right, verdict, seconds.
         json: print one JSON value.
-        unsafe: go on without namespaces, as in a container of your own; the page on grading says what that gives up.
+        unsafe: grade without namespaces, as in a container of your own; the page on grading says what that gives up.
     """
     if csv and json:
         raise UsageError("--csv and --json both write to stdout; choose one")

@@ -17,7 +17,7 @@ def objectives(name: str | None = None, *, json: Flag = False) -> None:
     """List the objectives, or explain one.
 
     Args:
-        name: one of them, for its whole docstring.
+        name: an objective, to print its whole docstring.
         json: print one JSON value.
     """
     import inspect
@@ -88,7 +88,7 @@ def ledger(*, verdict: str | None = None, source: Path | None = None, json: Flag
 
     Args:
         verdict: only the claims with this verdict.
-        source: the TeX file of the paper; holds every quote to it and lists nothing.
+        source: the TeX file of the paper; compares every quote with it, and lists nothing.
         json: print one JSON value.
     """
     from pmdkit.ledger import VERDICTS, claims, misquoted

@@ -1,4 +1,4 @@
-"""`pmdkit llm RECIPE`, with --dry-run, --fit and --field-test, and `pmdkit llm-starter DIR`: the verbs of tier 3.
+"""`pmdkit llm RECIPE`, with --dry-run, --fit and --field-test, `llm-starter` and `export`: the verbs of tier 3.
 
 A recipe of several processes is started from here, and each of them comes back as `be_rank`; what happened is printed
 once, not by each.
@@ -17,7 +17,7 @@ from rich.console import Console
 
 from pmdkit import plugins
 from pmdkit.cli import explain_error, fail
-from pmdkit.cli.options import Flag, Number, RecipeName, RunOptions, Texts, Whole, merged
+from pmdkit.cli.options import Flag, Number, RecipeName, RunOptions, RunPath, Texts, Whole, merged
 from pmdkit.cli.output import pair_table, print_json, shown
 from pmdkit.cli.train import begin, command_context, print_error
 from pmdkit.errors import CheckFailed, Stopped, UsageError
@@ -54,9 +54,9 @@ class LLMOptions(RunOptions):
     rollouts: Path | None = None
     "Train on logged responses instead of drawing any: a run folder, a recorded step, or a .jsonl file."
     max_time: Number | None = None
-    "Seconds after which the run stops behind a whole step and its checkpoint, with exit 75."
+    "Seconds after which the run stops, once a step and its checkpoint are complete, with exit 75."
     profile: Whole | None = None
-    "Steps after the first one that torch's profiler watches, into profile/ of the run."
+    "Number of steps after the first that torch's profiler watches; its traces are in profile/ of the run."
     save_recipe: Path | None = None
     "Write the run's recipe to this .toml file, every option in it, then run."
 
@@ -85,9 +85,9 @@ def llm(
     --data are enough: the token budget is then measured as by --fit.
 
     Args:
-        recipe: a recipe on the shelf (one-gpu, own, qwen2.5-7b, qwen3-30b-a3b, starter, starter-100m, starter-moe) or a
-            .toml file; by default own, which --model and --data fill.
-        fit: measure the largest token budget that this machine holds first, and run with it.
+        recipe: a recipe on the shelf (calculator, one-gpu, own, qwen2.5-7b, qwen3-30b-a3b, starter, starter-100m,
+            starter-moe) or a .toml file; by default own, which --model and --data fill.
+        fit: first measure the largest token budget that fits on this machine, then run with it.
         field_test: check step by step that this machine can run the recipe; minutes.
     """
     from pmdkit.llm.recipe import check_requirements
@@ -262,8 +262,8 @@ def llm_starter(
     Args:
         out: folder to write, new or empty.
         size: starter (a tiny Qwen2), starter-moe (a tiny Qwen3-MoE) or starter-100m (for a GPU).
-        seed: of weights, lessons and measurement.
-        pass_rate: share of held-out problems that it passes at least, up to 0.5; 0 for random weights.
+        seed: seed of weights, lessons and measurement.
+        pass_rate: smallest share of held-out problems that it solves, up to 0.5; 0 for random weights.
         json: print one JSON value.
     """
     import torch
@@ -282,6 +282,27 @@ def llm_starter(
         f"{made['out']}: {made['weights']:,} weights, pass rate {made['pass_rate']:.3f} on {made['problems']} held-out "
         f"problems, {made['seconds']:.0f} s"
     )
+
+
+def export(run: RunPath, step: int, folder: Path, /, *, json: Flag = False) -> None:
+    """Write the model of a checkpoint in Hugging Face layout: weights, configuration, tokenizer, model card.
+
+    The shards of several processes are put together, a few megabytes of them in memory at a time. Every file is
+    compared with its checksum before it is copied. Weights are float32, as they were trained; adapters are merged.
+
+    Args:
+        run: folder of a run of a language model.
+        step: step of one of its checkpoints.
+        folder: new folder to write.
+        json: print one JSON value.
+    """
+    from pmdkit.llm.export import export_step
+
+    names = export_step(run, step, folder)
+    if json:
+        print_json({"run": str(run), "step": step, "folder": str(folder), "files": names})
+    else:
+        print(f"{folder}: {', '.join(names)}")
 
 
 def be_rank(recipe: str, options: RunOptions, fit: bool) -> None:

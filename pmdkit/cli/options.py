@@ -72,6 +72,7 @@ Texts = Annotated[list[str] | None, Parameter(consume_multiple=True, negative=""
 OBJECTIVE_NAMES = (
     "pmd-mean", "pmd-part", "pmd-between", "rloo", "grpo", "dr-grpo", "dapo", "gspo", "cispo", "chi2-po", "rebel", "tb",
     "dro", "pmd-token", "qrpo", "sppo", "opmd", "rec", "asymre", "topr", "grpo-kl", "sapo", "gmpo",
+    "reinforce-pp",
 )  # fmt: skip
 "The keys of OBJECTIVES, whose module needs torch."
 
@@ -142,11 +143,11 @@ class RunOptions:
     out: Annotated[Path | None, Parameter(converter=folder, completer=complete_runs)] = None
     "Folder of the run, new or empty; by default runs/ENV-OBJECTIVE-001, or the next number of that name."
     resume: Flag = False
-    "Go on with the run in --out where it stopped."
+    "Continue the run in --out where it stopped."
     trust: Texts = None
     "Files such as my.py that the recipe or the stored run names and whose code may run; --objective names its own."
     accept_changes: Flag = False
-    "Resume although data, code or weights are not those that the run began with; written to inputs.json."
+    "Resume even if data, code or weights differ from those that the run began with; inputs.json records the change."
     figure: bool | None = None
     "Draw figures/run.png at the end, or do not; by default after 20 seconds of training, and never with --json."
     json: Flag = False

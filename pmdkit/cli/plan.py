@@ -48,7 +48,7 @@ def plan(
 
     Args:
         recipe: a recipe on the shelf (qwen2.5-7b, one-gpu) or a .toml file.
-        gpus: how many of which, such as 32xH100; by default an H100 of 80 GB for each of parallel.processes.
+        gpus: number and kind, such as 32xH100; by default an H100 of 80 GB for each of parallel.processes.
         tp: accelerators that one engine cuts its matrices over; by default vllm.tensor_parallel.
         ep: accelerators that share one copy of the experts while generating.
         serve: accelerators that only generate while the others train; by default as many as [vllm] asks for where
@@ -58,8 +58,8 @@ def plan(
         prompt_length: mean tokens of a prompt.
         as_: print the keys of accelerate, trl or verl for the same batch instead.
         scale: simulate the recipe on a quarter to sixteen times the accelerators, in turns and with a lag.
-        pass_rates: of the problems, such as 0.05,0.2,0.5: the law of draws then says in which groups the same responses
-            teach more; by default pass rates from 0.05 to 0.95.
+        pass_rates: pass rates of the problems, such as 0.05,0.2,0.5; the law of draws then says in which groups the
+            same responses teach more; by default pass rates from 0.05 to 0.95.
         out: folder for the figure of --scale.
         objective: name, or my.py:MyLoss; changes no cost.
         steps: rollout batches in all.

@@ -37,11 +37,11 @@ def replay(
     Args:
         run: folder of a run that was made with --record.
         folder: with --web, where biography.json is written.
-        step: which; by default the newest recorded one.
+        step: which step; by default the newest recorded one.
         objective: a name (see pmdkit objectives) or my.py:MyLoss; by default the recorded one.
         tau: temperature in reward units; by default the recorded one.
         ministeps: updates that the step is cut into.
-        order: of the prompts: recorded, reversed, or a seed such as 7 that shuffles them.
+        order: order of the prompts: recorded, reversed, or a seed such as 7 that shuffles them.
         row: tell the story of this response, counted from 0.
         set: other options of the objective: --set norm=none clip_high=0.3.
         trust: files such as my.py that the recording names and whose code may run.

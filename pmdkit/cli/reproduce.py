@@ -33,10 +33,10 @@ def reproduce(
     Args:
         budget: a duration: 2m, 20m, 90m, 1h30m.
         out: new folder; by default the next number under runs/.
-        resume: go on with the reproduction in --out; parts that are done stay.
+        resume: continue the reproduction in --out; finished parts stay.
         jobs: runs at a time, by default one for each core up to four.
-        launcher: local or slurm: who makes the training runs.
-        launcher_options: of the cluster, see pmdkit sweep --help.
+        launcher: where the training runs are made: local, slurm or ray.
+        launcher_options: options of the cluster, see pmdkit sweep --help.
         json: print the summary as one JSON value.
         dry_run: print the parts with their estimates; start nothing.
     """

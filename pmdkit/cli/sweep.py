@@ -63,20 +63,21 @@ def sweep(
         range: options and the ends of their values: --range lr=1e-5:1e-3:log group=4:64. Each drawn setting meets
             every combination of --over. Needs the extra sweep.
         search: how settings are drawn from --range: sobol leaves fewer gaps than random.
-        samples: settings that are drawn; for sobol best a power of 2.
+        samples: how many settings to draw; for sobol a power of 2 is best.
         halving: a factor such as 3: all settings begin, the best third goes on to three times the steps, and so on.
-        metric: of the summary, by which --halving decides; larger is better.
-        seeds: how many: 0 to SEEDS - 1.
+        metric: number of the summary by which --halving decides; larger is better.
+        seeds: number of seeds: 0 to SEEDS - 1.
         set: options that all runs share: --set steps=20 objective.norm=none.
-        experiment: one by name instead of TIER and ENV; any unknown name lists them.
+        experiment: an experiment by name, in place of TIER and ENV; an unknown name lists them all.
         out: folder of the sweep; by default the next number under runs/.
         jobs: runs at a time. Each has accelerators of its own, as long as there are enough.
-        launcher: local: processes on this machine; slurm: an array, through submitit.
-        launcher_options: of slurm, as submitit has them: slurm_partition=gpu gpus_per_node=1.
-        resume: go on with the sweep in --out.
+        launcher: local: processes on this machine; slurm: an array, through submitit; ray: a cluster of Ray.
+        launcher_options: options of slurm, as submitit names them (slurm_partition=gpu gpus_per_node=1); for ray
+            address=, num_cpus=, num_gpus=.
+        resume: continue the sweep in --out.
         json: print the record as one JSON value.
         dry_run: print the runs; start nothing.
-        short: of --experiment race: a few settings and seeds, in twenty minutes.
+        short: with --experiment race: a few settings and seeds, in twenty minutes.
     """
     from pmdkit.launchers import make_launcher
     from pmdkit.sweeps import run as room
@@ -327,7 +328,7 @@ def compare(
     Args:
         places: run folders of any tier, folders of runs, or records of sweeps (.json).
         metric: a number of the summary: pass_rate_last, pass_rate_mean, log_ratio_min, ms_per_token_update, ...
-        by: the option that makes the arms, such as objective; by default all in which the runs differ.
+        by: the option that defines the arms, such as objective; by default all options in which the runs differ.
         csv: write the table there.
         latex: write the table there.
         json: print one JSON value.

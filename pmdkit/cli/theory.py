@@ -40,7 +40,7 @@ def theory(
         tau: temperature in the units of --rewards; by default 0.05, and with --budget a grid.
         rewards: "0,1" or "-1,1".
         budget: tokens of all responses of a run.
-        pass_rates: of the kinds of prompts in the pool, equally many of each; prompts of a kind share what they learn.
+        pass_rates: pass rates of the kinds of prompts, equally many of each; prompts of a kind share what they learn.
         length: mean tokens of a response.
         overhead: tokens that could be written while a rollout batch waits for its longest response and new weights.
         lr: step sizes of a ministep that are tried, logits per reward unit; "solve" solves the regression of each

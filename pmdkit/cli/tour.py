@@ -33,7 +33,7 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
         objective: pmd-mean or pmd-part, whose exact solution is known.
         tau: temperature on rewards {0,1}; twice that on +-1.
         out: folder for the runs and the picture; by default runs/tour-001, or the next number.
-        seed: of the draws.
+        seed: seed of the draws.
     """
     from pmdkit.figures.tour import draw
     from pmdkit.observe import console, glossary, run_folder
@@ -52,7 +52,7 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
     screen = Console(highlight=False)
     folder = run_folder.new_folder(out, "tour")
     live = isinstance(console.make_display(), console.LiveDisplay)  # lines of a log would push the tour off the screen
-    screen.print("[bold]One exact step of both updates[/bold] from one policy, tau 0.001: they end elsewhere")
+    screen.print("[bold]One exact step of both updates[/bold] from one policy, tau 0.001: they end in different places")
     for name in ("pmd-part", "pmd-mean"):
         end = train(name, "bandit", "graded", out=folder.path / f"one-step-{name}", steps=1, seed=seed)
         screen.print(contrast(name, end))

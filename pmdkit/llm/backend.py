@@ -5,6 +5,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +20,19 @@ from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.envs.verifier import Grader
 from pmdkit.errors import UsageError
-from pmdkit.llm import callbacks, distributed, evaluate, lora, mismatch, offline, packing, recipe, rewards, rollouts
+from pmdkit.llm import (
+    callbacks,
+    distributed,
+    evaluate,
+    lora,
+    mismatch,
+    offline,
+    packing,
+    recipe,
+    rewards,
+    rollouts,
+    turns,
+)
 from pmdkit.llm.dynamic_sampling import dynamic_sampling
 from pmdkit.llm.engines import CENTRAL, ENGINES, base
 from pmdkit.llm.engines.distributed import DistributedEngine
@@ -160,7 +173,9 @@ def context_length(spec: Spec, model: PreTrainedModel) -> int:
     """Tokens of the longest prompt and response together, as far as the model can read."""
     assert spec.rollout is not None
     assert spec.evaluation is not None
-    longest = spec.rollout.max_prompt + max(spec.rollout.width, spec.evaluation.width or 0)
+    width = max(spec.rollout.width, spec.evaluation.width or 0)
+    # a later turn goes on from tokens of the width, and is drawn for all rows together, as wide as one of them has room
+    longest = spec.rollout.max_prompt + width * (1 if spec.rollout.environment is None else 2)
     return min(longest, getattr(model.config, "max_position_embeddings", None) or longest)
 
 
@@ -235,6 +250,12 @@ def make_learner(
     assert isinstance(spec.model, LanguageModelTable)
     lora.inject_adapters(model, spec.lora, spec.run.seed)  # the engine has made its copy: it gets merged weights
     empty = is_empty(model)
+    episodes = None
+    if rollout.environment is not None:
+        environment, ends = turns.make_environment(rollout.environment), end_tokens(model, encoder.tokenizer)
+        episodes = turns.Turns(
+            environment, rollout.environment, encoder, ends, problems.problem, rollout.max_turns, process_group
+        )
     low, high = SCALES[reward.scale]
     learner = CausalLearner(
         model,
@@ -251,6 +272,7 @@ def make_learner(
         correction_cap=rollout.correction_cap,
         process_group=process_group,
         monitor=mismatch.MismatchMonitor(high - low, rollout.old == "rollout"),
+        turns=episodes,
     )
     if empty:  # its weights have been cut, and memory
         fill_model(model, lora.base_weights(model), Path(str(model.name_or_path)))
@@ -322,8 +344,10 @@ def assemble(
     assert schedule.group is not None
     assert spec.evaluation is not None
     assert spec.update is not None
+    evaluation = replace(evaluation, turns=learner.turns)
     if learner.queue is None:
-        learner.engine.on_finished = task.on_finished
+        if learner.turns is None:  # a turn is judged once its episode is over
+            learner.engine.on_finished = task.on_finished
     else:
         learner.queue.grade_ahead = task.grade_ahead
     passed = (task.low + task.high) / 2 * (1.0 if task.rewards is None else task.rewards.weight)
@@ -426,7 +450,7 @@ def make_warm_start(
 
         folder = None if evaluations.folder is None or size > 1 else evaluations.folder.phase_0
         encode, seed = evaluations.evaluation.encode, spec.run.seed
-        warm_start(student, learner.tokenizer, task.problems, encode, options, seed, rate, note, folder)
+        warm_start(student, learner.tokenizer, task.problems, encode, options, seed, rate, note, folder, learner.turns)
         learner.load_weights(student)
         learner.reset_reference()
 

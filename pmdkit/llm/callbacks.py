@@ -25,6 +25,7 @@ from pmdkit.llm.evaluate import Answered, Evaluation, append
 from pmdkit.llm.export import export
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.task import MathTask
+from pmdkit.llm.turns import gauges
 from pmdkit.loop import Rollouts
 from pmdkit.objectives import Groups
 from pmdkit.observe import console, files, metrics, run_folder
@@ -136,6 +137,7 @@ def llm_columns(learner: CausalLearner, task: MathTask, rollouts: Rollouts, grou
         "skipped_groups": int((~groups.scored).sum()),
         **({} if task.rewards is None else task.rewards.columns(task.last.verdicts)),
         **task.sampling,
+        **({} if rollouts.episodes is None else gauges(rollouts.episodes, int(rollouts.extent.sum()) - tokens)),
         **learner.mismatch,
         **learner.found,
         "engine_restarts": learner.engine.restarts,
@@ -152,6 +154,7 @@ def step_extras(
         "prompt_length": torch.tensor([len(prompt) for prompt in prompts]),
         "logp_engine": learner.logp_engine,
         "logp_after": measured.logp_after,
+        "episode": None if rollouts.episodes is None else rollouts.responses,  # others are kept on the mask alone
     }
     facts = {
         "passed": passed,
@@ -191,6 +194,7 @@ class ResponsesCallback(TrainerCallback):
                 "problem": problem.problem,
                 "answer": problem.answer,
                 "response": item.response,
+                **({} if rollouts.episodes is None else {"messages": rollouts.episodes[n].messages}),
                 "tokens": lengths[n],
                 "reward": rewards[n] if verdict.scored and groups.present.view(-1)[n] else None,
                 **({} if parts is None else {"cut_off": item.truncated, "rewards": parts.of_response(n)}),

@@ -100,6 +100,10 @@ def put_groups(rollouts: Rollouts, places: Tensor, more: Rollouts, taken: Tensor
     }
     prompts = rollouts.prompts.clone()
     prompts[places] = more.prompts[taken]
+    if rollouts.episodes is not None and more.episodes is not None:
+        episodes = dict(enumerate(rollouts.episodes))
+        episodes |= {row: more.episodes[other] for row, other in zip(rows.tolist(), others.tolist(), strict=True)}
+        changed["episodes"] = list(episodes.values())
     return replace(rollouts, prompts=prompts, **changed)
 
 

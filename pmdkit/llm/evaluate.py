@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,9 +17,14 @@ from pmdkit.envs.verifier import Grader, Item, Verdict
 from pmdkit.errors import UsageError
 from pmdkit.llm import prompts, task
 from pmdkit.llm.engines.base import Engine, Sampling, Tokens
+from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
+from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.observe import files, run_folder
 from pmdkit.randomness import derive, generator
 from pmdkit.stats import GradedDraws
+
+if TYPE_CHECKING:
+    from pmdkit.llm.turns import Turns
 
 ROWS = 2048  # responses between two writes, at most
 TOKENS = 2**20  # that they may have; about four times what is written at a time, so that few wait for the last one
@@ -51,6 +57,7 @@ class Evaluation:
         seed: of the draws, the same at every call.
         most_unscored: share of a turn without a verdict above which it counts for nothing and is asked again.
         rows: what reward functions by names may ask of a response.
+        turns: with an environment, where the run has one.
     """
 
     name: str
@@ -63,6 +70,7 @@ class Evaluation:
     seed: int
     most_unscored: float = 0.5  # a run has a share of its own, reward.most_unscored
     rows: task.Rows | None = None
+    turns: "Turns | None" = None
 
     def __call__(
         self, engine: Engine, record: Path | None = None, progress: Callable[[int, int, int], None] | None = None
@@ -105,13 +113,11 @@ class Evaluation:
     def ask(self, engine: Engine, problems: Sequence[Problem], report: Callable[[int, int], None]) -> list[Answered]:
         """k responses to each of some problems."""
         seeds = [derive(self.seed, problem.id, k) for problem in problems for k in range(self.k)]
-        drawn = engine.generate(
-            [self.encode(problem.problem) for problem in problems],
-            self.k,
-            np.array(seeds, dtype=np.uint64),
-            self.sampling,
-            report,
-        )
+        prompts = [self.encode(problem.problem) for problem in problems]
+        request = GenerateRequest(prompts, self.k, np.array(seeds, dtype=np.uint64), self.sampling, report)
+        if self.turns is not None:
+            return self.play(engine, problems, request)
+        drawn = engine.generate(prompts, self.k, request.seeds, self.sampling, report)
         lengths = drawn.mask.sum(1).tolist()
         tokens = [row[:n] for row, n in zip(drawn.tokens.tolist(), lengths, strict=True)]
         texts = [self.read(row) for row in tokens]
@@ -128,6 +134,24 @@ class Evaluation:
         return [
             Answered(problem.id, n % self.k, texts[n], ended[n], lengths[n], verdicts[n])
             for n, problem in enumerate(asked)
+        ]
+
+    def play(self, engine: Engine, problems: Sequence[Problem], request: GenerateRequest) -> list[Answered]:
+        """k episodes about each of some problems; a response is the last turn, its tokens are those of all turns."""
+        assert self.turns is not None
+        assert isinstance(engine, TransformersEngine | DistributedEngine)
+        drawn, episodes = self.turns.play(engine, problems, request)
+        asked = [problem for problem in problems for _ in range(self.k)]
+        items = [
+            task.episode_item(episode, problem, n // self.k, self.rows)
+            for n, (episode, problem) in enumerate(zip(episodes, asked, strict=True))
+        ]
+        verdicts = task.grade_episodes(self.grader, items, episodes)
+        task.stop_if_ungraded(verdicts, self.most_unscored, "they count for nothing and are not written down")
+        lengths = drawn.mask.sum(1).tolist()
+        return [
+            Answered(asked[n].id, n % self.k, item.response, not item.truncated, lengths[n], verdicts[n])
+            for n, item in enumerate(items)
         ]
 
 

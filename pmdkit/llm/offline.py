@@ -247,6 +247,11 @@ def read_recordings(path: Path) -> Iterator[LoggedResponse]:
 
 def recorded_responses(part: recording.Recording) -> list[LoggedResponse]:
     """The responses of one step, prompt-major."""
+    if part.get("episode") is not None:
+        raise UsageError(
+            f"step {part.about['step']} of the log has episodes with an environment; logged responses are of one turn: "
+            "record a run without rollout.environment"
+        )
     ids: list[Any] = part.about["problems"]
     prompts = part["prompt_tokens"].split(part["prompt_length"].tolist())
     size = len(part.mask) // len(ids)

@@ -6,7 +6,16 @@ from pathlib import Path
 
 import torch
 
-from pmdkit.config import SHIPPED_REWARDS, LoraTable, ParallelTable, RewardTable, RolloutTable, Spec, VLLMTable
+from pmdkit.config import (
+    ENVIRONMENTS,
+    SHIPPED_REWARDS,
+    LoraTable,
+    ParallelTable,
+    RewardTable,
+    RolloutTable,
+    Spec,
+    VLLMTable,
+)
 from pmdkit.envs.math import check_math, readers
 from pmdkit.envs.verifier.pool import identify
 from pmdkit.errors import EnvironmentLacks, UsageError, unknown
@@ -49,6 +58,7 @@ def resolve_config(spec: Spec, objective: Objective) -> Spec:
             " expected sequence-truncate or sequence-mask"
         )
     check_log(spec.rollout)
+    check_environment(spec.rollout)
     vllm = resolve_vllm(spec.rollout, spec.vllm)
     schedule = schedule.model_copy(update={"update": "gradient", "prompts": prompts})
     return spec.model_copy(update={"schedule": schedule, "vllm": vllm, "parallel": resolve_parallel(spec)})
@@ -111,6 +121,21 @@ def check_log(rollout: RolloutTable) -> None:
                 f"rollout.{key} is {value!r} with rollout.log: nothing is drawn, and pi_old is who wrote the log; "
                 f"expected {usual!r}"
             )
+
+
+def check_environment(rollout: RolloutTable) -> None:
+    """Refuse an environment that is not known, or that a table leaves no place for."""
+    name = rollout.environment
+    if name is None:
+        return
+    if name not in ENVIRONMENTS and not is_path(name):
+        raise UsageError(unknown("rollout.environment", name, ENVIRONMENTS) + ", or your own as my.py:fn")
+    if rollout.lag:
+        raise UsageError(
+            f"rollout.lag is {rollout.lag} with rollout.environment: turns are taken between updates; expected lag 0"
+        )
+    if rollout.log is not None:
+        raise UsageError("rollout.log and rollout.environment are set; logged responses take no turns, leave one out")
 
 
 def resolve_vllm(rollout: RolloutTable, vllm: VLLMTable | None) -> VLLMTable:

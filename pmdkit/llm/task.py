@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +15,7 @@ from pmdkit.envs.verifier import Grader, Item, Verdict, pool
 from pmdkit.envs.verifier.functions import RewardRow
 from pmdkit.errors import ComponentDied, UsageError
 from pmdkit.llm.engines.base import Finished, Tokens
-from pmdkit.loop import Rollouts
+from pmdkit.loop import Episode, Rollouts
 from pmdkit.plugins import require_trust
 from pmdkit.randomness import derive, generator
 
@@ -123,19 +123,22 @@ class MathTask:
         """[P, G] float64 reward of each response; NaN where the verifier came to no verdict."""
         self.report = None  # evaluations may use the same engine
         items = self.items(rollouts)
-        verdicts = self.grader.grade(items)
+        verdicts = grade_episodes(self.grader, items, rollouts.episodes)
         self.last = GradedStep(items, verdicts)
         stop_if_ungraded(verdicts, self.most_unscored, "no update was made from them")
         values = [torch.nan if v.value is None else self.low + (self.high - self.low) * v.value for v in verdicts]
         reward = torch.tensor(values, dtype=torch.float64)
         if self.rewards is not None:
-            reward = self.rewards.total(reward, items, rollouts.mask.sum(1), rollouts.width)
+            reward = self.rewards.total(reward, items, rollouts.extent, rollouts.width)
         return reward.view(rollouts.mass.shape)
 
     def items(self, rollouts: Rollouts) -> list[Item]:
         """What the grader is asked, row by row."""
         size = rollouts.mass.shape[1]
         asked = [self.problems.problem(number) for number in rollouts.prompts.tolist()]
+        if rollouts.episodes is not None:
+            episodes = enumerate(rollouts.episodes)
+            return [episode_item(episode, asked[n // size], n // size, self.rows) for n, episode in episodes]
         lengths = rollouts.mask.sum(1).tolist()
         rows = [row[:length] for row, length in zip(rollouts.responses.tolist(), lengths, strict=True)]
         return [self.item(row, asked[n // size], n // size) for n, row in enumerate(rows)]
@@ -144,6 +147,25 @@ class MathTask:
         """What the grader is asked of one response to the prompt at a place of the step."""
         row = None if self.rows is None else self.rows(tokens, asked, place)
         return Item(self.read(tokens), asked.answer, tokens[-1] not in self.ends, asked.problem, row)
+
+
+def episode_item(episode: Episode, asked: Problem, place: int, rows: Rows | None) -> Item:
+    """What the grader is asked of an episode: its last turn is the response, and all before that is the prompt."""
+    row = None if rows is None else rows(episode.tokens, asked, place)
+    if row is not None:
+        row = replace(row, messages=json.dumps(episode.messages[:-1]))
+    return Item(episode.messages[-1]["content"], asked.answer, episode.cut_off, asked.problem, row)
+
+
+def grade_episodes(
+    grader: "Grader | SharedGrader", items: Sequence[Item], episodes: Sequence[Episode] | None
+) -> list[Verdict]:
+    """One verdict per item: what the environment of its episode said, else the grader's."""
+    if episodes is None:
+        return grader.grade(items)
+    said = [episode.reward for episode in episodes]
+    graded = iter(grader.grade([item for item, reward in zip(items, said, strict=True) if reward is None]))
+    return [next(graded) if reward is None else pool.own_verdict(reward) for reward in said]
 
 
 def make_rows(messages: Callable[[str], Sequence[Mapping[str, str]]]) -> Rows:

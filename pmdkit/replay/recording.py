@@ -443,6 +443,9 @@ class RecordingText:
     def response(self, row: int) -> str:
         """The response of a row."""
         tokens = self.recording["responses"][row][self.recording.mask[row]].tolist()
+        episode = self.recording.get("episode")
+        if episode is not None:  # with what an environment said between
+            tokens = episode[row][: int(self.recording.mask[row].nonzero().max()) + 1].tolist()
         if self.vocabulary is not None:
             return " ".join(self.vocabulary[token] for token in tokens)
         if self.recording.about["tier"] == "bandit":

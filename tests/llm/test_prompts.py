@@ -63,6 +63,13 @@ def test_the_template_is_that_of_the_paper():
         "$Answer (without quotes) where $Answer is the answer to the problem.\n\n{problem_statement}\n\n"
         'Remember to put your answer on its own line after "Answer:".'
     )
+    for text in TEXTS[:5]:
+        content = TEMPLATE.replace("{problem_statement}", text)
+        assert TOKENIZER.decode(PLAIN.encode(text)) == content
+        assert ENCODER.messages(text) == [{"role": "user", "content": content}]
+        message = [{"role": "user", "content": content}]
+        shown = TOKENIZER.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+        assert TOKENIZER.decode(ENCODER.encode(text)) == shown
 
 
 def test_real_problems_are_encoded_as_in_one_go():

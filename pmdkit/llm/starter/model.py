@@ -62,6 +62,7 @@ def build(size: str, tokenizer: Qwen2Tokenizer, seed: int) -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, "starter", size))
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model.config.architectures = [type(model).__name__]  # transformers writes it with the weights, not with a config
     return model.train()
 
 
@@ -109,7 +110,7 @@ def make(folder: Path, size: str, seed: int, pass_rate: float, note: Callable[[s
     Args:
         folder: new or empty.
         size: a key of SIZES.
-        seed: of weights, lessons and measurement.
+        seed: seed of weights, lessons and measurement.
         pass_rate: target on held-out problems; 0 leaves the weights random.
         note: called with how far it is.
 

@@ -3,14 +3,17 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from pmdkit.config import WarmStartTable
-from pmdkit.envs.math.problem import MathProblems
-from pmdkit.errors import Diverged, PmdkitError
+from pmdkit.envs.calculator import calculator
+from pmdkit.envs.math.problem import MathProblems, Problem
+from pmdkit.errors import Diverged, PmdkitError, UsageError
 from pmdkit.llm import logprobs, packing, weights
-from pmdkit.llm.starter.vocabulary import Teacher, operands
+from pmdkit.llm.starter.vocabulary import CallingTeacher, Teacher, operands
+from pmdkit.llm.turns import Turns
 from pmdkit.observe.checkpoint import load_newest, save_step
 from pmdkit.randomness import generator
 
@@ -30,6 +33,7 @@ def warm_start(
     pass_rate: Callable[[], float],
     note: Callable[[str], None],
     folder: Path | None = None,
+    turns: Turns | None = None,
 ) -> float:
     """Raise the model's pass rate to the target, in place.
 
@@ -46,6 +50,7 @@ def warm_start(
         pass_rate: measures the model on held-out problems.
         note: called with how far it is.
         folder: of the checkpoints; without it nothing is saved.
+        turns: of a run whose environment is the calculator: the teacher plays episodes with it.
 
     Returns:
         The pass rate that was measured last, at least the target.
@@ -56,7 +61,13 @@ def warm_start(
     if options.pass_rate <= 0:
         return pass_rate()
     packing.use_packing(model)
+    if turns is not None and turns.environment is not calculator:
+        raise UsageError(
+            f"warm_start.pass_rate is set and rollout.environment is {turns.name}; the starter's teacher knows the "
+            "calculator alone: set warm_start.pass_rate=0"
+        )
     teacher = Teacher.for_pupil(options.pass_rate, len(operands(problems.problem(int(problems.train[0])).problem)))
+    caller = CallingTeacher.for_pupil(options.pass_rate)
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, betas=BETAS, weight_decay=0.0)
     step = take_up(folder, model, optimizer, note)
     reached = 0.0 if step else pass_rate()  # a checkpoint is only written below the target
@@ -68,9 +79,14 @@ def warm_start(
             )
         for turn in range(step, min(step + options.look, options.max_steps)):
             rng = generator(seed, "warm start", turn)
-            texts = [problems.problem(int(n)).problem for n in rng.choice(problems.train, options.batch)]
-            responses = [[*tokenizer(teacher.respond(t, rng)).input_ids, tokenizer.eos_token_id] for t in texts]
-            loss = -logprobs.response_logp(model, [encode(text) for text in texts], responses).logp.mean()
+            asked = [problems.problem(int(n)) for n in rng.choice(problems.train, options.batch)]
+            prompts = [encode(problem.problem) for problem in asked]
+            if turns is None:
+                texts = [teacher.respond(problem.problem, rng) for problem in asked]
+                responses = [[*tokenizer(text).input_ids, tokenizer.eos_token_id] for text in texts]
+                loss = -logprobs.response_logp(model, prompts, responses).logp.mean()
+            else:
+                loss = -teach_calls(model, turns, asked, prompts, caller, rng, tokenizer.eos_token_id)
             if not torch.isfinite(loss):
                 raise Diverged(f"the warm start's loss is {loss.item()} at step {turn + 1}; lower warm_start.lr")
             optimizer.param_groups[0]["lr"] = options.lr * min((turn + 1) / RAMP, 1 - turn / options.max_steps)
@@ -86,6 +102,24 @@ def warm_start(
             state = {"model": weights.named_weights(model), "optimizer": optimizer.state_dict()}
             save_step(folder, step, state, keep=1)
     return reached
+
+
+def teach_calls(
+    model: PreTrainedModel,
+    turns: Turns,
+    asked: Sequence[Problem],
+    prompts: Sequence[Sequence[int]],
+    teacher: CallingTeacher,
+    rng: np.random.Generator,
+    end: int,
+) -> torch.Tensor:
+    """Mean log-probability of the tokens that a teacher with a calculator writes; what the calculator says is read."""
+    played = [turns.example(problem, lambda messages: teacher.respond(messages, rng), end) for problem in asked]
+    responses = [tokens for tokens, _ in played]
+    longest = max(len(tokens) for tokens in responses)
+    mask = torch.tensor([[*on, *[False] * (longest - len(on))] for _, on in played])
+    scored = logprobs.scored_tokens(mask, responses)
+    return logprobs.response_logp(model, prompts, responses, scored=scored).logp.mean()
 
 
 def take_up(

@@ -1,0 +1,287 @@
+"""Episodes of several turns: the policy writes, an environment answers, and the policy goes on from there.
+
+`Environment` is the whole protocol, `Turns.generate` the whole loop. The tokens of an environment are context: they
+stand in the row, off its mask, so that the policy reads them and no loss, log-probability or gauge counts them.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from numbers import Real
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pmdkit import plugins
+from pmdkit.distributed import SINGLE, ProcessGroup
+from pmdkit.envs.calculator import calculator
+from pmdkit.envs.math.problem import Problem
+from pmdkit.errors import UsageError, short
+from pmdkit.llm.engines.base import Responses, Tokens
+from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
+from pmdkit.llm.engines.transformers import TransformersEngine
+from pmdkit.llm.prompts import Encoder, decode_response
+from pmdkit.loop import Episode
+from pmdkit.randomness import derive
+
+Message = dict[str, str]
+ROLES = ("tool", "user", "system")
+WANTED = f"a list of messages with role (one of {', '.join(ROLES)}) and content, a finite number, or None"
+
+
+class Environment(Protocol):
+    """Messages in, messages or a reward out; a function of what it is given, and of nothing else."""
+
+    def __call__(
+        self, messages: list[Message], row: Mapping[str, Any]
+    ) -> list[Message] | tuple[Message, ...] | float | None:
+        """What follows the policy's turn, which is the last of the messages.
+
+        Args:
+            messages: the conversation from the prompt on, each with role and content.
+            row: the columns of the data, and `id`, `problem` and `answer`.
+
+        Returns:
+            Messages, to which the policy answers; or the episode is over: with a number, its reward, of which half or
+            more passes; with None, and [reward] judges the last turn.
+        """
+
+
+def make_environment(name: str) -> Environment:
+    """An environment by name, or a function of the user's own as `my.py:fn`, whose file a person has named."""
+    if name == "calculator":
+        return calculator
+    file, _, function = name.rpartition(":")
+    found = getattr(plugins.module_from_file(Path(file)), function, None)
+    if not callable(found):
+        raise UsageError(f"{file} has no function '{function}'; expected def {function}(messages, row)")
+    environment: Environment = found
+    return environment
+
+
+@dataclass
+class Row:
+    """An episode while it is played.
+
+    Attributes:
+        prompt: its tokens.
+        seed: of its first turn; a later one is seeded by (seed, "turn", number).
+        problem: what is asked.
+        messages: so far.
+        tokens, logp, mask: behind the prompt, of policy and environment.
+        turn: tokens of the policy's last turn.
+        reward: once the environment has said one.
+        cut_off: the budget ended it.
+    """
+
+    prompt: Tokens
+    seed: int
+    problem: Problem
+    messages: list[Message]
+    tokens: list[int] = field(default_factory=list)
+    logp: list[float] = field(default_factory=list)
+    mask: list[bool] = field(default_factory=list)
+    turn: list[int] = field(default_factory=list)
+    reward: float | None = None
+    cut_off: bool = False
+
+    def write(
+        self, tokens: list[int], logp: list[float], ended: bool, width: int, read: Callable[[Tokens], str]
+    ) -> None:
+        """A turn of the policy. One that was drawn longer than the row has room for is cut, as if drawn so."""
+        room = width - len(self.tokens)
+        self.turn = tokens[:room]
+        self.tokens += self.turn
+        self.logp += logp[:room]
+        self.mask += [True] * len(self.turn)
+        self.cut_off = not ended or len(tokens) > room
+        self.messages.append({"role": "assistant", "content": read(self.turn)})
+
+    def listen(self, messages: list[Message], tokens: list[int]) -> None:
+        """A reply of the environment."""
+        self.messages += messages
+        self.tokens += tokens
+        self.logp += [0.0] * len(tokens)
+        self.mask += [False] * len(tokens)
+
+
+class Turns:
+    """Plays episodes through any engine.
+
+    Args:
+        environment: asked in the main process alone, once per turn that ended; its reply goes to all.
+        name: of the environment, for messages of errors.
+        encoder: from messages to tokens, for a tokenizer with a chat template.
+        ends: tokens that end a turn.
+        problem: by its number.
+        most: turns of the policy in an episode.
+        process_group: all processes play the same episodes.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        name: str,
+        encoder: Encoder,
+        ends: Sequence[int],
+        problem: Callable[[int], Problem],
+        most: int,
+        process_group: ProcessGroup = SINGLE,
+    ) -> None:
+        if not encoder.chat:
+            raise UsageError(
+                f"rollout.environment is {name}, and prompts have no chat format; an environment's messages need one: "
+                "take a model whose tokenizer has a chat template, and leave prompt.chat out"
+            )
+        self.environment = environment
+        self.name = name
+        self.encoder = encoder
+        self.ends = list(ends)
+        self.problem = problem
+        self.most = most
+        self.process_group = process_group
+        self.read = partial(decode_response, encoder.tokenizer)
+
+    def generate(
+        self, engine: "TransformersEngine | DistributedEngine", prompts: Tensor, request: GenerateRequest
+    ) -> tuple[Responses, list[Episode]]:
+        """Episodes that begin with the prompts of these numbers, prompt-major."""
+        return self.play(engine, [self.problem(number) for number in prompts.tolist()], request)
+
+    def play(
+        self, engine: "TransformersEngine | DistributedEngine", problems: Sequence[Problem], request: GenerateRequest
+    ) -> tuple[Responses, list[Episode]]:
+        """Episodes about some problems, as the engine would write single turns: `sampling.width` bounds all of each.
+
+        A later turn reads the very tokens that were drawn, and is drawn for all rows together. What a row draws depends
+        on its own tokens and seed alone, so that a run that is resumed plays the same.
+
+        Args:
+            engine: each of its answers is checked as that of a single turn.
+            problems: P, one per prompt.
+            request: P prompts, the group, and a seed per row.
+
+        Returns:
+            N rows whose masks have gaps where the environment spoke; and what became of each.
+        """
+        rows = [
+            Row(request.prompts[n // request.group], int(seed), problem, self.encoder.messages(problem.problem))
+            for n, (seed, problem) in enumerate(
+                zip(request.seeds.tolist(), [one for one in problems for _ in range(request.group)], strict=True)
+            )
+        ]
+        width, active, call = request.sampling.width, rows, request
+        for number in range(1, self.most + 1):
+            drawn = engine.generate(call.prompts, call.group, call.seeds, call.sampling, call.progress)
+            engine.response_check.check(drawn, len(call.prompts), call.group, call.sampling)
+            lengths = drawn.mask.sum(1).tolist()
+            parts = zip(active, lengths, drawn.tokens.tolist(), drawn.logp.tolist(), drawn.ended.tolist(), strict=True)
+            for row, length, tokens, logp, ended in parts:
+                row.write(tokens[:length], logp[:length], ended, width, self.read)
+            active = self.reply([row for row in active if not row.cut_off], number, width)
+            if not active:
+                break
+            call = self.next_call(active, number + 1, request, rows)
+        return self.responses(rows, drawn.version), [
+            Episode(tuple(row.messages), tuple(row.turn), row.reward, row.cut_off) for row in rows
+        ]
+
+    def next_call(self, active: list[Row], number: int, request: GenerateRequest, rows: list[Row]) -> GenerateRequest:
+        """The next turn of some rows, each from all of its tokens, as wide as the row with the most room."""
+        written, over = sum(sum(row.mask) for row in rows), len(rows) - len(active)
+        room = request.sampling.width - min(len(row.tokens) for row in active)
+        report = request.progress
+        return GenerateRequest(
+            [[*row.prompt, *row.tokens] for row in active],
+            1,
+            np.array([derive(row.seed, "turn", number) for row in active], dtype=np.uint64),
+            replace(request.sampling, width=room),
+            None if report is None else lambda tokens, ended: report(written + tokens, over + ended),
+        )
+
+    def reply(self, rows: list[Row], number: int, width: int) -> list[Row]:
+        """Ask the environment about rows whose turn ended; the rows that go on are returned."""
+        found: list[Any] = [self.ask(row, number) for row in rows] if self.process_group.is_main_process else []
+        active = []
+        for row, (kind, value) in zip(rows, self.process_group.broadcast_object(found), strict=True):
+            if kind == "error":
+                raise UsageError(value)
+            if kind == "reward":
+                row.reward = value
+                continue
+            tokens = self.tokens(value, row.problem.id)
+            row.cut_off = number == self.most or len(row.tokens) + len(tokens) >= width
+            if not row.cut_off:
+                row.listen(value, tokens)
+                active.append(row)
+        return active
+
+    def ask(self, row: Row, number: int) -> tuple[str, Any]:
+        """("reward", a number or None), ("messages", a list), or ("error", a sentence): one process asks for all."""
+        where = f"the environment {self.name}, after turn {number} of problem '{row.problem.id}',"
+        problem = row.problem
+        columns = {**problem.columns, "id": problem.id, "problem": problem.problem, "answer": problem.answer}
+        try:
+            found = self.environment([dict(message) for message in row.messages], columns)
+        except Exception as error:
+            return "error", f"{where} raised {type(error).__name__}: {str(error)[:200]}; repair it"
+        if found is None:
+            return "reward", None
+        if isinstance(found, Real) and math.isfinite(found):
+            return "reward", float(found)
+        if isinstance(found, list | tuple) and found and all(is_message(one) for one in found):
+            return "messages", [{"role": one["role"], "content": one["content"]} for one in found]
+        return "error", f"{where} returned {short(found)}; expected {WANTED}"
+
+    def tokens(self, messages: list[Message], about: str) -> list[int]:
+        """The tokens of a reply and of the beginning of the policy's next turn."""
+        try:
+            return self.encoder.reply(messages, self.ends)
+        except UsageError as problem:
+            raise UsageError(
+                f"a message of the environment {self.name} to problem '{about}' cannot be encoded: {problem}"
+            ) from problem
+
+    def responses(self, rows: list[Row], version: int) -> Responses:
+        """The rows as tensors, as wide as the longest."""
+        longest = max(len(row.tokens) for row in rows)
+
+        def table(parts: list[Any], filler: Any, dtype: torch.dtype) -> Tensor:
+            return torch.tensor([[*part, *[filler] * (longest - len(part))] for part in parts], dtype=dtype)
+
+        return Responses(
+            tokens=table([row.tokens for row in rows], self.ends[0], torch.long),
+            logp=table([row.logp for row in rows], 0.0, torch.float32),
+            mask=table([row.mask for row in rows], False, torch.bool),
+            ended=torch.tensor([not row.cut_off for row in rows]),
+            version=version,
+        )
+
+    def example(
+        self, problem: Problem, respond: Callable[[list[Message]], str], end: int
+    ) -> tuple[list[int], list[bool]]:
+        """Tokens behind the prompt, and their mask, of an episode that a teacher plays in the policy's place."""
+        row = Row((), 0, problem, self.encoder.messages(problem.problem))
+        active = [row]
+        for number in range(1, self.most + 1):
+            text = self.encoder.data(respond(row.messages))
+            row.write([*text, end], [0.0] * (len(text) + 1), True, len(row.tokens) + len(text) + 1, self.read)
+            active = self.reply(active, number, 2**31)
+            if not active:
+                break
+        return row.tokens, row.mask
+
+
+def is_message(found: Any) -> bool:
+    """Whether it has a role that may answer the policy, and text."""
+    return isinstance(found, Mapping) and found.get("role") in ROLES and isinstance(found.get("content"), str)
+
+
+def gauges(episodes: Sequence[Episode], environment_tokens: int) -> dict[str, float]:
+    """Columns of metrics.jsonl that episodes add."""
+    turns = [sum(message["role"] == "assistant" for message in episode.messages) for episode in episodes]
+    return {"turns": sum(turns) / len(turns), "environment_tokens": environment_tokens}
