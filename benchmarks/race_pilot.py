@@ -18,12 +18,12 @@ from pmdkit.observe import files
 from pmdkit.sweeps import race
 
 SEED = 900
-RATES = {"bandit": (1e-4, 1.0), "copy": (1e-5, 1e-1), "sort": (1e-5, 1e-1), "starter": (1e-5, 1e-2)}
-POINTS = {"bandit": 9, "copy": 7, "sort": 7, "starter": 4}
+RATES = {"bandit": (1e-4, 1.0), "copy": (1e-5, 1e-1), "sort": (1e-5, 1e-1), "starter": (3e-5, 1e-2)}
+POINTS = {"bandit": 9, "copy": 7, "sort": 7, "starter": 6}
 PLACE = Path(__file__).parent / "results" / "race-pilot"
 
 
-def pilot(task: race.RaceTask, method: race.Method, found: dict[str, dict[str, float]]) -> None:
+def pilot(task: race.RaceTask, method: race.Method, found: dict[str, dict[str, float]], folder: str) -> None:
     """The runs of a method on a task that are not there yet."""
     wide = replace(task, lr=RATES[task.name], points=POINTS[task.name], knobs=1, updates=task.updates[-1:])
     for setting in wide.settings(method):
@@ -31,8 +31,7 @@ def pilot(task: race.RaceTask, method: race.Method, found: dict[str, dict[str, f
         if key in found:
             continue
         began = time.process_time()
-        with tempfile.TemporaryDirectory() as folder:
-            ended = race.run_job(wide, method.name, setting, SEED, Path(folder) / "run", 0.0)
+        ended = race.run_job(wide, method.name, setting, SEED, Path(folder) / "runs" / str(len(found)), 0.0)
         seconds = time.process_time() - began
         found[key] = {name: round(ended[name], 4) for name in ("auc", "final")} | {"cpu_seconds": round(seconds, 1)}
         files.replace(PLACE / f"{task.name}.json", (json.dumps(found, indent=0) + "\n").encode())
@@ -58,8 +57,9 @@ def main() -> None:
     for task in protocol.tasks:
         path = PLACE / f"{task.name}.json"
         found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        for method in protocol.methods if task.name in sys.argv[1:] else ():
-            pilot(task, method, found)
+        with tempfile.TemporaryDirectory() as folder:
+            for method in protocol.methods if task.name in sys.argv[1:] else ():
+                pilot(task, method, found, folder)
         show(task.name, found)
 
 

@@ -79,6 +79,7 @@ class StudyCell:
         tuning: seeds of the tuning.
         arms: name to the values it is tuned over.
         block: steps that are averaged before a drop is looked for; 1 where pass rates are exact.
+        first: seed of the comparison; a follow-up takes seeds that chose nothing.
     """
 
     tier: str
@@ -89,6 +90,7 @@ class StudyCell:
     tuning: int
     arms: dict[str, tuple[Tau, ...]] = field(default_factory=lambda: ARMS)
     block: int = 1
+    first: int = 0
 
 
 POOL: Options = {
@@ -324,7 +326,7 @@ def comparison(cells: dict[str, StudyCell], best: dict[str, dict[str, Tau]]) -> 
     return [
         Job(name, arm, best[name][arm], seed)
         for name, cell in cells.items()
-        for seed in range(cell.seeds)
+        for seed in range(cell.first, cell.first + cell.seeds)
         for arm in cell.arms
     ]
 

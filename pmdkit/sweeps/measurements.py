@@ -124,7 +124,7 @@ def regimes(
     """
     runs: list[dict[str, Any]] = []
     for seed in seeds:
-        spec, objective = plan("toy", ENV, {**OPTIONS, **experiments.MODEL, "schedule.lr": 1e-3, "run.seed": seed})
+        spec, objective = plan("toy", ENV, {**experiments.MODEL, **OPTIONS, "schedule.lr": 1e-3, "run.seed": seed})
         backend = build(spec, objective)[1]
         start = deepcopy(backend.learner.model.state_dict())  # type: ignore[attr-defined]
         for label, setting in SETTINGS.items():

@@ -8,6 +8,7 @@ import functools
 import hashlib
 import json
 import os
+import shutil
 import time
 import tomllib
 from collections.abc import Callable, Sequence
@@ -19,9 +20,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from filelock import FileLock
 
 from pmdkit import envs, loop, stats
-from pmdkit.config import Spec
+from pmdkit.config import LanguageModelTable, Spec
 from pmdkit.errors import Diverged, Stopped, UsageError
 from pmdkit.launchers import ONE, Call, Launcher, sigterm_interrupts
 from pmdkit.observe import files, run_folder
@@ -30,6 +32,7 @@ from pmdkit.training import build, plan, train
 
 PROTOCOL = Path(__file__).with_name("race.toml")
 JOURNAL = "runs.jsonl"
+MODELS = "models"  # taught once per seed
 BEGUN = "protocol.json"  # which protocol a folder was begun under
 KNOBS = 3  # values of a method's own option
 
@@ -439,7 +442,9 @@ def local_rates(spec: Spec, objective: Any) -> tuple[list[float], float | None]:
     _, backend = build(spec, objective)
     if backend.warm_start is not None:
         state = backend.learner.state_dict()
-        backend.learner.load_state_dict(state | {"model": warm_weights(json.dumps(warm_spec(spec), sort_keys=True))})
+        start = warm_weights(json.dumps(warm_spec(spec), sort_keys=True))
+        both = {name: start[name.removeprefix("reference.")] for name in state["model"]}  # the reference policy too
+        backend.learner.load_state_dict(state | {"model": both})
     exact = envs.make(spec.env) if spec.tier == "bandit" else None
     rates: list[float] = []
 
@@ -481,9 +486,30 @@ def warm_weights(configuration: str) -> dict[str, Any]:
 
 
 def language_rates(task: RaceTask, method: str, options: Options, folder: Path) -> tuple[list[float], float | None]:
-    """A language model: a run folder, resumed where it stopped."""
+    """A language model: a run folder, resumed where it stopped. All methods of a seed start from the same weights."""
+    spec, _ = plan(task.tier, task.env, options)
+    assert isinstance(spec.model, LanguageModelTable)
+    assert spec.warm_start is not None
+    if spec.model.build is not None:
+        start = taught_model(folder.parent.parent / MODELS, spec.model.build, spec.run.seed, spec.warm_start.pass_rate)
+        options = {**options, "model.build": None, "model.path": str(start), "warm_start.pass_rate": 0.0}
     try:
         finished = train(method, task.tier, task.env, out=folder, resume=True, options=options)
     except Diverged:
         return [row["pass_rate"] for row in run_folder.RunFolder(folder).read_metrics()], None
     return [row["pass_rate"] for row in finished.metrics], finished.summary["pass_rate_last"]
+
+
+def taught_model(models: Path, size: str, seed: int, pass_rate: float) -> Path:
+    """The folder of a starter model after its phase 0: built by the first run that asks, as jobs run side by side."""
+    from pmdkit.llm.starter import model
+
+    folder = models / f"{size}-{seed}"
+    models.mkdir(parents=True, exist_ok=True)
+    with FileLock(models / f"{folder.name}.lock"):
+        if not folder.exists():
+            unfinished = models / f"{folder.name}.unfinished"
+            shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
+            model.make(unfinished, size, seed, pass_rate, lambda sentence: None)
+            unfinished.rename(folder)
+    return folder

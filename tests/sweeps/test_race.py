@@ -2,13 +2,14 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pmdkit import train
 from pmdkit.errors import Stopped, UsageError
-from pmdkit.sweeps import race
+from pmdkit.sweeps import adaptive, race
 from pmdkit.sweeps.race import Method, RaceTask, read_protocol, run_job, tables, verdict, volumes
 from pmdkit.training import plan
 
@@ -18,6 +19,7 @@ TASK = RaceTask(
 )
 METHODS = (Method("pmd-mean", "objective.tau", (0.05, 0.2, 1.0)), Method("rloo"))
 TINY = replace(read_protocol(), methods=METHODS, tasks=(TASK,))
+RECORD = Path(__file__).parents[2] / "benchmarks" / "results" / "race"
 STATED = {"level": 0.05, "margin": 0.03, "near": 0.05, "reference": "a"}
 
 
@@ -44,6 +46,22 @@ def test_the_protocol_keeps_tuning_and_comparison_apart_and_states_its_words():
     assert protocol.outcome["reference"] in [method.name for method in protocol.methods]
     assert protocol.budget["part_minutes"] <= 120
     assert read_protocol(short=True).sha256 == protocol.sha256
+
+
+def test_the_recorded_race_was_begun_under_the_protocol_that_is_here():
+    protocol = read_protocol()
+    begun = json.loads((RECORD / race.BEGUN).read_text(encoding="utf-8"))
+    assert begun == {"sha256": protocol.sha256, "short": False}
+    stated = {job.key for job in race.tuning(protocol)}
+    recorded = [json.loads(line)["key"] for line in (RECORD / race.JOURNAL).read_text(encoding="utf-8").splitlines()]
+    assert len(set(recorded)) == len(recorded)
+    compared = {key for key in recorded if key not in stated}
+    if compared:  # all of the tuning, and nothing but the tuned settings on the seeds of the comparison
+        done = adaptive.read_journal(RECORD / race.JOURNAL)
+        wanted = {job.key for job in race.comparison(protocol, race.tuned(protocol, done))}
+        assert compared <= wanted
+    for change in protocol.changes:
+        assert change.keys() == {"date", "what", "why"}
 
 
 def test_outcomes_are_the_stated_words():
