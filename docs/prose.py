@@ -1,7 +1,8 @@
 """Refuses phrases that no native speaker would write: in pages, lessons, exercises, docstrings and the command line.
 
 Run by `make docs`: `python docs/prose.py`. Each pattern has a sample, which a test looks for, and says what to write
-instead. Code is left out. The check finds habits, not mistakes of thought: read the page aloud as well.
+instead; pages and lessons go through proselint too. Code is left out. The check finds habits, not mistakes of thought:
+read the page aloud as well.
 """
 
 import ast
@@ -11,12 +12,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from proselint.checks import __register__ as proselint_checks
+from proselint.config import DEFAULT
+from proselint.registry import CheckRegistry
+from proselint.tools import LintFile
+
+CheckRegistry().register_many(proselint_checks)
+
 ROOT = Path(__file__).parents[1]
 SHOWN = (
     "bandit", "cli", "config.py", "envs", "explain", "figures", "ledger", "llm/engines/base.py", "llm/evaluate.py",
     "loop.py", "objectives", "observe", "planner", "plugins.py", "replay", "theory", "toy", "trainer.py", "training.py",
 )  # fmt: skip
 "Parts of the package whose docstrings the site shows; of the command line all texts are read."
+NOTE = re.compile(r"^(?:!!!|\?\?\?\+?) .*\n(?:(?: {4}.*)?\n)*", re.MULTILINE)
 CODE = re.compile(r"```.*?```|~~~.*?~~~|`[^`\n]*`|^    .*$|<[^>]+>|\]\([^)]*\)|\$\$.*?\$\$", re.DOTALL | re.MULTILINE)
 
 
@@ -80,9 +89,32 @@ HABITS = (
 )
 
 
+NOT_ASKED = (
+    "typography", "psychology", "lexical_illusions", "dates_times", "misc.but", "misc.preferred_forms", "archaism",
+    "weasel_words.very",
+)  # fmt: skip
+"Checks of proselint that read formulas and tables as prose, 'for every' as 'for ever', or 'the very one' as weak."
+
+
+def without_code(text: str) -> str:
+    """The prose of a text, each character where it was: code is blank, or a row of x within a line."""
+    text = NOTE.sub(lambda note: note[0].replace("\n    ", "\n"), text)  # indented, and no code
+    return CODE.sub(lambda code: re.sub(r"[^\n]", " ", code[0]) if "\n" in code[0] else "x" * len(code[0]), text)
+
+
+def linted(text: str) -> Iterator[tuple[int, str, str]]:
+    """Line, phrase and message of everything that proselint finds in a text."""
+    prose = without_code(text)
+    for found in LintFile("text", prose).lint(DEFAULT):
+        if not found.check_result.check_path.startswith(NOT_ASKED):
+            begin, end = found.check_result.span
+            begin, end = begin - 1, end - 1  # it reads the text with a line end before it
+            yield prose.count("\n", 0, begin) + 1, " ".join(prose[begin:end].split()), found.check_result.message
+
+
 def found_in(text: str) -> Iterator[tuple[int, str, Habit]]:
     """Line, phrase and habit of everything that a text should not say."""
-    prose = CODE.sub(lambda code: re.sub(r"[^\n]", " ", code[0]) if "\n" in code[0] else "x" * len(code[0]), text)
+    prose = without_code(text)
     joined = re.sub(r"(?<!\n)\n(?![\n\f])[ #>*|-]?", lambda gap: " " * len(gap[0]), prose)
     for habit in HABITS:
         for hit in re.finditer(habit.pattern, joined, re.MULTILINE):
@@ -123,11 +155,13 @@ def constants(path: Path, docstrings: bool) -> str:
 
 def main(root: Path) -> list[str]:
     """One line for each phrase."""
-    return [
-        f"{path.relative_to(root)}: '{phrase}': write {habit.instead} (line {line})"
-        for path, text in texts(root)
-        for line, phrase, habit in found_in(text)
-    ]
+    lines = []
+    for path, text in texts(root):
+        place = path.relative_to(root)
+        lines += [f"{place}: '{phrase}': write {habit.instead} (line {line})" for line, phrase, habit in found_in(text)]
+        if place.parts[0] != "pmdkit":  # docstrings are full of symbols
+            lines += [f"{place}: '{phrase}': {message} (line {line})" for line, phrase, message in linted(text)]
+    return lines
 
 
 if __name__ == "__main__":

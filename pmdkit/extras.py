@@ -22,6 +22,7 @@ EXTRAS = {
     "vllm": ("vllm",),
     "sweep": ("optuna",),
     "slurm": ("submitit",),
+    "ray": ("ray",),
     "course": ("jupytext", "nbformat", "nbconvert", "nbclient", "jupyterlab", "ipykernel"),
 }
 "The modules of an extra."

@@ -1,4 +1,4 @@
-"""One launcher for all that fans out: calls of functions, made by local processes or by a Slurm array.
+"""One launcher for all that fans out: calls of functions, made by local processes, by a Slurm array or by Ray.
 
 Whoever has many runs to make lists them as `Call`s and reads a `CallResult` of each as it ends. Every launcher makes a
 call in a `CallWorker`, a child process with one thread and devices of its own, so that the results are the same to the
@@ -20,10 +20,10 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from pmdkit import errors
-from pmdkit.errors import ComponentDied, PmdkitError, UsageError, first_line
+from pmdkit.errors import ComponentDied, EnvironmentLacks, PmdkitError, UsageError, first_line
 from pmdkit.extras import need
 from pmdkit.observe import files
 from pmdkit.processes import (
@@ -42,7 +42,7 @@ from pmdkit.processes import (
 MERCY = 20.0
 "Seconds a worker has to finish its step once it is asked to stop."
 POLL = 0.2
-"Seconds between two looks at what cannot wake this process, such as a file of a task elsewhere."
+"Seconds between two looks at what cannot wake this process: an interrupt by Ray, a file of a task elsewhere."
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 TASKS = "tasks.json"
 "Which tasks of a cluster were started and not yet seen to end."
@@ -307,12 +307,14 @@ class ClusterLauncher(ABC):
     A call that wants a process of its own is a task; the others are dealt out to as many tasks as there are jobs.
 
     Attributes:
-        jobs: tasks at a time; the cluster keeps to it.
+        jobs: tasks at a time.
         options: of the cluster.
     """
 
     jobs: int = 1
     options: Message = field(default_factory=dict)
+    one_array: ClassVar[bool] = True
+    "Whether all tasks are handed over at once, to a cluster that itself keeps to `jobs`."
 
     def run(self, calls: Sequence[Call], folder: Path) -> Generator[CallResult, None, None]:
         """As for `Launcher`."""
@@ -326,12 +328,15 @@ class ClusterLauncher(ABC):
                 path.unlink()
         plain = [call for call in calls if not call.apart]
         shares = [[call] for call in calls if call.apart] + [plain[first :: self.jobs] for first in range(self.jobs)]
-        shares = [share for share in shares if share]
+        queue = deque(share for share in shares if share)
         running: list[tuple[Any, dict[str, Call]]] = []  # tasks, and the calls of each without a result
         try:
-            tasks = self.submit(shares, str(results), folder) if shares else []
-            running = [(task, {call.name: call for call in share}) for task, share in zip(tasks, shares, strict=True)]
-            while running:
+            while queue or running:
+                room = len(queue) if self.one_array else self.jobs - len(running)
+                batch = [queue.popleft() for _ in range(min(room, len(queue)))]
+                if batch:
+                    tasks = self.submit(batch, str(results), folder)
+                    running += zip(tasks, ({call.name: call for call in share} for share in batch), strict=True)
                 ends = [self.end_of(task) for task, _ in running]  # asked first: what one leaves is complete then
                 there = {path.stem for path in results.glob("*.json")}
                 for (_, missing), end in zip(running, ends, strict=True):
@@ -343,6 +348,7 @@ class ClusterLauncher(ABC):
             if running:
                 self.cancel([task for task, _ in running])
             (folder / TASKS).unlink(missing_ok=True)
+            self.leave()
 
     @abstractmethod
     def submit(self, shares: Sequence[Sequence[Call]], results: str, folder: Path) -> Sequence[Any]:
@@ -359,6 +365,10 @@ class ClusterLauncher(ABC):
     @abstractmethod
     def cancel_left(self, folder: Path) -> None:
         """End the tasks of a launcher that was killed, where they outlive it."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Let go of the cluster."""
 
     def cwd(self) -> str:
         """Where the tasks work: relative paths mean there what they mean here."""
@@ -436,8 +446,74 @@ class SubmititArray(ClusterLauncher):
                 if b"submitit.local" in Path(f"/proc/{name}/cmdline").read_bytes():
                     os.kill(int(name), signal.SIGINT)
 
+    def leave(self) -> None:
+        """Nothing is held."""
 
-LAUNCHERS = {"local": LocalProcesses, "slurm": SubmititArray}
+
+@dataclass
+class RayTasks(ClusterLauncher):
+    """Tasks of Ray, on the cluster at `address` or RAY_ADDRESS; without either, one that lives on this machine as long.
+
+    Attributes:
+        options: address; num_cpus, num_gpus and resources of a task, see `ray.remote`.
+        joined: whether this launcher joined the cluster, and has to leave it.
+    """
+
+    joined: bool = False
+    one_array: ClassVar[bool] = False
+
+    def submit(self, shares: Sequence[Sequence[Call]], results: str, folder: Path) -> Sequence[Any]:
+        """A task for each share; Ray makes it again where its machine is lost."""
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would send them to its makers
+        ray = need("ray", "the Ray launcher")
+        wanted = {key: value for key, value in self.options.items() if key != "address"}
+        if not ray.is_initialized():
+            address = self.options.get("address", os.environ.get("RAY_ADDRESS", "local"))
+            own = {"num_cpus": self.jobs, "include_dashboard": False} if address == "local" else {}
+            try:
+                ray.init(address=address, log_to_driver=False, logging_level="ERROR", **own)
+            except Exception as problem:  # Ray raises the class itself where its processes do not start in time
+                raise EnvironmentLacks(
+                    f"Ray does not start: {first_line(problem)} Its logs are in /tmp/ray; address= names another"
+                ) from problem
+            self.joined = True
+        devices = max(call.devices for share in shares for call in share)
+        wanted.setdefault("num_gpus", devices if ray.cluster_resources().get("GPU") else 0)
+        try:
+            remote = ray.remote(**{"num_cpus": 1, "max_retries": 3, **wanted})(make_share)
+        except (TypeError, ValueError) as problem:
+            raise UsageError(f"Ray does not take {wanted}: {problem}") from problem
+        return [remote.remote(list(share), results, self.cwd()) for share in shares]
+
+    def end_of(self, task: Any) -> str | None:
+        """Ray's reason."""
+        ray = need("ray", "the Ray launcher")
+        if not ray.wait([task], timeout=0)[0]:
+            return None
+        try:
+            ray.get(task)
+        except ray.exceptions.RayError as problem:
+            return first_line(problem)
+        return "its task ended"
+
+    def cancel(self, tasks: Sequence[Any]) -> None:
+        """An interrupt in each task, which passes it on to its run."""
+        ray = need("ray", "the Ray launcher")
+        for task in tasks:
+            ray.cancel(task, force=False)
+        ray.wait(list(tasks), num_returns=len(tasks), timeout=2 * MERCY)
+
+    def cancel_left(self, folder: Path) -> None:
+        """Ray ends the tasks of a process that is gone."""
+
+    def leave(self) -> None:
+        """Leave the cluster; one that lives here ends."""
+        if self.joined:
+            need("ray", "the Ray launcher").shutdown()
+            self.joined = False
+
+
+LAUNCHERS = {"local": LocalProcesses, "slurm": SubmititArray, "ray": RayTasks}
 
 
 def make_launcher(kind: str, jobs: int, options: Message | None = None) -> Launcher:
@@ -455,6 +531,8 @@ def make_launcher(kind: str, jobs: int, options: Message | None = None) -> Launc
     options = dict(options or {})
     if kind == "slurm":
         return SubmititArray(jobs, cluster=options.pop("cluster", "slurm"), options=options)
+    if kind == "ray":
+        return RayTasks(jobs, options)
     if options:
         raise UsageError(f"local processes got the option {next(iter(options))}; expected none: leave it out")
     return LocalProcesses(jobs)

@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -19,6 +20,7 @@ from pmdkit.launchers import (
     Call,
     ClusterLauncher,
     LocalProcesses,
+    RayTasks,
     SubmititArray,
     device_shares,
     make_launcher,
@@ -80,20 +82,35 @@ def count_on(place, until):
 
 @pytest.fixture(scope="module", autouse=True)
 def importable():
-    """Workers find this file, here and in tasks."""
+    """Workers and clusters find this file."""
     with pytest.MonkeyPatch.context() as patch:
         here = Path(__file__).parent
         patch.setenv("PYTHONPATH", os.pathsep.join([str(here), str(here.parent), os.environ.get("PYTHONPATH", "")]))
         yield
 
 
-OTHERS = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # what submitit itself leaves open
-CLUSTERS = [pytest.param("slurm", marks=OTHERS)]
+@pytest.fixture(scope="module")
+def ray(importable):
+    """A cluster on this machine; tests that use Ray share it, and no other that happens to be here."""
+    ray = pytest.importorskip("ray")
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory(prefix="ray", dir="/tmp") as place:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_TMPDIR", place)  # short: it holds sockets
+        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        yield ray
+        ray.shutdown()
+
+
+OTHERS = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # what Ray and submitit themselves leave open
+CLUSTERS = [pytest.param("slurm", marks=OTHERS), pytest.param("ray", marks=OTHERS)]
 
 
 @pytest.fixture(params=["local", *CLUSTERS])
 def launcher(request):
     """Two calls at a time, by each launcher."""
+    if request.param == "ray":
+        request.getfixturevalue("ray")
+        return RayTasks(2)
     if request.param == "slurm":
         pytest.importorskip("submitit")
         return SubmititArray(2, cluster="local")
@@ -152,6 +169,8 @@ def test_a_stopped_call_saves_and_a_killed_launcher_is_gone_on_from(launcher, tm
     kind, options = "local", {}
     if isinstance(launcher, SubmititArray):
         kind, options = "slurm", {"cluster": "local"}
+    if isinstance(launcher, RayTasks):
+        kind, options = "ray", {"address": sys.modules["ray"].get_runtime_context().gcs_address}
     program = f"""
 from pathlib import Path
 from pmdkit.launchers import Call, make_launcher
@@ -222,6 +241,8 @@ class Tasks(ClusterLauncher):
     def cancel(self, tasks): ...
 
     def cancel_left(self, folder): ...
+
+    def leave(self): ...
 
 
 def test_a_task_that_is_lost_fails_its_calls_and_what_came_late_counts(tmp_path):

@@ -151,7 +151,7 @@ PY
 
 # Every command of the README and of docs/use, each page in an empty folder: minutes.
 pages() {
-  fresh "$python" locked torch "torch llm gym sweep slurm tables"
+  fresh "$python" locked torch "torch llm gym sweep slurm ray tables"
   PATH="$scripts:$PATH" "$scripts/python" "$root/tests/commands.py" ${PAGES:-}
 }
 

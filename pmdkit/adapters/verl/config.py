@@ -16,7 +16,7 @@ from pmdkit.errors import CheckFailed, UsageError
 from pmdkit.objectives import Objective, load_objective, traits
 
 OBJECTIVE_OF = {"pmd_mean": "pmd-mean", "pmd_part": "pmd-part"}
-ADAPTIVE_TRAINER = "pmd_sync"
+SYNC_TRAINER, ADAPTIVE_TRAINER = "sync", "pmd_sync"
 RUN = (
     "adv_estimator",
     "estimator",
@@ -173,6 +173,11 @@ def refuse(loss_mode: str, objective: str, tau: Any, options: Any, run: Mapping[
             "trainer.use_v1 is false; expected true: the older trainers overwrite loss_mode in bypass mode"
         )
     refuse_corrections(plain(run["rollout_correction"]) or {})
+    if traits(built).whole_batch and run["trainer_mode"] not in (SYNC_TRAINER, ADAPTIVE_TRAINER):
+        raise UsageError(
+            f"{objective} compares all responses of a step and trainer.v1.trainer_mode is {run['trainer_mode']}; "
+            f"expected {SYNC_TRAINER}, whose estimator is given the whole batch: of other trainers that is not tested"
+        )
     if callable(getattr(built, "tau", None)) and run["trainer_mode"] != ADAPTIVE_TRAINER:
         raise UsageError(
             f"tau is a rule and trainer.v1.trainer_mode is {run['trainer_mode']}; expected {ADAPTIVE_TRAINER}, the "

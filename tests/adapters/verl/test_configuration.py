@@ -76,6 +76,10 @@ REFUSED = {
         "trainer_mode is sync; expected pmd_sync",
     ),
     "whole groups": (["+pmd=any", f"{LOSS}pmd_objective=rebel", f"{LOSS}pmd_tau=1"], "rebel compares the responses"),
+    "whole batch": (
+        ["+pmd=any", f"{LOSS}pmd_objective=reinforce-pp", "trainer.v1.trainer_mode=colocate_async"],
+        "reinforce-pp compares all responses of a step and .* expected sync",
+    ),
     "norm of all tokens": (["+pmd=any", f"{LOSS}pmd_objective=dapo"], "dapo has norm 'tokens'"),
     "misspelt option": ([*MEAN, f"+{LOSS}pmd_options.scael=paper"], "scael.*scale"),
     "misspelt objective": (["+pmd=any", f"{LOSS}pmd_objective=pmd-maen"], "pmd-maen.*pmd-mean"),
