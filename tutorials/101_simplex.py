@@ -74,11 +74,10 @@ plt.show()
 # * The policy starts at (0.6, 0.3, 0.1), with the same rewards.
 # * The rewards are 1, 0 and 0, with the same policy.
 #
-# <!-- predict: Where does the path of PMD-mean end if the policy starts at (0.6, 0.3,
-#   0.1)?
-#   - on the edge between actions 1 and 2
-#   + in the corner of action 1
-#   - inside the triangle
+# <!-- predict-path: Where does the path of PMD-mean end if the policy starts at (0.6,
+#   0.3, 0.1)? Drag the end of the path there.
+#   : pi 0.6 0.3 0.1
+#   : reward 1 0.7 0
 #   = The mean reward is 0.81 now. Only action 1 is above it, so nothing else
 #     survives. -->
 # <!-- predict: And with rewards 1, 0 and 0?

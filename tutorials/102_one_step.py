@@ -66,18 +66,19 @@ plt.show()
 # PMD-part reweights the right arm by $e^{1/0.05} = e^{20}$. PMD-mean regresses its
 # log-ratio on $\Delta/\tau = 19.8$, nearly the same number. Find $p_0$ in the picture:
 # which pass rates do you expect after one step? And how many steps will the slower one
-# need to reach 0.99?
+# need to reach 0.99? And where in the picture would the line of PMD-mean for
+# `tau = 0.02` lie?
 # <!-- claim: $\Delta/\tau = 19.8$, nearly the same number :: said((1 - p0) / tau) -->
 #
-# <!-- predict: What is the pass rate after one step of PMD-part?
-#   - about 0.2
-#   - about 0.4
-#   + nearly 1
-#   = The odds are multiplied by a factor of 485 million. -->
-# <!-- predict: And after one step of PMD-mean?
+# <!-- predict-curve: The picture has no line for `tau = 0.02`. Draw the share of the
+#   gap that one step of PMD-mean closes there.
+#   : tau 0.02
+#   = It is the line for 0.05, moved left by a factor of 2.5: where both are small, only
+#     p / tau counts. -->
+# <!-- predict: At `tau = 0.05`, what is the pass rate after one step of PMD-mean?
 #   - 0.02
 #   + 0.38
-#   - nearly 1
+#   - nearly 1, as after one of PMD-part
 #   = Probabilities must sum to one, so the right arm cannot follow its target of 19.8
 #     nats. -->
 # <!-- predict: How many steps does PMD-mean need to reach 0.99?

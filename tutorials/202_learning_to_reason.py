@@ -95,8 +95,8 @@ plt.show()
 #   = The first updates take the thought apart, and a guess is then the better bet.
 #     -->
 # <!-- predict: Do the thoughts stay what the teacher said?
-#   - in all seeds
-#   + in some seeds only
+#   - in all responses
+#   + in some of the responses only
 #   = The reward looks at the answer alone. -->
 #
 # ## Run
@@ -117,16 +117,14 @@ for name, run in runs.items():
 # %% [markdown]
 # The sum is learned from nothing. Parity from random weights ends at 0.5: the model has
 # learned the *form* of an answer, and then it guesses. From the warm start it goes from
-# two thirds to between 0.8 and 0.95, depending on the seed; with a learning rate that
-# is ten times larger it comes down to where the guesses are. The parities are measured
-# on prompts that no step asked. (Your digits will differ: processors add numbers in
-# another order, and training makes much of the last bit.)
+# two thirds to well above 0.8 with every seed; with a learning rate that is ten times
+# larger it comes down to where the guesses are. The parities are measured on prompts
+# that no step asked. (Your digits will differ: processors add numbers in another order,
+# and training makes much of the last bit.)
 # <!-- claim: Parity from random weights ends at 0.5 :: said(runs["parity, from random
 #   weights"].summary["pass_rate_last"]) -->
-# <!-- claim: to between 0.8 and 0.95, depending on the seed :: quoted[0] <=
-#   min(runs[f"parity, warm start, seed {seed}"].summary["pass_rate_last"] for seed in
-#   range(3)) and max(runs[f"parity, warm start, seed {seed}"].summary["pass_rate_last"]
-#   for seed in range(3)) <= quoted[1] -->
+# <!-- claim: to well above 0.8 with every seed :: min(runs[f"parity, warm start, seed
+#   {seed}"].summary["pass_rate_last"] for seed in range(3)) > quoted[0] -->
 # <!-- claim: it comes down to where the guesses are :: abs(runs["parity, seed 1, lr =
 #   0.003"].summary["pass_rate_last"] - 0.5) < 0.06 -->
 # <!-- claim: The sum is learned from nothing :: runs["sum, from random
@@ -138,8 +136,8 @@ for name, run in runs.items():
 
 # %%
 # alt: Three panels over 30 steps. Pass rate: the three seeds from the warm start rise
-#   from 0.65 to between 0.8 and 0.95; the run from random weights rises to 0.5 and
-#   stays; the run with learning rate 0.003 drops below 0.2 in its first steps and comes
+#   from 0.65 to well above 0.8; the run from random weights rises to 0.5 and stays; the
+#   run with learning rate 0.003 drops below 0.2 in its first steps and comes
 #   back to 0.5. Response length: 14 to 15 tokens for the three seeds, about 5 from
 #   random weights; the run with the larger learning rate shrinks from 14 to 5. Groups
 #   of equal rewards: from 0 to about 20 or 30 out of 64 for the three seeds; more than
@@ -230,18 +228,17 @@ print("\n".join(lines))
 # %% [markdown]
 # Most responses were already well formed before training, and the slips were where a
 # thought lost its way or forgot its end. Afterwards most answers are right. But look at
-# the thoughts. With seed 0 the model says what the teacher said, nine times in ten.
-# With seeds 1 and 2 a third to a half of the responses think *otherwise*, and most of
-# those are right all the same; before training one in six was. Some leave a bit out,
-# some run through other parities. The reward looks at the answer alone, so the thought
-# is free to become whatever serves it. Do not read a chain of thought as a report of
-# what was computed.
-# <!-- claim: With seed 0 the model says what the teacher said, nine times in ten ::
-#   abs(said_by[0, "after"][1] - 0.9) < 0.05 -->
-# <!-- claim: With seeds 1 and 2 a third to a half of the responses think *otherwise* ::
-#   all(abs(1 - said_by[seed, "after"][1] - 5 / 12) < 0.12 for seed in (1, 2)) -->
+# the thoughts. How many are still the teacher's depends on the seed, and on the last
+# bit: between half and nine tenths. The others think *otherwise*, and most of those are
+# right all the same; before training one in six was. Some leave a bit out, some run
+# through other parities. The reward looks at the answer alone, so the thought is free
+# to become whatever serves it. Do not read a chain of thought as a report of what was
+# computed.
+# <!-- claim: between half and nine tenths :: min(said_by[seed, "after"][1] for seed in
+#   range(3)) > 0.45 and max(said_by[seed, "after"][1] for seed in range(3)) < 0.95 -->
 # <!-- claim: most of those are right all the same; before training one in six was ::
-#   min(said_by[seed, "after"][3] for seed in (1, 2)) > 0.7 and
+#   np.average([said_by[seed, "after"][3] for seed in range(3)], weights=[1 -
+#   said_by[seed, "after"][1] for seed in range(3)]) > 0.7 and
 #   abs(np.mean([said_by[seed, "before"][3] for seed in range(3)]) - 1 / 6) < 0.06 -->
 #
 # ## Explain

@@ -107,7 +107,7 @@ plt.show()
 #   - 34 cm
 #   + 34%
 #   - 30 + 4 = 34
-#   = 34% is 0.34, and which of them is meant is not guessed. -->
+#   = 34% is 0.34 or a slip for 34, and the verifier does not guess. -->
 #
 # ## Run
 #

@@ -1,7 +1,8 @@
 """The paper beside the code: its sections told again, each statement with its mark; a click opens the equation.
 
 What is told stands in annotated.toml. Under each statement: the paper's words and its equation in its own form, our
-note, the code and the test, pulled from the sources by name; a name that is gone stops the build.
+note, the code and the test, pulled from the sources by name; a name that is gone stops the build. Where we disagree,
+sliders move the counterexample.
 """
 
 import ast
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from generate.counterexamples import COUNTEREXAMPLES, explorable
 from generate.ledger import own_macros, place, readable
 
 from pmdkit.ledger import OURS, PAPER, VERDICTS, equations
@@ -21,8 +23,9 @@ HEAD = f"""# Equation, code, test
 
 The paper (arXiv:{PAPER["arxiv"]}, {PAPER["version"]}) told again in our words, section by section. The colour and the
 word beside each statement say how it stands here; a click opens the paper's own words and equation, what we found, the
-code that computes it and the test that would fail if the verdict were wrong. Code and tests are pulled from the sources
-when the site is built. The [claim ledger](ledger.md) has all {{count}} rows.
+code that computes it and the test that would fail if the verdict were wrong. Where we disagree, sliders move the
+counterexample. Code and tests are pulled from the sources when the site is built. The [claim ledger](ledger.md) has all
+{{count}} rows.
 
 """
 LONGEST = 60  # lines of code or test that a page shows; more is linked by name only
@@ -40,6 +43,7 @@ def write_annotated(page: Path, claims: Sequence[Mapping[str, str]]) -> int:
                 raise SystemExit(f"the page tells {statement['claim']}, which the ledger has not; mend {TOLD.name}")
             text += told_statement(statement, known[statement["claim"]], displays, shown)
             count += 1
+    text += '<script type="module" src="../counterexamples.js"></script>\n'
     page.write_text(text, encoding="utf-8")
     return count
 
@@ -74,6 +78,12 @@ def pieces(
         yield f"$$ {' '.join(found[1].split())} $$"
     stands = f"**{claim['verdict']}** by {claim['evidence']}: {VERDICTS[claim['verdict']]}."
     yield f"{stands} {claim['note']} (`{claim['id']}`)"
+    if claim["verdict"] == "disagrees":
+        if claim["id"] not in COUNTEREXAMPLES:
+            raise SystemExit(
+                f"{claim['id']} disagrees and has no counterexample to move; add one to counterexamples.py"
+            )
+        yield f"{COUNTEREXAMPLES[claim['id']].sees}\n\n{explorable(claim['id'])}"
     yield block(f"{file}: {name}", code, shown)
     yield block(f"{test_file}: {test_names[-1]}", pulled(test_file, test_names[-1])[1], shown)
 

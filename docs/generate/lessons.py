@@ -26,6 +26,7 @@ from nbclient import NotebookClient
 ALT = re.compile(r"\A# alt: (.*(?:\n#   .*)*)\n")
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 WIDE = 450  # points; a phone shows about 270 of them
+LONG = 118  # characters; a longer line is a sentence, which is wrapped, and no row of a table, which is scrolled
 SETUP = (
     "%config InlineBackend.figure_formats = ['svg']\nimport matplotlib; matplotlib.rcParams['svg.hashsalt'] = 'pmdkit'"
 )
@@ -109,7 +110,7 @@ def write_page(notebook: nbformat.NotebookNode, source: Path, pages: Path) -> No
             blocks.append(re.sub(r"<details>", '<details markdown="1">', text))
         elif cell.cell_type == "code":
             alt, code = split_alt(cell.source)
-            shown = [show(output, alt, name, pages, source) for output in cell.outputs]
+            shown = [show(output, alt, name, pages, source) for output in in_one_piece(cell.outputs)]
             code = f"```python\n{code}\n```"
             tags = cell.metadata.get("tags", [])
             blocks += (
@@ -136,6 +137,17 @@ def split_alt(code: str) -> tuple[str, str]:
     return " ".join(found[1].replace("\n#", " ").split()), code[found.end() :]
 
 
+def in_one_piece(outputs: Sequence[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
+    """The outputs of a cell; what it printed bit by bit arrives in as many outputs, and becomes one again."""
+    found: list[nbformat.NotebookNode] = []
+    for output in outputs:
+        if found and output.output_type == found[-1].output_type == "stream":
+            found[-1] = nbformat.v4.new_output("stream", name="stdout", text=found[-1].text + output.text)
+        else:
+            found.append(output)
+    return found
+
+
 def show(output: nbformat.NotebookNode, alt: str, name: str, pages: Path, source: Path) -> str:
     """What one output of a cell looks like on the page."""
     if output.output_type == "stream":
@@ -150,7 +162,9 @@ def show(output: nbformat.NotebookNode, alt: str, name: str, pages: Path, source
         return f"![{alt}]({name}/{number}.svg){wide(output.data['image/svg+xml'])}"
     else:
         text = output.data["text/plain"]
-    return f'<div class="cell-output" markdown="1">\n\n```text\n{ANSI.sub("", text).rstrip()}\n```\n\n</div>'
+    text = ANSI.sub("", text).rstrip()
+    kind = "cell-output sentences" if max(map(len, text.split("\n"))) > LONG else "cell-output"
+    return f'<div class="{kind}" markdown="1">\n\n```text\n{text}\n```\n\n</div>'
 
 
 def wide(picture: str) -> str:

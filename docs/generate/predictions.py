@@ -8,6 +8,14 @@ one, and an equals sign before the sentence that tells why.
       + on an edge
       = Two actions earn more than the mean. -->
 
+A question may be answered by drawing. Each line with a colon is a value that the page's script asks for: the end of the
+path of PMD-mean is dragged in the triangle (`predict-path`), the share of the gap that it closes is drawn over the pass
+rate (`predict-curve`). explore/predict/main.js computes the answer.
+
+    <!-- predict-curve: Draw the line for tau = 0.02.
+      : tau 0.02
+      = Only p / tau counts. -->
+
 javascripts/predict.js folds what follows until each question is answered or passed over. Without it all is shown.
 """
 
@@ -15,30 +23,46 @@ import html
 import re
 from dataclasses import dataclass
 
-PREDICT = re.compile(r"\n?<!-- predict: ((?:(?!-->).)*?)\s-->", re.DOTALL)
+PREDICT = re.compile(r"\n?<!-- predict(?:-([a-z]+))?: ((?:(?!-->).)*?)\s-->", re.DOTALL)
+DRAWN = {"path": {"pi", "reward"}, "curve": {"tau"}}
 EXPLORE = re.compile(r"\n?<!-- explore: ([a-z]+) -->")
 CODE = re.compile(r"`([^`]+)`")
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Attributes: question; answers, to choose from; right, the place of the right one; why, a sentence."""
+    """Attributes: question; answers, to choose from; right, the place of the right one; why, a sentence.
+
+    Where it is drawn: drawn, what; values, those that the script asks for. Then there are no answers to choose from.
+    """
 
     question: str
     answers: tuple[str, ...]
     right: int
     why: str
+    drawn: str = ""
+    values: tuple[tuple[str, str], ...] = ()
 
 
 def predictions_of(source: str) -> list[Prediction]:
     """The questions of a Markdown cell. ValueError if one has not two answers, one of them right, and a reason."""
-    if len(PREDICT.findall(source)) != source.count("<!-- predict:"):
+    if len(PREDICT.findall(source)) != source.count("<!-- predict"):
         raise ValueError(f"a question does not end with -->:\n{source}")
     found = []
-    for text in PREDICT.findall(source):
-        parts = [" ".join(part.split()) for part in re.split(r"\n\s+(?=[-+=] )", text)]
+    for drawn, text in PREDICT.findall(source):
+        parts = [" ".join(part.split()) for part in re.split(r"\n\s+(?=[-+=:] )", text)]
         answers = [part for part in parts[1:] if part[0] in "-+"]
         why = [part[2:] for part in parts if part.startswith("= ")]
+        if drawn:
+            values = tuple((part[2:] + " ").split(" ", 1) for part in parts[1:] if part[0] == ":")
+            if {name for name, _ in values} != DRAWN.get(drawn) or len(why) != 1 or answers:
+                raise ValueError(
+                    f"a drawn question is one of {DRAWN} with these values and a reason after =; got:\n{text}"
+                )
+            found.append(
+                Prediction(parts[0], (), -1, why[0], drawn, tuple((name, row.strip()) for name, row in values))
+            )
+            continue
         right = [i for i, answer in enumerate(answers) if answer[0] == "+"]
         if len(answers) < 2 or len(right) != 1 or len(why) != 1:
             raise ValueError(f"a question has two answers or more, one with a plus, and a reason after =; got:\n{text}")
@@ -48,6 +72,15 @@ def predictions_of(source: str) -> list[Prediction]:
 
 def form_of(prediction: Prediction, name: str) -> str:
     """A question as a form. What is right stands in the page: this is a prediction and no examination."""
+    if prediction.drawn:
+        values = "".join(f' data-{key}="{html.escape(row)}"' for key, row in prediction.values)
+        return (
+            f'<form class="predict" data-predict="{name}" data-draw="{prediction.drawn}"{values}>\n'
+            f"<fieldset>\n<legend>{inline(prediction.question)}</legend>\n"
+            '<div class="explore predict-stage"></div>\n'
+            '<button type="submit" class="predict-done">This is my guess</button>\n</fieldset>\n'
+            f'<p class="predict-why" role="status">{inline(prediction.why)}</p>\n</form>'
+        )
     options = "\n".join(
         f'<label><input type="radio" name="{name}" value="{i}"> <span>{inline(answer)}</span></label>'
         for i, answer in enumerate(prediction.answers)
@@ -71,11 +104,14 @@ def plain(source: str) -> str:
 
 def on_the_site(source: str, lesson: str) -> str:
     """A Markdown cell with its questions as forms, before the section that follows Predict, and its explorables."""
-    forms = [form_of(one, f"{lesson}-{n}") for n, one in enumerate(predictions_of(source), 1)]
+    asked = predictions_of(source)
+    forms = [form_of(one, f"{lesson}-{n}") for n, one in enumerate(asked, 1)]
     text = EXPLORE.sub(lambda place: f"\n\n{embedded(place[1])}\n", PREDICT.sub("", source))
     if not forms:
         return text
     block = '<div class="predictions">\n' + "\n".join(forms) + "\n</div>"
+    if any(one.drawn for one in asked):
+        block += '\n<script type="module" src="../../../explore/predict/main.js"></script>'
     before, heading, after = text.partition("\n## Run")
     return f"{before.rstrip()}\n\n{block}\n{heading}{after}"
 

@@ -17,11 +17,15 @@ document$.subscribe(({ body }) => {
     const open = all || forms.every((form) => form.dataset.answered !== undefined);
     for (const element of rest) element.classList.toggle("predict-later", !open);
     skip.hidden = open;
-    if (open) for (const form of forms) form.classList.add("predict-told");
+    if (open) forms.forEach(reveal);
+  };
+  const reveal = (form) => {
+    form.classList.add("predict-told");
+    form.dispatchEvent(new Event("predict-told")); // for explore/predict/main.js, which draws the answer
   };
   const tell = (form, value) => {
     form.dataset.answered = value;
-    form.classList.add("predict-told");
+    reveal(form);
     for (const input of form.querySelectorAll("input")) {
       input.checked = input.value === value;
       const mark = input.value === form.dataset.right ? "right" : input.checked ? "wrong" : "";
@@ -35,6 +39,12 @@ document$.subscribe(({ body }) => {
     form.addEventListener("change", (event) => {
       if (form.dataset.answered === undefined) localStorage.setItem(key(form), event.target.value);
       tell(form, form.dataset.answered ?? event.target.value); // the first answer stands
+      show(false);
+    });
+    form.addEventListener("predict-guess", ({ detail }) => {
+      if (form.classList.contains("predict-told")) return;
+      localStorage.setItem(key(form), detail);
+      tell(form, detail);
       show(false);
     });
     form.addEventListener("submit", (event) => event.preventDefault());

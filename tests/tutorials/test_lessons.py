@@ -178,6 +178,25 @@ def test_a_question_without_one_right_answer_is_refused():
             predictions.predictions_of(f"<!-- predict: Which?\n  {answers} -->")
 
 
+def test_a_question_may_be_answered_by_drawing():
+    """101 asks for the end of a path, 102 for a curve; a value that is missing or unknown stops the build."""
+    drawn = {
+        path.stem.split("_")[0]: one.drawn
+        for path in LESSONS
+        for cell in cells_of(path)
+        for one in predictions.predictions_of(cell.source)
+        if one.drawn
+    }
+    assert drawn == {"101": "path", "102": "curve"}
+    source = "## Predict\n<!-- predict-curve: Draw it.\n  : tau 0.02\n  = Because. -->\n## Run"
+    page = predictions.on_the_site(source, "102")
+    assert 'data-draw="curve" data-tau="0.02"' in page
+    assert "explore/predict/main.js" in page
+    for wrong in (source.replace("tau", "beta"), source.replace("curve", "line"), source.replace("  = Because.", "")):
+        with pytest.raises(ValueError, match="a drawn question is one of"):
+            predictions.predictions_of(wrong)
+
+
 def test_an_explorable_inside_a_lesson_has_its_files():
     """Paths are those of the page that mkdocs makes of learn/lessons/NUMBER.md."""
     docs = LESSONS[0].parents[1] / "docs"
