@@ -1,5 +1,8 @@
 """Refuses a built site that would fetch anything from elsewhere, or that shows a picture without words for it.
 
+An equation that runs into the next one is refused too: KaTeX stops there, and the rest of the page stays in TeX. So is
+the name of a file that should have been shown in its place.
+
 Run after `mkdocs build`: `python docs/check.py site`. Links that a reader may click are free to go anywhere.
 """
 
@@ -10,6 +13,9 @@ from pathlib import Path
 
 FETCHED = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src", "video": "src"}
 ELSEWHERE = re.compile(r"(https?:)?//")
+JOINED = re.compile(r'class="arithmatex">([^<$]*\$[^<]*)<')
+TAG = re.compile(r"<[^>]*>")  # highlighting puts tags between characters
+NOT_SHOWN = re.compile(r"-+\s*8\s*(?:&lt;|<)\s*--.*")
 IN_STYLE = re.compile(r"(?:url\(|@import)\s*[\"']?((?:https?:)?//[^\"')\s]+)")
 
 
@@ -35,8 +41,11 @@ def problems(site: Path) -> list[str]:
     found = []
     for path in sorted(site.rglob("*.html")):
         page = Page()
-        page.feed(path.read_text(encoding="utf-8"))
-        found += [f"{path.relative_to(site)}: {problem}" for problem in page.problems]
+        text = path.read_text(encoding="utf-8")
+        page.feed(text)
+        joined = [f"two equations in one: {text[:60]}" for text in JOINED.findall(text)]
+        absent = [f"a file is not shown: {line[:60]}" for line in NOT_SHOWN.findall(TAG.sub("", text))]
+        found += [f"{path.relative_to(site)}: {problem}" for problem in page.problems + joined + absent]
     for path in sorted(site.rglob("*.css")):
         styles = path.read_text(encoding="utf-8")
         found += [f"{path.relative_to(site)}: fetches {address}" for address in IN_STYLE.findall(styles)]

@@ -12,6 +12,7 @@ KNOWN = {
     ("pmdkit/plugins.py", "class_from_path"): "asks module_from_file",
     ("pmdkit/envs/build.py", "kind_of"): "kinds of [env], by class_from_path",
     ("pmdkit/envs/verifier/worker.py", "load"): "a worker; who starts it has asked require_trust, see task.make_grader",
+    ("pmdkit/llm/turns.py", "make_environment"): "environments that take turns, by module_from_file",
     ("pmdkit/trainer.py", "own_callbacks"): "callbacks of [run], by class_from_path",
     ("pmdkit/objectives/__init__.py", "build_objective"): "objectives, by class_from_path",
     ("pmdkit/objectives/temperatures.py", "make_tau"): "rules for tau, by class_from_path",

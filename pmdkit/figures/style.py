@@ -41,6 +41,7 @@ LOOKS: dict[str, tuple[str, Any, str]] = {  # colour, dash, marker: no two alike
     "grpo-kl": (ORANGE, (0, (1, 3)), "+"),
     "sapo": (SKY, (0, (6, 2, 2, 2)), "x"),
     "gmpo": (SKY, (0, (1, 0.8)), "|"),
+    "reinforce-pp": (ORANGE, (0, (10, 1.5, 1, 1.5)), "."),
     "pmd-between": (BLUE, (0, (12, 2)), "_"),
 }
 COLOURS = {method: colour for method, (colour, _, _) in LOOKS.items()}

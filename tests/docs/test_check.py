@@ -2,7 +2,7 @@
 
 import pytest
 from check import problems
-from prose import HABITS, found_in, main
+from prose import HABITS, found_in, linted, main
 
 
 @pytest.fixture
@@ -25,6 +25,9 @@ def test_a_site_of_its_own_files_passes(site):
         ('<link rel="stylesheet" href="//fonts.example/css">', "fetches //fonts.example/css"),
         ('<img alt="A line." src="http://example.org/a.png">', "fetches http://example.org/a.png"),
         ('<img src="a.svg">', "picture a.svg has no alternative text"),
+        (r'<div class="arithmatex">\[ x $$\n$$ y \]</div>', r"two equations in one: \[ x $$\n$$ y \]"),
+        ('<code>--<span>8</span>&lt;-- "a.py"</code>', 'a file is not shown: --8&lt;-- "a.py"'),
+        ('<code>--8 &lt; --"a.py"</code>', 'a file is not shown: --8 &lt; --"a.py"'),
     ],
 )
 def test_what_is_fetched_from_elsewhere_or_has_no_words_is_named(site, page, reason):
@@ -40,6 +43,12 @@ def test_styles_are_read_too(site, rule):
     assert problems(site) == ["a.css: fetches https://fonts.example/css"]
 
 
+def test_notes_are_read_and_code_is_not():
+    """The text of a note is indented like code, but it is read."""
+    note = '!!! note "Tried"\n    Nothing of it ran.\n\n    Nothing of it ran.\n\nText.\n\n    Nothing of it.\n'
+    assert [line for line, _, _ in found_in(note)] == [2, 4]
+
+
 @pytest.mark.parametrize("habit", HABITS, ids=lambda habit: habit.sample)
 def test_a_habit_is_found_in_its_sample_and_across_a_line_end(habit):
     """The line that is named is the one where the phrase begins."""
@@ -47,6 +56,11 @@ def test_a_habit_is_found_in_its_sample_and_across_a_line_end(habit):
         found = [(line, one) for line, _, one in found_in(f"A heading.\n\n{sample} and more.\n")]
         assert habit in [one for _, one in found]
         assert min(line for line, _ in found) >= 3
+
+
+def test_proselint_reads_prose_and_no_code():
+    (found,) = linted("A line.\n\nWe saw *them* on the spot, `on the spot`.\n")
+    assert found[:2] == (3, "on the spot")
 
 
 def test_plain_prose_and_code_have_no_habits():
