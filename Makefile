@@ -30,7 +30,7 @@ test: check fast slow docs site-tests wheel test-vllm
 
 nightly: test
 	$(BIN)/pytest -q -n 2 --dist loadfile -m "nightly and not gpu and not vllm and not site" --ignore tests/faults
-	PMDKIT_SITE=$(CURDIR)/site $(BIN)/pytest -q -n 2 -m "site and nightly" tests/site tests/explore
+	PMDKIT_SITE=$(CURDIR)/site $(BIN)/pytest -q -n 2 -m "site and nightly" tests/site tests/explore tests/docs
 	PMDKIT_FAULTS_SCALE=5 $(BIN)/pytest -q -n 2 --dist loadfile --ignore tests/faults/test_foreign_files.py tests/faults
 	PMDKIT_FAULTS_SCALE=20 $(BIN)/pytest -q -n 2 tests/faults/test_foreign_files.py
 	.venv-vllm/bin/pytest -q -m "vllm and nightly and not gpu" tests/vllm tests/llm/test_cluster.py
@@ -80,7 +80,7 @@ lite: .venv/installed-dev .venv-lite/installed
 
 # a real browser: Debian's chromium and node; without them these tests skip, with PMDKIT_REQUIRE_BROWSER=1 they fail
 site-tests: docs
-	PMDKIT_SITE=$(CURDIR)/site $(BIN)/pytest -q -n 2 -m "site and not nightly" tests/site tests/explore
+	PMDKIT_SITE=$(CURDIR)/site $(BIN)/pytest -q -n 2 -m "site and not nightly" tests/site tests/explore tests/docs
 
 wheel: .venv/installed-dev
 	PIP_FLAGS="$(PIP_FLAGS)" sh tests/wheel.sh $(BIN)/python
@@ -108,7 +108,7 @@ test-adapters:
 
 # reasoning-gym needs packages that come without wheels, so it has an environment of its own and no hashes
 test-reasoning: .venv-reasoning/installed
-	.venv-reasoning/bin/python -m pytest -q tests/envs/math/test_reasoning.py
+	.venv-reasoning/bin/python -m pytest -q tests/envs/math/test_reasoning.py tests/llm/test_reasoning.py
 
 notebooks: .venv/installed-dev
 	$(BIN)/jupyter lab tutorials
