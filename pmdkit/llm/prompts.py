@@ -83,7 +83,6 @@ class Encoder:
         self.added = frozenset(added)
         words = sorted(added.values(), key=len, reverse=True)
         self.spelt = re.compile("|".join(map(re.escape, words)) or r"(?!)")
-        self.replies: dict[tuple[str, ...], list[list[int]]] = {}  # by the roles of an environment's messages
         head, tail = self.trusted(template)
         self.before = self.start() + self.ids(head, split=False)
         self.after = self.ids(tail, split=False)
@@ -106,38 +105,6 @@ class Encoder:
         if self.tokenizer.chat_template == CHAT:  # that of the starters, known to end
             return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
         return chat_template.render_chat(self.tokenizer, messages, self.thinking)
-
-    def reply(self, messages: Sequence[dict[str, str]], ends: Sequence[int]) -> list[int]:
-        """Ids of messages that follow a turn of the model, which has written its end, and of its next turn's beginning.
-
-        Their contents are data, as a problem is: none of their tokens is a control token.
-
-        Raises:
-            UsageError: as `encode`, or the chat template does not show such messages one by one.
-        """
-        pieces = self.around_reply(tuple(message["role"] for message in messages))
-        first = pieces[0][1:] if pieces[0][:1] and pieces[0][0] in ends else pieces[0]
-        ids = list(first)
-        for message, piece in zip(messages, pieces[1:], strict=True):
-            ids += [*self.data(message["content"]), *piece]
-        return ids
-
-    def around_reply(self, roles: tuple[str, ...]) -> list[list[int]]:
-        """Ids between the model's turn and the first message, between the messages, and behind the last one."""
-        if roles not in self.replies:
-            marks = [f"{{message {n}}}" for n in range(len(roles) + 1)]
-            said = [{"role": role, "content": mark} for role, mark in zip(("assistant", *roles), marks, strict=True)]
-            text = self.render([*self.before_problem, {"role": "user", "content": PLACE}, *said])
-            pieces = []
-            for mark in marks:
-                before, found, text = text.partition(mark)
-                if not found or mark in text:
-                    raise UsageError(
-                        f"the chat template does not show messages of {', '.join(roles)} once each, in their order"
-                    )
-                pieces.append(before)
-            self.replies[roles] = [self.ids(piece, split=False) for piece in [*pieces[1:], text]]
-        return self.replies[roles]
 
     def start(self) -> list[int]:
         """The token that begins every text of this tokenizer, if it has one; a chat template writes its own."""

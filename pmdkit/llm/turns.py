@@ -24,7 +24,7 @@ from pmdkit.errors import UsageError, short
 from pmdkit.llm.engines.base import Responses, Tokens
 from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
 from pmdkit.llm.engines.transformers import TransformersEngine
-from pmdkit.llm.prompts import Encoder, decode_response
+from pmdkit.llm.prompts import PLACE, Encoder, decode_response
 from pmdkit.loop import Episode
 from pmdkit.randomness import derive
 
@@ -109,6 +109,51 @@ class Row:
         self.mask += [False] * len(tokens)
 
 
+class ReplyEncoder:
+    """From an environment's messages to tokens: what stands behind a turn of the policy up to the next one.
+
+    Args:
+        encoder: of prompts, with a chat template.
+        ends: tokens that end a turn.
+    """
+
+    def __init__(self, encoder: Encoder, ends: Sequence[int]) -> None:
+        self.encoder = encoder
+        self.ends = list(ends)
+        self.known: dict[tuple[str, ...], list[list[int]]] = {}
+
+    def encode(self, messages: Sequence[Message]) -> list[int]:
+        """Ids of messages that follow a turn of the policy, which has written its end.
+
+        Their contents are data, as a problem is: none of their tokens is a control token.
+
+        Raises:
+            UsageError: as `Encoder.encode`, or the chat template does not show such messages one by one.
+        """
+        first, *others = self.around(tuple(message["role"] for message in messages))
+        ids = first[1:] if first and first[0] in self.ends else list(first)
+        for message, piece in zip(messages, others, strict=True):
+            ids += [*self.encoder.data(message["content"]), *piece]
+        return ids
+
+    def around(self, roles: tuple[str, ...]) -> list[list[int]]:
+        """Ids between the policy's turn and the first message, between messages of these roles, and behind the last."""
+        if roles not in self.known:
+            marks = [f"{{message {n}}}" for n in range(len(roles) + 1)]
+            said = [{"role": role, "content": mark} for role, mark in zip(("assistant", *roles), marks, strict=True)]
+            encoder, pieces = self.encoder, []
+            text = encoder.render([*encoder.before_problem, {"role": "user", "content": PLACE}, *said])
+            for mark in marks:
+                before, found, text = text.partition(mark)
+                if not found or mark in text:
+                    raise UsageError(
+                        f"the chat template does not show messages of {', '.join(roles)} once each, in their order"
+                    )
+                pieces.append(before)
+            self.known[roles] = [encoder.ids(piece, split=False) for piece in [*pieces[1:], text]]
+        return self.known[roles]
+
+
 class Turns:
     """Plays episodes through any engine.
 
@@ -140,7 +185,7 @@ class Turns:
         self.environment = environment
         self.name = name
         self.encoder = encoder
-        self.ends = list(ends)
+        self.replies = ReplyEncoder(encoder, ends)
         self.problem = problem
         self.most = most
         self.process_group = process_group
@@ -240,7 +285,7 @@ class Turns:
     def tokens(self, messages: list[Message], about: str) -> list[int]:
         """The tokens of a reply and of the beginning of the policy's next turn."""
         try:
-            return self.encoder.reply(messages, self.ends)
+            return self.replies.encode(messages)
         except UsageError as problem:
             raise UsageError(
                 f"a message of the environment {self.name} to problem '{about}' cannot be encoded: {problem}"
@@ -254,7 +299,7 @@ class Turns:
             return torch.tensor([[*part, *[filler] * (longest - len(part))] for part in parts], dtype=dtype)
 
         return Responses(
-            tokens=table([row.tokens for row in rows], self.ends[0], torch.long),
+            tokens=table([row.tokens for row in rows], self.replies.ends[0], torch.long),
             logp=table([row.logp for row in rows], 0.0, torch.float32),
             mask=table([row.mask for row in rows], False, torch.bool),
             ended=torch.tensor([not row.cut_off for row in rows]),

@@ -57,19 +57,37 @@ ENCODER = Encoder(TOKENIZER)
 PLAIN = Encoder(TOKENIZER, chat=False)
 
 
-def test_the_template_is_that_of_the_paper():
-    assert TEMPLATE == (
-        "Solve the following math problem step by step. The last line of your response should be of the form Answer: "
-        "$Answer (without quotes) where $Answer is the answer to the problem.\n\n{problem_statement}\n\n"
-        'Remember to put your answer on its own line after "Answer:".'
-    )
-    for text in TEXTS[:5]:
-        content = TEMPLATE.replace("{problem_statement}", text)
-        assert TOKENIZER.decode(PLAIN.encode(text)) == content
-        assert ENCODER.messages(text) == [{"role": "user", "content": content}]
-        message = [{"role": "user", "content": content}]
-        shown = TOKENIZER.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
-        assert TOKENIZER.decode(ENCODER.encode(text)) == shown
+class TestTemplate:
+    """A problem is asked in the words of the paper, in the chat format of the tokenizer."""
+
+    def test_its_words_are_those_of_the_paper(self):
+        assert TEMPLATE == (
+            "Solve the following math problem step by step. The last line of your response should be of the form "
+            "Answer: $Answer (without quotes) where $Answer is the answer to the problem.\n\n{problem_statement}\n\n"
+            'Remember to put your answer on its own line after "Answer:".'
+        )
+        for text in TEXTS[:5]:
+            content = TEMPLATE.replace("{problem_statement}", text)
+            assert TOKENIZER.decode(PLAIN.encode(text)) == content
+            assert ENCODER.messages(text) == [{"role": "user", "content": content}]
+            message = [{"role": "user", "content": content}]
+            shown = TOKENIZER.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+            assert TOKENIZER.decode(ENCODER.encode(text)) == shown
+
+    def test_without_a_chat_format_it_begins_with_one_token_that_begins_texts(self):
+        bpe = byte_level()
+        around = [("<s>", bpe.token_to_id("<s>"))]
+        bpe.post_processor = processors.TemplateProcessing(single="<s> $A <s>", special_tokens=around)
+        same = wrapped(bpe, bos_token="<s>")
+        ids = Encoder(same).encode(TEXTS[0])
+        assert ids == [same.bos_token_id, *PLAIN.encode(TEXTS[0])]
+
+    def test_only_the_chat_format_of_the_starters_is_rendered_in_this_process(self, monkeypatch):
+        """Any other is a program of somebody, which may not end."""
+        starter = wrapped(byte_level(), chat_template=prompts.CHAT)
+        monkeypatch.setattr(prompts.chat_template, "render_chat", lambda *arguments: f"elsewhere {prompts.PLACE}")
+        assert starter.decode(Encoder(starter).encode("1+1")).startswith("<|im_start|>user")
+        assert TOKENIZER.decode(Encoder(TOKENIZER).encode("1+1")).startswith("elsewhere")
 
 
 def test_real_problems_are_encoded_as_in_one_go():
