@@ -16,6 +16,7 @@ from generate.lessons import write_lessons
 from generate.metric_glossary import write_metrics
 from generate.one_step import write_one_step
 from generate.paper_index import write_paper_index
+from generate.race import write_race
 from generate.slides import executed_lesson, lessons_of, write_slides
 from generate.verbs import write_verbs
 
@@ -42,6 +43,7 @@ def main() -> None:
     print(f"gallery: {write_gallery(DOCS / 'paper' / 'figures.md')} figures and tables")
     study = write_adaptive_tau(DOCS / "use" / "adaptive-tau.md", ROOT / "benchmarks" / "results")
     print(f"adaptive tau: {study} cells")
+    print(f"race: {write_race(DOCS / 'use' / 'race.md', ROOT / 'benchmarks' / 'results')} rows")
     print(f"metrics: {write_metrics(DOCS / 'learn' / 'metrics.md')} columns")
     print(f"one step, three tiers: {write_one_step(DOCS / 'learn' / 'one-step.md')} calls")
     print(f"command line: {write_verbs(DOCS / 'use' / 'verbs.md')} verbs")

@@ -124,7 +124,7 @@ def found_in(text: str) -> Iterator[tuple[int, str, Habit]]:
 def texts(root: Path) -> Iterator[tuple[Path, str]]:
     """What is read: pages that are not generated, prose of lessons, texts of exercises; lines keep their numbers."""
     generated = ("learn/lessons", "paper/ledger.md", "paper/annotated.md", "paper/figures.md", "paper_index.md")
-    generated += ("learn/metrics.md", "learn/one-step.md", "use/verbs.md", "use/.adaptive-tau.md")
+    generated += ("learn/metrics.md", "learn/one-step.md", "use/verbs.md", "use/.adaptive-tau.md", "use/.race.md")
     for path in sorted((root / "docs").rglob("*.md")):
         if not path.relative_to(root / "docs").as_posix().startswith(generated):
             yield path, path.read_text(encoding="utf-8")

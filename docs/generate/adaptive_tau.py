@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from pmdkit.figures.style import Drawing
 from pmdkit.observe.run_folder import read_json
 from pmdkit.sweeps.adaptive import tables
 from pmdkit.sweeps.pictures import PICTURES, draw
@@ -17,12 +18,7 @@ def write_adaptive_tau(page: Path, results: Path) -> int:
         page: docs/use/adaptive-tau.md.
         results: folder of the records.
     """
-    drawing = draw("adaptive-tau", results)
-    for path in drawing.save(page.with_suffix("")):
-        if path.suffix == ".png":
-            path.unlink()
-    alt = drawing.alt.replace("[", "(").replace("]", ")")
-    text = f"![{alt}]({page.stem}.svg)\n\n"
+    text = save_svg(draw("adaptive-tau", results), page)
     cells = 0
     for name in PICTURES["adaptive-tau"][1:]:
         record = read_json(results / f"{name}.json")
@@ -33,6 +29,15 @@ def write_adaptive_tau(page: Path, results: Path) -> int:
             cells += 1
     page.with_name(f".{page.name}").write_text(text, encoding="utf-8")
     return cells
+
+
+def save_svg(drawing: Drawing, page: Path) -> str:
+    """Save a picture as SVG, by the name of its page; the Markdown that shows it."""
+    for path in drawing.save(page.with_suffix("")):
+        if path.suffix == ".png":
+            path.unlink()
+    alt = drawing.alt.replace("[", "(").replace("]", ")")
+    return f"![{alt}]({page.stem}.svg)\n\n"
 
 
 def line(row: dict[str, Any], tau: Any) -> str:

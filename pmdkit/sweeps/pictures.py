@@ -457,6 +457,67 @@ def outcome_text(found: dict[str, list[Row]], objectives: dict[str, str]) -> str
     return " ".join([*parts, f"Recommended by the stated rule: {', '.join(passed) or 'none'}."])
 
 
+def race(record: Record) -> Drawing:
+    """What each tuned method gains over PMD-mean, and the share of its settings that do well, on every task.
+
+    Source: arXiv:2602.05933, section 6: PMD-mean is as good as GRPO or better, and more stable.
+    Differs: many methods, each tuned with the same budget; tasks for two cores.
+    """
+    found: dict[str, list[Row]] = record["tables"]
+    margin = record["outcome"]["margin"]
+    reference, *others = next(iter(found.values()))  # the reference comes first in all of them
+    places = {task: {row["method"]: row for row in rows} for task, rows in found.items()}
+    score = {row["method"]: np.mean([places[task][row["method"]]["gain"]["mean"] for task in found]) for row in others}
+    names = sorted(score, key=lambda name: -score[name])
+    data: dict[str, Array] = {}
+    with style():
+        figure = Figure(figsize=(9.0, 7.4))
+        axes = figure.subplots(2, len(found), sharey="row", height_ratios=(len(names), len(names) + 1), squeeze=False)
+        for (above, below), (task, rows) in zip(axes.T, found.items(), strict=True):
+            gain = [places[task][name]["gain"] for name in names]
+            for place, (name, each) in enumerate(zip(names, gain, strict=True)):
+                ends = np.array([each["mean"], each["low"], each["high"]])
+                interval_bar(above, place, np.empty(0), ends, sideways=True, color=race_colour(name), marker="o")
+                data[f"gain {task} {name}"] = ends
+            above.axvline(0.0, color="0.4", linewidth=0.8)
+            above.axvspan(-margin, margin, color="0.92", zorder=0)
+            above.set_title(f"{task}, {rows[0]['seeds']} seeds")
+            above.set_xlabel("mean pass rate over training,\nminus PMD-mean's")
+            rows_of_names(above, names)
+            ordered = [reference["method"], *names]
+            for place, name in enumerate(ordered):
+                own, all_ = places[task][name]["volume_own"], places[task][name]["volume_all"]
+                below.plot([all_, own], [place, place], "-", color=race_colour(name), linewidth=1.2)
+                below.plot(own, place, "o", color=race_colour(name), markerfacecolor="white", markersize=5)
+                below.plot(all_, place, "o", color=race_colour(name), markersize=5)
+                data[f"volume {task} {name}"] = np.array([own, all_])
+            below.set(xlabel="share of the settings")
+            rows_of_names(below, ordered)
+        near = record["outcome"]["near"]
+        hollow = Line2D([], [], marker="o", color=GREY, markerfacecolor="white", label=f"within {near} of its own best")
+        full = Line2D([], [], marker="o", color=GREY, label=f"within {near} of the best of all")
+        figure.legend(handles=[hollow, full], loc="outside lower center", ncols=2)
+        figure.suptitle("all tuned with the same budget; bars: 95 % intervals; grey: the margin of no difference")
+    sentence = "Beside PMD-mean, " + "; ".join(f"on {task} {race_words(rows)}" for task, rows in found.items()) + "."
+    alt = (
+        f"Above, mean pass rate over training of {len(names)} tuned methods minus that of PMD-mean on {len(found)} "
+        f"tasks; below, the share of settings near the best. {sentence}"
+    )
+    return Drawing(figure, alt, sentence, data)
+
+
+def race_colour(name: str) -> str:
+    """The two methods of the paper have their colours, the others are grey."""
+    return str(look(name)["color"]) if name in METHODS else "0.35"
+
+
+def race_words(rows: list[Row]) -> str:
+    """How many methods have each outcome."""
+    others = [row["outcome"] for row in rows if "outcome" in row]
+    words = ("better", "no difference", "undecided", "worse")
+    return ", ".join(f"{others.count(word)} {word}" for word in words if word in others)
+
+
 PICTURES: dict[str, tuple[Any, ...]] = {  # picture: (function that draws it, records that it reads)
     "training-curves": (training_curves, "training-curves"),
     "sequence": (training_curves, "sequence"),
@@ -469,5 +530,6 @@ PICTURES: dict[str, tuple[Any, ...]] = {  # picture: (function that draws it, re
     "half": (half, "half"),
     "baseline": (baseline, "baseline"),
     "regimes": (regimes, "regimes"),
+    "race": (race, "race/race"),
     "adaptive-tau": (adaptive_tau, "adaptive-tau-bandit", "adaptive-tau-toy", "adaptive-tau-starter"),
 }

@@ -294,6 +294,7 @@ def summary(protocol: Protocol, best: dict[str, dict[str, Options]], done: dict[
         "short": protocol.short,
         "changes": list(protocol.changes),
         "question": protocol.question,
+        "outcome": dict(protocol.outcome),
         "seconds": record.rounded(sum(found["seconds"] for found in done.values())),
         "grid": grid,
         "best": best,
@@ -318,6 +319,7 @@ def tables(protocol: Protocol, grid: Outcome, runs: list[Outcome]) -> dict[str, 
         rows = [
             {
                 "method": name,
+                "seeds": len(values[name]["auc"]),
                 **{key: adaptive.ends(stats.mean_interval(values[name][key])) for key in values[name]},
                 **volumes(grid[task], name, protocol.outcome["near"]),
             }
