@@ -175,7 +175,9 @@ def race(
     resume: bool = False,
     log: Callable[[str], None] = lambda sentence: None,
 ) -> Outcome:
-    """Run the race in `out` until it is done or a part of it has taken its time, and write OUT/race.json.
+    """Run the race in `out` until it is done or a part of it has taken its time.
+
+    OUT/race.json is written at the end of each task, with the tasks that are finished.
 
     Args:
         out: new or empty, or with `resume` where it was begun.
@@ -193,13 +195,15 @@ def race(
         until = time.monotonic() + 60 * protocol.budget["part_minutes"]
         try:
             with sigterm_interrupts():
-                make_runs(tuning(protocol), protocol, done, out, launcher, until, log)
-                best = tuned(protocol, done)
-                make_runs(comparison(protocol, best), protocol, done, out, launcher, until, log)
+                for count in range(1, len(protocol.tasks) + 1):  # task by task: what is finished can be read
+                    part = replace(protocol, tasks=protocol.tasks[:count])
+                    make_runs(tuning(part), part, done, out, launcher, until, log)
+                    best = tuned(part, done)
+                    make_runs(comparison(part, best), part, done, out, launcher, until, log)
+                    result = summary(part, best, done)
+                    files.replace(out / "race.json", (json.dumps(result, separators=(",", ":")) + "\n").encode())
         except KeyboardInterrupt:
             raise Stopped(f"the race in {out} was stopped; run again with --resume to go on") from None
-        result = summary(protocol, best, done)
-        files.replace(out / "race.json", (json.dumps(result, separators=(",", ":")) + "\n").encode())
     return result
 
 
@@ -295,7 +299,9 @@ def summary(protocol: Protocol, best: dict[str, dict[str, Options]], done: dict[
         "changes": list(protocol.changes),
         "question": protocol.question,
         "outcome": dict(protocol.outcome),
-        "seconds": record.rounded(sum(found["seconds"] for found in done.values())),
+        "seconds": record.rounded(
+            sum(done[each.key]["seconds"] for each in (*tuning(protocol), *comparison(protocol, best)))
+        ),
         "grid": grid,
         "best": best,
         "runs": runs,

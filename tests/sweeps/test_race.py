@@ -52,16 +52,29 @@ def test_the_recorded_race_was_begun_under_the_protocol_that_is_here():
     protocol = read_protocol()
     begun = json.loads((RECORD / race.BEGUN).read_text(encoding="utf-8"))
     assert begun == {"sha256": protocol.sha256, "short": False}
-    stated = {job.key for job in race.tuning(protocol)}
     recorded = [json.loads(line)["key"] for line in (RECORD / race.JOURNAL).read_text(encoding="utf-8").splitlines()]
     assert len(set(recorded)) == len(recorded)
-    compared = {key for key in recorded if key not in stated}
-    if compared:  # all of the tuning, and nothing but the tuned settings on the seeds of the comparison
-        done = adaptive.read_journal(RECORD / race.JOURNAL)
-        wanted = {job.key for job in race.comparison(protocol, race.tuned(protocol, done))}
-        assert compared <= wanted
+    compared = set(recorded) - {job.key for job in race.tuning(protocol)}
+    done = adaptive.read_journal(RECORD / race.JOURNAL)
+    for task in protocol.tasks:  # all of the tuning, and nothing but the tuned settings on the seeds of the comparison
+        if own := {key for key in compared if json.loads(key)[0] == task.name}:
+            part = replace(protocol, tasks=(task,))
+            wanted = {job.key for job in race.comparison(part, race.tuned(part, done))}
+            assert own <= wanted
+            compared -= wanted
+    assert not compared
     for change in protocol.changes:
         assert change.keys() == {"date", "what", "why"}
+
+
+def test_the_record_of_the_race_is_made_of_its_journal():
+    found = json.loads((RECORD / "race.json").read_text(encoding="utf-8"))
+    protocol = read_protocol()
+    finished = replace(protocol, tasks=tuple(task for task in protocol.tasks if task.name in found["tables"]))
+    done = adaptive.read_journal(RECORD / race.JOURNAL)
+    again = race.summary(finished, race.tuned(finished, done), done)
+    assert json.loads(json.dumps(again)) == found
+    assert found["protocol"] == protocol.sha256
 
 
 def test_outcomes_are_the_stated_words():
