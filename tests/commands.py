@@ -111,7 +111,7 @@ def run(command: Command, folder: Path) -> tuple[bool, int]:
 
 def main() -> None:
     """Run the commands of the pages that are named, or of all."""
-    wanted = [ROOT / word for word in sys.argv[1:] if not word.startswith("--")] or PAGES
+    wanted = [Path(word).resolve() for word in sys.argv[1:] if not word.startswith("--")] or PAGES
     listed = "--list" in sys.argv
     ran = bad = marked = 0
     for page in wanted:

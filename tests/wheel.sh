@@ -6,7 +6,7 @@
 #   sh tests/wheel.sh PYTHON base V  the base install alone, with V = lowest, locked or newest: a cell of .github/workflows;
 #                                    one more word is the interpreter to install for, if PYTHON is only to build the wheel
 #   sh tests/wheel.sh PYTHON torch V the same with torch, transformers and the verifier
-#   sh tests/wheel.sh PYTHON pages   the commands of README.md and docs/use alone; PAGES names other ones
+#   sh tests/wheel.sh PYTHON pages   the commands of README.md and docs/use alone; PAGES has the full paths of others
 # PIP_FLAGS passes options to pip; RELEASE_PYTHONS names interpreters, by default python3.11 to python3.14 where they are.
 # TORCH_LOWEST is the torch of the lowest cell, where the index has no CPU build of the bound.
 set -eu

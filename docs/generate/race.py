@@ -27,6 +27,9 @@ def write_race(page: Path, results: Path) -> int:
         reference, *others = rows
         ordered = [reference, *sorted(others, key=lambda row: -float(row["gain"]["mean"]))]
         text += "".join(line(row) for row in ordered) + "\n"
+    if record["changes"]:
+        text += "**Changes of the protocol**\n\n"
+        text += "".join(f"* {each['date']}: {each['what']}. Reason: {each['why']}.\n" for each in record["changes"])
     page.with_name(f".{page.name}").write_text(text, encoding="utf-8")
     return sum(map(len, record["tables"].values()))
 
