@@ -481,6 +481,8 @@ def race(record: Record) -> Drawing:
                 data[f"gain {task} {name}"] = ends
             above.axvline(0.0, color="0.4", linewidth=0.8)
             above.axvspan(-margin, margin, color="0.92", zorder=0)
+            above.locator_params(axis="x", nbins=4)
+            below.locator_params(axis="x", nbins=4)
             above.set_title(f"{task}, {rows[0]['seeds']} seeds")
             above.set_xlabel("mean pass rate over training,\nminus PMD-mean's")
             rows_of_names(above, names)

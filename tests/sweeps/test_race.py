@@ -115,6 +115,7 @@ def test_the_page_says_what_came_out():
     assert "PMD-part in {}, {} and {}".format(*shares["pmd-part"]) in page
     wider = [sum(row["volume_own"] > each["pmd-mean"]["volume_own"] for row in each.values()) for each in rows.values()]
     assert "{} work more widely than PMD-mean in the bandit, {} on copy and {} on sort".format(*wider) in page
+    assert 0.18 < max(run["drop"] for run in found["runs"] if run["method"] == "pmd-part") < 0.19
     curves = {
         method: [run["curve"] for run in found["runs"] if (run["task"], run["method"]) == ("bandit", method)]
         for method in ("dapo", "gspo")
