@@ -446,11 +446,16 @@ class Killed(BaseException):
     """Stands for a kill: nothing of pmdkit catches it."""
 
 
+def graded_by_length(folder):
+    """Options of a run whose responses earn different rewards: equal ones teach nothing, and no update is made."""
+    grader = folder / "grader.py"
+    grader.write_text("def grade(response, gold):\n    return len(response) % 5 / 4\n")
+    return {"reward.grade": f"{grader}:grade", "rollout.cut_off": "score"}
+
+
 @pytest.mark.slow  # several runs
 def test_a_run_interrupted_ends_on_the_same_bits(base, tmp_path, monkeypatch):
-    grader = tmp_path / "grader.py"
-    grader.write_text("def grade(response, gold):\n    return len(response) % 5 / 4\n")  # equal rewards teach nothing
-    options = {"reward.grade": f"{grader}:grade", "rollout.cut_off": "score"}
+    options = graded_by_length(tmp_path)
     whole = go(tmp_path / "whole", base, options=options)
     last = whole.path / "checkpoints" / "step-3"
     adapter = load_file(last / "adapter.safetensors")
@@ -519,6 +524,7 @@ def test_a_run_folder_without_the_table_goes_on(base, tmp_path):
 def test_two_processes_that_share_the_weights_go_on_with_their_adapters(tmp_path):
     """FSDP2: a run of two steps that is resumed to four has the shards of one of four steps, to the bit."""
     shared = ["parallel.processes=2", "parallel.strategy=fsdp2", "lora.rank=4", "evaluation.every=0"]
+    shared += [f"{key}={value}" for key, value in graded_by_length(tmp_path).items()]
     root = str(Path(__file__).parents[2])
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": root, "HF_HUB_OFFLINE": "1"}
 
