@@ -179,12 +179,14 @@ lock:
 	.venv-lite/bin/python -m pip install -q --disable-pip-version-check $(PIP_FLAGS) jupyterlite-core==0.8.6 jupyterlite-pyodide-kernel==0.8.6 jupyter-server==2.21.1
 	touch $@
 
-# the peers of the benchmarks; Liger asks for Triton, which a CPU has no use for
+# the peers of the benchmarks; Liger asks for Triton, which a CPU has no use for. llama.cpp is compiled, for minutes, and
+# where there is no compiler its rows say so
 .venv-bench/installed: pyproject.toml constraints.txt
 	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_FLAGS) torch
 	.venv-bench/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_FLAGS) -e '.[llm]' trl==1.16.0
 	.venv-bench/bin/python -m pip install -q --disable-pip-version-check $(PIP_FLAGS) --no-deps liger-kernel==0.8.5
+	-.venv-bench/bin/python -m pip install -q --disable-pip-version-check $(PIP_FLAGS) llama-cpp-python==0.3.36 gguf==0.19.0
 	touch $@
 
 clean:

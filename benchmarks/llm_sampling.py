@@ -10,7 +10,7 @@ from harness.clock import ratios, turns
 from harness.limits import gemm_rate
 from harness.rows import Measured
 from random_models import EOS, Until
-from rollout_cases import CASES, CUT, PROMPT, Case
+from rollout_cases import CASES, PROMPT, Case
 from torch import Tensor
 from transformers import LogitsProcessorList
 
@@ -27,7 +27,7 @@ def library(case: Case) -> Callable[[], Tensor]:
                 do_sample=True,
                 top_k=0,
                 num_return_sequences=case.group,
-                max_new_tokens=CUT,
+                max_new_tokens=case.cut,
                 pad_token_id=EOS,
                 logits_processor=LogitsProcessorList([Until(case.lengths, PROMPT)]),
             )
@@ -36,7 +36,7 @@ def library(case: Case) -> Callable[[], Tensor]:
 
 
 def measure(rounds: int) -> Iterator[Measured]:
-    """One row per case."""
+    """One row per case, and one over its products where they are what a step of decoding should cost."""
     torch.set_num_threads(1)
     for name, case in CASES.items():
         calls = {"pmdkit": case.ours(), "generate": library(case)}
@@ -44,12 +44,15 @@ def measure(rounds: int) -> Iterator[Measured]:
         found = turns(calls, rounds)
         rate = gemm_rate(case.rows, case.dimension, case.vocabulary)
         least = case.flop() / rate
+        over = [reading.cpu / least for reading in found["pmdkit"]]
         speeds = {side: [case.tokens / reading.cpu for reading in readings] for side, readings in found.items()}
         yield Measured(
             f"llm_sampling/{name}",
             ratios(found["generate"], found["pmdkit"]),
             {"seconds": found, "tokens a second": speeds},
             f"{case.tokens / least:.0f} tokens/s at {rate / 1e9:.0f} GFLOP/s",
-            [reading.cpu / least for reading in found["pmdkit"]],
+            over,
             f"{max(speeds['pmdkit']):.0f} and {max(speeds['generate']):.0f} tokens a CPU second",
         )
+        if name == "half-billion":
+            yield Measured(f"llm_sampling/{name}-products", over, {"seconds": found})

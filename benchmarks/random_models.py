@@ -18,19 +18,23 @@ EOS = 0
 Lengths = NDArray[np.int64]
 
 
-def build(layers: int, dimension: int, vocabulary: int, context: int = 512) -> PreTrainedModel:
-    """Heads of 64, half as many for keys, a feed-forward layer of four times the dimension; float32."""
+def build(layers: int, dimension: int, vocabulary: int, context: int = 512, **others: object) -> PreTrainedModel:
+    """Heads of 64, half as many for keys, a feed-forward layer of four times the dimension, unless told; float32."""
     torch.manual_seed(0)
+    shape = {
+        "intermediate_size": 4 * dimension,
+        "num_attention_heads": dimension // 64,
+        "num_key_value_heads": dimension // 128,
+        **others,
+    }
     config = Qwen2Config(
         vocab_size=vocabulary,
         hidden_size=dimension,
-        intermediate_size=4 * dimension,
         num_hidden_layers=layers,
-        num_attention_heads=dimension // 64,
-        num_key_value_heads=dimension // 128,
         max_position_embeddings=context,
         bos_token_id=None,
         eos_token_id=EOS,
+        **shape,
     )
     return Qwen2ForCausalLM(config).eval()
 

@@ -1,6 +1,7 @@
-"""The rollouts that engines are compared on: two models with random weights, heavy-tailed lengths, the same prompts."""
+"""The rollouts that engines are compared on: three models with random weights, heavy-tailed lengths, shared prompts."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -9,18 +10,20 @@ from random_models import EOS, ForcedEngine, Lengths, build
 from pmdkit.llm.engines.base import Sampling
 from pmdkit.randomness import generator
 
-CUT, PROMPT = 128, 48
+PROMPT = 48
 
 
 @dataclass(frozen=True)
 class Case:
-    """P prompts of 48 tokens, G responses to each, lengths lognormal with a mean of about a third of the cut."""
+    """P prompts of 48 tokens, G responses to each, lognormal lengths of median 27, at most `cut`."""
 
     layers: int
     dimension: int
     vocabulary: int
     prompts: int
     group: int
+    cut: int = 128
+    others: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def asked(self) -> np.ndarray:
@@ -30,7 +33,7 @@ class Case:
     @cached_property
     def lengths(self) -> Lengths:
         """[P * G]."""
-        return np.clip(generator(0, "lengths").lognormal(3.3, 1.0, self.rows), 1, CUT).astype(np.int64)
+        return np.clip(generator(0, "lengths").lognormal(3.3, 1.0, self.rows), 1, self.cut).astype(np.int64)
 
     @property
     def rows(self) -> int:
@@ -44,18 +47,20 @@ class Case:
 
     def model(self):
         """A new one, with the same weights each time."""
-        return build(self.layers, self.dimension, self.vocabulary)
+        return build(self.layers, self.dimension, self.vocabulary, **self.others)
 
     def ours(self):
         """A call of the embedded engine. It returns log-probabilities too."""
         engine = Engine(self.model(), EOS)
         engine.lengths = self.lengths
         seeds = np.arange(self.rows, dtype=np.uint64)
-        return lambda: engine.generate(self.asked.tolist(), self.group, seeds, Sampling(CUT))
+        return lambda: engine.generate(self.asked.tolist(), self.group, seeds, Sampling(self.cut))
 
     def flop(self) -> float:
         """Of the products that every way must do: each prompt once, the head where a token is drawn."""
-        layers = self.layers * (4 * 3 + 2 + 1) * self.dimension**2  # feed-forward; queries and output; keys, values
+        wide = self.others.get("intermediate_size", 4 * self.dimension)
+        keys = 64 * self.others.get("num_key_value_heads", self.dimension // 128)
+        layers = self.layers * self.dimension * (3 * wide + 2 * self.dimension + 2 * keys)
         read = self.prompts * PROMPT + self.tokens - self.rows
         return 2.0 * (layers * read + self.dimension * self.vocabulary * self.tokens)
 
@@ -70,4 +75,9 @@ class Engine(ForcedEngine):
         return self.lengths
 
 
-CASES = {"small": Case(4, 256, 8192, 32, 8), "larger": Case(6, 512, 32768, 16, 4)}
+QWEN = {"intermediate_size": 4864, "num_key_value_heads": 2, "tie_word_embeddings": True}  # Qwen2.5-0.5B
+CASES = {
+    "small": Case(4, 256, 8192, 32, 8),
+    "larger": Case(6, 512, 32768, 16, 4),
+    "half-billion": Case(24, 896, 151_936, 8, 4, 32, QWEN),
+}

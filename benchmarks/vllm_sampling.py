@@ -19,7 +19,7 @@ os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 import torch
 from harness.clock import ratios, turns
 from harness.rows import Measured
-from rollout_cases import CASES, CUT, PROMPT, Case
+from rollout_cases import CASES, PROMPT, Case
 
 from pmdkit.llm.engines.vllm import colocate
 
@@ -30,7 +30,7 @@ def engine(case: Case, folder: Path) -> Any:
     given = {
         "model": str(folder),
         "dtype": "float32",
-        "max_model_len": PROMPT + CUT + 1,
+        "max_model_len": PROMPT + case.cut + 1,
         "skip_tokenizer_init": True,
         "enforce_eager": True,
         "disable_log_stats": True,

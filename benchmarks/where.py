@@ -1,6 +1,6 @@
 """Where the time of a run goes, in each tier: `python benchmarks/where.py [bandit|toy|llm]`.
 
-Seconds of each part of a step on the clock and of a core, calls of fsync, and the floating-point operations of the
+Seconds of each part of a step on the clock and of a core, its calls of fsync, and the floating-point operations of the
 matrix products in a part against the rate of products measured in the same process. Each tier runs with its defaults
 but for phase 0, which is left out.
 """
@@ -73,8 +73,8 @@ class Watch:
         return replace(backend, metrics=self.around("measure", backend.metrics))
 
     def sync(self, handle: int) -> None:
-        """os.fsync, counted."""
-        self.syncs += 1
+        """os.fsync, counted within a part of a step: the end of a run has its own."""
+        self.syncs += bool(self.within)
         FSYNC(handle)
 
 

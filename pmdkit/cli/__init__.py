@@ -61,6 +61,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 something is missing her
 
 
 LONGEST_WORD = 300
+SPINS = 10_000  # rounds of a waiting loop, well below a millisecond; OpenMP's own default is 300,000
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")  # by which a user says how OpenMP's threads wait
 
 
@@ -89,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     tokens = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in tokens
     tokens = [token for token in tokens if token != "--debug"]
-    wait_asleep()
+    wait_briefly()
     try:
         try:
             make_app()(tokens, exit_on_error=False, print_error=False)
@@ -107,14 +108,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         fail(*explain_error(problem))
 
 
-def wait_asleep() -> None:
-    """Let the threads of a run sleep while they wait for each other, unless the user has said how they wait.
+def wait_briefly() -> None:
+    """Let the threads of a run spin briefly for each other and then sleep, unless the user has said how they wait.
 
-    torch for CPUs comes with GNU's OpenMP, whose threads spin: on a busy machine a thread then burns the core that the
-    one it waits for needs. It reads this variable once, when torch is imported; other runtimes do not read it.
+    torch for CPUs comes with GNU's OpenMP, whose threads spin 30 times as long: on a busy machine a thread then burns
+    the core that the one it waits for needs. Threads that sleep at once make small models slower than one thread does.
+    benchmarks/README.md has the figures. It is read once, when torch is imported; other runtimes do not read it.
     """
     if "torch" not in sys.modules and not any(name in os.environ for name in WAITING):
-        os.environ["GOMP_SPINCOUNT"] = "0"
+        os.environ["GOMP_SPINCOUNT"] = str(SPINS)
 
 
 def explain_error(problem: Exception) -> tuple[str, int]:

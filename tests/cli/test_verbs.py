@@ -203,8 +203,8 @@ except SystemExit:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("given", "spins"), [({}, "0"), ({"GOMP_SPINCOUNT": "123"}, "123")])
-def test_threads_of_a_command_sleep_while_they_wait_unless_the_user_says_otherwise(given, spins):
+@pytest.mark.parametrize(("given", "spins"), [({}, "10000"), ({"GOMP_SPINCOUNT": "123"}, "123")])
+def test_threads_of_a_command_wait_briefly_unless_the_user_says_otherwise(given, spins):
     """As the OpenMP runtime that torch loads says it understood."""
     names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
     env = {name: value for name, value in os.environ.items() if name not in names}
