@@ -114,7 +114,7 @@ notebooks: .venv/installed-dev
 	$(BIN)/jupyter lab tutorials
 
 # every benchmark against its peer, one after another; BENCH passes options: make bench BENCH=--quick
-# an environment of peers that cannot be made becomes rows that say so
+# an environment of peers that cannot be made becomes rows that say so; the frames of pages are those of ./site, so make docs first
 bench: .venv/installed-dev
 	-$(MAKE) .venv-bench/installed
 	-$(MAKE) .venv-vllm/installed
