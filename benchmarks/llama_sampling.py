@@ -14,7 +14,7 @@ import gguf
 import llama_cpp as c
 import numpy as np
 import torch
-from harness.clock import ratios, turns
+from harness.clock import rate, ratios, turns
 from harness.rows import Measured
 from rollout_cases import CASES, PROMPT, Case
 from transformers import PreTrainedModel
@@ -172,7 +172,7 @@ def measure(rounds: int) -> Iterator[Measured]:
             calls: dict[str, Callable[[], object]] = {"pmdkit": case.ours(), "llama.cpp": llama.write}
             found = turns(calls, rounds, warm_up=True)
             llama.close()
-        speeds = {side: [case.tokens / reading.cpu for reading in readings] for side, readings in found.items()}
+        speeds = {side: rate(case.tokens, readings) for side, readings in found.items()}
         yield Measured(
             f"llama_sampling/{name}",
             ratios(found["llama.cpp"], found["pmdkit"]),

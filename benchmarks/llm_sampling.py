@@ -6,7 +6,7 @@ Ours returns log-probabilities too; the peer is not asked for them.
 from collections.abc import Callable, Iterator
 
 import torch
-from harness.clock import ratios, turns
+from harness.clock import rate, ratios, turns
 from harness.limits import gemm_rate
 from harness.rows import Measured
 from random_models import EOS, Until
@@ -42,15 +42,15 @@ def measure(rounds: int) -> Iterator[Measured]:
         calls = {"pmdkit": case.ours(), "generate": library(case)}
         calls["pmdkit"]()  # warm-up of what all share: the first touch of memory and of the kernels
         found = turns(calls, rounds)
-        rate = gemm_rate(case.rows, case.dimension, case.vocabulary)
-        least = case.flop() / rate
+        multiplied = gemm_rate(case.rows, case.dimension, case.vocabulary)
+        least = case.flop() / multiplied
         over = [reading.cpu / least for reading in found["pmdkit"]]
-        speeds = {side: [case.tokens / reading.cpu for reading in readings] for side, readings in found.items()}
+        speeds = {side: rate(case.tokens, readings) for side, readings in found.items()}
         yield Measured(
             f"llm_sampling/{name}",
             ratios(found["generate"], found["pmdkit"]),
             {"seconds": found, "tokens a second": speeds},
-            f"{case.tokens / least:.0f} tokens/s at {rate / 1e9:.0f} GFLOP/s",
+            f"{case.tokens / least:.0f} tokens/s at {multiplied / 1e9:.0f} GFLOP/s",
             over,
             f"{max(speeds['pmdkit']):.0f} and {max(speeds['generate']):.0f} tokens a CPU second",
         )

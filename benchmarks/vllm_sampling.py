@@ -17,7 +17,7 @@ os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 
 import torch
-from harness.clock import ratios, turns
+from harness.clock import rate, ratios, turns
 from harness.rows import Measured
 from rollout_cases import CASES, PROMPT, Case
 
@@ -64,7 +64,7 @@ def measure(rounds: int) -> Iterator[Measured]:
             threads = torch.get_num_threads()
             found = turns({"pmdkit": case.ours(), "vLLM": writes(llm, case)}, rounds, warm_up=True)
             colocate.shut_down_vllm(llm, True)
-        speeds = {side: [case.tokens / reading.cpu for reading in readings] for side, readings in found.items()}
+        speeds = {side: rate(case.tokens, readings) for side, readings in found.items()}
         yield Measured(
             f"vllm_sampling/{name}",
             ratios(found["vLLM"], found["pmdkit"]),

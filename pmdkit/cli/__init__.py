@@ -61,7 +61,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 something is missing her
 
 
 LONGEST_WORD = 300
-SPINS = 10_000  # rounds of a waiting loop, well below a millisecond; OpenMP's own default is 300,000
+SPINS = 10_000  # rounds of a waiting loop, below a millisecond; OpenMP's own default is 300,000
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")  # by which a user says how OpenMP's threads wait
 
 
