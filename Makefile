@@ -65,7 +65,7 @@ slow: .venv/installed-dev
 	$(BIN)/pytest -q -n 2 --dist loadfile -m "slow and not nightly and not gpu and not vllm and not site"
 
 tutorials: .venv/installed-dev
-	$(BIN)/pytest -q --nbmake --nbmake-timeout=240 -n 2 tutorials
+	$(BIN)/pytest -q -p nbmake --nbmake --nbmake-timeout=240 -n 2 tutorials
 
 docs: .venv/installed-dev
 	$(BIN)/python docs/prose.py

@@ -8,6 +8,8 @@ Runs in a copy of the checkout, one process at a time, and goes on where it was 
 
 import argparse
 import ast
+import compileall
+import contextlib
 import functools
 import hashlib
 import itertools
@@ -16,13 +18,23 @@ import os
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
+import time
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from py_compile import PycInvalidationMode
+from typing import NoReturn
+
+import hypothesis
+import hypothesis.strategies  # what the tests import is loaded once, for all of them
+import mpmath  # noqa: F401
+import numpy as np  # noqa: F401
+import pytest
+import scipy.special  # noqa: F401
+import torch  # noqa: F401
 
 ROOT = Path(__file__).parents[1]
 SURVIVORS = Path(__file__).with_name("ledger_survivors.toml")
@@ -242,31 +254,51 @@ def copy_of(checkout: Path, place: Path) -> None:
             shutil.copytree(checkout / name, place / name, ignore=shutil.ignore_patterns("__pycache__", ".*"))
         elif (checkout / name).exists():
             shutil.copy(checkout / name, place / name)
+    # by its content: broken code is compiled anew however soon it was written
+    compileall.compile_dir(place / "pmdkit", quiet=1, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
 
 
 def run_test(place: Path, test: str) -> str:
-    """What the test said: "passed", "failed", "late", or "error" where it could not be collected."""
-    command = [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", test]
-    environment = os.environ | {"PYTHONPATH": str(place), "OMP_NUM_THREADS": "1"}
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    # a process group: what the test started ends with it
-    child = subprocess.Popen(
-        command, cwd=place, env=environment, start_new_session=True, preexec_fn=limit_processor_time, **quiet
-    )
-    try:
-        code = child.wait(WALL)
-    except subprocess.TimeoutExpired:
+    """What the test said: "passed", "failed", "late", or "error" where it could not be collected.
+
+    In a fork of this process, which has the libraries loaded: to import them takes longer than most of the tests.
+    """
+    child = os.fork()
+    if child == 0:
+        in_the_child(place, test)
+    begun = time.monotonic()
+    while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
+        if time.monotonic() - begun > WALL:
+            break
+        time.sleep(0.02)
+    with contextlib.suppress(ProcessLookupError):  # what the test started ends with it
+        os.killpg(child, signal.SIGKILL)
+    if ended[0] == 0:
+        os.waitpid(child, 0)
         return "late"
+    return {0: "passed", 1: "failed", -signal.SIGXCPU: "late"}.get(os.waitstatus_to_exitcode(ended[1]), "error")
+
+
+def in_the_child(place: Path, test: str) -> NoReturn:
+    """Run one test on the copy and leave; time that it waits for the processor does not count."""
+    code = 3
+    try:
+        os.setsid()
+        resource.setrlimit(resource.RLIMIT_CPU, (PATIENCE, PATIENCE + 10))
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nowhere, stream)
+        os.chdir(place)
+        # no test here needs a plugin, and to load them takes seconds
+        os.environ |= {"PYTHONPATH": str(place), "OMP_NUM_THREADS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        hypothesis.settings.register_profile("pmdkit", deadline=None)  # as tests/conftest.py does with the plugin
+        hypothesis.settings.load_profile("pmdkit")
+        sys.path.insert(0, str(place))
+        for name in [each for each in sys.modules if each.partition(".")[0] in ("pmdkit", "tests")]:
+            del sys.modules[name]  # those of the checkout
+        code = int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", test]))
     finally:
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-    return {0: "passed", 1: "failed", -signal.SIGXCPU: "late"}.get(code, "error")
-
-
-def limit_processor_time() -> None:
-    """In the child, before it begins: time that it waits for the processor does not count."""
-    resource.setrlimit(resource.RLIMIT_CPU, (PATIENCE, PATIENCE + 10))
+        os._exit(code)
 
 
 def try_row(claim: dict[str, str], place: Path, done: dict[str, str], journal: Path) -> list[tuple[Mutant, str]]:

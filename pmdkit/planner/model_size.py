@@ -116,9 +116,12 @@ def shape_of(spec: Spec) -> "ModelShape | PretrainedConfig":
     path = getattr(spec.model, "path", None)
     if path is None:
         from pmdkit.envs.math import make_math
-        from pmdkit.llm.starter.vocabulary import starter_shape, train_vocabulary
+        from pmdkit.llm.starter.vocabulary import SAMPLE, starter_shape, train_vocabulary
 
-        tokens = train_vocabulary(make_math(spec.env)).get_vocab_size()
+        env = dict(spec.env)
+        if env["kind"] == "arithmetic":  # a problem is the same however many there are: no more than are read
+            env["problems"] = min(env.get("problems", 2 * SAMPLE), 2 * SAMPLE)
+        tokens = train_vocabulary(make_math(env)).get_vocab_size()
         return ModelShape(**starter_shape(getattr(spec.model, "build", ""), tokens))
     there = os.path.exists(path)
     shipped = known(path)
