@@ -1,7 +1,8 @@
-"""Breaks the code that each row of the ledger names, and runs the row's own test: `make ledger-mutants`.
+"""Breaks the code that each row of the ledger names, and runs the row's own tests: `make ledger-mutants`.
 
-A mutant is one small slip: a sign, a factor, off by one, a dropped term, a turned comparison. A row whose test passes
-with broken code proves nothing. Survivors that change nothing are listed in ledger_survivors.toml with the proof.
+A mutant is one small slip: a sign, a factor, off by one, a dropped term, a turned comparison. A row whose tests pass
+with broken code proves nothing. They are the test of its claim, and the oracle of its code, which holds that to its
+formula. Survivors that change nothing are listed in ledger_survivors.toml with the proof.
 
 Runs in a copy of the checkout, one process at a time, and goes on where it was stopped.
 """
@@ -167,7 +168,10 @@ def expressions(node: ast.AST) -> Iterator[ast.AST]:
 
 def definitions(tree: ast.Module, name: str) -> Iterator[ast.FunctionDef | ast.ClassDef]:
     """What a row names, then what it uses of its own file: by those the name alone may only pass its arguments on."""
-    known = {node.name: node for node in ast.walk(tree) if isinstance(node, DEFINITION)}
+    known: dict[str, ast.FunctionDef | ast.ClassDef] = {}
+    for each in ast.walk(tree):  # those of the file before the methods of its classes
+        if isinstance(each, DEFINITION):
+            known.setdefault(each.name, each)
     if name not in known:
         raise SystemExit(f"no function or class {name}; the ledger names one: mend pmdkit/ledger")
     seen, waiting = [name], [name]
@@ -258,14 +262,14 @@ def copy_of(checkout: Path, place: Path) -> None:
     compileall.compile_dir(place / "pmdkit", quiet=1, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
 
 
-def run_test(place: Path, test: str) -> str:
-    """What the test said: "passed", "failed", "late", or "error" where it could not be collected.
+def run_tests(place: Path, tests: Sequence[str]) -> str:
+    """What the tests said, up to the first that failed: "passed", "failed", "late", or "error" if not collected.
 
     In a fork of this process, which has the libraries loaded: to import them takes longer than most of the tests.
     """
     child = os.fork()
     if child == 0:
-        in_the_child(place, test)
+        in_the_child(place, tests)
     begun = time.monotonic()
     while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
         if time.monotonic() - begun > WALL:
@@ -279,8 +283,8 @@ def run_test(place: Path, test: str) -> str:
     return {0: "passed", 1: "failed", -signal.SIGXCPU: "late"}.get(os.waitstatus_to_exitcode(ended[1]), "error")
 
 
-def in_the_child(place: Path, test: str) -> NoReturn:
-    """Run one test on the copy and leave; time that it waits for the processor does not count."""
+def in_the_child(place: Path, tests: Sequence[str]) -> NoReturn:
+    """Run the tests on the copy and leave; time that it waits for the processor does not count."""
     code = 3
     try:
         os.setsid()
@@ -296,28 +300,29 @@ def in_the_child(place: Path, test: str) -> NoReturn:
         sys.path.insert(0, str(place))
         for name in [each for each in sys.modules if each.partition(".")[0] in ("pmdkit", "tests")]:
             del sys.modules[name]  # those of the checkout
-        code = int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", test]))
+        code = int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", *tests]))
     finally:
         os._exit(code)
 
 
 def try_row(claim: dict[str, str], place: Path, done: dict[str, str], journal: Path) -> list[tuple[Mutant, str]]:
-    """Mutants of a row with what its test said; those in the journal are not run again."""
+    """Mutants of a row with what its tests said; those in the journal are not run again."""
     file, name = claim["code"].split(":")
+    tests = [each for each in (claim["oracle"], claim["test"]) if each]  # that of the code first: it is the faster one
     found = []
     for mutant in mutants(file, name):
-        key = fingerprint(mutant.source, claim["test"])
+        key = fingerprint(mutant.source, tests)
         if key not in done:
-            unbroken = fingerprint((ROOT / file).read_text(encoding="utf-8"), claim["test"])
+            unbroken = fingerprint((ROOT / file).read_text(encoding="utf-8"), tests)
             if unbroken not in done:
-                note(journal, done, unbroken, run_test(place, claim["test"]))
+                note(journal, done, unbroken, run_tests(place, tests))
             if done[unbroken] != "passed":
                 raise SystemExit(
-                    f"{claim['test']} does not pass with the code as it is; nothing can be said of {claim['id']}"
+                    f"{' or '.join(tests)} does not pass with the code as it is; nothing can be said of {claim['id']}"
                 )
             (place / file).write_text(mutant.source, encoding="utf-8")
             try:
-                said = run_test(place, claim["test"])
+                said = run_tests(place, tests)
             finally:
                 shutil.copy(ROOT / file, place / file)
             note(journal, done, key, said)
@@ -325,10 +330,10 @@ def try_row(claim: dict[str, str], place: Path, done: dict[str, str], journal: P
     return found
 
 
-def fingerprint(source: str, test: str) -> str:
-    """Of one run: the broken source, the test and the file that the test stands in."""
-    content = (ROOT / test.split("::")[0]).read_bytes()
-    return hashlib.sha256(b"\0".join([source.encode(), test.encode(), content])).hexdigest()
+def fingerprint(source: str, tests: Sequence[str]) -> str:
+    """Of one run: the broken source, the tests and the files that they stand in."""
+    contents = [(ROOT / test.split("::")[0]).read_bytes() for test in tests]
+    return hashlib.sha256(b"\0".join([source.encode(), *(test.encode() for test in tests), *contents])).hexdigest()
 
 
 def note(journal: Path, done: dict[str, str], key: str, said: str) -> None:

@@ -33,7 +33,8 @@ def test_a_claim_stands_on_code_and_a_test(claim):
     assert name in names(ROOT / file), f"{file} does not define {name}"
     file, *path = claim["test"].split("::")
     assert set(path) <= names(ROOT / file), f"{file} does not define {path}"
-    assert all(claim[field] for field in FIELDS if field not in ("label", "lines", "quote"))
+    assert claim["oracle"] != claim["test"]
+    assert all(claim[field] for field in FIELDS if field not in ("oracle", "label", "lines", "quote"))
     assert claim["code"].startswith("pmdkit/"), "the code of a claim is the package's, not a test's"
 
 
@@ -142,7 +143,7 @@ def with_classes(nodes):
 def test_every_test_of_the_ledger_collects(request):
     """A test may be defined and never run: names that pytest does not take, files that fail to import."""
     here = with_classes(item.nodeid for item in request.session.items)  # a run of everything has collected them
-    wanted = sorted({claim["test"] for claim in claims()} - here)
+    wanted = sorted({claim[field] for claim in claims() for field in ("test", "oracle")} - here - {""})
     if not wanted:
         return
     files = sorted({test.split("::")[0] for test in wanted})

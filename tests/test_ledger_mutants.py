@@ -11,7 +11,7 @@ from pmdkit.ledger import claims
 
 sys.path.insert(0, str(Path(__file__).parent))  # the tool lies beside the tests, it is no package
 import ledger_mutants
-from ledger_mutants import FEWEST, halving, mutants, proved, report, run_test
+from ledger_mutants import FEWEST, halving, mutants, proved, report, run_tests
 
 SOURCE = '''
 """A file."""
@@ -133,4 +133,4 @@ def test_two_rows_are_broken_and_their_tests_are_asked(row, tmp_path):
     again = ledger_mutants.try_row(claim, tmp_path / "nowhere", done, journal)
     assert again == tried, "from the journal, nothing is run"
     assert (ledger_mutants.ROOT / claim["code"].split(":")[0]).read_bytes() == before
-    assert run_test(tmp_path / "copy", claim["test"]) == "passed", "the copy is mended after each"
+    assert run_tests(tmp_path / "copy", [claim["test"]]) == "passed", "the copy is mended after each"

@@ -66,9 +66,8 @@ def told_statement(
 def pieces(
     statement: Mapping[str, Any], claim: Mapping[str, str], displays: Mapping[str, str], shown: set[str]
 ) -> Iterator[str]:
-    """What a click opens: quote, equations, verdict, code, test."""
+    """What a click opens: quote, equations, verdict, code, the claim's test, the code's."""
     file, name = claim["code"].split(":")
-    test_file, *test_names = claim["test"].split("::")
     docstring, code = pulled(file, name)
     if claim["quote"]:
         yield f"The paper: “{readable(claim['quote'])}” ({claim['label']}, {place(claim['lines'])})."
@@ -85,7 +84,9 @@ def pieces(
             )
         yield f"{COUNTEREXAMPLES[claim['id']].sees}\n\n{explorable(claim['id'])}"
     yield block(f"{file}: {name}", code, shown)
-    yield block(f"{test_file}: {test_names[-1]}", pulled(test_file, test_names[-1])[1], shown)
+    for test in filter(None, (claim["test"], claim["oracle"])):
+        test_file, *test_names = test.split("::")
+        yield block(f"{test_file}: {test_names[-1]}", pulled(test_file, test_names[-1])[1], shown)
 
 
 def paper_equations(

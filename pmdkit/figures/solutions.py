@@ -20,6 +20,10 @@ DESCENT_TAU = 0.2
 RATIO_TAU, RATIO_P = 0.05, 0.05  # figure 2: held fixed in the upper and in the lower row
 RATIO_PS, RATIO_TAUS = np.geomspace(1e-3, 0.99, 160), np.geomspace(5e-3, 1.0, 160)
 METHODS = ("pmd-part", "pmd-mean")
+PARTITION_TAUS = (0.02, 0.05, 0.1, 0.3, 1.0)  # figure 1, left
+DASHES = ("-", (0, (6, 1.5)), (0, (3, 1.2)), (0, (6, 1.5, 1, 1.5)), (0, (1, 1.2)))
+DOTS = (0, (1, 1.5))
+LIMIT: dict[str, Any] = {"color": BLACK, "linewidth": 0.8, "linestyle": (0, (1, 1)), "zorder": 1.8}
 
 
 def log_partition() -> Drawing:
@@ -30,15 +34,14 @@ def log_partition() -> Drawing:
     Source: arXiv:2602.05933, figure 1 (left).
     Differs: the caption names no tau; 0.05 is that of the target-error figure. Rewards {0,1}.
     """
-    taus = (0.02, 0.05, 0.1, 0.3, 1.0)
-    dashes = ("-", (0, (6, 1.5)), (0, (3, 1.2)), (0, (6, 1.5, 1, 1.5)), (0, (1, 1.2)))
+    taus = PARTITION_TAUS
     p = np.concatenate([[0.0], np.geomspace(1e-6, 0.02, 80), np.linspace(0.02, 1.0, 200)[1:]])
     pi, reward = np.stack([1 - p, p], -1), np.array([0.0, 1.0])
     scaled = np.stack([tau * theory.pmd_part(pi, reward, tau).log_z for tau in taus])
     with style():
         figure = Figure(figsize=(4.2, 3.5))
         ax = figure.subplots()
-        for tau, dash, colour, line in zip(taus, dashes, shades(len(taus)), scaled, strict=True):
+        for tau, dash, colour, line in zip(taus, DASHES, shades(len(taus)), scaled, strict=True):
             ax.plot(p, line, color=colour, linestyle=dash, label=rf"$\tau\,\log Z$, $\tau$ = {tau:g}")
         ax.plot(p, p, color=BLACK, linewidth=1.0, label=r"mean reward ($\tau \to \infty$)")
         ax.set(xlim=(0, 1), ylim=(0, 1.01), xlabel="mean reward $p$ (reward units, rewards {0,1})")
@@ -69,7 +72,7 @@ def two_solutions() -> Drawing:
     Source: arXiv:2602.05933, figure 1 (right).
     Differs: the paper states neither policy nor rewards nor tau; these are PI, REWARD and DESCENT_TAU.
     """
-    taus, dots = np.geomspace(1e3, 2e-3, 400), (0, (1, 1.5))
+    taus = np.geomspace(1e3, 2e-3, 400)
     part, mean = theory.pmd_part(PI, REWARD, DESCENT_TAU), theory.pmd_mean(PI, REWARD, DESCENT_TAU)
     targets = {"pmd-part": part.log_ratio, "pmd-mean": (REWARD - PI @ REWARD) / DESCENT_TAU}
     flows = {method: descend(target) for method, target in targets.items()}
@@ -90,7 +93,7 @@ def two_solutions() -> Drawing:
         flow_lines, other = [], [Line2D([], [], color="0.8", linewidth=0.7, label="equal expected reward $J$")]
         for method in ("pmd-part", "pmd-mean"):
             colour, symbol = COLOURS[method], look(method, marker=True)["marker"]
-            simplex.path(ax, sweeps[method], color=colour, linewidth=1.0, linestyle=dots)
+            simplex.path(ax, sweeps[method], color=colour, linewidth=1.0, linestyle=DOTS)
             simplex.path(ax, flows[method], (0.3, 0.8), **look(method))
             x, y = simplex.to_xy(solutions[method])
             ax.plot(x, y, symbol, color=colour, markersize=8, markeredgecolor="white", zorder=4)
@@ -102,7 +105,7 @@ def two_solutions() -> Drawing:
         start = simplex.to_xy(PI)
         ax.plot(*start, "*", color=BLACK, markersize=11, markeredgecolor="white", zorder=4)
         ax.annotate(r"$\pi_t$", (start[0], start[1]), (-8, 4), textcoords="offset points", ha="right")
-        other.append(Line2D([], [], color="0.35", linewidth=1.0, linestyle=dots, label=r"solutions, any $\tau$"))
+        other.append(Line2D([], [], color="0.35", linewidth=1.0, linestyle=DOTS, label=r"solutions, any $\tau$"))
         title = rf"descent, $\tau$ = {DESCENT_TAU:g}"
         ax.add_artist(ax.legend(handles=flow_lines, loc="upper right", title=title, bbox_to_anchor=(1.04, 1.06)))
         ax.legend(handles=other, loc="upper left", bbox_to_anchor=(-0.06, 1.06))
@@ -156,7 +159,6 @@ def log_ratios() -> Drawing:
     """
     panels = (("p", "right"), ("p", "wrong"), ("tau", "right"), ("tau", "wrong"))
     cross = {"pmd-part": "+", "pmd-mean": "x"}
-    limit: dict[str, Any] = {"color": BLACK, "linewidth": 0.8, "linestyle": (0, (1, 1)), "zorder": 1.8}
     every = 8  # a formula is drawn at every eighth point, so that its crosses can be seen on a line
     hard = 0.01  # pass rate of the prompt that the sentence is about
     data = {"p": RATIO_PS, "tau": RATIO_TAUS}
@@ -174,7 +176,7 @@ def log_ratios() -> Drawing:
                 formula = data[f"formula {method} {side} {name}"]
                 ax.plot(data[name][::every], formula[::every], cross[method], color=COLOURS[method], markersize=5)
             if side == "right":
-                ax.plot(data[name], -np.log(RATIO_PS if name == "p" else np.full_like(RATIO_TAUS, RATIO_P)), **limit)
+                ax.plot(data[name], -np.log(RATIO_PS if name == "p" else np.full_like(RATIO_TAUS, RATIO_P)), **LIMIT)
             else:
                 ax.set_yscale("symlog", linthresh=0.01)  # a logarithmic axis for negative numbers
                 ax.set(yticks=[-100, -10, -1, -0.1, -0.01], ylim=(-30, -0.01) if name == "p" else (-300, -0.03))
@@ -187,7 +189,7 @@ def log_ratios() -> Drawing:
         for method in METHODS:
             label = rf"{TITLES[method]}, small-$\tau$ formula"
             handles.append(Line2D([], [], color=COLOURS[method], linestyle="none", marker=cross[method], label=label))
-        handles.append(Line2D([], [], **limit, label=r"$\log 1/p$, the largest possible"))
+        handles.append(Line2D([], [], **LIMIT, label=r"$\log 1/p$, the largest possible"))
         figure.legend(handles=handles, loc="outside lower center", ncols=3)
     mean, part = (theory.binary(hard, RATIO_TAU, method) for method in ("pmd-mean", "pmd-part"))
     rough = theory.binary_small_tau(hard, RATIO_TAU)

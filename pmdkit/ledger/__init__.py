@@ -4,6 +4,7 @@ import hashlib
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 VERDICTS = {
     "holds": "true as stated, and checked",
@@ -20,7 +21,7 @@ EVIDENCE = {
     "training": "runs of training at the size of a laptop",
 }
 KINDS = ("theorem", "proposition", "lemma", "assumption", "equation", "remark", "figure", "table", "text", "code")
-FIELDS = ("id", "kind", "title", "verdict", "evidence", "code", "test", "note", "label", "lines", "quote")
+FIELDS = ("id", "kind", "title", "verdict", "evidence", "code", "test", "oracle", "note", "label", "lines", "quote")
 FILES = ("claims", "displayed", "words", "proofs")  # of rows; what each holds is said in its first line
 PAPER = {
     "arxiv": "2602.05933",
@@ -38,10 +39,15 @@ REACH = 600  # characters of the source that one cut may stand for
 def claims() -> list[dict[str, str]]:
     """All rows, file after file, each in the order of the paper; the keys are FIELDS.
 
-    `code` is `file:name`, `test` is `file::name`, both relative to the root of the checkout. `quote` has the paper's
-    words, `lines` where they begin and end in its source, `label` the label they stand under.
+    `code` is `file:name`, `test` is `file::name`, both relative to the root of the checkout. `oracle` is the test that
+    holds the code to its definition, or empty where `test` is all there is. `quote` has the paper's words, `lines`
+    where they begin and end in its source, `label` the label they stand under.
     """
-    return [row for file in FILES for row in rows(file, "claim")]
+    found = [row for file in FILES for row in rows(file, "claim")]
+    oracles = contents("claims")["oracles"]
+    return [
+        {field: oracles.get(row["code"], "") if field == "oracle" else row[field] for field in FIELDS} for row in found
+    ]
 
 
 def items() -> list[dict[str, str]]:
@@ -61,8 +67,12 @@ def equations() -> list[dict[str, str]]:
 
 def rows(file: str, table: str) -> list[dict[str, str]]:
     """The tables of a file."""
-    path = Path(__file__).parent / f"{file}.toml"
-    return list(tomllib.loads(path.read_text(encoding="utf-8"))[table])
+    return list(contents(file)[table])
+
+
+def contents(file: str) -> dict[str, Any]:
+    """What a file says."""
+    return tomllib.loads((Path(__file__).parent / f"{file}.toml").read_text(encoding="utf-8"))
 
 
 # The quotes against the source. The source is not part of the package: who has it can hold every quote to it.

@@ -5,7 +5,9 @@ import pytest
 import torch
 
 from pmdkit import theory
+from pmdkit.bandit import learner as bandit_learner
 from pmdkit.bandit.learner import BanditLearner, TablePolicy, derivatives
+from pmdkit.errors import Diverged
 from pmdkit.objectives import OBJECTIVES, Groups, credit, total, traits
 
 
@@ -64,6 +66,21 @@ def test_newton_solves_what_has_no_closed_form():
     _, first, _ = derivatives(objective, batch, learner.log_policy())
     gradient = first - first.sum(1, keepdim=True) * learner.log_policy().exp()
     assert gradient.abs().max() < 1e-9
+
+
+def test_newton_counts_its_sweeps_and_takes_no_more_than_it_may(monkeypatch):
+    """PMD-part's loss is a parabola in log pi, its minimum a policy: one undamped sweep, one that moves nothing."""
+    log_policy, reward = problem()
+    monkeypatch.setattr(bandit_learner, "SWEEPS", 2)
+    for tau in (0.05, 1.0):
+        _, report = one_step(OBJECTIVES["pmd-part"](tau=tau), log_policy, reward, update="regression")
+        assert report["sweeps"] == 2
+    monkeypatch.setattr(bandit_learner, "SWEEPS", 1)
+    with pytest.raises(Diverged, match="did not converge in 1 sweeps"):
+        one_step(OBJECTIVES["pmd-part"](tau=0.05), log_policy, reward, update="regression")
+    monkeypatch.undo()
+    _, report = one_step(OBJECTIVES["pmd-mean"](tau=0.05), log_policy, reward, update="regression")
+    assert report["sweeps"] == 8, "digits double from sweep to sweep"
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from scipy.stats import binom
 from pmdkit import figures, theory
 from pmdkit.figures import solutions, target_error
 from pmdkit.figures.style import Drawing
+from pmdkit.stats import bootstrap
 
 METHODS = ("pmd-mean", "pmd-part")
 MENTIONED = {
@@ -114,6 +115,88 @@ def test_the_sentence_on_the_formulas_is_true(tau: float) -> None:
     assert np.abs(rough.eta / exact.eta - 1).max() < 0.01
     assert np.abs(np.expm1(rough.log_ratio_pos - exact.log_ratio_pos)).max() < 0.01
     assert theory.binary_small_tau(tau, tau).eta / theory.binary(tau, tau).eta < 0.9
+
+
+def test_figure_1_left_as_it_is_drawn_and_told(drawings: dict[str, Drawing]) -> None:
+    """The gap tau log Z - p is largest at p = tau - 1 / (e^(1/tau) - 1)."""
+    drawing = drawings["fig1-left"]
+    p, tau = drawing.data["p"], drawing.data["tau"]
+    assert (p[0], p[80], p[-1], len(p)) == (0, 0.02, 1, 280)
+    assert (np.diff(p) > 0).all()
+    *lines, diagonal = drawing.figure.axes[0].lines
+    for line, values in zip(lines, drawing.data["scaled_log_partition"], strict=True):
+        np.testing.assert_array_equal(line.get_xydata(), np.stack([p, values], -1))
+    np.testing.assert_array_equal(diagonal.get_xydata(), np.stack([p, p], -1))
+    a = np.expm1(1 / tau)
+    at = tau - 1 / a
+    gaps = tau * np.log1p(a * at) - at
+    assert all(f"{gap:.2f} at p = {x:.2g} (tau" in drawing.alt for gap, x in zip(gaps, found_at(p, at), strict=True))
+    assert f"{gaps[1]:.2f} above it at tau = 0.05, {gaps[3]:.2f} at tau = 0.3, {gaps[4]:.2f}" in drawing.sentence
+
+
+def found_at(grid: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """The points of a grid next to these."""
+    return grid[np.abs(grid - wanted[:, None]).argmin(1)]
+
+
+def test_figure_1_right_as_it_is_drawn_and_told(drawings: dict[str, Drawing]) -> None:
+    drawing = drawings["fig1-right"]
+    np.testing.assert_allclose(drawing.data["tau"], 10 ** np.linspace(3, np.log10(2e-3), 400), rtol=1e-12)
+    problem = (solutions.PI, solutions.REWARD, solutions.DESCENT_TAU)
+    for method, solve in (("pmd-mean", theory.pmd_mean), ("pmd-part", theory.pmd_part)):
+        np.testing.assert_allclose(drawing.data[f"solution {method}"], solve(*problem).probs, rtol=1e-12)
+        for at in (0, 200, 399):
+            at_tau = solve(*problem[:2], drawing.data["tau"][at])
+            np.testing.assert_allclose(drawing.data[f"sweep {method}"][at], at_tau.probs, rtol=1e-9)
+        assert f"{solve(*problem).probs @ solutions.REWARD:.2f}" in drawing.sentence
+
+
+def test_figure_2_as_it_is_drawn_and_told(drawings: dict[str, Drawing]) -> None:
+    """Only right responses have a limit, log 1/p; formulas are at every eighth point."""
+    drawing = drawings["fig2"]
+    data, panels = drawing.data, (("p", "right"), ("p", "wrong"), ("tau", "right"), ("tau", "wrong"))
+    for ax, (name, side) in zip(drawing.figure.axes, panels, strict=True):
+        lines = [line.get_xydata() for line in ax.lines]
+        assert len(lines) == (5 if side == "right" else 4)
+        for method, (exact, formula) in zip(("pmd-part", "pmd-mean"), (lines[:2], lines[2:4]), strict=True):
+            x = data[name]
+            np.testing.assert_array_equal(exact, np.stack([x, data[f"exact {method} {side} {name}"]], -1))
+            np.testing.assert_array_equal(formula, np.stack([x, data[f"formula {method} {side} {name}"]], -1)[::8])
+        if side == "right":
+            top = np.log(1 / (x if name == "p" else np.full_like(x, solutions.RATIO_P)))
+            np.testing.assert_allclose(lines[4], np.stack([x, top], -1), rtol=1e-12)
+        assert ax.get_title().startswith(side)
+        assert (ax.get_yscale() == "linear") == (side == "right")
+    mean, part = (theory.binary(0.01, 0.05, method) for method in METHODS)
+    assert f"{mean.log_ratio_pos:.2f} nats instead of PMD-part's {part.log_ratio_pos:.2f}" in drawing.sentence
+    assert f"{-mean.log_ratio_neg:.2f} instead of {-part.log_ratio_neg:.1f}" in drawing.sentence
+
+
+def test_target_errors_as_they_are_drawn_and_told(drawings: dict[str, Drawing]) -> None:
+    """Points and intervals of the seeds that are said, in both panels; words of groups of 16."""
+    tau, ps, ns = 0.05, np.array([0.01, 0.02, 0.05, 0.1, 0.2]), 2 ** np.arange(2, 11)
+    whole, split = drawings["target-error"], drawings["target-error-split"]
+    assert whole.figure.get_size_inches().tolist() == split.figure.get_size_inches().tolist() == [7, 4], "two panels"
+    for method in METHODS:
+        draws = theory.simulate_target_error(ps[:, None], ns, tau, method, 100, 0)
+        scale = np.exp(theory.binary(ps, tau, method).B_plus)[:, None]
+        sides = {
+            "right ": (draws.positive, draws.per_seed_positive, draws.positives),
+            "wrong ": (draws.negative, draws.per_seed_negative, ns[:, None] - draws.positives),
+        }
+        np.testing.assert_array_equal(whole.data[f"mean {method}"], draws.mean)
+        for name, values in zip(("low", "high"), bootstrap(draws.per_seed, np.ones(1)), strict=True):
+            np.testing.assert_array_equal(whole.data[f"{name} {method}"], values)
+            np.testing.assert_allclose(whole.data[f"scaled {name} {method}"], values * scale, rtol=1e-12)
+        np.testing.assert_allclose(whole.data[f"scaled mean {method}"], draws.mean * scale, rtol=1e-12)
+        for side, (mean, per_seed, weights) in sides.items():
+            np.testing.assert_array_equal(split.data[f"{side}mean {method}"], mean)
+            for name, values in zip(("low", "high"), bootstrap(per_seed, weights), strict=True):
+                np.testing.assert_array_equal(split.data[f"{side}{name} {method}"], values)
+    part, mean = (theory.target_error([0.01, 0.2], 16, tau, method) for method in ("pmd-part", "pmd-mean"))
+    assert f"its error is {part.mean[0]:.0f} nats^2 against PMD-mean's {mean.mean[0]:.1f}" in whole.sentence
+    assert f"at p = 0.2 it is {part.mean[1]:.0f} against {mean.mean[1]:.0f}" in whole.sentence
+    assert f"{mean.positive[0]:.0f} nats^2 against {mean.negative[0]:.1f} for wrong ones" in split.sentence
 
 
 def by_enumeration(p: float, n: int, method: str) -> dict[str, tuple[float, float]]:

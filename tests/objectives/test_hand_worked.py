@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -64,6 +65,30 @@ def row(*values):
 )
 def test_advantages_of_one_success_in_three(objective, expected):
     torch.testing.assert_close(objective.advantage(draws([1.0, 0.0, 0.0])), expected, **EXACT)
+
+
+def test_the_two_losses_of_the_paper_option_by_option():
+    """Rewards 1, 0, 0 at tau 0.5; a right response with log ratio 0.3 has residual A - 0.15.
+
+    PMD-part: A = 1 with peers of 0, and 0 - 0.5 log((e^2 + 1) / 2) for the others; a cap of 1.5 nats on targets holds
+    log Z at (1 - 0.75) / 0.5 = 0.5 at least, so A = 1 - 0.25.
+    """
+    groups, ratio = draws([1.0, 0.0, 0.0]), torch.tensor([0.3, 0.0, 0.0], dtype=torch.float64)
+    failure = -0.5 * math.log((math.e**2 + 1) / 2)
+    wanted = {
+        PMDMean(tau=0.5): (row(1.0, -0.5, -0.5), 2, True, True),
+        PMDMean(tau=0.5, scale="paper"): (row(1.0, -0.5, -0.5), 1, True, False),
+        PMDMean(tau=0.5, baseline="mean"): (row(2 / 3, -1 / 3, -1 / 3), 2, False, True),
+        PMDPart(tau=0.5): (row(1.0, failure, failure), 2, True, True),
+        PMDPart(tau=0.5, scale="paper"): (row(1.0, failure, failure), 1, True, False),
+        PMDPart(tau=0.5, target_cap=1.5): (row(0.75, failure, failure), 2, False, True),
+    }
+    for objective, (advantage, divisor, unbiased, gradient) in wanted.items():
+        torch.testing.assert_close(objective.advantage(groups), advantage, **EXACT)
+        batch = SimpleNamespace(advantage=advantage[0], tau=torch.tensor([0.5]), seq_log_ratio=ratio)
+        residual = advantage[0] - 0.5 * ratio
+        torch.testing.assert_close(objective.loss(batch), residual**2 / (0.5 * divisor), **EXACT)
+        assert (objective.unbiased, objective.first_step_is_policy_gradient) == (unbiased, gradient)
 
 
 def test_one_success_in_sixteen():

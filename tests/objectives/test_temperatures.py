@@ -112,6 +112,21 @@ def test_the_hard_law_is_the_limit_of_the_exact_one(eta):
     assert Contraction(eta=eta, floor=1e-12)(full(1e-8)).item() / 1e-8 == pytest.approx(law, rel=1e-4)
 
 
+def test_a_contraction_by_hand():
+    """By the law for rare successes tau = (high - low) p / (eta log(1 / (1 - eta))), with p at least the floor.
+
+    By the exact one at p = 0.25, eta = 0.5 the ratios are 2.5 and 0.5. With log rho + x rho = Delta / tau for both,
+    x = 2 log 2 - 0.5 / tau from the wrong ones, and 2 / tau = log 2.5 + 5 log 2 from the right ones.
+    """
+    reward, mass = ([[1.0, -1.0]], [[0.25, 0.75]])
+    groups = Groups(*(torch.tensor(each, dtype=torch.float64) for each in (reward, mass)), sampled=False)
+    tau = 2 / (math.log(2.5) + 5 * math.log(2))
+    assert Contraction(eta=0.5, rewards=(-1.0, 1.0))(groups).item() == pytest.approx(2 * tau, rel=1e-12)
+    for floor, p in ((1e-3, 0.25), (0.4, 0.4)):
+        rule = Contraction(eta=0.5, rewards=(-1.0, 1.0), law="hard", floor=floor)
+        assert rule(groups).item() == pytest.approx(2 * p / (0.5 * math.log(2)), rel=1e-12)
+
+
 @pytest.mark.parametrize("p", [1e-3, 0.01, 0.1, 0.5, 0.9])
 @pytest.mark.parametrize("budget", [0.01, 0.3, 2.0])
 def test_budgets_are_spent_by_the_exact_update(p, budget):

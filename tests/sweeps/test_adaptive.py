@@ -26,6 +26,7 @@ from pmdkit.sweeps.adaptive import (
     GENTLER,
     THREE,
     StudyCell,
+    outcome,
     recommended,
     run_job,
     study,
@@ -36,6 +37,18 @@ from pmdkit.sweeps.adaptive import (
 SMALL = {"env.arms": 8, "env.contexts": 4, "env.dim": 4, "env.traps": 0, "schedule.steps": 3, "schedule.group": 4}
 RULE = ({"rule": "pass-rate", "scale": 0.1}, {"rule": "pass-rate", "scale": 1.0})
 CELL = StudyCell("bandit", "shared-features", "pmd-mean", SMALL, 2, 2, arms={FIXED: (0.05, 0.5), "pass-rate": RULE})
+
+
+def test_what_is_kept_of_a_curve():
+    """Blocks of two, the odd step at the end left out; the worst drop is from block to block, or from the start."""
+    curve = np.array([0.1, 0.3, 0.6, 0.8, 0.4, 0.5, 0.9])
+    kept = outcome(curve, 0.95, 0.25, 2)
+    assert kept["curve"] == [0.2, 0.7, 0.45]
+    assert (kept["auc"], kept["drop"]) == (pytest.approx(3.6 / 7), pytest.approx(0.25))
+    assert (kept["final"], kept["dead"]) == (0.95, 0.25)
+    kept = outcome(curve, 0.95, 0.25, 2, before=0.6)
+    assert (kept["curve"], kept["drop"]) == ([0.6, 0.2, 0.7, 0.45], pytest.approx(0.4))
+    assert outcome(np.array([0.1, 0.2, 0.3]), 0.3, 0.0, 1)["drop"] == 0
 
 
 def test_every_arm_is_tuned_over_as_many_values_as_the_fixed_tau():

@@ -1,0 +1,349 @@
+"""The formulas that rows of the ledger rest on, written out again from their definitions: `oracle` in the ledger.
+
+A claim's own test may be an inequality that wrong code satisfies too. These tests hold the code to its formula, number
+by number: sums over all groups, exact fractions, equations that a solution must satisfy. Policies that are off by the
+1e-8 that is allowed stand for pi / sum(pi).
+"""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from pmdkit import theory
+from pmdkit.theory.bounds import refined_bound_sharper
+
+PI = np.array([0.1, 0.25, 0.3, 0.35])
+OFF = PI * (1 + 9e-9)  # as far from a sum of 1 as is allowed
+REWARD = np.array([1.0, 0.2, 0.5, -0.3])
+ADVANTAGE = REWARD - PI @ REWARD
+P, N, DELTA, TAU = 0.3, 5, 0.2, 0.25
+
+
+def close(got, wanted, rtol=1e-12):
+    np.testing.assert_allclose(got, wanted, rtol=rtol, atol=1e-15)
+
+
+def epsilon(p, n, delta):
+    logs = math.log(4 * n / delta)
+    return math.sqrt(2 * p * (1 - p) * logs / (n - 1)) + 2 * logs / (3 * (n - 1))
+
+
+def groups(n, p):
+    """Every group of n rewards in {0, 1} with its probability."""
+    for group in itertools.product((0, 1), repeat=n):
+        yield np.array(group), p ** sum(group) * (1 - p) ** (n - sum(group))
+
+
+# Updates.
+
+
+def test_the_regularised_objective():
+    u = np.array([0.4, -0.2, 0.1, -0.3])
+    new = PI * np.exp(u)  # weights of any sum: the objective is of what it is given
+    chi2 = (PI * np.expm1(u) ** 2).sum()
+    kl = (PI * (np.exp(u) * u - np.expm1(u))).sum()
+    wanted = new @ REWARD - TAU * kl - 0.07 / (2 * TAU) * chi2
+    close(theory.regularised_objective(u, OFF, REWARD, TAU, 0.07), wanted)
+
+
+def test_pmd_part():
+    log_z = math.log(PI @ np.exp(REWARD / TAU))
+    for pi in (PI, OFF):
+        got = theory.pmd_part(pi, REWARD, TAU)
+        close(got.log_z, log_z)
+        close(got.log_ratio, REWARD / TAU - log_z)
+        close(got.probs, PI * np.exp(REWARD / TAU - log_z), 1e-8)
+
+
+@pytest.mark.parametrize("size", [None, np.array([1.0, 3.0, 2.0, 7.0])])
+def test_pmd_mean(size):
+    """u + x |y| e^u = Delta / tau, E e^u = 1, lambda = x tau^2: one x for all actions."""
+    for pi in (PI, OFF):
+        got = theory.pmd_mean(pi, REWARD, TAU, size)
+        close((PI * np.exp(got.log_ratio)).sum(), 1, 1e-11)
+        close(got.probs, PI * np.exp(got.log_ratio), 1e-8)
+        x = (ADVANTAGE / TAU - got.log_ratio) * np.exp(-got.log_ratio) / (1 if size is None else size)
+        close(got.lam, x * TAU**2, 1e-9)
+
+
+def test_the_mixed_problem():
+    """u + k (e^u - 1) - Delta / tau is one number, at most 0, and E e^u = 1."""
+    for lam in (0.0, 0.02, 3.0):
+        for pi in (PI, OFF):
+            got = theory.mixed(pi, REWARD, TAU, lam)
+            close((PI * np.exp(got.log_ratio)).sum(), 1, 1e-11)
+            level = got.log_ratio + lam / TAU**2 * np.expm1(got.log_ratio) - ADVANTAGE / TAU
+            close(level, level.mean(), 1e-9)
+            assert level.mean() < 0
+
+
+@pytest.mark.parametrize("ratio", [0.0, 1e-8, 1e-3, 0.1, 0.7, 3.0, 40.0, 700.0])
+def test_the_law_of_hard_prompts(ratio):
+    """y (1 - e^-y) = p / tau, whatever the two are."""
+    got = theory.hard_prompt(ratio * 1e-4, 1e-4)
+    close(got.y * -np.expm1(-got.y), ratio, 1e-13)
+    close(got.eta, -np.expm1(-got.y))
+    close(got.lam, 1e-8 * got.y)
+
+
+def test_binary():
+    for method in theory.METHODS:
+        got, pair = theory.binary(P, TAU, method), ([P, 1 - P], [1.0, 0.0], TAU)
+        update = (theory.pmd_mean if method == "pmd-mean" else theory.pmd_part)(*pair)
+        close([got.log_ratio_pos, got.log_ratio_neg], update.log_ratio, 1e-10)
+        close(got.eta, 1 - math.exp(got.log_ratio_neg))
+        close(got.B_plus, got.log_ratio_pos)
+        close(got.B, max(got.log_ratio_pos, -got.log_ratio_neg))
+    mean = theory.binary(P, TAU)
+    close(mean.log_ratio_pos + mean.lam / TAU**2 * math.exp(mean.log_ratio_pos), (1 - P) / TAU, 1e-10)
+
+
+def test_trajectory():
+    for method, solve in (("pmd-mean", theory.pmd_mean), ("pmd-part", theory.pmd_part)):
+        path, p = theory.trajectory(P, TAU, 3, method), P
+        for step in range(4):
+            close(path[step], p, 1e-10)
+            p = solve([p, 1 - p], [1.0, 0.0], TAU).probs[0]
+
+
+def test_rescale_tau():
+    close(theory.rescale_tau(0.05, 1, 2), 0.1)
+    close(theory.rescale_tau([0.3, 0.6], 3, 5), [0.5, 1.0])
+
+
+# Limits of lambda and of the ratios.
+
+
+def test_lambda_bounds():
+    a, b = PI @ np.exp(ADVANTAGE / TAU), PI @ np.exp(2 * ADVANTAGE / TAU)
+    close(theory.lambda_bounds(OFF, REWARD, TAU), [TAU**2 * a * (a - 1) / b, TAU**2 * math.log(a)])
+
+
+def test_lambda_at_large_tau():
+    second, third = (PI @ ADVANTAGE**power for power in (2, 3))
+    close(theory.lambda_large_tau(OFF, REWARD, 8.0), second / 2)
+    close(theory.lambda_large_tau(OFF, REWARD, 8.0, order=2), second / 2 + third / 48)
+
+
+def test_lambda_at_small_tau():
+    up = np.maximum(ADVANTAGE, 0)
+    g = PI @ up
+    logs = sum(p * math.log(a / g) for p, a in zip(PI, up, strict=True) if a > 0)
+    close(theory.lambda_small_tau(OFF, REWARD, 0.01), 0.01 * g)
+    close(theory.lambda_small_tau(OFF, REWARD, 0.01, order=2), 0.01 * g - 1e-4 * logs)
+
+
+def test_expansions_at_small_tau():
+    got = theory.binary_small_tau(P, 0.1)
+    close([got.log_ratio_neg, got.B, got.lam], [-3.0, 3.0, 0.1 * 0.21])
+    close(got.eta, 1 - math.exp(-3))
+    close(got.log_ratio_pos, math.log(1 / P - 0.7 / P * math.exp(-3)))
+    part = theory.binary_small_tau(P, 0.1, "pmd-part")
+    close(part.log_ratio_neg, math.log(math.exp(-10) / P))
+    close(part.log_ratio_pos, math.log(1 / P - 0.7 / P**2 * math.exp(-10)))
+    close(part.B, 10 - math.log(1 / P))
+    for p in (0.0, 1.0):
+        with pytest.raises(ValueError, match=r"inside \(0, 1\)"):
+            theory.binary_small_tau(p, 0.1)
+
+
+def test_the_range_of_log_ratios():
+    close(theory.log_ratio_range(2.0, 0.5), (-4, 4))
+    close(theory.log_ratio_range(2.0, 0.5, 0.1), (-4, math.log(1 + 2 * 0.5 / 0.1)))
+    close(theory.log_ratio_range(2.0, 0.5, 1e-9), (-4, 4))
+
+
+# Bounds.
+
+
+def test_epsilon():
+    for p, n, delta in ((P, N, DELTA), (0.01, 16, 0.05)):
+        close(theory.epsilon(p, n, delta), epsilon(p, n, delta))
+
+
+@pytest.mark.parametrize("p", [0.0, 0.02, 0.3, 0.9])
+def test_the_chance_that_epsilon_is_missed(p):
+    """Over all groups of five; epsilon is below 1 for none of the usual delta, so delta is near 1."""
+    for n, delta in ((5, 0.99), (9, 0.999)):
+        limit, missed = epsilon(p, n, delta), 0.0
+        for group, chance in groups(n, p):
+            means = (group.sum() - group) / (n - 1)
+            missed += chance * (np.abs(means - p) > limit).any()
+        close(theory.epsilon_miss(p, n, delta), missed, 1e-9)
+
+
+def test_bounds_of_target_errors():
+    limit, exact = epsilon(P, N, DELTA), theory.binary(P, TAU)
+    plus, minus = (1 - P) / TAU - exact.log_ratio_pos, -P / TAU - exact.log_ratio_neg
+    wanted = 2 * limit**2 / TAU**2 + 2 * (min(1, P + limit) * (plus**2 - minus**2) + minus**2)
+    close(theory.mean_bound(P, N, TAU, DELTA), wanted, 1e-9)
+    few = epsilon(0.01, 4000, DELTA)  # p + epsilon below 1 here, above it at N
+    exact = theory.binary(0.01, TAU)
+    plus, minus = 0.99 / TAU - exact.log_ratio_pos, -0.01 / TAU - exact.log_ratio_neg
+    wanted = 2 * few**2 / TAU**2 + 2 * ((0.01 + few) * (plus**2 - minus**2) + minus**2)
+    close(theory.mean_bound(0.01, 4000, TAU, DELTA), wanted, 1e-9)
+    close(theory.mean_bound_as_stated(P, N, TAU, DELTA), (limit**2 + P * (1 - P) ** 2) / TAU**2)
+    a = math.exp(1 / TAU) - 1
+    close(theory.part_bound(P, N, TAU, DELTA), min(a * limit / (1 + a * max(P - limit, 0)), 1 / TAU) ** 2)
+    small = epsilon(P, 10**6, DELTA)
+    close(theory.part_bound(P, 10**6, 2.0, DELTA), (math.expm1(0.5) * small / (1 + math.expm1(0.5) * (P - small))) ** 2)
+
+
+def test_the_erm_bound():
+    logs = math.log(2 * 7 / DELTA)
+    close(theory.erm_bound(1.5, 2.0, 0.5, N, DELTA, 7, 0.25), 4 * 1.5 + 4 * 0.25 + 5 * 2.5**2 * logs / (3 * N))
+
+
+def test_the_total_variation_bound():
+    u, goal = np.array([0.4, -0.2, 0.1, -0.3]), np.array([-0.1, 0.3, 0.2, -0.5])
+    roots = [math.sqrt(PI @ np.exp(2 * each)) for each in (u, goal)]
+    close(theory.tv_bound(u, goal, OFF), (roots[0] + roots[1]) / 2 * math.sqrt(PI @ (u - goal) ** 2))
+
+
+def test_the_one_step_bound():
+    close(theory.one_step_bound(P, 0.4, 1.2, 0.03), 0.6 * 0.7 + math.exp(0.6) * math.sqrt(0.06))
+
+
+def test_the_refined_bounds():
+    width, logs = 1.7, math.log(2 * 7 / DELTA)
+    limit = epsilon(P, N, DELTA / 2)
+    wanted = 2 * 0.1 + 14 / 3 * (width + 1 / TAU) ** 2 * logs / N + 2 * limit**2 / TAU**2
+    wanted += 4 * limit / TAU * (width + (2 * P + limit + 1 / N) / TAU)
+    close(theory.refined_bound(P, TAU, width, N, DELTA, 7, 0.1), wanted)
+    limit, logs = epsilon(P, N, DELTA / 3), math.log(3 * 7 / DELTA)
+    wanted = 4 * 0.1 + 14 * limit**2 / TAU**2
+    wanted += (28 / 3 * (width + 1 / TAU) ** 2 + 32 / 3 * width**2) * logs / N
+    close(refined_bound_sharper(P, TAU, width, N, DELTA, 7, 0.1), wanted)
+    limit, logs = epsilon(P, N, DELTA), math.log(7 / DELTA)
+    close(theory.refined_order(P, TAU, N, DELTA, 7), logs / (TAU**2 * N) + (P * limit + limit**2) / TAU**2)
+    wanted = (width + 1 / TAU) ** 2 * logs / N + limit / TAU * (width + P / TAU) + limit**2 / TAU**2
+    close(theory.refined_order(P, TAU, N, DELTA, 7, width), wanted)
+
+
+# Targets of draws, over all groups.
+
+
+def squared_errors(n, p, tau, method):
+    """Of every group: its rewards, its chance and the squared errors of its targets."""
+    exact = theory.binary(p, tau, method)
+    ideal = np.array([exact.log_ratio_neg, exact.log_ratio_pos])
+    for group, chance in groups(n, p):
+        yield group, chance, (theory.leave_one_out_targets(1.0 * group, tau, method) - ideal[group]) ** 2
+
+
+@pytest.mark.parametrize("method", theory.METHODS)
+def test_leave_one_out_targets(method):
+    got = theory.leave_one_out_targets(REWARD, TAU, method)
+    for i, own in enumerate(REWARD):
+        peers = np.delete(REWARD, i)
+        base = peers.mean() / TAU if method == "pmd-mean" else math.log(np.exp(peers / TAU).mean())
+        close(got[i], own / TAU - base, 1e-11)
+
+
+@pytest.mark.parametrize("method", theory.METHODS)
+def test_target_errors(method):
+    sums = {0: 0.0, 1: 0.0}
+    for group, chance, squared in squared_errors(N, P, TAU, method):
+        for side in sums:
+            sums[side] += chance * squared[group == side].sum()
+    got = theory.target_error(P, N, TAU, method, DELTA)
+    close(got.negative, sums[0] / (N * (1 - P)), 1e-9)
+    close(got.positive, sums[1] / (N * P), 1e-9)
+    close(got.mean, (sums[0] + sums[1]) / N, 1e-9)
+    bound = theory.mean_bound if method == "pmd-mean" else theory.part_bound
+    close(got.bound, bound(P, N, TAU, DELTA))
+
+
+@pytest.mark.parametrize("method", theory.METHODS)
+def test_simulated_target_errors(method):
+    """Of the same draws, group by group from their rewards."""
+    got = theory.simulate_target_error(P, 4, TAU, method, seeds=40, rng=3)
+    table = {tuple(group): squared for group, _, squared in squared_errors(4, P, TAU, method)}
+    successes = np.random.default_rng(3).binomial(4, P, 40)
+    assert (got.positives == successes).all()
+    pooled = {0: [], 1: []}
+    for seed, count in enumerate(successes):
+        group = (1,) * count + (0,) * (4 - count)
+        squared, rewards = table[group], np.array(group)
+        close(got.per_seed[seed], squared.mean(), 1e-9)
+        for side, found in ((1, got.per_seed_positive), (0, got.per_seed_negative)):
+            pooled[side] += list(squared[rewards == side])
+            assert (rewards == side).any() or np.isnan(found[seed])
+            if (rewards == side).any():
+                close(found[seed], squared[rewards == side].mean(), 1e-9)
+    close(got.mean, got.per_seed.mean())
+    close([got.positive, got.negative], [np.mean(pooled[1]), np.mean(pooled[0])], 1e-9)
+
+
+def test_the_mean_log_partition_of_draws():
+    wanted = sum(chance * math.log(np.exp(group / TAU).mean()) for group, chance in groups(N - 1, P))
+    close(theory.expected_log_partition(P, N, TAU), wanted)
+
+
+def test_the_share_of_noise():
+    exact = theory.binary(P, TAU, "pmd-part")
+    signal = P * exact.log_ratio_pos**2 + (1 - P) * exact.log_ratio_neg**2
+    response = touched = silent = drowned = 0.0
+    for group, chance, squared in squared_errors(N, P, TAU, "pmd-part"):
+        alike = np.array([len(set(np.delete(group, i))) == 1 for i in range(N)])
+        response += chance * alike.mean()
+        touched += chance * alike.any()
+        silent += chance * (len(set(group)) == 1)
+        drowned += chance * (squared.mean() > signal)
+    got = theory.noise_share(P, N, TAU)
+    close([got.response, got.touched, got.silent, got.drowned], [response, touched, silent, drowned], 1e-11)
+
+
+# Losses.
+
+
+@pytest.mark.parametrize("size", [None, np.array([1.0, 3.0, 2.0, 7.0])])
+def test_losses(size):
+    u = np.array([0.4, -0.2, 0.1, -0.3])
+    weight = PI / (1 if size is None else size)
+    log_z = math.log(PI @ np.exp(REWARD / TAU))
+    close(theory.target_loss(u, REWARD, OFF, size), weight @ (u - REWARD) ** 2 / 2)
+    close(theory.mean_loss(u, OFF, REWARD, TAU, size), weight @ (u - ADVANTAGE / TAU) ** 2 / 2)
+    close(theory.part_loss(u, OFF, REWARD, TAU, size), weight @ (u - REWARD / TAU + log_z) ** 2 / 2)
+
+
+@pytest.mark.parametrize("size", [None, np.array([1.0, 3.0, 2.0, 7.0])])
+def test_quadratic_growth(size):
+    u = np.log(np.array([0.2, 0.2, 0.35, 0.25]) / PI)
+    best = theory.pmd_mean(PI, REWARD, TAU, size)
+    got = theory.quadratic_growth(u, OFF, REWARD, TAU, size)
+    loss = [theory.mean_loss(each, PI, REWARD, TAU, size) for each in (u, best.log_ratio)]
+    close(got.gap, loss[0] - loss[1], 1e-8)
+    close(got.distance, theory.target_loss(u, best.log_ratio, PI, size), 1e-8)
+    close(got.pull, best.lam / TAU**2 * (best.probs @ (best.log_ratio - u)), 1e-8)
+
+
+@pytest.mark.parametrize("method", theory.METHODS)
+@pytest.mark.parametrize("size", [None, np.array([1.0, 3.0, 2.0, 7.0])])
+def test_the_hessian_by_logits(method, size):
+    """Against second differences of the loss in exact steps of 1e-3: the error of order 1e-6 is that of the step."""
+    logits = np.array([0.3, -0.4, 0.1, 0.6])
+    loss = theory.mean_loss if method == "pmd-mean" else theory.part_loss
+
+    def value(move):
+        scores = logits + move
+        return TAU * loss(scores - math.log(np.exp(scores).sum()) - np.log(PI), PI, REWARD, TAU, size)
+
+    got, step = theory.logit_hessian(logits, OFF, REWARD, TAU, method, size), 1e-3 * np.eye(4)
+    for i, j in itertools.product(range(4), repeat=2):
+        corners = [value(a * step[i] + b * step[j]) * a * b for a in (1, -1) for b in (1, -1)]
+        assert abs(sum(corners) / 4e-6 - got[i, j]) < 2e-6
+
+
+# Counts, in exact fractions.
+
+
+def test_chi2():
+    new, old = [Fraction(1, 4), Fraction(3, 4), Fraction(0)], [Fraction(1, 2), Fraction(1, 3), Fraction(1, 6)]
+    wanted = sum((a - b) ** 2 / b for a, b in zip(new, old, strict=True))
+    close(theory.chi2([float(a) for a in new], [float(b) for b in old]), float(wanted))
+    close(theory.chi2([0.5, 0.5, 0.0], [0.25, 0.75, 0.0]), 1 / 4 + 1 / 12)
+    assert theory.chi2([0.5, 0.5], [0.0, 1.0]) == np.inf
