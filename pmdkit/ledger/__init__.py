@@ -45,9 +45,10 @@ def claims() -> list[dict[str, str]]:
     """
     found = [row for file in FILES for row in rows(file, "claim")]
     oracles = contents("claims")["oracles"]
-    return [
-        {field: oracles.get(row["code"], "") if field == "oracle" else row[field] for field in FIELDS} for row in found
-    ]
+    for row in found:
+        oracle = oracles.get(row["code"], "")
+        row["oracle"] = oracle if oracle != row["test"] else ""
+    return [{field: row[field] for field in FIELDS} for row in found]
 
 
 def items() -> list[dict[str, str]]:

@@ -146,4 +146,6 @@ def test_tables_say_what_they_hold():
         found = table(name)
         text = found.markdown()
         assert text.count("\n|") == len(found.rows) + 2
+        lines = [line for line in text.splitlines() if line.startswith("|")]
+        assert {line.replace("\\|", "").count("|") for line in lines} == {len(found.columns) + 1}, name
         assert found.sentence.endswith(".")

@@ -19,7 +19,7 @@ from .conftest import EOS, build
 PROMPTS = [[5, 9, 3], [7, 7], [11, 4, 8, 6, 30]]
 
 
-def learner(kind="qwen2", budget=10_000, dtype=torch.float64, lr=1e-2, reference=False):
+def learner(kind="qwen2", budget=10_000, dtype=torch.float64, lr=1e-2, reference=False, **update):
     model = build(kind, dtype)
     engine = TransformersEngine(model, EOS)
     return CausalLearner(
@@ -29,7 +29,7 @@ def learner(kind="qwen2", budget=10_000, dtype=torch.float64, lr=1e-2, reference
         engine,
         Sampling(6),
         ScheduleTable(lr=lr, optimizer="sgd"),
-        UpdateTable(token_budget=budget, clip=1e9),
+        UpdateTable(token_budget=budget, clip=1e9, **update),
         reference=reference,
     )
 
@@ -44,6 +44,18 @@ def step_of(mine, objective, seed=0):
 
 def test_it_is_a_learner():
     assert isinstance(learner(), Learner)
+
+
+def test_it_begins_at_version_0_reports_rows_and_schedules_only_what_varies():
+    """Three prompts, four responses each: 12 rows, of which each report says how many have ended."""
+    mine, reports = learner(), []
+    mine.report = lambda what, done, rows, tokens: reports.append((what, done, rows))
+    assert (mine.version, mine.lr_scheduler) == (0, None)
+    step_of(mine, OBJECTIVES["pmd-mean"]())
+    assert {rows for what, _, rows in reports if what == "rollout"} == {12}
+    assert max(done for what, done, _ in reports if what == "rollout") == 12
+    for varies in ({"warmup_steps": 3}, {"lr_scheduler_type": "linear"}):
+        assert learner(**varies).lr_scheduler is not None
 
 
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3-moe"])

@@ -10,7 +10,7 @@ from pmdkit.distributed import ProcessGroup
 from pmdkit.envs.math.synthetic import Arithmetic
 from pmdkit.envs.verifier import Grader, Item, Verdict
 from pmdkit.errors import ComponentDied, UsageError
-from pmdkit.llm.task import MathTask, SharedGrader, epoch_sampler
+from pmdkit.llm.task import MathTask, SharedGrader, epoch_order, epoch_sampler
 from pmdkit.loop import Rollouts, graded, without_equal_groups
 from pmdkit.objectives import OBJECTIVES, credit, total
 from pmdkit.testing import check_task
@@ -187,6 +187,15 @@ def test_a_step_alone_is_that_step_of_a_run(size, count, seed, step):
     """Resuming needs the step and nothing else."""
     numbers, asked = row(size, count, seed, steps=step)
     np.testing.assert_array_equal(epoch_sampler(numbers, step, count, seed), asked[(step - 1) * count :])
+
+
+@pytest.mark.parametrize(("size", "count"), [(7, 3), (6, 3), (5, 8), (4, 4)])
+def test_steps_are_cut_from_the_epochs_in_a_row(size, count):
+    numbers = 10 * np.arange(size)
+    row = np.concatenate([epoch_order(size, epoch, count, 3) for epoch in range(20)])
+    for step in range(1, 10):
+        wanted = numbers[row[(step - 1) * count : step * count]]
+        np.testing.assert_array_equal(epoch_sampler(numbers, step, count, 3), wanted)
 
 
 def test_seeds_and_epochs_differ():

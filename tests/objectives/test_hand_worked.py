@@ -156,6 +156,8 @@ def test_clips_by_hand():
     wide = GSPO(clip_low=0.2, clip_high=0.2)
     expected = torch.tensor([-1.2, 0.75**0.5], dtype=torch.float64)
     torch.testing.assert_close(wide.loss(two_rows(wide, ratios)), expected, **EXACT)
+    # the derivative of a mean log ratio has the length in it already
+    assert [GSPO(norm=norm).first_step_is_policy_gradient for norm in ("none", "length")] == [True, False]
     # CISPO: weight times A times logp, with logp = logp_old + log ratio; weights 1.2, 0.5 (open below), 1.2
     cispo = CISPO(clip_high=0.2)
     first, second, third = -1 + math.log(1.5), -2 + math.log(0.5), -0.5 + math.log(1.5)
@@ -189,6 +191,12 @@ def test_chi2_by_hand():
     objective = Chi2PO(tau=1.0)
     loss = objective.loss(two_rows(objective, [[math.log(2), 0.0], [0.0, 0.0]]))
     assert loss[0].item() == pytest.approx((1 - (math.log(2) + 1) / 2) ** 2 / 2, abs=1e-12)
+    torch.testing.assert_close(objective.advantage(draws([1.0, 0.0, 0.0])), row(1.0, -0.5, -0.5), **EXACT)
+    for share, link in ((0.25, (math.log(2) + 3) / 4), (1.0, math.log(2))):
+        other = Chi2PO(tau=1.0, kl_share=share)
+        loss = other.loss(two_rows(other, [[math.log(2), 0.0], [0.0, 0.0]]))
+        assert loss[0].item() == pytest.approx((1 - link) ** 2 / 2, abs=1e-12)
+    assert [Chi2PO(kl_share=share).population for share in (0.5, 1.0)] == [None, "pmd_mean"]
 
 
 def test_rebel_by_hand():

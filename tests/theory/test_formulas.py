@@ -71,12 +71,13 @@ def test_pmd_mean(size):
 
 def test_the_mixed_problem():
     """u + k (e^u - 1) - Delta / tau is one number, at most 0, and E e^u = 1."""
-    for lam in (0.0, 0.02, 3.0):
-        for pi in (PI, OFF):
-            got = theory.mixed(pi, REWARD, TAU, lam)
-            close((PI * np.exp(got.log_ratio)).sum(), 1, 1e-11)
-            level = got.log_ratio + lam / TAU**2 * np.expm1(got.log_ratio) - ADVANTAGE / TAU
-            close(level, level.mean(), 1e-9)
+    rare = np.array([1e-9, 0.2, 0.3, 0.5 - 1e-9])
+    for lam, tau in itertools.product((0.0, 1e-7, 0.02, 3.0), (TAU, 2e-3)):
+        for pi, near in ((PI, PI), (PI, OFF), (rare, rare)):
+            got = theory.mixed(near, REWARD, tau, lam)
+            close((pi * np.exp(got.log_ratio)).sum(), 1, 1e-9)
+            level = got.log_ratio + lam / tau**2 * np.expm1(got.log_ratio) - (REWARD - pi @ REWARD) / tau
+            assert np.ptp(level) < 1e-11 * np.ptp(REWARD) / tau
             assert level.mean() < 0
 
 
@@ -87,6 +88,14 @@ def test_the_law_of_hard_prompts(ratio):
     close(got.y * -np.expm1(-got.y), ratio, 1e-13)
     close(got.eta, -np.expm1(-got.y))
     close(got.lam, 1e-8 * got.y)
+
+
+def test_the_law_of_hard_prompts_is_there_after_five_sweeps_of_thirty():
+    s = np.geomspace(1e-300, 1e8, 5000)
+    y = np.sqrt(s) + s
+    for _ in range(5):
+        y = y + (y * np.expm1(-y) + s) / (-np.expm1(-y) + y * np.exp(-y))
+    close(theory.hard_prompt(s * 1e-9, 1e-9).y, y, 5e-16)
 
 
 def test_binary():

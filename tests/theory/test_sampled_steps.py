@@ -84,6 +84,9 @@ def test_verifier_errors_are_summed_over_all_draws_and_verdicts():
         law = theory.sampled_step(p, tau, 3, method, **errors)
         assert law.gain == pytest.approx(mean - p, abs=1e-6)
         assert law.drop == pytest.approx(drop, abs=1e-12)
+    for name in errors:
+        with pytest.raises(ValueError, match=f"{name} is 1; expected a probability"):
+            theory.sampled_step(p, tau, 3, **{name: 1})
 
 
 @pytest.mark.slow
