@@ -4,7 +4,7 @@
 # make check  ruff, mypy, import rules               make docs    the lessons, the site       make tutorials  the lessons alone
 # make nightly  what a change should not wait for: all of make test, the longest tests, more faults and foreign files, both adapters, reasoning-gym
 # make release-check  wheel and sdist on every Python that is here, lowest and locked versions, each line of the README
-# make ledger-mutants  an hour or two: breaks the code of every row of the ledger and asks the row's own test
+# make ledger-mutants  half an hour: breaks the code of every row of the ledger and asks the row's own tests
 # make soak     hours: long runs watched for growth, 500 kills, a vLLM server killed for twenty minutes, two machines
 # make test-vllm  real vLLM on a CPU (Linux), in .venv-vllm      make test-adapters  real verl and TRL, in .venv-verl and .venv-trl
 # make hashed  .venv from files whose sha256 is in requirements/, as CI begins      make lock  writes those files anew
