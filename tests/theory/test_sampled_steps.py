@@ -84,6 +84,8 @@ def test_verifier_errors_are_summed_over_all_draws_and_verdicts():
         law = theory.sampled_step(p, tau, 3, method, **errors)
         assert law.gain == pytest.approx(mean - p, abs=1e-6)
         assert law.drop == pytest.approx(drop, abs=1e-12)
+    many = theory.sampled_step(p, tau, 2000)  # 2001 outcomes of one group; of two they would be too many
+    assert many.gain == pytest.approx(theory.pmd_mean([p, 1 - p], [1.0, 0.0], tau).probs[0] - p, abs=0.01)
     for name in errors:
         with pytest.raises(ValueError, match=f"{name} is 1; expected a probability"):
             theory.sampled_step(p, tau, 3, **{name: 1})
