@@ -8,6 +8,7 @@ from pmdkit.observe.run_folder import read_json
 from pmdkit.sweeps.adaptive import tables
 from pmdkit.sweeps.pictures import PICTURES, draw
 
+FOLLOW_UPS = ("adaptive-tau-pmd-mean-122-pairs", "adaptive-tau-pmd-part-laws", "adaptive-tau-sort-pmd-part")
 HEAD = "| arm | tuned to | mean pass rate | gain [95 %] | p | final | worst drop | dead |\n" + "|---" * 8 + "|\n"
 
 
@@ -20,11 +21,12 @@ def write_adaptive_tau(page: Path, results: Path) -> int:
     """
     text = save_svg(draw("adaptive-tau", results), page)
     cells = 0
-    for name in PICTURES["adaptive-tau"][1:]:
+    for name in (*PICTURES["adaptive-tau"][1:], *FOLLOW_UPS):
         record = read_json(results / f"{name}.json")
         for cell, rows in tables(record["runs"]).items():
             setting = record["cells"][cell]
-            text += f"**{setting['tier']}: {cell}**, {rows[0]['seeds']} seeds\n\n{HEAD}"
+            again = ", the second study" * (name in FOLLOW_UPS)
+            text += f"**{setting['tier']}: {cell}**, {rows[0]['seeds']} seeds{again}\n\n{HEAD}"
             text += "".join(line(row, record["best"][cell][row["arm"]]) for row in rows) + "\n"
             cells += 1
     page.with_name(f".{page.name}").write_text(text, encoding="utf-8")
