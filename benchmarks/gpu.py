@@ -739,7 +739,6 @@ def keep(path: Path, row: Measured | None, part: Mapping[str, float] | None = No
         assert benchmark_of(row.key) == "gpu"
         entry["rows"][row.key] = row.to_json()
     entry["parts"] |= part or {}
-    path.parent.mkdir(parents=True, exist_ok=True)
     records.write(path, record)
 
 

@@ -1,8 +1,9 @@
-"""Runs every benchmark of the project in one sitting, and writes the table of README.md: what `make bench` does.
+"""Runs every benchmark of the project in one sitting, and writes its column of README.md: what `make bench` does.
 
-A sitting that was interrupted goes on where it stopped; when it is complete, the next call begins a new one. Each
-benchmark is a process of its own, on one thread, in the environment that has its peers. One that fails, or whose peer
-is not installed, becomes a row that says so, and the exit code is 1.
+Every processor has a column, and a record in results/bench/. A sitting that was interrupted goes on where it stopped;
+when it is complete, the next call begins a new one. Each benchmark is a process of its own, on one thread, in the
+environment that has its peers. One that fails, or whose peer is not installed, becomes a row that says so, and the
+exit code is 1.
 """
 
 import argparse
@@ -14,15 +15,16 @@ import sys
 import tempfile
 import time
 import tomllib
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from harness import record as records
-from harness.machine import load
+from harness.machine import load, processor
 from harness.rows import CLAIMS, benchmark_of
-from table import README, RECORD, inserted, met, result, table, with_gpu
+from table import SITTINGS, count, met, record_path, result, write_readme
 
 HERE = Path(__file__).parent
 PLACES = {"bench": HERE.parent / ".venv-bench", "vllm": HERE.parent / ".venv-vllm"}
@@ -39,13 +41,12 @@ def main() -> None:
     benchmarks = tomllib.loads(CLAIMS.read_text(encoding="utf-8"))["benchmark"]
     chosen = arguments(list(benchmarks))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started ends too
-    path = chosen.record or (Path(tempfile.gettempdir()) / "pmdkit-bench-quick.json" if chosen.quick else RECORD)
+    quick = Path(tempfile.gettempdir()) / "pmdkit-bench-quick.json"
+    path = chosen.record or (quick if chosen.quick else record_path(processor()))
     record = records.empty() if chosen.fresh else records.read(path)
     wanted = chosen.only or records.missing(record, able(benchmarks))
     if not wanted:
         record, wanted = records.empty(), able(benchmarks)
-    for name in set(benchmarks) - set(able(benchmarks)):
-        record["results"][name] = entry(0) | {"failed": benchmarks[name]["why"]}
     rounds = 1 if chosen.quick else chosen.rounds
     minutes = sum(benchmarks[name]["minutes"] for name in wanted)
     told = f"about {max(1, minutes * (rounds + 1) / 4):.0f} minutes on an idle machine"
@@ -56,10 +57,10 @@ def main() -> None:
         record["results"][name] = measured(name, about, rounds)
         records.write(path, record)
         tell(record, name)
-    text = table(with_gpu(record))
-    if path == RECORD:
-        README.write_text(inserted(README.read_text(encoding="utf-8"), text), encoding="utf-8")
-    print(f"\n{text.splitlines()[0]}\n{path} has every reading")
+    if path.parent == SITTINGS:
+        write_readme()
+    listed = [claim for claim in records.claims_of(record) if benchmark_of(claim.key) in record["results"]]
+    print(f"\n{count(record, listed)}\n{path} has every reading")
     sys.exit(any(records.failures(record, name) for name in able(benchmarks) if name in record["results"]))
 
 
@@ -70,7 +71,9 @@ def arguments(names: list[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="turns of all sides, of which the table has the median")
     parser.add_argument("--quick", action="store_true", help="one round, into a record aside; README.md stays")
     parser.add_argument("--fresh", action="store_true", help="forget what this sitting has measured")
-    parser.add_argument("--record", type=Path, help="another file than results/bench.json; README.md stays")
+    parser.add_argument(
+        "--record", type=Path, help="another file than that of this processor in results/bench/; README.md stays"
+    )
     return parser.parse_args()
 
 
@@ -95,7 +98,7 @@ def measured(name: str, about: dict[str, Any], rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         out, log = Path(folder) / "rows.json", Path(folder) / "log"
         command = [python, str(HERE / "one.py"), name, "--rounds", str(rounds), "--out", str(out)]
-        failed = watched(command, out, log, about["minutes"] * 60 * PATIENCE)
+        failed = watched(command, out, log, about["minutes"] * 60 * PATIENCE, about.get("variables", {}))
         if failed:
             print("".join(log.read_text(errors="replace").splitlines(keepends=True)[-15:]), file=sys.stderr)
         told = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
@@ -103,12 +106,12 @@ def measured(name: str, about: dict[str, Any], rounds: int) -> dict[str, Any]:
     return {**found, **told, "failed": failed, "load": [*found["load"], load()], "seconds": seconds}
 
 
-def watched(command: list[str], out: Path, log: Path, seconds: float) -> str:
+def watched(command: list[str], out: Path, log: Path, seconds: float, variables: Mapping[str, str]) -> str:
     """Runs a command with all that it starts; why it failed, or nothing."""
     began = time.monotonic()
     with log.open("w") as sink:
         process = subprocess.Popen(
-            command, stdout=sink, stderr=sink, env={**os.environ, **ENVIRONMENT}, start_new_session=True
+            command, stdout=sink, stderr=sink, env={**os.environ, **ENVIRONMENT, **variables}, start_new_session=True
         )
         try:
             while process.poll() is None:

@@ -1,56 +1,105 @@
-"""The table of README.md, from the record of a sitting: `python benchmarks/table.py [RECORD]`. Measures nothing."""
+"""The tables of README.md, from the records of sittings: `python benchmarks/table.py`. Measures nothing.
 
-import sys
+A processor has one record and one column. Rows that need an accelerator have a table of their own.
+"""
+
+import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
-from harness.record import Record, claims_of, failures, read
-from harness.rows import Claim, benchmark_of, spread
+from harness.machine import file_name
+from harness.record import Record, failures, read
+from harness.rows import CLAIMS, Claim, benchmark_of, claims, spread
 
 HERE = Path(__file__).parent
-RECORD, README = HERE / "results" / "bench.json", HERE / "README.md"
-GPU_RECORD = HERE / "results" / "gpu.json"  # of gpu.py, whose machine is seldom that of the rest
+RESULTS, README = HERE / "results", HERE / "README.md"
+SITTINGS = RESULTS / "bench"  # a file for each processor
+GPU_RECORD = RESULTS / "gpu.json"  # of gpu.py, whose machine is seldom one of the others
 BEGIN, END = "<!-- table: written by table.py -->", "<!-- end of table -->"
-COLUMNS = (
-    "what",
-    "workload",
-    "peer",
-    "result: median [least, most]",
-    "goal",
-    "met",
-    "limit, times it",
-    "date, machine",
-)
 
 
-def table(record: Record) -> str:
-    """Markdown: how many goals are met, one row per claim, the machines."""
-    letters: dict[str, str] = {}
-    lines = [row(claim, record, letters) for claim in claims_of(record)]
-    marks = [line.split(" | ")[5] for line in lines]
-    reached, missed = sum(mark.startswith("yes") for mark in marks), marks.count("no")
-    told = (
-        f"{reached} of {reached + missed} measured goals are met; {marks.count('not run')} rows did not run. "
-        "Ratios are of CPU seconds on one thread, unless a row says by the clock."
+def record_path(processor: str) -> Path:
+    """Where the sitting of a processor is kept."""
+    return SITTINGS / f"{file_name(processor)}.json"
+
+
+def sittings() -> list[Record]:
+    """The records of all processors, by name of their files."""
+    return [read(path) for path in sorted(SITTINGS.glob("*.json"))]
+
+
+def accelerators() -> list[Record]:
+    """What gpu.py has measured."""
+    return [read(GPU_RECORD)] if GPU_RECORD.exists() else []
+
+
+def page_text(on_processors: list[Record], on_accelerators: list[Record]) -> str:
+    """Markdown: how to read a cell, the table of processors, then that of accelerators."""
+    here = [claim for claim in claims() if benchmark_of(claim.key) not in scriptless()]
+    there = [claim for claim in claims() if benchmark_of(claim.key) in scriptless()]
+    intro = (
+        "Ratios are of CPU seconds on one thread, unless a row says by the clock. A cell has the median and the range "
+        "of the rounds, whether the median reaches the goal, and how many times its limit the row takes."
     )
-    head = [f"| {' | '.join(COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
-    return "\n".join([told, "", *head, *lines, "", *(f"- {letter}: {words}" for words, letter in letters.items())])
+    parts = [intro, table(here, on_processors), "### On an accelerator", table(there, on_accelerators)]
+    return "\n\n".join(parts)
 
 
-def row(claim: Claim, record: Record, letters: dict[str, str]) -> str:
-    """One line. Machines get letters in the order in which they come."""
+def table(listed: list[Claim], records: list[Record]) -> str:
+    """How many goals each processor reaches, one row per claim and one column per processor, and the machines."""
+    counts = [count(record, listed) for record in records] or ["No machine has run these rows yet."]
+    titles = ["what", "workload", "peer", "goal", *map(processor_of, records), "limit"]
+    lines = [f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
+    for claim in listed:
+        found = [cell(claim, record) for record in records]
+        cells = [claim.what, claim.workload, claim.peer or "-", goal(claim), *found, claim.limit or "-"]
+        lines.append(f"| {' | '.join(cells)} |")
+    machines = [f"- {words}" for record in records for words in machine_lines(record)]
+    return "\n".join([*counts, "", *lines, *(["", *machines] if machines else [])])
+
+
+def count(record: Record, listed: list[Claim]) -> str:
+    """How many goals a processor reaches."""
+    marks = [mark for claim in listed if (mark := judged(claim, record)) is not None]
+    silent = sum(not values_of(claim, record) for claim in listed)
+    told = f"; {silent} rows did not run" if silent else ""
+    return f"- {processor_of(record)}: {sum(marks)} of {len(marks)} goals are met{told}."
+
+
+def values_of(claim: Claim, record: Record) -> list[float]:
+    """[rounds] in the claim's unit; empty where the row did not run."""
+    entry = record["results"].get(benchmark_of(claim.key), {"rows": {}})
+    return list(entry["rows"].get(claim.key, {}).get("values", []))
+
+
+def judged(claim: Claim, record: Record) -> bool | None:
+    """Whether the median reaches the goal; None without a goal or a median."""
+    values = values_of(claim, record)
+    return claim.met(spread(values)[0]) if claim.goal and values else None
+
+
+def cell(claim: Claim, record: Record) -> str:
+    """What a processor has to say of a claim."""
     entry = record["results"].get(benchmark_of(claim.key))
-    found = entry["rows"].get(claim.key, {}) if entry else {}
-    goal = claim.goal + unit(claim) if claim.goal else "-"
-    if not found.get("values"):
-        why = failures(record, benchmark_of(claim.key))[claim.key] if entry else "not in this sitting"
-        cells = [why, goal, "not run", claim.limit or "-", entry["date"] if entry else "-"]
-    else:
-        letter = letters.setdefault(machine(entry["environment"]), chr(ord("A") + len(letters)))
-        busy = f", load {entry['load'][0]:.1f}" if entry["load"][0] > 1.5 else ""
-        told = result(found["values"], claim) + (f"; {found['note']}" if found.get("note") else "")
-        cells = [told, goal, met(found["values"], claim), limit(found, claim), f"{entry['date']}, {letter}{busy}"]
-    return "| " + " | ".join([claim.what, claim.workload, claim.peer or "-", *cells]) + " |"
+    if entry is None:
+        return "not in this sitting"
+    if not (values := values_of(claim, record)):
+        return f"not run: {failures(record, benchmark_of(claim.key))[claim.key]}"
+    found = entry["rows"][claim.key]
+    verdict = {"-": "", "no": ", **no**"}.get(mark := met(values, claim), f", {mark}")
+    words = [result(values, claim) + verdict, found.get("note", "")]
+    if found.get("times"):
+        measured = f"{found['limit']}: " if found.get("limit") else ""
+        words.append(f"limit {measured}{number(spread(found['times'])[0])}x")
+    if entry["load"][0] > 1.5:
+        words.append(f"load {entry['load'][0]:.1f}")
+    return "; ".join(filter(None, words))
+
+
+def goal(claim: Claim) -> str:
+    """With its unit."""
+    return claim.goal + unit(claim) if claim.goal else "-"
 
 
 def result(values: list[float], claim: Claim) -> str:
@@ -67,19 +116,29 @@ def met(values: list[float], claim: Claim) -> str:
         return "-"
     if not claim.met(spread(values)[0]):
         return "no"
-    return "yes" if all(map(claim.met, values)) else "yes, not in every round"
+    return "yes" if all(map(claim.met, values)) else "yes, but not in every round"
 
 
-def limit(found: dict[str, Any], claim: Claim) -> str:
-    """What bounds the row, as it was measured beside it."""
-    if not found.get("times"):
-        return claim.limit or "-"
-    words = f"{claim.limit}, {found['limit']}" if found.get("limit") else claim.limit
-    return f"{words}: {number(spread(found['times'])[0])}x"
+def processor_of(record: Record) -> str:
+    """Of the machine of a sitting, without the number of its cores."""
+    named = [entry["environment"]["processor"] for entry in record["results"].values() if entry["environment"]]
+    return re.sub(r"\b\d+ cores of ", "", named[0]) if named else "nothing has run"
 
 
-def machine(environment: dict[str, Any]) -> str:
-    """In words."""
+def machine_lines(record: Record) -> list[str]:
+    """The machine of a sitting, its days, and the versions of each environment, in words."""
+    days: dict[str, list[str]] = {}
+    for entry in record["results"].values():
+        if entry["environment"]:
+            days.setdefault(describe(entry["environment"]), []).append(entry["date"])
+    return [
+        f"{words}; {min(dates)}" + (f" to {max(dates)}" if max(dates) > min(dates) else "")
+        for words, dates in days.items()
+    ]
+
+
+def describe(environment: dict[str, Any]) -> str:
+    """A machine and its versions."""
     versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
     return f"{environment['processor']}, {environment['memory']}, {environment['system']}; {versions}"
 
@@ -96,24 +155,25 @@ def number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def with_gpu(record: Record) -> Record:
-    """The record with what gpu.py has measured, where it has."""
-    return record | {"results": record["results"] | (read(GPU_RECORD)["results"] if GPU_RECORD.exists() else {})}
+def scriptless() -> set[str]:
+    """Benchmarks that `make bench` has no script for: they need an accelerator."""
+    known = tomllib.loads(CLAIMS.read_text(encoding="utf-8"))["benchmark"]
+    return {name for name, about in known.items() if about["environment"] == "none"}
 
 
 def inserted(page: str, text: str) -> str:
-    """The page with the table between its marks."""
+    """The page with the tables between its marks."""
     if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
         raise SystemExit(f"the page needs one line '{BEGIN}' and after it one '{END}'; put them where the table goes")
     before, after = page.split(BEGIN)[0], page.split(END)[1]
     return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
 
 
-def main() -> None:
-    """Into README.md."""
-    record = with_gpu(read(Path(sys.argv[1]) if len(sys.argv) > 1 else RECORD))
-    README.write_text(inserted(README.read_text(encoding="utf-8"), table(record)), encoding="utf-8")
+def write_readme() -> None:
+    """The tables of all records into README.md."""
+    page = README.read_text(encoding="utf-8")
+    README.write_text(inserted(page, page_text(sittings(), accelerators())), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    write_readme()

@@ -1,4 +1,4 @@
-"""The table of benchmarks/README.md is a pure function of the record of a sitting. Nothing is timed here."""
+"""The tables of benchmarks/README.md are pure functions of the records of sittings. Nothing is timed here."""
 
 import json
 import os
@@ -38,31 +38,35 @@ def record(claims, rows, failed="", **entry):
 
 
 def cells(bench, record, line=0):
-    """Of a row of the table."""
-    rows = [text for text in bench("table").table(record).splitlines() if text.startswith("| ")]
+    """Of a row of the table of one record."""
+    return split(bench("table").table([bench("harness.rows").Claim(**one) for one in record["claims"]], [record]), line)
+
+
+def split(table, line=0):
+    """The cells of a row."""
+    rows = [text for text in table.splitlines() if text.startswith("| ")]
     return [cell.strip() for cell in rows[1 + line].strip("|").split("|")]
 
 
-def test_a_row_has_its_median_range_goal_limit_and_machine(bench):
+def test_a_row_has_its_goal_median_range_verdict_and_limit(bench):
     row = {"values": [7.0, 6.0, 6.5], "limit": "2 ns", "times": [3.0, 4.0, 3.5], "note": "said"}
     found = cells(bench, record([claim(limit="five", peer="scipy")], {"speed/one": row}))
-    assert found == ["W", "L", "scipy", "6.5x [6, 7]; said", ">= 5x", "yes", "five, 2 ns: 3.5x", "2026-11-21, A"]
-    assert bench("table").table(record([claim()], {"speed/one": row})).splitlines()[-1].startswith("- A: 2 cores of P")
+    assert found == ["W", "L", "scipy", ">= 5x", "6.5x [6, 7], yes; said; limit 2 ns: 3.5x", "five"]
 
 
 @pytest.mark.parametrize(
     ("goal", "values", "said"),
     [
-        (">= 5", [5.0, 6.0, 7.0], "yes"),
-        (">= 5", [4.9, 6.0, 7.0], "yes, not in every round"),
-        (">= 5", [4.0, 4.9, 7.0], "no"),
-        ("<= 5", [4.0, 5.0, 5.0], "yes"),
-        ("<= 5", [4.0, 5.1, 5.2], "no"),
-        ("", [1.0], "-"),
+        (">= 5", [5.0, 6.0, 7.0], "6x [5, 7], yes"),
+        (">= 5", [4.9, 6.0, 7.0], "6x [4.9, 7], yes, but not in every round"),
+        (">= 5", [4.0, 4.9, 7.0], "4.9x [4, 7], **no**"),
+        ("<= 5", [4.0, 5.0, 5.0], "5x [4, 5], yes"),
+        ("<= 5", [4.0, 5.1, 5.2], "5.1x [4, 5.2], **no**"),
+        ("", [1.0], "1x"),
     ],
 )
 def test_the_median_decides_and_the_range_is_told(bench, goal, values, said):
-    assert cells(bench, record([claim(goal=goal)], {"speed/one": {"values": values}}))[5] == said
+    assert cells(bench, record([claim(goal=goal)], {"speed/one": {"values": values}}))[4] == said
 
 
 def test_what_did_not_run_is_a_row_with_its_reason_and_counts_for_nothing(bench):
@@ -70,26 +74,46 @@ def test_what_did_not_run_is_a_row_with_its_reason_and_counts_for_nothing(bench)
     claims = [claim(), claim("speed/two"), claim("speed/three"), claim("other/one")]
     rows = {"speed/one": {"values": [6.0]}, "speed/two": {"failed": "no peer"}}
     told = record(claims, rows, failed="ended with code 1: oh")
-    assert [cells(bench, told, line)[3] for line in range(4)] == [
-        "6x",
-        "no peer",
-        "ended with code 1: oh",
+    assert [cells(bench, told, line)[4] for line in range(4)] == [
+        "6x, yes",
+        "not run: no peer",
+        "not run: ended with code 1: oh",
         "not in this sitting",
     ]
-    assert [cells(bench, told, line)[5] for line in range(4)] == ["yes", "not run", "not run", "not run"]
-    assert bench("table").table(told).startswith("1 of 1 measured goals are met; 3 rows did not run.")
+    listed = [bench("harness.rows").Claim(**one) for one in claims]
+    assert bench("table").count(told, listed) == "- P: 1 of 1 goals are met; 3 rows did not run."
     assert bench("harness.record").missing(told, ["speed", "other"]) == ["speed", "other"]
 
 
 def test_a_busy_machine_is_told(bench):
-    assert cells(bench, record([claim()], {"speed/one": {"values": [6.0]}}, load=[3.2, 3.0]))[7].endswith("load 3.2")
+    assert cells(bench, record([claim()], {"speed/one": {"values": [6.0]}}, load=[3.2, 3.0]))[4].endswith("load 3.2")
 
 
-def test_machines_have_letters(bench):
-    other = MACHINE | {"versions": {"Python": "3.12"}}
-    told = record([claim(), claim("more/one")], {"speed/one": {"values": [6.0]}})
-    told["results"]["more"] = told["results"]["speed"] | {"environment": other, "rows": {"more/one": {"values": [1.0]}}}
-    assert [cells(bench, told, line)[7] for line in range(2)] == ["2026-11-21, A", "2026-11-21, B"]
+def test_every_processor_has_a_column_and_every_environment_a_line(bench):
+    """Days are of all benchmarks of an environment; a GPU is named before its host."""
+    other = MACHINE | {"processor": "H of 79 GiB, 16 cores of Q"}
+    first = record([claim(), claim("more/one")], {"speed/one": {"values": [6.0]}})
+    first["results"]["more"] = first["results"]["speed"] | {
+        "date": "2026-11-23",
+        "rows": {"more/one": {"values": [1.0]}},
+    }
+    second = record([claim()], {"speed/one": {"values": [7.0]}}, environment=other)
+    table = bench("table").table([bench("harness.rows").Claim(**claim())], [first, second])
+    assert split(table, -1) == ["what", "workload", "peer", "goal", "P", "H of 79 GiB, Q", "limit"]
+    assert split(table) == ["W", "L", "-", ">= 5x", "6x, yes", "7x, yes", "-"]
+    assert table.splitlines()[:2] == ["- P: 1 of 1 goals are met.", "- H of 79 GiB, Q: 1 of 1 goals are met."]
+    assert table.splitlines()[-2:] == [
+        "- 2 cores of P, 24 GiB, Linux x86_64; Python 3.11; 2026-11-21 to 2026-11-23",
+        "- H of 79 GiB, 16 cores of Q, 24 GiB, Linux x86_64; Python 3.11; 2026-11-21",
+    ]
+
+
+def test_a_processor_keeps_its_record_in_a_file_of_its_name(bench):
+    path = bench("table").record_path("Intel(R) Xeon(R) Processor (family 6, model 167, AVX-512, AMX)")
+    assert path.name == "intel-xeon-processor-family-6-model-167-avx-512-amx.json"
+    for record in bench("table").SITTINGS.glob("*.json"):
+        found = bench("harness.record").read(record)
+        assert bench("table").record_path(bench("table").processor_of(found)) == record
 
 
 def test_only_what_is_between_the_marks_changes(bench):
@@ -110,7 +134,7 @@ def test_a_record_comes_back_as_it_was_written(bench, tmp_path):
     records.write(tmp_path / "bench.json", told)
     found = records.read(tmp_path / "bench.json")
     assert found["results"]["speed"]["rows"]["speed/one"]["values"] == [0.3333333]
-    assert bench("table").table(found) == bench("table").table(json.loads((tmp_path / "bench.json").read_text()))
+    assert found == json.loads((tmp_path / "bench.json").read_text())
 
 
 def test_every_claim_is_measured_by_a_script_and_can_be_judged(bench):
@@ -129,12 +153,11 @@ def test_every_claim_is_measured_by_a_script_and_can_be_judged(bench):
             assert (BENCHMARKS / f"{rows.benchmark_of(one.key)}.py").exists()
 
 
-def test_the_readme_holds_the_table_of_the_record(bench):
-    """The page is what `python benchmarks/table.py` makes of the stored sitting."""
+def test_the_readme_holds_the_tables_of_the_records(bench):
+    """The page is what `python benchmarks/table.py` makes of the stored sittings."""
     table = bench("table")
     page = table.README.read_text(encoding="utf-8")
-    record = table.with_gpu(bench("harness.record").read(table.RECORD))
-    assert table.inserted(page, table.table(record)) == page
+    assert table.inserted(page, table.page_text(table.sittings(), table.accelerators())) == page
 
 
 def test_a_benchmark_that_fails_is_told_and_what_it_measured_before_stays(bench, tmp_path, monkeypatch):
@@ -209,4 +232,5 @@ def test_a_record_of_another_machine_is_not_mixed(bench, tmp_path, monkeypatch):
         "gpu/solver": {"key": "gpu/solver", "values": [0.2]},
         "gpu/solver-error": {"key": "gpu/solver-error", "values": [1e-13]},
     }
-    assert "0.2 ns" in bench("table").table(bench("harness.record").read(path))
+    found = bench("harness.record").read(path)
+    assert "0.2 ns" in bench("table").page_text([], [found])

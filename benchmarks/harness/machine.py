@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -40,6 +41,11 @@ def processor() -> str:
     wide = [told for flag, told in (("avx512f", "AVX-512"), ("amx_bf16", "AMX")) if flag in has]
     which = [f"family {known.get('cpu family', '?')}", f"model {known.get('model', '?')}", *wide]
     return f"{name} ({', '.join(which)})"
+
+
+def file_name(processor: str) -> str:
+    """The name of a processor in small letters, digits and hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", processor.replace("(R)", "").lower()).strip("-")
 
 
 def versions() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The record of a sitting: results/bench.json. Every raw reading, and what the table says is computed from it alone.
+"""The record of a sitting, a file of results/bench/: every raw reading. What the table says is computed from it alone.
 
 `results` has an entry per benchmark: when it ran, in how many rounds, on which machine, its rows, and why it failed.
 """
@@ -33,6 +33,7 @@ def read(path: Path) -> Record:
 
 def write(path: Path, record: Record) -> None:
     """Whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.part")
     aside.write_text(json.dumps(short(record), separators=(",", ":")) + "\n", encoding="utf-8")
     os.replace(aside, path)
