@@ -229,13 +229,14 @@ print("\n".join(lines))
 # Most responses were already well formed before training, and the slips were where a
 # thought lost its way or forgot its end. Afterwards most answers are right. But look at
 # the thoughts. How many are still the teacher's depends on the seed, and on the last
-# bit: between half and nine tenths. The others think *otherwise*, and most of those are
-# right all the same; before training one in six was. Some leave a bit out, some run
-# through other parities. The reward looks at the answer alone, so the thought is free
-# to become whatever serves it. Do not read a chain of thought as a report of what was
-# computed.
-# <!-- claim: between half and nine tenths :: min(said_by[seed, "after"][1] for seed in
-#   range(3)) > 0.45 and max(said_by[seed, "after"][1] for seed in range(3)) < 0.95 -->
+# bit: anything from a third to nearly all. The others think *otherwise*, and most of
+# those are right all the same; before training one in six was. Some leave a bit out,
+# some run through other parities. The reward looks at the answer alone, so the thought
+# is free to become whatever serves it. Do not read a chain of thought as a report of
+# what was computed.
+# <!-- claim: anything from a third to nearly all :: min(said_by[seed, "after"][1] for
+#   seed in range(3)) > 1 / 3 and max(said_by[seed, "after"][1] for seed in range(3)) <
+#   0.97 -->
 # <!-- claim: most of those are right all the same; before training one in six was ::
 #   np.average([said_by[seed, "after"][3] for seed in range(3)], weights=[1 -
 #   said_by[seed, "after"][1] for seed in range(3)]) > 0.7 and

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -50,12 +50,15 @@ def write_lessons(tutorials: Path, pages: Path, cache: Path, package: Path) -> l
     sources = sorted(tutorials.glob("[0-9]*.py"))
     executed = {source: cache / f"{source.stem}-{digest(source, package)}.ipynb" for source in sources}
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:  # each notebook runs in a process of its own
-        report = list(pool.map(lambda source: run(source, executed[source], tutorials), sources))
+        begun = [pool.submit(run, source, executed[source], tutorials) for source in sources]
+    failed = {source.name: problem for source, one in zip(sources, begun, strict=True) if (problem := one.exception())}
+    if failed:  # all are told: a build takes minutes
+        raise BaseExceptionGroup(f"lessons failed: {', '.join(failed)}", list(failed.values()))
     for source in sources:
         write_page(nbformat.read(executed[source], as_version=4), source, pages)
     for old in set(cache.glob("*.ipynb")) - set(executed.values()):
         old.unlink()
-    return report
+    return [one.result() for one in begun]
 
 
 def run(source: Path, executed: Path, tutorials: Path) -> str:
@@ -75,14 +78,21 @@ def digest(source: Path, package: Path) -> str:
     return sha.hexdigest()[:16]
 
 
-def execute(notebook: nbformat.NotebookNode, folder: Path) -> nbformat.NotebookNode:
-    """Run all cells, and check what the prose claims of them; an exception in one stops the build."""
+def execute(
+    notebook: nbformat.NotebookNode, folder: Path, variables: Mapping[str, str] | None = None
+) -> nbformat.NotebookNode:
+    """Run all cells, and check what the prose claims of them; an exception in one stops the build.
+
+    Args:
+        notebook, folder: what is run, and where.
+        variables: of the environment of its process, beside those of this one.
+    """
     notebook.cells = with_claims(notebook.cells)
     notebook.cells.insert(0, nbformat.v4.new_code_cell(SETUP))
     place = {"metadata": {"path": str(folder)}}
     client = NotebookClient(notebook, timeout=600, kernel_name="python3", resources=place)
     client.extra_arguments = ["--log-level=40"]  # errors only: the kernel warns of its local port at every start
-    client.execute()
+    client.execute(env={**os.environ, **(variables or {})})
     notebook.cells = [cell for cell in notebook.cells[1:] if "claim" not in cell.metadata]
     return notebook
 
