@@ -72,7 +72,7 @@ def start(address: str) -> str:
     """The first line of the README on where to get it."""
     if address:
         return f"`git clone {address}`, or read it first: [lessons, pictures and reference]({site(address)}).\n"
-    return "It comes as a folder with these sources, or as a wheel: [installing](docs/use/install.md).\n"
+    return "pmdkit comes as this source folder or as a wheel: see [installing](docs/use/install.md).\n"
 
 
 def citation(address: str) -> str:

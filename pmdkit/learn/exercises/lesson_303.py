@@ -1,4 +1,4 @@
-"""Exercises of lesson 303: errors of a score, pass@k, a difference between methods, and the price of choosing."""
+"""Exercises of lesson 303: the error of a score, pass@k, comparing methods, and the price of choosing."""
 
 from math import comb
 
