@@ -105,6 +105,13 @@ class Regulariser:
 OPTIONS = tuple(field.name for field in fields(Regulariser))
 
 
+def added_terms(objective: Any) -> list[str]:
+    """The options that add a penalty or a bonus to this objective, for trainers that cannot give it what it needs."""
+    if not isinstance(objective, Regulariser):
+        return []
+    return [name for name in ("kl_coef", "entropy_coef") if getattr(objective, name)]
+
+
 @cache
 def regularised(factory: Any) -> Any:
     """The class of an objective with the options of `Regulariser` added to its own."""

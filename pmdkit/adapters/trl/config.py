@@ -8,6 +8,7 @@ from trl import GRPOConfig
 
 from pmdkit.errors import UsageError
 from pmdkit.objectives import Objective, load_objective, objective_name, traits
+from pmdkit.objectives.regulariser import added_terms
 
 CLIP = "clipping belongs to the objective: objective='grpo' with objective_options={'clip_low': ..., 'clip_high': ...}"
 ELSEWHERE = "it belongs to a loss of TRL's that is not used"
@@ -91,7 +92,9 @@ class PMDConfig(GRPOConfig):
         super().__post_init__()
         check_settings(self)
         check_sampling(self)
-        check_batches(self, self.make_objective())
+        objective = self.make_objective()
+        check_objective(objective)
+        check_batches(self, objective)
 
     def make_objective(self) -> Objective:
         """The objective with its options."""
@@ -132,6 +135,16 @@ def check_sampling(config: Any) -> None:
             f"temperature is {config.temperature:g}: log-probabilities are those at this temperature, so the policy "
             "that is trained, and has to be sampled later, is the one at this temperature",
             stacklevel=4,
+        )
+
+
+def check_objective(objective: Objective) -> None:
+    """Stop if the objective needs log-probabilities that TRL's trainer does not pass to it."""
+    if terms := added_terms(objective):
+        raise UsageError(
+            f"the objective has {' and '.join(terms)}; expected neither: they need the log-probabilities of pi_old and "
+            "of a reference policy beside the rewards, which TRL does not pass on: leave them out, or train with "
+            "pmdkit llm"
         )
 
 

@@ -10,7 +10,7 @@ import torch
 from trl import GRPOTrainer
 
 from pmdkit.adapters.trl import rows
-from pmdkit.adapters.trl.config import PMDConfig, check_batches
+from pmdkit.adapters.trl.config import PMDConfig, check_batches, check_objective
 from pmdkit.errors import CheckFailed, UsageError
 from pmdkit.objectives import Batch, Objective, load_objective
 
@@ -74,6 +74,7 @@ class PMDTrainer(GRPOTrainer):
         if isinstance(objective, str):
             objective = load_objective(objective)
         self.objective: Objective = objective or args.make_objective()
+        check_objective(self.objective)
         check_batches(args, self.objective)
         self.pmd_rewards = torch.zeros(0)
         self.pmd_range = rows.RolloutRange()

@@ -14,6 +14,7 @@ from verl.workers.config import PolicyLossConfig
 
 from pmdkit.errors import CheckFailed, UsageError
 from pmdkit.objectives import Objective, load_objective, traits
+from pmdkit.objectives.regulariser import added_terms
 
 OBJECTIVE_OF = {"pmd_mean": "pmd-mean", "pmd_part": "pmd-part"}
 SYNC_TRAINER, ADAPTIVE_TRAINER = "sync", "pmd_sync"
@@ -125,6 +126,11 @@ def build(name: str, words: str) -> Objective:
     if facts.uses_reference:
         raise UsageError(
             f"{name} reads a reference policy; verl's policy losses are given none: take another objective"
+        )
+    if terms := added_terms(objective):
+        raise UsageError(
+            f"{name} has {' and '.join(terms)}; expected neither: verl's advantage estimators are not given the "
+            "log-probabilities that they need: leave them out, or train with pmdkit llm"
         )
     if objective.norm == "tokens":
         raise UsageError(
