@@ -157,7 +157,7 @@ def score_dots() -> Drawing:
         panels[0].set_ylim(places[-1] + 0.6, -0.6)
         handles = [
             Line2D([], [], color=GREY, linewidth=4.0, alpha=0.45, label="same problems asked again"),
-            Line2D([], [], color=GREY, linewidth=1.0, linestyle="-", label="other problems of the kind"),
+            Line2D([], [], color=GREY, linewidth=1.0, linestyle="-", label="other problems of the same kind"),
         ]
         figure.legend(handles=handles, loc="outside lower center", ncols=2)
     table = main_results()
@@ -173,8 +173,8 @@ def score_dots() -> Drawing:
         "PMD-mean is ahead of GRPO by more than the luck of the draws on AIME 25 (7B: "
         f"{mean[0][1]:.1f} standard errors) and with the larger model ({mean[1][0]:.1f} and {mean[1][1]:.1f}), not on "
         f"AIME 24 with the smaller one ({mean[0][0]:.1f}). Thirty problems leave about 10 points either way for "
-        f"problems of the kind (thin bars; {BETWEEN:g} of the variance between problems, measured elsewhere). The luck "
-        "of training, one run a row, is in neither bar: three temperatures of one method differ by 5 points on AIME "
-        "24."
+        f"problems of the same kind (thin bars; {BETWEEN:g} of the variance between problems, measured elsewhere). The "
+        "luck of training, one run a row, is in neither bar: three temperatures of one method differ by 5 points on "
+        "AIME 24."
     )
     return Drawing(figure, alt, sentence, data)
