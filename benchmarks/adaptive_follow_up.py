@@ -22,7 +22,7 @@ from pmdkit.sweeps.adaptive import FIXED, FIXED_TAUS, GENTLER, POOL, SUGGESTED, 
 from pmdkit.sweeps.race import verdict
 
 FRESH = 100  # first seed of the comparisons: the study has used 0 to 29
-MARGIN = 0.01  # of mean pass rate over training: less is not worth an option
+MARGIN = 0.01  # in mean pass rate over training; a smaller gain is not worth an option
 BUDGETS = (2.0, 0.7, 0.25, 0.08)
 PART = {
     FIXED: GENTLER[FIXED],
@@ -53,7 +53,7 @@ PLACE = Path(__file__).parent / "results"
 
 
 def study(name: str, place: Path) -> None:
-    """The runs of a cell that are missing, and its record once none is."""
+    """Do the missing runs of a cell, then write its record."""
     cells = {name: CELLS[name]}
     path = place / f"adaptive-tau-{name.replace(', ', '-').replace(' ', '-')}.json"
     journal = path.with_suffix(".jsonl")
@@ -78,7 +78,7 @@ def study(name: str, place: Path) -> None:
 
 
 def outcomes(runs: list[dict[str, object]], rows: list[adaptive.Row]) -> dict[str, adaptive.Row]:
-    """arm -> its gain against the fixed tau, and the word that the stated margin and level give it."""
+    """arm -> its gain over the fixed tau, and the verdict by the stated margin and level."""
     values = {row["arm"]: np.array([run["auc"] for run in runs if run["arm"] == row["arm"]], float) for row in rows}
     tried = [row for row in rows if row["p"] is not None]
     return {

@@ -1,9 +1,10 @@
-"""The k that the law of draws predicts for PMD-between, against runs: `python benchmarks/between.py [FILE]`.
+"""The k that the law of draws predicts for PMD-between, compared with runs: `python benchmarks/between.py [FILE]`.
 
 A pool of prompts from hard to easy, each a table of 32 arms of which 8 are right, is trained for six steps of 16 draws.
-Seeds are contexts of one bandit: a table shares nothing between contexts, so that a run of all seeds is a run of
+Seeds are contexts of one bandit: a table shares nothing between contexts, so one run of all seeds equals a run of
 each. Every arm of the comparison sees the same uniforms. "predicted" comes from `theory.best_k`, with the cells right
-and wrong, and was fixed before any run; "predicted by arm", a cell for each arm, was added after the first results.
+and wrong, and was fixed before any run; "predicted by arm", with a cell for each arm, was added after the first
+results.
 """
 
 import json
@@ -32,10 +33,10 @@ PLACE = Path(__file__).parent / "results" / "between.json"
 
 
 def predicted(tau, false_positive, false_negative):
-    """The constant k of the largest gain of the pool, and the pass rate from which on k = 0 gains more than k = 1."""
+    """The constant k with the largest gain over the pool, and the lowest pass rate at which k = 0 beats k = 1."""
     errors = {"false_positive": false_positive, "false_negative": false_negative}
     pool = theory.best_k(RATES, tau, DRAWS, ks=KS, **errors)
-    rates = np.linspace(0.3, 0.95, 14)  # of the switch
+    rates = np.linspace(0.3, 0.95, 14)  # candidates for the switch
     ends = theory.best_k(rates, tau, DRAWS, ks=(0.0, 1.0), **errors).gain
     ahead = rates[ends[:, 0] > ends[:, 1] + 1e-9]
     return {
@@ -58,19 +59,19 @@ def predicted_by_arm(tau, false_positive, false_negative, draws=400):
 
 
 def pool(rate):
-    """Policy and rewards of one prompt of a pass rate."""
+    """Policy and rewards of one prompt with a given pass rate."""
     right = np.arange(ARMS) < RIGHT
     return np.where(right, rate / RIGHT, (1 - rate) / (ARMS - RIGHT)), right.astype(float)
 
 
 def regret(areas, key, best):
-    """How much more area the best of the grid and both ends have than this arm, paired by seed."""
+    """The area of the best k of the grid, and of both ends, minus that of this arm, paired by seed."""
     names = {"best of the grid": best, "k = 0": "0", "k = 1": "1"}
     return {name: interval(areas[other] - areas[key]) for name, other in names.items()}
 
 
 def interval(values):
-    """Mean and interval of 95 %."""
+    """Mean and 95 % interval."""
     found = mean_interval(values)
     return {"mean": found.mean, "low": found.low, "high": found.high}
 
@@ -98,7 +99,7 @@ def run(k, tau, false_positive, false_negative, seeds=SEEDS, steps=STEPS):
 
 
 def main(place=PLACE):
-    """All settings, written to one record."""
+    """Run all settings and write them to one record."""
     record = {
         "about": __doc__.strip(), "seeds": SEEDS, "draws": DRAWS, "steps": STEPS, "passes": PASSES, "lr": LR,
         "arms": ARMS, "right": RIGHT, "rates": RATES, "grid": KS, "settings": {},

@@ -22,7 +22,7 @@ from pmdkit.training import build, plan
 
 TASK, TOKENS, DRAWS, SEEDS, TAU = "modular-sum", 8, 16, 20, 0.05
 KS = (0.0, 0.05, 0.2, 0.5, 1.0)
-RATES = (0.125, 0.25, 0.5, 0.75, 0.9)  # of the predictions
+RATES = (0.125, 0.25, 0.5, 0.75, 0.9)  # pass rates of the predictions
 OPTIONS = {
     "env.modulus": TOKENS - 1,
     "model.dimension": 32,
@@ -39,7 +39,7 @@ PLACE = Path(__file__).parent / "results" / "between-toy.json"
 
 
 def predictions(draws=300):
-    """The k of the largest mean gain over RATES, and that gain at every k: by cells exactly, by arms from groups."""
+    """The k with the largest mean gain over RATES, and the gain at every k: by cells exactly, by arms from groups."""
     cells = theory.best_k(RATES, TAU, DRAWS, ks=KS).gain.mean(0)
     right = (np.arange(TOKENS) == 0).astype(float)
     policies = [np.where(right > 0, rate, (1 - rate) / (TOKENS - 1)) for rate in RATES]
@@ -96,7 +96,7 @@ def verdict(runs, predicted, rates, seeds):
 
 
 def main(place=PLACE, seeds=SEEDS):
-    """The runs that are missing, and the verdict once none is."""
+    """Do the missing runs, then write the verdict."""
     torch.set_num_threads(1)
     place, seeds = Path(place), range(int(seeds))
     about = {"about": __doc__.strip(), "task": TASK, "tau": TAU, "grid": KS, "rates": RATES, "options": OPTIONS}

@@ -35,7 +35,7 @@ GRIDS = {
         "lr": (4.0, 16.0),
     },
 }
-DRAWS = {"solved": 64, "gradient": 128}  # of a whole run, for each prompt of the pool
+DRAWS = {"solved": 64, "gradient": 128}  # of a whole run, per prompt of the pool
 POLICIES = {"2 arms": (1, 1), "32 arms": (8, 24)}
 SETTINGS = {
     f"{way}, {name}, {words}": {"way": way, "cells": cells} | more
@@ -50,7 +50,7 @@ PLACE = Path(__file__).parent / "results" / "budgets.json"
 
 
 def ranked(setting, cells, runs):
-    """Every way of the grid, best first, by the law with these cells. Tokens are draws of one prompt of the pool."""
+    """Every way of the grid, best first, by the law with these cells. A token here is one draw for one prompt."""
     return theory.best_budget(
         POOL,
         DRAWS[setting["way"]] * len(POOL),
@@ -63,7 +63,7 @@ def ranked(setting, cells, runs):
 
 
 def key(choice):
-    """Words for one way, the same for the law and the runs."""
+    """The name of one way, the same for the law and the runs."""
     words = f"tau {choice['tau']:g}, {choice['prompts']} prompts x {choice['n']}"
     return words if choice["lr"] is None else words + f", {choice['ministeps']} ministeps, lr {choice['lr']:g}"
 
@@ -87,7 +87,7 @@ def run(choice, cells, false_negative=0.0):
 
 
 def verdict(setting, laws, runs):
-    """What each law named best, what was best, and the regret; the order of the grid by law and by runs."""
+    """The best way by each law and by the runs, the regret, and the rank correlation between law and runs."""
     from scipy.stats import spearmanr
 
     ways = list(runs)
@@ -112,7 +112,7 @@ def verdict(setting, laws, runs):
 
 
 def main(place=PLACE):
-    """The runs that are missing, and the verdict of each setting."""
+    """Do the missing runs, and write the verdict of each setting."""
     torch.set_num_threads(1)
     place = Path(place)
     head = {"about": __doc__.strip(), "pool": POOL, "seeds": SEEDS, "grids": GRIDS, "draws": DRAWS}
@@ -126,7 +126,7 @@ def main(place=PLACE):
             if law not in entry["laws"] and (law == "two cells" or setting["cells"] != (1, 1)):
                 entry["laws"][law] = {key(asdict(one)): round(one.pass_rate, 6) for one in ranked(setting, cells, runs)}
                 files.replace(place, (json.dumps(record) + "\n").encode())
-        for one in ranked(setting, (1, 1), 2):  # the ways; what two runs say of them is not read
+        for one in ranked(setting, (1, 1), 2):  # only lists the ways; what two runs predict is not used
             way = key(asdict(one))
             if way not in entry["runs"]:
                 rates = run(asdict(one), setting["cells"], setting.get("false_negative", 0.0))

@@ -1,7 +1,7 @@
-"""Against what a user would write instead of a run: a NumPy script for a bandit, GRPO in one file for a toy task.
+"""pmdkit against hand-written scripts: a NumPy script for a bandit, GRPO in one file for a toy task.
 
-Both leave out what pmdkit's side does besides: a run folder with configuration, metrics and a last checkpoint. The rows
-`command` are whole processes, from Enter to the end; the others are steps after the first, without checkpoints.
+The scripts write no run folder with configuration, metrics and a last checkpoint, as pmdkit does. The row `command`
+times whole processes, from start to end; the other rows are seconds per step, without checkpoints.
 """
 
 import subprocess
@@ -40,7 +40,7 @@ def bandit(out: Path) -> Reading:
 
 
 def script() -> Reading:
-    """Seconds per step of the script, with the draws of that run."""
+    """Seconds per step of the script, on the same draws."""
 
     def uniforms(step: int) -> np.ndarray:
         return generator(derive(0, "rollout", step), "arms").random(numpy_bandit.GROUP)
@@ -50,7 +50,7 @@ def script() -> Reading:
 
 
 def process(*words: str) -> float:
-    """CPU seconds of a Python process of its own."""
+    """CPU seconds of a separate Python process."""
     before = getrusage(RUSAGE_CHILDREN)
     subprocess.run([sys.executable, *words], check=True, capture_output=True)
     after = getrusage(RUSAGE_CHILDREN)

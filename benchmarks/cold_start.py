@@ -1,6 +1,7 @@
-"""Cold start: a fresh interpreter imports pmdkit and solves one 1,000 x 1,000 problem; `--help`; TRL, torch beside.
+"""Cold start: a fresh interpreter solves one 1,000 x 1,000 problem, prints `--help`, or runs a short command.
 
-And from Enter to the first line: whole commands of each tier, as many times the CPU seconds of `import torch`.
+The imports of TRL and torch are timed for comparison. The short commands are one of each tier, as whole processes, in
+multiples of the CPU seconds of `import torch`.
 """
 
 import importlib.util
@@ -39,18 +40,18 @@ peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 spent = time.perf_counter() - began, time.process_time() - core
 print(*spent, peak, int('torch' in sys.modules), file=sys.stderr)
 """
-REPEATS = 2  # processes a round; the first start after an installation compiles, and is one too many
+REPEATS = 2  # processes per round; the first start after an installation compiles and is not counted
 
 
 def fresh(case: str) -> tuple[float, float, float, float]:
-    """Seconds on the clock and of a core, peak MiB, whether torch came in."""
+    """Wall and CPU seconds, peak MiB, and whether torch was imported."""
     command = [sys.executable, "-c", PROBE.format(code=CASES[case])]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return tuple(float(word) for word in done.stderr.split()[-4:])
 
 
 def command(arguments: list[str]) -> float:
-    """CPU seconds of `pmdkit` with these arguments, in a process and a folder of its own."""
+    """CPU seconds of `pmdkit` with these arguments, in its own process and folder."""
     with tempfile.TemporaryDirectory() as folder:
         out = [] if "--dry-run" in arguments else ["--out", f"{folder}/run"]
         code = f"import sys\nsys.argv = {['pmdkit', *arguments, *out]!r}\nimport pmdkit.cli\npmdkit.cli.main()"
@@ -61,7 +62,7 @@ def command(arguments: list[str]) -> float:
 
 
 def first_lines(rounds: int) -> Iterator[Measured]:
-    """In turns with `import torch`, which is in each of them."""
+    """Rows of the short commands, in turns with `import torch`, which each of them includes."""
     found: dict[str, list[float]] = {name: [] for name in ("torch", *FIRST_LINES)}
     for turn in range(rounds + 1):
         for name, seconds in found.items():
@@ -75,7 +76,7 @@ def first_lines(rounds: int) -> Iterator[Measured]:
 
 
 def measure(rounds: int) -> Iterator[Measured]:
-    """Seconds by the core: what a fresh process waits for its disk is the machine's."""
+    """All rows, in CPU seconds: how long a fresh process waits for the disk depends on the machine."""
     cases = [case for case in CASES if case != "trl" or importlib.util.find_spec("trl")]
     for case in cases:
         fresh(case)

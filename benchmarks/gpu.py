@@ -1,11 +1,11 @@
-"""What a GPU has to show, in parts: the loss (G1, G2), a training step (G3), engines (G4), solver (G5), two recipes.
+"""Benchmarks that need a GPU, in parts: loss (G1, G2), training step (G3), engines (G4), solver (G5), two recipes.
 
-    python benchmarks/gpu.py                 # every part that results/gpu.json lacks, each in a process of its own
-    python benchmarks/gpu.py --part head     # one part, anew
-    python benchmarks/gpu.py --tiny          # all of it in small, on a CPU: whether the script works, and no figure
+    python benchmarks/gpu.py                 # every part that results/gpu.json lacks, each in its own process
+    python benchmarks/gpu.py --part head     # measure one part again
+    python benchmarks/gpu.py --tiny          # everything in miniature on a CPU: tests the script, yields no results
 
-Every row is written as soon as it is there. Where the planner has a word on what is measured, a row says how many times
-the measured value it predicts. Weights are random, except those that the starter teaches itself; nothing is downloaded.
+Each row is written as soon as it is measured. Where the planner predicts what is measured, another row has the ratio of
+the prediction to the measurement. Weights are random, except the starter's, which are trained; nothing is downloaded.
 """
 
 import argparse
@@ -40,7 +40,7 @@ from table import GPU_RECORD
 from pmdkit.errors import EnvironmentLacks
 
 GIB = 2**30
-MINUTES = 10.0  # that a part may take
+MINUTES = 10.0  # time limit of a part
 HERE = Path(__file__).parent
 CUDA = torch.cuda.is_available()
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "VLLM_NO_USAGE_STATS": "1"}
@@ -48,17 +48,18 @@ ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "VLLM_N
 
 @dataclass(frozen=True)
 class Scale:
-    """How large everything is.
+    """Sizes of all workloads.
 
     Attributes:
-        tokens, vocabulary, widths: of the loss through the head; the widest last.
-        dense, mixture, small: shapes of models, see `SHAPES`.
+        tokens, vocabulary, widths: of the loss through the head; the largest width last.
+        dense, mixture, small: model shapes, see `SHAPES`.
         budget: tokens of a packed micro-batch, `update.token_budget`.
-        update: prompts, responses to each, and their width, of a training step.
-        rollout: the same, of what engines write.
+        update: prompts, responses per prompt and response width of a training step.
+        rollout: the same for the rollouts of engines.
         arms: contexts and actions of the exact solver.
-        dtype: of the model's computing.
-        recipes: name of a recipe, and changes of it for the field test.
+        dtype: in which the model computes.
+        rounds: of each measurement.
+        tiny: whether these are the miniature sizes for a CPU.
     """
 
     tokens: int = 16_384
@@ -92,7 +93,7 @@ TINY = Scale(
     tiny=True,
 )
 
-# Qwen2.5's and Qwen3-MoE's own numbers; the mixture is a narrow one whose training state fits one accelerator.
+# Sizes of Qwen2.5 and Qwen3-MoE; the mixture is narrowed so that its training state fits on one accelerator.
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2-0.5b": ("Qwen2Config", {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24,
         "num_attention_heads": 14, "num_key_value_heads": 2, "vocab_size": 151_936, "tie_word_embeddings": True}),
@@ -140,17 +141,17 @@ problems = 8
 """
 
 
-# The device: its clock, its memory, its rate.
+# The device: timing, memory, peak rate.
 
 
 def wait() -> None:
-    """Until the device has done what it was asked for."""
+    """Wait until the device has finished all its work."""
     if CUDA:
         torch.cuda.synchronize()
 
 
 def timed(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[Reading]]:
-    """Readings by the clock of calls that take turns, after a round that does not count."""
+    """Readings of calls that take turns, synchronised with the device, after an uncounted warm-up round."""
 
     def whole(call: Callable[[], Any]) -> Callable[[], None]:
         def run() -> None:
@@ -164,17 +165,17 @@ def timed(calls: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list
 
 
 def seconds(readings: list[Reading]) -> list[float]:
-    """By the clock."""
+    """Wall-clock seconds of readings."""
     return [reading.wall for reading in readings]
 
 
 def over(some: list[Reading], others: list[Reading]) -> list[float]:
-    """[rounds] how many times as long."""
+    """[rounds] wall-clock seconds of `some` divided by those of `others`."""
     return [one / other for one, other in zip(seconds(some), seconds(others), strict=True)]
 
 
 def peak_gib(call: Callable[[], Any], given: Inputs) -> float:
-    """GiB that a call takes at its peak above its inputs."""
+    """Peak memory of a call above its inputs, in GiB."""
     forget(given)
     if not CUDA:
         return peak_above(call) / 1024
@@ -188,12 +189,12 @@ def peak_gib(call: Callable[[], Any], given: Inputs) -> float:
 
 
 def device() -> str:
-    """Where everything is computed."""
+    """The device of all computations."""
     return "cuda" if CUDA else "cpu"
 
 
 def card() -> str:
-    """The accelerator as the planner knows it; an H100 for what a CPU computes in small."""
+    """The planner's name of the accelerator; an H100 for the miniature runs on a CPU."""
     from pmdkit.planner.hardware import GPUS
 
     name = torch.cuda.get_device_name().replace(" ", "").upper() if CUDA else "H100"
@@ -202,17 +203,17 @@ def card() -> str:
 
 @cache
 def peak_rate() -> float:
-    """FLOP/s of the data sheet, dense bfloat16; of a CPU what its products reach."""
+    """Peak FLOP/s: dense bfloat16 from the data sheet; on a CPU, the measured rate of its matrix products."""
     from pmdkit.planner.hardware import GPUS
 
     return GPUS[card()].flops if CUDA else gemm_rate(512, 256, 512)
 
 
-# Models with random weights, and recipes on them.
+# Models with random weights, and recipes that use them.
 
 
 def folder_for(shape: str, place: Path) -> Path:
-    """A Hugging Face folder of that shape; its tokenizer is the starter's, with room up to the vocabulary."""
+    """A Hugging Face folder with a model of that shape; the tokenizer is the starter's, smaller than the vocabulary."""
     out = place / shape
     if out.exists():
         return out
@@ -239,7 +240,7 @@ def folder_for(shape: str, place: Path) -> Path:
 
 
 def made(scale: Scale, shape: str, place: Path, size: tuple[int, int, int], **changes: Any) -> tuple[Any, Any]:
-    """A resolved spec of that shape, and its backend: model, engine, learner, task."""
+    """A resolved spec of that shape, and its objective and backend: model, engine, learner, task."""
     from pmdkit.llm.backend import make_backend
     from pmdkit.training import plan
 
@@ -261,7 +262,7 @@ def made(scale: Scale, shape: str, place: Path, size: tuple[int, int, int], **ch
 
 
 def predicted(spec: Any, tokens: float, prompt: int) -> dict[str, Any]:
-    """What `pmdkit plan` says of a spec on this accelerator, for responses of so many tokens on average."""
+    """The report of `pmdkit plan` on a spec and this accelerator, for responses of `tokens` tokens on average."""
     from pmdkit.planner import hardware, predict, workload
 
     found = predict.Prediction(
@@ -307,7 +308,7 @@ def head(scale: Scale, place: Path) -> Iterator[Measured]:
 
 
 def passes(way: Way, given: Inputs) -> Callable[[], None]:
-    """Forward and backward of a way; gradients are in the inputs afterwards."""
+    """A call of one way, forward and backward; it leaves the gradients in the inputs."""
 
     def call() -> None:
         forget(given)
@@ -317,13 +318,13 @@ def passes(way: Way, given: Inputs) -> Callable[[], None]:
 
 
 def forget(given: Inputs) -> None:
-    """No gradients."""
+    """Clear the gradients of the inputs."""
     for tensor in given[:2]:
         tensor.grad = None
 
 
 def agree(calls: Mapping[str, Callable[[], None]], given: Inputs) -> None:
-    """All of them leave the same gradients, up to what bfloat16 rounds."""
+    """Check that all calls leave the same gradients, up to bfloat16 rounding."""
     expected: list[torch.Tensor] = []
     for call in calls.values():
         call()
@@ -334,12 +335,12 @@ def agree(calls: Mapping[str, Callable[[], None]], given: Inputs) -> None:
 
 
 def step(scale: Scale, place: Path) -> Iterator[Measured]:
-    """G3: one ministep of `pmdkit llm` on packed micro-batches, clipping and AdamW too, as a share of the peak rate."""
+    """G3: one ministep of `pmdkit llm` on packed micro-batches, clipping and AdamW included, in % of the peak rate."""
     for shape, name in ((scale.dense, "dense"), (scale.mixture, "mixture")):
         found = None
         with suppress_out_of_memory():
             found = list(one_step(scale, place, shape, name, "false"))
-        if found is None:  # by now nothing of the first try is left on the device
+        if found is None:  # the first attempt has freed its device memory by now
             if CUDA:
                 torch.cuda.empty_cache()
             found = list(one_step(scale, place, shape, name, "true"))
@@ -348,7 +349,7 @@ def step(scale: Scale, place: Path) -> Iterator[Measured]:
 
 @contextmanager
 def suppress_out_of_memory() -> Iterator[None]:
-    """What does not fit is tried otherwise."""
+    """Report an out-of-memory error and carry on, so that other settings can be tried."""
     try:
         yield
     except (torch.OutOfMemoryError, EnvironmentLacks) as problem:
@@ -356,7 +357,7 @@ def suppress_out_of_memory() -> Iterator[None]:
 
 
 def one_step(scale: Scale, place: Path, shape: str, name: str, checkpointing: str) -> Iterator[Measured]:
-    """Of one model."""
+    """The rows of one model."""
     spec, (objective, backend) = made(scale, shape, place, scale.update, checkpointing=checkpointing)
     learner = backend.learner
     rollouts, batch, lengths = written(learner, objective, scale)
@@ -387,7 +388,7 @@ def one_step(scale: Scale, place: Path, shape: str, name: str, checkpointing: st
 
 
 def forward_flop(sizes: Any, lengths: np.ndarray, prompt: float, group: int) -> float:
-    """Of one forward pass: prompts are read once for their group, the head sees response tokens only."""
+    """FLOP of one forward pass: each prompt is read once per group, and the head sees response tokens only."""
     head_flop = 2.0 * sizes.vocabulary * sizes.dimension
     rows, prompts = len(lengths), len(lengths) / group
     read = (2.0 * sizes.products - head_flop) * (lengths.sum() - rows + prompt * prompts)
@@ -426,7 +427,7 @@ def written(learner: Any, objective: Any, scale: Scale) -> tuple[Any, Any, np.nd
 
 
 def rollouts(scale: Scale, place: Path) -> Iterator[Measured]:
-    """G4: the embedded engine against `generate` of transformers, in tokens a second; ours gives log-probabilities."""
+    """G4: the embedded engine against `generate` of transformers, in tokens/s; only ours gives log-probabilities."""
     _, (_, backend) = made(scale, scale.small, place, scale.rollout)
     learner, (prompts, group, width) = backend.learner, scale.rollout
     request = learner.generate_request(torch.arange(prompts), group, 1)
@@ -450,7 +451,7 @@ def rollouts(scale: Scale, place: Path) -> Iterator[Measured]:
 
 
 def library(folder: Path, scale: Scale, request: Any) -> Callable[[], None]:
-    """A call of `generate` on the same prompts, padded on the left; no row ends before the width."""
+    """A call of `generate` on the same prompts, left-padded; no row ends before the full width."""
     from transformers import AutoModelForCausalLM
 
     kind = getattr(torch, scale.dtype)
@@ -476,7 +477,7 @@ def library(folder: Path, scale: Scale, request: Any) -> Callable[[], None]:
 
 
 def vllm(scale: Scale, place: Path) -> Iterator[Measured]:
-    """G4: vLLM in the trainer's process, as `rollout.engine = "vllm"` has it, with publishing and sleeping."""
+    """G4: vLLM in the trainer's process, as with `rollout.engine = "vllm"`, publishing and sleeping included."""
     keys = ("gpu/vllm-rate", "gpu/vllm-predicted", "gpu/vllm-publish", "gpu/vllm-mismatch")
     if importlib.util.find_spec("vllm") is None:
         yield from (Measured(key, failed="vllm is not installed") for key in keys)
@@ -517,12 +518,12 @@ def vllm(scale: Scale, place: Path) -> Iterator[Measured]:
 
 
 def solver(scale: Scale, place: Path) -> Iterator[Measured]:
-    """G5: the exact update in float64, by pmdkit's NumPy on the host, and by the same sweeps in torch on the device."""
+    """G5: the exact update in float64, by pmdkit's NumPy on the host and by the same sweeps in torch on the device."""
     from pmdkit import theory
     from pmdkit.randomness import generator
 
     (contexts, arms), tau = scale.arms, 0.01
-    few = max(1, contexts // 100)  # of which the host does a hundredth
+    few = max(1, contexts // 100)  # the host solves a hundredth of the contexts
     pi = generator(0, "policy").gamma(0.5, 1.0, (few, arms)) + 1e-12
     pi /= pi.sum(1, keepdims=True)
     reward = generator(0, "reward").random((few, arms))
@@ -543,7 +544,7 @@ def solver(scale: Scale, place: Path) -> Iterator[Measured]:
 
 
 def solve_on_device(pi: torch.Tensor, reward: torch.Tensor, tau: float, rows: int = 1000) -> torch.Tensor:
-    """[S, A] log-ratios of PMD-mean, Theorem 1, so many rows at a time."""
+    """[S, A] log-ratios of PMD-mean, Theorem 1, `rows` contexts at a time."""
     return torch.cat([solve_rows(*part, tau) for part in zip(pi.split(rows), reward.split(rows), strict=True)])
 
 
@@ -601,7 +602,7 @@ def problems_in(place: Path) -> Path:
 
 
 def starter_100m(scale: Scale, place: Path) -> Iterator[Measured]:
-    """The recipe `starter-100m` whole: its field test, phase 0, and steps that learn."""
+    """The whole recipe `starter-100m`: its field test, phase 0, and training steps."""
     name = "starter" if scale.tiny else "starter-100m"
     changes = {"evaluation.every": 0} | ({"warm_start.pass_rate": 0.05, "env.problems": 300} if scale.tiny else {})
     yield from field(scale, place, name, changes, steps=2 if scale.tiny else 20, key="starter-100m")
@@ -616,7 +617,7 @@ def field(
     prompts: int | None = None,
     key: str = "",
 ) -> Iterator[Measured]:
-    """`--field-test`, then `pmdkit llm` and what `pmdkit plan` said of it, all as a person types them."""
+    """Run `--field-test`, then `pmdkit llm`, then `pmdkit plan` on the same recipe, all as from the command line."""
     changes = dict(changes)
     if importlib.util.find_spec("vllm") is None:
         changes["rollout.engine"] = "transformers"
@@ -649,7 +650,7 @@ def pmdkit(*arguments: str) -> dict[str, Any]:
     """The JSON that a command prints; its errors reach the terminal."""
     command = [sys.executable, "-m", "pmdkit", *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env={**os.environ, **ENVIRONMENT})
-    if done.returncode not in (0, 4):  # 4: a check said no, which is a result
+    if done.returncode not in (0, 4):  # 4: a check failed, which is a result
         raise RuntimeError(f"pmdkit {' '.join(arguments[:2])} ended with code {done.returncode}")
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -666,7 +667,7 @@ PARTS: dict[str, Callable[[Scale, Path], Iterator[Measured]]] = {
 }
 
 
-# The sitting.
+# The command.
 
 
 def main() -> None:
@@ -691,13 +692,13 @@ def main() -> None:
 
 
 def finished(path: Path) -> list[str]:
-    """Parts that ran to their end."""
+    """Parts that were measured completely."""
     entry = records.read(path)["results"].get("gpu", {})
     return list(entry.get("parts", {}))
 
 
 def in_process(name: str, path: Path, tiny: bool) -> bool:
-    """Whether a part succeeded, in a process that leaves the device as it found it."""
+    """Run a part in its own process, which frees the device when it ends; returns whether it succeeded."""
     print(f"{name}", flush=True)
     command = [sys.executable, __file__, "--part", name, "--record", str(path), *(["--tiny"] if tiny else [])]
     process = subprocess.Popen(command, env={**os.environ, **ENVIRONMENT}, start_new_session=True)
@@ -707,16 +708,16 @@ def in_process(name: str, path: Path, tiny: bool) -> bool:
         print(f"    given up after {MINUTES:g} minutes; what it measured is kept", flush=True)
         return False
     finally:
-        with suppress(ProcessLookupError):  # nobody is left
+        with suppress(ProcessLookupError):  # all processes have ended
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
 def measure(name: str, scale: Scale, path: Path) -> None:
-    """One part; its rows are kept as they come."""
+    """Measure one part; each row is stored as soon as it is measured."""
     warnings.simplefilter("ignore")
     known = {claim.key: claim for claim in claims()}
-    place = Path("/dev/shm") if Path("/dev/shm").is_dir() else None  # models of some GiB
+    place = Path("/dev/shm") if Path("/dev/shm").is_dir() else None  # the models take some GiB
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="pmdkit-gpu-", dir=place) as folder:
         for row in PARTS[name](scale, Path(folder)):

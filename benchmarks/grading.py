@@ -1,7 +1,9 @@
-"""Answers a second through the verifier: plain integers in this process, parsed answers through one worker, and parsed
-answers among which one in ten is hostile. By the clock: most of the work is in another process.
+"""Answers per second through the verifier: plain integers, parsed answers, and one hostile answer in ten.
 
-Agreement with labels is verifier.py's, and a test's."""
+Plain integers are graded in this process, in CPU seconds. The others go through one worker, or two with hostile ones,
+and are timed by the wall clock, since most of the work is in other processes. verifier.py and a test check the
+agreement with labels.
+"""
 
 from collections.abc import Iterator
 
@@ -16,7 +18,7 @@ PLAIN, PARSED, HOSTILE = 100_000, 500, 2_000
 
 
 def plain() -> None:
-    """Integers: decided here."""
+    """Grade plain integers, which this process decides."""
     response = TEXT.format("34")
     for _ in range(PLAIN):
         verify(response, "34")

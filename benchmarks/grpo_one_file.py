@@ -1,4 +1,4 @@
-"""What a user writes instead of a toy run: GRPO in one file of torch and transformers, nothing saved, nothing shown.
+"""A hand-written alternative to a toy run: GRPO in one file of torch and transformers; nothing is saved or shown.
 
 `generate` for the rollouts, one forward pass for the old log-probabilities, the clipped loss of GRPO, fused AdamW.
 """
@@ -19,7 +19,7 @@ def logps(model: LlamaForCausalLM, ids: Tensor, width: int) -> Tensor:
 
 
 def step(model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, problem, prompts: np.ndarray, schedule) -> float:
-    """Rollouts of G responses to each prompt [P, L], their grades, and an update on each ministep. The mean reward."""
+    """Draw G responses to each prompt [P, L], grade them, and update once per ministep; returns the mean reward."""
     group, parts = schedule.group, schedule.ministeps
     asked = torch.from_numpy(prompts)
     with torch.no_grad():
@@ -36,7 +36,7 @@ def step(model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, problem, pro
         width = ids.shape[1] - asked.shape[1]
         responses = ids[:, -width:]
         ends = (responses == problem.eos).int()
-        mask = ends.cumsum(1) - ends == 0  # up to the first end, itself included
+        mask = ends.cumsum(1) - ends == 0  # up to and including the first end token
         logp_old = logps(model, ids, width)
     reward = torch.from_numpy(problem.grade(prompts, responses.numpy(), mask.numpy()))
     advantage = ((reward - reward.mean(1, keepdim=True)) / (reward.std(1, keepdim=True) + EPSILON)).view(-1, 1).float()
@@ -52,7 +52,7 @@ def step(model: LlamaForCausalLM, optimizer: torch.optim.Optimizer, problem, pro
 
 
 def trained(path: str, problem, batches: list[np.ndarray], schedule, after) -> list[float]:
-    """The mean reward of each step; `after` is called when one ends."""
+    """The mean reward of each step; `after` is called at the end of each."""
     torch.manual_seed(1)
     model = LlamaForCausalLM.from_pretrained(path)
     optimizer = torch.optim.AdamW(model.parameters(), lr=schedule.lr, weight_decay=0.0, fused=True)

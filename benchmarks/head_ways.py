@@ -1,7 +1,7 @@
-"""Ways through the head of a language model to a loss: ours, all logits at once, TRL's and Liger's chunks.
+"""Ways to compute a loss through a language model's head: ours, all logits at once, TRL's and Liger's chunks.
 
-TRL and Liger give log-probabilities of tokens and compute logits again in the backward pass, as `scoring.head_logp`
-("chunks") does; their cost does not depend on how the tokens fall into responses, ours ("fused") does.
+TRL and Liger give log-probabilities of tokens and recompute the logits in the backward pass, as `logprobs.head_logp`
+("chunks") does; their cost does not depend on how tokens are split into responses, that of ours ("fused") does.
 """
 
 import importlib.util
@@ -24,7 +24,7 @@ Way = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def inputs(tokens: int, vocabulary: int, width: int, dtype: torch.dtype = torch.float32) -> Inputs:
-    """Random ones, with room for gradients."""
+    """Random states, weight and targets; the first two require gradients."""
     torch.manual_seed(0)
     states = torch.randn(tokens, width).to(dtype).requires_grad_()
     weight = (torch.randn(vocabulary, width) / width**0.5).to(dtype).requires_grad_()
@@ -32,7 +32,7 @@ def inputs(tokens: int, vocabulary: int, width: int, dtype: torch.dtype = torch.
 
 
 def ragged(tokens: int) -> list[int]:
-    """Heavy-tailed lengths, at most ROWS each."""
+    """Heavy-tailed response lengths with a total of `tokens`, at most ROWS each."""
     drawn = generator(0, "lengths").lognormal(4.75, 0.9, tokens).clip(8, ROWS).astype(int).tolist()
     lengths: list[int] = []
     while sum(lengths) < tokens:
@@ -41,7 +41,7 @@ def ragged(tokens: int) -> list[int]:
 
 
 def batch(lengths: list[int]) -> Batch:
-    """One group of responses with their rewards; an old policy near the present one."""
+    """One group of responses with their rewards, and an old policy near the current one."""
     mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
     reward = torch.from_numpy(generator(0, "rewards").integers(0, 2, (1, len(lengths)))).double()
     logp_old = torch.where(mask, -10.9, 0.0).double()
@@ -55,18 +55,18 @@ def fused(lengths: list[int], head_tokens: int | None = ROWS) -> Way:
 
 
 def through(logp: Logp, lengths: list[int]) -> Way:
-    """A way that gives log-probabilities of tokens."""
+    """A way to a loss through token log-probabilities."""
     rows = batch(lengths)
 
     def way(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
         found = to_rows(logp(states, weight, targets).double(), lengths, max(lengths))
-        return total(PMDMean(), replace(rows, logp=found.cpu()))  # where the rest of a batch is
+        return total(PMDMean(), replace(rows, logp=found.cpu()))  # the rest of a batch is on the CPU
 
     return way
 
 
 def chunks(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """Ours, for losses of tokens."""
+    """Ours, for token-level losses."""
     return head_logp(states, weight, targets, ROWS)
 
 

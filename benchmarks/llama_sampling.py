@@ -1,7 +1,7 @@
 """llama.cpp, in this process, against the embedded engine: the rollouts of rollout_cases.py, one thread, float32.
 
-llama.cpp reads each prompt once and lets its group share the cache, is told the length of each row, and samples with
-its own sampler; it is not asked for log-probabilities, ours returns them. Needs llama-cpp-python==0.3.36 and gguf.
+llama.cpp reads each prompt once, shares its cache within the group, is given the length of each row, and uses its own
+sampler. It does not compute log-probabilities; our engine does. Needs llama-cpp-python==0.3.36 and gguf.
 """
 
 import ctypes
@@ -31,16 +31,16 @@ OF_LAYER = {
     "mlp.down_proj": "ffn_down",
 }
 OF_MODEL = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
-CLOSE = 1e-2  # logits of a prompt, of order 1: its attention rounds to half precision, without it they agree to 1e-5
+CLOSE = 1e-2  # for logits of order 1: llama.cpp's attention rounds to half precision; otherwise they agree to 1e-5
 
 
 @c.llama_log_callback
 def silent(*_: object) -> None:
-    """llama.cpp says a screenful about each model."""
+    """Discard the log: llama.cpp prints a screenful per model."""
 
 
 def named(name: str) -> str:
-    """What llama.cpp calls a tensor of a Qwen2."""
+    """The name of a Qwen2 tensor in llama.cpp."""
     place, kind = name.rsplit(".", 1)
     if place in OF_MODEL:
         return f"{OF_MODEL[place]}.{kind}"
@@ -49,7 +49,7 @@ def named(name: str) -> str:
 
 
 def saved(model: PreTrainedModel, path: Path) -> None:
-    """The model in GGUF, in float32, without a tokenizer."""
+    """Save the model as GGUF, in float32, without a tokenizer."""
     config = model.config
     writer = gguf.GGUFWriter(path, "qwen2")
     writer.add_block_count(config.num_hidden_layers)
@@ -73,7 +73,7 @@ def saved(model: PreTrainedModel, path: Path) -> None:
 
 
 class Llama:
-    """A model of a case in llama.cpp."""
+    """The model of a case, in llama.cpp."""
 
     def __init__(self, case: Case, path: Path) -> None:
         saved(case.model(), path)
@@ -85,13 +85,13 @@ class Llama:
         given.n_seq_max = case.rows
         given.n_threads = given.n_threads_batch = 1
         given.type_k = given.type_v = c.GGML_TYPE_F32
-        given.kv_unified = True  # what sequences share is kept once
+        given.kv_unified = True  # prefixes that sequences share are stored once
         self.context = c.llama_init_from_model(self.model, given)
         self.batch = c.llama_batch_init(given.n_batch, 0, 1)
         self.sampler = c.llama_sampler_init_dist(0)
 
     def read(self, tokens: list[tuple[int, int, int, bool]]) -> None:
-        """One pass over (token, position, sequence, whether logits are asked for)."""
+        """One pass over (token, position, sequence, whether logits are needed)."""
         self.batch.n_tokens = len(tokens)
         for place, (token, position, sequence, asked) in enumerate(tokens):
             self.batch.token[place], self.batch.pos[place] = token, position
@@ -101,7 +101,7 @@ class Llama:
         assert code == 0, f"llama_decode returned {code}"
 
     def begin(self) -> list[int]:
-        """Read the prompts, each once; the place in the batch of each prompt's last token."""
+        """Read each prompt once; returns the position in the batch of each prompt's last token."""
         memory, group = c.llama_get_memory(self.context), self.case.group
         c.llama_memory_clear(memory, False)
         self.read(
@@ -116,7 +116,7 @@ class Llama:
         return [(prompt + 1) * PROMPT - 1 for prompt in range(self.case.prompts)]
 
     def write(self) -> None:
-        """All responses, each as long as the case says."""
+        """Generate all responses, each of the length that the case sets."""
         lengths = self.case.lengths.tolist()
         places = {
             row: place
@@ -134,7 +134,7 @@ class Llama:
         assert written == self.case.tokens, f"{written} tokens were written where {self.case.tokens} are asked for"
 
     def logits(self) -> torch.Tensor:
-        """[P, V] after each prompt."""
+        """[P, V] logits after each prompt."""
         size = ctypes.c_float * self.case.vocabulary
         pointers = [c.llama_get_logits_ith(self.context, place) for place in self.begin()]
         return torch.stack(
@@ -145,7 +145,7 @@ class Llama:
         )
 
     def close(self) -> None:
-        """Give its memory back."""
+        """Free all memory."""
         c.llama_batch_free(self.batch)
         c.llama_sampler_free(self.sampler)
         c.llama_free(self.context)
@@ -153,7 +153,7 @@ class Llama:
 
 
 def apart(llama: Llama) -> float:
-    """The largest difference of its logits from those of transformers: a model converted wrongly is no peer."""
+    """The largest difference between its logits and those of transformers, which reveals a wrong conversion."""
     with torch.inference_mode():
         theirs = llama.case.model()(torch.from_numpy(llama.case.asked)).logits[:, -1]
     return float((llama.logits() - theirs).abs().max())

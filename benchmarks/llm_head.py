@@ -1,6 +1,6 @@
-"""A loss through the head of a language model, forward and backward: time over its matrix products, and peak memory.
+"""Loss through a language model's head, forward and backward: time relative to its matrix products, and peak memory.
 
-All ways (head_ways.py) to one loss must give the same gradient before they are compared. Peak memory is what Linux
+All ways (head_ways.py) to a loss must give the same gradient before they are compared. Peak memory is what Linux
 counts above the inputs, gradients included.
 """
 
@@ -18,7 +18,7 @@ BF16_TOKENS = 2048
 
 
 def passes(ways: Mapping[str, Way], given: Inputs) -> dict[str, Callable[[], None]]:
-    """Forward and backward of every way; gradients are in the inputs afterwards."""
+    """A call of every way, forward and backward; it leaves the gradients in the inputs."""
 
     def call(way: Way) -> None:
         forget(given)
@@ -28,19 +28,19 @@ def passes(ways: Mapping[str, Way], given: Inputs) -> dict[str, Callable[[], Non
 
 
 def forget(given: Inputs) -> None:
-    """No gradients."""
+    """Clear the gradients of the inputs."""
     for tensor in given[:2]:
         tensor.grad = None
 
 
 def peak(call: Callable[[], None], given: Inputs) -> float:
-    """MiB above the inputs."""
+    """Peak memory of a call above the inputs, in MiB."""
     forget(given)
     return peak_above(call)
 
 
 def agree(calls: Mapping[str, Callable[[], None]], given: Inputs) -> dict[str, float]:
-    """All of them leave the same gradients; the peak memory of each."""
+    """Check that all calls leave the same gradients; returns the peak memory of each."""
     expected: list[torch.Tensor] = []
     peaks: dict[str, float] = {}
     for name, call in calls.items():
@@ -53,7 +53,7 @@ def agree(calls: Mapping[str, Callable[[], None]], given: Inputs) -> dict[str, f
 
 
 def limit(readings: list[Reading], flop: float) -> str:
-    """The products' own time and rate."""
+    """Time and rate of the matrix products alone."""
     best = min(reading.cpu for reading in readings)
     return f"{best:.2f} s, {flop / best / 1e9:.0f} GFLOP/s"
 
@@ -64,7 +64,7 @@ def single(rounds: int) -> Iterator[Measured]:
     logps = {"naive": naive, "chunks": chunks, **peers()}
     calls = passes({"fused": fused(lengths)} | {n: through(one, lengths) for n, one in logps.items()}, given)
     peaks = agree(calls, given)
-    long = passes({"fused long": fused([TOKENS // 2] * 2)}, given)  # another loss
+    long = passes({"fused long": fused([TOKENS // 2] * 2)}, given)  # a different loss
     peaks["fused long"] = peak(long["fused long"], given)
     alone, flop = products(TOKENS, WIDTH, VOCABULARY)
     found = turns({"products": alone, **calls, **long}, rounds)

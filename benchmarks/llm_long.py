@@ -1,8 +1,8 @@
-"""A training pass over long responses that share their prompts: memory by length, and time, against reading every
-prompt with its response.
+"""A training pass over long responses that share their prompts: growth of memory with length, peak and time.
 
-Two prompts of 64 tokens, eight responses each, all of one length; log-probabilities forward and backward. The model is
-thin, since what could grow with the square of a length is attention alone: its scores, or a mask.
+Two prompts of 64 tokens, eight responses each, all of one length; log-probabilities, forward and backward. Peak and
+time are compared with reading every prompt again with each response. The model is thin, since only attention could
+grow with the square of the length: its scores, or a mask.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ SHORT, LONG = 2048, 8192  # tokens of each response
 
 
 def groups(length: int) -> tuple[Rows, Rows]:
-    """Prompts, each as often as it has responses, and responses of that length."""
+    """Prompts, repeated once per response, and responses of the given length."""
     rng = generator(0, "long", length)
     prompts = [rng.integers(1, VOCABULARY, PROMPT).tolist() for _ in range(PROMPTS)]
     rows = [rng.integers(1, VOCABULARY, length).tolist() for _ in range(PROMPTS * GROUP)]
@@ -32,12 +32,12 @@ def groups(length: int) -> tuple[Rows, Rows]:
 
 
 def measure(rounds: int) -> Iterator[Measured]:
-    """Peaks first, while the process has held little; then seconds."""
+    """Peaks first, while the process has used little memory; then seconds."""
     torch.set_num_threads(1)
     model = build(LAYERS, WIDTH, VOCABULARY, context=2 * LONG)
     use_packing(model)
     short, long = groups(SHORT), groups(LONG)
-    packed(model, *groups(SHORT // 8), share=True)  # gradients and buffers that stay
+    packed(model, *groups(SHORT // 8), share=True)  # allocates gradients and buffers that stay
     peaks = {
         "short": peak_above(partial(packed, model, *short, share=True)),
         "shared": peak_above(partial(packed, model, *long, share=True)),

@@ -1,7 +1,8 @@
-"""Rollouts that are written while the trainer updates (rollout.lag = 1), on two cores, by the clock.
+"""Rollouts generated while the trainer updates (rollout.lag = 1), on two cores, in wall-clock time.
 
-The engine here is the embedded one, on a copy of the weights, in a thread of the trainer's process: both share one
-Python. An engine of its own process (vllm-server) is not measured. Other work on the machine shows in these rows.
+The engine is the embedded one, on a copy of the weights, in a thread of the trainer's process: both share one
+interpreter. An engine in a process of its own (vllm-server) is not measured. Other load on the machine affects these
+rows.
 """
 
 import os

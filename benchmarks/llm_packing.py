@@ -49,7 +49,7 @@ def grouped(prompt: int, response: int) -> tuple[Rows, Rows]:
 
 
 def by_padding(model: PreTrainedModel, prompts: Rows, responses: Rows) -> None:
-    """Batches of 16 in the order in which they come, padded to the longest; logits of the responses' span only."""
+    """Batches of 16 in the given order, padded to the longest row; logits of the responses' span only."""
     count = sum(map(len, responses))
     for start in range(0, len(prompts), BATCH):
         heads, tails = prompts[start : start + BATCH], responses[start : start + BATCH]
@@ -60,7 +60,7 @@ def by_padding(model: PreTrainedModel, prompts: Rows, responses: Rows) -> None:
         on = seen.bool().clone()
         for row, head in enumerate(heads):
             on[row, : len(head)] = False
-        span = longest - min(map(len, heads)) + 1  # prompts that all rows have skip the head, the most there is to save
+        span = longest - min(map(len, heads)) + 1  # the head skips what is prompt in all rows, the most it can save
         logits = model(ids, attention_mask=seen, use_cache=False, logits_to_keep=span).logits[:, :-1]
         targets = torch.where(on, ids, -100)[:, longest - span + 1 :]
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100, reduction="sum")
@@ -68,13 +68,13 @@ def by_padding(model: PreTrainedModel, prompts: Rows, responses: Rows) -> None:
 
 
 def by_sorted_padding(model: PreTrainedModel, prompts: Rows, responses: Rows) -> None:
-    """The same in the order of their lengths, so that a batch has rows of similar ones."""
+    """The same, sorted by length, so that the rows of a batch have similar lengths."""
     order = sorted(range(len(prompts)), key=lambda row: len(prompts[row]) + len(responses[row]))
     by_padding(model, [prompts[row] for row in order], [responses[row] for row in order])
 
 
 def by_position(model: PreTrainedModel, prompts: Rows, responses: Rows) -> None:
-    """One row whose positions start again; transformers makes the block mask. Logits of response tokens only."""
+    """One row whose position ids restart; transformers builds the block mask. Logits of response tokens only."""
     ids, positions, read, targets = [], [], [], []
     for prompt, response in zip(prompts, responses, strict=True):
         read += range(len(ids) + len(prompt) - 1, len(ids) + len(prompt) + len(response) - 1)
@@ -91,7 +91,7 @@ def by_position(model: PreTrainedModel, prompts: Rows, responses: Rows) -> None:
 
 
 def packed(model: PreTrainedModel, prompts: Rows, responses: Rows, share: bool = False) -> None:
-    """Ours; `share` reads a prompt once for its group."""
+    """Ours; `share` reads each prompt once per group."""
     scores = response_logp(model, prompts, responses, share=share)
     (-scores.logp.sum() / sum(scores.lengths)).backward()
 
@@ -133,7 +133,7 @@ def passes(names: tuple[str, ...], prompts: Rows, responses: Rows) -> tuple[dict
 
 
 def flop(prompts: Rows, responses: Rows) -> float:
-    """Of the products forward and backward: every token that is read, the head where a response token is predicted."""
+    """FLOP of the products, forward and backward: every token read, and the head for every response token predicted."""
     read = sum(map(len, prompts)) + sum(map(len, responses)) - len(responses)
     layers = LAYERS * (4 * 3 + 2 + 1) * WIDTH**2
     return 6.0 * (layers * read + WIDTH * VOCABULARY * sum(map(len, responses)))

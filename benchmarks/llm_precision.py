@@ -1,6 +1,6 @@
-"""How wrong the log-probability of a whole response is under bfloat16 inputs: 1,024 tokens against float64.
+"""Error of the log-probability of a whole response with bfloat16 inputs: 1,024 tokens, compared with float64.
 
-The PMD residual squares this sum. Two scales of logits: as at random, and as sharp as a trained model's.
+The PMD residual squares this sum. Logits have two scales: that of random weights, and that of a trained model.
 """
 
 from collections.abc import Iterator

@@ -36,11 +36,11 @@ def library(case: Case) -> Callable[[], Tensor]:
 
 
 def measure(rounds: int) -> Iterator[Measured]:
-    """One row per case, and one over its products where they are what a step of decoding should cost."""
+    """One row per case; for the half-billion one, whose cost should be its matrix products, a row relative to those."""
     torch.set_num_threads(1)
     for name, case in CASES.items():
         calls = {"pmdkit": case.ours(), "generate": library(case)}
-        calls["pmdkit"]()  # warm-up of what all share: the first touch of memory and of the kernels
+        calls["pmdkit"]()  # warm-up for both sides: first use of memory and kernels
         found = turns(calls, rounds)
         multiplied = gemm_rate(case.rows, case.dimension, case.vocabulary)
         least = case.flop() / multiplied

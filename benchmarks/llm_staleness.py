@@ -1,7 +1,7 @@
-"""What it gains to write rollouts for 16 updates at once: against our own staleness 1, and against TRL at 16.
+"""Gain of generating rollouts for 16 updates at once, over our own staleness 1 and over TRL at 16.
 
-2 prompts x 8 responses an update (step_task.py). TRL takes a minute and a half for one such step: it is measured in one
-round, its first step included, ours after a first step.
+An update has 2 prompts x 8 responses (step_task.py). TRL takes a minute and a half for one such step, so it is measured
+in one round, first step included; ours is measured after a first step.
 """
 
 import importlib.util
@@ -19,13 +19,13 @@ FRESH = {"prompts": 2, "ministeps": 1, "steps": UPDATES}
 
 
 def speed(told: Told, options: dict[str, int], first: int = 2) -> float:
-    """Response tokens in a CPU second; first: the step that counting begins with."""
+    """Response tokens per CPU second; `first` is the first step that counts."""
     rows, steps = options["prompts"] * GROUP, options["steps"]
     return tokens_of(rows, range(first, first + steps)) / steps / told["cpu"]
 
 
 def measure(rounds: int) -> Iterator[Measured]:
-    """Both ratios, and that nothing is scored again for the old policy."""
+    """Both ratios, and how many responses are scored again for the old policy beyond the mismatch sample."""
     found = in_turns({"fresh": ("pmdkit", FRESH), "stale": ("pmdkit", STALE)}, rounds)
     fresh = [speed(told, FRESH) for told in found["fresh"]]
     stale = [speed(told, STALE) for told in found["stale"]]

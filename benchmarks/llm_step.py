@@ -1,5 +1,8 @@
-"""A whole training step against TRL's GRPOTrainer: rollout, reward and update, from the end of one step to the end of
-the next, and the peak memory of the process. step_task.py says what is trained. Needs trl==1.16.0."""
+"""A whole training step against TRL's GRPOTrainer: speed of rollout, reward and update, and peak memory.
+
+A step is timed from the end of one to the end of the next; memory is that of the whole process. step_task.py defines
+the task. Needs trl==1.16.0.
+"""
 
 import importlib.util
 from collections.abc import Iterator

@@ -1,7 +1,8 @@
-"""What a user writes instead of a bandit run: PMD-mean on the needle bandit from draws, in NumPy alone.
+"""A hand-written alternative to a bandit run: PMD-mean on the needle bandit from draws, in NumPy alone.
 
-`python benchmarks/numpy_bandit.py 200` takes 200 steps and prints the pass rate after each twentieth. A step is that of
-`pmdkit bandit needle --group 16`: 16 arms drawn, their rewards less the mean of their peers, and Adam on the logits.
+`python benchmarks/numpy_bandit.py 200` takes 200 steps and prints the pass rate every 20 steps. A step is that of
+`pmdkit bandit needle --group 16`: draw 16 arms, subtract from each reward the mean of the others, and apply Adam to the
+logits.
 """
 
 import sys
@@ -15,11 +16,11 @@ Uniforms = Callable[[int], np.ndarray]
 
 
 def train(steps: int, reward: np.ndarray, uniforms: Uniforms, show: bool = False) -> np.ndarray:
-    """[A] the logits after so many steps.
+    """[A] the logits after training.
 
     Args:
-        steps: each of them one update.
-        reward: [A] of each arm.
+        steps: number of steps, of one update each.
+        reward: [A] reward of each arm.
         uniforms: [GROUP] numbers in [0, 1) for a step, counted from 1.
         show: print pass rates.
     """
@@ -32,8 +33,8 @@ def train(steps: int, reward: np.ndarray, uniforms: Uniforms, show: bool = False
         arms = np.searchsorted(cdf / cdf[-1], uniforms(step), side="right").clip(max=ARMS - 1)
         drawn = reward[arms]
         advantage = drawn - (drawn.sum() - drawn) / (GROUP - 1)
-        # loss: mean of (advantage - TAU log pi/pi_old)^2 / (2 TAU). TAU is in it where pi has left pi_old, and the only
-        # update of a step begins at pi_old: there the gradient by log pi is -advantage
+        # loss: mean of (advantage - TAU log pi/pi_old)^2 / (2 TAU). TAU matters only once pi differs from pi_old,
+        # and the only update of a step starts at pi_old, where the gradient in log pi is -advantage
         weight = -advantage / GROUP
         gradient = np.bincount(arms, weight, ARMS) - weight.sum() * pi
         mean += (1 - BETA) * (gradient - mean)

@@ -1,7 +1,7 @@
-"""Runs one benchmark in this process: `python benchmarks/one.py NAME --rounds 3 --out FILE`. run.py starts it,
-and sets the number of threads, which libraries read when they come in.
+"""Run one benchmark in this process: `python benchmarks/one.py NAME --rounds 3 --out FILE`.
 
-What is measured is written after every row, so that nothing is lost when a later one fails.
+run.py starts it, and sets the number of threads, which libraries read when they are imported. The file is written after
+every row, so that nothing is lost when a later row fails.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from harness.machine import machine, versions
 
 
 def main() -> None:
-    """Import the module, ask it for its rows, write them down as they come."""
+    """Import the module and write its rows as they are measured."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name")
     parser.add_argument("--rounds", type=int, default=3)
@@ -26,7 +26,7 @@ def main() -> None:
     for row in import_module(chosen.name).measure(chosen.rounds):
         rows[row.key] = row.to_json()
         told = {"environment": machine() | {"versions": versions()}, "rows": rows}
-        aside = chosen.out.with_suffix(".part")  # run.py reads along
+        aside = chosen.out.with_suffix(".part")  # run.py reads the file meanwhile
         aside.write_text(json.dumps(told), encoding="utf-8")
         os.replace(aside, chosen.out)
 

@@ -1,6 +1,7 @@
-"""Frames of the explorables in a headless Chromium: milliseconds of the page's thread while a number changes in each.
+"""Cost of the explorables' frames in headless Chromium: milliseconds of the page's thread while a number changes.
 
-The pages are those of the built site: `make docs` first. The seconds are of the thread, whatever else the machine does.
+The pages are those of the built site, so run `make docs` first. The time is that of the thread, so other load on the
+machine does not count.
 """
 
 import functools
@@ -20,7 +21,7 @@ from pmdkit.objectives import OBJECTIVES
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT))
-from tests.explore.frames import drawn_frames  # noqa: E402  # after the path
+from tests.explore.frames import drawn_frames  # noqa: E402  # needs the path above
 
 SITE = ROOT / "site"
 BATCH = "batch/#lag=1&serve=8&recompute=0&gpus=32&prompts=512&ministeps=64"
@@ -33,7 +34,7 @@ CASES = {
 
 
 def measure(rounds: int) -> Iterator[Measured]:
-    """Script, style, layout and paint per frame that drew; the first sweep of a page warms up its compiler."""
+    """Script, style, layout and paint per drawn frame; the first sweep of a page warms up its compiler."""
     if not (SITE / "explore").is_dir():
         raise FileNotFoundError(f"{SITE} holds no explore/; build the site first: make docs")
     chromium = os.environ.get("PMDKIT_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
@@ -53,7 +54,7 @@ def measure(rounds: int) -> Iterator[Measured]:
 
 
 def frame_cost(page: Page, key: str, values: list[float]) -> float:
-    """Milliseconds of the page's main thread per frame that drew while the field `key` went through values."""
+    """Milliseconds of the page's main thread per drawn frame while the field `key` runs through values."""
     protocol = page.context.new_cdp_session(page)
     protocol.send("Performance.enable", {"timeDomain": "threadTicks"})
 

@@ -2,7 +2,7 @@
 
 `python benchmarks/race_pilot.py TASK...` runs every method of `pmdkit/sweeps/race.toml` on the tasks, at the middle of
 its knob and learning rates over four decades, on a seed that the race does not use. `results/race-pilot/TASK.json` is
-written after each run; the same command goes on where it stopped. Nothing here is a comparison: one seed, one knob.
+written after each run; the same command continues where it stopped. Nothing here is a comparison: one seed, one knob.
 """
 
 import json
@@ -24,7 +24,7 @@ PLACE = Path(__file__).parent / "results" / "race-pilot"
 
 
 def pilot(task: race.RaceTask, method: race.Method, found: dict[str, dict[str, float]], folder: str) -> None:
-    """The runs of a method on a task that are not there yet."""
+    """Do the missing runs of a method on a task."""
     wide = replace(task, lr=RATES[task.name], points=POINTS[task.name], knobs=1, updates=task.updates[-1:])
     for setting in wide.settings(method):
         key = json.dumps([method.name, setting])
@@ -39,7 +39,7 @@ def pilot(task: race.RaceTask, method: race.Method, found: dict[str, dict[str, f
 
 
 def show(task: str, found: dict[str, dict[str, float]]) -> None:
-    """For each method its areas by learning rate; the best is marked, and whether it lies at an end."""
+    """Print each method's areas by learning rate; the best is marked, and flagged if it is at an edge."""
     rows: dict[str, list[tuple[float, float]]] = {}
     for key, ended in found.items():
         method, setting = json.loads(key)
@@ -51,7 +51,7 @@ def show(task: str, found: dict[str, dict[str, float]]) -> None:
 
 
 def main() -> None:
-    """The tasks of the command line, then what is stored of all."""
+    """Run the tasks of the command line, and show the stored runs of every task."""
     protocol = race.read_protocol()
     PLACE.mkdir(exist_ok=True)
     for task in protocol.tasks:

@@ -1,7 +1,7 @@
-"""A Qwen2 with random weights in transformers, and lengths that are imposed on whoever writes with it.
+"""A Qwen2 with random weights in transformers, and response lengths that are imposed on every engine.
 
-A model with random weights does not end its responses, so lengths are drawn beforehand and imposed on all sides: at the
-place where a response is to end, and only there, its end token is certain.
+A model with random weights does not end its responses, so lengths are drawn beforehand and imposed on all sides: the
+end token is certain at the position where a response should end, and impossible elsewhere.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ Lengths = NDArray[np.int64]
 
 
 def build(layers: int, dimension: int, vocabulary: int, context: int = 512, **others: object) -> PreTrainedModel:
-    """Heads of 64, half as many for keys, a feed-forward layer of four times the dimension, unless told; float32."""
+    """A float32 model; by default heads of 64, half as many key heads, and feed-forward layers four times as wide."""
     torch.manual_seed(0)
     shape = {
         "intermediate_size": 4 * dimension,
@@ -40,24 +40,24 @@ def build(layers: int, dimension: int, vocabulary: int, context: int = 512, **ot
 
 
 def impose(logits: Tensor, ends: Tensor) -> None:
-    """In place, by row: the end token is certain or impossible. The same few operations for all sides."""
+    """Make the end token certain or impossible, by row and in place. All sides pay for the same few operations."""
     logits[:, EOS] = torch.where(ends, 1e4, -torch.inf)
 
 
 class Until(LogitsProcessor):
-    """For `generate` of transformers."""
+    """Imposes lengths on `generate` of transformers."""
 
     def __init__(self, lengths: Lengths, prompt: int) -> None:
         self.lengths, self.prompt = torch.from_numpy(lengths), prompt
 
     def __call__(self, ids: Tensor, scores: Tensor) -> Tensor:
-        """The scores, with the end token where the row is to end."""
+        """The scores, with the end token forced where the row should end."""
         impose(scores, self.lengths == ids.shape[1] - self.prompt + 1)
         return scores
 
 
 class Forced(transformers.RunningBatch):
-    """For the embedded engine, where it has its logits."""
+    """Imposes lengths on the embedded engine, where it computes its logits."""
 
     lengths: Lengths
 
@@ -80,14 +80,14 @@ class Forced(transformers.RunningBatch):
 
 
 class ForcedEngine(TransformersEngine):
-    """The embedded engine, whose rows end where `next_lengths` says."""
+    """The embedded engine with rows that end where `next_lengths` says."""
 
     def next_lengths(self, rows: int) -> Lengths:
-        """Of the rows of the coming call."""
+        """Lengths of the rows of the next call."""
         raise NotImplementedError
 
     def generate(self, *given: object, **options: object) -> Responses:
-        """One call's responses, checked to be as long as they were to be."""
+        """The responses of one call; asserts that they have the imposed lengths."""
         prompts, group = given[0], given[1]
         transformers.RunningBatch, Forced.lengths = Forced, self.next_lengths(len(prompts) * group)
         drawn = super().generate(*given, **options)

@@ -1,7 +1,7 @@
-"""What recording every step costs (run.record = 1), in CPU seconds of the step.
+"""Cost of recording every step (run.record = 1), as a share of the step's CPU seconds.
 
-The share is that of the recorder's own work within a run. The difference of whole runs with and without it, in turns,
-is in the note: it holds whatever else recording changes, and the noise of two runs.
+The share is that of the recorder's own work within a run. The note has the difference between whole runs with and
+without it, in turns, which includes everything else that recording changes, and the noise of two runs.
 """
 
 import tempfile

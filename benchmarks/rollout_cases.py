@@ -1,4 +1,4 @@
-"""The rollouts that engines are compared on: three models with random weights, heavy-tailed lengths, shared prompts."""
+"""The rollouts on which engines are compared: three random models, heavy-tailed lengths, shared prompts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,26 +27,26 @@ class Case:
 
     @cached_property
     def asked(self) -> np.ndarray:
-        """[P, PROMPT] tokens, without the end token."""
+        """[P, PROMPT] prompt tokens; none is the end token."""
         return generator(0, "prompts").integers(1, self.vocabulary, size=(self.prompts, PROMPT))
 
     @cached_property
     def lengths(self) -> Lengths:
-        """[P * G]."""
+        """[P * G] response lengths."""
         return np.clip(generator(0, "lengths").lognormal(3.3, 1.0, self.rows), 1, self.cut).astype(np.int64)
 
     @property
     def rows(self) -> int:
-        """Responses."""
+        """Number of responses."""
         return self.prompts * self.group
 
     @property
     def tokens(self) -> int:
-        """Of all responses."""
+        """Number of response tokens."""
         return int(self.lengths.sum())
 
     def model(self):
-        """A new one, with the same weights each time."""
+        """A new model, with the same weights each time."""
         return build(self.layers, self.dimension, self.vocabulary, **self.others)
 
     def ours(self):
@@ -57,7 +57,7 @@ class Case:
         return lambda: engine.generate(self.asked.tolist(), self.group, seeds, Sampling(self.cut))
 
     def flop(self) -> float:
-        """Of the products that every way must do: each prompt once, the head where a token is drawn."""
+        """FLOP of the products that every engine needs: each prompt once, and the head for each token drawn."""
         wide = self.others.get("intermediate_size", 4 * self.dimension)
         keys = 64 * self.others.get("num_key_value_heads", self.dimension // 128)
         layers = self.layers * self.dimension * (3 * wide + 2 * self.dimension + 2 * keys)
@@ -66,12 +66,12 @@ class Case:
 
 
 class Engine(ForcedEngine):
-    """With the lengths of a case."""
+    """The embedded engine with the lengths of a case."""
 
     lengths: Lengths
 
     def next_lengths(self, rows: int) -> Lengths:
-        """Always the same."""
+        """The same for every call."""
         return self.lengths
 
 

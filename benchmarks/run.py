@@ -1,9 +1,9 @@
-"""Runs every benchmark of the project in one sitting, and writes its column of README.md: what `make bench` does.
+"""Run every benchmark of the project in one sitting, and write its column of README.md: what `make bench` does.
 
-Every processor has a column, and a record in results/bench/. A sitting that was interrupted goes on where it stopped;
-when it is complete, the next call begins a new one. Each benchmark is a process of its own, on one thread, in the
-environment that has its peers. One that fails, or whose peer is not installed, becomes a row that says so, and the
-exit code is 1.
+Each processor has a column, and a record in results/bench/. An interrupted sitting continues where it stopped; once it
+is complete, the next call starts a new one. Each benchmark runs in its own process, on one thread, in the environment
+that has its peers. A benchmark that fails, or whose peer is not installed, becomes a row that says so, and the exit
+code is 1.
 """
 
 import argparse
@@ -33,14 +33,14 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
-PATIENCE = 10  # times the minutes that a benchmark takes on an idle machine, before it is given up
+PATIENCE = 10  # time limit, in multiples of the minutes that a benchmark takes on an idle machine
 
 
 def main() -> None:
-    """Measure what is to be measured, one benchmark after another."""
+    """Run the missing or requested benchmarks, one after another."""
     benchmarks = tomllib.loads(CLAIMS.read_text(encoding="utf-8"))["benchmark"]
     chosen = arguments(list(benchmarks))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started ends too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the finally blocks end what was started
     quick = Path(tempfile.gettempdir()) / "pmdkit-bench-quick.json"
     path = chosen.record or (quick if chosen.quick else record_path(processor()))
     record = records.empty() if chosen.fresh else records.read(path)
@@ -78,18 +78,18 @@ def arguments(names: list[str]) -> argparse.Namespace:
 
 
 def able(benchmarks: dict[str, Any]) -> list[str]:
-    """Those that there is a script for."""
+    """Benchmarks that `make bench` has a script for."""
     return [name for name, about in benchmarks.items() if about["environment"] != "none"]
 
 
 def entry(rounds: int) -> dict[str, Any]:
-    """Of a benchmark that begins now."""
+    """The empty entry of a benchmark that starts now."""
     today = datetime.now(UTC).strftime("%Y-%m-%d")
     return {"date": today, "rounds": rounds, "load": [load()], "failed": "", "environment": {}, "rows": {}}
 
 
 def measured(name: str, about: dict[str, Any], rounds: int) -> dict[str, Any]:
-    """What came of a benchmark."""
+    """Run a benchmark; returns its entry of the record."""
     found, began = entry(rounds), time.monotonic()
     place = PLACES.get(about["environment"])
     python = sys.executable if place is None else str(place / "bin" / "python")
@@ -107,7 +107,7 @@ def measured(name: str, about: dict[str, Any], rounds: int) -> dict[str, Any]:
 
 
 def watched(command: list[str], out: Path, log: Path, seconds: float, variables: Mapping[str, str]) -> str:
-    """Runs a command with all that it starts; why it failed, or nothing."""
+    """Run a command, then kill everything that it started; returns why it failed, or an empty string."""
     began = time.monotonic()
     with log.open("w") as sink:
         process = subprocess.Popen(
@@ -122,8 +122,8 @@ def watched(command: list[str], out: Path, log: Path, seconds: float, variables:
                 if time.monotonic() - began > seconds:
                     return f"given up after {seconds / 60:.0f} minutes"
         finally:
-            with suppress(ProcessLookupError):  # nobody is left
-                os.killpg(process.pid, signal.SIGKILL)  # engines outlive those who started them
+            with suppress(ProcessLookupError):  # all processes have ended
+                os.killpg(process.pid, signal.SIGKILL)  # engines outlive the processes that started them
             process.wait()
     if process.returncode == 0:
         return ""
@@ -133,7 +133,7 @@ def watched(command: list[str], out: Path, log: Path, seconds: float, variables:
 
 
 def tell(record: records.Record, name: str) -> None:
-    """The rows of a benchmark, for whoever watches."""
+    """Print the rows of a benchmark."""
     found = record["results"][name]
     failures = records.failures(record, name)
     for claim in records.claims_of(record):

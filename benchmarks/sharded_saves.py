@@ -1,7 +1,7 @@
-"""Size, on CPUs: how long a step waits while its checkpoint is saved in shards, and what loading in shards takes.
+"""Sharded checkpoints on CPUs: how long a step waits for a save, and how much memory loading takes.
 
-Two and four processes over gloo share this machine's cores and its disk; a node of eight has eight of each. The model
-is small, so the fixed costs of a save, some milliseconds, weigh more than they do at billions of weights.
+Two and four processes over gloo share the cores and the disk of this machine; on a node of eight, each has its own. The
+model is small, so the fixed costs of a save, some milliseconds, weigh more than they do at billions of weights.
 """
 
 import json
@@ -60,7 +60,7 @@ def measure(rounds: int) -> Iterator[Measured]:
 
 
 def in_ranks(size: int, rounds: int, model: Path, out: Path) -> list[dict[str, Any]]:
-    """What each of so many processes measured."""
+    """Start `size` processes; returns what each of them measured."""
     out.mkdir()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -87,7 +87,7 @@ def one_rank(rounds: int, folder: Path, out: Path) -> None:
 
     torch.set_num_threads(1)
     group = AccelerateGroup("fsdp2", timeout=120, cpu=True)
-    group.wrap(ForwardRoot(make_empty_model(folder)))  # what libraries load lazily is not the model's memory
+    group.wrap(ForwardRoot(make_empty_model(folder)))  # libraries loaded lazily must not count as memory of the model
     group.any_rank(False)
     with peak_memory() as grown:
         model = make_empty_model(folder)
@@ -127,12 +127,12 @@ def one_rank(rounds: int, folder: Path, out: Path) -> None:
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
-    """The part of a tensor that this process has."""
+    """This process's part of a tensor."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def copied(tensors: list[torch.Tensor]) -> float:
-    """Seconds of copying what this process has of some tensors."""
+    """Seconds of copying this process's parts of some tensors."""
     began = time.monotonic()
     copies = [local(tensor).clone() for tensor in tensors]
     seconds = time.monotonic() - began
@@ -142,7 +142,7 @@ def copied(tensors: list[torch.Tensor]) -> float:
 
 @contextmanager
 def peak_memory() -> Iterator[list[int]]:
-    """The most bytes by which the memory of this process grows meanwhile, pages of files left out."""
+    """Yields a list with the peak growth of this process's memory during the block, in bytes, without file pages."""
     grown, done, before = [0], threading.Event(), anonymous_memory()
 
     def watch() -> None:
@@ -160,7 +160,7 @@ def peak_memory() -> Iterator[list[int]]:
 
 
 def anonymous_memory() -> int:
-    """Bytes of this process that are no pages of files."""
+    """Memory of this process in bytes, without file pages."""
     found = re.search(r"RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text())
     assert found is not None
     return int(found[1]) * 1024

@@ -1,4 +1,4 @@
-"""The exact PMD-mean solve against what else one would write (solver_peers.py): time per entry, and accuracy."""
+"""The exact PMD-mean solver against alternatives (solver_peers.py): time per entry, and accuracy."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -13,9 +13,9 @@ from solver_peers import lambert_brentq, omega_newton, reference
 from pmdkit import theory
 
 TAUS = (1.0, 0.1, 0.01, 0.005, 1e-3, 1e-4)
-FEW = 20  # contexts that the textbook peer gets: it takes them one by one
-ENTRIES = 200_000  # that the vectorised peer gets, or 10 contexts: it takes them in blocks
-EXPONENTIALS = 5  # an entry: fewer sweeps of Newton do not reach double precision
+FEW = 20  # contexts for the textbook peer, which solves them one by one
+ENTRIES = 200_000  # for the vectorised peer, but at least 10 contexts; it solves them in blocks
+EXPONENTIALS = 5  # per entry: fewer Newton sweeps do not reach double precision
 Sides = dict[str, list[Reading]]
 
 
@@ -38,7 +38,7 @@ def fails(call: Callable[[], object]) -> bool:
 
 
 def sides(kind: str, contexts: int, arms: int, tau: float, rounds: int, peers: bool = True) -> Sides:
-    """Readings of every side that can, those of the slow peers scaled up from a few contexts."""
+    """Readings of every side that does not fail; those of slow peers are scaled up from a few contexts."""
     pi, reward = problem(kind, contexts, arms)
     calls: dict[str, Callable[[], object]] = {
         "pmdkit": partial(theory.pmd_mean, pi, reward, tau),
@@ -58,19 +58,19 @@ def sides(kind: str, contexts: int, arms: int, tau: float, rounds: int, peers: b
 
 
 def against(found: dict[float, Sides], peer: str) -> list[list[float]]:
-    """[rounds] of the ratios at every tau where the peer does not fail."""
+    """[rounds] lists of the ratios at every tau where the peer does not fail."""
     return list(zip(*[ratios(s[peer], s["pmdkit"]) for s in found.values() if s[peer]], strict=True))
 
 
 def worst_limit(found: dict[float, Sides], limit: str, entries: int) -> dict[str, object]:
-    """The limit in nanoseconds an entry, and how many times it the slowest tau takes, round by round."""
+    """The limit in nanoseconds per entry, and how many times the limit the slowest tau takes, round by round."""
     times = list(zip(*[ratios(s["pmdkit"], s[limit]) for s in found.values()], strict=True))
     least = min(min(per(s[limit], entries)) for s in found.values())
     return {"limit": f"{1e9 * least:.2f} ns an entry", "times": [max(turn) for turn in times]}
 
 
 def raw(found: dict[float, Sides]) -> dict[str, object]:
-    """By tau and side."""
+    """Readings by tau and side."""
     return {f"tau {tau:g}": readings for tau, readings in found.items()}
 
 
@@ -109,7 +109,7 @@ def two_valued(rounds: int) -> Iterator[Measured]:
 
 
 def accuracy() -> Iterator[Measured]:
-    """Of 60 arms against 40 digits, and of all sums."""
+    """Error on 60 arms against 40 digits, and largest error of a sum."""
     error, gap = 0.0, 0.0
     for kind in ("real", "two"):
         pi, reward = problem(kind, 1000, 1000)

@@ -1,6 +1,6 @@
-"""The rows of real rewards of solver.py, without AVX-512: where the processor has it, NumPy is told not to use it.
+"""The rows of solver.py for real rewards, without AVX-512, which NumPy is told not to use.
 
-The variable that says so is set in rows.toml, because NumPy reads it when it is imported.
+The environment variable for this is set in rows.toml, because NumPy reads it when it is imported.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ WIDE = "X86_V4"  # numpy's name for the common part of AVX-512
 
 
 def measure(rounds: int) -> Iterator[Measured]:
-    """The rows against the vectorised peer, which is compiled code that NumPy's choice does not touch."""
+    """The rows against the vectorised peer, whose compiled code does not depend on NumPy's choice."""
     if features.get(WIDE):
         raise RuntimeError(f"numpy {np.__version__} uses {WIDE} here; expected NPY_DISABLE_CPU_FEATURES to name it")
     for row in real(rounds):

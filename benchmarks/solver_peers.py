@@ -1,4 +1,4 @@
-"""What else one would write for the exact PMD-mean update, and the same to 40 digits. All give log-ratios [S, A]."""
+"""Alternative solvers of the exact PMD-mean update, log-ratios [S, A], and a reference to 40 digits, [A]."""
 
 import mpmath as mp
 import numpy as np
@@ -11,7 +11,7 @@ BLOCK = 32
 
 
 def omega_newton(pi: np.ndarray, reward: np.ndarray, tau: float) -> np.ndarray:
-    """The vectorised peer: Newton on log x with the Wright omega, in blocks that fit the cache, at its best stop."""
+    """The vectorised peer: Newton on log x with the Wright omega, in blocks that fit the cache; best stopping rule."""
     target = centred(pi, reward) / tau
     out = np.empty_like(target)
     for start in range(0, len(pi), BLOCK):
@@ -31,7 +31,7 @@ def omega_newton(pi: np.ndarray, reward: np.ndarray, tau: float) -> np.ndarray:
 
 
 def lambert_brentq(pi: np.ndarray, reward: np.ndarray, tau: float) -> np.ndarray:
-    """The textbook peer: one root per context, on the Lambert W. Overflows at small tau, and then says so."""
+    """The textbook peer: one root per context, by the Lambert W. Overflows at small tau, and raises then."""
     target = centred(pi, reward) / tau
     out = np.empty_like(target)
     with np.errstate(all="raise"):

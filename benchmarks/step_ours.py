@@ -1,4 +1,4 @@
-"""A whole step of the tier of language models, in the loop that `pmdkit train` runs, without what it writes to disk."""
+"""A whole step of the language-model tier, in the loop that `pmdkit train` runs, without writing to disk."""
 
 import time
 from copy import deepcopy
@@ -20,18 +20,18 @@ from pmdkit.objectives import PMDMean
 
 
 class Engine(ForcedEngine):
-    """Each call writes one step. Keeps the seconds it took, on both clocks: of its thread, when it has one."""
+    """Generates one step per call. Sums the seconds it takes on both clocks; CPU seconds are those of its thread."""
 
     calls = 0
     wall = cpu = 0.0
 
     def next_lengths(self, rows: int) -> Lengths:
-        """Of the next step."""
+        """Lengths of the next step's responses."""
         self.calls += 1
         return lengths_of(self.calls, rows)
 
     def generate(self, *given: Any, **options: Any) -> Any:
-        """Timed."""
+        """Generate, and add the seconds taken."""
         wall, cpu = time.perf_counter(), time.thread_time()
         drawn = super().generate(*given, **options)
         self.wall += time.perf_counter() - wall
@@ -40,13 +40,13 @@ class Engine(ForcedEngine):
 
 
 class AnyTask:
-    """P prompts per step, numbered on from step to step."""
+    """P prompts per step, numbered consecutively across steps."""
 
     def __init__(self, count: int) -> None:
         self.count = count
 
     def prompts(self, step: int) -> Tensor:
-        """[P] their numbers."""
+        """[P] numbers of a step's prompts."""
         return torch.arange((step - 1) * self.count, step * self.count)
 
     def tokens(self, number: int) -> list[int]:
@@ -54,13 +54,13 @@ class AnyTask:
         return prompts_of(number // self.count + 1, self.count)[number % self.count].tolist()
 
     def reward(self, rollouts: Rollouts) -> Tensor:
-        """[P, G]."""
+        """[P, G] rewards."""
         earned = [right(row) for row in rollouts.responses.tolist()]
         return torch.tensor(earned, dtype=torch.float64).view(rollouts.mass.shape)
 
 
 def train(prompts: int, ministeps: int, steps: int, lag: int = 0) -> dict[str, float]:
-    """Seconds of each of `steps` steps after the first, rollouts with all their updates, and what they consist of."""
+    """Mean seconds of a step after the first, with its rollouts and all updates, and of its parts."""
     # an engine switches the attention of its own model only, and with a lag that is a copy
     task, trained = AnyTask(prompts), prepare_model(model())
     engine = Engine(deepcopy(trained).requires_grad_(False) if lag else trained, EOS)

@@ -1,5 +1,8 @@
-"""One side of a whole step in a process of its own, so that its peak memory is its own:
-`python step_side.py pmdkit|trl '{"prompts": 8, "ministeps": 1, "steps": 2}'` prints what its `train` returned."""
+"""One side of a whole training step, in its own process so that its peak memory can be measured.
+
+`python step_side.py pmdkit|trl '{"prompts": 8, "ministeps": 1, "steps": 2}'` prints what its `train`
+returned, and the peak.
+"""
 
 import json
 import subprocess
@@ -31,7 +34,7 @@ def in_turns(sides: Mapping[str, tuple[str, Mapping[str, Any]]], rounds: int) ->
 
 
 def main() -> None:
-    """Train and tell."""
+    """Train, and print the result with the peak memory."""
     import torch
 
     torch.set_num_threads(1)

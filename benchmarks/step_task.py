@@ -1,8 +1,8 @@
-"""What both sides of a whole training step are given: prompts, the length of each response, the rule that rewards.
+"""The task of the whole training step, the same for both sides: prompts, response lengths, reward rule.
 
 Lengths are geometric with a mean of about 42, cut at 256, drawn beforehand by step and row, and imposed on both sides
-(random_models.py), so that both write, grade and train on responses of the same lengths. The log-probability that
-sampling keeps for an end token is not the model's then, which changes numbers, not work.
+(random_models.py), so that both generate, grade and train on responses of the same lengths. The log-probability
+that sampling stores for an end token is then not the model's, which changes numbers but not the work.
 """
 
 from collections.abc import Sequence
@@ -28,12 +28,12 @@ def lengths_of(step: int, rows: int) -> Lengths:
 
 
 def prompts_of(step: int, count: int) -> np.ndarray:
-    """[count, PROMPT] tokens; the end token is none of them."""
+    """[count, PROMPT] tokens; none is the end token."""
     return generator(0, "prompts", step).integers(1, VOCABULARY, (count, PROMPT))
 
 
 def right(response: Sequence[int]) -> float:
-    """The reward: what half of all responses get."""
+    """The reward: 1 if the first token is odd, as in half of all responses."""
     return float(response[0] % 2)
 
 
@@ -43,7 +43,7 @@ def tokens_of(rows: int, steps: range) -> int:
 
 
 def useful_flop(prompts: int, steps: range) -> float:
-    """Of the products of a packed training pass over these steps: a prompt once for its group, no padding."""
+    """FLOP of the products of a packed training pass over these steps: each prompt once per group, no padding."""
     responses = tokens_of(prompts * GROUP, steps)
-    read = responses + len(steps) * (prompts * PROMPT - prompts * GROUP)  # a last token is not read
+    read = responses + len(steps) * (prompts * PROMPT - prompts * GROUP)  # the last token of a row is not read
     return TOKEN_FLOP * read + HEAD_FLOP * responses

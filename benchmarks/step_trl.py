@@ -1,5 +1,8 @@
-"""The same whole step by TRL's GRPOTrainer, with what was fastest for it on a CPU: no gradient checkpointing, no
-reference model, micro-batches of 8 rows (of 4 to 64), no torch.compile, nothing logged or saved."""
+"""The same whole step by TRL's GRPOTrainer, with the settings that were fastest for it on a CPU.
+
+These are no gradient checkpointing, no reference model, micro-batches of 8 rows (of 4 to 64), no torch.compile, and
+nothing logged or saved.
+"""
 
 import tempfile
 import time
@@ -26,7 +29,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def train(prompts: int, ministeps: int, steps: int, warm_up: bool = True) -> dict[str, float]:
-    """Seconds of each of `steps` steps: rollouts with all their updates, after a first one where there is a warm-up."""
+    """Mean seconds of a step, with its rollouts and all updates; a warm-up step comes first unless switched off."""
     logging.set_verbosity_error()
     disable_progress_bars()
     asked = [row for step in range(1, steps + warm_up + 1) for row in prompts_of(step, prompts)]

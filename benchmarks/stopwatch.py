@@ -1,4 +1,4 @@
-"""When a run of pmdkit began, when each of its steps ended, and when its rollouts first passed at a rate."""
+"""Times of a pmdkit run: its start, the end of each step, and when it first reached a target pass rate."""
 
 import time
 from typing import Any
@@ -9,12 +9,12 @@ from pmdkit.observe.console import SilentDisplay
 
 
 def now() -> Reading:
-    """Both clocks."""
+    """The time on both clocks."""
     return Reading(time.perf_counter(), time.process_time())
 
 
 def between(begin: Reading, end: Reading, parts: int = 1) -> Reading:
-    """Seconds of each of so many equal parts."""
+    """Seconds from `begin` to `end`, divided into equal parts."""
     return Reading(*((b - a) / parts for a, b in zip(begin, end, strict=True)))
 
 
@@ -22,7 +22,7 @@ class Stopwatch(SilentDisplay):
     """A display that shows nothing.
 
     Args:
-        target: pass rate whose first time is noted in `reached`, as (seconds, step).
+        target: pass rate; when it is first reached, `reached` becomes (seconds, step).
     """
 
     def __init__(self, target: float = 1.0) -> None:
@@ -32,11 +32,11 @@ class Stopwatch(SilentDisplay):
         self.reached: tuple[Reading, int] | None = None
 
     def show(self, row: dict[str, Any]) -> None:
-        """After each step."""
+        """Note the end of a step."""
         self.ends.append(now())
         if self.reached is None and row["pass_rate"] >= self.target:
             self.reached = between(self.began, self.ends[-1]), row["step"]
 
     def per_step(self) -> Reading:
-        """After the first one, from the end of one step to the end of the next: nothing is left out."""
+        """Mean seconds after the first step, from the end of one step to the end of the next: nothing is left out."""
         return between(self.ends[0], self.ends[-1], len(self.ends) - 1)

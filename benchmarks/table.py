@@ -15,7 +15,7 @@ from harness.rows import CLAIMS, Claim, benchmark_of, claims, spread
 HERE = Path(__file__).parent
 RESULTS, README = HERE / "results", HERE / "README.md"
 SITTINGS = RESULTS / "bench"  # a file for each processor
-GPU_RECORD = RESULTS / "gpu.json"  # of gpu.py, whose machine is seldom one of the others
+GPU_RECORD = RESULTS / "gpu.json"  # written by gpu.py, whose machine is seldom one of the others
 BEGIN, END = "<!-- table: written by table.py -->", "<!-- end of table -->"
 
 
@@ -25,7 +25,7 @@ def record_path(processor: str) -> Path:
 
 
 def sittings() -> list[Record]:
-    """The records of all processors, by name of their files."""
+    """The records of all processors, sorted by file name."""
     return [read(path) for path in sorted(SITTINGS.glob("*.json"))]
 
 
@@ -80,7 +80,7 @@ def judged(claim: Claim, record: Record) -> bool | None:
 
 
 def cell(claim: Claim, record: Record) -> str:
-    """What a processor has to say of a claim."""
+    """The cell of a claim in the column of a processor."""
     entry = record["results"].get(benchmark_of(claim.key))
     if entry is None:
         return "not in this sitting"
@@ -98,7 +98,7 @@ def cell(claim: Claim, record: Record) -> str:
 
 
 def goal(claim: Claim) -> str:
-    """With its unit."""
+    """The goal with its unit."""
     return claim.goal + unit(claim) if claim.goal else "-"
 
 
@@ -120,7 +120,7 @@ def met(values: list[float], claim: Claim) -> str:
 
 
 def processor_of(record: Record) -> str:
-    """Of the machine of a sitting, without the number of its cores."""
+    """The processor of a sitting's machine, without the number of cores."""
     named = [entry["environment"]["processor"] for entry in record["results"].values() if entry["environment"]]
     return re.sub(r"\b\d+ cores of ", "", named[0]) if named else "nothing has run"
 
@@ -144,12 +144,12 @@ def describe(environment: dict[str, Any]) -> str:
 
 
 def unit(claim: Claim) -> str:
-    """As it stands after a number."""
+    """The unit as it is written after a number."""
     return claim.unit if claim.unit in ("x", "%", "") else f" {claim.unit}"
 
 
 def number(value: float) -> str:
-    """Three digits."""
+    """A number with three significant digits."""
     if abs(value) >= 1e3:
         return f"{float(f'{value:.3g}'):,.0f}"
     return f"{value:.3g}"
@@ -170,7 +170,7 @@ def inserted(page: str, text: str) -> str:
 
 
 def write_readme() -> None:
-    """The tables of all records into README.md."""
+    """Write the tables of all records into README.md."""
     page = README.read_text(encoding="utf-8")
     README.write_text(inserted(page, page_text(sittings(), accelerators())), encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""Seconds in which the default recipe of the toy tier learns modular sums: model, folder and checkpoints included."""
+"""Seconds that the default toy recipe takes to learn modular sums, with model, folder and checkpoints included."""
 
 import tempfile
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ STEPS = 100  # of the recipe's 300: its learning rate is constant, so they are t
 
 
 def measure(rounds: int) -> Iterator[Measured]:
-    """Five seeds, once each, however many rounds: seeds are what varies."""
+    """Five seeds, once each, whatever the number of rounds: it is the seeds that vary."""
     times, steps = [], []
     with tempfile.TemporaryDirectory() as folder:
         train("pmd-mean", "toy", "modular-sum", steps=2, out=Path(folder) / "warm-up")

@@ -1,6 +1,6 @@
 """Sampling of the toy transformer against `generate` of transformers: same weights, same prompts.
 
-With the first weights, whose responses hardly share a beginning (the worst case), and after a short supervised phase.
+With the initial weights, whose responses share few prefixes (the worst case), and after a short supervised phase.
 Ours returns log-probabilities too; the peer is not asked for them.
 """
 
@@ -24,7 +24,7 @@ WARM_STEPS = 200
 
 
 def taught(model: Transformer, problem: TokenProblem, eos: int) -> None:
-    """A few supervised steps on right answers."""
+    """Train for a few supervised steps on right answers."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     rng = np.random.default_rng(0)
     for _ in range(WARM_STEPS):
@@ -68,7 +68,7 @@ def calls(model: Transformer, problem: TokenProblem, eos: int, count: int) -> di
 
 
 def measure(rounds: int) -> Iterator[Measured]:
-    """Each task with its first weights and taught, and few prompts once taught."""
+    """Each task with its initial weights and after training, and after training with few prompts."""
     torch.set_num_threads(1)
     for task in TASKS:
         problem = KINDS[task]().build()

@@ -1,7 +1,9 @@
-"""Steps of the toy tier against TRL's GRPOTrainer: the same Llama from the same weights (a folder that save_pretrained
-wrote, after the recipe's warm start), with the recipe's prompts per step, responses, updates and learning rate, in one
-process, in turns. Ours writes its folder and a checkpoint in every step, in the bare rows only the last one; TRL writes
-nothing. Needs trl==1.16.0."""
+"""Steps of the toy tier against TRL's GRPOTrainer, with the same Llama and the same initial weights.
+
+The weights are those after the recipe's warm start, in a folder written by save_pretrained. Both sides use the recipe's
+prompts per step, responses, updates and learning rate, and take turns in one process. Ours writes its run folder and a
+checkpoint in every step, in the bare rows only the last one; TRL writes nothing. Needs trl==1.16.0.
+"""
 
 import importlib.util
 import tempfile
@@ -17,11 +19,11 @@ from stopwatch import Stopwatch
 from pmdkit import train
 from pmdkit.training import build, plan
 
-TASKS = {"modular-sum": 10, "reverse": 4, "sort": 4}  # and steps
+TASKS = {"modular-sum": 10, "reverse": 4, "sort": 4}  # task: steps
 
 
 def ours(every: int, task: str, steps: int, model: Path, out: Path) -> Reading:
-    """Seconds per step after the first, with a checkpoint in every `every`-th."""
+    """Seconds per step after the first, with a checkpoint every `every` steps."""
     watch = Stopwatch()
     options = {"model.path": str(model), "warm_start.pass_rate": 0.0, "run.checkpoint_every": every}
     train("grpo", "toy", task, steps=steps + 1, seed=1, out=out, display=watch, options=options)
@@ -40,7 +42,7 @@ def start(task: str, folder: Path) -> Path:
 
 
 def measure(rounds: int) -> Iterator[Measured]:
-    """One row per task."""
+    """Two rows per task: with checkpoints, and bare."""
     torch.set_num_threads(1)
     if not importlib.util.find_spec("trl"):
         keys = [f"toy_step/{task}{bare}" for task in TASKS for bare in ("", "-bare")]

@@ -1,7 +1,7 @@
-"""Threads of a toy run: the same run with 1 and with 2, and two runs of one thread side by side, by the clock.
+"""Threads of a toy run: the same run with 1 and 2 threads, and two one-thread runs at once, in wall-clock time.
 
-Why the default is 1. Each run is a process of its own, as a person starts it; seconds are those of its steps. Other
-work on the machine shows in these rows more than in any other.
+This is why the default is 1. Each run is its own process, as a user would start it; seconds are those of its steps.
+Other load on the machine affects these rows more than any other.
 """
 
 import json
@@ -14,11 +14,11 @@ from pathlib import Path
 
 from harness.rows import Measured
 
-CASES = {"modular-sum": 60, "reverse": 15}  # and steps
+CASES = {"modular-sum": 60, "reverse": 15}  # task: steps
 
 
 def begin(env: str, steps: int, threads: int, out: Path) -> "subprocess.Popen[bytes]":
-    """A run in a process of its own."""
+    """Start a run in its own process."""
     command = [sys.executable, "-m", "pmdkit", "toy", env, "--steps", str(steps), "--seed", "1", "--json"]
     command += ["--set", f"run.threads={threads}", "warm_start.pass_rate=0", "--out", str(out)]
     numbers = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
@@ -26,7 +26,7 @@ def begin(env: str, steps: int, threads: int, out: Path) -> "subprocess.Popen[by
 
 
 def seconds(process: "subprocess.Popen[bytes]") -> float:
-    """Of its steps, rollouts and updates."""
+    """Wait for a run to end; returns the seconds of its steps, rollouts and updates."""
     output, _ = process.communicate()
     if process.returncode:
         raise RuntimeError(f"a run ended with code {process.returncode}")

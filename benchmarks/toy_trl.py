@@ -1,5 +1,7 @@
-"""One run of TRL's GRPOTrainer on a toy task, with whatever would slow it switched off: gradient checkpointing,
-logging, saving. Batch, updates and learning rate are the recipe's."""
+"""One run of TRL's GRPOTrainer on a toy task, with everything that would slow it down switched off.
+
+That is gradient checkpointing, logging and saving. Batch, updates and learning rate are the recipe's.
+"""
 
 from pathlib import Path
 from typing import Any

@@ -73,7 +73,7 @@ PLACE = Path(__file__).parent / "results" / "tuned.json"
 def run(arm, lr, seed):
     """Mean pass rate over the rollouts of all steps, pass rate after training, and CPU seconds.
 
-    A run that leaves a number that is not finite has a pass rate of 0 from there on.
+    A run whose weights become non-finite has a pass rate of 0 from there on.
     """
     options = {**ARMS[arm], **MODEL, "schedule.lr": lr, "run.seed": seed}
     spec, objective = plan("toy", TASK, options)
@@ -96,7 +96,7 @@ def run(arm, lr, seed):
 
 
 def main(place=PLACE, seeds=SEEDS):
-    """The runs that are missing, and the tables once none is."""
+    """Do the missing runs, then write the tables."""
     torch.set_num_threads(1)
     place, seeds = Path(place), range(int(seeds))
     about = {
@@ -129,7 +129,7 @@ def main(place=PLACE, seeds=SEEDS):
 
 
 def save(place, record):
-    """One line for each run, so that a change is read line by line."""
+    """Write the record with one line per run, so that diffs are readable."""
     runs = ",\n".join(json.dumps(each) for each in record["runs"])
     rest = json.dumps({key: value for key, value in record.items() if key != "runs"}, indent=1)
     files.replace(place, f'{rest[:-2]},\n "runs": [\n{runs}\n]\n}}\n'.encode())

@@ -1,4 +1,4 @@
-"""The programs of twins/ side by side: their lines, their seconds as whole processes, and what they learn.
+"""The programs of twins/ side by side: lines of code, seconds as whole processes, and what they learn.
 
 `python benchmarks/twins.py` in .venv-bench or .venv-trl, with TRL 1.16 and pmdkit, writes results/twins.json;
 docs/use/twins.md shows it. Models and data are made here, in a temporary folder, without the hub. Sides take turns,
@@ -31,13 +31,13 @@ LAST = 5  # steps over which the pass rate at the end is a mean
 
 
 def lines(files: list[str]) -> int:
-    """Lines of some programs that are neither empty nor a comment alone."""
+    """Lines of the programs, without empty lines and comment lines."""
     texts = [(HERE / "twins" / name).read_text(encoding="utf-8").splitlines() for name in files]
     return sum(bool(line.strip()) and not line.lstrip().startswith("#") for text in texts for line in text)
 
 
 def prepare(folder: Path) -> None:
-    """A starter, one that has been taught to call a calculator now and then, and 2,000 sums in GSM8K's columns."""
+    """Make a starter, one that was taught to call a calculator now and then, and 2,000 sums in GSM8K's columns."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from pmdkit import train
@@ -55,7 +55,7 @@ def prepare(folder: Path) -> None:
 
 
 def run(side: str, files: list[str], folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Run a program from start to end, imports included, and read what it says of each step."""
+    """Run a program from start to end, imports included, and read what it reports for each step."""
     shutil.rmtree(folder / "trained", ignore_errors=True)
     for name in files:
         shutil.copy(HERE / "twins" / name, folder)

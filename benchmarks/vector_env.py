@@ -14,12 +14,12 @@ from harness.rows import Measured
 import pmdkit.envs
 
 ENV = "needle"
-COPIES = {64: 3000, 1024: 1000, 4096: 300}  # and calls in a reading
+COPIES = {64: 3000, 1024: 1000, 4096: 300}  # copies: calls per reading
 SYNC_CALLS = 3  # a call of SyncVectorEnv steps through its copies one by one
 
 
 def stepping(envs: gymnasium.vector.VectorEnv, copies: int, calls: int) -> Callable[[], None]:
-    """So many steps of a vector environment."""
+    """A call that takes `calls` steps of a vector environment."""
     envs.reset(seed=0)
     arms = np.random.default_rng(0).integers(envs.single_action_space.n, size=(8, copies))
 
@@ -31,12 +31,12 @@ def stepping(envs: gymnasium.vector.VectorEnv, copies: int, calls: int) -> Calla
 
 
 def native(copies: int) -> gymnasium.vector.VectorEnv:
-    """pmdkit's own."""
+    """pmdkit's vector environment."""
     return gymnasium.make_vec("pmdkit/Bandit-v0", num_envs=copies, env=ENV)
 
 
 def sync(copies: int) -> gymnasium.vector.VectorEnv:
-    """Gymnasium's."""
+    """Gymnasium's SyncVectorEnv."""
     return gymnasium.make_vec(
         "pmdkit/Bandit-v0",
         num_envs=copies,

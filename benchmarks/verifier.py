@@ -1,7 +1,7 @@
 """The answer verifier against labelled answers, and its speed: `python benchmarks/verifier.py [cases.jsonl] [--all]`.
 
-Agreement by kind and tag over rows labelled true or false, then every disagreement with its rule. By default
-the subset shipped with the tests. `--hostile` alone measures honest answers with one hostile in ten.
+Prints the agreement by kind and tag over rows labelled true or false, then the disagreements by rule (`--all`: every
+one). The default is the subset shipped with the tests. `--hostile` only measures answers, one in ten of them hostile.
 """
 
 import json
@@ -24,13 +24,13 @@ TAG = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.DOTALL)
 JSON_ANSWER = re.compile(r'"answer"\s*:\s*("(?:[^"\\]|\\.)*"|[^,}\n]+)')
 A_LINE = re.compile(r"(?:^|\n)A: *(.*)\s*\Z")
 SHORT = 200
-"Characters of a pair's prediction that is a bare answer; a longer one is a response and needs its own marker."
+"Characters up to which a pair's prediction is a bare answer; a longer one is a response and needs a marker."
 
 
 def asked(row: dict) -> tuple[Item | None, bool]:
-    """(what the verifier is asked, boxed); None where the response has no marker of any kind.
+    """(item for the verifier, boxed); the item is None if the response has no marker of any kind.
 
-    Only the place of the answer is translated, never the answer: each source asked its models for a marker of its own.
+    Only the marker of the answer is translated, never the answer: each source asked its models for its own marker.
     """
     gold, kind = row["gold"], row["kind"]
     if kind == "model_pair":
@@ -56,7 +56,7 @@ def asked(row: dict) -> tuple[Item | None, bool]:
 
 
 def unquoted(text: str) -> str:
-    """A JSON string as text; what is no JSON stays as it is."""
+    """A JSON string as text; anything else only loses its outer quotes and blanks."""
     try:
         return str(json.loads(text, strict=False)).replace("\n", " ")
     except ValueError:
@@ -86,7 +86,7 @@ def labelled(path: Path) -> list[dict]:
 
 
 def reason_class(row: dict, verdict: Verdict) -> str:
-    """Which rule a disagreement comes from."""
+    """The rule that caused a disagreement."""
     if verdict.correct is None:
         return "unscored"
     reason = re.sub(r"'[^']*'|\d+", "_", verdict.reason)
@@ -118,7 +118,7 @@ def report(path: Path, show_all: bool) -> None:
 
 
 def speed() -> None:
-    """Answers a second, in one process and through one worker."""
+    """Print answers per second, in one process and through one worker."""
     text = "Let me think about it once more. " * 100 + "\nAnswer: {}"
     for name, count, answer in (("integer path", 200_000, "34"), ("integer path, unit", 20_000, "34 cm")):
         responses = [text.format(answer)] * count
@@ -138,17 +138,18 @@ def speed() -> None:
 
 
 def hostile(count: int = 10_000, share: float = 0.1, workers: int = 2) -> None:
-    """Verdicts a second with one hostile answer in ten, and whether all honest ones are right.
+    """Print verdicts per second with one hostile answer in ten, and how many honest ones are not right.
 
-    Honest and hostile answers are those of the fault tests. By the clock, which wants an idle machine, and by processor
-    time of caller and workers together, which does not: two cores spend two seconds of it in a second.
+    Honest and hostile answers are those of the fault tests. The rates are by the wall clock, which needs an idle
+    machine, and by processor time of caller and workers together, which does not: two cores spend two seconds of it
+    per second.
     """
     draw = random.Random(0)
     trust(str(ATTACKS))
     rows = [row for row in module_from_file(ATTACKS).attacks() if not row.boxed]
     good, bad = [row for row in rows if row.correct], [row for row in rows if not row.correct]
     asked = [draw.choice(bad if draw.random() < share else good) for _ in range(count)]
-    # numbered, as equal responses are judged once
+    # numbered, because equal responses are judged only once
     items = [Item(f"Thought {number}.\n{row.response}", row.gold) for number, row in enumerate(asked)]
     began, spent = time.perf_counter(), sum(map(processor, KINDS))
     with Grader(workers=workers) as grader:

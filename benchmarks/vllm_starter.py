@@ -1,4 +1,4 @@
-"""vLLM on a CPU, in process as pmdkit runs it, against the embedded engine and `generate`: the starter, 256 x 8.
+"""vLLM on a CPU, in this process as pmdkit runs it, against the embedded engine and `generate`: the starter, 256 x 8.
 
 Same random weights, prompts and budget, one thread. The end token is as likely as any other, so that few responses end
 before the budget; the tokens of each side are counted. Ours and vLLM return log-probabilities; `generate` is not asked
@@ -29,13 +29,13 @@ END = 447
 
 
 def starter() -> tuple[Any, Any]:
-    """Random weights and their tokenizer."""
+    """The starter with random weights, and its tokenizer."""
     tokenizer = train_tokenizer(make_math({"kind": "arithmetic"}))
     return build("starter", tokenizer, 0).eval(), tokenizer
 
 
 def measure(rounds: int) -> Iterator[Measured]:
-    """Tokens a second, and publishing."""
+    """Rows for tokens per second, and for publishing weights."""
     torch.set_num_threads(1)
     model, tokenizer = starter()
     theirs, _ = starter()

@@ -1,8 +1,8 @@
 """Where the time of a run goes, in each tier: `python benchmarks/where.py [bandit|toy|llm]`.
 
-Seconds of each part of a step on the clock and of a core, its calls of fsync, and the floating-point operations of the
-matrix products in a part against the rate of products measured in the same process. Each tier runs with its defaults
-but for phase 0, which is left out.
+For each part of a step: wall and CPU seconds, and the floating-point operations of its matrix products against the rate
+of products measured in the same process; and the fsync calls of a step. Each tier runs with its defaults, except that
+phase 0 is left out and the language model is evaluated on 8 problems.
 """
 
 import os
@@ -42,7 +42,7 @@ class Watch:
         self.within = 0
 
     def around(self, part: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        """The same call, its seconds added to a part; calls within it belong to it."""
+        """The same call, with its seconds added to a part; nested calls count as part of it."""
 
         def timed(*given: Any, **options: Any) -> Any:
             if self.within:
@@ -63,7 +63,7 @@ class Watch:
         return timed
 
     def backend(self, backend: Backend) -> Backend:
-        """A run's parts, each watched."""
+        """The backend of a run with its parts watched."""
         learner: Any = backend.learner
         learner.rollout = self.around("rollout", learner.rollout)
         for name in ("submit", "collect") if getattr(learner, "queue", None) else ():
@@ -73,7 +73,7 @@ class Watch:
         return replace(backend, metrics=self.around("measure", backend.metrics))
 
     def sync(self, handle: int) -> None:
-        """os.fsync, counted within a part of a step: the end of a run has its own."""
+        """os.fsync, counted only within a part of a step: the end of a run makes calls of its own."""
         self.syncs += bool(self.within)
         FSYNC(handle)
 
@@ -102,7 +102,7 @@ def watching(watch: Watch) -> Iterator[None]:
 
 
 def watched(tier: str, steps: int, counted: bool) -> Watch:
-    """One run."""
+    """Do one run, with its parts watched."""
     watch = Watch(counted)
     with tempfile.TemporaryDirectory() as folder, watching(watch):
         options = OPTIONS.get(tier, {})
@@ -111,7 +111,7 @@ def watched(tier: str, steps: int, counted: bool) -> Watch:
 
 
 def tell(tier: str) -> None:
-    """A table of a tier."""
+    """Print the table of a tier."""
     env, steps = TIERS[tier]
     watched(tier, 2, False)  # imports, and the first touch of everything
     flop = watched(tier, 2, True).flop

@@ -1,6 +1,6 @@
-"""Writes the generated pages of the site: executed lessons, the paper index, the ledger, still pictures.
+"""Write the generated pages of the site: executed lessons, the paper index, the ledger, static pictures.
 
-`mkdocs build` comes after. All that is written here is ignored by git, see docs/.gitignore.
+Run it before `mkdocs build`. Everything that it writes is ignored by git, see docs/.gitignore.
 """
 
 import inspect

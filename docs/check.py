@@ -1,9 +1,9 @@
-"""Refuses a built site that would fetch anything from elsewhere, or that shows a picture without words for it.
+"""Check a built site: it must fetch nothing from elsewhere, and every picture needs alternative text.
 
-An equation that runs into the next one is refused too: KaTeX stops there, and the rest of the page stays in TeX. So is
-the name of a file that should have been shown in its place.
+An equation that runs into the next one is rejected too: KaTeX stops there, and the rest of the page stays in TeX. So is
+the name of a file whose content should have been included.
 
-Run after `mkdocs build`: `python docs/check.py site`. Links that a reader may click are free to go anywhere.
+Run it after `mkdocs build`: `python docs/check.py site`. Links that a reader may click can lead anywhere.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""What is done to every page of a built site: lighter code, and a name for the search; and the list of its versions.
+"""Finish a built site: lighter markup of code, a label for the search, and the list of versions.
 
-`python docs/finish.py site` comes after the build, and does not depend on what built it. `--versions PAGES` takes a
+Run `python docs/finish.py site` after the build; it does not depend on what built the site. `--versions PAGES` takes a
 folder with one site in each subfolder, `main` and `0.1` and so on, writes the `versions.json` that the theme's menu
 reads, and an index.html that leads to the newest release, or to `main` before the first.
 """
@@ -18,13 +18,16 @@ LEAD = """<!doctype html><meta charset="utf-8"><title>pmdkit</title>
 
 
 def finished(page: str) -> str:
-    """A page without the markup of plain names and blanks in code, a third of the weight of a lesson; they have no
-    colour. The theme's search is a dialogue without a name, which a screen reader cannot announce: it gets one."""
+    """A page without the markup of plain names and blanks in code, and with a label on the search.
+
+    That markup gives no colour and is a third of the weight of a lesson. The theme's search is a dialogue without a
+    name, which a screen reader cannot announce.
+    """
     return PLAIN.sub(r"\1", page).replace(SEARCH + ">", SEARCH + ' aria-label="Search">')
 
 
 def list_versions(pages: Path) -> list[str]:
-    """The versions in a folder, newest first and `main` last; written down for the theme's menu and the first page."""
+    """The versions in a folder, newest first and `main` last; also written for the theme's menu and the first page."""
     found = [path.parent.name for path in pages.glob("*/index.html")]
     releases = sorted(
         (name for name in found if name != "main"), key=lambda name: [int(n) for n in name.split(".")], reverse=True

@@ -1,9 +1,8 @@
 """`make lite`: lessons 100 to 106 as a JupyterLite site, where Python itself runs in the browser.
 
 `python docs/lite.py JUPYTER FOLDER` writes the notebooks and the wheel, lets `jupyter lite build` make the site, and
-checks it. A cell that needs torch becomes a text with its stored output, since a browser has no torch. Only what a
-machine without a network can show is checked: the browser fetches Pyodide and its packages from a CDN, and no test has
-run that.
+checks it. A cell that needs torch becomes a text with its stored output, since a browser has no torch. The check covers
+only what works without a network: the browser fetches Pyodide and its packages from a CDN, which no test has run.
 """
 
 import base64
@@ -23,7 +22,7 @@ from nbformat import NotebookNode
 ROOT = Path(__file__).parents[1]
 LESSONS = range(100, 107)
 PACKAGES = ("numpy", "scipy", "matplotlib", "rich", "pydantic", "cyclopts", "filelock", "pillow")
-"What these lessons import of pmdkit's dependencies; safetensors is for runs."
+"The dependencies of pmdkit that these lessons import; safetensors is only for runs."
 INSTALL = f"""# Run this first. It installs pmdkit in your browser; the first time takes a minute or two.
 import piplite
 
@@ -48,7 +47,7 @@ def lite_notebook(executed: NotebookNode) -> NotebookNode:
 
 
 def stored(cell: NotebookNode) -> NotebookNode:
-    """A cell of code as text: its source, what it printed, its pictures as attachments."""
+    """A code cell as Markdown: its source, what it printed, and its pictures as attachments."""
     alt, code = split_alt(cell.source)
     blocks, attachments = [STORED, f"```python\n{code}\n```"], {}
     for number, output in enumerate(cell.outputs):
@@ -64,7 +63,7 @@ def stored(cell: NotebookNode) -> NotebookNode:
 
 
 def write_notebooks(folder: Path) -> list[str]:
-    """Write the lessons as notebooks for the browser; each is run first, unless that was done before."""
+    """Write the lessons as notebooks for the browser; each is executed first unless it is in the cache."""
     cache = ROOT / "docs" / ".cache"
     cache.mkdir(exist_ok=True)
     names = []
@@ -101,7 +100,7 @@ def problems(site: Path, notebooks: Sequence[str], wheel: str) -> list[str]:
 
 
 def main(jupyter: str, site: Path) -> list[str]:
-    """Build the site anew; returns what is wrong with it."""
+    """Rebuild the site; returns what is wrong with it."""
     work = ROOT / "build" / "lite"
     shutil.rmtree(work, ignore_errors=True)
     shutil.rmtree(site, ignore_errors=True)
@@ -112,7 +111,7 @@ def main(jupyter: str, site: Path) -> list[str]:
         check=True, stdout=subprocess.DEVNULL,
     )  # fmt: skip
     (wheel,) = work.glob("*.whl")
-    # in a folder of its own: jupyter lite keeps a database of what it did where it is called
+    # in its own folder, since jupyter lite keeps a database of its builds in the current one
     command = [
         jupyter,
         "lite",

@@ -1,7 +1,7 @@
-"""Refuses phrases that no native speaker would write: in pages, lessons, exercises, docstrings and the command line.
+"""Report phrases that no native speaker would write, in pages, lessons, exercises, docstrings and the command line.
 
-Run by `make docs`: `python docs/prose.py`. Each pattern has a sample, which a test looks for, and says what to write
-instead; pages and lessons go through proselint too. Code is left out. The check finds habits, not mistakes of thought:
+Run by `make docs`: `python docs/prose.py`. Each pattern says what to write instead, and has a sample on which a test
+tries it; proselint checks pages and lessons too. Code is skipped. The check finds habits, not errors of reasoning, so
 read the page aloud as well.
 """
 
@@ -24,7 +24,7 @@ SHOWN = (
     "bandit", "cli", "config.py", "envs", "explain", "figures", "ledger", "llm/engines/base.py", "llm/evaluate.py",
     "loop.py", "objectives", "observe", "planner", "plugins.py", "replay", "theory", "toy", "trainer.py", "training.py",
 )  # fmt: skip
-"Parts of the package whose docstrings the site shows; of the command line all texts are read."
+"Parts of the package whose docstrings the site shows; in the command line, all strings are checked."
 NOTE = re.compile(r"^(?:!!!|\?\?\?\+?) .*\n(?:(?: {4}.*)?\n)*", re.MULTILINE)
 CODE = re.compile(r"```.*?```|~~~.*?~~~|`[^`\n]*`|^    .*$|<[^>]+>|\]\([^)]*\)|\$\$.*?\$\$", re.DOTALL | re.MULTILINE)
 
@@ -93,12 +93,12 @@ NOT_ASKED = (
     "typography", "psychology", "lexical_illusions", "dates_times", "misc.but", "misc.preferred_forms", "archaism",
     "weasel_words.very",
 )  # fmt: skip
-"Checks of proselint that read formulas and tables as prose, 'for every' as 'for ever', or 'the very one' as weak."
+"Checks of proselint that misread formulas and tables as prose, 'for every' as 'for ever', or 'the very one' as weak."
 
 
 def without_code(text: str) -> str:
-    """The prose of a text, each character where it was: code is blank, or a row of x within a line."""
-    text = NOTE.sub(lambda note: note[0].replace("\n    ", "\n"), text)  # indented, and no code
+    """The prose of a text, with each character in its place: code becomes blank, or a row of x within a line."""
+    text = NOTE.sub(lambda note: note[0].replace("\n    ", "\n"), text)  # indented, but not code
     return CODE.sub(lambda code: re.sub(r"[^\n]", " ", code[0]) if "\n" in code[0] else "x" * len(code[0]), text)
 
 
@@ -108,7 +108,7 @@ def linted(text: str) -> Iterator[tuple[int, str, str]]:
     for found in LintFile("text", prose).lint(DEFAULT):
         if not found.check_result.check_path.startswith(NOT_ASKED):
             begin, end = found.check_result.span
-            begin, end = begin - 1, end - 1  # it reads the text with a line end before it
+            begin, end = begin - 1, end - 1  # it counts from a line end that it puts before the text
             yield prose.count("\n", 0, begin) + 1, " ".join(prose[begin:end].split()), found.check_result.message
 
 
@@ -122,7 +122,7 @@ def found_in(text: str) -> Iterator[tuple[int, str, Habit]]:
 
 
 def texts(root: Path) -> Iterator[tuple[Path, str]]:
-    """What is read: pages that are not generated, prose of lessons, texts of exercises; lines keep their numbers."""
+    """All texts to check, lines in place: pages that are not generated, prose of lessons, exercises and docstrings."""
     generated = ("learn/lessons", "paper/ledger.md", "paper/annotated.md", "paper/figures.md", "paper_index.md")
     generated += ("learn/metrics.md", "learn/one-step.md", "use/verbs.md", "use/.adaptive-tau.md", "use/.race.md")
     for path in sorted((root / "docs").rglob("*.md")):
@@ -143,7 +143,7 @@ def texts(root: Path) -> Iterator[tuple[Path, str]]:
 
 
 def constants(path: Path, docstrings: bool) -> str:
-    """The texts of a module, or its docstrings alone: each a paragraph of its own, on the line where it begins."""
+    """The strings of a module, or only its docstrings, each as a paragraph on the line where it begins."""
     source = path.read_text(encoding="utf-8")
     lines = [""] * (source.count("\n") + 1)
     for node in ast.walk(ast.parse(source)):
@@ -154,7 +154,7 @@ def constants(path: Path, docstrings: bool) -> str:
 
 
 def main(root: Path) -> list[str]:
-    """One line for each phrase."""
+    """One line for each phrase found."""
     lines = []
     for path, text in texts(root):
         place = path.relative_to(root)

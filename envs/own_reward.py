@@ -8,7 +8,7 @@ import re
 
 
 def grade(response: str, gold: str) -> float:
-    """A number from 0 to 1, or a bool. Whatever it raises leaves the response unscored, never wrong."""
+    """A number from 0 to 1, or a bool. An exception leaves the response unscored, never wrong."""
     said = re.findall(r"Answer: *(-?[0-9]{1,18})\s*$", response)
     if not said:
         return 0.0

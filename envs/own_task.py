@@ -34,7 +34,7 @@ class OwnTask(TokenProblem):
         return len(response) == 2 and sum(response) == prompt[0] and self.eos not in response
 
     def answer(self, prompt, rng):
-        """What the teacher of a warm start says."""
+        """The teacher's answer in a warm start."""
         first = int(rng.integers(prompt[0] + 1))
         return [first, int(prompt[0]) - first, self.eos]
 
@@ -43,7 +43,7 @@ if __name__ == "__main__":
     task = OwnTask().build()
     responses, mask = task.responses()
     right = task.grade(task.grid, np.tile(responses, (len(task.grid), 1)), np.tile(mask, (len(task.grid), 1)))
-    chance = right @ float(len(task.vocabulary)) ** -mask.sum(1)  # of a policy uniform over the tokens
+    chance = right @ float(len(task.vocabulary)) ** -mask.sum(1)  # pass rate of a policy uniform over the tokens
     for prompt, count, p0 in zip(task.grid, right.sum(1), chance, strict=True):
         said = task.text(task.answer(prompt, np.random.default_rng(0)))
         print(f"{task.text(prompt)} -> {said}, one of {count:2.0f} right answers; p0 = {p0:.4f}")

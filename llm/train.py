@@ -1,16 +1,16 @@
-"""Recipe, model, engine, verifier, learner, loop: what `pmdkit llm` runs, as a program to read and to change.
+"""What `pmdkit llm` runs, as a program to read and change: recipe, model, engine, verifier, learner, loop.
 
     python llm/train.py starter --out runs/mine --steps 20
 
-`accelerate launch` runs it on several processes, one per GPU or all on the CPU; accelerate/ has files for it:
+`accelerate launch` runs it on several processes, one per GPU or all on the CPU; accelerate/ has configuration files:
 
     accelerate launch --config_file llm/accelerate/fsdp2.yaml llm/train.py qwen2.5-7b
     accelerate launch --multi_gpu --num_processes 2 llm/train.py starter
 
-On several machines torchrun runs it, once on each: see docs/use/cluster.md. This program does not resume: for restarts
-after a fault give torchrun `-m pmdkit llm RECIPE --resume` in its place.
+On several machines, start it with torchrun on each: see docs/use/cluster.md. This program does not resume: for restarts
+after a fault, give torchrun `-m pmdkit llm RECIPE --resume` instead.
 
-Every line of `main` makes one thing by a public call; replace any of them with your own.
+Every line of `main` builds one part with a public call; replace any of them with your own.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def main() -> None:
     model, tokenizer = make_model(spec, group)
     encoder, problems = make_encoder(spec, tokenizer, problems)  # problems as tokens; those that are short enough
 
-    log = load_log(spec, model, encoder, problems)  # responses to train on instead of drawing any; mostly None
+    log = load_log(spec, model, encoder, problems)  # responses to train on instead of drawing any; usually None
     engine = make_engine(spec, model, encoder, problems, group)  # samples responses and takes new weights
     learner = make_learner(spec, objective, model, encoder, problems, engine, group, log)  # rollout, logp, update
     verifier = make_verifier(spec, group)  # is an answer right?
@@ -61,7 +61,7 @@ def main() -> None:
 
     backend = assemble(spec, objective, learner, task, evaluation, log)  # with metrics, phase 0, records, model card
     path = str(new_folder(given.out, spec.label).path) if group.is_main_process else ""
-    folder = RunFolder(Path(group.broadcast_object(path)))  # the main process made it for all
+    folder = RunFolder(Path(group.broadcast_object(path)))  # the main process has created it for all
     summary = fit(spec, objective, backend, folder, make_display())  # pmdkit.loop.run, with checkpoints around it
     if group.is_main_process:
         print(f"pass rate {summary['pass_rate_first']:.3f} to {summary['pass_rate_last']:.3f}, {folder.path}")

@@ -1,4 +1,4 @@
-"""`python -m pmdkit` is `pmdkit`."""
+"""Make `python -m pmdkit` run the `pmdkit` command."""
 
 from pmdkit.cli import main
 

@@ -1,7 +1,7 @@
-"""A run's configuration: where specs are found, the tables of one with their keys, and the Spec they make.
+"""A run's configuration: where specs are found, their tables and keys, and the resolved Spec.
 
-A run is a spec from the shelf and some overrides: hand-written TOML in, one resolved dictionary out; unknown keys stop
-here. The keys of [env] and [objective] are the business of `envs` and `load_objective`.
+A run is a spec from the shelf plus overrides: hand-written TOML in, one resolved dictionary out; unknown keys are
+refused here. The keys of [env] and [objective] are checked by `envs` and `load_objective`.
 """
 
 import json
@@ -28,7 +28,7 @@ WORDS = {"bandit": "bandit environment", "toy": "toy environment", "llm": "recip
 
 
 def root() -> Path:
-    """The folder that holds the shelves: the checkout pmdkit is imported from, else the data of the wheel."""
+    """The folder that holds the shelves: the checkout pmdkit is imported from, else the wheel's data."""
     package = Path(__file__).parent
     checkout = package.parent
     return checkout if (checkout / "envs" / "bandit").is_dir() else package / "shelves"
@@ -40,9 +40,9 @@ def names(tier: str) -> list[str]:
 
 
 def find(name: str, tier: str) -> Path:
-    """The spec of that name or path; a misspelt one is answered with the nearest."""
+    """The file of a spec, by name or path; the error for a misspelt name suggests the nearest."""
     if name.endswith(".toml"):
-        if not os.path.isfile(name):  # a Path would raise for some names that no file can have
+        if not os.path.isfile(name):  # Path.is_file raises for some impossible names
             what = "is no file" if os.path.lexists(name) else "does not exist"
             raise UsageError(f"spec file {name[:200]} {what}; give a name ({', '.join(names(tier))}) or a .toml file")
         return Path(name)
@@ -52,17 +52,17 @@ def find(name: str, tier: str) -> Path:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file. A byte order mark in front, as Windows writes it, is no part of them."""
+    """Read the tables of a TOML file. A leading byte order mark, as written on Windows, is dropped."""
     data = foreign.read_bytes(path, LARGEST, "give another .toml file")
     try:
         return tomllib.loads(data.decode("utf-8-sig"))
     except RecursionError:
         raise UsageError(f"spec {path} nests values without end; expected tables of keys and values") from None
-    except ValueError as problem:  # also of bytes that are not UTF-8, and of integers of thousands of digits
+    except ValueError as problem:  # also for bytes that are not UTF-8, and integers of thousands of digits
         raise UsageError(f"spec {path} is not valid TOML: {problem}; fix that line") from problem
 
 
-MOST = 2**31 - 1  # more than any run has; not far above, sizes of arrays overflow
+MOST = 2**31 - 1  # more than any run needs; not far above, sizes of arrays overflow
 DEEPEST = 8  # levels of [env] and [objective]; a rule's options inside an objective's table are three
 SHOWN = 80  # characters of a key in an error
 NAME = re.compile(r"[^/\\\x00-\x1f\x7f]{1,255}")
@@ -72,7 +72,7 @@ Table = TypeVar("Table", bound="Strict")
 
 
 def expects(wanted: str, holds: Callable[[Any], bool]) -> AfterValidator:
-    """The range of an option; a value outside is refused with `TABLE.KEY is VALUE; expected WANTED`."""
+    """The allowed range of an option; a value outside is refused with `TABLE.KEY is VALUE; expected WANTED`."""
 
     def check(value: Any) -> Any:
         if not holds(value):
@@ -95,24 +95,24 @@ Share = Annotated[float, expects("a share from 0 to below 1", lambda x: 0 <= x <
 
 
 class Strict(BaseModel):
-    """A table of a spec: its fields are the keys it may have, and a value is taken as it is or not at all.
+    """A table of a spec: its fields are the allowed keys, and values are never converted.
 
-    A number in quotes, true for 1, or 3.0 for 3 is more likely a slip than a wish. An integer where a number is wanted
-    is fine.
+    A number in quotes, true for 1, or 3.0 for 3 is more likely a mistake than intended. An integer where a float is
+    expected is fine.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class ScheduleTable(Strict):
-    """[schedule]: how long, how many, how stale, and how the policy is fitted."""
+    """[schedule]: length, batch sizes, staleness, and how the policy is fitted."""
 
     steps: Count = 50
     "Rollout batches in the whole run."
     prompts: Count | None = None
     "Prompts per step; by default every context of the environment."
     group: Count | None = None
-    "Responses per prompt; without it the full support is enumerated and the update is exact."
+    "Responses per prompt; without it the full support is enumerated and expectations are exact."
     ministeps: Count = 1
     "Updates per rollout batch."
     lr: Positive = 0.05
@@ -128,9 +128,9 @@ class ScheduleTable(Strict):
         """Refuse a ministep without a prompt, and a group without peers for a baseline that needs them.
 
         Args:
-            prompts: per step, as the tier decides where `prompts` is not set.
-            needs_peers: the objective's baseline leaves one out, so that a group needs two.
-            full_support: the tier always offers it in place of a group.
+            prompts: prompts per step, after the tier's default.
+            needs_peers: the objective has a leave-one-out baseline, so that a group needs two.
+            full_support: the tier can always enumerate it instead of drawing a group.
         """
         if self.ministeps > prompts:
             raise UsageError(
@@ -145,28 +145,28 @@ class ScheduleTable(Strict):
 
 
 class RunTable(Strict):
-    """[run]: what does not change the mathematics."""
+    """[run]: options that do not change the mathematics."""
 
     seed: int = 0
-    "Every draw is derived from it."
+    "Seed of every draw."
     threads: Count = 1
-    "CPU threads, fixed so that a resumed run ends on the same bits."
+    "CPU threads, fixed so that a resumed run ends with the same bits."
     keep: Count = 2
-    "Checkpoints kept."
+    "Checkpoints to keep."
     max_disk: Positive | None = None
-    "GiB that checkpoints may take: older ones than run.keep says go before the next is written; the newest stays."
+    "Limit for all checkpoints, GiB: old ones are deleted before the next is written, but never the newest."
     checkpoint_every: Count = 1
     "Steps between checkpoints; the last step always writes one."
     record: int = Field(default=0, ge=0)
     "Keep every k-th step in rollouts/step-N.safetensors for `pmdkit replay`; 0 for never."
     max_time: Positive | None = None
-    "Seconds after which the run stops behind a whole step, in time for its checkpoint, as on a request (exit 75)."
+    "Time limit, seconds: the run stops after a whole step, in time to save it, as on request (exit 75)."
     profile: CountOrNever = 0
-    "Steps, after the first one, that torch's profiler watches; the trace is in profile/. 0 for none."
+    "Steps after the first one to record with torch's profiler, in profile/; 0 for none."
     callbacks: list[str] = []
-    "Classes of your own as my.py:MyCallback, with the methods of pmdkit.trainer.TrainerCallback."
+    "Your own callbacks as my.py:MyCallback, subclasses of pmdkit.trainer.TrainerCallback."
     report_to: list[Literal["tensorboard", "wandb", "trackio"]] = []
-    "Also send metrics there; metrics.jsonl is always written."
+    "Trackers that also receive the metrics; metrics.jsonl is always written."
 
 
 class ModelTable(Strict):
@@ -177,20 +177,20 @@ class ModelTable(Strict):
     layers: Count = 2
     "Blocks."
     heads: Count = 2
-    "Attention heads. The dimension is a multiple of twice their number; vLLM wants 32 or more for each."
+    "Attention heads. The dimension must be a multiple of twice their number; vLLM needs 32 or more per head."
     path: str | None = None
     "Start from the model in this folder instead of from random weights."
 
 
 class WarmStartTable(Strict):
-    """[warm_start] of a toy run: phase 0, supervised on right answers up to a chosen pass rate."""
+    """[warm_start]: phase 0, supervised learning on right answers up to a chosen pass rate."""
 
     pass_rate: Annotated[float, expects("a number from 0 (no warm start) to below 1", lambda x: 0 <= x < 1)] = 0.0
     "Target p0, measured on the evaluation problems; 0 for no warm start."
     max_steps: Count = 2000
-    "Supervised steps at most; not reaching the target is an error."
+    "Maximum number of supervised steps; not reaching the target by then is an error."
     look: Count = 20
-    "Supervised steps between two measurements; fewer stop nearer to the target and measure more often."
+    "Supervised steps between measurements; fewer stop closer to the target but measure more often."
     batch: Count = 128
     "Problems per supervised step."
     lr: Positive = 2e-3
@@ -198,14 +198,14 @@ class WarmStartTable(Strict):
 
 
 class LanguageModelTable(Strict):
-    """[model] of an LLM run: a folder in Hugging Face layout, or a starter model that phase 0 builds and teaches."""
+    """[model] of an LLM run: a folder in Hugging Face layout, or a starter model that phase 0 builds and trains."""
 
     path: str | None = None
     "Folder or hub name of a causal language model with its tokenizer; safetensors only."
     build: Literal["starter", "starter-moe", "starter-100m"] | None = None
-    "Build this model from nothing instead; [warm_start] then teaches it."
+    "Build this model from scratch instead; [warm_start] then trains it."
     dtype: Literal["float32", "bfloat16"] = "float32"
-    "What forward passes compute in. Weights and optimizer stay float32: steps of 1e-6 vanish in bfloat16."
+    "Precision of forward passes. Weights and optimizer stay in float32: steps of 1e-6 vanish in bfloat16."
     device: str = "auto"
     "auto takes the first accelerator, else the CPU; cpu or cuda:1 names one."
     checkpointing: bool = False
@@ -216,11 +216,11 @@ class LoraTable(Strict):
     """[lora]: train low-rank adapters instead of all weights. Needs peft."""
 
     rank: int = Field(default=0, ge=0)
-    "Of each adapter, W + alpha / rank B A; 0 trains all weights. Small ranks do for rewards (Schulman et al. 2025)."
+    "Rank of each adapter, W + alpha / rank B A; 0 trains all weights. Small ones do for RL (Schulman et al. 2025)."
     alpha: float = Field(default=32.0, gt=0, allow_inf_nan=False)
-    "Scale of the adapters. Their best learning rate is about ten times that of all weights (the same source)."
+    "Scale of the adapters. Their best learning rate is about ten times that of full training (same source)."
     targets: list[str] | None = None
-    "Layers that get one, by the end of their names; by default every linear layer but the head. Name fused experts."
+    "Layers to adapt, by name suffix; by default every linear layer but the head. Fused experts must be named."
 
 
 class MessageTable(Strict):
@@ -233,57 +233,57 @@ class MessageTable(Strict):
 
 
 class PromptTable(Strict):
-    """[prompt]: what stands around a problem."""
+    """[prompt]: the text around a problem."""
 
     template: str | None = None
     "The user's message, with {problem_statement} in it once; by default DAPO's."
     system: str | None = None
     "System prompt."
     few_shot: list[MessageTable] = []
-    "Messages before the problem, user and assistant in turns."
+    "Messages before the problem, alternating between user and assistant."
     chat: bool | None = None
-    "Format as a chat; by default where the tokenizer has a chat template. Without, messages stand below each other."
+    "Format as a chat; by default if the tokenizer has a chat template. If false, messages are joined by blank lines."
     thinking: bool | None = None
-    "enable_thinking of the chat template; by default what the template does on its own."
+    "enable_thinking of the chat template; by default the template decides."
 
 
 class RolloutTable(Strict):
-    """[rollout]: who writes the responses, and how long they may be."""
+    """[rollout]: which engine generates the responses, and how long they may be."""
 
     engine: Literal["transformers", "vllm", "vllm-server"] = "transformers"
-    "transformers: in the trainer's process, needs nothing else. vllm: beside it. vllm-server: processes of its own."
+    "transformers: in the trainer's process, no other package. vllm: beside it. vllm-server: separate processes."
     lag: int = Field(default=0, ge=0)
-    "Updates that the policy of a rollout is behind; 0 rolls out and updates in turns, 1 and more overlap the two."
+    "Steps by which the rollout policy lags; 0 alternates rollout and update, 1 or more overlaps them."
     canary: int = Field(default=8, ge=0)
     "Prompts on which engine and trainer are compared after every publish; 0 for none."
     canary_tolerance: float | None = Field(default=None, gt=0)
-    "Largest mean difference of log-probabilities there, nats; by default 1e-3 in float32 and 0.05 in bfloat16."
+    "Largest mean difference of log-probabilities on them, nats; by default 1e-3 in float32 and 0.05 in bfloat16."
     silence: float = Field(default=300.0, gt=0)
-    "Seconds without a new token, or for a publish, after which an engine counts as hung."
+    "Seconds without a new token, or spent on a publish, after which an engine counts as hung."
     width: Count = 1024
-    "Tokens that a response may have; one that has not ended by then is cut off, and wrong."
+    "Maximum length of a response, tokens; one that has not ended by then is cut off, see `cut_off`."
     max_num_gen_batches: Count = 1
-    "Rollouts per step, at most, to replace groups of equal rewards by other prompts (dynamic sampling); 1 for none."
+    "Maximum rollouts per step to replace groups of equal rewards with other prompts (dynamic sampling); 1 for none."
     log: str | None = None
     "Train on the responses in this run folder, recorded step or .jsonl instead of drawing any (--rollouts)."
     max_prompt: Count = 2048
     "Longer prompts are dropped and counted before the first step."
     environment: str | None = None
-    "Takes turns with the policy: calculator, or a function of your own as my.py:fn, see docs/use/turns.md."
+    "Takes turns with the policy: calculator, or your own function as my.py:fn; see docs/use/turns.md."
     max_turns: Count = 4
-    "Turns of the policy in an episode with an environment; one that needs more is cut off."
+    "Maximum turns of the policy in an episode with an environment; an episode that needs more is cut off."
     cut_off: Literal["wrong", "mask", "score"] = "wrong"
-    "Responses that did not end. wrong. mask: they count for nothing. score: a grader of (response, gold) is asked too."
+    "Responses that did not end. wrong: always wrong. mask: ignored. score: a grader of (response, gold) still decides."
     temperature: Positive = 1.0
-    "Of the draws. Other values than 1 train another policy than the one that is scored."
+    "Sampling temperature. With values other than 1 the policy that draws is not the one that is scored."
     cache_tokens: Count = 262_144
-    "Tokens whose keys and values are held at once; fewer need less memory and more turns."
+    "Size of the KV cache, tokens; a smaller one needs less memory and more turns."
     old: Literal["rollout", "recompute"] = "rollout"
-    "pi_old: the engine's own numbers, right where engine and trainer compute alike, or the trainer's, as in the paper."
+    "pi_old: from the engine, right if engine and trainer compute alike, or from the trainer, as in the paper."
     correction: Literal["none", "token-truncate", "token-mask", "sequence-truncate", "sequence-mask"] = "none"
     "Importance weights pi_trainer / pi_engine on the loss, truncated at the cap, or 0 beyond it."
     correction_cap: Annotated[float, expects("a finite number above 1, such as 2", lambda x: 1 < x < math.inf)] = 2.0
-    "Of those weights."
+    "Cap on those weights."
     record_every: CountOrNever = 0
     "Write every k-th step's responses to rollouts/; 0 for never."
 
@@ -292,35 +292,35 @@ class VLLMTable(Strict):
     """[vllm]: the engine of rollout.engine = "vllm" or "vllm-server". Needs vllm 0.28 or later."""
 
     urls: list[str] = Field(default_factory=list)
-    "vllm-server: servers that run already, such as http://127.0.0.1:8000; none starts them here."
+    "vllm-server: running servers, such as http://127.0.0.1:8000; if empty, servers are started here."
     servers: int = Field(default=1, ge=1)
-    "vllm-server: how many are started here, each on accelerators of its own."
+    "vllm-server: how many to start here, each on its own accelerators."
     host: str = "127.0.0.1"
-    "Where started servers listen. Anyone who reaches it can replace the weights: a private network at most."
+    "Where started servers listen. Anyone who can reach it can replace the weights: use a private network at most."
     port: int = Field(default=0, ge=0, le=65535)
-    "Of the first started server, the next ones follow; 0 takes free ones."
+    "Port of the first started server, the others take the next ones; 0 takes free ports."
     tensor_parallel: int = Field(default=1, ge=1)
-    "Accelerators over which each matrix of an engine is cut."
+    "Accelerators over which each matrix of an engine is split."
     data_parallel: int = Field(default=1, ge=1)
     "vllm-server: copies of the model within one server."
     transfer: Literal["auto", "file", "ipc", "nccl"] = "auto"
     "How weights reach the engine. auto: on accelerators nccl to servers and ipc (handed over) in process, else file."
     folder: str | None = None
-    "Of file transfers, seen by trainer and engine; by default /dev/shm, or the system's folder for temporary files."
+    "Folder for file transfers, visible to trainer and engine; by default /dev/shm, or the system's temporary folder."
     memory: float = Field(default=0.45, gt=0, lt=1)
     "Share of an accelerator's memory for the engine: 0.45 beside a trainer, 0.9 alone."
     cache_gib: float = Field(default=1.0, gt=0)
-    "On a CPU: keys and values, GiB."
+    "On a CPU: size of the KV cache, GiB."
     sleep: bool = True
-    "vllm: give the accelerator's memory back during updates."
+    "vllm: release the accelerator's memory during updates."
     eager: bool = False
-    "Without compiled graphs: starts faster and writes slower. Always so on a CPU."
+    "Run without compiled graphs: starts faster, generates more slowly. Always so on a CPU."
     rows: int | None = Field(default=None, ge=1)
-    "Responses that are written at the same time, at most."
+    "Maximum number of responses generated at the same time."
     start: float = Field(default=600.0, gt=0)
-    "Seconds until a starting engine must answer."
+    "Seconds within which a starting engine must answer."
     options: dict[str, Any] = Field(default_factory=dict)
-    "Further arguments of vllm's engine, by their names there; what pmdkit sets itself is refused."
+    "Further arguments of vLLM's engine, by vLLM's names; those that pmdkit sets itself are refused."
 
 
 ENVIRONMENTS = ("calculator",)
@@ -328,22 +328,22 @@ SHIPPED_REWARDS = ("math", "soft-overlong-punishment", "reasoning-gym")
 
 
 class RewardTerm(Strict):
-    """A further [[reward]]: its weight times its value is added to the first one."""
+    """An additional [[reward]]: its weight times its value is added to the first one."""
 
     grade: str = "math"
-    "math: the verifier. reasoning-gym: that of its data set. Or your own as my.py:grade. In a pool of processes."
+    "math: the verifier. reasoning-gym: its data set's grader. Or your own as my.py:grade. Runs in a process pool."
     label: str | None = None
-    "What its part is called in metrics and records; by default the function's own name. A recipe may write `name`."
+    "Its name in metrics and records; by default the function's own name. A recipe may write `name` instead."
     weight: Annotated[float, expects("a finite number", math.isfinite)] = 1.0
     "Factor of its value in the reward."
     seconds: Positive = 0.8
-    "Limit of one answer: processor time of math, time by the clock of your own function. Over it: unscored, not wrong."
+    "Time limit per answer: CPU time for math, wall time for your own function. Beyond it: unscored, not wrong."
     workers: Count = 1
-    "Processes that grade what strict integers do not decide."
+    "Processes that grade answers which comparing integers does not decide."
     memory_mb: Count = 1024
     "Memory limit of a worker, MiB."
     soft_punish_cache: Count | None = None
-    "soft-overlong-punishment: the last tokens of rollout.width, over which the penalty grows from 0 to -1 (DAPO)."
+    "soft-overlong-punishment: how many last tokens of rollout.width, over which the penalty grows from 0 to -1 (DAPO)."
 
     @property
     def part(self) -> str:
@@ -352,7 +352,7 @@ class RewardTerm(Strict):
 
 
 class RewardTable(RewardTerm):
-    """[reward]: who grades, and on which scale. Of several [[reward]] tables the first; it decides what passes."""
+    """[reward]: how answers are graded, and the scale. The first of several [[reward]] tables decides what passes."""
 
     scale: Literal["zero-one", "plus-minus-one"] = "zero-one"
     "Rewards of wrong and right. tau is in these units: 0.05 on zero-one is 0.1 on plus-minus-one."
@@ -361,7 +361,7 @@ class RewardTable(RewardTerm):
     most_unscored: Share = 0.01
     "Share of unscored responses in a step above which the run stops (exit 7); one response never stops it."
     others: list[RewardTerm] = []
-    "The further [[reward]] tables."
+    "The additional [[reward]] tables."
 
 
 class UpdateTable(Strict):
@@ -372,11 +372,11 @@ class UpdateTable(Strict):
     clip: Positive = 1.0
     "Largest norm of the gradient; larger ones are scaled down to it."
     weight_decay: NonNegative = 0.01
-    "Of AdamW."
+    "Weight decay of AdamW."
     betas: Annotated[
         tuple[float, float], expects("two numbers from 0 to below 1", lambda x: all(0 <= b < 1 for b in x))
     ] = Field(default=(0.9, 0.999), strict=False)  # TOML and JSON have lists
-    "Of Adam and AdamW."
+    "Betas of Adam and AdamW."
     lr_scheduler_type: Literal["constant", "linear", "cosine"] = "constant"
     "How schedule.lr falls to 0 by the end of the run, after the warm-up; by optimizer steps, as in transformers."
     warmup_steps: CountOrNever = 0
@@ -386,37 +386,37 @@ class UpdateTable(Strict):
 
 
 class EvaluationTable(Strict):
-    """[evaluation]: how good the policy is, before, during and after."""
+    """[evaluation]: how the policy is evaluated before, during and after training."""
 
     data: str = "held-out"
-    "held-out problems of the run's own, aime24, aime25, or a file."
+    "held-out (problems of the run's own data), aime24, aime25, or a file."
     every: CountOrNever = 0
     "Steps between evaluations during training; 0 evaluates before the first and after the last update only."
     keep_best: bool = False
-    "Keep the model of the best evaluation in best/ of the run, beside the checkpoints."
+    "Keep the model with the best evaluation in the run's best/ folder, beside the checkpoints."
     problems: Count = 256
-    "At most."
+    "Maximum number of problems."
     k: Count = 1
-    "Responses to each problem."
+    "Responses per problem."
     temperature: Positive = 1.0
-    "Of the draws."
+    "Sampling temperature."
     top_p: Annotated[float, expects("a number above 0, at most 1", lambda x: 0 < x <= 1)] = 1.0
-    "0.7 in the paper's evaluations."
+    "Nucleus sampling; 0.7 in the paper's evaluations."
     width: Count | None = None
-    "Tokens that a response may have; by default as in [rollout]."
+    "Maximum length of a response, tokens; by default as in [rollout]."
 
 
 class ParallelTable(Strict):
     """[parallel]: how many processes train together, and what each of them holds."""
 
     processes: Count = 1
-    "On this machine, one per accelerator. `accelerate launch`, and torchrun on several machines, set it themselves."
+    "Processes on this machine, one per accelerator. `accelerate launch`, and torchrun on several machines, set it."
     strategy: Literal["ddp", "fsdp2"] = "ddp"
-    "ddp: all weights in every process. fsdp2: a share of weights, gradients and optimizer in each."
+    "ddp: all weights in every process. fsdp2: a shard of weights, gradients and optimizer in each."
     timeout: Positive = 600.0
-    "Seconds that one process waits for another: longer than the slowest rollout. A dead one is noticed at once."
+    "Seconds that one process waits for another; must exceed the slowest rollout. A dead one is noticed at once."
     restarts: int = Field(default=0, ge=0)
-    "How often a run of several processes goes on from its last checkpoint by itself after one of them died."
+    "How often a run of several processes resumes by itself from its last checkpoint after one of them dies."
 
 
 Tables = dict[str, type[Strict] | None]
@@ -471,7 +471,7 @@ class Spec(Strict):
     @model_validator(mode="before")
     @classmethod
     def complete(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """A table that the tier has and the values lack, as those of an older run folder may, is one of defaults."""
+        """Fill in tables that the tier has and the values lack, as in an older run folder, with defaults."""
         known = TABLES.get(values.get("tier", ""), {})
         return {section: table() for section, table in known.items() if table is not None} | values
 
@@ -503,7 +503,7 @@ class Spec(Strict):
     @field_validator("tier")
     @classmethod
     def check_tier(cls, tier: str) -> str:
-        """The tier of a run from elsewhere is one of ours."""
+        """Refuse an unknown tier, as a run from elsewhere may have."""
         if tier not in TABLES:
             raise UsageError(unknown("tier", tier, TABLES))
         return tier
@@ -511,14 +511,14 @@ class Spec(Strict):
     @field_validator("name")
     @classmethod
     def check_name(cls, name: str) -> str:
-        """A name becomes a part of the names of folders; that of a run from elsewhere may be any."""
+        """Refuse a name that cannot be part of a folder name; a run from elsewhere may have any name."""
         if name in ("", ".", "..") or not NAME.fullmatch(name):
             raise UsageError(f"the name of a spec is {short(name)}; expected one without slashes or controls")
         return name
 
     @property
     def label(self) -> str:
-        """Name and objective as the name of a folder: letters, digits and . _ - alone."""
+        """Name and objective as a folder name: only letters, digits and . _ -"""
         return re.sub(r"[^A-Za-z0-9._-]+", "-", f"{self.name}-{self.objective['name']}")[:LABEL].rstrip(".-")
 
     def tables(self) -> dict[str, Any]:
@@ -530,13 +530,13 @@ class Spec(Strict):
         return {"tier": self.tier, "name": self.name, **self.tables()}
 
     def override(self, changes: dict[str, Any]) -> "Spec":
-        """The spec with keys replaced, dotted or bare, say {"objective.tau": 0.1}; a key has one value."""
+        """The spec with keys replaced, dotted or bare, say {"objective.tau": 0.1}; no key may get two values."""
         tables = deepcopy(self.tables())
         seen: dict[tuple[str, str], tuple[str, Any]] = {}
         for key, value in changes.items():
             section, field = locate(key, tables, TABLES[self.tier])
             name, given = seen.setdefault((section, field), (key, value))
-            if given is not value and given != value:  # nan is not even itself
+            if given is not value and given != value:  # NaN does not equal itself
                 told = f"as {name} = {short(given)} and as {key} = {short(value)}"
                 raise UsageError(f"{section}.{field} is given twice, {told}; leave one out")
             replace(tables[section], field, value, key)
@@ -544,9 +544,9 @@ class Spec(Strict):
 
 
 def joined_rewards(tables: dict[str, Any]) -> dict[str, Any]:
-    """[reward], or several [[reward]] tables as one: the first, with the rest under `others`. Their keys are checked.
+    """Merge several [[reward]] tables into one: the first, with the rest under `others`. Their keys are checked.
 
-    `name = "math"` and `name = "my.py:fn"` alone say who grades; beside `grade` a name is a label.
+    On its own, `name = "math"` or `name = "my.py:fn"` chooses the grader; beside `grade` a name is a label.
     """
     given = tables.get("reward", {})
     rewards = given if isinstance(given, list) else [given]
@@ -564,7 +564,7 @@ def joined_rewards(tables: dict[str, Any]) -> dict[str, Any]:
 
 
 def named_reward(table: dict[str, Any]) -> dict[str, Any]:
-    """A [[reward]] table without `name`."""
+    """A [[reward]] table with `name` rewritten as `grade` or `label`."""
     if "name" not in table:
         return table
     rest = {key: value for key, value in table.items() if key != "name"}
@@ -580,7 +580,7 @@ def replace(table: dict[str, Any], field: str, value: Any, key: str) -> None:
         table[name] = value
         return
     rule = table.get(name)
-    if rule is None and name != "tau":  # a slip in a key: who knows all keys of the table says so
+    if rule is None and name != "tau":  # a misspelt key: the check that knows all keys of the table reports it
         table[field] = value
         return
     if not isinstance(rule, str | dict):
@@ -604,7 +604,7 @@ def locate(key: str, tables: dict[str, Any], known: Tables) -> tuple[str, str]:
         return section, field
     fields = {s: set(model.model_fields if model else tables[s]) for s, model in known.items()}
     homes = [s for s, names in fields.items() if key in names]
-    for section in ("schedule", "run"):  # lr is a key of the warm start too, seed one of many problems
+    for section in ("schedule", "run"):  # lr is also a key of the warm start, and seed one of many environments
         if section in homes:
             return section, key
     if len(homes) != 1:
@@ -613,7 +613,7 @@ def locate(key: str, tables: dict[str, Any], known: Tables) -> tuple[str, str]:
 
 
 def check_table(section: str, model: type[Table], table: dict[str, Any]) -> Table:
-    """A table of the right keys and types, with values in their ranges."""
+    """Validate the keys, types and ranges of a table."""
     check_plain(section, table)
     for key in table:
         if key not in model.model_fields:
@@ -630,10 +630,10 @@ def check_table(section: str, model: type[Table], table: dict[str, Any]) -> Tabl
 
 
 def check_plain(section: str, table: Any) -> None:
-    """Refuse a table that is none, or holds dates, NaN, integers beyond 64 bits, or something nested without end.
+    """Refuse values that are not a table, and tables with dates, NaN, integers beyond 64 bits or deep nesting.
 
     Raises:
-        UsageError: with the dotted key.
+        UsageError: it names the dotted key.
     """
     if not isinstance(table, dict):
         raise UsageError(f"{section} is {short(table)}; expected a table: [{section}], its keys below")
@@ -655,7 +655,7 @@ def check_plain(section: str, table: Any) -> None:
 
 
 def to_toml(tables: dict[str, Any]) -> str:
-    """Tables of a spec as a .toml file, which `Spec.read` takes; what is not set is left out."""
+    """Tables of a spec as the text of a .toml file for `Spec.read`; keys that are not set are left out."""
 
     def block(head: str, table: dict[str, Any]) -> str:
         set_keys = {key: value for key, value in table.items() if value is not None and key != "others"}
@@ -671,12 +671,12 @@ def to_toml(tables: dict[str, Any]) -> str:
 
 
 def key_of(key: str) -> str:
-    """A key of TOML, in quotes where it needs them."""
+    """A TOML key, in quotes where it needs them."""
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
 
 
 def to_value(value: Any) -> str:
-    """A value of TOML: texts are quoted as in JSON, whose escapes TOML has too."""
+    """A TOML value; strings are quoted as in JSON, whose escapes TOML shares."""
     if isinstance(value, dict):
         return (
             "{"

@@ -1,6 +1,6 @@
-"""The processes of a run that take the same steps and share the work. Here the group of one process.
+"""Process groups, which take the same steps and share the work: the interface and the group of one.
 
-Several processes are `pmdkit.llm.distributed`. The trainer and the learners are written for both.
+Groups of several processes are in `pmdkit.llm.distributed`. The trainer and the learners work with both.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,12 +14,12 @@ from pmdkit.observe.checkpoint import Checkpoints
 
 
 class ProcessGroup:
-    """One process: nothing is shared, nothing is waited for, and torch.distributed is not initialised.
+    """A group of one process: nothing to share or wait for, and torch.distributed is not initialised.
 
     Attributes:
-        rank: of this process, from 0.
+        rank: this process's rank, from 0.
         size: number of processes.
-        strategy: "ddp" keeps every weight in each process, "fsdp2" a share of each; "alone" is one process.
+        strategy: "ddp" keeps all weights in each process, "fsdp2" a shard of them; "alone" is a single process.
     """
 
     rank = 0
@@ -32,7 +32,7 @@ class ProcessGroup:
         return self.rank == 0
 
     def split_by_cost(self, costs: Sequence[float]) -> list[range]:
-        """One range of items per process, in their order, of about equal cost; a range may be empty."""
+        """Split items into one contiguous range per process, of about equal cost; a range may be empty."""
         total, before = sum(costs), 0.0
         owners = []
         for cost in costs:
@@ -43,7 +43,7 @@ class ProcessGroup:
         return [range(bounds[rank], bounds[rank + 1]) for rank in range(self.size)]
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
-        """Every process's tensor, by rank, in every process; shapes may differ, the number of axes may not."""
+        """All-gather: every process's tensor, in rank order; shapes may differ, but not the number of axes."""
         return [tensor]
 
     def any_rank(self, flag: bool) -> bool:
@@ -51,32 +51,32 @@ class ProcessGroup:
         return flag
 
     def broadcast(self, source: Tensor, target: Tensor) -> None:
-        """Copy the main process's source into target in every process; the sources of the others are not read."""
+        """Copy the main process's source into target in every process; the others' sources are not read."""
         target.copy_(source)
 
     def broadcast_object(self, value: Any) -> Any:
-        """What the main process passed in, in every process; anything that JSON holds."""
+        """Return the main process's value in every process; any JSON value."""
         return value
 
     def checkpoints(self, folder: Path) -> Checkpoints:
-        """Who saves and loads the checkpoints of a run, whose folder it is."""
+        """The object that saves and loads a run's checkpoints in this folder."""
         return Checkpoints(folder)
 
     def wrap(self, root: nn.Module) -> nn.Module:
-        """The module as it is called in forward passes that all processes make."""
+        """Wrap a module for forward passes that all processes make together."""
         return root
 
     def no_sync(self, root: nn.Module, last: bool) -> AbstractContextManager[Any]:
-        """Around a forward and backward pass: gradients need to be summed over processes after the last one only."""
+        """Context of a forward and backward pass: gradients are summed over processes only after the last one."""
         return nullcontext()
 
     @contextmanager
     def error_scope(self) -> Iterator[None]:
-        """Around what all processes do together: where one is lost, the others stop with an error that says so."""
+        """Context of collective work: if one process is lost, the others stop with an error that says so."""
         yield
 
     def close(self) -> None:
-        """Leave the group after a run that ended well."""
+        """Leave the group after a successful run."""
 
 
 SINGLE = ProcessGroup()

@@ -1,4 +1,4 @@
-"""Errors that reach a person: one sentence each with an exit code, and what such a sentence is made of."""
+"""Errors shown to the user: one sentence and an exit code each, and helpers to write the sentence."""
 
 import unicodedata
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class PmdkitError(Exception):
-    """A failure with a sentence for a person: what; where; what to do."""
+    """A failure with a message for the user: what happened, where, and what to do."""
 
     exit_code = 1
 
@@ -20,25 +20,25 @@ class UsageError(PmdkitError, ValueError):
 
 
 class EnvironmentLacks(PmdkitError):
-    """The machine lacks something: an extra, a port, a writable folder. The message holds the remedy."""
+    """The machine lacks something: an extra, a port, a writable folder. The message gives the remedy."""
 
     exit_code = 3
 
 
 class CheckFailed(PmdkitError):
-    """A check said no."""
+    """A check failed."""
 
     exit_code = 4
 
 
 class ResumeRefused(PmdkitError):
-    """No loadable checkpoint, or the run on disk is another run."""
+    """There is no loadable checkpoint, or the run on disk is a different one."""
 
     exit_code = 5
 
 
 class Diverged(PmdkitError):
-    """The run met a number that is not finite."""
+    """The run produced a number that is not finite."""
 
     exit_code = 6
 
@@ -50,37 +50,37 @@ class ComponentDied(PmdkitError):
 
 
 class Stopped(PmdkitError):
-    """Stopped on request; the state is saved and `--resume` goes on."""
+    """Stopped on request; the state is saved, and `--resume` continues."""
 
     exit_code = 75
 
 
-ALIKE = 0.5  # below, two names have too little in common for a guess
-SHOWN = 80  # characters of a value
+ALIKE = 0.5  # below this, two names have too little in common to suggest one
+SHOWN = 80  # characters of a value in an error
 STEERS = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"Control and format characters, lone surrogates, separators of lines and paragraphs; not blanks of a width."
+"Control and format characters, lone surrogates, line and paragraph separators; spaces are not included."
 KEPT = "\n\t"
 
 
 def short(value: Any) -> str:
-    """A value as an error shows it: on one line, and not all of a long one."""
+    """A value as shown in an error: on one line, and shortened if long."""
     if isinstance(value, int) and value.bit_length() > 63:
-        return f"an integer of {value.bit_length()} bits"  # Python refuses to write one of more than 4,300 digits
+        return f"an integer of {value.bit_length()} bits"  # Python refuses to print more than 4,300 digits
     words = Repr()
     words.maxstring = words.maxother = SHOWN
     return words.repr(value)
 
 
 def first_line(problem: BaseException) -> str:
-    """The beginning of the message of an error that another library raised."""
+    """The first line, at most 200 characters, of an error message from another library."""
     return (str(problem).strip() or type(problem).__name__).splitlines()[0][:200]
 
 
 def printable(text: str) -> str:
-    r"""The text, with an escape for each character that moves the cursor, colours, hides or reverses.
+    r"""The text, with every character escaped that moves the cursor, or colours, hides or reverses text.
 
-    Model output and data rows may hold terminal commands (ESC, CSI), writing from right to left that makes a text read
-    as another one, and surrogates that cannot be written at all. A newline and a tab stay.
+    Model output and data rows may contain terminal commands (ESC, CSI), right-to-left overrides that make a text read
+    as another one, and surrogates that cannot be encoded at all. Newlines and tabs are kept.
     """
     return "".join(
         char
@@ -99,13 +99,13 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """The known name that one slip makes of this one, else the most similar; None where none is alike.
+    """The known name that is one typo away, else the most similar one; None if none is similar.
 
-    Of dotted names the last part counts too: `armz` is near `env.arms`.
+    For dotted names the last part is compared too: `armz` is near `env.arms`.
     """
     pairs = [(other, whole) for other in sorted(known) for whole in (other, other.rpartition(".")[2])] if name else []
     slips = [(other, whole) for other, whole in pairs if one_slip(name, whole) and any(c.isalnum() for c in name)]
-    best, closest = (-1.0 if slips else ALIKE), None  # a slip in a short name leaves little of it
+    best, closest = (-1.0 if slips else ALIKE), None  # one typo in a short name leaves little in common
     for other, whole in slips or pairs:
         alike = SequenceMatcher(None, alphanumeric(name[:100]), alphanumeric(whole)).ratio()
         if alike > best:
@@ -114,12 +114,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
 
 
 def alphanumeric(name: str) -> str:
-    """Without what only looks different: case, dashes, underscores."""
+    """The name without superficial differences: case, dashes, underscores."""
     return name.lower().replace("_", "").replace("-", "")
 
 
 def one_slip(name: str, other: str) -> bool:
-    """Whether one letter is missing, too many or another one, or two neighbours are swapped."""
+    """Whether the names differ by at most one letter missing, extra or wrong, or two neighbours swapped."""
     short, long = sorted((name, other), key=len)
     if len(long) - len(short) > 1 or short == long:
         return short == long

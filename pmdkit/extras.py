@@ -1,4 +1,4 @@
-"""Packages of an extra that somebody did not install: which extra has them, and the command that gets it."""
+"""Missing optional packages: which extra provides one, and the command that installs it."""
 
 import importlib.util
 from importlib import metadata
@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from pmdkit.errors import EnvironmentLacks, unknown
 
 LESSONS = ("pmdkit", "numpy", "scipy", "torch", "matplotlib", "gymnasium", "transformers")
-"What lessons import, and answers may: it is loaded before their clock runs."
+"Packages that lessons import and answers may import; they are loaded before the clock of an answer starts."
 EXTRAS = {
     "torch": ("torch", "jinja2", "markupsafe"),
     "gym": ("gymnasium",),
@@ -25,19 +25,19 @@ EXTRAS = {
     "ray": ("ray",),
     "course": ("jupytext", "nbformat", "nbconvert", "nbclient", "jupyterlab", "ipykernel"),
 }
-"The modules of an extra."
+"The modules that each extra provides."
 CHECKOUT = Path(__file__).parents[1]
-"The folder that the package lies in: a checkout, where it has a pyproject.toml."
+"The folder that contains the package; it is a checkout if it has a pyproject.toml."
 
 
 def remedy(extra: str = "") -> str:
-    """The command that installs an extra, or with "" what pmdkit needs anyway. It is right where it is printed.
+    """The command that installs an extra, or with "" the base requirements, for the current directory.
 
-    In a checkout it installs the checkout, from wherever it is called. Elsewhere it names the packages that are missing
-    and not pmdkit, whose name on an index need not be ours.
+    In a checkout it installs the checkout, from any directory. Elsewhere it lists the missing packages rather than
+    pmdkit itself, since that name on a package index need not be ours.
 
     Args:
-        extra: one of pyproject.toml, such as llm.
+        extra: an extra in pyproject.toml, such as llm.
     """
     if (CHECKOUT / "pyproject.toml").is_file():
         place = "." if Path.cwd() == CHECKOUT else str(CHECKOUT)
@@ -49,11 +49,11 @@ def remedy(extra: str = "") -> str:
 
 
 def requirements(extra: str = "") -> list[str]:
-    """What an extra of the installed pmdkit asks for, such as transformers>=5.9, extras within it resolved."""
+    """Requirements of an extra of the installed pmdkit, such as transformers>=5.9, nested extras resolved."""
     found: list[str] = []
     for line in map(Requirement, metadata.requires("pmdkit") or ()):
         if ("extra" in str(line.marker)) != bool(extra) or (line.marker and not line.marker.evaluate({"extra": extra})):
-            continue  # of another extra, or of another Python
+            continue  # for another extra, or another version of Python
         line.marker = None
         inner = [row for name in sorted(line.extras) for row in requirements(name)]
         found += inner if line.name == "pmdkit" else [str(line)]
@@ -61,7 +61,7 @@ def requirements(extra: str = "") -> list[str]:
 
 
 def installed(requirement: str) -> bool:
-    """Whether some version of the package of a requirement is here."""
+    """Whether any version of the required package is installed."""
     try:
         return bool(metadata.version(Requirement(requirement).name))
     except metadata.PackageNotFoundError:
@@ -69,7 +69,7 @@ def installed(requirement: str) -> bool:
 
 
 def advice(module: str) -> str:
-    """What to do where a module is missing: one clause."""
+    """What to do about a missing module, as one clause."""
     top = module.partition(".")[0]
     extra = next((name for name, modules in EXTRAS.items() if top in modules), None)
     return remedy(extra) if extra else f"install {top} here, or do without it"
@@ -80,7 +80,7 @@ def need(module: str, what: str) -> ModuleType:
 
     Args:
         module: its name.
-        what: is not possible without it; begins the sentence.
+        what: the feature that needs it; begins the error sentence.
 
     Raises:
         EnvironmentLacks: it is not installed.
@@ -94,7 +94,7 @@ def need(module: str, what: str) -> ModuleType:
 
 
 def lacking(problem: BaseException) -> EnvironmentLacks | None:
-    """An import that failed for want of a package of an extra, as a sentence for a person; None for other errors."""
+    """The error for an import that failed because an extra's package is missing; None for other errors."""
     cause: BaseException | None = problem
     while cause is not None:
         name = (cause.name or "").partition(".")[0] if isinstance(cause, ModuleNotFoundError) else ""
@@ -105,13 +105,13 @@ def lacking(problem: BaseException) -> EnvironmentLacks | None:
 
 
 def needs(extra: str) -> None:
-    """Say at the head of a notebook what it cannot do without: `learn.needs("llm")`.
+    """Check at the top of a notebook that an extra it needs is installed: `learn.needs("llm")`.
 
     Args:
-        extra: one of pmdkit's, such as llm.
+        extra: an extra of pmdkit, such as llm.
 
     Raises:
-        EnvironmentLacks: packages of it are not installed.
+        EnvironmentLacks: some of its packages are not installed.
     """
     if extra not in EXTRAS:
         raise ValueError(unknown("extra", extra, EXTRAS))

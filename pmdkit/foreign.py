@@ -1,7 +1,7 @@
-"""Files that somebody else wrote: regular ones of bounded size and depth, whose text is text; others are refused.
+"""Read untrusted files: only regular files of bounded size and nesting depth, in valid UTF-8.
 
-A run folder from elsewhere, a model's folder, data, specs, records. A pipe or a device is not waited for, and every
-refusal is a UsageError: what was found, what was expected, what to do.
+These are run folders from elsewhere, model folders, data, specs and records. Pipes and devices are refused, not waited
+for. Every refusal is a UsageError that says what was found, what was expected and what to do.
 """
 
 import json
@@ -20,20 +20,20 @@ from pmdkit.errors import UsageError, first_line, printable, short
 
 MIB = 2**20
 SMALL = 16 * MIB
-"Bytes of a configuration, a summary, a manifest: thousands of times what one has."
+"Limit for a configuration, summary or manifest, bytes: thousands of times their usual size."
 LARGE = 1024 * MIB
-"Bytes of what grows with a run: metrics, responses, the record of a sweep."
+"Limit for files that grow with a run, bytes: metrics, responses, the record of a sweep."
 WEIGHTS = 4 * MIB**2
-"Bytes of one file of weights, which is never read as a whole; the largest on the hub have 50 GB."
+"Limit for one file of weights, bytes. It is never read as a whole; the largest on the hub have 50 GB."
 LONGEST_LINE = 16 * MIB
 DEEPEST = 64
-"Levels of nested JSON. Ours has six at most, and tokenizers ten."
+"Levels of nested JSON. Our files have at most six, tokenizers ten."
 SECONDS = 120.0
-"For one file: a file system over a network may stop to answer between two reads, a growing file never ends."
+"Time limit for one file: a network file system may stop answering between reads; a growing file never ends."
 BLOCK = 4 * MIB
 BITS = 64
 OPEN = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY"))
-"Without O_NONBLOCK, to open a pipe waits for somebody who writes."
+"Without O_NONBLOCK, opening a pipe would block until a process writes to it."
 KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a pipe"),
@@ -43,23 +43,23 @@ KINDS = (
     (stat.S_ISLNK, "a link"),
 )
 ODD_NUMBER = re.compile(rb"NaN|Infinity|[eE]\+?[0-9]{3}|[0-9]{19}")
-"What a text holds if one of its numbers is not finite or has more than 64 bits; other texts are not looked through."
+"Found in every text with a number that is not finite or has more than 64 bits; other texts need no closer check."
 ADVICE = "give another file"
 
 
 @contextmanager
 def open_file(path: Path | str, most: int = LARGE, advice: str = ADVICE) -> Iterator[BufferedReader]:
-    """A regular file to read, links to one included, of at most so many bytes.
+    """Open a regular file, or a link to one, of at most `most` bytes for reading.
 
     Raises:
-        UsageError: it is not there, of another kind, larger, or the machine does not let it be read.
+        UsageError: it does not exist, is not a regular file, is too large, or cannot be read.
     """
     try:
         about = os.stat(path)
-        if stat.S_ISREG(about.st_mode):  # to open a device may do something by itself
+        if stat.S_ISREG(about.st_mode):  # opening a device may have side effects
             descriptor = os.open(path, OPEN)
             try:
-                about = os.fstat(descriptor)  # it may have been swapped in between
+                about = os.fstat(descriptor)  # it may have been swapped since
                 check_kind(path, about.st_mode, advice)
                 file = os.fdopen(descriptor, "rb")
             except BaseException:
@@ -83,17 +83,17 @@ def open_file(path: Path | str, most: int = LARGE, advice: str = ADVICE) -> Iter
 
 
 def check_kind(path: Path | str, mode: int, advice: str) -> None:
-    """Refuse what is not a regular file."""
+    """Refuse anything but a regular file."""
     if not stat.S_ISREG(mode):
         kind = next((name for holds, name in KINDS if holds(mode)), "no file that can be read")
         raise UsageError(f"{path} is {kind}; expected a regular file: {advice}")
 
 
 def read_bytes(path: Path | str, most: int = SMALL, advice: str = ADVICE) -> bytes:
-    """All of a file.
+    """Read a whole file.
 
     Raises:
-        UsageError: as `open_file`, or it grows while it is read, or the reading takes too long.
+        UsageError: as for `open_file`; also if it grows while it is read, or reading takes too long.
     """
     until, parts, size = time.monotonic() + SECONDS, [], 0
     with open_file(path, most, advice) as file:
@@ -108,7 +108,7 @@ def read_bytes(path: Path | str, most: int = SMALL, advice: str = ADVICE) -> byt
 
 
 def read_text(path: Path | str, most: int = SMALL, advice: str = ADVICE) -> str:
-    """All of a file in UTF-8; a byte order mark in front, as Windows writes it, is no part of it."""
+    """Read a whole UTF-8 file; a leading byte order mark, as written on Windows, is dropped."""
     data = read_bytes(path, most, advice)
     try:
         return data.decode("utf-8-sig")
@@ -117,10 +117,10 @@ def read_text(path: Path | str, most: int = SMALL, advice: str = ADVICE) -> str:
 
 
 def read_lines(path: Path | str, most: int = LARGE, advice: str = ADVICE) -> list[bytes]:
-    """The lines of a file that end in a newline: a kill may have torn the last one.
+    """The lines of a file that end in a newline; a last line that a kill cut short is left out.
 
     Raises:
-        UsageError: as `read_bytes`, or a line is longer than any of ours.
+        UsageError: as for `read_bytes`; also if a line is longer than any of ours.
     """
     lines = [line for line in read_bytes(path, most, advice).splitlines(keepends=True) if line.endswith(b"\n")]
     for number, line in enumerate(lines, 1):
@@ -135,17 +135,17 @@ def read_json(path: Path | str, most: int = SMALL, advice: str = ADVICE, numbers
 
 
 def parse_json(data: bytes, where: str, advice: str = ADVICE, numbers: bool = True) -> Any:
-    """A JSON value, of which each key is there once.
+    """Parse a JSON value, refusing duplicate keys.
 
     Args:
-        data: in UTF-8.
-        where: of it, for the sentence.
-        advice: what to do about it.
-        numbers: refuse numbers that are not finite or have more than 64 bits, which no file of ours has. Models of
-            others have `Infinity` in their configurations.
+        data: UTF-8 bytes.
+        where: their source, for the error message.
+        advice: what to do about an error.
+        numbers: refuse numbers that are not finite or have more than 64 bits, which no file of ours has. Other
+            people's models have `Infinity` in their configurations.
 
     Raises:
-        UsageError: it is none, or nested too deep.
+        UsageError: it is not JSON, or nested too deeply.
     """
     try:
         value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=unique_keys)
@@ -159,7 +159,7 @@ def parse_json(data: bytes, where: str, advice: str = ADVICE, numbers: bool = Tr
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys are there once; of two, which one a reader takes is anybody's guess."""
+    """Build an object, refusing duplicate keys: readers differ in which of two values they take."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise RepeatedKey(f"it has the key {short(first_repeated(key for key, _ in pairs))} twice")
@@ -171,13 +171,13 @@ class RepeatedKey(ValueError):
 
 
 def first_repeated(keys: Iterable[str]) -> str:
-    """The first key that was there before."""
+    """The first key that occurs a second time."""
     seen: set[str] = set()
     return next(key for key in keys if key in seen or seen.add(key))  # type: ignore[func-returns-value]
 
 
 def check_values(value: Any, numbers: bool) -> None:
-    """Refuse what is nested too deep and, with `numbers`, numbers that nobody computes with."""
+    """Refuse values nested too deeply and, with `numbers`, those not finite or of more than 64 bits."""
     rest = [(value, 1)]
     while rest:
         inner, depth = rest.pop()
@@ -193,7 +193,7 @@ def check_values(value: Any, numbers: bool) -> None:
 
 @contextmanager
 def shaped(where: Path | str, what: str, advice: str = ADVICE) -> Iterator[None]:
-    """Around the lines that take values out of foreign JSON: another key, type or length there is a sentence.
+    """Context for unpacking untrusted JSON: a wrong key, type or length becomes a UsageError.
 
     Raises:
         UsageError: `where` is not `what`.
@@ -213,7 +213,7 @@ Check = Callable[[Any], bool]
 
 
 def is_number(value: Any) -> bool:
-    """A finite number; true and false are none."""
+    """A finite number; true and false do not count."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e300
 
 
@@ -238,15 +238,15 @@ def is_tau(value: Any) -> bool:
 
 
 def none_or(check: Check) -> Check:
-    """What the check holds of, or null."""
+    """Extend a check to accept null as well."""
     return lambda value: value is None or check(value)
 
 
 def check_fields(value: Any, wanted: dict[str, Check], where: Path | str, advice: str = ADVICE) -> dict[str, Any]:
-    """An object that has all these keys, each with a value of its kind.
+    """Check that a value is an object with all these keys, each with a value of its kind; return it.
 
     Raises:
-        UsageError: which key, and what it is.
+        UsageError: it names the key and its value.
     """
     if not isinstance(value, dict):
         raise UsageError(f"{where} holds {short(value)}; expected an object: {advice}")
@@ -260,11 +260,11 @@ def check_fields(value: Any, wanted: dict[str, Check], where: Path | str, advice
 
 
 def check_numbers(weights: Mapping[str, Any], where: str) -> None:
-    """Refuse weights that are not numbers: a run on them diverges at its first step, and says nothing of the reason.
+    """Refuse weights that contain NaN: a run on them would diverge at its first step without saying why.
 
     Args:
-        weights: tensors of torch by name.
-        where: they are from.
+        weights: torch tensors by name.
+        where: their source, for the error message.
     """
     real = {name: weight for name, weight in weights.items() if weight.is_floating_point() and not weight.is_meta}
     wrong = [name for name, weight in real.items() if bool(weight.isnan().any())]

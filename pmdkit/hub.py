@@ -1,4 +1,4 @@
-"""Whether the hub of models and data sets can be asked. Its own library asks five times, over half a minute."""
+"""Whether the Hugging Face hub can be reached; its own library retries five times over half a minute."""
 
 import os
 import socket
@@ -10,20 +10,20 @@ SECONDS = 3.0
 
 
 def local_only() -> bool:
-    """Whether only what is in the cache can be had: asked for, or because the hub does not answer."""
+    """Whether only cached files can be used: offline mode is set, or the hub does not answer."""
     offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
     return offline or not reachable(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
 
 
 @cache
 def reachable(endpoint: str) -> bool:
-    """Whether somebody listens at that address. Behind a proxy only the proxy knows: yes."""
+    """Whether a server listens at that address. Behind a proxy this cannot be checked: always True."""
     if getproxies():
         return True
     place = urlsplit(endpoint)
     port = place.port or (80 if place.scheme == "http" else 443)
     try:
         socket.create_connection((place.hostname or "", port), SECONDS).close()
-    except (OSError, ValueError):  # ValueError: of a name that no host can have
+    except (OSError, ValueError):  # ValueError: not a possible host name
         return False
     return True

@@ -1,8 +1,8 @@
-"""One launcher for all that fans out: calls of functions, made by local processes, by a Slurm array or by Ray.
+"""One launcher for everything that runs in parallel: calls made by local processes, a Slurm array or Ray.
 
-Whoever has many runs to make lists them as `Call`s and reads a `CallResult` of each as it ends. Every launcher makes a
-call in a `CallWorker`, a child process with one thread and devices of its own, so that the results are the same to the
-bit. What a call has to keep lies in its run folder: one that was stopped is made again and goes on from there.
+List the runs to make as `Call`s, and read the `CallResult` of each as it ends. Every launcher makes a call in a
+`CallWorker`, a child process with one thread and its own devices, so that the results are the same to the bit. A call
+keeps its state in its run folder: one that was stopped is made again and continues from there.
 """
 
 import json
@@ -42,22 +42,22 @@ from pmdkit.processes import (
 MERCY = 20.0
 "Seconds a worker has to finish its step once it is asked to stop."
 POLL = 0.2
-"Seconds between two looks at what cannot wake this process: an interrupt by Ray, a file of a task elsewhere."
+"Seconds between polls for events that cannot wake this process: an interrupt by Ray, a file from a remote task."
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 TASKS = "tasks.json"
-"Which tasks of a cluster were started and not yet seen to end."
+"Lists the cluster tasks that were started and have not been seen to end."
 
 
 @dataclass(frozen=True)
 class Call:
-    """A function by name and its arguments, to be called somewhere.
+    """A function, by name, and its arguments, to be called in some process.
 
     Attributes:
-        name: a plain file name, different for different calls.
+        name: a plain file name, unique to the call.
         function: "package.module:function"; it returns a JSON value.
         arguments: JSON values, by name.
-        apart: whether it wants a process in which nothing else was called, as a run of a language model does.
-        devices: accelerators that it uses, where there are any.
+        apart: whether it needs a fresh process, as a run of a language model does.
+        devices: accelerators that it uses, if there are any.
     """
 
     name: str
@@ -80,7 +80,7 @@ class CallResult:
         value: what the function returned.
         reason: why there is no value; "" where there is one.
         kind: name of the exception that the function raised.
-        trace: of an exception that is not a sentence for a person.
+        trace: traceback of an exception that is not a PmdkitError.
     """
 
     call: Call
@@ -93,7 +93,7 @@ class CallResult:
         """The value.
 
         Raises:
-            PmdkitError: the one that the function raised; ComponentDied where its process ended.
+            PmdkitError: the one that the function raised; ComponentDied if its process ended.
             RuntimeError: the function raised another exception; the message holds its traceback.
         """
         if not self.reason:
@@ -109,17 +109,17 @@ class Launcher(Protocol):
 
     @property
     def jobs(self) -> int:
-        """How many."""
+        """How many at a time."""
         ...
 
     def run(self, calls: Sequence[Call], folder: Path) -> Generator[CallResult, None, None]:
         """Make every call and yield its result as it ends.
 
-        Closing the generator, or an exception in it, asks what still runs to save and end, and waits for that: use
+        Closing the generator, or an exception in it, asks running calls to save and end, and waits for them: use
         `contextlib.closing`.
 
         Args:
-            folder: where the launcher may keep what it needs, such as the logs of a cluster.
+            folder: where the launcher may keep files, such as the logs of a cluster.
         """
         ...
 
@@ -129,25 +129,25 @@ class Launcher(Protocol):
 
 @dataclass(frozen=True)
 class LocalProcesses:
-    """Child processes of this one, each with its own share of the devices that are visible here.
+    """Makes calls in child processes, each with its own share of the visible devices.
 
     Attributes:
-        jobs: how many. Where there are fewer devices than that, several processes share one.
-        inline: whether calls that need no process are made in this one, if one is made at a time.
+        jobs: number of processes. If there are fewer devices, several processes share one.
+        inline: whether calls that need no process of their own are made in this one when jobs is 1.
     """
 
     jobs: int = 1
     inline: bool = True
 
     def run(self, calls: Sequence[Call], folder: Path) -> Generator[CallResult, None, None]:
-        """As for `Launcher`; the folder is not used."""
+        """See `Launcher.run`; the folder is not used."""
         if self.inline and self.jobs == 1 and not any(call.apart for call in calls):
             for call in calls:
                 yield as_result(call, reply(call))
             return
         waiting = deque(calls)
         shares = device_shares(visible_devices(), max((call.devices for call in calls), default=1))
-        workers: dict[int, CallWorker] = {}  # by the number of their share
+        workers: dict[int, CallWorker] = {}  # by number of their share
         try:
             while waiting or any(worker.call for worker in workers.values()):
                 for number in range(min(self.jobs, len(calls))):
@@ -162,7 +162,7 @@ class LocalProcesses:
                     if result is None:
                         continue
                     if result.call.apart or workers[number].ended:
-                        workers.pop(number).finish()  # before the next one, which wants the memory of its device
+                        workers.pop(number).finish()  # before the next one, which needs its device's memory
                     yield result
         finally:
             for worker in workers.values():
@@ -171,14 +171,14 @@ class LocalProcesses:
 
 
 ONE = LocalProcesses()
-"Calls one after another."
+"Makes calls one after another."
 
 
 class CallWorker(WorkerProcess):
     """A process that makes one call after another. When the process that started it ends, it saves and ends too.
 
     Args:
-        devices: that it may use, as CUDA names them; None for those of this process.
+        devices: those it may use, as CUDA names them; None for those of this process.
     """
 
     def __init__(self, devices: Sequence[str] | None = None) -> None:
@@ -190,13 +190,13 @@ class CallWorker(WorkerProcess):
         self.ended = False
 
     def begin(self, call: Call) -> None:
-        """Ask for a call."""
+        """Send a call to the worker."""
         self.call = call
-        with suppress(WorkerFailed):  # `take_result` finds it out, too
+        with suppress(WorkerFailed):  # `take_result` notices it too
             self.send({"function": call.function, "arguments": call.arguments}, time.monotonic() + STARTUP)
 
     def take_result(self) -> CallResult | None:
-        """How the call ended, if it did; a worker that died ended it."""
+        """The result of the call if it has ended; the death of the worker ends it."""
         assert self.call is not None
         try:
             message = self.receive()
@@ -210,20 +210,20 @@ class CallWorker(WorkerProcess):
         return as_result(call, message)
 
     def close_requests(self) -> None:
-        """Let it end after the call that it makes."""
+        """Let the worker end after its current call."""
         assert self.popen.stdin is not None
         with suppress(OSError):
             self.popen.stdin.close()
 
     def finish(self) -> None:
-        """Let it end in order, and collect it."""
+        """Let the worker end cleanly, and reap it."""
         self.close_requests()
         self.wait(MERCY)
         self.kill()
 
 
 def visible_devices() -> list[str]:
-    """The accelerators that this process may use, as CUDA names them; none on a machine without."""
+    """The accelerators that this process may use, as CUDA names them; empty on a machine without any."""
     if (named := os.environ.get(VISIBLE)) is not None:
         names = [name.strip() for name in named.split(",")]
         return names if all(names) and "-1" not in names else []
@@ -235,13 +235,13 @@ def visible_devices() -> list[str]:
 
 
 def device_shares(devices: Sequence[str], each: int) -> list[Sequence[str]]:
-    """The devices in groups of `each`; all of them together where there are fewer."""
+    """The devices in groups of `each`; all of them in one group if there are fewer."""
     groups = [devices[first : first + each] for first in range(0, len(devices) - each + 1, each)]
     return groups or [devices] * bool(devices)
 
 
 def serve(parent: int) -> None:
-    """In a worker: make calls until the pipe closes. What they print is dropped, errors go where the parent's go."""
+    """In a worker: make calls until the pipe closes. Their stdout is dropped; stderr is the parent's."""
     die_with_parent(parent, signal.SIGTERM)
     shown = os.dup(2)
     requests, replies = claim_pipes()
@@ -251,7 +251,7 @@ def serve(parent: int) -> None:
 
 
 def reply(call: Call) -> Message:
-    """What a call came to, as a message. The value travels as text: JSON of Python, with its NaN."""
+    """Make a call and return its outcome as a message. The value is sent as JSON text, which may contain NaN."""
     try:
         return {"value": json.dumps(call.make())}
     except PmdkitError as problem:
@@ -262,13 +262,13 @@ def reply(call: Call) -> Message:
 
 
 def as_result(call: Call, message: Message) -> CallResult:
-    """A reply as what a caller gets."""
+    """Decode a reply into a CallResult."""
     return CallResult(call, **{**message, "value": json.loads(message.get("value", "null"))})
 
 
 @contextmanager
 def sigterm_interrupts() -> Iterator[None]:
-    """SIGTERM stops what is in the block as Ctrl-C does: the children save and leave first."""
+    """Let SIGTERM stop the block as Ctrl-C does: the children save and exit first."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -288,9 +288,9 @@ def sigterm_interrupts() -> Iterator[None]:
 
 
 def make_share(calls: Sequence[Call], results: str, cwd: str) -> None:
-    """In a task of a cluster: make calls one after another and leave a file for each in the folder `results`.
+    """In a cluster task: make calls one after another and write a file for each to the folder `results`.
 
-    A call whose file is there is left out: a task that was preempted begins again, elsewhere.
+    A call that already has a file is skipped: a preempted task begins again, elsewhere.
     """
     os.chdir(cwd)
     missing = [call for call in calls if not (Path(results) / f"{call.name}.json").exists()]
@@ -302,34 +302,34 @@ def make_share(calls: Sequence[Call], results: str, cwd: str) -> None:
 
 @dataclass
 class ClusterLauncher(ABC):
-    """What clusters have in common: calls go out in tasks, and come back as files in FOLDER/results.
+    """Base class for clusters: calls are submitted in tasks, and results come back as files in FOLDER/results.
 
-    A call that wants a process of its own is a task; the others are dealt out to as many tasks as there are jobs.
+    A call that needs its own process is a task; the others are distributed over as many tasks as there are jobs.
 
     Attributes:
         jobs: tasks at a time.
-        options: of the cluster.
+        options: options of the cluster.
     """
 
     jobs: int = 1
     options: Message = field(default_factory=dict)
     one_array: ClassVar[bool] = True
-    "Whether all tasks are handed over at once, to a cluster that itself keeps to `jobs`."
+    "Whether all tasks are submitted at once, to a cluster that enforces `jobs` itself."
 
     def run(self, calls: Sequence[Call], folder: Path) -> Generator[CallResult, None, None]:
-        """As for `Launcher`."""
+        """See `Launcher.run`."""
         folder = folder.resolve()
         results = folder / "results"
         results.mkdir(parents=True, exist_ok=True)
         self.cancel_left(folder)
-        for call in calls:  # what came after the last launcher had gone counts, but for failures; a run has its folder
+        for call in calls:  # results from after the last launcher ended count, except failures; a run has its folder
             path = results / f"{call.name}.json"
             if path.exists() and (call.apart or json.loads(path.read_bytes())["reason"]):
                 path.unlink()
         plain = [call for call in calls if not call.apart]
         shares = [[call] for call in calls if call.apart] + [plain[first :: self.jobs] for first in range(self.jobs)]
         queue = deque(share for share in shares if share)
-        running: list[tuple[Any, dict[str, Call]]] = []  # tasks, and the calls of each without a result
+        running: list[tuple[Any, dict[str, Call]]] = []  # tasks, each with its calls that lack a result
         try:
             while queue or running:
                 room = len(queue) if self.one_array else self.jobs - len(running)
@@ -337,7 +337,7 @@ class ClusterLauncher(ABC):
                 if batch:
                     tasks = self.submit(batch, str(results), folder)
                     running += zip(tasks, ({call.name: call for call in share} for share in batch), strict=True)
-                ends = [self.end_of(task) for task, _ in running]  # asked first: what one leaves is complete then
+                ends = [self.end_of(task) for task, _ in running]  # asked first: files of an ended task are complete
                 there = {path.stem for path in results.glob("*.json")}
                 for (_, missing), end in zip(running, ends, strict=True):
                     for name in [name for name in missing if name in there or end is not None]:
@@ -356,7 +356,7 @@ class ClusterLauncher(ABC):
 
     @abstractmethod
     def end_of(self, task: Any) -> str | None:
-        """Why a task that ended may have left calls unmade; None while it waits or runs."""
+        """How a task ended, which explains calls it did not make; None while it waits or runs."""
 
     @abstractmethod
     def cancel(self, tasks: Sequence[Any]) -> None:
@@ -364,19 +364,19 @@ class ClusterLauncher(ABC):
 
     @abstractmethod
     def cancel_left(self, folder: Path) -> None:
-        """End the tasks of a launcher that was killed, where they outlive it."""
+        """End the tasks of a launcher that was killed, on clusters where they outlive it."""
 
     @abstractmethod
     def leave(self) -> None:
-        """Let go of the cluster."""
+        """Release the cluster."""
 
     def cwd(self) -> str:
-        """Where the tasks work: relative paths mean there what they mean here."""
+        """Working directory of the tasks, so that relative paths mean the same there as here."""
         return str(Path.cwd())
 
 
 def take_file(call: Call, path: Path, end: str | None) -> CallResult:
-    """The result that a task left, which is used once; without one, how the task ended."""
+    """Read and delete the result file that a task left; without one, say how the task ended."""
     if not path.exists():
         return CallResult(call, reason=f"ended without a result: {end}")
     found = json.loads(path.read_bytes())
@@ -385,7 +385,7 @@ def take_file(call: Call, path: Path, end: str | None) -> CallResult:
 
 
 class ArrayTask:
-    """What submitit runs. A task whose time is over, or that gives way to another's, is queued again and goes on."""
+    """The callable that submitit runs. A task that runs out of time or is preempted is requeued and continues."""
 
     def __call__(self, calls: Sequence[Call], results: str, cwd: str) -> None:
         """Make the calls of a task; scancel stops them as Ctrl-C would."""
@@ -393,7 +393,7 @@ class ArrayTask:
             make_share(calls, results, cwd)
 
     def checkpoint(self, calls: Sequence[Call], results: str, cwd: str) -> Any:
-        """What goes on in place of a task that is about to be ended."""
+        """The submission that replaces a task about to be ended."""
         return need("submitit", "a Slurm array").helpers.DelayedSubmission(self, calls, results, cwd)
 
 
@@ -403,13 +403,13 @@ class SubmititArray(ClusterLauncher):
 
     Attributes:
         options: for `submitit.AutoExecutor.update_parameters`, such as slurm_partition, gpus_per_node, timeout_min.
-        cluster: "slurm"; "local" starts all tasks on this machine at once, to try a setting out.
+        cluster: "slurm"; "local" starts all tasks on this machine at once, to try out a configuration.
     """
 
     cluster: str = "slurm"
 
     def submit(self, shares: Sequence[Sequence[Call]], results: str, folder: Path) -> Sequence[Any]:
-        """One array. Its tasks are written down, for a launcher that comes after this one."""
+        """Submit one array and record its tasks, for a later launcher."""
         submitit = need("submitit", "a Slurm array")
         wanted = {"name": "pmdkit", "timeout_min": 1440, "slurm_array_parallelism": self.jobs, **self.options}
         try:
@@ -422,11 +422,11 @@ class SubmititArray(ClusterLauncher):
         return list(tasks)
 
     def end_of(self, task: Any) -> str | None:
-        """Slurm's word for how it ended, and where its log is."""
+        """How it ended according to Slurm, and where its log is."""
         return f"task {task.job_id} is {task.state}, see {task.paths.stderr}" if task.done() else None
 
     def cancel(self, tasks: Sequence[Any]) -> None:
-        """scancel, and the seconds that the runs may take to save."""
+        """Call scancel, and wait while the runs save."""
         for task in tasks:
             task.cancel(check=False)
         until = time.monotonic() + 2 * MERCY
@@ -434,7 +434,7 @@ class SubmititArray(ClusterLauncher):
             time.sleep(POLL)
 
     def cancel_left(self, folder: Path) -> None:
-        """An array outlives the process that started it: it would work in the same run folders."""
+        """End the array of a killed launcher, which would otherwise keep writing to the same run folders."""
         if not (folder / TASKS).exists():
             return
         submitit = need("submitit", "a Slurm array")
@@ -442,17 +442,17 @@ class SubmititArray(ClusterLauncher):
         if self.cluster == "slurm":
             self.cancel([submitit.SlurmJob(folder / "submitit", name) for name in names])
         for name in names if self.cluster == "local" else ():
-            with suppress(OSError):  # ended; a name is the number of a process
+            with suppress(OSError):  # it has ended; here the name is a process id
                 if b"submitit.local" in Path(f"/proc/{name}/cmdline").read_bytes():
                     os.kill(int(name), signal.SIGINT)
 
     def leave(self) -> None:
-        """Nothing is held."""
+        """There is nothing to release."""
 
 
 @dataclass
 class RayTasks(ClusterLauncher):
-    """Tasks of Ray, on the cluster at `address` or RAY_ADDRESS; without either, one that lives on this machine as long.
+    """Ray tasks on the cluster at `address` or RAY_ADDRESS; without either, on a temporary one on this machine.
 
     Attributes:
         options: address; num_cpus, num_gpus and resources of a task, see `ray.remote`.
@@ -463,8 +463,8 @@ class RayTasks(ClusterLauncher):
     one_array: ClassVar[bool] = False
 
     def submit(self, shares: Sequence[Sequence[Call]], results: str, folder: Path) -> Sequence[Any]:
-        """A task for each share; Ray makes it again where its machine is lost."""
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would send them to its makers
+        """Start a task for each share; Ray retries it if its machine is lost."""
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray would send them to its developers
         ray = need("ray", "the Ray launcher")
         wanted = {key: value for key, value in self.options.items() if key != "address"}
         if not ray.is_initialized():
@@ -472,7 +472,7 @@ class RayTasks(ClusterLauncher):
             own = {"num_cpus": self.jobs, "include_dashboard": False} if address == "local" else {}
             try:
                 ray.init(address=address, log_to_driver=False, logging_level="ERROR", **own)
-            except Exception as problem:  # Ray raises the class itself where its processes do not start in time
+            except Exception as problem:  # Ray raises a bare Exception if its processes do not start in time
                 raise EnvironmentLacks(
                     f"Ray does not start: {first_line(problem)} Its logs are in /tmp/ray; address= names another"
                 ) from problem
@@ -486,7 +486,7 @@ class RayTasks(ClusterLauncher):
         return [remote.remote(list(share), results, self.cwd()) for share in shares]
 
     def end_of(self, task: Any) -> str | None:
-        """Ray's reason."""
+        """Why it ended according to Ray."""
         ray = need("ray", "the Ray launcher")
         if not ray.wait([task], timeout=0)[0]:
             return None
@@ -497,17 +497,17 @@ class RayTasks(ClusterLauncher):
         return "its task ended"
 
     def cancel(self, tasks: Sequence[Any]) -> None:
-        """An interrupt in each task, which passes it on to its run."""
+        """Interrupt each task, which passes it on to its run."""
         ray = need("ray", "the Ray launcher")
         for task in tasks:
             ray.cancel(task, force=False)
         ray.wait(list(tasks), num_returns=len(tasks), timeout=2 * MERCY)
 
     def cancel_left(self, folder: Path) -> None:
-        """Ray ends the tasks of a process that is gone."""
+        """Nothing to do: Ray itself ends the tasks of a process that is gone."""
 
     def leave(self) -> None:
-        """Leave the cluster; one that lives here ends."""
+        """Leave the cluster; one that was started here ends."""
         if self.joined:
             need("ray", "the Ray launcher").shutdown()
             self.joined = False
@@ -517,12 +517,12 @@ LAUNCHERS = {"local": LocalProcesses, "slurm": SubmititArray, "ray": RayTasks}
 
 
 def make_launcher(kind: str, jobs: int, options: Message | None = None) -> Launcher:
-    """The launcher of a name.
+    """Make the launcher of that name.
 
     Args:
         kind: a key of LAUNCHERS.
         jobs: calls at a time.
-        options: of a cluster; `cluster` is that of submitit.
+        options: options of a cluster; `cluster` is submitit's.
     """
     if kind not in LAUNCHERS:
         raise UsageError(errors.unknown("launcher", kind, LAUNCHERS))

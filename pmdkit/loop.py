@@ -1,7 +1,7 @@
-"""The loop of policy mirror descent: roll out, credit, update. One function, `run`, for every backend; read it first.
+"""The policy mirror descent loop, `run`: roll out, credit, update, for every backend. Read it first.
 
-Before it, what the loop asks of a policy (Learner) and of a problem (Task), and what passes between them (Rollouts). A
-table of logits, a small transformer and a language model on a cluster all fit this; nothing here knows which.
+Above it are the interfaces that the loop needs: a policy (Learner), a problem (Task) and what they exchange (Rollouts).
+A table of logits, a small transformer and a language model on a cluster all implement them; nothing here knows which.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,13 +19,13 @@ from pmdkit.randomness import derive
 
 @dataclass(frozen=True)
 class Episode:
-    """What became of a row in which an environment took turns, beside its tokens.
+    """The outcome of a row in which an environment took turns, besides its tokens.
 
     Attributes:
-        messages: from the first of the prompt to the policy's last turn.
-        tokens: of that last turn.
-        reward: what the environment said, reward units; None where the task judges.
-        cut_off: the budget of tokens or turns ended it.
+        messages: from the first one of the prompt to the policy's last turn.
+        tokens: tokens of that last turn.
+        reward: from the environment, reward units; None if the task grades.
+        cut_off: whether the budget of tokens or turns ended it.
     """
 
     messages: tuple[dict[str, str], ...]
@@ -42,16 +42,16 @@ class Rollouts:
         prompts: [P] what the task calls a prompt (bandit: the context).
         responses: [N, T] tokens (bandit: the arm, T = 1).
         logp_old: [N, T] their log-probabilities when drawn, nats.
-        mask: [N, T] boolean, True on response tokens; an environment's stand between them and are context alone.
+        mask: [N, T] boolean, True on response tokens; an environment's tokens between them are context only.
         mass: [P, G] 1/G for draws, pi_old on the full support.
-        sampled: draws, or the full support.
-        seed: of this step; rewards that need randomness derive theirs from it.
+        sampled: whether these are draws, or the full support.
+        seed: seed of this step; rewards that need randomness derive theirs from it.
         version: policy version at dispatch, the number of completed steps.
         width: generation budget, tokens.
-        logp_ref: [N, T] under the reference policy, where the learner keeps one.
-        correction: [N] or [N, T] importance weights of an engine that computes otherwise than the trainer.
+        logp_ref: [N, T] under the reference policy, if the learner keeps one.
+        correction: [N] or [N, T] importance weights, for an engine that computes differently from the trainer.
         seconds: wall time of the rollout.
-        episodes: N, where an environment took turns.
+        episodes: N of them, if an environment took turns.
     """
 
     prompts: Tensor
@@ -117,7 +117,7 @@ class Learner(Protocol):
 
 @runtime_checkable
 class Task(Protocol):
-    """A source of prompts and a judge of responses, both pure in (seed, step)."""
+    """A source of prompts and a judge of responses, both pure functions of (seed, step)."""
 
     def prompts(self, step: int) -> Tensor:
         """[P] the prompts of a step, counted from 1."""
@@ -127,23 +127,23 @@ class Task(Protocol):
 
 
 Stream = Callable[["Learner", "Task", "Schedule", int], Iterable[tuple[int, Rollouts]]]
-"From a learner, a task, a schedule and the last finished step to (step, rollouts) of each step to come."
+"Maps a learner, a task, a schedule and the last finished step to (step, rollouts) of each step to come."
 Observer = Callable[[int, Learner, Rollouts, Groups, Batch, list[dict[str, float]]], None]
 "Called after each step: number, learner, rollouts, groups, batch, and what each ministep reported."
 LogpHook = Callable[[Batch, Sequence[int], Tensor], None]
-"""What a learner may offer as `on_logp`: called in an update with its batch, the rows of a forward pass, and their
+"""Optional hook `on_logp` of a learner: called in an update with its batch, the rows of a forward pass, and their
 [n, T] log-probabilities before the update, or [n, 1] sums over tokens."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long and how stale.
+    """Length and staleness of a run.
 
     Attributes:
         steps: rollout batches in the whole run.
         group: responses per prompt, or None for the full support.
         ministeps: updates per rollout batch; the last one is `ministeps - 1` updates stale.
-        seed: of the run.
+        seed: seed of the run.
         drop_equal_groups: give no weight to groups whose rewards are all equal. Under PMD they pull back to pi_old, so
             this changes the objective.
     """
@@ -156,7 +156,7 @@ class Schedule:
 
 
 def inline(learner: Learner, task: Task, schedule: Schedule, start: int) -> Iterator[tuple[int, Rollouts]]:
-    """Roll out when the loop asks: step s answers with the policy after step s - 1."""
+    """Roll out when the loop asks: step s draws from the policy after step s - 1."""
     for step in range(start + 1, schedule.steps + 1):
         began = perf_counter()
         rollouts = learner.rollout(task.prompts(step), schedule.group, seed=derive(schedule.seed, "rollout", step))
@@ -172,10 +172,10 @@ def run(
     stream: Stream = inline,
     start: int = 0,
 ) -> None:
-    """Train from after step `start` to the last step of the schedule.
+    """Train from step `start` + 1 to the last step of the schedule.
 
-    Observers see each finished step in their order (gauges, metrics, evaluation, checkpoint); an exception in one ends
-    the run. Whatever is not checkpointed can be computed again from the seed, bit by bit.
+    Observers are called in order after each step (gauges, metrics, evaluation, checkpoint); an exception in one ends
+    the run. Anything not checkpointed can be recomputed from the seed, bit for bit.
     """
     for step, rollouts in stream(learner, task, schedule, start):  # pi_old is frozen here
         groups = graded(task.reward(rollouts), rollouts)
@@ -190,7 +190,7 @@ def run(
 
 
 def graded(reward: Tensor, rollouts: Rollouts) -> Groups:
-    """The step's groups. NaN marks a response without a verdict: it has mass 0, and the rest of its group shares."""
+    """The step's groups. NaN marks a response without a verdict: its mass goes to the rest of its group."""
     unscored = torch.isnan(reward)
     mass = rollouts.mass
     if bool(unscored.any()):
@@ -210,14 +210,14 @@ def without_equal_groups(batch: Batch, groups: Groups) -> Batch:
 
 
 def ministeps(rollouts: Rollouts, batch: Batch, count: int) -> Iterator[tuple[Rollouts, Batch]]:
-    """The step cut by prompts into `count` parts, each averaging over its own prompts."""
+    """Split the step by prompts into `count` parts, each averaged over its own prompts."""
     prompts, size = rollouts.mass.shape
     for part in parts(prompts, count):
         yield rollouts.part(part), cut(batch, part, prompts, size)
 
 
 def update(learner: Learner, objective: Objective, rollouts: Rollouts, batch: Batch) -> dict[str, float]:
-    """One ministep and the seconds it took."""
+    """Make one ministep, and time it."""
     began = perf_counter()
     report = learner.update(objective, rollouts, batch)
     return {**report, "seconds": perf_counter() - began}

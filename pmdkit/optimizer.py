@@ -1,7 +1,7 @@
-"""Optimizers of the tabular and the toy tier: torch's own, without an import that they do not need.
+"""Optimizers of the tabular and the toy tier: torch's own, but without importing torch._dynamo.
 
-Any torch optimizer imports torch._dynamo when it is made. That takes as long as importing torch, and only matters to
-code that is compiled, which the small tiers never are.
+Any torch optimizer imports torch._dynamo when it is constructed. That takes as long as importing torch, and only
+matters to compiled code, which the small tiers never have.
 """
 
 from collections.abc import Iterable
@@ -14,10 +14,10 @@ Name = Literal["adam", "adamw", "sgd"]
 
 
 def eager(kind: type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
-    """The same optimizer, which cannot be compiled; a torch that wraps its methods in another way gives it as it is.
+    """The same optimizer, not compilable; returned unchanged if this torch wraps its methods in another way.
 
     torch wraps some methods so that a compiler leaves them alone. The wrapper asks torch._dynamo once for a function to
-    call and keeps it in an attribute; here the function itself stands there.
+    call and caches it in an attribute; here that attribute is set to the function itself.
     """
     for name in ("add_param_group", "zero_grad", "state_dict", "load_state_dict"):
         inner = getattr(getattr(kind, name), "__wrapped__", None)
@@ -37,14 +37,14 @@ KINDS: dict[Name, Any] = {
 def make_optimizer(
     parameters: Iterable[nn.Parameter], name: Name, lr: float, fused: bool = False
 ) -> torch.optim.Optimizer:
-    """An optimizer with torch's other defaults.
+    """Make an optimizer; all other options have torch's defaults.
 
     Args:
-        parameters: to train.
+        parameters: those to train.
         name: "adam", "adamw" or "sgd".
         lr: learning rate.
-        fused: one kernel a weight instead of a dozen, for Adam and AdamW; the same step up to rounding. State that was
-            saved without it is continued without it, so that an older run resumes to its own bits.
+        fused: one kernel per weight instead of a dozen, for Adam and AdamW; the same step up to rounding. State saved
+            without it is continued without it, so that an older run resumes bit for bit.
     """
     options = {"fused": True} if fused and name != "sgd" else {}
     made: torch.optim.Optimizer = KINDS[name](parameters, lr=lr, **options)

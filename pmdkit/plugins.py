@@ -1,7 +1,7 @@
-"""A user's own code, taken from a file that is no part of a package: `my.py:MyClass`; and the gate that it passes.
+"""User code loaded from a file, as `my.py:MyClass`, and the check that the user trusts the file.
 
-Importing a file runs it, and a run folder or a recipe from elsewhere may name any file. So the rule is: a name that is
-passed as an argument or typed on the command line may run, a name in a table may not until somebody has named it again.
+Importing a file runs it, and a run folder or a recipe from elsewhere may name any file. So the rule is: a file named
+in an argument or on the command line may run; a file named in a table may not, until the user names it as well.
 """
 
 import hashlib
@@ -15,11 +15,11 @@ from typing import Any
 from pmdkit.errors import UsageError, unknown
 
 TRUSTED: dict[Path, str | None] = {}
-"Files that were named in this process; with the sha256 that they must have, where a run remembers one."
+"Files that were named in this process, with the sha256 that they must have if a run recorded one."
 
 
 def is_path(name: str) -> bool:
-    """Whether a name means a file rather than an entry of a table."""
+    """Whether a name refers to a file rather than to an entry of a table."""
     return ":" in name or name.endswith(".py")
 
 
@@ -30,7 +30,7 @@ def code_file(name: str) -> Path | None:
 
 
 def code_files(value: Any) -> Iterator[Path]:
-    """The Python files that a table names, wherever in it."""
+    """The Python files named anywhere in a table."""
     if isinstance(value, str):
         file = code_file(value)
         if file is not None:
@@ -44,22 +44,22 @@ def code_files(value: Any) -> Iterator[Path]:
 
 
 def trust(*names: Any, sha256: str | None = None) -> None:
-    """Let files run that the caller names: `my.py`, `my.py:MyClass`, or tables of them. Other values mean nothing.
+    """Allow files to run that the caller names: `my.py`, `my.py:MyClass`, or tables of them; ignore other values.
 
     Args:
-        names: values that a person gave, never what was read from a file.
-        sha256: that the files must have to run; by default any.
+        names: values that the user gave, never values read from a file.
+        sha256: digest that the files must have to run; by default any.
     """
     for file in code_files(names):
         TRUSTED[file.resolve()] = sha256
 
 
 def require_trust(name: str | Path, source: bytes | None = None) -> None:
-    """Refuse a file that nobody has named, or that is not what it was.
+    """Refuse a file that the user has not named, or that has changed.
 
     Args:
         name: `my.py` or `my.py:MyClass`.
-        source: what will run, where it has been read already.
+        source: the code that will run, if it has been read already.
 
     Raises:
         UsageError: the file must not run.
@@ -79,7 +79,7 @@ def require_trust(name: str | Path, source: bytes | None = None) -> None:
 
 
 def require_named(file: Path) -> None:
-    """Refuse a file that nobody has named."""
+    """Refuse a file that the user has not named."""
     if file.resolve() not in TRUSTED:
         raise UsageError(
             f"a configuration names the code of {file}, and nothing of it was run; if you trust it, name it yourself: "
@@ -102,7 +102,7 @@ def class_from_path(path: str) -> Any:
 
 
 def module_from_file(file: Path) -> ModuleType:
-    """Import a file that was named. Every call reads it again, so that an edit counts; what is checked is what runs."""
+    """Import a trusted file. Every call reads it again, so edits take effect; the bytes checked are those run."""
     if not file.is_file():
         raise ValueError(f"{file} is not a file; expected a Python file such as my.py, relative to {Path.cwd()}")
     name = f"pmdkit_own_{file.stem}_{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:8]}"

@@ -1,4 +1,4 @@
-"""Which objectives have a known population solution, and what it is for a batch of groups, in every tier."""
+"""Population solutions: which objectives have one, and what it is for a batch of groups, in every tier."""
 
 from dataclasses import dataclass
 
@@ -38,7 +38,7 @@ def solve(
         logp_ref: [P, A] the reference policy, the anchor of objectives that use one.
         reward: [P, A] expected rewards, or advantages: a shift per row changes nothing.
         tau: [P] temperatures.
-        length: [P, A] tokens, where responses differ in length; norm "length" then has a solution of its own.
+        length: [P, A] tokens, if responses differ in length; norm "length" then has its own solution.
 
     Returns:
         log pi_new/pi_old and lambda.

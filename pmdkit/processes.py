@@ -1,8 +1,8 @@
-"""Child processes: started in sessions of their own, ended with the process that started them, killed as a whole.
+"""Child processes: each runs in its own session, ends with its parent, and is killed as a whole group.
 
 The verifier's workers, the sandbox of `pmdkit learn`, the launcher's workers, vLLM servers and the ranks of a run all
 start here. Standard library only: workers import it before their memory is limited, and as a script (`guard`) it runs
-without the package.
+without the rest of the package.
 """
 
 import contextlib
@@ -26,18 +26,18 @@ INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIR
 GRACE = 4.0
 "Seconds for a guarded command to end by itself after SIGTERM; an idle vLLM server needs two."
 TIDY = 10.0
-"Seconds for a resource tracker to remove the shared memory of processes that were killed; on a busy machine over 2."
+"Seconds for a resource tracker to remove the shared memory of killed processes; over 2 on a busy machine."
 DIE_WITH_PARENT, ADOPT_ORPHANS = 1, 36  # PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER of <linux/prctl.h>
 
 
 class ChildProcess:
-    """A command, running from construction on, in a session of its own: Ctrl-C in a terminal is the parent's affair.
+    """A command that runs from construction on, in its own session: Ctrl-C in a terminal reaches only the parent.
 
     Args:
-        command: argument list; no shell sees it.
-        environment: all of it; None for that of this process.
+        command: argument list; no shell is involved.
+        environment: the whole environment; None for that of this process.
         parent_death: a signal that the kernel sends the child when this process ends, however it ends (Linux only).
-            Set between fork and exec; a child that is ours calls `die_with_parent` by itself instead.
+            Set between fork and exec; our own children call `die_with_parent` themselves instead.
         options: for `subprocess.Popen`.
 
     Raises:
@@ -62,7 +62,7 @@ class ChildProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """Its exit code, minus the signal where one killed it; None while it runs."""
+        """Its exit code, or minus the signal that killed it; None while it runs."""
         return self.popen.poll()
 
     @property
@@ -71,17 +71,17 @@ class ChildProcess:
         return self.exit_code is None
 
     def send_signal(self, number: int) -> None:
-        """A signal for the process alone, if it still runs."""
+        """Send a signal to the process alone, if it still runs."""
         self.popen.send_signal(number)
 
     def wait(self, seconds: float) -> int | None:
-        """Its exit code; None if it still runs after so many seconds."""
+        """Wait for its exit code; None if it still runs after so many seconds."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self.popen.wait(max(0.0, seconds))
         return None
 
     def kill(self) -> None:
-        """End it and whatever it started in its process group, at once, and collect it."""
+        """Kill it and everything in its process group at once, and reap it."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         self.popen.kill()
@@ -111,19 +111,19 @@ def exit_reason(code: int) -> str:
 
 
 def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
-    """Ask the kernel to signal this process when its parent is gone; elsewhere than on Linux only a closed pipe tells.
+    """Ask the kernel to signal this process when its parent dies; outside Linux, only a closed pipe shows that.
 
     Args:
         parent: the process that started this one; if it is gone already, this one ends here.
         number: the signal.
     """
     control(DIE_WITH_PARENT, number)
-    if os.getppid() != parent:  # it went before the line above
+    if os.getppid() != parent:  # it ended before the line above
         os._exit(1)
 
 
 def control(option: int, value: int) -> None:
-    """One prctl of this process. Linux only."""
+    """Call prctl for this process. Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
@@ -133,7 +133,7 @@ def control(option: int, value: int) -> None:
 
 HEAD = struct.Struct(">I")
 LARGEST = 1 << 28
-"Bytes; a longer message is a broken pipe, not a message."
+"Limit, bytes; anything longer means a corrupt stream, not a message."
 Message = dict[str, Any]
 
 
@@ -142,7 +142,7 @@ class WorkerFailed(Exception):
 
 
 class WorkerProcess(ChildProcess):
-    """A module of this package that answers requests, with deadlines on this side.
+    """A child running a module of this package that answers requests, with deadlines on this side.
 
     Args:
         module: run with `python -m`. It gets its options, and `parent`, as JSON; it calls `die_with_parent` and then
@@ -150,11 +150,11 @@ class WorkerProcess(ChildProcess):
         options: for the module.
         environment: variables beyond the few that are inherited.
         folder: its working directory.
-        before: a command that starts it, such as one that makes namespaces.
+        before: a command to run it under, such as one that makes namespaces.
         stderr: where its errors go, as for `subprocess.Popen`.
 
     Attributes:
-        largest: bytes of a reply that is still read.
+        largest: limit for a reply, bytes.
 
     Raises:
         OSError: it cannot be started.
@@ -205,7 +205,7 @@ class WorkerProcess(ChildProcess):
                 raise self.failure() from error
 
     def receive(self) -> Message | None:
-        """A reply if it is complete, without waiting; WorkerFailed if the worker is gone or speaks nonsense."""
+        """A reply if it is complete, without waiting; WorkerFailed if the worker has died or sends nonsense."""
         try:
             part = os.read(self.replies, 1 << 16)
         except BlockingIOError:
@@ -226,7 +226,7 @@ class WorkerProcess(ChildProcess):
         return None
 
     def failure(self) -> WorkerFailed:
-        """Why the pipe is closed."""
+        """The error to raise for a closed pipe."""
         return WorkerFailed("the worker died")
 
 
@@ -237,7 +237,7 @@ def encode_message(message: Message) -> bytes:
 
 
 def take_message(buffer: bytearray, largest: int = LARGEST) -> Message | None:
-    """The message that `buffer` begins with, taken out of it; None while it is incomplete. ValueError if it is none."""
+    """Remove the first message from `buffer` and return it; None while it is incomplete, ValueError if invalid."""
     if len(buffer) < HEAD.size:
         return None
     (length,) = HEAD.unpack_from(buffer)
@@ -253,7 +253,7 @@ def take_message(buffer: bytearray, largest: int = LARGEST) -> Message | None:
 
 
 def claim_pipes() -> tuple[int, int]:
-    """In a worker: descriptors of requests and replies; what its code prints or reads goes nowhere."""
+    """In a worker: claim the descriptors of requests and replies; stdin, stdout and stderr become /dev/null."""
     requests, replies = os.dup(0), os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):  # 2: math-verify logs whole answers, with their control characters
@@ -280,23 +280,23 @@ def read_exactly(descriptor: int, count: int) -> bytes | None:
 
 
 def send_reply(descriptor: int, message: Message) -> None:
-    """In a worker: a whole message."""
+    """In a worker: send a whole message."""
     data = memoryview(encode_message(message))
     while data:
         data = data[os.write(descriptor, data) :]
 
 
-# The guard: a process between this one and a command whose processes outlive it. A killed API server of vLLM leaves its
-# engine and workers running, with the memory they hold. The guard lives in a session that they all belong to. It ends
-# them when its input closes, as it does when this process ends in whatever way, or when the command ends.
+# The guard: a process between this one and a command whose children may outlive it. A killed vLLM API server leaves its
+# engine and workers running, with the memory they hold. The guard leads a session that they all belong to. It kills
+# them when the command ends, or when its input closes, which happens however this process ends.
 
 
 class GuardedProcess(ChildProcess):
-    """A command under a guard. What it starts in its session ends with it, and with this process.
+    """A command under a guard. Everything it starts in its session ends with it, and with this process.
 
     Args:
         command, environment: as for `ChildProcess`.
-        log: what it prints is appended to this file.
+        log: file to which its output is appended.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
@@ -312,14 +312,14 @@ class GuardedProcess(ChildProcess):
         if self.wait(GRACE + 3 * TIDY) is None:  # stopped, or swapped out
             self.popen.kill()
             self.wait(GRACE + 3 * TIDY)
-        end_session(self.pid)  # a guard that was killed has ended nobody
+        end_session(self.pid)  # a guard that was killed has not ended the others
 
 
 def guard(command: list[str]) -> int:
-    """Run a command until it ends or the input closes; nothing that it started is left. Returns its exit code."""
+    """Run a command until it ends or the input closes; nothing it started survives. Returns its exit code."""
     control(ADOPT_ORPHANS, 1)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # sent to all of a job: the command gets it itself
-        signal.signal(number, lambda *_: None)  # handled and not ignored, which the command would inherit
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # sent to a whole job: the command gets it too
+        signal.signal(number, lambda *_: None)  # not ignored, which the command would inherit
     child = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, preexec_fn=lambda: control(DIE_WITH_PARENT, signal.SIGKILL)
     )
@@ -334,13 +334,13 @@ def guard(command: list[str]) -> int:
 
 
 def end_session(session: int) -> None:
-    """Kill all processes of a session but its leader; resource trackers last, after they have tidied up."""
+    """Kill all processes of a session except its leader; resource trackers last, after they have cleaned up."""
     until = time.monotonic() + TIDY
     while others := session_members(session):
         late = time.monotonic() > until
         for pid, tracker in others.items():
             with contextlib.suppress(ProcessLookupError):
-                # a tracker that was stopped with the others goes on, to tidy up
+                # a tracker that was stopped with the others continues, to clean up
                 os.kill(pid, signal.SIGKILL if late or not tracker else signal.SIGCONT)
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
@@ -351,7 +351,7 @@ def end_session(session: int) -> None:
 
 
 def session_members(session: int) -> dict[int, bool]:
-    """Processes of a session but its leader, and whether each is a resource tracker of multiprocessing."""
+    """Processes of a session except its leader, and whether each is a multiprocessing resource tracker."""
     found: dict[int, bool] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:

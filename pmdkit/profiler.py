@@ -1,4 +1,4 @@
-"""torch's profiler over some steps of a run: a trace for Perfetto or chrome://tracing, and a table of its calls."""
+"""Profile steps of a run with torch: a trace for Perfetto or chrome://tracing, and a table of calls."""
 
 from pathlib import Path
 
@@ -7,17 +7,17 @@ import torch
 from pmdkit.observe import files
 from pmdkit.trainer import RunContext, StepResult, TrainerCallback
 
-ROWS = 30  # of the table
+ROWS = 30  # rows of the table
 
 
 class ProfilerCallback(TrainerCallback):
-    """Watches the steps after the first one of this process, which loads and compiles what the others find.
+    """Profiles steps after the first one of this process, which loads and compiles what later steps reuse.
 
-    Writes `profile/steps-A-B.json` and the table beside it, A to B being the steps that were watched. A run that ends
-    earlier leaves what there is. The numbers of the run do not change; its seconds do.
+    Writes `profile/steps-A-B.json` and a table beside it, where A to B are the profiled steps. A run that ends earlier
+    writes what it has. Profiling changes the timings of the run, not its numbers.
 
     Args:
-        steps: how many to watch, at least 1.
+        steps: how many to profile, at least 1.
     """
 
     def __init__(self, steps: int) -> None:
@@ -27,7 +27,7 @@ class ProfilerCallback(TrainerCallback):
         self.done = False
 
     def on_step_end(self, run: RunContext, result: StepResult) -> None:
-        """Begin behind the first step, end behind the last one that is watched. The main process alone is watched."""
+        """Start after the first step, stop after the last profiled one. Only the main process is profiled."""
         if self.done or not run.backend.process_group.is_main_process:
             return
         if self.profile is not None:
@@ -42,12 +42,12 @@ class ProfilerCallback(TrainerCallback):
             self.profile.start()
 
     def on_train_end(self, run: RunContext, error: BaseException | None) -> None:
-        """Write what there is."""
+        """Write what has been profiled so far."""
         if self.profile is not None and not self.done:
             self.write(run)
 
     def write(self, run: RunContext) -> None:
-        """The trace and the table of the steps watched so far."""
+        """Write the trace and the table of the steps profiled so far."""
         assert self.profile is not None
         self.done = True
         self.profile.stop()

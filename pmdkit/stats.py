@@ -1,7 +1,7 @@
-"""Every interval and test: Student's t over seeds, exact binomial, bootstrap, and avg@k, pass@k, maj@k of graded draws.
+"""All intervals and tests: Student's t over seeds, exact binomial, bootstrap; avg@k, pass@k and maj@k.
 
-What scipy.stats has is scipy's. Its own t interval warns, or is not a number, where all seeds agree, and its exact
-binomial interval takes whole counts only; both are formulas here.
+Everything else is from scipy.stats. Its own t interval warns, or is NaN, if all seeds agree, and its exact binomial
+interval takes whole counts only; both are formulas here.
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ def mean_interval(values: Array) -> MeanInterval:
 
     Differs: `bootstrap` resamples seeds; with five of them its intervals are too short.
     Shapes: [n] to one interval, in the units of the values.
-    Watch: assumes that values scatter normally about their mean. A pass rate near 1 does not: the interval may pass 1.
+    Watch: assumes values normally distributed about their mean. A pass rate near 1 is not: the interval may exceed 1.
     """
     count = len(values)
     if count == 0:
@@ -63,11 +63,11 @@ class PairedDifference:
 
 
 def paired_difference(first: Array, second: Array, seeds: Array | None = None) -> PairedDifference:
-    """Second minus first, pair by pair: what the seed does to both cancels.
+    """Second minus first, pair by pair: effects of the seed on both cancel.
 
     Args:
         first, second: [n] values of the same seeds in the same order.
-        seeds: [n] where a seed has several pairs, say one per task: its differences are averaged first, because they
+        seeds: [n] if a seed has several pairs, say one per task: its differences are averaged first, because they
             are not independent draws.
     """
     if len(first) != len(second):
@@ -84,7 +84,7 @@ def seed_means(values: Array, seeds: Array) -> Array:
 
 
 def interval_text(interval: MeanInterval | Array, form: str = ".2f") -> str:
-    """`0.91 [0.88, 0.94]` of an interval, or of an array of mean, low, high; the mean alone where there are no ends."""
+    """`0.91 [0.88, 0.94]` for an interval or an array of mean, low, high; the mean alone if there are no ends."""
     mean, low, high = (interval.mean, interval.low, interval.high) if isinstance(interval, MeanInterval) else interval
     return f"{mean:{form}}" if low is None or high is None else f"{mean:{form}} [{low:{form}}, {high:{form}}]"
 
@@ -95,13 +95,13 @@ def paired_text(pair: PairedDifference, form: str = ".2f") -> str:
 
 
 def paired_p_value(first: Array, second: Array) -> float:
-    """Two-sided p-value of the paired t-test; 1 where the two are equal up to rounding, which the test cannot take."""
+    """Two-sided p-value of the paired t-test; 1 if the two are equal up to rounding, which the test cannot handle."""
     same = np.allclose(first, second, atol=1e-12, rtol=0)
     return 1.0 if same else float(scipy.stats.ttest_rel(first, second).pvalue)
 
 
 def paired_power(difference: float, deviation: float, seeds: int, level: float = 0.05) -> float:
-    """Chance that the paired t-test finds a true difference, by the noncentral t distribution.
+    """Power of the paired t-test to detect a true difference, by the noncentral t distribution.
 
     Args:
         difference: true mean of the paired differences.
@@ -116,7 +116,7 @@ def paired_power(difference: float, deviation: float, seeds: int, level: float =
 
 
 def seeds_for_power(difference: float, deviation: float, level: float = 0.05, power: float = 0.8) -> int:
-    """The fewest pairs at which the paired t-test finds a true difference with this chance."""
+    """The fewest pairs with which the paired t-test detects a true difference with this power."""
     below, seeds = 1, 2
     while paired_power(difference, deviation, seeds, level) < power:
         below, seeds = seeds, 2 * seeds
@@ -132,7 +132,7 @@ def seeds_for_power(difference: float, deviation: float, level: float = 0.05, po
 
 
 def equivalent(first: Array, second: Array, margin: float, level: float = 0.05) -> bool:
-    """Whether a difference of pairs as large as the margin is excluded on both sides: two one-sided t-tests."""
+    """Whether a paired difference as large as the margin is excluded on both sides: two one-sided t-tests."""
     difference, count = second - first, len(first)
     spread = float(np.std(difference, ddof=1) / np.sqrt(count))
     half = float(scipy.stats.t.ppf(1 - level, count - 1)) * spread
@@ -140,7 +140,7 @@ def equivalent(first: Array, second: Array, margin: float, level: float = 0.05) 
 
 
 def holm(p_values: list[float]) -> list[float]:
-    """Adjusted p-values by Holm's step-down procedure: the chance of any false gain stays that of one comparison."""
+    """Adjusted p-values by Holm's step-down procedure: the chance of any false positive is that of one comparison."""
     order = np.argsort(p_values)
     steps = np.arange(len(p_values), 0, -1) * np.array(p_values)[order]
     adjusted = np.empty(len(p_values))
@@ -155,11 +155,11 @@ def bootstrap(values: Array, weights: Array, rng: np.random.Generator | int = 0)
 
     Args:
         values: [..., seeds]; read only where the weight is above 0.
-        weights: [..., seeds] how much a seed holds: 1, or its number of responses of a kind.
+        weights: [..., seeds] weight of each seed: 1, or its number of responses of a kind.
         rng: a generator or its seed.
 
     Returns:
-        Lower and upper end, each [...]; NaN where no seed has a weight.
+        Lower and upper end, each [...]; NaN where all weights are 0.
     """
     seeds = values.shape[-1]
     times = np.random.default_rng(rng).multinomial(seeds, np.full(seeds, 1 / seeds), RESAMPLES).T.astype(float)
@@ -173,7 +173,7 @@ def bootstrap(values: Array, weights: Array, rng: np.random.Generator | int = 0)
 
 
 def share_difference_z(first: float, second: float, draws: float) -> float:
-    """Second minus first in standard errors, of two independent binomial shares of so many draws each."""
+    """Second minus first in standard errors, for two independent binomial shares of `draws` draws each."""
     return float((second - first) / np.sqrt(first * (1 - first) / draws + second * (1 - second) / draws))
 
 
@@ -182,7 +182,7 @@ def share_difference_z(first: float, second: float, draws: float) -> float:
 
 @dataclass(frozen=True)
 class Interval:
-    """From low to high, 95 %."""
+    """A 95 % interval from low to high."""
 
     low: float
     high: float
@@ -194,7 +194,7 @@ class Interval:
 
 
 def clopper_pearson(share: float, count: float) -> Interval:
-    """The exact binomial interval of a share; the count need not be whole. At 0 and 1 it reaches to the end."""
+    """The exact binomial interval of a share; the count need not be whole. At 0 and 1 it extends to that end."""
     right, wrong = share * count, (1 - share) * count
     low = float(scipy.stats.beta.ppf(TAIL, right, wrong + 1)) if share > 0 else 0.0
     high = float(scipy.stats.beta.ppf(1 - TAIL, right + 1, wrong)) if share < 1 else 1.0
@@ -207,8 +207,8 @@ class GradedDraws:
 
     Attributes:
         right: [P, n] 1 for a right draw, 0 for a wrong one.
-        answer: [P, n] integers, the same where two draws on a problem say the same.
-        exhaustive: the P problems are all there are, not a sample of them.
+        answer: [P, n] integers, equal where two draws on a problem give the same answer.
+        exhaustive: whether the P problems are all there are, not a sample of them.
     """
 
     right: Array
@@ -230,7 +230,7 @@ class ShareIntervals(ShareEstimate):
     """A share between 0 and 1; low and high are the wider of two intervals.
 
     Attributes:
-        interval_over: which one it is.
+        interval_over: which one is wider.
         over_draws: where the share would lie if the same problems were asked again.
         over_problems: where it would lie on all problems of the kind, of which these are a sample.
     """
@@ -251,10 +251,10 @@ def estimate_at_k(draws: GradedDraws, k: int, rng: np.random.Generator) -> dict[
     Differs: maj@k is the mean over the m blocks, which is unbiased too.
 
     Where problems are a sample, the interval is a percentile bootstrap over problems, each with its draws: the spread
-    between problems holds the noise of the draws on them already, and drawing those again would count it twice. Where
+    between problems already includes the noise of the draws on them, and resampling those would count it twice. Where
     the problems are all there are, only the draws vary: the interval is 1.96 standard errors on either side, from the
-    spread of the m blocks within each problem. Where every block is 0 or every block is 1 neither sees a spread; the
-    interval is then the exact one of u equal outcomes, u problems or blocks: from 0.025^(1/u) to 1.
+    spread of the m blocks within each problem. Where every block is 0 or every block is 1, neither sees a spread; the
+    interval is then the exact one for u equal outcomes, u problems or blocks: from 0.025^(1/u) to 1.
 
     Args:
         draws: [P, n], n a multiple of k.
@@ -284,8 +284,8 @@ def share_interval(values: Array, blocks: Array, times: Array | None) -> ShareEs
 
     Args:
         values: of each problem.
-        blocks: [P, m] the same of each block of k.
-        times: [R, P] how often each resample holds each problem, over P; None where no problem is drawn again.
+        blocks: [P, m] the same for each block of k.
+        times: [R, P] how often each resample contains each problem, over P; None if problems are not resampled.
     """
     value = float(values.mean())
     problems, count = blocks.shape
@@ -301,14 +301,14 @@ def share_interval(values: Array, blocks: Array, times: Array | None) -> ShareEs
 
 
 def pass_at_k(draws: int, right: Array, k: int) -> Array:
-    """Chance that k of the draws, taken without replacement, hold a right one; `right` [...] of them are right."""
+    """Chance that k of the draws, taken without replacement, include a right one; `right` [...] of them are right."""
     wrong = draws - right
     none = np.exp(log_binomial(np.maximum(wrong, k), k) - log_binomial(np.asarray(float(draws)), k))
     return np.where(wrong < k, 1.0, 1.0 - none)
 
 
 def log_binomial(n: Array, k: int) -> Array:
-    """Logarithm of the binomial coefficient: its size goes beyond float64 at a few hundred draws."""
+    """Logarithm of the binomial coefficient, which itself overflows float64 from about a thousand draws."""
     gammaln = scipy.special.gammaln
     result: Array = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
     return result
@@ -330,32 +330,32 @@ def majority(right: Array, answer: NDArray[np.int64]) -> Array:
 def measure_at_k(draws: GradedDraws, rng: np.random.Generator) -> dict[str, ShareIntervals]:
     r"""`avg_at_k`, `pass_at_k` and `maj_at_k` of k draws on each problem and no more, each with two intervals.
 
-    Thirty problems of a contest are all there are, as a benchmark: two models that answered them differ by the luck of
-    the draws alone, and the interval over draws is the one to compare. As a measure of ability they are a sample of
-    what a contest may ask, and the interval over problems is the one to believe.
+    As a benchmark, the thirty problems of a contest are all there are: in a comparison of two models on them only the
+    draws are random, and the interval over draws is the one to use. As a measure of ability, they are a sample of what
+    a contest may ask, and the interval over problems is the one to trust.
 
-    Both are intervals of Clopper and Pearson for so many independent draws as would have the same variance,
-    \(\bar v (1 - \bar v) / \widehat{\mathrm{var}}\). Over problems the variance is that between problems, which holds
-    the luck of the draws on them already, with Student's t for few problems. Over draws it is the sum of:
+    Both are Clopper-Pearson intervals for the number of independent draws that would have the same variance,
+    \(\bar v (1 - \bar v) / \widehat{\mathrm{var}}\). Over problems the variance is that between problems, which already
+    includes the luck of the draws on them, with Student's t for few problems. Over draws it is the sum of:
 
-    - avg@k: the unbiased p (1 - p) / (k - 1); where all draws on a problem agree, that of one in k + 2.
-    - pass@k: 1 for a problem with exactly one right draw, which could have been missed, and 1 more in all. This is
-      the jackknife: at least the true variance on average (Efron and Stein 1981), often twice as much.
-    - maj@k: that of votes drawn again from the answers given, with a factor of 1.5 k / (k - 1), at least that of
+    - avg@k: the unbiased p (1 - p) / (k - 1); if all draws on a problem agree, p (1 - p) / k at p = 1 / (k + 2).
+    - pass@k: 1 for a problem with exactly one right draw, which could have been missed, and 1 more in total. This is
+      the jackknife: on average at least the true variance (Efron and Stein 1981), often twice as much.
+    - maj@k: the variance of votes resampled from the answers given, times 1.5 k / (k - 1), and at least that of
       avg@k. Approximate: about right where two answers tie, too wide elsewhere.
 
-    The sum is never taken for more than that of equal problems, \(\bar v (1 - \bar v)\) (Hoeffding 1956), so 0 of 30
-    and k = 1 have the exact binomial interval.
+    The sum is capped at that of equal problems, \(\bar v (1 - \bar v)\) (Hoeffding 1956), so 0 of 30 and k = 1 have the
+    exact binomial interval.
 
     Source: Korn and Graubard, Survey Methodology 24 (1998), for the effective number of draws.
 
     Args:
         draws: [P, k].
-        rng: of the votes that are drawn again.
+        rng: of the resampled votes.
     """
     problems, k = draws.right.shape
     average = variance_of_average(draws.right)
-    measured = {  # value of each problem, variance of their sum over draws, number of draws that it has at least
+    measured = {  # value of each problem, variance of their sum over draws, fewest draws behind that sum
         "avg_at_k": (draws.right.mean(1), average, problems * k),
         "pass_at_k": (draws.right.max(1), variance_of_pass(draws.right), problems),
         "maj_at_k": (majority(draws.right, draws.answer), max(average, variance_of_vote(draws, rng)), problems),
@@ -372,7 +372,7 @@ def measure_at_k(draws: GradedDraws, rng: np.random.Generator) -> dict[str, Shar
 
 
 def over_draws(values: Array, variance: float, fewest: int) -> Interval:
-    """The problems stay, the draws are drawn again; `variance` is that of the sum, at most that of `fewest` draws."""
+    """Interval for new draws on the same problems; `variance` is that of the sum, capped at that of `fewest` draws."""
     mean = float(values.mean())
     spread = mean * (1 - mean)
     variance /= len(values) ** 2
@@ -380,7 +380,7 @@ def over_draws(values: Array, variance: float, fewest: int) -> Interval:
 
 
 def over_problems(values: Array) -> Interval:
-    """The problems are a sample. Values in [0, 1] vary at most as zeros and ones do."""
+    """Interval for problems that are a sample. Values in [0, 1] vary at most as zeros and ones do."""
     count, mean = len(values), float(values.mean())
     if count == 1 or values.min() == values.max():
         return clopper_pearson(mean, count)
@@ -389,7 +389,7 @@ def over_problems(values: Array) -> Interval:
 
 
 def variance_of_average(right: Array) -> float:
-    """Sum of the variances of the shares of right draws; with one draw none is seen, and it is infinite."""
+    """Sum of the variances of the shares of right draws; infinite with one draw, which shows no variance."""
     k = right.shape[1]
     if k == 1:
         return np.inf
@@ -399,12 +399,12 @@ def variance_of_average(right: Array) -> float:
 
 
 def variance_of_pass(right: Array) -> float:
-    """Problems that hang on a single draw, and one more: that none was seen does not mean that there is none."""
+    """Number of problems that hang on a single draw, plus one: seeing none does not mean there are none."""
     return float((right.sum(1) == 1).sum() + 1)
 
 
 def variance_of_vote(draws: GradedDraws, rng: np.random.Generator) -> float:
-    """Sum of the variances of the votes; with one draw none is seen, and it is infinite."""
+    """Sum of the variances of the votes; infinite with one draw, which shows no variance."""
     k = draws.right.shape[1]
     if k == 1:
         return np.inf
@@ -413,7 +413,7 @@ def variance_of_vote(draws: GradedDraws, rng: np.random.Generator) -> float:
 
 
 def resampled_votes(right: Array, answer: NDArray[np.int64], rng: np.random.Generator) -> Array:
-    """[VOTE_RESAMPLES] share of right votes for the most frequent answer, one problem's votes [k] drawn again."""
+    """[VOTE_RESAMPLES] share of right votes for the most frequent answer, with one problem's votes [k] resampled."""
     place = np.unique(answer, return_inverse=True)[1]
     count = np.bincount(place)
     if len(count) == 1:

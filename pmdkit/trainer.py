@@ -1,6 +1,6 @@
 """One run in one folder: restore, train, measure, checkpoint, summarise. The same for every backend.
 
-A backend is what `loop.run` needs and how it is measured; what else happens in a run is a callback.
+A backend provides what `loop.run` needs and how it is measured; everything else in a run is a callback.
 """
 
 import shutil
@@ -29,25 +29,25 @@ GRACE = 15.0  # seconds that a step may still take after a request to stop; sche
 
 
 class Display(Protocol):
-    """Whoever watches a run: a terminal, a log, nobody."""
+    """Where a run shows its progress: a terminal, a log or nowhere."""
 
     def begin(self, spec: Spec, start: int) -> None:
-        """Before the first step of this process."""
+        """Called before the first step of this process."""
 
     def show(self, row: Row) -> None:
-        """After each step."""
+        """Called after each step."""
 
     def warn(self, sentence: str) -> None:
-        """Something a person should know."""
+        """Show a warning to the user."""
 
     def note(self, sentence: str) -> None:
-        """What goes on before the first step."""
+        """Show a note, such as what happens before the first step."""
 
     def work(self, what: str, done: float, total: float, detail: str = "") -> None:
-        """Progress of a phase that takes long, called often."""
+        """Show the progress of a long phase; called often."""
 
     def end(self) -> None:
-        """After the last step, or when the run ends early."""
+        """Called after the last step, or when the run ends early."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,10 @@ class StepResult:
 
 
 class TrainerCallback:
-    """What happens in a run besides its steps. The names are those of transformers' Trainer; each does nothing here.
+    """Hooks into a run. The names are those of transformers' Trainer; each does nothing by default.
 
-    Every process of a run calls every method in the same order, but `on_save`; the main one alone writes to the folder.
+    Every process of a run calls every method in the same order, except `on_save`; only the main one writes to the
+    folder.
     """
 
     def on_init_end(self, run: "RunContext") -> None:
@@ -78,15 +79,15 @@ class TrainerCallback:
         """A step is measured and its metrics are written; its checkpoint comes next."""
 
     def on_save(self, run: "RunContext", extra_files: dict[str, bytes]) -> None:
-        """A checkpoint is about to be written, by the main process; `extra_files` go beside the weights, by name."""
+        """The main process is about to write a checkpoint; `extra_files` are stored beside the weights, by name."""
 
     def on_train_end(self, run: "RunContext", error: BaseException | None) -> None:
-        """The run ends, with an error or after its last evaluation. Called wherever `on_init_end` was."""
+        """The run ends, with an error or after its last evaluation. Called if `on_init_end` was called."""
 
 
 @dataclass(frozen=True)
 class Backend:
-    """What a tier makes of a spec.
+    """What a tier builds from a spec.
 
     Attributes:
         learner, task, schedule: for the loop.
@@ -96,8 +97,8 @@ class Backend:
         warm_start: phase 0, supervised, before the first evaluation; reports to its argument. Checkpointed as step 0.
         stream: where the loop gets its rollouts from.
         process_group: the processes that run this together.
-        callbacks: what else happens.
-        inputs: digests of what the run is made of besides its options, or files to take them of; asked once.
+        callbacks: further hooks.
+        inputs: digests of the run's inputs besides its options, or the files to digest; called once.
     """
 
     learner: Learner
@@ -115,7 +116,7 @@ class Backend:
 
 @dataclass(frozen=True)
 class RunContext:
-    """The run that a callback is called in; `reporters` are its trackers, from `on_step_end` on."""
+    """The run that a callback is called in; `reporters` are its trackers, available from `on_step_end` on."""
 
     spec: Spec
     objective: Objective
@@ -133,11 +134,11 @@ def fit(
     display: Display,
     accept_changes: bool = False,
 ) -> Row:
-    """Run to the last step from wherever the folder stands; returns the summary.
+    """Run to the last step, from the newest checkpoint in the folder if there is one; returns the summary.
 
-    The main process holds the folder and writes to it; the others watch in silence. Whatever the last checkpoint
-    acknowledged is not computed again; whatever came after it is dropped and computed again from the seed, to the same
-    bits. Other data, code or weights than the run began with are refused unless `accept_changes`.
+    The main process locks the folder and writes to it; the others are silent. Nothing up to the last checkpoint is
+    computed again; anything after it is dropped and computed again from the seed, to the same bits. Data, code or
+    weights other than those the run began with are refused unless `accept_changes`.
     """
     group, main = backend.process_group, backend.process_group.is_main_process
     backend = replace(backend, callbacks=[*backend.callbacks, *own_callbacks(spec)])
@@ -168,7 +169,7 @@ def fit(
             if main:
                 # a kill may have come between save and prune
                 checkpoint.prune(folder.checkpoints, start, spec.run.keep)
-                shutil.rmtree(folder.phase_0, ignore_errors=True)  # what phase 0 kept for its own resume: it is over
+                shutil.rmtree(folder.phase_0, ignore_errors=True)  # kept for the resume of phase 0, which is over
                 folder.rewind(start)
                 if 0 < start < spec.schedule.steps:
                     folder.note_restart(start)
@@ -183,7 +184,7 @@ def fit(
 
 @contextmanager
 def running(context: RunContext) -> Iterator[None]:
-    """Around a run: each callback that began also ends, the last one first."""
+    """Context of a run: each callback that began also ends, in reverse order."""
     with ExitStack() as stack:
         for callback in context.backend.callbacks:
             stack.push(lambda kind, error, trace, end=callback.on_train_end: end(context, error))
@@ -192,7 +193,7 @@ def running(context: RunContext) -> Iterator[None]:
 
 
 def begin(context: RunContext, checkpoints: checkpoint.Checkpoints) -> Row:
-    """Phase 0 where there is one, and the evaluation before the first update."""
+    """Run phase 0 if there is one, and the evaluation before the first update."""
     warm_start = context.backend.warm_start
     if warm_start is not None:
         warm_start(context.display.note)
@@ -203,7 +204,7 @@ def begin(context: RunContext, checkpoints: checkpoint.Checkpoints) -> Row:
 
 
 def own_callbacks(spec: Spec) -> list[TrainerCallback]:
-    """What [run] asks for: a profiler, and classes of one's own, whose files a person has named before."""
+    """The callbacks that [run] asks for: a profiler, and the user's own classes from trusted files."""
     found: list[TrainerCallback] = []
     if spec.run.profile:
         from pmdkit.profiler import ProfilerCallback
@@ -218,7 +219,7 @@ def own_callbacks(spec: Spec) -> list[TrainerCallback]:
 
 
 class TimeLimit:
-    """Says when to stop so that the last checkpoint is written in time; a step counts with what came before it.
+    """Decides when to stop so that the last checkpoint is written in time; a step includes what came before it.
 
     Args:
         seconds: from now on; None for no limit.
@@ -240,7 +241,7 @@ class TimeLimit:
 def run_steps(
     context: RunContext, checkpoints: checkpoint.Checkpoints, start: int, first: Row, limit: TimeLimit
 ) -> None:
-    """The loop from after step `start`, each step measured, passed to the callbacks and checkpointed."""
+    """Run the loop from step `start` + 1; each step is measured, passed to the callbacks and checkpointed."""
     spec, backend, folder, display = context.spec, context.backend, context.folder, context.display
     group, last, every = backend.process_group, backend.schedule.steps, spec.run.checkpoint_every
     for callback in backend.callbacks:
@@ -272,12 +273,12 @@ def run_steps(
             over = limit.passed()
             stopping = group.any_rank(
                 stop.is_set() or over
-            )  # asked at different moments, all leave after the same step
+            )  # requests arrive at different times, but all must leave after the same step
             if step % every == 0 or step == last or stopping:
                 save(context, checkpoints, step, first)
                 if stopping or step == last:
                     checkpoints.wait()
-                if group.is_main_process and checkpoints.saved == 1:  # the first one here tells their size
+                if group.is_main_process and checkpoints.saved == 1:  # the first one here shows their size
                     short = checkpoint.shortage(folder.checkpoints, spec.run.keep, -(-(last - step) // every))
                     if short is not None:
                         display.warn(short)
@@ -289,7 +290,7 @@ def run_steps(
         try:
             run(context.objective, backend.learner, backend.task, backend.schedule, [finish], backend.stream, start)
         except Exception:
-            with suppress(Exception):  # what is being written counts; the error that ended the run is the one to report
+            with suppress(Exception):  # a pending write still counts; report the error that ended the run
                 checkpoints.wait()
             raise
         finally:
@@ -336,7 +337,7 @@ def summarise(spec: Spec, folder: RunFolder, first: Row, last: Row) -> Row:
 def stop_at_once(
     sentence: str = "stopped between two steps, nothing was lost; run again with --resume",
 ) -> Iterator[None]:
-    """SIGTERM and SIGINT end the block where it stands; what it was at is computed again on resume."""
+    """SIGTERM and SIGINT end the block immediately; unfinished work is computed again on resume."""
 
     def leave(number: int, frame: Any) -> None:
         raise Stopped(sentence)
@@ -349,7 +350,7 @@ def stop_at_once(
 def stop_requests() -> Iterator[threading.Event]:
     """SIGTERM and the first SIGINT ask the run to stop after this step; a second SIGINT interrupts at once.
 
-    A step that takes longer than the grace is abandoned where it stands: the last checkpoint is what goes on.
+    A step that exceeds the grace period is abandoned: the run resumes from the last checkpoint.
     """
     stop = threading.Event()
 
@@ -357,7 +358,7 @@ def stop_requests() -> Iterator[threading.Event]:
         if stop.is_set():
             if number == signal.SIGINT:
                 raise KeyboardInterrupt
-            return  # who stops a whole group tells each process, and a rank hears it from its launcher as well
+            return  # a whole group is signalled process by process, and a rank also by its launcher
         stop.set()
         if hasattr(signal, "setitimer"):  # not on Windows, where a long step is waited for
             signal.setitimer(signal.ITIMER_REAL, GRACE)
@@ -377,7 +378,7 @@ def stop_requests() -> Iterator[threading.Event]:
 def handling(
     handler: Callable[[int, Any], None], numbers: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM)
 ) -> Iterator[None]:
-    """Answer signals with `handler` for a while; only the main thread of a process can."""
+    """Handle signals with `handler` inside the block; only the main thread of a process can."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

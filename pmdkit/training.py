@@ -1,6 +1,6 @@
-"""The front door: `train` for notebooks and scripts, `launch` for the command line, and the Run that they return.
+"""Entry points: `train` for notebooks and scripts, `launch` for the command line, and the Run they return.
 
-Below it, how a spec and some changes become a run that can start: `plan` writes every option out, `build` makes the
+Below them, how a spec and some changes become a run that can start: `plan` resolves every option, `build` makes the
 backend.
 """
 
@@ -36,11 +36,11 @@ Trust = str | Sequence[str]
 "Files such as my.py, or my.py:MyClass, whose code may run."
 BACKENDS = {"bandit": "pmdkit.bandit", "toy": "pmdkit.toy", "llm": "pmdkit.llm"}
 OURS = {"run.lock", "env.json", "inputs.json", "checkpoints", "figures"}
-"What may stand in the folder of a run before it begins."
+"Names that a run's folder may contain before the run begins."
 
 
 class TrainOptions(TypedDict, total=False):
-    """What `train` takes as keywords: the keys of [schedule] and [run], see `pmdkit.config`, and tau of the objective.
+    """Keywords of `train`: the keys of [schedule] and [run], see `pmdkit.config`, and tau of the objective.
 
     None is the same as leaving a key out. Any other key of the spec goes into `options`, by its dotted name.
     """
@@ -67,12 +67,12 @@ class TrainOptions(TypedDict, total=False):
 
 
 class Run:
-    """A run, finished or not: what its folder says, and what it trained.
+    """A run, finished or not: the contents of its folder, and what it trained.
 
     Args:
         path: its folder.
         backend: of a run that is in memory.
-        trust: files such as "my.py" whose code the run names and you know; without, nothing of them is run.
+        trust: files such as "my.py" that the run names and whose code you trust; other code does not run.
 
     Attributes:
         path: its folder.
@@ -89,7 +89,7 @@ class Run:
 
     @cached_property
     def summary(self) -> Row:
-        """What the run came to."""
+        """The summary of the run."""
         return self.folder.read_summary()
 
     @cached_property
@@ -104,7 +104,7 @@ class Run:
 
     @property
     def policy(self) -> Any:
-        """The trained policy, from the newest whole checkpoint where the run is not in memory; nothing is changed."""
+        """The trained policy, from the newest whole checkpoint if the run is not in memory; nothing is changed."""
         if self._backend is None:
             backend = build(self.spec)[1]
             _, state, damaged = checkpoint.find_newest(self.folder.checkpoints)
@@ -118,9 +118,9 @@ class Run:
 
     @property
     def model(self) -> Any:
-        """The trained model: pmdkit's transformer of a toy run, that of transformers of a language model.
+        """The trained model: pmdkit's transformer for a toy run, a transformers model for a language model.
 
-        Of a language model that is not in memory only the newest whole checkpoint is loaded, on the CPU and in float32.
+        A language model that is not in memory is loaded from the newest whole checkpoint, on the CPU and in float32.
         """
         tier = self.spec.tier
         if tier == "bandit":
@@ -129,7 +129,7 @@ class Run:
 
     @property
     def tokenizer(self) -> Any:
-        """The tokenizer of `model`, as transformers has them; of a toy run one word is one token."""
+        """The tokenizer of `model`, one of transformers; for a toy run one word is one token."""
         if self.spec.tier == "bandit":
             raise UsageError(f"{self.path} is a bandit run, whose arms have no text; expected a toy or llm run")
         if self.spec.tier == "llm":
@@ -172,11 +172,11 @@ class Run:
 
         Args:
             k: draws that count as one attempt.
-            problems: how many at most; by default as the run's own evaluation.
+            problems: maximum number; by default as in the run's own evaluation.
             seed: of the draws.
-            data: of a language model: "held-out", "aime24", "aime25", or a file.
-            out: of a language model: new folder for responses and verdicts; by default the next number under runs/.
-            resume: go on with the evaluation in `out`.
+            data: for a language model: "held-out", "aime24", "aime25", or a file.
+            out: for a language model: new folder for responses and verdicts; by default the next number under runs/.
+            resume: continue the evaluation in `out`.
         """
         plugins.trust(self.trust)
         if self.spec.tier == "llm":
@@ -197,29 +197,29 @@ class Run:
         return sampling.evaluate(spec, backend, step, k, problems, seed)
 
     def to_arrow(self) -> "pyarrow.Table":
-        """The metrics as a table of Arrow, a row per step; the gauge is a column of lists."""
+        """The metrics as an Arrow table, one row per step; the gauge is a column of lists."""
         arrow = need("pyarrow", "to_arrow")
         columns = dict.fromkeys(key for row in self.metrics for key in row)
         return arrow.table({key: [row.get(key) for row in self.metrics] for key in columns})
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """The metrics as a data frame of pandas, a row per step."""
+        """The metrics as a pandas data frame, one row per step."""
         return need("pandas", "to_pandas").DataFrame(self.metrics)
 
     def figure(self, panel: str | None = None, *, ax: "Axes | None" = None) -> "Figure":
-        """Whether it learns, its steps beside the exact update, and what depends on the pass rate.
+        """Plot whether it learns, its steps beside the exact update, and what depends on the pass rate.
 
         Args:
             panel: one of "progress", "log-ratios", "by-pass-rate", "brake", "belief", "movement", "lengths" and
                 "mismatch" alone; by default all for which the run has numbers.
-            ax: draw one panel here, "progress" where none is named; its figure is returned.
+            ax: draw one panel here, "progress" if none is named, and return its figure.
         """
         from pmdkit.figures.run import panel_figure, run_figure
 
         return run_figure(self) if panel is None and ax is None else panel_figure(self, panel or "progress", ax)
 
     def __repr__(self) -> str:
-        """One line. It never raises: a debugger and a notebook show it where something is wrong already."""
+        """One line. It never raises: debuggers and notebooks show it when something is already wrong."""
         try:
             return f"Run({', '.join(self._description())}, {self.path})"
         except Exception as problem:
@@ -256,7 +256,7 @@ class Run:
 
 
 def evaluate_run(path: str, trust: Sequence[str], **options: Any) -> Row:
-    """`Run.evaluate` of a folder: what a launcher calls where several runs are evaluated."""
+    """Call `Run.evaluate` on a folder; a launcher calls this to evaluate several runs."""
     return Run(path, trust=trust).evaluate(**options)
 
 
@@ -280,12 +280,12 @@ def train(
         backend: "bandit", "toy" or "llm".
         env: a spec on the shelf (llm: a recipe), or the path of a .toml file.
         out: folder of the run, new or empty; by default the next number under runs/.
-        resume: go on where the run in `out` stopped.
+        resume: continue where the run in `out` stopped.
         options: other dotted keys of the spec, such as {"env.arms": 20, "objective.norm": "none"}.
-        display: who watches; by default nobody, and in a notebook that a person has open a live panel.
-        trust: files such as "my.py" that a recipe or a stored run names and that may run; what is named by another
-            argument may anyway.
-        accept_changes: resume although data, code or weights are not those that the run began with, and record it.
+        display: where progress is shown; by default a live panel in an interactive notebook, elsewhere nowhere.
+        trust: files such as "my.py" that a recipe or a stored run names and that may run; files named by another
+            argument may run anyway.
+        accept_changes: resume even if data, code or weights differ from those the run began with, and record it.
         schedule: steps, prompts, group, ministeps, lr, seed, tau and the other keys of `TrainOptions`.
 
     Returns:
@@ -304,10 +304,10 @@ def train(
 
 
 def check_arguments(objective: Any, backend: Any, env: Any) -> None:
-    """Answer slips in the first three arguments of `train`, which would fail far from it.
+    """Catch mistakes in the first three arguments of `train`, which would otherwise fail far from the call.
 
     Raises:
-        UsageError: a class where an object is wanted, an environment where an objective is wanted, and the like.
+        UsageError: a class where an object is expected, an environment where an objective is expected, and so on.
     """
     if isinstance(objective, type):
         name = objective.__name__
@@ -342,7 +342,7 @@ def launch(
     trust: Trust = (),
     accept_changes: bool = False,
 ) -> Run:
-    """Resolve, open the folder, run. What the command line and `train` share."""
+    """Resolve the spec, open the folder, run. Shared by the command line and `train`."""
     plugins.trust(trust)
     if resume:
         if out is None:
@@ -358,7 +358,7 @@ def launch(
     trackers.check_trackers(spec.run.report_to)
     backend = build(spec, objective)[1]
     group = backend.process_group
-    with group.error_scope():  # the main process makes the folder of all
+    with group.error_scope():  # the main process makes the folder for all
         path = ""
         if group.is_main_process:
             path = str(make_writable(Path(str(out))) if resume else new_folder(out, spec.label).path)
@@ -377,7 +377,7 @@ def resume_run(
     trust: Trust,
     accept_changes: bool,
 ) -> Run:
-    """Continue the run of a folder; nothing but a larger number of steps may differ."""
+    """Continue the run in a folder; only more steps, limits, profiling and [parallel] may differ."""
     stored = spec_to_resume(folder, changes, trust, accept_changes)
     name = Path(env).stem if env.endswith(".toml") else env
     if (stored.tier, stored.name) != (tier, name):
@@ -386,14 +386,14 @@ def resume_run(
         )
     spec = resolve_spec(with_objective(stored, changes, given).override(dict(changes)), given)[0]
     differences = {key: (a, b) for key, a, b in compare(stored.record(), spec.record())}
-    for key in ("run.max_time", "run.profile", "run.max_disk"):  # they change no number
+    for key in ("run.max_time", "run.profile", "run.max_disk"):  # they change no results
         differences.pop(key, None)
     longer = differences.get("schedule.steps", (0, 0))
     if longer[1] > longer[0]:
         refuse_longer(spec, *longer)
         del differences["schedule.steps"]
     regrouped = [key for key in differences if key.startswith("parallel.")]
-    for key in regrouped:  # who computes what changes sums in the last digits, and nothing else
+    for key in regrouped:  # how work is split changes sums in the last digits, and nothing else
         was, now = differences.pop(key)
         if key not in ("parallel.timeout", "parallel.restarts"):
             display.warn(f"{key} was {was} and is now {now}: the run does not end on the bits of an undisturbed one")
@@ -410,7 +410,7 @@ def resume_run(
 
 
 def refuse_longer(spec: Spec, was: int, now: int) -> None:
-    """A learning rate that falls to 0 by the last step is another one, in every step, if the last step moves."""
+    """Refuse more steps if the learning rate falls to 0 by the last one: it would differ in every step."""
     kind = "constant" if spec.update is None else spec.update.lr_scheduler_type
     if kind != "constant":
         raise ResumeRefused(
@@ -420,7 +420,7 @@ def refuse_longer(spec: Spec, was: int, now: int) -> None:
 
 
 def refuse_links(path: Path) -> None:
-    """A folder that came from elsewhere may hold links, through which a run would write anywhere."""
+    """Refuse links out of the folder: in a folder from elsewhere, a run could write anywhere through them."""
     for inside in path.glob("*"):
         if inside.is_symlink() and not inside.resolve().is_relative_to(path.resolve()):
             raise UsageError(
@@ -437,7 +437,7 @@ def plan(tier: str, env: str, changes: Mapping[str, Any], given: Objective | Non
 
 
 def with_objective(spec: Spec, changes: Mapping[str, Any], given: Objective | None = None) -> Spec:
-    """The spec with the objective of `changes`: another objective keeps the environment's tau, if it has one."""
+    """The spec with the objective of `changes`: another objective keeps the environment's tau, if it takes one."""
     known = named(spec.objective)
     name = named({"name": changes.get("objective.name", known)})
     if name == known:
@@ -465,7 +465,7 @@ def build(spec: Spec, given: Objective | None = None) -> tuple[Objective, Backen
 
 
 def objective_of(spec: Spec) -> Objective:
-    """The objective of a spec; a misspelt option is answered with its dotted name."""
+    """The objective of a spec; the error for a misspelt option gives its dotted name."""
     name = named(spec.objective)
     options = {key: value for key, value in spec.objective.items() if key != "name"}
     known = ["name", *dict.fromkeys([*field_names(build_objective(name)), *regulariser.OPTIONS])]
@@ -506,7 +506,7 @@ def describe(objective: Objective, name: str | None = None) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value that JSON can hold and give back; a function is recorded by its name."""
+    """A value that survives a round trip through JSON; a function is recorded by its name."""
     if isinstance(value, tuple):
         return list(value)
     return getattr(value, "__qualname__", repr(value)) if callable(value) else value
@@ -515,7 +515,7 @@ def plain(value: Any) -> Any:
 def stored_spec(folder: RunFolder, trust: Trust = ()) -> Spec:
     """The configuration that a run folder was started with.
 
-    Code that it names runs only if somebody names it, here or elsewhere, and only if it is what it was.
+    Code that it names runs only if the user names it too, here or elsewhere, and only if it is unchanged.
     """
     try:
         spec = Spec(**folder.read_config())
@@ -530,12 +530,12 @@ def stored_spec(folder: RunFolder, trust: Trust = ()) -> Spec:
 
 
 def spec_to_resume(folder: RunFolder, changes: Mapping[str, Any], trust: Trust, accept_changes: bool) -> Spec:
-    """The stored configuration, whose code was named again and is what it was, or whose changes are accepted."""
+    """The stored configuration; its code must be named again and unchanged, or its changes accepted."""
     plugins.trust(changes)
     spec = stored_spec(folder, trust)
     files = list(plugins.code_files(spec.record()))
     for file in files:
-        plugins.require_named(file)  # before its digest is compared: what to type first
+        plugins.require_named(file)  # before its digest is compared: the user has to fix this first
     if accept_changes:
         plugins.trust([str(file) for file in files])  # whatever they hold now
     elif files:

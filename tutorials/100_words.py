@@ -22,8 +22,8 @@
 # A **reward** is a number that says how good a response was. A verifier gives 1 for
 # right and 0 for wrong; a judge may give anything between. Only the response is judged,
 # never the policy. The policy as a whole is worth the average of what its responses
-# earn: the *mean reward* $J = E_\pi\, r = \sum_y \pi(y)\, r(y)$. To learn is to change
-# the probabilities so that $J$ rises.
+# earn: the *mean reward* $J = E_\pi\, r = \sum_y \pi(y)\, r(y)$. Learning means
+# changing the probabilities so that $J$ rises.
 
 # %%
 import matplotlib.pyplot as plt
@@ -60,11 +60,11 @@ plt.show()
 
 # %% [markdown]
 # **What to see.** The policy on the left, what its responses earn in the middle, and on
-# the right the policy after one step, with the old one dotted. A is best and still
-# rare: the step does not jump to it. C earns something, and shrinks.
-# <!-- claim: A is best and still rare :: after[0] < after[1] and reward[0] ==
+# the right the policy after one step, with the old one dotted. A is best but still
+# rare: the step does not jump to it. C earns something, yet shrinks.
+# <!-- claim: A is best but still rare :: after[0] < after[1] and reward[0] ==
 #   reward.max() -->
-# <!-- claim: C earns something, and shrinks :: reward[2] > 0 and after[2] < pi[2] -->
+# <!-- claim: C earns something, yet shrinks :: reward[2] > 0 and after[2] < pi[2] -->
 #
 # ## Predict
 #
@@ -106,8 +106,8 @@ plt.show()
 # depend on the response drawn: the average stays the same, because $\nabla\log\pi$
 # averages to zero. What it changes is the noise. Without a baseline every response that
 # earns anything is pushed up, and only the comparison of many draws tells good from
-# bad. With the mean reward as the baseline a single draw already knows its side. The
-# reward minus the baseline has a name of its own, the *advantage*.
+# bad. With the mean reward as the baseline, a single draw already has the right sign.
+# The reward minus the baseline has a name of its own, the *advantage*.
 
 # %%
 # alt: Left, the policy gradient along the four logits: 0.06 for A, 0.08 for B, -0.06
@@ -139,12 +139,12 @@ print("standard deviation with the mean reward:", centred.std().round(3))
 
 # %% [markdown]
 # **What to see.** B moves most, A less, C and D go down. Both histograms have the same
-# middle; the baseline makes the estimate narrower, and costs nothing. Along D, which
+# centre; the baseline makes the estimate narrower, and costs nothing. Along D, which
 # earns nothing, it makes it wider: without a baseline a draw of D pushes nothing. Over
 # all four logits together the variance falls to 38 %.
 # <!-- claim: B moves most, A less, C and D go down :: slope.argmax() == 1 and 0 <
 #   slope[0] and slope[2] < 0 and slope[3] < 0 -->
-# <!-- claim: Both histograms have the same middle :: abs(plain.mean() - centred.mean())
+# <!-- claim: Both histograms have the same centre :: abs(plain.mean() - centred.mean())
 #   < 0.005 -->
 # <!-- claim: the baseline makes the estimate narrower :: centred.std() < plain.std()
 #   -->
@@ -171,9 +171,9 @@ print("standard deviation with the mean reward:", centred.std().round(3))
 # The **KL divergence** turns the log-ratios of a whole policy into one distance: their
 # average under the new policy,
 # $\mathrm{KL}(\pi_{new}\|\pi) = E_{\pi_{new}} \log\frac{\pi_{new}}{\pi}$. It is zero
-# when nothing has changed, and never negative. It is not a ruler: there and back again
-# are not equally far. To take up what the old policy never did costs infinitely much;
-# to drop a response has a finite price. A KL of 0.2 nats says that a response of the
+# when nothing has changed, and never negative. It is not a ruler: the way there and the
+# way back differ. Taking up what the old policy never did has an infinite price;
+# dropping a response has a finite one. A KL of 0.2 nats says that a response of the
 # new policy is, in the geometric mean, $e^{0.2} = 1.2$ times as likely as it was.
 # <!-- claim: A KL of 0.2 nats :: said(theory.kl(after, pi)) -->
 # <!-- claim: $e^{0.2} = 1.2$ times :: said(None, np.exp(0.2)) -->
@@ -208,23 +208,24 @@ print("KL of the step:", theory.kl(after, pi).round(2), "nats")
 
 # %% [markdown]
 # **What to see.** On the left the bars are nats and the axis on the right says what
-# they mean. On the right, to do always what was done once in ten times costs 2.3 nats;
-# to stop doing it costs 0.1. The grey line is the same question asked backwards.
-# <!-- claim: once in ten times costs 2.3 nats :: said(theory.kl([1.0, 0.0], [0.1,
+# they mean. On the right, always doing what was done one time in ten costs 2.3 nats;
+# never doing it again costs 0.1. The grey line is the same question asked backwards.
+# <!-- claim: one time in ten costs 2.3 nats :: said(theory.kl([1.0, 0.0], [0.1,
 #   0.9])) -->
-# <!-- claim: to stop doing it costs 0.1 :: said(theory.kl([0.0, 1.0], [0.1, 0.9])) -->
+# <!-- claim: never doing it again costs 0.1 :: said(theory.kl([0.0, 1.0], [0.1,
+#   0.9])) -->
 #
 # ## Explain
 #
-# How far *should* a step go? **Mirror descent** answers with a price: of all policies
+# How far *should* a step go? **Mirror descent** answers with a price: of all policies,
 # take the one that maximises
 #
 # $$ E_{\pi_{new}}\, r - \tau\, \mathrm{KL}(\pi_{new}\|\pi). $$
 #
 # The *temperature* $\tau$ says how many reward units a nat costs. The solution has a
 # closed form: multiply every probability by $e^{r/\tau}$ and divide by the sum,
-# $\pi_{new} = \pi\, e^{r/\tau} / Z$. "Mirror" is for the place where the step is taken:
-# not among the probabilities, where a straight step along the gradient soon leaves the
+# $\pi_{new} = \pi\, e^{r/\tau} / Z$. "Mirror" refers to where the step is taken: not
+# among the probabilities, where a straight step along the gradient soon leaves the
 # triangle and probabilities turn negative, but in their logarithms, where adding
 # $r/\tau$ is always allowed. The exponential brings it back.
 
@@ -279,10 +280,10 @@ print("end of the straight step:", straight.round(2))
 # $$ \tau\log\frac{\pi_{new}}{\pi} = r - \tau\log Z, $$
 #
 # and the step has become a line through the rewards, which a network can be *fitted* to
-# by least squares. But $\tau\log Z$ lives on rare, good responses, and sixteen draws
+# by least squares. But $\tau\log Z$ depends on rare, good responses, and sixteen draws
 # may hold none of them. The mean of sixteen draws is off too, but right on average. So
-# practice writes the mean where $\tau\log Z$ belongs, and that is the subject of this
-# course.
+# in practice the mean is written where $\tau\log Z$ belongs, and that is the subject of
+# this course.
 
 # %%
 # alt: The log-partition tau log Z against tau on a logarithmic axis from 0.01 to 10. At
@@ -315,14 +316,15 @@ print("share of sixteen draws without A:", round(0.9**16, 2))
 # <!-- claim: of all groups of sixteen, 19 % have no A in them, and take 0.6 for the
 #   best reward :: said(100 * 0.9**16, np.sort(reward)[-2]) -->
 #
-# Eight words, and the question of the paper stands: *what happens when the mean reward
-# takes the place of the log-partition?* Lesson 101 shows where the two updates go.
+# With these eight words we can ask the paper's question: *what happens when the mean
+# reward takes the place of the log-partition?* Lesson 101 shows where the two
+# updates go.
 #
 # ## Exercise
 #
-# Four, checked on your own machine. Each begins with a cell to fill; the cell below it
-# says what is wrong. `learn.hint("100.1")` gives a hint, and a second argument goes
-# further; `pmdkit learn solution 100.1` shows the solution.
+# Four exercises, checked on your own machine. Each begins with a cell to fill in; the
+# cell below it says what is wrong. `learn.hint("100.1")` gives a hint, and a second
+# argument goes further; `pmdkit learn solution 100.1` shows the solution.
 
 # %% [markdown]
 # **Exercise 100.1: the policy gradient.** Difficulty 2 of 5, about 10 minutes.

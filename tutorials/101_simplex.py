@@ -84,7 +84,7 @@ plt.show()
 #   - on an edge
 #   + in the corner of action 1
 #   - where it starts
-#   = Again one action alone is above the mean. -->
+#   = Again only one action is above the mean. -->
 #
 # ## Run
 #
@@ -229,15 +229,15 @@ print("lowest of a fine grid:     ", by_hand(torch.tensor(simplex.grid())).min()
 # Why is PMD-mean cautious? Its target $\Delta/\tau$ is not the log-ratio of any policy:
 # ratios $e^{\Delta/\tau}$ average to more than one. The regression must stay in the
 # triangle, so it gives something up, most of all at the highest targets, where a few
-# nats free a lot of probability. Lesson 102 measures how much, lesson 103 says exactly
+# nats free a lot of probability. Lesson 102 measures how much; lesson 103 says exactly
 # what is solved instead.
 # <!-- claim: ratios $e^{\Delta/\tau}$ average to more than one :: pi @ np.exp((reward -
 #   pi @ reward) / tau_one) > 1 -->
 #
 # ## Exercise
 #
-# Three, checked on your own machine. Each begins with a cell to fill; the cell
-# below it says what is wrong. `learn.hint("101.1")` gives a hint, and a second
+# Three exercises, checked on your own machine. Each begins with a cell to fill in; the
+# cell below it says what is wrong. `learn.hint("101.1")` gives a hint, and a second
 # argument goes further; `pmdkit learn solution 101.1` shows the solution.
 
 # %% [markdown]

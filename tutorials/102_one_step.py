@@ -207,8 +207,8 @@ print(zero_one.probs, plus_minus.probs)
 # %% [markdown]
 # ## Exercise
 #
-# Three, checked on your own machine. Each begins with a cell to fill; the cell
-# below it says what is wrong. `learn.hint("102.1")` gives a hint, and a second
+# Three exercises, checked on your own machine. Each begins with a cell to fill in; the
+# cell below it says what is wrong. `learn.hint("102.1")` gives a hint, and a second
 # argument goes further; `pmdkit learn solution 102.1` shows the solution.
 
 # %% [markdown]
@@ -233,9 +233,8 @@ learn.check("102.1", steps_needed)
 # about 10 minutes.
 #
 # PMD-part needs $\log Z = \log \sum_y \mathrm{mass}(y)\, e^{r(y)/\tau}$. With rewards
-# of up to 5 and `tau = 0.005` the exponent is 1000, and $e^{1000}$ is no double. Write
-# a `log Z` that survives this. An action with mass 0 does not count, whatever its
-# reward.
+# of up to 5 and `tau = 0.005` the exponent is 1000, and $e^{1000}$ overflows. Write a
+# `log Z` that survives this. An action with mass 0 does not count, whatever its reward.
 
 
 # %% tags=["exercise", "102.2"]

@@ -64,7 +64,7 @@ plt.show()
 # must average to one, and $E_\pi\, e^{\Delta/\tau} > 1$. A regression that must respect
 # this sum pays a price $\lambda$ for it. Before you go on: does the price rise or fall
 # as `tau` gets small? And is it the same for a prompt that is nearly always solved and
-# one that is nearly never?
+# one that almost never is?
 #
 # <!-- predict: What does the price do as tau gets small?
 #   + it falls
@@ -73,7 +73,7 @@ plt.show()
 #   = It falls in proportion to tau; at large tau it is half the variance of the
 #     reward. -->
 # <!-- predict: For which prompt is the price higher?
-#   - one that is nearly never solved
+#   - one that is almost never solved
 #   + one that is solved now and then
 #   = Where rewards hardly vary there is little to pay for. -->
 #
@@ -150,8 +150,8 @@ plt.show()
 #    - \frac{\lambda}{2\tau}\, \chi^2(\pi_{new} \,\|\, \pi),
 #    \qquad \chi^2(q\,\|\,\pi) = E_\pi\Big[\big(\tfrac{q}{\pi} - 1\big)^2\Big] $$
 #
-# Do not take this on trust. `theory.mixed` solves this problem with no Lambert-W in it,
-# and an optimiser that knows nothing about either climbs the objective from the old
+# Do not take this on trust. `theory.mixed` solves this problem without Lambert-W, and
+# an optimiser that knows nothing about either climbs the objective from the old
 # policy.
 
 
@@ -255,8 +255,8 @@ plt.show()
 #
 # ## Exercise
 #
-# Three, checked on your own machine. Each begins with a cell to fill; the cell
-# below it says what is wrong. `learn.hint("103.1")` gives a hint, and a second
+# Three exercises, checked on your own machine. Each begins with a cell to fill in; the
+# cell below it says what is wrong. `learn.hint("103.1")` gives a hint, and a second
 # argument goes further; `pmdkit learn solution 103.1` shows the solution.
 
 # %% [markdown]
@@ -315,4 +315,4 @@ learn.check("103.3", lambda_of_step)
 # %% [markdown]
 # `tau` in proportion to the pass rate gives every hard prompt the same step. An exact
 # form for all pass rates is `theory.tau_for_eta`, and `pmdkit.objectives.Contraction`
-# makes an adaptive temperature of it.
+# turns it into an adaptive temperature.

@@ -33,10 +33,10 @@ pass_rates = np.array([0.01, 0.1, 0.3, 0.5, 0.9])
 taus = (0.5, 0.2, 0.05, 0.02, 0.005)  # reward units
 
 # %% [markdown]
-# A regulariser is a price list. To rest at the ratio $z = \pi_{new}/\pi_{old}$ a
-# response must bring a reward of $f'(z)$ above one that rests at ratio 1. Under KL
-# alone $f'(z) = \tau\log z$. PMD-mean adds $\frac{\lambda}{\tau}(z - 1)$. Here is the
-# list of three prompts, at one `tau`.
+# A regulariser is a price list. To rest at the ratio $z = \pi_{new}/\pi_{old}$, a
+# response must earn $f'(z)$ more than one that rests at ratio 1. Under KL
+# alone $f'(z) = \tau\log z$. PMD-mean adds $\frac{\lambda}{\tau}(z - 1)$. Here are the
+# lists of three prompts, at one `tau`.
 
 # %%
 # alt: Price f' in reward units against the ratio from 0.1 to 100 on a logarithmic axis,
@@ -92,7 +92,7 @@ plt.show()
 #
 # <!-- predict: From tau = 0.5 to 0.005, what does the strength of chi2 do at a pass
 #   rate of 0.5?
-#   - it shrinks a hundred times
+#   - it shrinks by a factor of a hundred
 #   - it shrinks a little
 #   + it grows a little
 #   = It settles on p (1 - p): turning tau down turns off KL and leaves chi2 on. -->
@@ -171,17 +171,17 @@ ax.legend(ncols=2, loc="lower center")
 plt.show()
 
 # %% [markdown]
-# **What to see.** A hundred times less `tau`, and the strength does not shrink: it
+# **What to see.** `tau` falls a hundredfold, and the strength does not shrink: it
 # grows a little and settles on $p(1-p)$. If you turn `tau` down, you turn KL off and
 # leave $\chi^2$ on. And the strength adapts: prompts that are nearly always or nearly
 # never solved have almost none of it, prompts in between have the most.
-# <!-- claim: A hundred times less `tau`, and the strength does not shrink ::
+# <!-- claim: `tau` falls a hundredfold, and the strength does not shrink ::
 #   theory.binary(0.5, 0.005).lam / 0.005 > theory.binary(0.5, 0.5).lam / 0.5 -->
 # <!-- claim: it grows a little and settles on $p(1-p)$ :: abs(theory.binary(0.5,
 #   0.005).lam / 0.005 - 0.25) < 0.005 -->
 #
 # But a price list is not yet a step. Where a rare response is to be raised, $\chi^2$ is
-# huge, and a small weight on it bites. So translate all of this into one number per
+# huge, and even a small weight bites. So translate all of this into one number per
 # prompt: the `tau` at which PMD-part, with KL alone, would make *the same step*. With
 # two rewards there is exactly one such `tau`.
 
@@ -211,14 +211,14 @@ print("tau = 0.01, p = 0.01:", 1 / (step.log_ratio_pos - step.log_ratio_neg))
 # %% [markdown]
 # **What to see.** For easy prompts the factor is 1: PMD-mean and PMD-part agree. Below,
 # it follows $1/p$ down to a pass rate near `tau`, so PMD-mean acts like PMD-part at a
-# temperature of $\tau/p$. For harder prompts it levels off, at a hundred and more when
+# temperature of $\tau/p$. For harder prompts it levels off, at a hundred or more when
 # `tau` is small. That is the answer to the second question: `tau = 0.01` acts like
 # 0.18. *For whom?* The weight is largest in the middle; the effect is largest for hard
 # prompts.
 # <!-- claim: For easy prompts the factor is 1 :: abs(1 /
 #   np.subtract(theory.binary(0.99, 0.05).log_ratio_pos, theory.binary(0.99,
 #   0.05).log_ratio_neg) / 0.05 - 1) < 0.05 -->
-# <!-- claim: it levels off, at a hundred and more when `tau` is small :: 1 /
+# <!-- claim: it levels off, at a hundred or more when `tau` is small :: 1 /
 #   (theory.binary(1e-4, 0.001).log_ratio_pos - theory.binary(1e-4,
 #   0.001).log_ratio_neg) / 0.001 > 100 -->
 # <!-- claim: `tau = 0.01` acts like 0.18 :: said(None, 1 / (step.log_ratio_pos -
@@ -232,7 +232,7 @@ print("tau = 0.01, p = 0.01:", 1 / (step.log_ratio_pos - step.log_ratio_neg))
 # is the $\chi^2$ part: right ones, with $\Delta = 1 - p$, rest at a ratio of
 # $(1-p)/\frac{\lambda}{\tau}$, wrong ones at 0. Ratios average to one,
 # $p\,(1-p)/\frac{\lambda}{\tau} = 1$, hence $\lambda/\tau = p(1-p)$. Making the targets
-# sum to a policy costs something at every `tau`, and the cost is in reward units: it
+# fit a policy costs something at every `tau`, and the cost is in reward units: it
 # does not shrink with `tau`.
 #
 # **The same point, for every prompt at once.** At the $\lambda$ that was found, the
@@ -273,23 +273,24 @@ for rewards in ([0.0, 1.0], [0.4, 0.6], [0.0, 0.25, 0.5, 0.75, 1.0]):
 # %% [markdown]
 # And what do other objectives solve? `explain` puts the question to any of them, on
 # graded rewards, from the loss alone. `pmdkit explain NAME` says more on the command
-# line, also about a loss of your own (`my.py:MyLoss`).
+# line, and works for a loss of your own (`my.py:MyLoss`).
 
 # %% tags=["torch"]
 for name in ("pmd-mean", "pmd-part", "chi2-po", "grpo", "rloo"):
     print(f"{name:9s}", headline(explain(name)))
 
 # %% [markdown]
-# Three kinds. PMD-part solves one fixed problem. PMD-mean solves a problem that adapts
-# to the prompt; $\chi^2$-PO asks for $\chi^2$ on purpose and gets a third, adaptive
-# term on top, since it too uses the mean reward. GRPO and RLOO have no minimiser at
-# all: where they stop depends on the clip, the learning rate and the number of steps.
+# There are three kinds. PMD-part solves one fixed problem. PMD-mean solves a problem
+# that adapts to the prompt; $\chi^2$-PO asks for $\chi^2$ on purpose and gets a third,
+# adaptive term on top, since it too uses the mean reward. GRPO and RLOO have no
+# minimiser at all: where they stop depends on the clip, the learning rate and the
+# number of steps.
 #
 # ## Exercise
 #
-# Two, checked on your own machine. Each begins with a cell to fill; the cell below it
-# says what is wrong. `learn.hint("104.1")` gives a hint, and a second argument goes
-# further; `pmdkit learn solution 104.1` shows the solution.
+# Two exercises, checked on your own machine. Each begins with a cell to fill in; the
+# cell below it says what is wrong. `learn.hint("104.1")` gives a hint, and a second
+# argument goes further; `pmdkit learn solution 104.1` shows the solution.
 
 # %% [markdown]
 # **Exercise 104.1: read the strength off a step.** Difficulty 2 of 5, about 10 minutes.

@@ -14,12 +14,12 @@
 # * You need: lessons 102 and 103; the binomial distribution.
 # * Time: 20 minutes to read, 5 seconds to run, 15 minutes for the exercises.
 #
-# So far every average was exact. A language model has no table of responses: it draws
-# `n` of them for a prompt, 16 in the paper, and guesses the baseline from those. To
-# keep a response from being compared with itself, its baseline comes from the *others*.
-# That is called leave-one-out.
+# So far every average has been exact. A language model has no table of responses: it
+# draws `n` of them for a prompt, 16 in the paper, and guesses the baseline from those.
+# To keep a response from being compared with itself, its baseline comes from the
+# *others*. That is called leave-one-out.
 #
-# How good is the guess? Rewards are 0 and 1 and the others number 15, so all that
+# How good is the guess? Rewards are 0 and 1 and there are 15 others, so all that
 # matters is how many of the 15 are right. Here is every target that a wrong response
 # may get, with its probability.
 
@@ -75,7 +75,7 @@ plt.show()
 # More rollouts help. But how?
 #
 # 1. At a pass rate of 0.05, from $n = 16$ to $n = 256$: does the mean squared error of
-#    PMD-part's targets fall by 16, by much more, or by much less?
+#    PMD-part's targets fall by a factor of 16, by much more, or by much less?
 # 2. And PMD-mean's?
 # 3. On which prompts has PMD-part the *smaller* error with 16 rollouts?
 #
@@ -117,7 +117,7 @@ for method in methods:
 #   verdicts.sum() == 1 and said(guess[verdicts == 1].mean()) -->
 # <!-- claim: It can rise by 3 at most :: said(np.log(1 / p)) -->
 #
-# Now the error over all groups that may be drawn. `theory.target_error` adds up the
+# Now for the error over all groups that may be drawn. `theory.target_error` adds up the
 # binomial exactly; `theory.simulate_target_error` draws groups, as the paper does.
 
 # %%
@@ -135,8 +135,8 @@ for each in (0.01, 0.05, 0.2):
 #
 # ## Look
 #
-# The figure of the paper: the error against the size of the group. The paper draws 100
-# groups for each point; the exact lines are added.
+# This is the paper's figure: the error against the size of the group. The paper draws
+# 100 groups for each point; the exact lines are added.
 
 # %%
 # alt: Mean squared target error in nats squared against the group size from 4 to 1024
@@ -168,8 +168,8 @@ plt.show()
 # orders of magnitude once $n$ is a few times $1/p$. From 16 to 256 at $p = 0.05$ it
 # falls by a factor of 1500. PMD-mean's hardly falls at all. And with 16 rollouts
 # PMD-part has the smaller error where $p = 0.2$: on easy prompts. On the cliffs 100
-# groups are too few: the rare group without a success makes the mean, and when none is
-# drawn, the point and its interval lie below the truth.
+# groups are too few: the rare group without a success dominates the mean, and when
+# none is drawn, the point and its interval lie below the truth.
 # <!-- claim: From 16 to 256 at $p = 0.05$ it falls by a factor of 1500 :: about(None,
 #   None, None, theory.target_error(0.05, 16, tau, "pmd-part").mean /
 #   theory.target_error(0.05, 256, tau, "pmd-part").mean) -->
@@ -179,7 +179,7 @@ plt.show()
 #   [theory.target_error(x, 16, tau, "pmd-part").mean < theory.target_error(x, 16,
 #   tau).mean for x in (0.01, 0.05, 0.2)] == [False, False, True] -->
 #
-# Whose targets are off? The same error, right and wrong responses apart.
+# Whose targets are off? Here is the same error, right and wrong responses apart.
 
 # %%
 # alt: Two panels of squared target error in nats squared against the group size from 4
@@ -217,8 +217,8 @@ plt.show()
 # ## Explain
 #
 # **PMD-mean: noise and a floor.** A mean of $n-1$ verdicts has variance
-# $p(1-p)/(n-1)$, so the target has noise of $p(1-p)/((n-1)\tau^2)$. The rest is no
-# fault of the rollouts: even the exact $\Delta/\tau$ is not the log-ratio of a policy
+# $p(1-p)/(n-1)$, so the target has noise of $p(1-p)/((n-1)\tau^2)$. The rest is
+# not the rollouts' fault: even the exact $\Delta/\tau$ is not the log-ratio of a policy
 # (103). It overshoots by $w = \Delta/\tau - \log\frac{\pi_{new}}{\pi}$, a lot for right
 # responses. That is the floor.
 
@@ -231,7 +231,7 @@ print(f"noise {noise:.2f} + floor {floor:.2f} = {noise + floor:.2f} nats^2")
 print(f"theory.target_error: {theory.target_error(p, n, tau).mean:.2f} nats^2")
 
 # %% [markdown]
-# The floor is a flaw of the yardstick more than of the method. A fit over policies
+# The floor is a flaw in the yardstick more than in the method. A fit over policies
 # cannot follow a target above $\log(1/p)$: it must sum to one, and ends at the exact
 # update all the same. (The paper's refined lemma says so. Lesson 106 looks at it.)
 #
@@ -276,7 +276,7 @@ plt.show()
 # $2/\tau$ nats on rewards of −1 and 1: its advantage, $\tau$ times that, is 2. The code
 # that the authors published computes something else. It takes the full sum of
 # $e^{r/\tau}$ minus the response's own term, and floors the mean of the others at
-# $10^{-8}$ of the largest term. For a lone success the floor is what is left.
+# $10^{-8}$ of the largest term. For a lone success the floor is all that is left.
 
 # %% tags=["torch"]
 import torch
@@ -337,9 +337,9 @@ plt.show()
 #
 # ## Exercise
 #
-# Two, checked on your own machine. Each begins with a cell to fill; the cell below it
-# says what is wrong. `learn.hint("105.1")` gives a hint, and a second argument goes
-# further; `pmdkit learn solution 105.1` shows the solution.
+# Two exercises, checked on your own machine. Each begins with a cell to fill in; the
+# cell below it says what is wrong. `learn.hint("105.1")` gives a hint, and a second
+# argument goes further; `pmdkit learn solution 105.1` shows the solution.
 
 # %% [markdown]
 # **Exercise 105.1: leave-one-out advantages.** Difficulty 1 of 5, about 5 minutes.

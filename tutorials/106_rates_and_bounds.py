@@ -62,8 +62,8 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# **What to see.** Exact steps are few, even for a prompt that is solved once in a
-# thousand tries: PMD-mean takes one or two more than PMD-part. The formula predicts
+# **What to see.** Few exact steps are needed, even for a prompt that is solved once in
+# a thousand tries: PMD-mean takes one or two more than PMD-part. The formula predicts
 # more steps than are needed.
 # <!-- claim: PMD-mean takes one or two more than PMD-part ::
 #   np.median((theory.trajectory(p0, taus, 60, "pmd-mean") >= goal).argmax(-1) -
@@ -121,7 +121,7 @@ print("steps, exact                ", int((path >= goal).argmax()))
 #
 # ## Look
 #
-# The formulas hold "as `tau` goes to 0". Where is that? Here is the share by which
+# The formulas hold "as `tau` goes to 0". How small is that? Here is the share by which
 # $1 - e^{-p/\tau}$ falls short of the exact $\eta$ of PMD-mean, over all prompts and
 # temperatures.
 
@@ -150,8 +150,8 @@ plt.show()
 
 # %% [markdown]
 # **What to see.** The formula is good below the diagonal, where `tau` is less than
-# 0.4 of the pass rate. "Small `tau`" means small *beside the pass rate*, so on a hard
-# prompt no `tau` in use is small. There the law of lesson 103 takes over,
+# 0.4 of the pass rate. "Small `tau`" means small *compared with the pass rate*, so on
+# a hard prompt no `tau` in use is small. There the law of lesson 103 takes over,
 # $y(1 - e^{-y}) = p/\tau$ with $\eta = 1 - e^{-y}$.
 # <!-- claim: where `tau` is less than 0.4 of the pass rate :: 1 -
 #   theory.binary_small_tau(1e-2, quoted[0] * 1e-2).eta / theory.binary(1e-2, quoted[0]
@@ -190,8 +190,8 @@ for p_now, tau in ((0.5, 0.05), (0.1, 0.05), (0.01, 0.05), (0.001, 0.005)):
 # is from the exact step ($L$), times what a distance in log-ratios can do to a pass
 # rate. `theory` has all of it with the constants of the proofs. Take the smallest
 # possible question, two policies to choose from: stay, or make the exact step. Next to
-# the bound we put what happens: draw groups, let the regression choose, and look at the
-# worst one in twenty.
+# the bound we put what actually happens: draw groups, let the regression choose, and
+# look at the worst one in twenty.
 
 
 # %%
@@ -254,17 +254,17 @@ plt.show()
 
 # %% [markdown]
 # **What to see.** At 16 rollouts the bounds are about 200, for a quantity that is at
-# most 1. PMD-part's bound says something from a hundred thousand rollouts on.
-# PMD-mean's does so from a billion on with the refined lemma, and never without it: the
+# most 1. PMD-part's bound becomes informative at a hundred thousand rollouts.
+# PMD-mean's does so at a billion with the refined lemma, and never without it: the
 # floor of the target error (105) stays in it. What really happens is far better. At 16
 # rollouts the worst one in twenty has no success and stays at 0.9; with 64 rollouts it
 # takes the exact step. The bounds are right, but do not plan with them.
 # <!-- claim: At 16 rollouts the bounds are about 200 :: about(None,
 #   promised("pmd-mean", by_target_error("pmd-mean"))[0], within=0.5) -->
-# <!-- claim: PMD-part's bound says something from a hundred thousand rollouts on ::
+# <!-- claim: PMD-part's bound becomes informative at a hundred thousand rollouts ::
 #   abs(np.log10(n[np.argmax(promised("pmd-part", by_target_error("pmd-part")) < 1)]) -
 #   5) < 0.5 -->
-# <!-- claim: PMD-mean's does so from a billion on with the refined lemma, and never
+# <!-- claim: PMD-mean's does so at a billion with the refined lemma, and never
 #   without it :: abs(np.log10(n[np.argmax(promised("pmd-mean", refined) < 1)]) - 9) <
 #   0.5 and promised("pmd-mean", by_target_error("pmd-mean")).min() > 1 -->
 # <!-- claim: has no success and stays at 0.9; with 64 rollouts it takes the exact step
@@ -308,11 +308,11 @@ plt.show()
 print("largest error / printed bound:", errors[-1] / printed)
 
 # %% [markdown]
-# **What to see.** A single success, which every tenth group has, is above the bound as
+# **What to see.** A single success, which one group in ten has, is above the bound as
 # printed. The bound hides an unnamed constant, but none is large enough: at
 # $p = 2\delta/n$ the excess grows without end as $\delta$ falls. With $p + \varepsilon$
 # in place of $p\,(1+\varepsilon)$ the bound holds, and is not far off.
-# <!-- claim: A single success, which every tenth group has, is above the bound as
+# <!-- claim: A single success, which one group in ten has, is above the bound as
 #   printed :: errors[1] > printed and abs(size * hard - 0.1) < 0.01 -->
 # <!-- claim: the bound holds, and is not far off :: max(errors) <= corrected and
 #   corrected < 3 * max(errors) -->
@@ -328,9 +328,9 @@ for item in ("prop:eta_mean_asymp", "prop:BB_mean_asymp", "prop:tgt_err_clean"):
 # %% [markdown]
 # ## Exercise
 #
-# Two, checked on your own machine. Each begins with a cell to fill; the cell below it
-# says what is wrong. `learn.hint("106.1")` gives a hint, and a second argument goes
-# further; `pmdkit learn solution 106.1` shows the solution.
+# Two exercises, checked on your own machine. Each begins with a cell to fill in; the
+# cell below it says what is wrong. `learn.hint("106.1")` gives a hint, and a second
+# argument goes further; `pmdkit learn solution 106.1` shows the solution.
 
 # %% [markdown]
 # **Exercise 106.1: steps to a pass rate, without a step.** Difficulty 2 of 5, about 10

@@ -81,7 +81,7 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# **What to see.** Nothing differs within a colour but the draws. PMD-mean's ten runs
+# **What to see.** Within a colour, only the draws differ. PMD-mean's ten runs
 # tell one story, a few steps apart. PMD-part's take off at step 42, or 55, or not yet.
 # The mean of their final pass rates, about 0.6, describes none of them.
 # <!-- claim: The mean of their final pass rates, about 0.6, ::
@@ -118,7 +118,7 @@ plt.show()
 #   - PMD-mean
 #   + PMD-part
 #   - GRPO
-#   = Failures push hard, so an arm that fails half of the time does not hold it. -->
+#   = Failures push hard, so an arm that fails half of the time cannot hold it. -->
 #
 # ## Run
 #
@@ -248,10 +248,10 @@ plt.show()
 # %% [markdown]
 # **What to see.** On pass-rates the grey interval of GRPO is wide and holds 0; the
 # paired one is narrow and does not. Same runs, same ten seeds: GRPO ends a little
-# below, by three parts in ten thousand. That it is *decided* does not make it large. On
+# lower, by three parts in ten thousand. That it is *decided* does not make it large. On
 # two-hills pairing gains nothing, because there a seed does not affect both in the same
 # way.
-# <!-- claim: GRPO ends a little below, by three parts in ten thousand ::
+# <!-- claim: GRPO ends a little lower, by three parts in ten thousand ::
 #   abs((final["pass-rates"]["grpo"] - final["pass-rates"]["pmd-mean"]).mean() + 3e-4) <
 #   5e-5 -->
 #
@@ -276,17 +276,17 @@ for name, runs in results.items():
 # until a batch is used twice: then the term $\tau\log\frac{\pi}{\pi_{old}}$ wakes up,
 # as on two-hills.
 #
-# **When noise decides.** Noise decides when a run hangs on few draws.
+# **When noise decides.** Noise decides when a run hangs on a few draws.
 #
 # * *Needle*: a group of 16 holds the right arm with probability
-#   $1 - 0.99^{16} = 0.15$. PMD-mean learns nothing from the groups without it, and its
-#   wrong arms are hardly pushed when it comes. PMD-part's lone success shouts 15 wrong
-#   arms down with nearly full advantage (105), which mostly moves probability among
-#   wrong arms. How long that lasts is luck.
+#   $1 - 0.99^{16} = 0.15$. PMD-mean learns nothing from the groups without it, and
+#   hardly pushes the wrong arms when it is there. With a lone success, PMD-part pushes
+#   the 15 wrong arms down with nearly full advantage (105), which mostly moves
+#   probability among wrong arms. How long that lasts is luck.
 # * *Two-hills*: an arm that passes half of the time and was lucky twice looks like the
 #   best there is. Eight passes over the batch make it so. PMD-part is spared by the
 #   very thing that hurt it on the needle: failures push hard, and an arm that fails
-#   half of the time does not hold it.
+#   half of the time cannot hold it.
 # * *Pass-rates*: 64 prompts in every step, so luck averages out, and what is left is
 #   shared.
 # <!-- claim: $1 - 0.99^{16} = 0.15$ :: said(None, None, None, 1 - 0.99**16) -->
@@ -334,9 +334,9 @@ print(f"pass rate {first:.3f} at first, {last:.3f} after 20 exact steps")
 # %% [markdown]
 # ## Exercise
 #
-# Two, checked on your own machine. Each begins with a cell to fill; the cell below it
-# says what is wrong. `learn.hint("107.1")` gives a hint, and a second argument goes
-# further; `pmdkit learn solution 107.1` shows the solution.
+# Two exercises, checked on your own machine. Each begins with a cell to fill in; the
+# cell below it says what is wrong. `learn.hint("107.1")` gives a hint, and a second
+# argument goes further; `pmdkit learn solution 107.1` shows the solution.
 
 # %% [markdown]
 # **Exercise 107.1: an interval for a paired difference.** Difficulty 2 of 5, about 10

@@ -10,7 +10,7 @@
 # # 201: From a table to a sequence: what changes when the policy is a transformer?
 #
 # * You learn: which part of the theory survives when a network replaces the table, and
-# what the gauges of a run can and cannot say.
+#   what the gauges of a run can and cannot say.
 # * You need: lessons 101 to 103.
 # * Time: 20 minutes to read, 15 seconds to run, 25 minutes for the exercises.
 #
@@ -67,7 +67,7 @@ plt.show()
 #
 # A step of the transformer above is one step of AdamW on a batch with all 11 answers to
 # each prompt. Now it gets 400 prompts, drawn with repeats, and takes 10 steps of AdamW
-# on this one frozen batch, or 100. Where will it be, at `tau = 0.05`? Where at `tau =
+# on this one frozen batch, or 100. Where will it be, at `tau = 0.05`? And at `tau =
 # 0.5`?
 #
 # <!-- predict: After 10 steps of AdamW on one batch, what is the pass rate at tau =
@@ -136,10 +136,10 @@ plt.show()
 #
 # ## Look
 #
-# Nobody trains with 100 optimizer steps per batch. A usual run takes one to sixteen and
-# then draws new responses, like the one in the first picture. Every run compares what a
-# step did, the measured log-ratio, with what the exact step would do from the same pass
-# rates.
+# Nobody trains with 100 optimizer steps per batch. A usual run, like the one in the
+# first picture, takes one to sixteen and then draws new responses. Every run compares
+# what a step did, the measured log-ratio, with what the exact step would do from the
+# same pass rates.
 
 # %%
 # alt: Log-ratios of wrong answers over 60 steps, on a logarithmic axis: the exact
@@ -178,7 +178,7 @@ print(f"share of the target reached: first {share[0]:.4f}, last {share[-1]:.4f}"
 #
 # Is it really the same objective? Let us do one step by hand, with the pieces that the
 # loop is made of. The table is filled with the log-probabilities of the transformer, so
-# both start as the same policy. Both are asked one prompt, `3 4`.
+# both start from the same policy. Both are asked one prompt, `3 4`.
 
 # %%
 problem = make_tokens({"kind": "modular-sum"})
@@ -270,8 +270,8 @@ for title, values in zip(titles, moved, strict=True):
 # most, and `4 3` follows. After 20 steps, at a pass rate of 0.5, the prompts with the
 # same sum move *more* than the one that was asked: nobody told the network about sums,
 # and yet its weights now treat them as one. The price is paid by `3 3`, which is close
-# enough to be mistaken: its right answer loses 0.7 nats. Which neighbour pays depends
-# on the seed.
+# enough to be mistaken for one of them: its right answer loses 0.7 nats. Which
+# neighbour pays depends on the seed.
 # <!-- claim: On the table a step on one prompt touches that prompt and no other ::
 #   np.abs(moved[0].ravel()[~asked]).max() < 1e-6 and moved[0].ravel()[ask] > 0.01 -->
 # <!-- claim: Early in training the asked prompt moves most, and `4 3` follows ::
@@ -292,8 +292,8 @@ for title, values in zip(titles, moved, strict=True):
 # so the product is 0. In a network they share every weight. Three things follow.
 #
 # 1. **Theorem 1 is about each prompt by itself.** A network must fit all prompts at
-#    once. It gets there if it is given the steps and has the room, as the second
-#    picture shows.
+#    once. It gets there if it is given enough steps and has enough capacity, as the
+#    second picture shows.
 # 2. **A prompt moves while others are trained.** Between two visits to a prompt, its
 #    policy drifts with every update of the rest. The gauge shows the sum of both.
 # 3. **This is why learning is possible at all.** A table would need to find the right
@@ -301,8 +301,8 @@ for title, values in zip(titles, moved, strict=True):
 #
 # ## Exercise
 #
-# Two, checked on your own machine. Each begins with a cell to fill; the cell
-# below it says what is wrong. `learn.hint("201.1")` gives a hint, and a second
+# Two exercises, checked on your own machine. Each begins with a cell to fill in; the
+# cell below it says what is wrong. `learn.hint("201.1")` gives a hint, and a second
 # argument goes further; `pmdkit learn solution 201.1` shows the solution.
 
 # %% [markdown]

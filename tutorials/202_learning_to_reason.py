@@ -75,7 +75,7 @@ plt.show()
 #
 # ## Predict
 #
-# Models train with PMD-mean on rewards 0 and 1. What will these learn?
+# Models train with PMD-mean on rewards 0 and 1. What will they learn here?
 #
 # * **Modular sum**, from random weights. The answer is one token out of 11, and a blind
 #   guess is right once in 11 times.
@@ -96,7 +96,7 @@ plt.show()
 #     -->
 # <!-- predict: Do the thoughts stay what the teacher said?
 #   - in all responses
-#   + in some of the responses only
+#   + only in some of the responses
 #   = The reward looks at the answer alone. -->
 #
 # ## Run
@@ -115,24 +115,24 @@ for name, run in runs.items():
     print(f"{name:28} {first:.2f} to {last:.2f}")
 
 # %% [markdown]
-# The sum is learned from nothing. Parity from random weights ends at 0.5: the model has
+# The sum is learned from scratch. Parity from random weights ends at 0.5: the model has
 # learned the *form* of an answer, and then it guesses. From the warm start it goes from
-# two thirds to well above 0.8 with every seed; with a learning rate that is ten times
-# larger it comes down to where the guesses are. The parities are measured on prompts
-# that no step asked. (Your digits will differ: processors add numbers in another order,
-# and training makes much of the last bit.)
+# two thirds to well above 0.8 with every seed; with a learning rate ten times as large
+# it falls back to the level of guessing. Parity is measured on prompts that no training
+# step used. (Your digits will differ: processors add numbers in different orders, and
+# training amplifies even a difference in the last bit.)
 # <!-- claim: Parity from random weights ends at 0.5 :: said(runs["parity, from random
 #   weights"].summary["pass_rate_last"]) -->
 # <!-- claim: to well above 0.8 with every seed :: min(runs[f"parity, warm start, seed
 #   {seed}"].summary["pass_rate_last"] for seed in range(3)) > quoted[0] -->
-# <!-- claim: it comes down to where the guesses are :: abs(runs["parity, seed 1, lr =
+# <!-- claim: it falls back to the level of guessing :: abs(runs["parity, seed 1, lr =
 #   0.003"].summary["pass_rate_last"] - 0.5) < 0.06 -->
-# <!-- claim: The sum is learned from nothing :: runs["sum, from random
+# <!-- claim: The sum is learned from scratch :: runs["sum, from random
 #   weights"].summary["pass_rate_last"] > 0.9 -->
 #
 # ## Look
 #
-# First at three curves of each run.
+# First, three curves of each run.
 
 # %%
 # alt: Three panels over 30 steps. Pass rate: the three seeds from the warm start rise
@@ -164,16 +164,16 @@ plt.show()
 # %% [markdown]
 # **What to see.** From the warm start the responses keep their length: thinking pays,
 # so it stays. From random weights they are short. The run with the larger learning rate
-# unlearns to think in a few steps: its first updates took the thought apart, and a
+# unlearns thinking in a few steps: its first updates took the thought apart, and a
 # guess with no thought was then the better bet. It does not come back. The right panel
 # counts the groups in which all 16 responses get the *same* reward. For the three seeds
-# they become more because prompts are solved. A model that is sure of its guesses has
-# many as well: it answers half of the prompts always right and half of them always
-# wrong. Such a group has no advantage to learn from, and is silent.
+# their number grows because prompts are solved. A model that is sure of its guesses has
+# many as well: it always answers half of the prompts right and the other half wrong.
+# Such a group has no advantage to learn from, and is silent.
 # <!-- claim: From the warm start the responses keep their length :: min(runs[f"parity,
 #   warm start, seed {seed}"].metrics[-1]["response_length"] for seed in range(3)) > 13
 #   -->
-# <!-- claim: The run with the larger learning rate unlearns to think :: runs["parity,
+# <!-- claim: The run with the larger learning rate unlearns thinking :: runs["parity,
 #   seed 1, lr = 0.003"].metrics[-1]["response_length"] < 8 -->
 #
 # A rising number of silent groups can mean success or the end of learning. Read it
@@ -228,12 +228,12 @@ print("\n".join(lines))
 # %% [markdown]
 # Most responses were already well formed before training, and the slips were where a
 # thought lost its way or forgot its end. Afterwards most answers are right. But look at
-# the thoughts. How many are still the teacher's depends on the seed, and on the last
-# bit: anything from a third to nearly all. The others think *otherwise*, and most of
-# those are right all the same; before training one in six was. Some leave a bit out,
-# some run through other parities. The reward looks at the answer alone, so the thought
-# is free to become whatever serves it. Do not read a chain of thought as a report of
-# what was computed.
+# the thoughts. How many are still the teacher's depends on the seed, and on rounding:
+# anything from a third to nearly all. The others think *differently*, and most of those
+# are right all the same; before training one in six was. Some leave a bit out, some run
+# through other parities. The reward looks at the answer alone, so the thought is free
+# to become whatever serves it. Do not read a chain of thought as a report of what was
+# computed.
 # <!-- claim: anything from a third to nearly all :: min(said_by[seed, "after"][1] for
 #   seed in range(3)) > 1 / 3 and max(said_by[seed, "after"][1] for seed in range(3)) <
 #   0.97 -->
@@ -249,10 +249,10 @@ print("\n".join(lines))
 # tokens with probability $4^{-15} \approx 10^{-9}$, so no group ever holds one. A short
 # answer such as `=1` has probability $4^{-3}$, with its end, and is right half of the
 # time. That is found, raised, and kept. The modular sum is learned from random weights
-# because its answer is one token: among 16 draws of one in 11, the right one is there
-# in four groups of five.
-# <!-- claim: the right one is there in four groups of five :: abs(1 - (10 / 11) ** 16 -
-#   0.8) < 0.05 -->
+# because its answer is one token: at one chance in 11 per draw, the right one is there
+# in four out of five groups of 16.
+# <!-- claim: the right one is there in four out of five groups :: abs(1 - (10 / 11) **
+#   16 - 0.8) < 0.05 -->
 #
 # **Pass rate 0.5 is a trap.** From there, thinking pays only if the whole thought is
 # right: one slip in it and the answer is a guess again. So a half-learned thought earns
@@ -267,8 +267,8 @@ print("\n".join(lines))
 #
 # ## Exercise
 #
-# Two, checked on your own machine. Each begins with a cell to fill; the cell
-# below it says what is wrong. `learn.hint("202.1")` gives a hint, and a second
+# Two exercises, checked on your own machine. Each begins with a cell to fill in; the
+# cell below it says what is wrong. `learn.hint("202.1")` gives a hint, and a second
 # argument goes further; `pmdkit learn solution 202.1` shows the solution.
 
 # %% [markdown]
@@ -306,6 +306,6 @@ def draws_needed(p, sure):
 learn.check("202.2", draws_needed)
 
 # %% [markdown]
-# Average the silent share, not the pass rate: a set of prompts that are always right or
-# always wrong has an average of 0.5 and is silent altogether. That is a model that is
-# sure of its guesses.
+# Average the silent share, not the pass rate: a set of prompts of which half are always
+# right and half always wrong has an average of 0.5 and is silent altogether. That is a
+# model that is sure of its guesses.

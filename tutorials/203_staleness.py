@@ -10,15 +10,15 @@
 # # 203: What does staleness cost, and what does it buy?
 #
 # * You learn: why the temperature matters only when rollouts are stale, which objective
-# tolerates staleness, and how much time it saves.
+#   tolerates staleness, and how much time it saves.
 # * You need: lessons 102, 103 and 201.
 # * Time: 20 minutes to read, 50 seconds to run, 20 minutes for the exercises.
 #
-# Drawing responses is the expensive part of post-training, and large batches draw
-# better. So one draws many responses at once and makes several updates with them,
-# *ministeps*. From the second on, the policy is no longer the one that drew: the
-# rollouts are stale. With 16 ministeps the last update is 15 updates behind. First,
-# what this buys: the times per token that the paper measured.
+# Drawing responses is the expensive part of post-training, and large batches are drawn
+# more efficiently. So one draws many responses at once and makes several updates with
+# them, called *ministeps*. From the second on, the policy is no longer the one that
+# drew the responses: the rollouts are stale. With 16 ministeps the last update is 15
+# updates behind. First, what this buys: the times per token that the paper measured.
 
 # %%
 import tempfile
@@ -91,8 +91,8 @@ plt.show()
 #
 # ## Run
 #
-# The first question has an exact answer. Two runs with temperatures 40 times apart, all
-# other options equal, and then all weights compared, bit by bit.
+# The first question has an exact answer. Make two runs with temperatures 40 times apart
+# and all other options equal, then compare all weights, bit by bit.
 
 
 # %%
@@ -138,25 +138,25 @@ print("\n".join(lines))
 
 # %% [markdown]
 # With one ministep the two PMD-mean runs end on the *same weights*, to the last bit,
-# though their losses differ by a factor of 40. A second pass over the batch, a second
-# ministep, or PMD-part instead, and `tau` matters.
+# though their losses differ by a factor of 40. With a second pass over the batch, a
+# second ministep, or PMD-part instead, `tau` matters.
 # <!-- claim: the two PMD-mean runs end on the *same weights*, to the last bit ::
 #   gaps["PMD-mean, 1 ministep"] == 0 -->
 # <!-- claim: though their losses differ by a factor of 40 :: said(losses["PMD-mean, 1
 #   ministep"][0] / losses["PMD-mean, 1 ministep"][1]) -->
-# <!-- claim: A second pass over the batch, a second ministep, or PMD-part instead, and
-#   `tau` matters :: min(gap for name, gap in gaps.items() if name != "PMD-mean, 1
-#   ministep") > 1e-3 -->
+# <!-- claim: With a second pass over the batch, a second ministep, or PMD-part
+#   instead, `tau` matters :: min(gap for name, gap in gaps.items() if name !=
+#   "PMD-mean, 1 ministep") > 1e-3 -->
 #
 # What exactly is equal? At $\pi = \pi_{old}$ the log-ratio $s$ is 0, and the derivative
-# of $\frac{1}{2\tau}(\Delta - \tau s)^2$ by $s$ is $-\Delta$: the policy gradient, with
-# no `tau` in it. So the gradient of the weights is the same, and with it whatever an
-# optimizer does: the clipping of its norm, the step of Adam, the decay of the weights.
-# The loss itself is not: at $s = 0$ it is $\Delta^2 / 2\tau$. PMD-part is not equal,
-# because its advantage $r - \tau \log Z$ holds `tau` itself. The bits are equal here
-# since the network gives its own draws the same log-probabilities when it is asked
-# again. Where a trainer and an engine round differently, $s$ is a rounding error
-# instead of 0, and the weights are equal up to that.
+# of $\frac{1}{2\tau}(\Delta - \tau s)^2$ with respect to $s$ is $-\Delta$: the policy
+# gradient, with no `tau` in it. So the gradient of the weights is the same, and with it
+# whatever an optimizer does: norm clipping, Adam's step, weight decay. The loss itself
+# is not: at $s = 0$ it is $\Delta^2 / 2\tau$. PMD-part is not equal, because its
+# advantage $r - \tau \log Z$ contains `tau` itself. The bits are equal here since the
+# network gives its own draws the same log-probabilities when asked again. Where a
+# trainer and an engine round differently, $s$ is a rounding error instead of 0, and the
+# weights are equal up to that.
 #
 # Now the comparison: four degrees of staleness, three objectives, three seeds.
 
@@ -189,8 +189,8 @@ for name in methods:
 # %% [markdown]
 # ## Look
 #
-# The same runs over the prompts they have asked. A point is the pass rate of a rollout
-# batch; the last one is the evaluation after the run.
+# Here are the same runs, against the prompts used so far. A point is the pass rate of a
+# rollout batch; the last one is the evaluation after the run.
 
 # %%
 # alt: Three panels of pass rate against prompts so far, 0 to 3072, for 1, 4, 16 and 64
@@ -217,9 +217,9 @@ plt.show()
 # %% [markdown]
 # **What to see.** Three answers.
 #
-# * **PMD-mean at `tau = 0.05` bears any staleness here.** With 64 ministeps it is at
-#   0.98 or more after three rollout batches, and needs no more prompts than with fresh
-#   rollouts.
+# * **PMD-mean at `tau = 0.05` tolerates any staleness here.** With 64 ministeps it is
+#   at 0.98 or more after three rollout batches, and needs no more prompts than with
+#   fresh rollouts.
 # * **PMD-part at the same `tau` does not.** It is slow already with fresh rollouts,
 #   ends between 0.3 and 0.8 with 4 ministeps, and stays at chance with 16.
 # * **PMD-part is not to blame, its `tau` is.** At `tau = 1` it is as good as PMD-mean
@@ -265,7 +265,7 @@ for name, objective in {
 
 # %% [markdown]
 # PMD-mean pushes two draws up and 14 down, and its pushes add up to 0. PMD-part at
-# `tau = 0.05` takes $\tau\log Z$ from the draws and finds nearly the best reward in it.
+# `tau = 0.05` estimates $\tau\log Z$ from the draws and gets nearly the best reward.
 # So the right draws hardly rise and the wrong ones get $-0.9$ each. While the rollouts
 # are fresh, a common shift of all advantages is mere noise: it cancels on average. When
 # they are stale, it does not cancel. Whatever was drawn goes down, and the probability
@@ -290,8 +290,8 @@ for objective, tau in methods.values():
 # %% [markdown]
 # At `tau = 1`, exact steps would pass through 0.21, 0.42 and 0.67; the run with 64
 # ministeps has 0.17, 0.34 and 0.56. Not even a perfect optimizer would have got past
-# 0.67 with three batches. A larger `tau` holds the policy closer to the one that drew,
-# and so it needs more batches.
+# 0.67 with three batches. A larger `tau` holds the policy closer to the one that drew
+# the responses, and so it needs more batches.
 # <!-- claim: exact steps would pass through 0.21, 0.42 and 0.67 ::
 #   said(*theory.trajectory(1 / 11, 1.0, 3, "pmd-part")[1:]) -->
 # <!-- claim: ministeps has 0.17, 0.34 and 0.56 :: said(*np.mean([[row["pass_rate"] for
@@ -300,10 +300,10 @@ for objective, tau in methods.values():
 # <!-- claim: past 0.67 with three batches :: said(theory.trajectory(1 / 11, 1.0, 3,
 #   "pmd-part")[-1]) -->
 #
-# **What it buys.** Time per token, from the metrics of all these runs. A clock says
-# something else on every machine and every day, so the numbers below are stored: they
-# were measured once, on two cores of a server. Yours are in `run.metrics`, as
-# `seconds_rollout`, `seconds_update` and `tokens`.
+# **What it buys.** Here is the time per token, from the metrics of all these runs. A
+# clock shows something else on every machine and every day, so the numbers below are
+# stored: they were measured once, on two cores of a server. Yours are in `run.metrics`,
+# as `seconds_rollout`, `seconds_update` and `tokens`.
 
 # %%
 # alt: Stacked bars of time in milliseconds per token for 1, 4, 16 and 64 ministeps. The
@@ -349,8 +349,8 @@ plt.show()
 #
 # ## Exercise
 #
-# Two, checked on your own machine. Each begins with a cell to fill; the cell
-# below it says what is wrong. `learn.hint("203.1")` gives a hint, and a second
+# Two exercises, checked on your own machine. Each begins with a cell to fill in; the
+# cell below it says what is wrong. `learn.hint("203.1")` gives a hint, and a second
 # argument goes further; `pmdkit learn solution 203.1` shows the solution.
 
 # %% [markdown]
@@ -391,6 +391,6 @@ def staleness(ministeps, passes, lag):
 learn.check("203.2", staleness)
 
 # %% [markdown]
-# The first numbers that 203.1 is asked with fit the first picture: 0.048 paid once,
-# 0.0032 per ministep and 0.0057 per update. No staleness brings more than 6.4 times
-# with them, because what is paid per ministep remains.
+# The first numbers that 203.1 is checked with match the first picture: 0.048 paid once,
+# 0.0032 per ministep and 0.0057 per update. With them, no staleness makes a run more
+# than 6.4 times as fast, because what is paid per ministep remains.

@@ -83,8 +83,8 @@ plt.show()
 # ## Predict
 #
 # One response is bad luck. But silence is not spread evenly: long expressions are slow
-# to compare, short integers never. Let a policy be right in two ways, a quarter of its
-# responses each. One way is checked at once, and the other is silent with some
+# to compare, short integers never are. Let a policy be right in two ways, a quarter of
+# its responses each. One way is checked at once, and the other is silent with some
 # probability.
 #
 # * What does each trainer teach the policy about the slow way?
@@ -96,7 +96,7 @@ plt.show()
 #   them are silent?
 #   - they are raised less, never lowered
 #   + from some share on they are pushed down
-#   = What earns 0 more often is below the mean of its group. -->
+#   = A response that often earns 0 ends up below the mean of its group. -->
 # <!-- predict: From which share on?
 #   - one third
 #   - one half
@@ -171,7 +171,7 @@ plt.show()
 #
 # ## Look
 #
-# This is why a verdict of pmdkit has three values. `correct` is True, False, or None.
+# This is why a verdict in pmdkit has three values: `correct` is True, False, or None.
 
 # %%
 slow = "(a+b+c+d+e+f)^{20}(a+b+c-d-e-f)^{20}"
@@ -192,7 +192,7 @@ for item, verdict in zip(asked, verdicts, strict=True):
     print(f"{response} {verdict.correct!s:6} {verdict.path:9} {reason}")
 
 # %% [markdown]
-# `path` tells how it was decided.
+# `path` says how it was decided.
 #
 # | path | decided by | costs |
 # |---|---|---|
@@ -204,11 +204,11 @@ for item, verdict in zip(asked, verdicts, strict=True):
 # | `own` | a grader of your own, in the same kind of process | yours |
 #
 # The fifth answer is right: one factor is $x + y$, the other $x - y$, with $x = a+b+c$
-# and $y = d+e+f$. A person sees that at once. A program that multiplies out has
-# millions of terms before it, and it got half a second. So there is no verdict. The
-# answer held up nobody but itself: its process was killed, the next answer met a new
-# one. In a run such responses are counted as `unscored`. If more than one in a hundred
-# is, the run stops, since then the verifier is what is broken.
+# and $y = d+e+f$. A person sees that at once. A program that multiplies out faces
+# millions of terms, and it had half a second. So there is no verdict. The answer held
+# up nothing but itself: its process was killed, and the next answer got a new one. In a
+# run such responses are counted as `unscored`. If more than one in a hundred is
+# unscored, the run stops, since then it is the verifier that is broken.
 # <!-- claim: The fifth answer is right :: abs((lambda x, y: (x + y) ** 20 * (x - y) **
 #   20 - (x**2 - y**2) ** 20)(7, 3)) == 0 -->
 # <!-- claim: So there is no verdict :: [verdict.correct for verdict in verdicts] ==
@@ -260,8 +260,8 @@ print(audited(["Answer: " + ", ".join(str(number) for number in range(100))]))
 #   ".join(str(number) for number in range(100))])[0][0] == "rejected" -->
 #
 # **A grader of your own** is a function of two texts that returns a number from 0 to 1.
-# This one gives half for a near miss. It also holds a slip that is easily made: its
-# regular expression takes exponential time on some texts.
+# This one gives half for a near miss. It also contains a mistake that is easily made:
+# its regular expression takes exponential time on some texts.
 
 # %%
 (folder / "mine.py").write_text(r"""
@@ -282,15 +282,15 @@ for answer, verdict in zip(answers, half, strict=True):
 
 # %% [markdown]
 # Forty letters hold up the grader for hours, each further letter doubles that, and a
-# model writes such texts by chance. The process is killed, and the response is
-# unscored. Whatever your function raises or returns by mistake leaves a response
-# unscored too, with the reason. But it is not a sandbox: your function may read files
-# and open sockets.
+# model may write such a text by chance. The process is killed, and the response is
+# unscored. If your function raises an error or returns something invalid, the response
+# is unscored too, with the reason. But this is not a sandbox: your function may read
+# files and open sockets.
 # <!-- claim: The process is killed, and the response is unscored :: [verdict.value for
 #   verdict in half] == [1.0, 0.5, 0.0, None, 1.0] -->
 #
 # **Scale.** Some verifiers pay -1 and 1. For PMD the exact step depends on reward over
-# `tau` alone, so twice the gap wants twice the `tau`.
+# `tau` alone, so twice the gap needs twice the `tau`.
 
 # %%
 pi, zero_one = np.array([0.25, 0.25, 0.5]), np.array([1.0, 1.0, 0.0])
@@ -302,23 +302,23 @@ for text, reward_of, tau in (
     print(f"{text:22}", np.round(theory.pmd_mean(pi, reward_of, tau).log_ratio, 3))
 
 # %% [markdown]
-# The first two are one update. The third pushes wrong answers twice as far. And a
+# The first two are the same update. The third pushes wrong answers twice as far. And a
 # silence that is booked as 0 on the scale of -1 and 1 is not a wrong answer but one
 # *in the middle*: a third error. Mass 0 is right on every scale.
-# <!-- claim: The first two are one update. The third pushes wrong answers twice as far
-#   :: np.abs(theory.pmd_mean(pi, zero_one, 0.05).log_ratio - theory.pmd_mean(pi, 2 *
-#   zero_one - 1, 0.1).log_ratio).max() < 1e-9 and abs(theory.pmd_mean(pi, 2 * zero_one
-#   - 1, 0.05).log_ratio[2] / theory.pmd_mean(pi, zero_one, 0.05).log_ratio[2] - 2) <
-#   0.01 -->
+# <!-- claim: The first two are the same update. The third pushes wrong answers twice as
+#   far :: np.abs(theory.pmd_mean(pi, zero_one, 0.05).log_ratio - theory.pmd_mean(pi,
+#   2 * zero_one - 1, 0.1).log_ratio).max() < 1e-9 and abs(theory.pmd_mean(pi, 2 *
+#   zero_one - 1, 0.05).log_ratio[2] / theory.pmd_mean(pi, zero_one,
+#   0.05).log_ratio[2] - 2) < 0.01 -->
 #
-# Leaving responses out has a price too. The group is smaller. If silence goes with
-# being right, the pass rate that you read is too low. And an answer that is never
+# Leaving responses out has a price too. The group is smaller. If right answers are
+# silent more often, the pass rate that you read is too low. And an answer that is never
 # checked is never raised.
 #
 # ## Exercise
 #
-# Two, checked on your own machine. Each begins with a cell to fill; the cell
-# below it says what is wrong. `learn.hint("204.1")` gives a hint, and a second
+# Two exercises, checked on your own machine. Each begins with a cell to fill in; the
+# cell below it says what is wrong. `learn.hint("204.1")` gives a hint, and a second
 # argument goes further; `pmdkit learn solution 204.1` shows the solution.
 
 # %% [markdown]
@@ -342,10 +342,10 @@ learn.check("204.1", advantages)
 # **Exercise 204.2: where the push turns round.** Difficulty 2 of 5, about 10 minutes.
 #
 # A policy is right in a way that is quick to check with probability `quick`, right in a
-# way that is slow to check with probability `slow`, and wrong else. Of the slow answers
-# a share is silent, and silence is booked as reward 0. From which share on are slow
-# right answers pushed *down* on average? The picture above says two thirds for `quick =
-# slow = 0.25`; write the formula.
+# way that is slow to check with probability `slow`, and wrong otherwise. Of the slow
+# answers a share is silent, and silence is booked as reward 0. From which share on are
+# slow right answers pushed *down* on average? The picture above says two thirds for
+# `quick = slow = 0.25`; write the formula.
 
 
 # %% tags=["exercise", "204.2"]
@@ -359,5 +359,5 @@ learn.check("204.2", turning_point)
 
 # %% [markdown]
 # With mass 0 the advantages of the scored ones add up to 0, as in a group without
-# silence. Booked as 0 all of them add up to 0 as well, so no sum gives the mistake
-# away: a part of the push down has gone to an answer that nobody found wrong.
+# silence. If silence is booked as 0, all of them add up to 0 as well, so no sum gives
+# the mistake away: part of the push down has gone to an answer that nobody found wrong.

@@ -14,15 +14,15 @@
 # * You need: lessons 201, 203 and 204.
 # * Time: 20 minutes to read, 75 seconds to run, 20 minutes for the exercises.
 #
-# A table of logits, a small transformer, a language model of transformers: three kinds
+# A table of logits, a small transformer, a `transformers` language model: three kinds
 # of policy, one objective. Here a real `Qwen2ForCausalLM` with a chat template, a
 # tokenizer and a verifier is trained while you watch. It has a quarter of a million
-# weights, so that it needs no download and no GPU.
+# weights, so it needs no download and no GPU.
 #
 # One thing changes before anything is run: responses have *lengths*. A sequence
 # log-ratio is a sum over tokens, and PMD-mean divides the loss of a response by its
 # length, as in the paper's experiments. Take sixteen equally likely responses of 5 to
-# 80 tokens, every second one right, and let the theory solve the regression with and
+# 80 tokens, every other one right, and let the theory solve the regression with and
 # without the division.
 
 # %%
@@ -70,8 +70,8 @@ plt.show()
 
 # %% [markdown]
 # **What to see.** Crosses: without the division all right responses rise alike. Dots:
-# with it the short ones rise most, and the longest *fall*, though they are right. Why,
-# is below.
+# with it the short ones rise most, and the longest *fall*, though they are right. The
+# reason is below.
 # <!-- claim: all right responses rise alike :: np.ptp(theory.pmd_mean(even, earned,
 #   0.05).log_ratio[right]) < 1e-9 -->
 # <!-- claim: with it the short ones rise most, and the longest *fall* ::
@@ -82,22 +82,22 @@ plt.show()
 # The problems are sums of four numbers, told as little stories: "Ana has 3 apples, buys
 # 5, ..." The last line of a response should be `Answer:` and a number. Phase 0 of the
 # run teaches the model to write such responses, from a teacher that makes mistakes: it
-# guesses in three cases of ten, and otherwise makes slips in its additions. Phase 0
+# guesses in three cases out of ten, and otherwise makes slips in its additions. Phase 0
 # ends when 30% of the held-out problems are right. Then the reward takes over, for 15
 # steps.
 #
 # * Bandit, toy, language model: which arguments of the call differ?
 # * What will the model do more often, guess at once or add step by step?
-# * A run is killed in the middle of a step. How far from the undisturbed one do its
-#   weights end?
+# * A run is killed in the middle of a step. How far do its weights end
+#   from those of an undisturbed run?
 #
 # <!-- predict: What will the model do more often?
 #   - guess at once
 #   + add step by step
-#   = Adding is right more often, so the reward chooses it, and takes the tokens that
-#     it costs. -->
-# <!-- predict: A run is killed in the middle of a step and goes on. How far from the
-#   undisturbed run do its weights end?
+#   = Adding is right more often, so the reward chooses it, and accepts the tokens
+#     that it costs. -->
+# <!-- predict: A run is killed in the middle of a step and resumed. How far do its
+#   weights end from those of an undisturbed run?
 #   + not at all: equal to the last bit
 #   - a rounding error away
 #   - as far as another seed
@@ -168,10 +168,10 @@ axes[0].legend()
 plt.show()
 
 # %% [markdown]
-# **What to see.** The pass rate rises, and the model gives up guessing, most of it in
+# **What to see.** The pass rate rises, and the model gives up guessing, mostly in
 # the first few steps. Adding was right more often than guessing, so the reward chose
 # it. That takes more tokens, although nobody asked for more tokens.
-# <!-- claim: The pass rate rises, and the model gives up guessing, most of it in the
+# <!-- claim: The pass rate rises, and the model gives up guessing, mostly in the
 #   first few steps :: rates[1] > rates[0] + 0.1 and panels["share that adds step by
 #   step"][4] > 0.95 -->
 # <!-- claim: That takes more tokens :: run.metrics[-1]["response_length"] >
@@ -224,10 +224,10 @@ ax.legend(fontsize=8)
 plt.show()
 
 # %% [markdown]
-# **What to see.** The signs are right, the sizes are a fraction of the target. As in
+# **What to see.** The signs are right; the sizes are a fraction of the target. As in
 # lesson 201 that is no reason to worry: a step is two updates, and the target is where
-# the regression would end. Silent groups have the target 0. If they move all the same,
-# what the model learned on other prompts moved them along.
+# the regression would end. Silent groups have a target of 0. If they move all the
+# same, they were carried along by what the model learned on other prompts.
 #
 # ## Explain
 #
@@ -262,12 +262,12 @@ print(f"log-probabilities [N, T] {list(batch.logp.shape)}")
 # regression no longer solves Theorem 1 but a weighted problem. The target of each right
 # response in the first picture is 10 nats up, which is more than probabilities that sum
 # to one can hold, so all must give way. A miss is cheaper for a long response, since
-# its loss is divided by more, so the long ones give way first. The gauge above counts
-# with this: it compares a run with the loss that the run has.
+# its loss is divided by more, so the long ones give way first. The gauge above takes
+# this into account: its exact update is that of the loss that the run has.
 # <!-- claim: in the first picture is 10 nats up :: said((1 - earned.mean()) / 0.05) -->
 #
 # And yet our run went to *longer* responses. It is far from the end of any regression,
-# and there most short responses are wrong guesses: what they lose goes elsewhere.
+# and most of its short responses are wrong guesses: what they lose goes elsewhere.
 #
 # **What else changes.** Drawing is most of the cost of a large model, hence engines and
 # ministeps. Grading can fail, hence three verdicts. Weights are worth days, hence this:
@@ -326,22 +326,22 @@ assert lines[0] == lines[1]
 #
 # ## Exercise
 #
-# Two, checked on your own machine. Each begins with a cell to fill; the cell
-# below it says what is wrong. `learn.hint("301.1")` gives a hint, and a second
+# Two exercises, checked on your own machine. Each begins with a cell to fill in; the
+# cell below it says what is wrong. `learn.hint("301.1")` gives a hint, and a second
 # argument goes further; `pmdkit learn solution 301.1` shows the solution.
 
 # %% [markdown]
 # **Exercise 301.1: the push on one token.** Difficulty 2 of 5, about 10 minutes.
 #
 # The division by length again, token by token. At $\pi = \pi_{old}$, what is the
-# derivative of the PMD-mean loss by the log-probability of *one token* of a response
-# with advantage $\Delta$ and length $|y|$, in a batch of $P$ prompts with $G$ draws
-# each?
+# derivative of the PMD-mean loss with respect to the log-probability of *one token* of
+# a response with advantage $\Delta$ and length $|y|$, in a batch of $P$ prompts with
+# $G$ draws each?
 
 
 # %% tags=["exercise", "301.1"]
 def by_token(advantage, length, prompts, group):
-    """Derivative of the loss by the log-probability of one token, at pi_old: [N]."""
+    """Derivative of the loss in the log-probability of one token, at pi_old: [N]."""
     return ...
 
 
@@ -370,5 +370,5 @@ learn.check("301.2", micro_weights)
 # %% [markdown]
 # With `norm = "length"` each token of a long wrong response is pushed down less than
 # each token of a short one: if you must be wrong, it pays to be wrong at length. With
-# `norm = "none"` every token is pushed alike. `dr-grpo` and `dapo` choose otherwise
-# again: their `norm` says how.
+# `norm = "none"` every token is pushed alike. `dr-grpo` and `dapo` make yet other
+# choices: their `norm` says which.

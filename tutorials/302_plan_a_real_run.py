@@ -43,7 +43,7 @@ paper = Prediction(sizes_of(spec), work, shape, cluster("32xH100"))
 
 # %%
 # alt: Tokens per second against GPUs, 8 to 512, for the paper's run. The curve follows
-#   the straight line of nothing lost to 32 GPUs, then bends, and is flat from 256 on,
+#   the straight line, nothing lost, up to 32 GPUs, then bends, and is flat from 256 on,
 #   near 165,000.
 counts = [8, 16, 32, 64, 128, 256, 512]
 designs = [design for design in DESIGNS if design.name != "lag 4"]
@@ -74,7 +74,7 @@ plt.show()
 # * What needs more memory on a GPU, writing the responses or learning from them?
 # * One update per rollout batch, or 16: how does that change the time *per token*?
 # * A step takes 4.5 minutes on 32 GPUs. How long on 64? On 512? And what would help
-#   there: to write the next batch meanwhile, or a larger batch?
+#   there: writing the next batch meanwhile, or a larger batch?
 #
 # <!-- predict: What needs more memory on a GPU?
 #   + writing the responses
@@ -83,7 +83,7 @@ plt.show()
 # <!-- predict: What does twice the number of GPUs, 64, bring?
 #   - twice the speed
 #   + less than half as much again
-#   = The longest response takes its time on any number of GPUs. -->
+#   = The longest response takes just as long on any number of GPUs. -->
 #
 # ## Run
 
@@ -149,8 +149,8 @@ plt.show()
 # <!-- claim: the state alone, 85 GiB of weights and moments :: said(12 *
 #   paper.sizes.weights / 2**30) -->
 #
-# **Time.** Now the number of ministeps. The paper reports ms per token of response for
-# one ministep per rollout batch of 32 problems, and for 16 per batch of 512.
+# **Time.** Now vary the number of ministeps. The paper reports ms per token of response
+# for one ministep per rollout batch of 32 problems, and for 16 per batch of 512.
 
 # %%
 # alt: Time per token against ministeps, 1 to 32. Generation falls from 0.052 ms to
@@ -183,11 +183,10 @@ for m, run in zip(ministeps, runs, strict=True):
     print(f"staleness {run.staleness}")
 
 # %% [markdown]
-# **What to see.** The update costs the same per token, whatever the ministeps.
+# **What to see.** The update costs the same per token, with any number of ministeps.
 # Generation gets nine times cheaper, and the whole step 4.85 times; the paper measured
-# 4.5. Here the planner is within a tenth of the paper, but this run is one of those
-# that its constants were set by. On runs that it had not seen it is good to a factor of
-# two.
+# 4.5. Here the planner is within a tenth of the paper, but its constants were fitted to
+# this run, among others. On runs that it had not seen it is good to a factor of two.
 # <!-- claim: Generation gets nine times cheaper ::
 #   abs(runs[0].ms_per_token["generation"] / runs[4].ms_per_token["generation"] - 9) <
 #   0.5 -->
@@ -197,9 +196,9 @@ for m, run in zip(ministeps, runs, strict=True):
 #
 # ## Explain
 #
-# **Why a larger batch writes cheaper.** A decode step gives one token to every response
-# that is not finished, and reads all weights once for all of them. Here are all 32
-# engines, with 512 responses, a ministep's, and with 8,192, a rollout batch's.
+# **Why a larger batch is cheaper to write.** A decode step gives one token to every
+# response that is not finished, and reads all weights once for all of them. Here are
+# all 32 engines, with the 512 responses of a ministep and the 8,192 of a rollout batch.
 
 # %%
 # alt: Share of the responses that are still being written against seconds, on a
@@ -231,7 +230,7 @@ plt.show()
 # Both curves end in a long tail, where 32 GPUs wait for a few responses, and a whole
 # GPU reads 15 GB of weights to write a token or two. A rollout batch pays for its tail
 # once, so a larger one pays less per token. The price is the staleness of lesson 203:
-# the last ministep learns from responses that a policy of 15 updates ago has written.
+# the last ministep learns from responses that a policy of 15 updates ago wrote.
 # <!-- claim: Sixteen times as many responses take three quarters as long again ::
 #   abs(finished["16 ministeps"] / finished["on-policy"] - 1.75) < 0.05 -->
 # <!-- claim: reads 15 GB of weights :: said(2 * paper.sizes.weights / 1e9) -->
@@ -269,7 +268,7 @@ print(f"staleness {paper.staleness} in turns, {lagged.staleness} with a lag of 1
 
 # %% [markdown]
 # **What to see.** With the lag the trainer never waits, and the engines wait a third of
-# the time: whole machines of eight are divided, and 8 and 24 would be worse. A step is
+# the time: machines of eight are kept whole, and 8 and 24 would be worse. A step is
 # 9% shorter, but look at where that comes from. With a lag the trainer's weights have
 # moved on when a response arrives, so pi_old must be the engine's own numbers, and the
 # scoring is saved. Without scoring the run in turns takes 240 s, less than with the
@@ -328,10 +327,10 @@ for name in looks:
     )
 
 # %% [markdown]
-# **What to see.** Doubling 64 GPUs already gives less than half as much again, and of
-# 512 most wait. Against the unscored run in turns, which has its pi_old from the engine
-# too, a lag of 1 gains 5% on 32 GPUs, 28% on 64 and 59% on 512; it bends at the same
-# place, and a second one adds nothing. Three floors are under every step:
+# **What to see.** Doubling 64 GPUs already gives less than half as much again, and
+# 512 spend most of their time waiting. Against the unscored run in turns, which has its
+# pi_old from the engine too, a lag of 1 gains 5% on 32 GPUs, 28% on 64 and 59% on 512;
+# it bends at the same place, and a second one adds nothing. A step has three floors:
 # <!-- claim: Doubling 64 GPUs already gives less than half as much again ::
 #   stops(points, "in turns") == 64 -->
 # <!-- claim: a lag of 1 gains 5% on 32 GPUs, 28% on 64 and 59% on 512 :: (lambda t:
@@ -346,8 +345,8 @@ for name in looks:
 # * **A fixed ministep over more trainers.** 512 responses on 512 GPUs are one each, and
 #   gathering the weights takes longer than computing with them.
 #
-# A batch that grows with the GPUs lifts the second floor, at the price of staleness:
-# 255 updates on 512 GPUs. Whether the objective bears that is lesson 203's question.
+# A batch that grows with the GPUs removes the second floor, at the price of staleness:
+# 255 updates on 512 GPUs. Whether the objective can bear that is lesson 203's question.
 # <!-- claim: 255 updates on 512 GPUs :: said(mine[512].found.staleness, None) -->
 #
 # **What it costs.** Put your own price here.
@@ -363,9 +362,8 @@ for point in points:
 
 # %% [markdown]
 # From 8 to 32 GPUs the bill grows by a sixth, and the run is done in less than a third
-# of the time.
-# From 128 on you pay more and more for waiting. Evaluations, start-up, failures and the
-# runs that taught you how are not in it.
+# of the time. From 128 on you pay more and more for waiting. Evaluations, start-up,
+# failures and the runs that taught you how are not included.
 # <!-- claim: From 8 to 32 GPUs the bill grows by a sixth :: abs((lambda s: 4 * s[32] /
 #   s[8])({p.gpus: p.found.seconds for p in points if p.design == "in turns"}) - 7 / 6)
 #   < 0.02 -->
@@ -373,8 +371,8 @@ for point in points:
 #   s[8])({p.gpus: p.found.seconds for p in points if p.design == "in turns"}) < 1 / 3
 #   -->
 #
-# **Other people's words.** Rented clusters come with a framework. The same batch, as
-# verl and TRL call it:
+# **Other people's words.** Rented clusters come with a framework. Here is the same
+# batch in the words of verl and TRL:
 
 # %%
 for name in ("verl", "trl"):
@@ -393,13 +391,13 @@ for name in ("verl", "trl"):
 
 # %% [markdown]
 # verl counts *prompts*, TRL counts *responses on one GPU*, and what verl calls a
-# training step is a rollout batch while TRL's is an update. With `--as verl` and `--as
-# trl` `pmdkit plan` writes the whole list.
+# training step is a rollout batch while TRL's is an update. `pmdkit plan` writes
+# the whole list with `--as verl` and `--as trl`.
 #
 # ## Exercise
 #
-# Three, checked on your own machine. Each begins with a cell to fill; the cell
-# below it says what is wrong. `learn.hint("302.1")` gives a hint, and a second
+# Three exercises, checked on your own machine. Each begins with a cell to fill in; the
+# cell below it says what is wrong. `learn.hint("302.1")` gives a hint, and a second
 # argument goes further; `pmdkit learn solution 302.1` shows the solution.
 
 # %% [markdown]
@@ -407,8 +405,8 @@ for name in ("verl", "trl"):
 #
 # A colleague's configuration says how many responses one GPU takes in one forward pass,
 # how many passes make an update (accumulation), how many passes a rollout batch lasts,
-# how many responses each prompt gets, and there are so many GPUs. How many prompts has
-# a rollout batch, and how stale is its last update?
+# how many responses each prompt gets, and how many GPUs there are. How many prompts
+# does a rollout batch have, and how stale is its last update?
 
 
 # %% tags=["exercise", "302.1"]

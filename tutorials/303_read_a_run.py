@@ -16,7 +16,7 @@
 # * Time: 30 minutes to read, 20 seconds to run, 35 minutes for the exercises.
 #
 # Here is a table as papers print it: the scores of arXiv:2602.05933 with its smaller
-# model, one run a row, the mean of 32 answers to each of 30 problems.
+# model, one run per row, the mean of 32 answers to each of 30 problems.
 
 # %%
 import tempfile
@@ -59,9 +59,9 @@ axes[0].invert_yaxis()
 plt.show()
 
 # %% [markdown]
-# **What to see.** An order. PMD-mean is ahead of GRPO, nearly twice as good on AIME
-# 2025; a `tau` of 0.02 is best on one contest and 0.005 on the other. There is nothing
-# in the picture that says how much of this order would survive a repetition.
+# **What to see.** A ranking. PMD-mean is ahead of GRPO, nearly twice as good on AIME
+# 2025; a `tau` of 0.02 is best on one contest and 0.005 on the other. Nothing in
+# the picture says how much of this ranking would survive a repetition.
 # <!-- claim: a `tau` of 0.02 is best on one contest and 0.005 on the other :: "0.02" in
 #   max(rows, key=lambda row: row.aime24).name and "0.005" in max(rows, key=lambda row:
 #   row.aime25).name -->
@@ -73,9 +73,9 @@ plt.show()
 #
 # Write down a number for each before you go on.
 #
-# * The *same* model answers the *same* 30 problems 32 times more. By how many points do
-#   you expect its score of 17 to move?
-# * It answers 30 *other* problems of the kind. By how many now?
+# * The *same* model answers the *same* 30 problems another 32 times. By how many
+#   points do you expect its score of 17 to move?
+# * It answers 30 *other* problems of the same kind. By how many now?
 # * Two methods are trained with five seeds each. One ends at 0.85 on average, the other
 #   at 0.70. Is the first one better?
 # * Sixteen checkpoints are equally good, and you report the one with the best score. By
@@ -86,13 +86,13 @@ plt.show()
 #   + by about one point
 #   - by about four
 #   - by ten
-#   = Other problems of the kind would move it by about four. -->
+#   = Other problems of the same kind would move it by about four. -->
 #
 # ## Run
 #
 # The paper gives no scores per problem, so take a model that somebody asked more often:
 # two checkpoints of one run with a 3B model, 50 answers to each of the 40 problems of
-# AMC 2023. These are the right ones of 50. (Counted from the files of
+# AMC 2023. Here is how many of the 50 are right. (Counted from the files of
 # open-thought/reasoning-gym-eval at commit 5f09fecc, Apache-2.0; numbers only.)
 
 # %%
@@ -112,7 +112,7 @@ print(
 )
 
 # %% [markdown]
-# Now take these shares for the truth, ask 30 of the problems 32 times each, and do that
+# Now take these shares as the truth, ask 30 of the problems 32 times each, and do that
 # ten thousand times: once with the same 30 problems, once with 30 newly drawn ones.
 
 # %%
@@ -147,19 +147,19 @@ plt.show()
 # **What to see.** Two different questions. The same problems asked again move the score
 # by one point up or down, a little less than 960 flips of one coin would: most of these
 # problems are never solved, and what never happens adds no luck. Other problems of the
-# kind move it by four. As a benchmark, AIME 2024 is all there is, and the narrow peak
-# is the one to compare two models with. As a measure of what a model can do, the broad
-# one is to be believed.
+# same kind move it by four. As a benchmark, AIME 2024 is all there is, and the narrow
+# peak is the one to compare two models with. As a measure of what a model can do,
+# believe the broad one.
 # <!-- claim: The same problems asked again move the score by one point up or down ::
 #   abs(100 * same.std() - 1) < 0.25 -->
 # <!-- claim: a little less than 960 flips of one coin would :: same.std() < coin -->
-# <!-- claim: Other problems of the kind move it by four :: abs(100 * other.std() - 4) <
-#   0.5 -->
+# <!-- claim: Other problems of the same kind move it by four :: abs(100 * other.std()
+#   - 4) < 0.5 -->
 #
 # Back to the first picture, now with both intervals. The paper has no scores per
 # problem, so the thick bars are those of one coin, the widest that luck of the draws
-# can make; the thin ones take over from our 40 problems which part of the variance lies
-# between problems. That part is an assumption, and the picture says so.
+# can make; for the thin ones, the part of the variance that lies between problems is
+# taken from our 40 problems. That part is an assumption, and the picture says so.
 
 # %%
 # alt: Dots of Avg@32 of the six methods with two intervals each, AIME 2024 and 2025.
@@ -181,11 +181,11 @@ axes[0].invert_yaxis()
 plt.show()
 
 # %% [markdown]
-# **What to see.** On AIME 2025 the lead over GRPO is no luck of the draws. On AIME 2024
-# it may be. And of the three temperatures of PMD-mean, one looks 5 points better than
-# another, with bars that hardly touch; whether that is `tau`, or another training run,
-# nobody can say from one run each. The whole table in numbers, as `pmdkit figures`
-# prints it:
+# **What to see.** On AIME 2025 the lead over GRPO is not the luck of the draws. On AIME
+# 2024 it may be. And of the three temperatures of PMD-mean, one looks 5 points better
+# than another, with bars that hardly touch; whether that is `tau`, or another training
+# run, nobody can say from one run each. Here is the whole table in numbers, as
+# `pmdkit figures` prints it:
 
 # %%
 print(table("tab1-scores").sentence)
@@ -243,8 +243,8 @@ plt.show()
 # %% [markdown]
 # **What to see.** Pairing makes the interval half as wide, and it still holds 0: from
 # these problems nobody can say which checkpoint is better, by up to 3 points either
-# way. A paired interval is as good as the pairs agree. On the right, a model that
-# solves 14% of the draws solves two problems of three in 50 draws: avg@k and pass@k
+# way. Pairing helps only as far as the pairs agree. On the right, a model that
+# solves 14% of the draws solves two problems out of three in 50 draws: avg@k and pass@k
 # answer different questions, and a claim must say which. The dotted plug-in formula is
 # too low, because 0 right of 50 does not mean that it never happens (exercise 2).
 # <!-- claim: a score that is a quarter of a point lower :: abs(100 * gap.mean + 0.25) <
@@ -255,9 +255,9 @@ plt.show()
 # <!-- claim: by up to 3 points either way :: said(50 * (gap.high - gap.low)) -->
 # <!-- claim: Its interval over problems is 15 points wide :: said(100 *
 #   (found.over_problems.high - found.over_problems.low)) -->
-# <!-- claim: a model that solves 14% of the draws solves two problems of three in 50
-#   draws :: said(100 * p.mean(), None) and abs(pass_at_k(50, step_400, 50).mean() - 2 /
-#   3) < 0.03 -->
+# <!-- claim: a model that solves 14% of the draws solves two problems out of three in
+#   50 draws :: said(100 * p.mean(), None) and abs(pass_at_k(50, step_400, 50).mean() -
+#   2 / 3) < 0.03 -->
 #
 # There is a third one, **maj@k**: the share of problems where the most frequent answer
 # of k is right. It needs the answers, so here is a run of our own, stopped half-way.
@@ -276,12 +276,13 @@ for name, each in estimates.items():
     print(f"{name:9} {each.value:.3f}, from {each.low:.3f} to {each.high:.3f}")
 
 # %% [markdown]
-# One policy, three scores: four of five of its answers are right, nineteen of twenty of
-# its votes, and nearly every problem has a right answer among 32. (The intervals are
-# narrow because all 100 problems are asked, many times over.) Compare like with like.
-# <!-- claim: four of five of its answers are right, nineteen of twenty of its votes ::
-#   abs(estimates["avg_at_k"].value - 0.8) < 0.03 and abs(estimates["maj_at_k"].value -
-#   0.95) < 0.02 -->
+# One policy, three scores: four out of five of its answers are right, nineteen out of
+# twenty of its votes, and nearly every problem has a right answer among 32. (The
+# intervals are narrow because all 100 problems are asked, many times over.) Compare
+# like with like.
+# <!-- claim: four out of five of its answers are right, nineteen out of twenty of its
+#   votes :: abs(estimates["avg_at_k"].value - 0.8) < 0.03 and
+#   abs(estimates["maj_at_k"].value - 0.95) < 0.02 -->
 # <!-- claim: nearly every problem has a right answer among 32 ::
 #   estimates["pass_at_k"].value > 0.97 -->
 #
@@ -333,7 +334,7 @@ runs["transformer"].figure()
 # tenth of the way that exact steps would go (the dashes). That is not a fault: 16
 # ministeps of Adam do not finish a regression, and the targets of wrong responses are
 # 15 nats down, where nobody needs to go. *Which prompts move?* All kinds, each in its
-# own direction. A table with exact steps has shares of 1.00; where yours has not, look
+# own direction. A table with exact steps has shares of 1.00; where yours does not, look
 # for a bug.
 # <!-- claim: a third and a tenth of the way that exact steps would go ::
 #   abs(reached(runs["transformer"], "pos") - 1 / 3) < 0.06 and
@@ -352,7 +353,7 @@ runs["shared"].figure()
 # prompts move?* does: near a pass rate of 0 the exact update would raise right
 # responses by 17 nats, and the run *lowered* them by 2. No prompt alone would do that;
 # the updates of the others did. Four of the 16 prompts are traps, where the features
-# that help elsewhere are wrong. What was learned on twelve prompts has unlearned these
+# that help elsewhere are wrong. Learning the other twelve made the policy unlearn these
 # four, and in the end the twelve, all solved, have nothing more to say.
 # <!-- claim: The pass rate stops at 0.75 ::
 #   said(runs["shared"].summary["pass_rate_last"]) -->
@@ -369,19 +370,19 @@ for row in merged:
     print(f"({row['prompts']} prompts and steps)")
 
 # %% [markdown]
-# So, in this order, when a share is far from 1:
+# So, when a share is far from 1, check in this order:
 #
 # 1. *Between 0 and 1:* the step did not finish. More ministeps or a larger learning
-#    rate would go on; whether that helps is lesson 203.
+#    rate would take it further; whether that helps is the question of lesson 203.
 # 2. *Negative or above 1:* other prompts moved this one. Look at which pass rates.
 # 3. *In a language model, a third suspect:* the engine that writes and the trainer that
 #    learns round differently. `mismatch_mean` and `mismatch_response` in the metrics
 #    are these differences in nats. Where a response's mismatch is as large as its
 #    log-ratio, the gauge measures noise, and so does the update.
 #
-# **Training has luck too.** All intervals so far are about *one* trained model. Another
-# seed gives another model. These are the final pass rates of the parity task, five
-# seeds a method, from the records that come with pmdkit.
+# **Training involves luck too.** All intervals so far are about *one* trained model.
+# Another seed gives another model. These are the final pass rates of the parity task,
+# five seeds per method, from the records that come with pmdkit.
 
 # %%
 # alt: Final pass rates on parity of five seeds each with means and 95 % intervals.
@@ -409,19 +410,19 @@ for name in methods[1:]:
 
 # %% [markdown]
 # **What to see.** The seeds of a method lie farther apart than the methods. Most fall
-# in two heaps: those who have found the rule, and those at 0.5 who guess the last bit.
+# into two heaps: those that found the rule, and those at 0.5 that guess the last bit.
 # PMD-mean is ahead of GRPO by 15 points, never behind, and the paired interval still
-# reaches from $-11$ to $+41$. Five seeds cannot say who is better here. The same on
-# your own runs: `pmdkit compare RUN... --by objective`.
-# <!-- claim: those at 0.5 who guess the last bit ::
+# reaches from $-11$ to $+41$. Five seeds cannot say which is better here. To do the
+# same with your own runs: `pmdkit compare RUN... --by objective`.
+# <!-- claim: those at 0.5 that guess the last bit ::
 #   sum(abs(np.concatenate([*final.values()]) - quoted[0]) < 0.06) >= 4 -->
 # <!-- claim: ahead of GRPO by 15 points, never behind, and the paired interval still
 #   reaches from $-11$ to $+41$ :: (lambda gap: said(100 * gap.mean, 100 * gap.low, 100
 #   * gap.high))(paired_difference(final["grpo"], final["pmd-mean"]).difference) -->
 #
 # How many could? An interval of $n$ differences with standard deviation $\sigma$ has a
-# half-width of about $2\sigma/\sqrt n$. To find a true difference $d$ in four races of
-# five takes about $n = (2.8\,\sigma/d)^2$ seeds, and a few more where $n$ is small.
+# half-width of about $2\sigma/\sqrt n$. To find a true difference $d$ in four out of
+# five races takes about $n = (2.8\,\sigma/d)^2$ seeds, and a few more if $n$ is small.
 
 # %%
 spread = (final["pmd-mean"] - final["grpo"]).std(ddof=1)
@@ -454,13 +455,13 @@ plt.show()
 # %% [markdown]
 # **What to see.** Choosing among 16 adds 1.6 points out of nothing, as much as many a
 # paper claims. The score falls back when the winner is asked again: *regression to the
-# mean*. It holds for a temperature that is chosen on the problems that are reported,
+# mean*. The same holds for a temperature chosen on the problems that are reported,
 # for seeds, and for prompts chosen because they were hard. The cure is to choose on one
 # set and to report on another (exercise 4).
 # <!-- claim: Choosing among 16 adds 1.6 points out of nothing :: said(None, told[4] -
 #   100 * some.mean()) -->
 #
-# **What is an interval over?** Say it in the caption. Four kinds of luck:
+# **What is an interval over?** Say it in the caption. There are four kinds of luck:
 #
 # | luck | repeat what? | here, points | what shrinks it |
 # |---|---|---|---|
@@ -471,9 +472,9 @@ plt.show()
 #
 # ## Exercise
 #
-# Four, checked on your own machine. Each begins with a cell to fill; the cell below it
-# says what is wrong. `learn.hint("303.1")` gives a hint, and a second argument goes
-# further; `pmdkit learn solution 303.1` shows the solution.
+# Four exercises, checked on your own machine. Each begins with a cell to fill in; the
+# cell below it says what is wrong. `learn.hint("303.1")` gives a hint, and a second
+# argument goes further; `pmdkit learn solution 303.1` shows the solution.
 
 # %% [markdown]
 # **Exercise 303.1: two errors of one score.** Difficulty 2 of 5, about 10 minutes.
@@ -481,7 +482,7 @@ plt.show()
 # `right` holds how many of `draws` answers were right on each of P problems. Write both
 # standard errors of their mean share, avg@k: if the *same* problems were asked again,
 # from an unbiased estimate of the variance of each problem's share; and for *other*
-# problems of the kind, of which these are a sample.
+# problems of the same kind, of which these are a sample.
 
 
 # %% tags=["exercise", "303.1"]
@@ -547,6 +548,6 @@ def honest_best(scores):
 learn.check("303.4", honest_best)
 
 # %% [markdown]
-# None of this makes a claim smaller that is true. It says how much you must do before
+# None of this makes a true claim smaller. It says how much you must do before
 # you may make it: more draws are cheap, more problems are scarce, and more runs are
 # expensive. Lesson 401 puts an objective of your own to this test.

@@ -10,15 +10,15 @@
 # # 401: What does your own objective solve, and is it better?
 #
 # * You learn: how to write an objective that every tier of pmdkit accepts, to ask what
-#   it secretly solves, and to race it against PMD-mean so that you may believe the
+#   it secretly solves, and to race it against PMD-mean so that you can believe the
 #   result. Then you do it with an idea of your own.
 # * You need: lessons 103, 203 and 303.
 # * Time: 30 minutes to read, 60 seconds to run, 30 minutes for the exercises, an
 #   afternoon for the project.
 #
-# An idea to begin with. PMD-mean regresses the log-ratio of a response on the target
-# $\Delta/\tau$. At `tau = 0.05` a right answer to a hard prompt has a target of 18
-# nats, a factor of 65 million that no policy can follow. So cap it, softly:
+# Here is an idea to begin with. PMD-mean regresses the log-ratio of a response on the
+# target $\Delta/\tau$. At `tau = 0.05` a right answer to a hard prompt has a target of
+# 18 nats, a factor of 65 million that no policy can follow. So cap it, softly:
 # $c\,\tanh(\Delta / c\tau)$ is the same near 0 and never exceeds $c$ nats.
 
 # %%
@@ -54,8 +54,9 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# **What to see.** The two agree where the reward is near the mean. Beyond, a right
-# answer to a hard prompt and one to an easy prompt have nearly the same capped target.
+# **What to see.** The two agree where the reward is near the mean. Beyond that, a
+# right answer to a hard prompt and one to an easy prompt have nearly the same capped
+# target.
 # <!-- claim: The two agree where the reward is near the mean :: abs(3 * np.tanh(0.01 /
 #   0.15) / (0.01 / 0.05) - 1) < 0.01 -->
 #
@@ -113,9 +114,9 @@ class Capped:
 characters = (folder / "draft.py").write_text(DRAFT)
 
 # %% [markdown]
-# **Check it.** `check_objective` tries what an objective must never do: change with the
-# order of rows, read what is under the mask, return NaN for a group of equal rewards,
-# step elsewhere than it says.
+# **Check it.** `check_objective` tests for what an objective must never do: change with
+# the order of rows, read what is under the mask, return NaN for a group of equal
+# rewards, or take another first step than it declares.
 
 # %%
 try:
@@ -198,7 +199,7 @@ print("walls at ratios", np.round(walls, 3))
 #   bandit of 64 problems with the pass rates of a real model, 16 draws each.
 # * *The measure that counts:* the mean pass rate over all steps, the area under the
 #   curve, on each task, over 8 seeds, paired. That makes two comparisons.
-# * *Reported too:* the final pass rate, and the lowest log-ratio of any step.
+# * *Also reported:* the final pass rate, and the lowest log-ratio of any step.
 # * *Tuning:* three settings for each method, on the first task, with seeds that the
 #   race does not use. A tuned idea always wins against an untuned rival.
 
@@ -270,10 +271,11 @@ def report(name, of_mine):
 areas = {"capped": report("capped", both_tasks(capped, best_capped))}
 
 # %% [markdown]
-# Slower on both tasks, with every seed. On the modular sum not even the deepest cut is
-# shallower: a rival that may choose its `tau` has found one that needs no cap. And the
-# tuning had said it already. The best of three caps was the widest: *away with it*.
-# <!-- claim: Slower on both tasks, with every seed :: max(max(each) for each in
+# It is slower on both tasks, with every seed. On the modular sum not even the deepest
+# cut is shallower: a rival that may choose its `tau` has found one that needs no cap.
+# And the tuning had said so already. The best of three caps was the widest: *away with
+# it*.
+# <!-- claim: It is slower on both tasks, with every seed :: max(max(each) for each in
 #   areas["capped"]) < 0 -->
 # <!-- claim: The best of three caps was the widest :: best_capped["objective.cap"] ==
 #   6.0 -->
@@ -282,9 +284,9 @@ areas = {"capped": report("capped", both_tasks(capped, best_capped))}
 # The capped targets do not.
 
 # %%
-# alt: Mean target over a group in nats against the pass rate, at tau 0.05. PMD-mean has
+# alt: Mean target over a group in nats against the pass rate, at tau 0.05. PMD-mean is
 #   0 everywhere. With a cap of 3 nats the mean falls to -1.5 at pass rate 0.17 and
-#   rises to 1.5 at 0.83, with a cap of 6 to -1.6 at 0.22 and 1.6 at 0.78; all have 0 at
+#   rises to 1.5 at 0.83, with a cap of 6 to -1.6 at 0.22 and 1.6 at 0.78; all are 0 at
 #   pass rate 0.5.
 p = np.linspace(0.001, 0.999, 400)
 fig, ax = plt.subplots(figsize=(5.5, 3))
@@ -300,13 +302,13 @@ plt.show()
 # %% [markdown]
 # **What to see.** On a hard prompt the few right responses are capped and the many
 # wrong ones are not: on average, whatever was drawn is pushed *down*. While rollouts
-# are fresh that is mere noise. Stale, it takes probability from what was drawn and
-# gives it to what was not, as PMD-part did at a small `tau` in lesson 203.
+# are fresh that is mere noise. Once they are stale, it takes probability from what was
+# drawn and gives it to what was not, as PMD-part did at a small `tau` in lesson 203.
 #
 # That is a guess about a cause, and it predicts something: subtract the mean of the
-# capped targets, and most of the loss should be gone. Phase 1 sees whole groups, so the
-# cap moves into `advantage`. And then the first step *is* the policy gradient of its
-# own advantage, and the trait goes away again.
+# capped targets, and most of the gap should be gone. `advantage` sees whole groups, so
+# the cap moves there. And then the first step *is* the policy gradient of its own
+# advantage, and the trait goes away again.
 
 # %%
 CENTRED = '''
@@ -365,11 +367,11 @@ ax.set(xlabel="area minus that of PMD-mean (pass rate)", ylabel="", ylim=(3.6, -
 plt.show()
 
 # %% [markdown]
-# **What to see.** The prediction holds: with the mean taken out, most of the loss is
-# gone, on the bandit all of it. What is left on the modular sum is small and not luck:
-# four comparisons share the 5%, which makes the intervals of eight seeds 1.4 times as
-# wide (exercise 3), and 0 is still outside.
-# <!-- claim: most of the loss is gone, on the bandit all of it ::
+# **What to see.** The prediction holds: with the mean taken out, most of the gap is
+# gone, and on the bandit all of it. What is left on the modular sum is small but not
+# luck: four comparisons share the 5%, which makes the intervals of eight seeds 1.4
+# times as wide (exercise 3), and 0 is still outside.
+# <!-- claim: most of the gap is gone, and on the bandit all of it ::
 #   abs(areas["centred"][0].mean()) < 0.4 * abs(areas["capped"][0].mean()) and
 #   mean_interval(areas["centred"][1]).low < 0 and
 #   mean_interval(areas["centred"][1]).high > 0 -->
@@ -377,10 +379,10 @@ plt.show()
 #   1.4 times as wide :: said(None, (lambda t: t.ppf(1 - 0.025 / 4, 7) / t.ppf(0.975,
 #   7))(__import__("scipy.stats").stats.t)) -->
 #
-# **The verdict**, in words that the runs can bear:
+# **The verdict**, in words that the runs can support:
 #
 # * The cap works as computed: no ratio beyond the walls, at any reward.
-# * Against a PMD-mean that was tuned as much, it gains nothing on either task, in none
+# * Against a PMD-mean that was tuned as much, it gains nothing on either task, in any
 #   of the three measures, and costs 0.015 of area on one. *I would not use it.*
 # * Its first form was slow because its targets were not centred, not because they were
 #   capped. This was predicted before it was tested, which is worth more than a win.
@@ -393,9 +395,9 @@ plt.show()
 #
 # ## Exercise
 #
-# Three, checked on your own machine. Each begins with a cell to fill; the cell below it
-# says what is wrong. `learn.hint("401.1")` gives a hint, and a second argument goes
-# further; `pmdkit learn solution 401.1` shows the solution.
+# Three exercises, checked on your own machine. Each begins with a cell to fill in; the
+# cell below it says what is wrong. `learn.hint("401.1")` gives a hint, and a second
+# argument goes further; `pmdkit learn solution 401.1` shows the solution.
 
 # %% [markdown]
 # **Exercise 401.1: a loss that cannot shout.** Difficulty 2 of 5, about 10 minutes.
@@ -455,7 +457,7 @@ learn.check("401.3", verdict)
 # %% [markdown]
 # ## The project
 #
-# Now an idea of your own, on two pages. Some to begin with:
+# Now try an idea of your own, on two pages. Here are some to begin with:
 #
 # * *The loss of exercise 1.* A bound on the push instead of on the target. Where does
 #   it rest? Ask before you guess.
@@ -469,7 +471,7 @@ learn.check("401.3", verdict)
 # * *Lengths.* Divide the target by the length, or the residual, or neither. What does a
 #   long right answer need to rest at the ratio of a short one?
 #
-# What a report is worth, of 20:
+# What a report is worth, out of 20:
 #
 # | points | for | what shows it |
 # |---|---|---|

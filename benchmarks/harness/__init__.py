@@ -1,1 +1,1 @@
-"""What all benchmarks share: clocks, turns, peak memory, limits of the machine, rows and their record."""
+"""Shared by all benchmarks: clocks, turns, peak memory, limits of the machine, rows and their record."""

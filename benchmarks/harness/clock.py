@@ -1,4 +1,4 @@
-"""Two clocks, and calls that take turns. Nothing here knows what is measured."""
+"""Wall and CPU clocks, and timing of calls that take turns. Nothing here knows what is measured."""
 
 import gc
 import time
@@ -9,7 +9,7 @@ Clock = Literal["wall", "cpu"]
 
 
 class Reading(NamedTuple):
-    """Seconds of one call: on the clock, and of all threads of this process on their cores."""
+    """Seconds of one call: wall time, and CPU time of all threads of this process."""
 
     wall: float
     cpu: float
@@ -28,15 +28,15 @@ def turns(
     """Readings of every call, one a round: A, B, C, A, B, C, ... so that a machine that slows down slows all.
 
     Args:
-        calls: by the name of their side.
+        calls: by the name of the side.
         rounds: at least 1.
         warm_up: a first round that is not counted.
-        least_of: calls in a row of which a reading is the least, for calls of milliseconds.
+        least_of: number of calls in a row, of which the least is the reading; for calls of milliseconds.
     """
     readings: dict[str, list[Reading]] = {name: [] for name in calls}
     for turn in range(rounds + warm_up):
         for name, call in calls.items():
-            gc.collect()  # the garbage of one side is not swept up on the time of the next
+            gc.collect()  # so that no call pays for collecting the garbage of the previous one
             taken = [clocked(call)[0] for _ in range(least_of)]
             if turn >= warm_up:
                 readings[name].append(Reading(*map(min, zip(*taken, strict=True))))
@@ -44,15 +44,15 @@ def turns(
 
 
 def ratios(over: Sequence[Reading], under: Sequence[Reading], clock: Clock = "cpu") -> list[float]:
-    """[rounds] how many times the seconds of `under` those of `over` are, round by round."""
+    """[rounds] seconds of `over` divided by those of `under`, round by round."""
     return [getattr(a, clock) / getattr(b, clock) for a, b in zip(over, under, strict=True)]
 
 
 def per(readings: Sequence[Reading], units: float, clock: Clock = "cpu") -> list[float]:
-    """[rounds] seconds for each of `units`."""
+    """[rounds] seconds per unit."""
     return [getattr(reading, clock) / units for reading in readings]
 
 
 def rate(units: float, readings: Sequence[Reading], clock: Clock = "cpu") -> list[float]:
-    """[rounds] units in a second."""
+    """[rounds] units per second."""
     return [units / getattr(reading, clock) for reading in readings]

@@ -1,4 +1,4 @@
-"""What the machine can do at most, on one thread: multiply matrices, move memory, take exponentials."""
+"""Limits of the machine on one thread: matrix products, memory traffic, exponentials."""
 
 from collections.abc import Callable
 
@@ -11,13 +11,13 @@ BLOCK = 32_768  # entries whose exponentials stay in the cache
 
 
 def stream(entries: int = ENTRIES) -> Callable[[], object]:
-    """Reads two arrays of float64 and writes a third that is there already: 24 bytes an entry."""
+    """A call that reads two float64 arrays and writes a preallocated third: 24 bytes per entry."""
     one, other, out = np.ones(entries), np.ones(entries), np.ones(entries)
     return lambda: np.multiply(one, other, out=out)
 
 
 def exponentials(entries: int) -> Callable[[], object]:
-    """np.exp of so many float64 entries, within the cache."""
+    """A call of np.exp on `entries` float64 entries, within the cache."""
     block = np.random.default_rng(0).random(BLOCK)
     out = np.empty_like(block)
 
@@ -29,7 +29,7 @@ def exponentials(entries: int) -> Callable[[], object]:
 
 
 def products(rows: int, width: int, columns: int, dtype: str = "float32") -> tuple[Callable[[], object], float]:
-    """The three products of a linear layer forward and backward, into memory that is there; their FLOP."""
+    """The three products of a linear layer, forward and backward, into preallocated memory; and their FLOP."""
     import torch
 
     kind = getattr(torch, dtype)
@@ -47,7 +47,7 @@ def products(rows: int, width: int, columns: int, dtype: str = "float32") -> tup
 
 
 def gemm_rate(rows: int, width: int, columns: int, dtype: str = "float32", least_of: int = 3) -> float:
-    """FLOP in a CPU second of `products`, at best."""
+    """The best rate of `products`, in FLOP per CPU second."""
     call, flop = products(rows, width, columns, dtype)
     call()
     taken: list[Reading] = [clocked(call)[0] for _ in range(least_of)]

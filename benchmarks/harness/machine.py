@@ -1,4 +1,4 @@
-"""The machine and the versions that a result belongs to. No name of a host, no path."""
+"""The machine and the package versions of a result, without host names or paths."""
 
 import os
 import platform
@@ -32,7 +32,7 @@ def machine() -> dict[str, str]:
 
 
 def processor() -> str:
-    """Its name, and the widest instructions that matter here."""
+    """The processor's name, family and model, and the wide instruction sets that matter here."""
     text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     known = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     known = {name.strip(): value.strip() for name, value in known.items()}
@@ -44,7 +44,7 @@ def processor() -> str:
 
 
 def file_name(processor: str) -> str:
-    """The name of a processor in small letters, digits and hyphens."""
+    """The name of a processor in lowercase letters, digits and hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", processor.replace("(R)", "").lower()).strip("-")
 
 
@@ -60,5 +60,5 @@ def versions() -> dict[str, str]:
 
 
 def load() -> float:
-    """Processes that want a core, over the last minute."""
+    """The load average over the last minute."""
     return round(os.getloadavg()[0], 2)

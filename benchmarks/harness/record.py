@@ -1,4 +1,4 @@
-"""The record of a sitting, a file of results/bench/: every raw reading. What the table says is computed from it alone.
+"""The record of a sitting, a file in results/bench/ with every raw reading; the table is computed from it alone.
 
 `results` has an entry per benchmark: when it ran, in how many rounds, on which machine, its rows, and why it failed.
 """
@@ -32,7 +32,7 @@ def read(path: Path) -> Record:
 
 
 def write(path: Path, record: Record) -> None:
-    """Whole or not at all."""
+    """Write the record atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.part")
     aside.write_text(json.dumps(short(record), separators=(",", ":")) + "\n", encoding="utf-8")
@@ -40,7 +40,7 @@ def write(path: Path, record: Record) -> None:
 
 
 def short(value: Any) -> Any:
-    """Seven digits are more than a clock has."""
+    """A value with its floats rounded to seven digits, more than a clock has."""
     if isinstance(value, dict):
         return {key: short(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
@@ -66,5 +66,5 @@ def failures(record: Record, name: str) -> dict[str, str]:
 
 
 def claims_of(record: Record) -> list[Claim]:
-    """What the record was measured for."""
+    """The claims that the record was measured for."""
     return [Claim(**claim) for claim in record["claims"]]

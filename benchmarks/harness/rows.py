@@ -40,13 +40,13 @@ class Claim:
 
 @dataclass(frozen=True)
 class Measured:
-    """What came of a row.
+    """The result of a row.
 
     Attributes:
         key: of its claim.
-        values: [rounds] in the claim's unit; one that needs no rounds, such as an error, has one.
-        readings: raw numbers by side, one a round: [wall, CPU] seconds where they are times.
-        limit: the limit as it was measured beside the row, with its unit.
+        values: [rounds] in the claim's unit; a row that needs no rounds, such as an error, has one value.
+        readings: raw numbers by side, one per round: [wall, CPU] seconds where they are times.
+        limit: the limit as measured along with the row, with its unit.
         times: [rounds] how many times the limit the row takes.
         note: what the reader should know.
         failed: why there are no values.
@@ -61,12 +61,12 @@ class Measured:
     failed: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Without what is empty."""
+        """The row as a dict, without empty fields."""
         return {name: value for name, value in asdict(self).items() if value}
 
 
 def claims() -> list[Claim]:
-    """All, in the order of the table."""
+    """All claims, in the order of the table."""
     table = tomllib.loads(CLAIMS.read_text(encoding="utf-8"))["row"]
     return [Claim(**row) for row in table]
 
@@ -77,5 +77,5 @@ def benchmark_of(key: str) -> str:
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float]:
-    """Median, least and most."""
+    """Median, minimum and maximum."""
     return statistics.median(values), min(values), max(values)

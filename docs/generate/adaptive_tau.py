@@ -34,7 +34,7 @@ def write_adaptive_tau(page: Path, results: Path) -> int:
 
 
 def save_svg(drawing: Drawing, page: Path) -> str:
-    """Save a picture as SVG, by the name of its page; the Markdown that shows it."""
+    """Save a picture as SVG under the name of its page; returns the Markdown that shows it."""
     for path in drawing.save(page.with_suffix("")):
         if path.suffix == ".png":
             path.unlink()
@@ -43,7 +43,7 @@ def save_svg(drawing: Drawing, page: Path) -> str:
 
 
 def line(row: dict[str, Any], tau: Any) -> str:
-    """One arm."""
+    """The table row of one arm."""
     gain = row.get("auc_gain")
     cells = [
         row["arm"] if row["twin"] is None else f"{row['arm']} (run by run {row['twin']})",

@@ -1,8 +1,8 @@
-"""What the pages say of where pmdkit lives, from one address: `Repository` in pyproject.toml.
+"""The parts of pages that depend on where pmdkit lives, from one address: `Repository` in pyproject.toml.
 
-While it is empty there is no badge and no link, and the pages show how to install from a wheel. `python
-docs/generate/address.py` writes the marked parts of PAGES again; a test fails while they differ from the address.
-`--print` prints it for mkdocs.yml; with `--needed`, as in a release, it leaves with 1 where there is none.
+While it is empty, there is no badge and no link, and the pages show how to install from a wheel. `python
+docs/generate/address.py` rewrites the marked parts of PAGES; a test fails if they differ from the address. `--print`
+prints it for mkdocs.yml; with `--needed`, as in a release, the exit code is 1 if there is none.
 """
 
 import re
@@ -72,7 +72,7 @@ def start(address: str) -> str:
     """The first line of the README on where to get it."""
     if address:
         return f"`git clone {address}`, or read it first: [lessons, pictures and reference]({site(address)}).\n"
-    return "It comes as a folder with these sources, or as a wheel: [installing](docs/use/install.md).\n"
+    return "pmdkit comes as this source folder or as a wheel: see [installing](docs/use/install.md).\n"
 
 
 def citation(address: str) -> str:
@@ -101,7 +101,7 @@ PARTS: dict[str, Callable[[str], str]] = {
 
 
 def with_address(page: str, address: str) -> str:
-    """The text of a page with its marked parts as they are for an address."""
+    """The text of a page with its marked parts rewritten for an address."""
     return PART.sub(lambda found: found["mark"] + found["name"] + found["rest"] + PARTS[found["name"]](address), page)
 
 

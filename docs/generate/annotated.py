@@ -1,8 +1,8 @@
-"""The paper beside the code: its sections told again, each statement with its mark; a click opens the equation.
+"""The annotated paper: its sections in our words, each statement with its verdict; a click opens the details.
 
-What is told stands in annotated.toml. Under each statement: the paper's words and its equation in its own form, our
-note, the code and the test, pulled from the sources by name; a name that is gone stops the build. Where we disagree,
-sliders move the counterexample.
+The text is in annotated.toml. The details of a statement are the paper's words and its equation in its own form, our
+note, the code and the test, pulled from the sources by name; a missing name stops the build. Where we disagree, sliders
+move the counterexample.
 """
 
 import ast
@@ -28,7 +28,7 @@ counterexample. Code and tests are pulled from the sources when the site is buil
 {{count}} rows.
 
 """
-LONGEST = 60  # lines of code or test that a page shows; more is linked by name only
+LONGEST = 60  # lines of code or test that a page shows; the rest is cut
 
 
 def write_annotated(page: Path, claims: Sequence[Mapping[str, str]]) -> int:
@@ -66,7 +66,7 @@ def told_statement(
 def pieces(
     statement: Mapping[str, Any], claim: Mapping[str, str], displays: Mapping[str, str], shown: set[str]
 ) -> Iterator[str]:
-    """What a click opens: quote, equations, verdict, code, the claim's test, the code's."""
+    """What a click opens: quote, equations, verdict, code, the claim's test and oracle."""
     file, name = claim["code"].split(":")
     docstring, code = pulled(file, name)
     if claim["quote"]:
@@ -92,7 +92,7 @@ def pieces(
 def paper_equations(
     statement: Mapping[str, Any], claim: Mapping[str, str], displays: Mapping[str, str]
 ) -> Iterator[str]:
-    """The displays that a statement is about, as KaTeX sets them; by itself its own. A finding of ours has none."""
+    """The displayed equations of a statement, for KaTeX; by default the claim's own. A finding of ours has none."""
     own = [name for name in (claim["id"], claim["label"]) if name in displays][:1]
     names = [] if statement.get("ours") or claim["title"].startswith(OURS) else statement.get("shows", own)
     for name in names:
@@ -105,7 +105,7 @@ def paper_equations(
 
 
 def block(title: str, code: str, shown: set[str]) -> str:
-    """Code that can be folded away; only named where the page has shown it before."""
+    """Code in a foldable block; only its name if the page has shown it before."""
     if title in shown:
         return f"`{title}` is shown above."
     shown.add(title)

@@ -1,8 +1,8 @@
 """The atlas, "what 26 losses solve": `explain` asked of every registered objective and two variants, numbers and table.
 
-`python docs/generate/atlas.py` asks anew and writes docs/explore/atlas/numbers.json and the table of the page; with
-`--check` it asks and compares, and writes nothing; `--only NAME ...` asks some and keeps the others. The picture is
-explorables/atlas.py; `--pdf FILE` prints it.
+`python docs/generate/atlas.py` asks again and writes docs/explore/atlas/numbers.json and the table of the page;
+`--check` asks and compares, and writes nothing; `--only NAME ...` asks for some and keeps the others. The picture comes
+from explorables/atlas.py; `--pdf FILE` saves it for printing.
 """
 
 import argparse
@@ -22,7 +22,7 @@ NUMBERS = "docs/explore/atlas/numbers.json"
 PAGE = "docs/explore/atlas/index.md"
 BEGIN, END = "<!-- atlas: python docs/generate/atlas.py -->\n", "<!-- end of the atlas -->"
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    # other losses under the name of a registered one: another direction of the KL, and the plain gradient with a KL
+    # registered losses with other options: another direction of the KL, and the plain gradient with a KL
     "grpo-k2": ("grpo-kl", {"kl_loss_type": "k2"}),
     "rloo-k3": ("rloo", {"kl_coef": 0.05, "kl_estimator": "k3", "kl_in": "loss"}),
 }
@@ -31,8 +31,8 @@ RATES = np.array([0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0
 TAUS = (0.01, 0.03, 0.1, 0.3, 1.0)
 DRAWS = (4, 16, 64)
 P = 0.1
-SAME = 1e-4  # of a number: what --check lets pass
-NOISE = ("residual", "normalisation", "margin", "certificate")  # rounding, other on every machine
+SAME = 1e-4  # relative difference that --check tolerates
+NOISE = ("residual", "normalisation", "margin", "certificate")  # rounding noise, different on every machine
 
 
 def made(name: str, **options: Any) -> Objective:
@@ -42,7 +42,7 @@ def made(name: str, **options: Any) -> Objective:
 
 
 def ask(name: str) -> dict[str, Any]:
-    """Everything the atlas says of one loss."""
+    """Everything the atlas says about one loss."""
     objective = made(name)
     told = explain(objective)
     exact = dict(told.first.by_pass_rate)[P]
@@ -87,12 +87,12 @@ def proof(rest: StationaryPoint) -> dict[str, Any]:
 
 
 def eta_of(steps: ExactSteps) -> list[float | None]:
-    """Share of the gap that is closed, None where the flow never rests."""
+    """Share of the gap that one step closes; None where the flow never rests."""
     return [number(eta) if rests else None for eta, rests in zip(steps.eta, steps.rests, strict=True)]
 
 
 def number(value: float) -> float | None:
-    """Six digits; None for what is no number."""
+    """A number with six digits; None if it is not finite."""
     return float(f"{value:.6g}") if np.isfinite(value) else None
 
 
@@ -159,7 +159,7 @@ def different(old: Any, new: Any, at: str = "") -> list[str]:
 
 
 def write(found: dict[str, Any]) -> None:
-    """The numbers, and the table on the page."""
+    """Write the numbers, and the table on the page."""
     data = {"rates": RATES.tolist(), "taus": list(TAUS), "losses": found}
     (ROOT / NUMBERS).write_text(
         json.dumps(data, separators=(",", ":")).replace('},"', '},\n"') + "\n", encoding="utf-8"
@@ -169,7 +169,7 @@ def write(found: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """The command."""
+    """Run the command; returns its exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--check", action="store_true", help="ask anew and compare; exit code 1 where something differs"

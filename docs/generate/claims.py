@@ -1,13 +1,13 @@
-"""Claims: what the prose of a lesson says of its outputs, checked on the executed lesson and seen to fail when changed.
+"""Claims of a lesson's prose about its outputs: each must hold in the executed lesson, and fail when altered.
 
-A claim stands beside its sentence, in a comment that neither Jupyter nor the site shows:
+A claim is written beside its sentence, in a comment that neither Jupyter nor the site shows:
 
     <!-- claim: goes from 0.01 to 0.38 :: said(p0, after) -->
 
 On the left are words of the sentence, on the right Python in the lesson's own names, as they are at that place.
-`said(a, b)` holds if each value rounds to the number as it is written there; None passes over a number. `about(a, b)`
-holds if each is within a tenth of it, or `within` another share. `quoted` is the list of the numbers, for other
-comparisons: `min(rates) >= quoted[0]`. A fact without numbers is a comparison.
+`said(a, b)` holds if each value rounds to the number as it is written there; None skips a number. `about(a, b)` holds
+if each is within a tenth of it, or `within` another share. `quoted` is the list of the numbers, for other comparisons:
+`min(rates) >= quoted[0]`. A fact without numbers is a comparison.
 """
 
 import ast
@@ -34,14 +34,19 @@ FLIPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 
 @dataclass(frozen=True)
 class Claim:
-    """Attributes: text, words of the prose; expression, Python that is true of the executed lesson."""
+    """A claim and the check of it.
+
+    Attributes:
+        text: words of the prose.
+        expression: Python that is true in the executed lesson.
+    """
 
     text: str
     expression: str
 
     @property
     def numbers(self) -> list[str]:
-        """As they are written in the text."""
+        """The numbers as they are written in the text."""
         return [number.replace("\u2212", "-").replace(",", "") for number in NUMBER.findall(self.text)]
 
 
@@ -53,7 +58,7 @@ def claims_of(source: str) -> list[Claim]:
 
 
 def without_claims(source: str) -> str:
-    """A Markdown cell as it is read."""
+    """A Markdown cell without its claims."""
     return CLAIM.sub("", source)
 
 
@@ -66,7 +71,7 @@ def code_of(claim: Claim, folder: str) -> str:
 
 
 def check(text: str, expression: str, names: dict[str, Any]) -> None:
-    """AssertionError unless the claim holds, and fails with other numbers and with each comparison turned round."""
+    """AssertionError unless the claim holds, and fails with other numbers and with each comparison negated."""
     claim = Claim(text, expression)
     if not holds(claim, claim.numbers, names):
         raise AssertionError(f"not so: {text!r}. False: {expression}; {seen(claim, names)}")
@@ -98,32 +103,31 @@ def about(numbers: list[str], values: tuple[Any, ...], within: float) -> bool:
 
 
 def paired(numbers: list[str], values: tuple[Any, ...]) -> list[tuple[str, float]]:
-    """Numbers and their values, those passed over left out."""
+    """Pairs of number and value, without those skipped by None."""
     if len(numbers) != len(values):
         raise ValueError(f"{len(values)} values for {len(numbers)} numbers, {numbers}; None passes over one")
     return [(number, float(value)) for number, value in zip(numbers, values, strict=True) if value is not None]
 
 
 def unit(number: str) -> float:
-    """The last place that a number is written to."""
+    """One unit in the last decimal place of a number."""
     return 10.0 ** -len(number.partition(".")[2])
 
 
 def falsified(claim: Claim) -> Iterator[tuple[str, list[tuple[Claim, list[str]]]]]:
-    """What is changed, and versions of the claim with it; of each group at least one version must be false.
+    """Each change, and versions of the claim with it; of each group at least one version must be false.
 
-    A number is moved by one unit of its last place, halved, doubled, and given the other sign. A comparison is turned
-    round.
+    A number is moved by one unit in its last place, halved, doubled, and negated. A comparison is negated.
     """
     tree = ast.parse(claim.expression, mode="eval")
     comparisons = [node for node in ast.walk(tree) if isinstance(node, ast.Compare)]
     inner = {id(node) for outer in comparisons for node in ast.walk(outer) if node is not outer}
-    comparisons = [node for node in comparisons if id(node) not in inner]  # a mask inside one is no claim of its own
+    comparisons = [node for node in comparisons if id(node) not in inner]  # a mask inside one is not a claim by itself
     looked, starred = looked_at(tree, len(claim.numbers))
     if not comparisons and not looked:
         raise ValueError(f"a fact is a comparison, so that it can be false; got {claim.expression!r}")
     groups = [[(claim, numbers) for numbers in other_numbers(claim.numbers, i)] for i in sorted(looked)]
-    if starred:  # which of the numbers are passed over is known only when it runs
+    if starred:  # which numbers are skipped is known only when it runs
         groups = [[one for group in groups for one in group]]
     for group in groups:
         yield "other numbers", group
@@ -142,7 +146,7 @@ def other_numbers(numbers: list[str], i: int) -> list[list[str]]:
 
 
 def looked_at(tree: ast.Expression, count: int) -> tuple[set[int], bool]:
-    """Places of the numbers that an expression looks at, not passed over by None; whether some may be after all."""
+    """Indices of the numbers that an expression looks at, not skipped by None; whether some may be skipped anyway."""
     found: set[int] = set()
     unsure = False
     for node in ast.walk(tree):
@@ -158,7 +162,7 @@ def looked_at(tree: ast.Expression, count: int) -> tuple[set[int], bool]:
 
 
 def written(value: float, like: str) -> str:
-    """A number to as many places as another one, or more if it needs them."""
+    """A number with one more decimal place than another one; with none if both are whole."""
     places = len(like.partition(".")[2])
     return f"{value:.{places + 1}f}" if places or value != round(value) else f"{value:.0f}"
 

@@ -1,7 +1,7 @@
 """Lessons on Colab and Binder: links, and notebooks that begin with a cell that installs pmdkit.
 
-All of it comes from one address (address.py). While that is empty there are no links and no such notebooks.
-`python -m generate.cloud`, in docs/, writes tutorials/cloud/ or removes it; a test fails while the two differ.
+All of it comes from one address (address.py). While that is empty, there are no links and no such notebooks.
+`python -m generate.cloud`, in docs/, writes tutorials/cloud/ or removes it; a test fails if it is out of date.
 """
 
 import re
@@ -45,7 +45,7 @@ def cloud_notebook(source: Path, address: str) -> NotebookNode:
             cell.source = COMMENT.sub("", cell.source)
     notebook.cells.insert(1, nbformat.v4.new_code_cell(install))
     for number, cell in enumerate(notebook.cells):
-        cell["id"] = f"cell-{number}"  # random ids would make every writing another file
+        cell["id"] = f"cell-{number}"  # random ids would change the file on every write
     return notebook
 
 

@@ -1,8 +1,8 @@
-"""A slider on the counterexample of every row of the ledger that disagrees, for the annotated paper.
+"""Counterexamples with sliders for every row of the ledger that disagrees, for the annotated paper.
 
-Each has its sliders, its rows of numbers and what to see in words; `compute` makes the numbers with pmdkit itself. The
+Each has sliders, rows of numbers and a text that says what to see; `compute` makes the numbers with pmdkit itself. The
 page shows those at the first setting to readers without JavaScript; docs/explore/math/counterexamples.js computes the
-same while a slider moves, and a test compares the two.
+same numbers while a slider moves, and a test compares the two.
 """
 
 import html
@@ -25,7 +25,15 @@ Numbers = dict[str, float]
 
 @dataclass(frozen=True)
 class CounterexampleSlider:
-    """Attributes: key in `compute`; label with symbol and unit; ends and first value; even in the logarithm; whole."""
+    """A slider.
+
+    Attributes:
+        key: argument of `compute`.
+        label: with symbol and unit.
+        min, max, value: its ends and its first value.
+        log: even steps in the logarithm.
+        whole: whole numbers only.
+    """
 
     key: str
     label: str
@@ -43,9 +51,9 @@ class Counterexample:
     Attributes:
         sees: what to do and what to see, in words.
         sliders: at least one.
-        rows: key of a number to its words.
-        compute: values of the sliders to the numbers, with pmdkit.
-        constants: what the script needs beside the sliders.
+        rows: key of a number -> its label.
+        compute: values of the sliders -> the numbers, with pmdkit.
+        constants: what the script needs in addition to the sliders.
     """
 
     sees: str
@@ -263,9 +271,9 @@ COUNTEREXAMPLES = {
 
 
 def explorable(claim: str) -> str:
-    """The HTML of a counterexample: its numbers at the first setting, in place of which the script puts sliders.
+    """The HTML of a counterexample: its numbers at the first setting, which the script replaces with sliders.
 
-    Spans, since what is inside a fold becomes a paragraph.
+    It uses spans, since the content of a fold becomes a paragraph.
     """
     example = COUNTEREXAMPLES[claim]
     numbers = example.compute(**example.start)
@@ -284,5 +292,5 @@ def explorable(claim: str) -> str:
 
 
 def slug(claim: str) -> str:
-    """An id as a name for an element."""
+    """The id of a claim as the name of an element."""
     return "counter-" + claim.replace(":", "-").replace("_", "-")

@@ -1,6 +1,6 @@
 """A Griffe extension: the beats of a docstring (Source, Differs, Good values, ...) become paragraphs on a page.
 
-In the code they stand on consecutive lines, to be read at a glance. `split_beats` is also what the paper index reads.
+In the code they are on consecutive lines, to be read at a glance. The paper index uses `split_beats` too.
 """
 
 import re

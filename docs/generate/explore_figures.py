@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "explorables"
-HOME = "home"  # stands on the first page of the site, the others on pages of their own
-LESSON = "../../../explore/"  # seen from the page of a lesson, in which some of them stand again
+HOME = "home"  # on the first page of the site; the others have their own pages
+LESSON = "../../../explore/"  # relative to the page of a lesson, where some of them are shown again
 FRAGMENT = """<figure class="explore-static">
 <img src="{place}static.svg" alt="{alt}">
 <figcaption>{sentence}</figcaption>

@@ -1,7 +1,7 @@
 """The tables that the scripts of the pages "batch" and "losses" of Explore read, made from pmdkit at build time.
 
-Sizes, accelerators, quantiles and recipes of the planner; names, options and looks of the objectives. The pictures:
-explorables/batch.py and explorables/losses.py.
+Sizes, accelerators, quantiles and recipes of the planner; names, options and looks of the objectives. The pictures are
+in explorables/batch.py and explorables/losses.py.
 """
 
 import inspect
@@ -70,7 +70,7 @@ def recipe_table(name: str) -> dict[str, Any]:
 
 
 def sets(spec: Spec) -> dict[str, Any]:
-    """By dotted key."""
+    """Values of a spec that the page may change, by dotted key."""
     assert spec.rollout is not None
     assert spec.update is not None
     assert spec.parallel is not None
@@ -88,7 +88,7 @@ def sets(spec: Spec) -> dict[str, Any]:
 
 
 def setting(spec: Spec) -> dict[str, Any]:
-    """What a recipe says of a step; accelerators are the page's choice."""
+    """A recipe's settings of a step; the page chooses the accelerators."""
     asked = sets(spec)
     return {
         "model": asked["model.path"],

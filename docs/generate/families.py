@@ -1,6 +1,6 @@
-"""The table of model families in docs/use/families.md: each is built in small, written with, trained and compared.
+"""The table of model families in docs/use/families.md: a small model of each is built, sampled, trained and compared.
 
-`python docs/generate/families.py` writes it anew; a test fails while it differs from what is measured.
+`python docs/generate/families.py` rewrites it; a test fails if it differs from what is measured.
 """
 
 import os
@@ -37,7 +37,7 @@ SIZES = {
     "eos_token_id": EOS,
     "pad_token_id": 0,
 }
-TOLERANCE = 1e-4  # nats, float32; what a wrong mask costs is a thousand times as much
+TOLERANCE = 1e-4  # nats, float32; the error of a wrong mask is a thousand times as large
 WINDOWED = {"sliding_window": WINDOW, "layer_types": ["sliding_attention", "full_attention"]}
 EXPERTS = {"moe_intermediate_size": 16, "num_experts_per_tok": 2}
 LATENT = {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8}
@@ -54,12 +54,12 @@ LINEAR = {
 
 @dataclass(frozen=True)
 class Family:
-    """A line of the table.
+    """A row of the table.
 
     Attributes:
-        name: as people call it.
+        name: the common name.
         kind: `model_type` of its configuration.
-        options: of the configuration, beside the sizes.
+        options: of the configuration, in addition to the sizes.
     """
 
     name: str
@@ -110,7 +110,7 @@ FAMILIES = [
 
 
 def build(family: Family) -> PreTrainedModel:
-    """A small one with random weights, its logits apart by about a nat."""
+    """A small model with random weights, whose logits differ by about a nat."""
     sizes = {} if family.kind == "gpt2" else SIZES
     config = AutoConfig.for_model(
         family.kind, **{"vocab_size": VOCABULARY, "eos_token_id": EOS, **sizes, **family.options}
@@ -128,19 +128,19 @@ def build(family: Family) -> PreTrainedModel:
 
 
 def stock_logp(model: PreTrainedModel, prompt: list[int], response: list[int]) -> torch.Tensor:
-    """[T] by transformers' own forward pass."""
+    """[T] log-probabilities by transformers' own forward pass."""
     out = model(torch.tensor([[*prompt, *response]]), use_cache=False).logits[0, len(prompt) - 1 : -1]
     return out.double().log_softmax(-1)[torch.arange(len(response)), response]
 
 
 class Found(NamedTuple):
-    """What came out for a family.
+    """The result of a family.
 
     Attributes:
-        refused: the sentence that refuses it, or "".
-        engine: largest difference of engine and trainer, nats.
-        stock: of trainer and transformers.
-        gradient: of the trainer's and transformers' gradient, relative to its norm.
+        refused: the error message that refuses it, or "".
+        engine: largest difference between log-probabilities of engine and trainer, in nats.
+        stock: the same between trainer and transformers.
+        gradient: difference between the gradients of trainer and transformers, relative to the norm of the latter.
     """
 
     refused: str
@@ -155,7 +155,7 @@ class Found(NamedTuple):
 
 
 def measure(family: Family) -> Found:
-    """Responses twice as long as the window, by the engine; the same by the trainer and by transformers."""
+    """Let the engine write responses twice as long as the window; score them by the trainer and by transformers."""
     stock, model = build(family), build(family)
     stock.set_attn_implementation("eager")
     try:
@@ -181,7 +181,7 @@ def measure(family: Family) -> Found:
 
 
 def line(family: Family, found: Found) -> str:
-    """Its row in the table."""
+    """The table row of a family."""
     extras = []
     if family.options.get("sliding_window"):
         extras.append("sliding window")
@@ -193,19 +193,19 @@ def line(family: Family, found: Found) -> str:
         extras.append("latent attention")
     if "linear_attention" in family.options.get("layer_types", ()):
         extras.append("linear attention")
-    # how far it was off differs between machines
+    # the size of the difference varies between machines
     refused = re.sub(r" by \S+ \(relative[^)]*\)", "", found.refused)
     verdict = "works" if found.works else f"refused: {refused}"
     return f"| {family.name} | `{family.kind}` | {', '.join(extras)} | {verdict} |"
 
 
 def table(lines: list[str]) -> str:
-    """The whole of it."""
+    """The whole table."""
     return "\n".join(["| family | `model_type` | with | here |", "|---|---|---|---|", *lines]) + "\n"
 
 
 def main() -> None:
-    """Write it into the page."""
+    """Measure all families and write the table into the page."""
     path = ROOT / PAGE
     head, rest = path.read_text().split(BEGIN)
     rows = [(family, measure(family)) for family in FAMILIES]

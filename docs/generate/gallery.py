@@ -1,4 +1,4 @@
-"""The figure gallery as a page: every figure of the paper as pmdkit makes it, with its words."""
+"""The figure gallery as a page: every figure of the paper as pmdkit draws it, with a caption."""
 
 from pathlib import Path
 

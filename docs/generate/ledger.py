@@ -75,7 +75,7 @@ def row(claim: Mapping[str, str]) -> str:
 
 
 def by_evidence(claims: Sequence[Mapping[str, str]]) -> str:
-    """How many rows of each verdict rest on what."""
+    """A table of how many rows of each verdict rest on which evidence."""
     counts = Counter((claim["verdict"], claim["evidence"]) for claim in claims)
     text = "| evidence | meaning | " + " | ".join(VERDICTS) + " |\n" + "|---" * (2 + len(VERDICTS)) + "|\n"
     for kind, meaning in EVIDENCE.items():
@@ -103,12 +103,12 @@ def readable(quote: str) -> str:
 
 
 def dashes(words: str) -> str:
-    """Words of TeX as Markdown."""
+    """Prose of TeX as Markdown."""
     return words.replace("--", "–").replace("[...]", "…").replace("*", r"\*").replace("_", r"\_")
 
 
 def own_macros(formula: str) -> str:
-    """A formula with what the paper defines for itself written out."""
+    """A formula with the paper's own macros expanded."""
     for pattern, meaning in MACROS:
         formula = re.sub(pattern, meaning, formula)
     while (start := formula.find(ABS)) >= 0:
@@ -118,7 +118,7 @@ def own_macros(formula: str) -> str:
 
 
 def closing_brace(formula: str, start: int) -> int:
-    """Where the brace closes that was opened just before `start`."""
+    """The position of the brace that closes the one just before `start`."""
     depth = 1
     for place in range(start, len(formula)):
         depth += {"{": 1, "}": -1}.get(formula[place], 0)

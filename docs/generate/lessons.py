@@ -1,9 +1,9 @@
-"""Lessons for the site: runs each notebook and writes it as one Markdown page with its pictures beside it.
+"""Lessons for the site: execute each notebook and write it as one Markdown page with its pictures beside it.
 
-On the page what a cell shows comes first and its code is folded below; exercises stay open. The questions of "Predict"
-are asked there (predictions.py) before the answers show. A lesson is run again when
-it, or any file of pmdkit, has changed. A picture without alternative text stops the build, and so does a sentence whose
-claim (claims.py) is not true of the outputs.
+On the page, the output of a cell comes first and its code is folded below; exercises stay open. The questions of
+"Predict" are asked (predictions.py) before the answers show. A lesson is executed again when it, or any file of pmdkit,
+has changed. A picture without alternative text stops the build, and so does a sentence whose claim (claims.py) is not
+true of the outputs.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from nbclient import NotebookClient
 ALT = re.compile(r"\A# alt: (.*(?:\n#   .*)*)\n")
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 WIDE = 450  # points; a phone shows about 270 of them
-LONG = 118  # characters; a longer line is a sentence, which is wrapped, and no row of a table, which is scrolled
+LONG = 118  # characters; a longer line is a sentence and is wrapped, other lines are rows of tables and scroll
 SETUP = (
     "%config InlineBackend.figure_formats = ['svg']\nimport matplotlib; matplotlib.rcParams['svg.hashsalt'] = 'pmdkit'"
 )
@@ -39,7 +39,7 @@ def write_lessons(tutorials: Path, pages: Path, cache: Path, package: Path) -> l
         tutorials: folder of the notebooks, as .py files in percent format.
         pages: folder to write to; emptied first.
         cache: folder of executed notebooks, by content hash.
-        package: folder of the sources whose change outdates the cache.
+        package: folder of the sources; a change there invalidates the cache.
 
     Returns:
         One line per lesson for the console.
@@ -52,7 +52,7 @@ def write_lessons(tutorials: Path, pages: Path, cache: Path, package: Path) -> l
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:  # each notebook runs in a process of its own
         begun = [pool.submit(run, source, executed[source], tutorials) for source in sources]
     failed = {source.name: problem for source, one in zip(sources, begun, strict=True) if (problem := one.exception())}
-    if failed:  # all are told: a build takes minutes
+    if failed:  # report all of them: a build takes minutes
         raise BaseExceptionGroup(f"lessons failed: {', '.join(failed)}", list(failed.values()))
     for source in sources:
         write_page(nbformat.read(executed[source], as_version=4), source, pages)
@@ -62,7 +62,7 @@ def write_lessons(tutorials: Path, pages: Path, cache: Path, package: Path) -> l
 
 
 def run(source: Path, executed: Path, tutorials: Path) -> str:
-    """Execute a lesson unless that was done before; returns what to say of it."""
+    """Execute a lesson unless it is in the cache; returns a line for the console."""
     if executed.exists():
         return f"{source.name}: from the cache"
     start = time.perf_counter()
@@ -81,11 +81,11 @@ def digest(source: Path, package: Path) -> str:
 def execute(
     notebook: nbformat.NotebookNode, folder: Path, variables: Mapping[str, str] | None = None
 ) -> nbformat.NotebookNode:
-    """Run all cells, and check what the prose claims of them; an exception in one stops the build.
+    """Run all cells, and check what the prose claims about them; an exception in one stops the build.
 
     Args:
         notebook, folder: what is run, and where.
-        variables: of the environment of its process, beside those of this one.
+        variables: of its process's environment, in addition to those of this process.
     """
     notebook.cells = with_claims(notebook.cells)
     notebook.cells.insert(0, nbformat.v4.new_code_cell(SETUP))
@@ -98,7 +98,7 @@ def execute(
 
 
 def with_claims(cells: Sequence[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
-    """The cells of a lesson, and after each text one cell per claim of it."""
+    """The cells of a lesson, with one cell per claim after each text."""
     found = []
     for cell in cells:
         found.append(cell)
@@ -132,7 +132,7 @@ def write_page(notebook: nbformat.NotebookNode, source: Path, pages: Path) -> No
 
 
 def folded(code: str, outputs: Sequence[nbformat.NotebookNode], tags: Sequence[str]) -> str:
-    """Code behind a line that opens it; javascripts/lessons.js opens all of a page."""
+    """Code folded behind a line that opens it; javascripts/lessons.js opens all code of a page."""
     kinds = {"picture" if "image/svg+xml" in output.get("data", {}) else "numbers" for output in outputs}
     what = "Code of the picture" if "picture" in kinds else "Code of these numbers" if kinds else "Set-up code"
     what += ", which needs torch" if "torch" in tags else ""
@@ -148,7 +148,7 @@ def split_alt(code: str) -> tuple[str, str]:
 
 
 def in_one_piece(outputs: Sequence[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
-    """The outputs of a cell; what it printed bit by bit arrives in as many outputs, and becomes one again."""
+    """The outputs of a cell, with consecutive printed outputs joined into one."""
     found: list[nbformat.NotebookNode] = []
     for output in outputs:
         if found and output.output_type == found[-1].output_type == "stream":
@@ -159,7 +159,7 @@ def in_one_piece(outputs: Sequence[nbformat.NotebookNode]) -> list[nbformat.Note
 
 
 def show(output: nbformat.NotebookNode, alt: str, name: str, pages: Path, source: Path) -> str:
-    """What one output of a cell looks like on the page."""
+    """One output of a cell as Markdown; a picture is written beside the page."""
     if output.output_type == "stream":
         text = output.text
     elif "image/svg+xml" in output.get("data", {}):

@@ -1,4 +1,4 @@
-"""The glossary of metrics as a page, from the meanings that stand beside the code that writes them."""
+"""The glossary of metrics as a page, from the meanings kept beside the code that writes them."""
 
 from collections.abc import Mapping
 from pathlib import Path

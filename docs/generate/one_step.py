@@ -1,4 +1,4 @@
-"""The page "One step, three tiers": the calls of one step in their order, as they happen, beside the code they run.
+"""The page "One step, three tiers": the traced calls of one step, in order, with the functions that they run.
 
 One step of each tier is run and traced when the site is built, so the page cannot drift from the source.
 `python docs/generate/one_step.py bandit` prints the calls of one tier as JSON.
@@ -58,7 +58,7 @@ def write_one_step(page: Path) -> int:
 
 
 def traced(tier: str) -> list[dict[str, Any]]:
-    """The calls of one step, each with its depth below the loop, in a process of its own."""
+    """The calls of one step, each with its depth below the loop, traced in a separate process."""
     done = subprocess.run(
         [sys.executable, __file__, tier], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
     )
@@ -75,7 +75,7 @@ def trace(tier: str) -> list[dict[str, Any]]:
 
     calls: list[dict[str, Any]] = []
     stack: list[FrameType] = []
-    begun: set[CodeType] = set()  # generators
+    begun: set[CodeType] = set()  # generators that have started
 
     def profile(frame: FrameType, event: str, argument: object) -> None:
         code = frame.f_code
@@ -86,7 +86,7 @@ def trace(tier: str) -> list[dict[str, Any]]:
             depth = len(stack) - 1
             if depth <= DEPTH:
                 file = str(Path(code.co_filename).relative_to(ROOT))
-                # a generator that goes on is not another call, but what it calls belongs below it
+                # resuming a generator is not another call, but what it calls belongs below it
                 new = not (code.co_flags & inspect.CO_GENERATOR and code in begun)
                 begun.add(code)
                 calls.append({"depth": depth, "file": file, "name": code.co_qualname, "new": new})
@@ -116,7 +116,7 @@ def trace(tier: str) -> list[dict[str, Any]]:
 
 
 def within(frame: FrameType, stack: Sequence[FrameType]) -> bool:
-    """Whether the nearest traced caller of a frame is the innermost one that is kept."""
+    """Whether the innermost kept frame is among the callers of a frame."""
     above: FrameType | None = frame.f_back
     while above is not None and above is not stack[-1]:
         above = above.f_back
@@ -124,7 +124,7 @@ def within(frame: FrameType, stack: Sequence[FrameType]) -> bool:
 
 
 def together(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The calls with their docstrings; the same call below the same caller stands once, with its count."""
+    """The calls with their docstrings; repeated calls below the same caller become one, with a count."""
     root: dict[str, Any] = {"children": []}
     path = [root]
     for call in calls:
@@ -163,7 +163,7 @@ def source(file: str, name: str) -> str:
 
 
 def definition(file: str, name: str) -> ast.FunctionDef | None:
-    """A function or method by its qualified name; None for one that stands inside another function."""
+    """A function or method by its qualified name, also inside another function; None if there is none."""
     body: Sequence[ast.stmt] = ast.parse((ROOT / file).read_text(encoding="utf-8")).body
     found: ast.stmt | None = None
     for part in name.split("."):

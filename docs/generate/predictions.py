@@ -1,22 +1,22 @@
 """Questions of a lesson's "Predict" that the site asks before it shows the answer; the notebooks stay plain.
 
-A question stands in a comment at the end of that section: a minus before each wrong answer, a plus before the right
-one, and an equals sign before the sentence that tells why.
+A question is written in a comment at the end of that section: a minus before each wrong answer, a plus before the right
+one, and an equals sign before the sentence that says why.
 
     <!-- predict: Where does the path of PMD-mean end?
       - in the corner of the best action
       + on an edge
       = Two actions earn more than the mean. -->
 
-A question may be answered by drawing. Each line with a colon is a value that the page's script asks for: the end of the
-path of PMD-mean is dragged in the triangle (`predict-path`), the share of the gap that it closes is drawn over the pass
+A question may also be answered by drawing. Each line with a colon is a value that the page's script needs. Readers drag
+the end of PMD-mean's path in the triangle (`predict-path`), or draw the share of the gap that it closes over the pass
 rate (`predict-curve`). explore/predict/main.js computes the answer.
 
     <!-- predict-curve: Draw the line for tau = 0.02.
       : tau 0.02
       = Only p / tau counts. -->
 
-javascripts/predict.js folds what follows until each question is answered or passed over. Without it all is shown.
+javascripts/predict.js hides what follows until each question is answered or skipped. Without it, everything is shown.
 """
 
 import html
@@ -31,9 +31,15 @@ CODE = re.compile(r"`([^`]+)`")
 
 @dataclass(frozen=True)
 class Prediction:
-    """Attributes: question; answers, to choose from; right, the place of the right one; why, a sentence.
+    """A question that is answered by a choice or by drawing.
 
-    Where it is drawn: drawn, what; values, those that the script asks for. Then there are no answers to choose from.
+    Attributes:
+        question: its text.
+        answers: to choose from; none for a drawn answer.
+        right: index of the right answer; -1 for a drawn one.
+        why: a sentence with the reason.
+        drawn: what is drawn, a key of DRAWN; "" for a choice.
+        values: (name, value) pairs that the script needs for a drawn answer.
     """
 
     question: str
@@ -45,7 +51,7 @@ class Prediction:
 
 
 def predictions_of(source: str) -> list[Prediction]:
-    """The questions of a Markdown cell. ValueError if one has not two answers, one of them right, and a reason."""
+    """The questions of a Markdown cell. ValueError unless each has two or more answers, one right, and a reason."""
     if len(PREDICT.findall(source)) != source.count("<!-- predict"):
         raise ValueError(f"a question does not end with -->:\n{source}")
     found = []
@@ -71,7 +77,7 @@ def predictions_of(source: str) -> list[Prediction]:
 
 
 def form_of(prediction: Prediction, name: str) -> str:
-    """A question as a form. What is right stands in the page: this is a prediction and no examination."""
+    """A question as a form. The right answer is in the page: this is a prediction, not an exam."""
     if prediction.drawn:
         values = "".join(f' data-{key}="{html.escape(row)}"' for key, row in prediction.values)
         return (
@@ -98,7 +104,7 @@ def inline(text: str) -> str:
 
 
 def plain(source: str) -> str:
-    """A Markdown cell without questions and places of explorables."""
+    """A Markdown cell without questions and markers of explorables."""
     return EXPLORE.sub("", PREDICT.sub("", source))
 
 
@@ -117,7 +123,7 @@ def on_the_site(source: str, lesson: str) -> str:
 
 
 def embedded(name: str) -> str:
-    """An explorable in a lesson; its page has more to try. Paths are those of learn/lessons/NUMBER/."""
+    """An explorable in a lesson; its page has more to try. Paths are relative to learn/lessons/NUMBER/."""
     place = f"../../../explore/{name}"
     return (
         f'<link rel="stylesheet" href="{place}/style.css">\n'

@@ -1,6 +1,6 @@
 """Published runs against the planner: the tables of docs/use/plan.md, from tests/planner/published.jsonl.
 
-`python docs/generate/published.py` writes them anew; a test fails while they differ. Each row names its source.
+`python docs/generate/published.py` rewrites them; a test fails if they differ. Each row names its source.
 """
 
 import json
@@ -25,8 +25,8 @@ ROWS: list[dict[str, Any]] = [
 ]
 COUNTED = [row for row in ROWS if "left_out" not in row]
 PROMPT = 100  # tokens of a prompt of OpenMathInstruct-2, where only the length of the sequence is published
-FLASH_3 = 0.6  # of an H100's data sheet, forward at 16k: the paper of flash-attention 3 has 580 to 650 TFLOP/s
-COMPILED = 0.5  # of the kernels and of what they move: torch.compile fuses norms, gates and residuals. An assumption
+FLASH_3 = 0.6  # of an H100's peak, forward at 16k: the paper of flash-attention 3 reports 580 to 650 TFLOP/s
+COMPILED = 0.5  # of kernels and their memory traffic: torch.compile fuses norms, gates and residuals. An assumption
 FILE = 1.76e9  # bytes/s of weights that prime-rl writes to a file after each step: a Qwen3-30B-A3B in 34.7 s
 RECOMPUTED = {"recompute": 1.0, "offload": 1.0, "selective": 0.5, "selective layer": 0.5, "none": 0.0}
 
@@ -48,7 +48,7 @@ MODELS = {
 
 
 def sizes(name: str, rank: int | None = None) -> Sizes:
-    """A model in numbers; with a rank, adapters on every product."""
+    """The sizes of a model; with a rank, also of adapters on every linear layer."""
     layers, width, inner, heads, head, kv_heads, vocabulary, tied, choices, chosen, shared = MODELS[name]
     attention = width * head * (2 * heads + 2 * kv_heads)
     experts = layers * 3 * width * inner * choices if choices > 1 else 0
@@ -83,7 +83,7 @@ def sizes(name: str, rank: int | None = None) -> Sizes:
 
 
 def practice(row: dict[str, Any], base: Efficiency) -> Efficiency:
-    """The constants under the kernels of a published update."""
+    """The efficiency constants for the kernels of a published update."""
     part = COMPILED if row["compile"] else 1.0
     flash = FLASH_3 if row["attention"] == "fa3" and row["gpus"].split("x")[1] in ("H100", "H200") else None
     return replace(base, moves=base.moves * part, kernels=base.kernels * part, attention=flash)
@@ -110,14 +110,14 @@ def update_seconds(row: dict[str, Any], base: Efficiency = PRACTICE) -> float:
 
 
 def published_tokens(row: dict[str, Any], base: Efficiency = PRACTICE) -> float:
-    """Tokens/s as prime-rl counts them: from step to step, the weights written to a file in between included."""
+    """Tokens/s as prime-rl counts them: from step to step, including the time to write the weights to a file."""
     tokens = row["rows"] * row["passes"] * row["length"] * cluster(row["gpus"]).count
     written = 2 * sizes(row["model"]).weights / FILE if row["task"] == "rl" and row["lora"] is None else 0.0
     return tokens / (update_seconds(row, base) + written)
 
 
 def step(row: dict[str, Any], base: Efficiency = PRACTICE) -> Prediction:
-    """A published step of RL: generation, scoring, updates. With a lag NeMo RL divides its accelerators in halves."""
+    """A published step of RL: generation, scoring, updates. With a lag, NeMo RL splits its GPUs in half."""
     place = cluster(row["gpus"], row["tensor"])
     mean = row.get("mean_sequence")
     work = Workload(
@@ -139,14 +139,14 @@ def step(row: dict[str, Any], base: Efficiency = PRACTICE) -> Prediction:
 
 
 def step_seconds(told: Prediction) -> float:
-    """Of a step of NeMo RL, which scores every response twice: by the policy, and by the reference policy of its KL."""
+    """Seconds of a step of NeMo RL, which scores every response twice: by the policy, and by its KL's reference."""
     training = told.update.seconds + 2 * told.scoring
     generating = told.generation.seconds
     return max(generating, training) if told.overlaps else generating + training
 
 
 def compare(row: dict[str, Any], base: Efficiency = PRACTICE) -> list[tuple[str, float, float]]:
-    """(what, published, predicted) of a row; the first is what counts, seconds or milliseconds a token."""
+    """(what, published, predicted) of a row; the first entry counts: seconds, or milliseconds per token."""
     if row["kind"] == "update":
         found = [("s per step", row["seconds"], update_seconds(row, base))]
         if row["framework"] == "prime-rl":
@@ -160,18 +160,18 @@ def compare(row: dict[str, Any], base: Efficiency = PRACTICE) -> list[tuple[str,
 
 
 def within(published: float, predicted: float) -> bool:
-    """Within a factor of two."""
+    """Whether a prediction is within a factor of two."""
     return abs(log(predicted / published)) <= log(2)
 
 
 def spread(rows: list[dict[str, Any]], base: Efficiency = PRACTICE) -> float:
-    """The typical factor between published and predicted: of the root mean square logarithm."""
+    """The typical factor between published and predicted: the exponential of the root mean square log-ratio."""
     errors = [log(told / known) for row in rows for _, known, told in compare(row, base)[:1]]
     return exp((sum(error**2 for error in errors) / len(errors)) ** 0.5)
 
 
 def peak_gib(row: dict[str, Any]) -> float:
-    """GiB that the memory model gives a published update."""
+    """Peak memory of a published update by the memory model, in GiB."""
     place = cluster(row["gpus"])
     tokens, shares = row["rows"] * row["length"], place.count
     again = RECOMPUTED[row["checkpointing"]] == 1
@@ -187,7 +187,7 @@ def measured_peaks() -> list[tuple[dict[str, Any], float, float]]:
 
 
 def tables() -> str:
-    """What stands between the marks of the page."""
+    """The text between the marks of the page."""
     peaks = [told / known for _, known, told in measured_peaks()]
     lines = [
         "| half | kind | runs | within a factor of two | typical factor |",
@@ -217,7 +217,7 @@ def tables() -> str:
 
 
 def counts(row: dict[str, Any]) -> bool:
-    """Whether what is predicted of a row is within a factor of two."""
+    """Whether the prediction for a row is within a factor of two."""
     _, published, predicted = compare(row)[0]
     return within(published, predicted)
 
@@ -234,7 +234,7 @@ def line(row: dict[str, Any]) -> str:
 
 
 def shown(row: dict[str, Any]) -> str:
-    """What a row that is not predicted says."""
+    """The published figure of a row that is not predicted."""
     if "mfu" in row:
         return f"{100 * row['mfu']:.0f} % of peak"
     if "tokens_per_second" in row:
@@ -243,7 +243,7 @@ def shown(row: dict[str, Any]) -> str:
 
 
 def with_tables(page: str) -> str:
-    """The text of the page with the present tables between its marks."""
+    """The text of the page with the current tables between its marks."""
     before, _, rest = page.partition(BEGIN)
     _, found, after = rest.partition(END)
     if not found:

@@ -35,7 +35,7 @@ def write_race(page: Path, results: Path) -> int:
 
 
 def line(row: dict[str, Any]) -> str:
-    """One method."""
+    """The table row of one method."""
     gain, needed = row.get("gain"), row.get("seeds_needed")
     outcome = row.get("outcome", "reference") + (f" ({needed} seeds)" if needed else "")
     cells = [

@@ -28,7 +28,7 @@ def executed_lesson(tutorials: Path, cache: Path, package: Path, number: str) ->
 
 
 def pictures(lesson: NotebookNode) -> list[tuple[str, str, str]]:
-    """Each picture of an executed lesson: SVG, alternative text, and what its lesson says of it."""
+    """Each picture of an executed lesson: SVG, alternative text, and what its lesson says about it."""
     found = []
     for cell, after in zip(lesson.cells, [*lesson.cells[1:], None], strict=True):
         if cell.cell_type != "code":

@@ -1,6 +1,6 @@
 """The tree of the package, one line per file, in README.md and docs/design.md: the first sentence of every docstring.
 
-`python docs/generate/tree.py` writes both anew; a test fails while they differ from the sources.
+`python docs/generate/tree.py` rewrites both; a test fails if they differ from the sources.
 """
 
 import ast
@@ -42,7 +42,7 @@ def fitted(line: str) -> str:
 
 
 def with_tree(page: str) -> str:
-    """The text of a page with the present tree between its marks."""
+    """The text of a page with the current tree between its marks."""
     before, _, rest = page.partition(BEGIN)
     _, found, after = rest.partition(END)
     if not found:

@@ -1,10 +1,10 @@
-"""Several machines of a Ray cluster: an actor on each, which starts torchrun there. Run it where `ray status` works.
+"""Train on several machines of a Ray cluster: an actor on each starts torchrun. Run it where `ray status` works.
 
     python llm/cluster/on_ray.py --machines 4 --gpus 8 --max-restarts 3 \
         qwen2.5-7b --resume --out /shared/runs/seven --set rollout.engine=vllm
 
-What follows these options is the command line of `pmdkit llm`. Checkout, environment, model and folder of runs are at
-the same place on all machines, as with slurm. Ctrl-C and SIGTERM stop the run after its step, exit 75.
+Everything after these options is the command line of `pmdkit llm`. Checkout, environment, model and folder of runs must
+have the same paths on all machines, as with slurm. Ctrl-C and SIGTERM stop the run after its step; the exit code is 75.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 DIED, STOPPED = 7, 75  # exit codes of pmdkit
-TICK = 0.5  # seconds between looks
+TICK = 0.5  # seconds between polls
 
 
 @ray.remote
@@ -32,7 +32,7 @@ class Machine:
         self.process: subprocess.Popen[bytes] | None = None
 
     def address(self) -> tuple[str, int]:
-        """Where the others reach it, and a port that is free there."""
+        """The address at which the others reach this machine, and a free port on it."""
         host = ray.util.get_node_ip_address()
         with socket.create_server((host, 0)) as probe:
             return host, int(probe.getsockname()[1])
@@ -47,12 +47,12 @@ class Machine:
         self.process = subprocess.Popen(command, cwd=folder, env={**environment, **mine})
 
     def code(self) -> int | None:
-        """Its exit code, once it has one."""
+        """The exit code of the agent; None while it runs."""
         assert self.process is not None
         return self.process.poll()
 
     def stop(self) -> None:
-        """Ask it to finish its step."""
+        """Ask the agent to stop; the run finishes its step."""
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
 
@@ -85,7 +85,7 @@ def main() -> int:
 
 
 def run_on(group: PlacementGroup, chosen: argparse.Namespace, run: list[str]) -> int:
-    """The run on the machines that Ray has reserved."""
+    """Run on the machines that Ray has reserved; returns the exit code."""
     machines = []
     for at in range(chosen.machines):
         there = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=at)
@@ -108,7 +108,7 @@ def run_on(group: PlacementGroup, chosen: argparse.Namespace, run: list[str]) ->
         except ray.exceptions.RayActorError as problem:
             reason = str(problem).splitlines()[0]
             print(f"error: Ray lost a machine of the run: {reason}; start again, --resume goes on", file=sys.stderr)
-            return DIED  # Ray ends the actors that are left, and they their agents
+            return DIED  # Ray ends the remaining actors, which end their agents
         if asked and not told:
             ray.get([machine.stop.remote() for machine in machines])
             told = True
@@ -117,7 +117,7 @@ def run_on(group: PlacementGroup, chosen: argparse.Namespace, run: list[str]) ->
 
 
 def cause(codes: list[int]) -> int:
-    """Of the machines' exit codes the one that says why: those that lost another machine only follow."""
+    """The exit code that says why the run ended: machines that lost another one only follow it."""
     failed = [code for code in codes if code]
     return next((code for code in failed if code not in (DIED, STOPPED)), max(failed, default=0))
 

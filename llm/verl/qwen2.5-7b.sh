@@ -2,10 +2,10 @@
 # The paper's run on Qwen2.5-7B inside verl 0.9.1: PMD-mean, 4 machines of 8 GPUs, FSDP, vLLM.
 #
 # Run on: nothing yet. Checked: verl 0.9.1 accepts every key, and the start-up check passes (tests/adapters/verl).
-# Before: pip install 'verl[vllm]==0.9.1' ./pmdkit-*.whl on every machine, `ray start` on each, then this file on the first.
+# Setup: pip install 'verl[vllm]==0.9.1' ./pmdkit-*.whl and `ray start` on every machine, then this file on the first.
 #   TRAIN=dapo-math-17k.parquet TEST="[aime-2024.parquet]" bash llm/verl/qwen2.5-7b.sh
 #   CHECK_ONLY=1 bash llm/verl/qwen2.5-7b.sh      # checks and explains; needs no GPU, no Ray, no data
-# More overrides go at the end: bash llm/verl/qwen2.5-7b.sh actor_rollout_ref.actor.policy_loss.pmd_tau=0.01
+# Put further overrides at the end: bash llm/verl/qwen2.5-7b.sh actor_rollout_ref.actor.policy_loss.pmd_tau=0.01
 #
 # "table" is the paper's table of hyperparameters, "text" its section 5, "code" the authors' scripts, "ours" a choice.
 set -euo pipefail
@@ -22,7 +22,7 @@ words=(
   data.max_prompt_length=2048                                     # table
   data.max_response_length=8192                                   # table
   data.filter_overlong_prompts=true                               # ours
-  data.truncation=error                                           # ours: nothing is cut in silence
+  data.truncation=error                                           # ours: no silent truncation
 
   actor_rollout_ref.model.path="${MODEL:-Qwen/Qwen2.5-7B}"        # table
   actor_rollout_ref.model.enable_gradient_checkpointing=true      # code
@@ -31,7 +31,7 @@ words=(
   actor_rollout_ref.actor.ppo_mini_batch_size=32                  # table: prompts; x rollout.n = 512 responses of a ministep
   actor_rollout_ref.actor.ppo_epochs=1                            # table; so 512 / 32 = 16 ministeps
   actor_rollout_ref.actor.use_dynamic_bsz=true                    # code: micro-batches by tokens; no effect on the update
-  actor_rollout_ref.actor.ppo_max_token_len_per_gpu=20480         # code: tokens of a forward pass; at least one longest sequence
+  actor_rollout_ref.actor.ppo_max_token_len_per_gpu=20480         # code: tokens of a forward pass; >= longest sequence
   actor_rollout_ref.actor.optim.lr=1e-6                           # table
   actor_rollout_ref.actor.optim.betas=[0.9,0.999]                 # table
   actor_rollout_ref.actor.optim.weight_decay=0.01                 # table

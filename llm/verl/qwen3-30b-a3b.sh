@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The paper's run on Qwen3-30B-A3B-Base inside verl 0.9.1: PMD-mean, 8 machines of 8 GPUs, Megatron with expert parallelism.
+# The paper's run on Qwen3-30B-A3B-Base in verl 0.9.1: PMD-mean, 8 machines of 8 GPUs, Megatron, expert parallelism.
 #
-# Run on: nothing yet, and Megatron is not installed where this was written. Checked: verl 0.9.1 accepts every key, and the
-# start-up check passes (tests/adapters/verl).
-# Before: pip install 'verl[vllm,megatron]==0.9.1' ./pmdkit-*.whl on every machine, `ray start` on each, then this on the first.
+# Run on: nothing yet; Megatron was not installed where this was written. Checked: verl 0.9.1 accepts every key, and
+# the start-up check passes (tests/adapters/verl).
+# Setup: pip install 'verl[vllm,megatron]==0.9.1' ./pmdkit-*.whl and `ray start` on every machine, then this file on
+# the first.
 #   TRAIN=dapo-math-17k.parquet TEST="[aime-2024.parquet]" bash llm/verl/qwen3-30b-a3b.sh
 #   CHECK_ONLY=1 bash llm/verl/qwen3-30b-a3b.sh   # checks and explains; needs no GPU, no Ray, no data
 #
@@ -23,7 +24,7 @@ words=(
   data.max_prompt_length=2048                                     # table
   data.max_response_length=20480                                  # table
   data.filter_overlong_prompts=true                               # ours
-  data.truncation=error                                           # ours: nothing is cut in silence
+  data.truncation=error                                           # ours: no silent truncation
 
   actor_rollout_ref.model.path="${MODEL:-Qwen/Qwen3-30B-A3B-Base}" # table
 
@@ -50,7 +51,7 @@ words=(
   actor_rollout_ref.rollout.temperature=1.0                       # table
   actor_rollout_ref.rollout.top_p=1.0                             # table
   actor_rollout_ref.rollout.max_model_len=22528                   # table
-  actor_rollout_ref.rollout.tensor_model_parallel_size=2          # ours: the table does not say whose its 2 is
+  actor_rollout_ref.rollout.tensor_model_parallel_size=2          # ours: the table's 2 may be for the trainer only
   actor_rollout_ref.rollout.gpu_memory_utilization=0.7            # ours
   actor_rollout_ref.rollout.val_kwargs.do_sample=true             # table: avg@32
   actor_rollout_ref.rollout.val_kwargs.n=32                       # table

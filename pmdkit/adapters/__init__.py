@@ -1,1 +1,1 @@
-"""The same objectives inside other people's trainers. Nothing is imported here: each needs a package of its own."""
+"""The objectives inside other trainers, TRL and verl. Nothing is imported here: each needs its own package."""

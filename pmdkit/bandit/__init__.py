@@ -31,7 +31,7 @@ def make_backend(spec: Spec, objective: Objective) -> Backend:
     callbacks: list[TrainerCallback] = [metrics]
     if spec.run.record:
         passed = None if problem.success is None or problem.values is None else sum(problem.values) / 2
-        # a table is scored for nothing; the metrics look at whole policies and score no rows
+        # scoring a table is free; the metrics look at whole policies and score no rows
         callbacks.append(
             Recorder(
                 spec.run.record,

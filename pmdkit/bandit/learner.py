@@ -1,4 +1,4 @@
-"""The tabular learner: enumerates or draws arms, and fits its policy exactly, by regression or by gradient steps.
+"""The tabular learner: enumerates or draws arms; fits exactly, by regression or by gradient steps.
 
 Top to bottom: the learner, its two policies, and the regression by Newton. A policy has one logit per arm, or logits
 that are linear in features; both give [P, A] log-probabilities.
@@ -23,9 +23,9 @@ from pmdkit.randomness import generator
 
 Update = Literal["exact", "regression", "gradient"]
 
-TOLERANCE = 1e-10  # nats that Newton may still move
-SWEEPS = 500  # of Newton
-NEGLIGIBLE = 1e-10  # of the loss: the rest is in arms that have hardly any mass
+TOLERANCE = 1e-10  # nats; Newton stops when it moves less
+SWEEPS = 500  # at most, of Newton
+NEGLIGIBLE = 1e-10  # share of the loss: the rest is in arms with hardly any mass
 
 
 class BanditLearner:
@@ -35,7 +35,7 @@ class BanditLearner:
         log_policy: [S, A] initial log-probabilities; also the reference policy.
         features: [S, A, d] for a log-linear policy, or None for a table.
         update: "exact" sets the population solution, "regression" finds it by Newton, "gradient" takes optimizer steps.
-        lr, optimizer, passes: of "gradient"; `passes` steps on every ministep.
+        lr, optimizer, passes: for "gradient"; `passes` steps on every ministep.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class BanditLearner:
             return self.policy(torch.arange(len(self.reference)))
 
     def update(self, objective: Objective, rollouts: Rollouts, batch: Batch) -> dict[str, float]:
-        """One ministep in the learner's mode. `loss` is before the update; Newton adds its number of `sweeps`."""
+        """One ministep in the learner's mode. `loss` is from before the update; Newton adds its number of `sweeps`."""
         if self.mode == "gradient":
             for turn in range(self.passes):
                 logp = self.logp(rollouts)
@@ -156,7 +156,7 @@ class BanditLearner:
 class TablePolicy(nn.Module):
     """One logit per context and arm: any policy can be represented, and contexts share nothing."""
 
-    flat_directions: ClassVar[bool] = False  # a change of the parameters that leaves every log-probability as it is
+    flat_directions: ClassVar[bool] = False  # whether some change of the parameters changes no log-probability
 
     def __init__(self, log_policy: Tensor) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ class TablePolicy(nn.Module):
 
     @torch.no_grad()
     def assign(self, contexts: Tensor, log_policy: Tensor) -> None:
-        """Set the policy of some contexts outright; what no network can do."""
+        """Set the policy of some contexts directly, which no network can do."""
         self.logits[contexts] = log_policy
 
     def newton_step(
@@ -185,12 +185,12 @@ class TablePolicy(nn.Module):
         return change, change
 
     def apply_step(self, contexts: Tensor, step: Tensor, logp: Tensor) -> None:
-        """Take the log-probabilities [P, A] that the step leads to."""
+        """Set the log-probabilities [P, A] that the step leads to."""
         self.assign(contexts, logp)
 
 
 class LinearPolicy(nn.Module):
-    """Logits = initial log-policy + features @ theta: what is learned on one prompt moves the others, also wrongly."""
+    """Logits = initial log-policy + features @ theta: learning on one prompt moves the others too, even wrongly."""
 
     initial: Tensor
     features: Tensor
@@ -230,13 +230,13 @@ Policy = TablePolicy | LinearPolicy
 # Regression on the full expectation by Newton: 5 to 12 sweeps where gradient descent needs thousands or fails.
 #
 # Minimise sum_i w_i loss_i(log pi_i) subject to sum_i pi_i = 1. With c, h the first and second derivatives of the loss
-# by each log-probability and C = sum c, the Lagrangian has the diagonal Hessian h - C pi, so a step costs O(arms).
+# in each log-probability and C = sum c, the Lagrangian has the diagonal Hessian h - C pi, so a step costs O(arms).
 
 
 def regress(policy: Policy, contexts: Tensor, objective: Objective, batch: Batch) -> int:
     """Minimise the weighted loss of a full-support batch over the policy, in place; returns the sweeps used.
 
-    The rows of `batch` are the full support of the contexts [P], prompt-major, and the loss couples no responses.
+    The rows of `batch` are the full support of the contexts [P], prompt-major, and the loss must not couple responses.
     """
     if getattr(objective, "whole_groups", False):
         raise ValueError(
@@ -247,8 +247,8 @@ def regress(policy: Policy, contexts: Tensor, objective: Objective, batch: Batch
     value, c, h = derivatives(objective, batch, logp)
     damping = 0.0
     for sweep in range(1, SWEEPS + 1):
-        # with the multiplier C = sum c, the Lagrangian has the gradient c - C pi and the Hessian diag(h - C pi), of
-        # which negative parts are dropped
+        # with the multiplier C = sum c, the Lagrangian has the gradient c - C pi and the Hessian diag(h - C pi),
+        # whose negative parts are dropped
         multiplier = c.sum(1, keepdim=True)
         gradient = c - multiplier * logp.exp()
         curvature = h.clamp_min(0) - multiplier.clamp_max(0) * logp.exp()
@@ -264,7 +264,7 @@ def regress(policy: Policy, contexts: Tensor, objective: Objective, batch: Batch
         moved = (trial - logp).abs().max().item()
         logp, value, c, h = trial, trial_value, trial_c, trial_h
         damping = 0.0 if damping <= 1e-9 else damping / 10
-        # along features of arms without mass theta may drift for ever; what the loss cannot tell is no difference
+        # along features of arms without mass theta may drift forever; what does not change the loss is ignored
         if moved < TOLERANCE or (policy.flat_directions and predicted <= NEGLIGIBLE * abs(value)):
             return sweep
     raise Diverged(
@@ -273,7 +273,7 @@ def regress(policy: Policy, contexts: Tensor, objective: Objective, batch: Batch
 
 
 def derivatives(objective: Objective, batch: Batch, logp: Tensor) -> tuple[float, Tensor, Tensor]:
-    """Weighted loss, and its first and second derivative c and h by each log-probability, [P, A]."""
+    """Weighted loss, and its first and second derivatives c and h in each log-probability, [P, A]."""
     rows = logp.reshape(-1, 1).clone().requires_grad_()
     loss = objective.loss(replace(batch, logp=rows))
     if loss.ndim == 2:

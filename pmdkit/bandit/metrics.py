@@ -1,4 +1,4 @@
-"""What a bandit step did, exactly: every number is an expectation over all arms, not an estimate from the draws."""
+"""Metrics of a bandit step: where possible exact expectations over all arms, not estimates from draws."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ class ExactStepMetrics(TrainerCallback):
         self.success = None if problem.success is None else torch.tensor(problem.success)
 
     def on_train_begin(self, run: RunContext) -> None:
-        """The learner is restored."""
+        """Take the policy of the restored learner."""
         self.before = self.learner.log_policy()
 
     def row(
@@ -47,7 +47,7 @@ class ExactStepMetrics(TrainerCallback):
         change = (new - old).gather(1, arms)
         spread = groups.reward.max(1).values > groups.reward.min(1).values
         tau = batch.tau.view(rollouts.mass.shape)[:, 0]
-        passed = None  # share of right arms among the rollouts; the verifier's noise is not in it
+        passed = None  # share of right arms among the rollouts, without the verifier's noise
         if self.success is not None:
             passed = (groups.mass * self.success[contexts].gather(1, arms)).sum(1).mean().item()
         return {
@@ -75,7 +75,7 @@ class ExactStepMetrics(TrainerCallback):
     ) -> dict[str, Any]:
         """Mean log-ratio of wrong and right arms, measured and as the exact update of this objective predicts it.
 
-        Where nothing passes or fails, arms are neither right nor wrong and contexts have no pass rate to sort them by.
+        If nothing passes or fails, arms are neither right nor wrong, and contexts have no pass rate to sort them by.
         """
         pi, measured = old.exp().numpy(), (new - old).numpy()
         if self.success is None:
@@ -101,9 +101,9 @@ class ExactStepMetrics(TrainerCallback):
         return row | {"theory_lambda": gauge.mean(lam)}
 
     def noise(self, contexts: Tensor, old: Tensor, tau: Tensor, groups: Groups) -> dict[str, Any]:
-        """Whether PMD-part's target is noise in the groups drawn, and how often that is to be expected, exactly.
+        """Whether PMD-part's target is noise in the groups drawn, and how often that is expected, exactly.
 
-        What is expected follows from the rewards as they are drawn, the verifier's noise included.
+        The expectation is over the rewards as they are drawn, including the verifier's noise.
         """
         values = self.problem.values
         if values is None or not groups.sampled:

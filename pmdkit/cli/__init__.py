@@ -1,4 +1,4 @@
-"""The command line: `pmdkit VERB`. A verb is imported when it is called; errors become one line and a code."""
+"""The command line `pmdkit VERB`: imports a verb only when called; errors become one line and an exit code."""
 
 import errno
 import os
@@ -36,7 +36,7 @@ VERBS = {
     "completion": "Print a shell's completion script.",
 }
 
-GROUPS = {  # as --help shows them; every verb is in one
+GROUPS = {  # as --help shows them; every verb is in exactly one group
     "Start here": ("tour", "doctor", "objectives", "envs"),
     "Run": ("bandit", "toy", "llm", "llm-starter", "sweep", "plan"),
     "Look": ("figure", "eval", "compare", "replay", "export"),
@@ -45,7 +45,7 @@ GROUPS = {  # as --help shows them; every verb is in one
     "Other": ("completion",),
 }
 
-MODULES = {  # of verbs that share one; any other verb has a module of its name
+MODULES = {  # verbs that share a module; any other verb has a module of the same name
     **dict.fromkeys(("bandit", "toy", "figure"), "train"),
     **dict.fromkeys(("objectives", "envs", "ledger", "completion"), "listings"),
     **dict.fromkeys(("llm-starter", "export"), "llm"),
@@ -61,8 +61,8 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 something is missing her
 
 
 LONGEST_WORD = 300
-SPINS = 10_000  # rounds of a waiting loop, below a millisecond; OpenMP's own default is 300,000
-WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")  # by which a user says how OpenMP's threads wait
+SPINS = 10_000  # iterations of a waiting loop, less than a millisecond; OpenMP's own default is 300,000
+WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")  # variables that set how OpenMP's threads wait
 
 
 def make_app() -> App:
@@ -73,7 +73,7 @@ def make_app() -> App:
         help_epilogue=EPILOGUE,
         help_format="plaintext",
         version=__version__,
-        suppress_keyboard_interrupt=False,  # main says what it was, and leaves with the documented code
+        suppress_keyboard_interrupt=False,  # main reports it and exits with the documented code
     )
     for number, (title, names) in enumerate(GROUPS.items()):
         group = Group(title, sort_key=number)
@@ -86,7 +86,7 @@ def make_app() -> App:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a command and leave with its exit code."""
+    """Run a command and exit with its exit code."""
     tokens = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in tokens
     tokens = [token for token in tokens if token != "--debug"]
@@ -96,8 +96,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             make_app()(tokens, exit_on_error=False, print_error=False)
         finally:
             if sys.stdout is not None:
-                sys.stdout.flush()  # the interpreter would do it at its end, and tell a full disk in its own way
-    except BrokenPipeError:  # the reader of our output left, as `head` does
+                sys.stdout.flush()  # else the interpreter flushes at exit and reports a full disk in its own words
+    except BrokenPipeError:  # the reader of our output closed the pipe, as `head` does
         drop_output()
         sys.exit(0)
     except KeyboardInterrupt:
@@ -109,18 +109,19 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def wait_briefly() -> None:
-    """Let the threads of a run spin briefly for each other and then sleep, unless the user has said how they wait.
+    """Let the threads of a run spin briefly while they wait, then sleep, unless the user has set how they wait.
 
-    torch for CPUs comes with GNU's OpenMP, whose threads spin 30 times as long: on a busy machine a thread then burns
-    the core that the one it waits for needs. Threads that sleep at once make small models slower than one thread does.
-    benchmarks/README.md has the figures. It is read once, when torch is imported; other runtimes do not read it.
+    torch for CPUs ships with GNU OpenMP, whose threads spin 30 times as long: on a busy machine a waiting thread then
+    uses up the core that the thread it waits for needs. If threads sleep at once, small models run slower than with
+    one thread. benchmarks/README.md has the figures. GNU OpenMP reads the variable once, when torch is imported; other
+    runtimes do not read it.
     """
     if "torch" not in sys.modules and not any(name in os.environ for name in WAITING):
         os.environ["GOMP_SPINCOUNT"] = str(SPINS)
 
 
 def explain_error(problem: Exception) -> tuple[str, int]:
-    """The sentence that a person reads about an error, and the exit code."""
+    """The sentence shown to the user about an error, and the exit code."""
     if isinstance(problem, CycloptsError):
         return f"{usage_sentence(problem)}; see pmdkit --help", 2
     if isinstance(problem, PmdkitError):
@@ -134,7 +135,7 @@ def explain_error(problem: Exception) -> tuple[str, int]:
         return str(problem), 2
     if isinstance(problem, MemoryError):
         return f"out of memory: {problem or 'no room'}; ask for less, or run where there is more", 1
-    if isinstance(problem, RuntimeError) and str(problem).startswith("Symlink loop"):  # of Path.resolve
+    if isinstance(problem, RuntimeError) and str(problem).startswith("Symlink loop"):  # from Path.resolve
         return f"{problem}; remove the link", 2
     if isinstance(problem, OSError) and problem.errno == errno.ENAMETOOLONG:
         return f"the path {short(str(problem.filename))} is too long or too deep for this system; give a shorter one", 2
@@ -145,7 +146,7 @@ def explain_error(problem: Exception) -> tuple[str, int]:
 
 
 def usage_sentence(problem: CycloptsError) -> str:
-    """The parser's own words without their final stop, and the nearest option where it names none."""
+    """The parser's own message without its final full stop, plus the nearest option if it suggests none."""
     if isinstance(problem, UnknownCommandError) and len(problem.command_chain or ()) < 1:
         return unknown("command", problem.unused_tokens[0] if problem.unused_tokens else "", VERBS)
     sentence = str(problem).strip().rstrip(".")
@@ -157,9 +158,9 @@ def usage_sentence(problem: CycloptsError) -> str:
 
 
 def fail(sentence: str, code: int) -> None:
-    """One line on stderr, of words that a person can read: a value that fills pages is cut, and none moves a cursor.
+    """Print one readable line on stderr and exit: overlong words are cut, and control characters are escaped.
 
-    On a terminal the advice, what stands behind the first semicolon, has a line of its own.
+    On a terminal the advice, the part after the first semicolon, has a line of its own.
     """
     from pmdkit.observe import redact
 
@@ -181,5 +182,5 @@ def fail(sentence: str, code: int) -> None:
 
 
 def drop_output() -> None:
-    """Let what stdout does not take go nowhere, or the interpreter stumbles over it at its end."""
+    """Discard output that stdout no longer takes, so that the interpreter's final flush does not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

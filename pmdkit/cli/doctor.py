@@ -13,7 +13,7 @@ from pmdkit.cli.output import print_json, simple_table
 from pmdkit.errors import CheckFailed, EnvironmentLacks, UsageError
 from pmdkit.extras import remedy
 
-TIERS = {  # "base" is what pmdkit needs anyway; the others are its extras
+TIERS = {  # "base" is what pmdkit always needs; the others are its extras
     "base": ("numpy", "scipy", "matplotlib", "rich", "pydantic", "cyclopts", "safetensors", "filelock"),
     "torch": ("torch", "jinja2"),
     "gym": ("gymnasium",),
@@ -55,7 +55,7 @@ def doctor(
 
 
 def check_parity(own: str | None, json: bool) -> None:
-    """Print the largest error of each path; one beyond the tolerance is a failed check."""
+    """Print the largest error of each path; an error beyond the tolerance fails the check."""
     from pmdkit.testing import golden
 
     paths, absent = golden.parity(), golden.absent()
@@ -114,7 +114,7 @@ def version_of(package: str) -> str | None:
 
 
 def others() -> dict[str, dict[str, Any]]:
-    """What is not part of pmdkit and works with it: which version is here, and whether it is one that works."""
+    """Packages that work with pmdkit but are not part of it: the installed version, and whether it is supported."""
     if find_spec("torch") is None:
         return {name: {"version": None, "works": False, "told": "wants torch first"} for name in ("vllm", *HOSTS)}
     from pmdkit.llm.engines.vllm import check_version, installed_version
@@ -168,5 +168,5 @@ def show(found: dict[str, Any]) -> None:
     for (
         room,
         command,
-    ) in remedies.items():  # below the table: a command is copied as a whole, and its brackets are no markup
+    ) in remedies.items():  # below the table, so that a command can be copied whole; its brackets are not markup
         console.print(Text.assemble((f"{room}: ", "dim"), command), soft_wrap=True)

@@ -117,7 +117,7 @@ def several(
     launcher: "Launcher",
     json: bool,
 ) -> None:
-    """Evaluate runs side by side, by a launcher; one that fails does not stop the others."""
+    """Evaluate several runs with a launcher; one that fails does not stop the others."""
     from pmdkit.evaluation.checkpoint_source import tier_of
     from pmdkit.launchers import Call
 
@@ -128,7 +128,7 @@ def several(
         language = (tier := tier_of(run)) == "llm"
         if tier is None:
             raise UsageError(f"{run} is not the folder of a run; several are evaluated together only if all are runs")
-        own = not language and options["data"] in DATA  # the only data that a small run has
+        own = not language and options["data"] in DATA  # the only data that a bandit or toy run has
         arguments = {"path": str(run), "trust": trust, **options, "data": None if own else options["data"]}
         if language and out is not None:
             arguments |= {"out": str(out / f"{number}-{run.name}"), "resume": resume}

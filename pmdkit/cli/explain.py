@@ -65,7 +65,7 @@ def explain(
 
 
 def overview(found: "list[Explanation]") -> None:
-    """One line for each objective."""
+    """Print one row for each objective."""
     from pmdkit.explain.report import certificate, headline
 
     table = simple_table("objective", "what it solves (rewards graded in [0, 1], default options), and its certificate")
@@ -77,7 +77,7 @@ def overview(found: "list[Explanation]") -> None:
 
 
 def show(e: "Explanation", files: list[str]) -> None:
-    """The screen of one objective."""
+    """Print the screen of one objective."""
     from pmdkit.explain.report import caveats, certificate, facts, headline, solves
 
     console = Console()
@@ -101,7 +101,7 @@ def show(e: "Explanation", files: list[str]) -> None:
 
 
 def theory_table(e: "Explanation") -> Any:
-    """What was recovered beside the theory."""
+    """What was recovered, next to the theory."""
     titles = (">tau", ">lambda", ">lambda, theory", ">rel. error", ">log ratios, error")
     table = simple_table("recovered from the loss alone", *titles, box=box.SIMPLE_HEAD, padding=(0, 1))
     for name, known in e.theory.items():
@@ -117,7 +117,7 @@ def theory_table(e: "Explanation") -> Any:
 
 
 def step_table(e: "Explanation") -> Any:
-    """One exact step by pass rate."""
+    """One exact step, by pass rate."""
     from pmdkit.explain.report import share
 
     steps = e.steps

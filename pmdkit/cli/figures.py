@@ -36,7 +36,7 @@ def figures(*names: str, out: Path = Path("figures-out"), check: Flag = False, j
 
 
 def made(chosen: list[str], out: Path, json: bool) -> None:
-    """Draws and saves."""
+    """Draw and save the chosen figures and tables."""
     from pmdkit.figures import FIGURES, TABLES, Drawing, draw, table
     from pmdkit.observe.run_folder import make_writable
 
@@ -61,7 +61,7 @@ def made(chosen: list[str], out: Path, json: bool) -> None:
 
 
 def compared(chosen: list[str], json: bool) -> None:
-    """Compares with the stored numbers; stops with the first sentence of what is off."""
+    """Compare with the stored numbers; fail with the first sentence about a mismatch."""
     from pmdkit.figures import FIGURES, TABLES, check
 
     told = []

@@ -1,4 +1,4 @@
-"""`pmdkit learn`: exercises checked offline; for those who teach, `grade` and `course`."""
+"""`pmdkit learn`: exercises checked offline, and `grade` and `course` for instructors."""
 
 import shutil
 import sys
@@ -106,7 +106,7 @@ def check(which: str | None = None, file: Path | None = None, *, all: Flag = Fal
                 print_verdict(verdict)
     if json:
         print_json([record(verdict) for verdict in verdicts])
-    if not verdicts or any(not verdict.right for verdict in verdicts):  # nothing checked is nothing right
+    if not verdicts or any(not verdict.right for verdict in verdicts):  # nothing checked counts as a failure
         sys.exit(4)
 
 
@@ -158,7 +158,7 @@ def progress_(*, json: Flag = False) -> None:
 
 
 def print_verdict(verdict: AnswerVerdict) -> None:
-    """One verdict for a person."""
+    """Print one verdict for the user."""
     print(printable(f"{verdict.exercise}  {verdict!r}"))
     if not verdict.right:
         print(f"       A hint: pmdkit learn hint {verdict.exercise}")
@@ -192,14 +192,14 @@ def about(e: Exercise, solved: bool) -> dict[str, Any]:
 
 
 def state(entry: dict[str, Any] | None) -> str:
-    """Of one exercise, in a few words."""
+    """The state of one exercise, in a few words."""
     if entry is None:
         return "not tried"
     return f"solved {entry['solved']}" if entry["solved"] else f"tried {entry['tries']} x"
 
 
 def wrapped(text: str) -> str:
-    """Paragraphs in lines that fit the terminal; lines of code stay."""
+    """Paragraphs wrapped to fit the terminal; code is left as it is."""
     width = min(shutil.get_terminal_size().columns, 100)
     paragraphs = text.strip().split("\n\n")
     return "\n\n".join(p if p.startswith((" ", "```", "|", "*", "-")) else textwrap.fill(p, width) for p in paragraphs)
@@ -208,7 +208,7 @@ def wrapped(text: str) -> str:
 def questions(
     which: str | None, file: Path | None, every: bool
 ) -> list[tuple[Exercise, list[notebooks.NotebookCell], Path]]:
-    """What is to be checked: exercise, cells of the file, file."""
+    """What to check: tuples of exercise, cells of the file, and file."""
     numbers = exercises.lessons()
     if every:
         if file is not None:
@@ -234,7 +234,7 @@ def questions(
         if not found:
             raise UsageError(f"{which} answers no exercise: no cell is tagged with one and no function has its name")
         return [(e, cells, Path(which)) for e in found]
-    one = exercise(which)  # before the file is looked for: a misspelt id is told first
+    one = exercise(which)  # before looking for the file, so that a misspelt id is reported first
     path = file or notebooks.lesson_notebook(one.lesson)
     return [(one, notebooks.read(path), path)]
 
@@ -277,7 +277,7 @@ def grade(
         print(line, file=sys.stderr, flush=True)
 
     with sandbox.SandboxedGrader(judging.SEED if seed is None else seed, seconds, memory_mb, unsafe) as grader:
-        grader.started()  # where it cannot be, that comes first
+        grader.started()  # if it cannot start, report that first
         rows = grading.grade(handed_in, wanted, grader, log)
     if not rows:
         raise UsageError(f"no file in {folder} answers an exercise: no tagged cell, and no function of that name")
@@ -289,7 +289,7 @@ def grade(
         table = simple_table("student", "exercise", "right", "verdict")
         for row in rows:
             words = (row.student, row.exercise, "yes" if row.right else "no", row.verdict)
-            table.add_row(*(Text(printable(word)) for word in words))  # of others: no markup, no command
+            table.add_row(*(Text(printable(word)) for word in words))  # untrusted: no markup, no terminal commands
         Console().print(table)
     log(grading.summary(rows))
     if missing := grader.missing():

@@ -1,4 +1,4 @@
-"""Verbs that list what there is: objectives, environments, the claims of the paper; and `pmdkit completion`."""
+"""Verbs that list the objectives, environments and claims of the paper, and `pmdkit completion`."""
 
 from itertools import takewhile
 from pathlib import Path

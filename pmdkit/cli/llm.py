@@ -1,7 +1,7 @@
 """`pmdkit llm RECIPE`, with --dry-run, --fit and --field-test, `llm-starter` and `export`: the verbs of tier 3.
 
-A recipe of several processes is started from here, and each of them comes back as `be_rank`; what happened is printed
-once, not by each.
+A recipe with several processes is launched from here, and each process enters `be_rank`. The outcome is printed once,
+not by every process.
 """
 
 import faulthandler
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 
 OWN = "own"
-"The recipe of a model and data of one's own."
+"The recipe for your own model and data."
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class LLMOptions(RunOptions):
-    """Options of a run on a language model: those of every tier, and short names for keys that only it has."""
+    """Options of a run on a language model: those of every tier, and short names for keys that only this tier has."""
 
     group: Whole | None = None
     "Responses drawn per prompt."
@@ -118,7 +118,7 @@ def llm(
 
 
 def save_recipe(spec: "Spec", options: LLMOptions) -> None:
-    """Write the recipe of a run, where one is asked for."""
+    """Write the recipe of a run to a file, if --save-recipe asks for it."""
     if options.save_recipe is not None:
         from pmdkit.config import to_toml
 
@@ -129,7 +129,7 @@ def save_recipe(spec: "Spec", options: LLMOptions) -> None:
 
 
 def start_here(recipe: str, options: LLMOptions, fit: bool) -> None:
-    """The process of the command line: run alone, or start the others."""
+    """The process that the user started: run alone, or launch the ranks."""
     spec = asked(recipe, options)
     table = spec.parallel
     if table is None or table.processes == 1:
@@ -149,7 +149,7 @@ def start_here(recipe: str, options: LLMOptions, fit: bool) -> None:
 
 
 def refuse_fit(fit: bool) -> None:
-    """Several processes do not measure."""
+    """Refuse --fit with several processes."""
     if fit:
         raise UsageError(
             "--fit measures one process; run it with --set parallel.processes=1 first, then name what it found: "
@@ -158,7 +158,7 @@ def refuse_fit(fit: bool) -> None:
 
 
 def asked(recipe: str, options: RunOptions) -> "Spec":
-    """The spec that the command line stands for, of the run that it goes on with or of a new one."""
+    """The spec that the command line asks for: that of the run being resumed, or of a new one."""
     from pmdkit.training import plan, spec_to_resume, with_objective
 
     changes, trust = options.changes(), options.trust or ()
@@ -306,9 +306,9 @@ def export(run: RunPath, step: int, folder: Path, /, *, json: Flag = False) -> N
 
 
 def be_rank(recipe: str, options: RunOptions, fit: bool) -> None:
-    """One of several processes: the main one shows and reports, the others work."""
+    """Run as one of several ranks: the main one shows progress and reports, the others only work."""
     launcher.die_with_launcher()
-    if hasattr(signal, "SIGUSR2"):  # the launcher asks for it before it ends a process that hangs
+    if hasattr(signal, "SIGUSR2"):  # the launcher sends it before it kills a process that hangs
         faulthandler.register(signal.SIGUSR2, all_threads=True)
     try:
         if (final := torchrun.final_reason()) is not None:
@@ -338,10 +338,10 @@ def work(recipe: str, options: RunOptions) -> None:
     from pmdkit.training import launch
 
     class Mute(SilentDisplay):
-        """The main process has printed it."""
+        """Shows nothing: the main process prints it."""
 
         def warn(self, sentence: str) -> None:
-            """Nothing."""
+            """Print nothing."""
 
     if os.environ["RANK"] == "0":
         begin("llm", recipe, options)
@@ -355,9 +355,9 @@ def work(recipe: str, options: RunOptions) -> None:
 
 
 def end_rank(sentence: str, code: int, lost: bool = False, who: str = "") -> None:
-    """End this process and leave the reason for its launcher; where that is not ours, the first to end prints it."""
+    """End this process and leave the reason for its launcher; if that is not ours, the first rank to end prints it."""
     launcher.write_error_file(who + sentence, code, lost)
     told = "another rank is lost" if lost else sentence
     if launcher.LAUNCHER not in os.environ and torchrun.first_to_print(told, code, lost):
         print_error(who + sentence)
-    os._exit(code)  # what the run held is let go; gloo's threads would abort an ordinary exit, with another code
+    os._exit(code)  # frees what the run held; gloo's threads would abort an ordinary exit, with another exit code

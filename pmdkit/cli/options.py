@@ -1,4 +1,4 @@
-"""The options that every tier shares, and what they change in a spec."""
+"""The options that all tiers share, and the keys of the spec that they set."""
 
 import os
 import re
@@ -13,14 +13,14 @@ from cyclopts.completion import CompletionContext
 
 from pmdkit.errors import UsageError, short
 
-NAME_BYTES = 255  # what file systems take
+NAME_BYTES = 255  # the limit of common file systems
 INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]{0,18})")
 DECIMAL = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
-NUMERIC = re.compile(r"[+\-\u2212]?[.,]?\d|[+-]?(nan|inf)$|$", re.IGNORECASE)  # meant as a number, or nothing
+NUMERIC = re.compile(r"[+\-\u2212]?[.,]?\d|[+-]?(nan|inf)$|$", re.IGNORECASE)  # meant as a number, or empty
 
 
 def whole(_: Any, tokens: Sequence[Token]) -> int:
-    """An integer as TOML has them: the parser's own reading takes 3.7 for 4, 010 for 10 and digits of any script."""
+    """An integer in TOML's syntax; the parser itself would read 3.7 as 4, 010 as 10, and digits of any script."""
     text = tokens[0].value
     if not INTEGER.fullmatch(text):
         raise ValueError(f"'{text[:40]}'; expected an integer, such as 16")
@@ -28,7 +28,7 @@ def whole(_: Any, tokens: Sequence[Token]) -> int:
 
 
 def number(_: Any, tokens: Sequence[Token]) -> float:
-    """A number in the digits 0 to 9, with a point."""
+    """A number written with the digits 0 to 9 and a decimal point."""
     text = tokens[0].value
     if not DECIMAL.fullmatch(text) and text.lower().lstrip("+-") not in ("nan", "inf"):
         raise ValueError(f"'{text[:40]}'; expected a number, such as 0.05 or 1e-6")
@@ -36,13 +36,13 @@ def number(_: Any, tokens: Sequence[Token]) -> float:
 
 
 def number_or_text(_: Any, tokens: Sequence[Token]) -> float | str:
-    """The same; a text that does not begin like a number stays text."""
+    """Like `number`, but text that does not begin like a number stays text."""
     text = tokens[0].value
     return number(_, tokens) if NUMERIC.match(text) else text
 
 
 def number_list(option: str, text: str) -> list[float]:
-    """The numbers of a list with commas."""
+    """The numbers in a comma-separated list."""
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
@@ -50,7 +50,7 @@ def number_list(option: str, text: str) -> list[float]:
 
 
 def folder(_: Any, tokens: Sequence[Token]) -> Path:
-    """A path that names something: an empty text, as of an unset variable of the shell, would be the folder here."""
+    """A path that is not empty: an empty string, as from an unset shell variable, would mean the current folder."""
     if not tokens[0].value:
         raise ValueError("''; expected a folder, such as runs/first")
     path = Path(tokens[0].value)
@@ -63,11 +63,11 @@ def folder(_: Any, tokens: Sequence[Token]) -> Path:
 
 Whole = Annotated[int, Parameter(converter=whole)]
 Number = Annotated[float, Parameter(converter=number)]
-Flag = Annotated[bool, Parameter(negative="")]  # without a --no- of its own
+Flag = Annotated[bool, Parameter(negative="")]  # has no --no- form
 Texts = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
 
 
-# What a shell offers for TAB: completers of cyclopts, asked through `pmdkit __complete`. None imports torch.
+# Shell completion: completers for cyclopts, called through `pmdkit __complete`. None of them imports torch.
 
 OBJECTIVE_NAMES = (
     "pmd-mean", "pmd-part", "pmd-between", "rloo", "grpo", "dr-grpo", "dapo", "gspo", "cispo", "chi2-po", "rebel", "tb",
@@ -83,7 +83,7 @@ def complete_objectives(_: CompletionContext) -> tuple[str, ...]:
 
 
 def complete_specs(tier: str) -> Callable[[CompletionContext], list[str]]:
-    """What offers the names of a tier's shelf, and .toml files and folders here."""
+    """A completer for the names on a tier's shelf, and for .toml files and folders."""
 
     def complete(context: CompletionContext) -> list[str]:
         from pmdkit import config
@@ -94,13 +94,13 @@ def complete_specs(tier: str) -> Callable[[CompletionContext], list[str]]:
 
 
 def complete_runs(context: CompletionContext) -> list[str]:
-    """The folders under runs/, then those that the word begins."""
+    """The runs under runs/, then the folders whose path starts with the word."""
     begun = [path.parent.as_posix() for path in Path("runs").glob("*/config.json")]
     return sorted(begun) + [path for path in paths(context.incomplete) if path.rstrip("/") not in begun]
 
 
 def paths(word: str, suffix: str = "") -> list[str]:
-    """Folders that a word begins, and the files of a suffix."""
+    """Folders whose path starts with the word, and files with the suffix."""
     parent, _, begin = word.rpartition("/")
     base = Path(parent or ("/" if word.startswith("/") else "."))
     found = [p for p in base.glob(f"{escape(begin)}*") if p.is_dir() or (suffix and p.suffix == suffix)]
@@ -175,7 +175,7 @@ class RunOptions:
 
 
 def assignments(pairs: list[str]) -> dict[str, Any]:
-    """`key=value` texts; a value is read as TOML, and as plain text where it is not."""
+    """Parse `key=value` strings; a value is read as TOML, or as plain text if it is not TOML."""
     read = []
     for pair in pairs:
         key, separator, text = pair.partition("=")
@@ -186,23 +186,23 @@ def assignments(pairs: list[str]) -> dict[str, Any]:
 
 
 def value_of(text: str) -> Any:
-    """A TOML value; `null`, for which TOML has no word, is None: --set group=null asks for the full support."""
+    """A TOML value; `null`, which TOML lacks, is None: --set group=null asks for the full support."""
     import tomllib
 
     if text.strip() == "null":
         return None
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except (ValueError, RecursionError):  # tomllib raises the one for what is no TOML, the other for [[[[...
-        return float(text) if "." in text and DECIMAL.fullmatch(text) else text  # .5 and 5. are no TOML
+    except (ValueError, RecursionError):  # tomllib raises the first for invalid TOML, the second for [[[[...
+        return float(text) if "." in text and DECIMAL.fullmatch(text) else text  # .5 and 5. are not valid TOML
 
 
 def merged(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Keys and values, where a key that is given again has the value that it has already."""
+    """Merge keys and values; a key may be given again only with the same value."""
     changes: dict[str, Any] = {}
     for key, value in pairs:
         first = changes.setdefault(key, value)
-        if first is not value and first != value:  # nan is not even itself
+        if first is not value and first != value:  # nan does not equal itself
             told = f"{short(first)} and {short(value)}"
             raise UsageError(f"{key[:80]} is given twice, as {told}; leave one out")
     return changes

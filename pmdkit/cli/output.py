@@ -1,4 +1,4 @@
-"""What verbs print for a program and for a person: one JSON value, or tables without lines between their rows."""
+"""Output of the verbs: one JSON value for programs, or tables without lines between rows for people."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from pmdkit.errors import printable
 
 
 def print_json(value: Any, **options: Any) -> None:
-    """The one value of --json; `options` are those of `json.dumps`."""
+    """Print the one value of --json; `options` are passed to `json.dumps`."""
     print(json.dumps(value, **options))
 
 
@@ -22,7 +22,7 @@ def simple_table(*titles: str, no_wrap: bool = False, **options: Any) -> Table:
 
     Args:
         titles: of the columns; a leading ">" marks a column of numbers, aligned on the right, and is not shown.
-        no_wrap: cut a cell that is too wide, where its words would else go on in a second line.
+        no_wrap: cut a cell that is too wide instead of wrapping it.
         options: for `rich.table.Table`, such as title and padding.
     """
     table = Table(**{"box": box.SIMPLE, "pad_edge": False, **options})
@@ -37,14 +37,14 @@ def simple_table(*titles: str, no_wrap: bool = False, **options: Any) -> Table:
 
 
 def shown(text: Any) -> str:
-    """Text of others for a line with markup of ours: on one line, no command for the terminal, no markup."""
+    """Untrusted text, made safe for a line with our own markup: on one line, no terminal commands, no markup."""
     return escape(" ".join(printable(str(text)).split()))
 
 
 def pair_table(rows: Mapping[str, str], **options: Any) -> Table:
-    """Two columns without titles: a dim name, and what is said of it."""
+    """Two columns without titles: a dim name, and its value."""
     table = simple_table("", "", show_header=False, title_justify="left", **options)
     table.columns[0].style = "dim"
     for name, words in rows.items():
-        table.add_row(name, Text(printable(words)))  # such as the path of a model
+        table.add_row(name, Text(printable(words)))  # untrusted text, such as the path of a model
     return table

@@ -1,4 +1,4 @@
-"""`pmdkit plan RECIPE --gpus 32xH100`: memory, time and staleness of a run on accelerators not rented yet."""
+"""`pmdkit plan RECIPE --gpus 32xH100`: predicts memory, time and staleness of a run without the accelerators."""
 
 import sys
 from dataclasses import asdict, replace
@@ -111,7 +111,7 @@ def plan(
 
 
 def show_keys(keys: "export.Keys", json: bool) -> None:
-    """Keys on stdout, as a file or overrides, with what they count behind a #."""
+    """Print keys on stdout, as a file or as overrides, with what each counts after a #."""
     from pmdkit.planner.export import lines
 
     if json:
@@ -142,7 +142,7 @@ def show_plan_tables(told: dict[str, Any]) -> None:
 
 
 def memory(told: dict[str, Any]) -> Table:
-    """GiB of one accelerator by part and phase."""
+    """Memory of one accelerator in GiB, by part and phase."""
     phases = told["memory_parts_gib"]
     titles = ("", *(f">{phase}" for phase in phases))
     table = simple_table(*titles, title="memory of one accelerator, GiB", title_justify="left")
@@ -157,7 +157,7 @@ def memory(told: dict[str, Any]) -> Table:
 
 
 def batch(told: dict[str, Any]) -> dict[str, str]:
-    """What a step asks for."""
+    """The batch sizes of a step."""
     b = told["batch"]
     return {
         "responses per step": f"{b['responses_per_step']:,.0f} = {b['prompts_per_step']:,.0f} prompts x "
@@ -172,7 +172,7 @@ def batch(told: dict[str, Any]) -> dict[str, str]:
 
 
 def other_groups(told: dict[str, Any]) -> dict[str, str]:
-    """What the law of draws expects of the same responses in other groups, in one line."""
+    """What the law of draws predicts for the same number of responses in other groups, in one line."""
     draws = told["draws"]
     if draws is None:
         return {}
@@ -191,7 +191,7 @@ def other_groups(told: dict[str, Any]) -> dict[str, str]:
 
 
 def divided(told: dict[str, Any]) -> dict[str, str]:
-    """Who generates and who trains, where that is asked for, and what a lag does there."""
+    """Which accelerators generate and which train, if they are divided, and the effect of a lag."""
     parts, lag = told["division"], told["lag"]
     rows = {}
     if parts["apart"]:
@@ -240,7 +240,7 @@ def time(told: dict[str, Any]) -> dict[str, str]:
 
 
 def assumed(told: dict[str, Any]) -> dict[str, str]:
-    """What the times rest on."""
+    """The assumptions behind the times."""
     a = told["assumptions"]
     return {
         "response": f"{a['mean_response_tokens']:,.0f} tokens on average, the longest of a step "
@@ -252,11 +252,11 @@ def assumed(told: dict[str, Any]) -> dict[str, str]:
 
 
 def number(value: float) -> str:
-    """Three digits, or all of a larger number's whole ones."""
+    """Three significant digits, or a whole number from 100 on."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-# `pmdkit plan RECIPE --scale`: a table of simulated designs on more and more accelerators, and their figure.
+# `pmdkit plan RECIPE --scale`: a table of simulated designs on growing numbers of accelerators, and their figure.
 
 BOUNDS = {
     "longest": "engines wait until the longest response ends",
@@ -269,7 +269,7 @@ BOUNDS = {
 
 
 def show_scaling(spec: "Spec", prediction: "predict.Prediction", out: Path | None, json: bool) -> None:
-    """Simulate and print; with a folder, draw as well."""
+    """Simulate and print; with a folder, also draw the figure."""
     from pmdkit.observe.run_folder import make_writable
     from pmdkit.planner.scaling import scale_report, scaling
 
@@ -288,7 +288,7 @@ def show_scaling(spec: "Spec", prediction: "predict.Prediction", out: Path | Non
 
 
 def show_scaling_table(told: dict[str, Any]) -> None:
-    """The table for a person."""
+    """Print the scaling report as a table."""
     console = Console(highlight=False)
     console.print(f"[bold]{shown(told['recipe'])}[/bold], simulated on more and more {told['gpus'].split('x', 1)[1]}")
     titles = (">GPUs", "design", ">split", ">s/step", ">tokens/s", ">write", ">train", ">stale", "bound")
@@ -324,7 +324,7 @@ def show_scaling_table(told: dict[str, Any]) -> None:
 
 
 def row(point: dict[str, Any], first: bool) -> list[str]:
-    """A line of the table."""
+    """A row of the table."""
     apart = point["generate"] + point["train"] == point["gpus"] and point["train"] != point["gpus"]
     return [
         str(point["gpus"]) if first else "",

@@ -1,4 +1,4 @@
-"""`pmdkit replay`: another objective on a recorded step, or the story of one response. Offline, without a model."""
+"""`pmdkit replay`: try another objective on a recorded step, or trace one response; offline, without a model."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,7 +107,7 @@ def write_for_browser(run: Path, folder: Path | None, web: bool, others: list[st
 
 
 def objective_options(pairs: list[str]) -> dict[str, object]:
-    """`norm=none` or `objective.norm=none`; nothing else of a run can be asked again."""
+    """Parse `norm=none` or `objective.norm=none`; a replay cannot change anything else of a run."""
     options = {}
     for key, value in assignments(pairs).items():
         section, dot, name = key.partition(".")
@@ -121,7 +121,7 @@ def objective_options(pairs: list[str]) -> dict[str, object]:
 
 
 def show_step(found: dict[str, Any]) -> None:
-    """The tables of a replayed step."""
+    """Print the tables of a replayed step."""
     console = Console(highlight=False)
     recorded, asked, order = found["recorded"]["objective"], found["objective"], found["order"]
     shuffled = f"shuffled by seed {order}" if order.isdigit() else order
@@ -155,7 +155,7 @@ def show_step(found: dict[str, Any]) -> None:
 
 
 def show_check(console: Console, recorded: dict[str, Any]) -> None:
-    """Whether the recording gives the losses that the run reported."""
+    """Print whether the recording reproduces the losses that the run reported."""
     if recorded["replayed"] is None:
         why = shown(recorded["why"])
         console.print(f"check     the recorded losses cannot be computed again: {why}", soft_wrap=True)
@@ -170,7 +170,7 @@ def show_check(console: Console, recorded: dict[str, Any]) -> None:
 
 
 def show_points(console: Console, found: dict[str, Any]) -> None:
-    """Loss and gradient at each recorded policy."""
+    """Print loss and gradient at each recorded policy."""
     from pmdkit.replay.gradient import MEANING
 
     table = grid("the policy", "loss", "|grad|", "up", "silent", "rows", "cosine", "size")
@@ -195,7 +195,7 @@ def show_points(console: Console, found: dict[str, Any]) -> None:
 
 
 def show_updates(console: Console, found: dict[str, Any]) -> None:
-    """What each update holds."""
+    """Print what each update contains."""
     if len(found["updates"]) < 2:
         return
     table = grid("update", "prompts", "pass rate", "loss", "|grad|")
@@ -211,7 +211,7 @@ def show_updates(console: Console, found: dict[str, Any]) -> None:
 
 
 def show_drivers(console: Console, found: dict[str, Any]) -> None:
-    """The prompts that pull most."""
+    """Print the prompts with the largest share of the gradient."""
     if not found["drivers"]:
         console.print("no prompt pulls: every gradient is 0")
         return
@@ -219,13 +219,13 @@ def show_drivers(console: Console, found: dict[str, Any]) -> None:
     table.add_column("prompts that drive the step", no_wrap=True, overflow="ellipsis", max_width=44)
     for driver in found["drivers"]:
         first, last = driver["rows"]
-        text = Text(printable(" ".join(driver["text"].split())))  # of the data: no markup, no command
+        text = Text(printable(" ".join(driver["text"].split())))  # from the data: no markup, no terminal commands
         table.add_row(f"{driver['share']:.1%}", plain(driver["pass_rate"]), f"{first} to {last}", text)
     console.print(table)
 
 
 def show_gauge(console: Console, found: dict[str, Any]) -> None:
-    """Predicted log-ratios beside the measured ones."""
+    """Print predicted log-ratios next to the measured ones."""
     asked, recorded = found["gauge"], found["gauge_recorded"]
     if not asked:
         console.print("rewards do not pass or fail: there are no right and wrong responses to predict for")
@@ -249,7 +249,7 @@ def show_gauge(console: Console, found: dict[str, Any]) -> None:
 
 
 def grid(first: str, *titles: str) -> Table:
-    """A table whose first column is words."""
+    """A table whose first column is text."""
     table = simple_table(first, *(f">{title}" for title in titles), no_wrap=True, padding=(0, 1, 0, 0))
     table.columns[0].max_width = 30
     return table
@@ -267,22 +267,22 @@ def count(n: int, noun: str) -> str:
 
 
 def number(value: float | None) -> str:
-    """Three digits that matter."""
+    """Three significant digits."""
     return "-" if value is None else "0" if abs(value) < 1e-12 else f"{value:.3g}"
 
 
 def plain(value: float | None, digits: int = 3) -> str:
-    """A number with so many decimals."""
+    """A number with a fixed number of decimals."""
     return "-" if value is None else f"{round(value, digits) + 0.0:.{digits}f}"
 
 
 def share(value: float | None) -> str:
-    """A share in per cent."""
+    """A share as a percentage."""
     return "-" if value is None else f"{value:.1%}"
 
 
 def show_row(story: dict[str, Any], recording: "Recording", question: "ReplayRequest") -> None:
-    """The story of a row."""
+    """Print the story of a row."""
     console = Console(highlight=False)
 
     def line(head: str, text: str) -> None:
@@ -327,7 +327,7 @@ def show_row(story: dict[str, Any], recording: "Recording", question: "ReplayReq
 
 
 def show_target(line: Any, story: dict[str, Any], at: dict[str, Any]) -> None:
-    """Where the row is pulled to."""
+    """Print the target that the loss pulls the row to."""
     if at["target"] is not None:
         tau = f"(tau {number(story['tau'])})"
         line("target", f"A / tau = {number(at['target'])} nats from {at['anchor']} {tau}: there the row is at rest")
@@ -342,7 +342,7 @@ def show_target(line: Any, story: dict[str, Any], at: dict[str, Any]) -> None:
 
 
 def show_path(console: Console, story: dict[str, Any]) -> None:
-    """Log-ratio, residual and gradient at each policy."""
+    """Print log-ratio, residual and gradient at each policy."""
     from pmdkit.replay.gradient import MEANING
 
     table = grid("the policy", "log-ratio", "residual", "loss", "coefficient")
@@ -363,7 +363,7 @@ def show_path(console: Console, story: dict[str, Any]) -> None:
 
 
 def show_tokens(console: Console, story: dict[str, Any], most: int = 40) -> None:
-    """The gradient on each token."""
+    """Print the gradient on each token."""
     table = grid("token", "id", "logp_old", "logp", "gradient")
     for token in story["tokens"][:most]:
         cells = (f"{token['logp_old']:.4f}", plain(token["logp"], 4), number(token["gradient"]))

@@ -1,4 +1,4 @@
-"""`pmdkit reproduce`: the paper again, as far as a budget of time goes, in one report."""
+"""`pmdkit reproduce`: recompute as much of the paper as a time budget allows, in one report."""
 
 import time
 from pathlib import Path
@@ -43,7 +43,7 @@ def reproduce(
     from pmdkit.launchers import make_launcher
     from pmdkit.reproduce.part import cores, duration
 
-    began = time.monotonic()  # what is imported from here on comes out of the budget
+    began = time.monotonic()  # imports from here on count against the budget
     seconds = None if budget is None else duration(budget)
     if resume and out is None:
         raise UsageError("--resume got no reproduction; give its folder with --out")
@@ -77,7 +77,7 @@ def reproduce(
 
 
 def show_plan(seconds: float | None, out: Path | None, jobs: int) -> None:
-    """What a budget holds, as JSON."""
+    """Print the parts that fit a budget, as JSON."""
     from pmdkit.reproduce import budget_of, choose, parts
 
     if seconds is None:
@@ -99,7 +99,7 @@ def show_plan(seconds: float | None, out: Path | None, jobs: int) -> None:
 
 
 def conclude(summary: dict[str, Any]) -> None:
-    """The last lines: what is done, what the ledger says, where the report is."""
+    """Print the last lines: what is done, what the ledger says, and where the report is."""
     from pmdkit.reproduce import clock
 
     console = Console(highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`pmdkit sweep`: a grid over any option, or an experiment of the paper. `pmdkit compare`: runs paired by seed."""
+"""`pmdkit sweep`: a grid over options, or an experiment of the paper; `pmdkit compare`: runs paired by seed."""
 
 import json as to_json
 import sys
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from pmdkit.launchers import Launcher
     from pmdkit.sweeps.compare import Arm
 
-ALONE = ("regimes", "speed")  # experiments that are no grid of runs
-STUDY = "adaptive-tau-"  # a study of its own for each tier: tunes first, then compares
+ALONE = ("regimes", "speed")  # experiments that are not a grid of runs
+STUDY = "adaptive-tau-"  # a separate study for each tier: tunes first, then compares
 TIERS = ("bandit", "toy", "starter")
-RACE = "race"  # all methods tuned alike and compared, by the protocol in pmdkit/sweeps/race.toml
+RACE = "race"  # all methods tuned with the same budget and compared, by the protocol in pmdkit/sweeps/race.toml
 
 
 def sweep(
@@ -52,7 +52,7 @@ def sweep(
 ) -> None:
     """Run every combination of options with every seed, each in a process of its own with one thread.
 
-    What comes out is kept in OUT/sweep.json (OUT/EXPERIMENT.json of an experiment); pmdkit compare OUT reads it. Ctrl-C
+    Results are kept in OUT/sweep.json (OUT/EXPERIMENT.json for an experiment); pmdkit compare OUT reads them. Ctrl-C
     stops the runs; the same command with --resume goes on: finished runs are skipped, started ones resumed.
 
     Args:
@@ -120,7 +120,7 @@ def sweep(
 
 
 def present(name: str, place: Path, drawn: bool) -> None:
-    """What came out, and where it is."""
+    """Print the comparison, and where the record is."""
     from pmdkit.sweeps.compare import collect, compare
 
     entries, _ = collect([place / f"{name}.json"])
@@ -129,7 +129,7 @@ def present(name: str, place: Path, drawn: bool) -> None:
 
 
 def drawn(ranges: list[str] | None, search: str, samples: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Settings from --range, and what the record says about them; without it, one that changes nothing."""
+    """Settings drawn from --range, and what the record says about them; without --range, one that changes nothing."""
     if not ranges:
         return [{}], {}
     from pmdkit.sweeps.search import draw_settings, parse_ranges
@@ -147,7 +147,7 @@ def grid(
     set: list[str] | None,
     settings: tuple[list[dict[str, Any]], dict[str, Any]],
 ) -> tuple[str, list[Trial], dict[str, Any]]:
-    """The sweep of the command line: each of `settings` with every combination of --over."""
+    """The sweep that the command line asks for: each of `settings` with every combination of --over."""
     if tier is None or env is None:
         raise UsageError(
             "sweep got no TIER and ENV; expected both, such as: pmdkit sweep toy modular-sum --over tau=1,2"
@@ -168,7 +168,7 @@ def grid(
 def named(
     experiment: str, tier: str | None, over: list[str] | None, set: list[str] | None, ranges: list[str] | None
 ) -> tuple[str, list[Trial], dict[str, Any]]:
-    """An experiment by its name."""
+    """The trials of a named experiment."""
     from pmdkit.sweeps.experiments import EXPERIMENTS
 
     if experiment not in EXPERIMENTS:
@@ -183,7 +183,7 @@ def named(
 
 
 def study(name: str, out: Path | None, launcher: "Launcher", resume: bool, json: bool) -> None:
-    """One tier of the study of adaptive temperatures: its table on stdout, or the whole record as JSON."""
+    """Run one tier of the study of adaptive temperatures and print its tables, or the whole record as JSON."""
     from pmdkit.sweeps.adaptive import study as run
 
     place = new_folder(None, f"{name}-sweep").path if out is None else out
@@ -196,7 +196,7 @@ def study(name: str, out: Path | None, launcher: "Launcher", resume: bool, json:
 
 
 def race(out: Path | None, launcher: "Launcher", resume: bool, json: bool, dry_run: bool, short: bool) -> None:
-    """The race of all methods, or the part of it that its time allows."""
+    """Run the race of all methods, or as much of it as its time allows."""
     from pmdkit.sweeps import race as room
 
     protocol = room.read_protocol(short=short)
@@ -218,7 +218,7 @@ def race(out: Path | None, launcher: "Launcher", resume: bool, json: bool, dry_r
 
 
 def show_race(result: dict[str, Any]) -> None:
-    """A table per task: each method at its best setting, against the reference, and how much of its grid is good."""
+    """Print a table per task: each method at its best setting against the reference, and the good share of its grid."""
     console = Console()
     for task, rows in result["tables"].items():
         titles = (
@@ -250,7 +250,7 @@ def show_race(result: dict[str, Any]) -> None:
 
 
 def alone(name: str, out: Path | None, json: bool) -> None:
-    """An experiment that is no grid of runs: computed here in minutes, in one process, and not resumed."""
+    """Run an experiment that is not a grid of runs: computed in this process within minutes, and not resumable."""
     import torch
 
     from pmdkit.sweeps import measurements
@@ -273,15 +273,15 @@ def picture(name: str, folder: Path) -> str:
 
 
 def log(sentence: str) -> None:
-    """Progress, on stderr."""
+    """Print progress on stderr."""
     print(f"pmdkit: {printable(sentence)}", file=sys.stderr, flush=True)
 
 
-VARIED = ("scale", "eta", "budget")  # the option of each rule that is tuned
+VARIED = ("scale", "eta", "budget")  # the options of the rules that are tuned, one per rule
 
 
 def show_study(result: dict[str, Any]) -> None:
-    """A table per cell: each arm at its tuned value, beside the fixed tau."""
+    """Print a table per cell: each arm at its tuned value, compared with the fixed tau."""
     console = Console()
     for cell, rows in result["tables"].items():
         titles = ("arm", "tuned to", ">mean", ">gain", ">p", ">final", ">drop", ">dead")
@@ -357,7 +357,7 @@ def compare(
 
 
 def show_comparison(arms: "Sequence[Arm]", metric: str) -> None:
-    """The comparison as a table."""
+    """Print the comparison as a table."""
     from pmdkit.stats import interval_text
     from pmdkit.sweeps.compare import wins
 
@@ -365,7 +365,7 @@ def show_comparison(arms: "Sequence[Arm]", metric: str) -> None:
     for arm in arms:
         versus = arm.against_first
         table.add_row(
-            Text(arm.label),  # of configurations: no markup
+            Text(arm.label),  # from configurations: no markup
             str(len(arm.values)),
             interval_text(arm.interval, ".4g"),
             interval_text(versus.difference, ".4g") if versus else "-",

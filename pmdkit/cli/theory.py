@@ -1,4 +1,4 @@
-"""`pmdkit theory`: what the exact updates do to a prompt of a given pass rate; with `--budget`, how to spend tokens."""
+"""`pmdkit theory`: the exact updates at a given pass rate, or with `--budget` the best way to spend tokens."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from pmdkit.errors import UsageError
 if TYPE_CHECKING:
     from pmdkit.theory import BudgetChoice
 
-SHOWN = 5  # of the ways to spend a budget
+SHOWN = 5  # how many ways to spend a budget are printed
 
 
 def theory(
@@ -117,7 +117,7 @@ def theory(
 
 
 def cell_counts(text: str) -> tuple[int, int]:
-    """Right and wrong cells."""
+    """The numbers of right and wrong cells."""
     found = number_list("--cells", text)
     if len(found) != 2 or any(count != int(count) for count in found):
         raise UsageError(f"--cells is '{text}'; expected two whole numbers, right and wrong ones, such as 8,24")
@@ -125,7 +125,7 @@ def cell_counts(text: str) -> tuple[int, int]:
 
 
 def show_budget(found: "tuple[BudgetChoice, ...]", json: bool) -> None:
-    """The best ways, each batch once with its best temperature and step size, and what staleness costs."""
+    """Print the best ways, each batch once with its best temperature and step size, and what staleness costs."""
     batches = {(one.n, one.prompts, one.ministeps): one for one in reversed(found)}  # the best of each comes last
     best = sorted(batches.values(), key=lambda one: -one.pass_rate)
     stale = {one.ministeps: one for one in reversed(found) if one.ministeps is not None}

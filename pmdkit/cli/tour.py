@@ -1,4 +1,4 @@
-"""`pmdkit tour`: one objective through the three tiers, then a picture and a few sentences."""
+"""`pmdkit tour`: takes one objective through the three tiers, then shows a picture and a few sentences."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ WAYS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
 
 
 def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = None, seed: int = 0) -> None:
-    """Both updates end elsewhere, before your eyes; then one objective goes through three tiers, in two minutes.
+    """See both updates end in different places, then take one objective through three tiers, in two minutes.
 
     The table is made of real pass rates: 64 competition problems, each as hard as it was for a 1.5B model. The
     transformer learns to add two numbers modulo 10 from rewards alone. The language model is a tiny Qwen2 that is built
@@ -51,7 +51,7 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
         plan(backend, env, {"objective.name": objective, **options, "run.seed": seed})
     screen = Console(highlight=False)
     folder = run_folder.new_folder(out, "tour")
-    live = isinstance(console.make_display(), console.LiveDisplay)  # lines of a log would push the tour off the screen
+    live = isinstance(console.make_display(), console.LiveDisplay)  # log lines would push the tour off the screen
     screen.print("[bold]One exact step of both updates[/bold] from one policy, tau 0.001: they end in different places")
     for name in ("pmd-part", "pmd-mean"):
         end = train(name, "bandit", "graded", out=folder.path / f"one-step-{name}", steps=1, seed=seed)
@@ -75,7 +75,7 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
 
 
 def contrast(name: str, run: "Run") -> str:
-    """Where one exact step on the grades 0, 0.1, ..., 1 ends: a bar for each arm, and what the policy earns."""
+    """Where one exact step on the grades 0, 0.1, ..., 1 ends: a bar for each arm, and the mean reward."""
     from pmdkit.envs import make
     from pmdkit.observe.console import sparkline
 

@@ -1,7 +1,7 @@
-"""`pmdkit bandit` and `pmdkit toy`; how the verb of every tier starts a run, and the last screen of one.
+"""`pmdkit bandit` and `pmdkit toy`, and what the verbs of all tiers share: starting a run and its final report.
 
-`pmdkit.trainer` answers SIGTERM and SIGINT within its steps. `command_context` is what holds before the first and after
-the last, what SIGHUP means, and that a run does not die of a reader that left.
+`pmdkit.trainer` handles SIGTERM and SIGINT within its steps. `command_context` handles them before the first step and
+after the last, handles SIGHUP, and keeps a run alive when the reader of its output goes away.
 """
 
 import contextlib
@@ -27,8 +27,8 @@ from pmdkit.observe.glossary import format_tau
 if TYPE_CHECKING:
     from pmdkit.training import Run
 
-LONG = 20.0  # seconds of a run from which on its picture, three seconds of drawing, is made at its end
-GONE = (errno.EPIPE, errno.EIO)  # the reader of a pipe left; the terminal hung up
+LONG = 20.0  # seconds; a run at least this long gets its picture at the end, which takes three seconds to draw
+GONE = (errno.EPIPE, errno.EIO)  # the reader closed the pipe; the terminal hung up
 OUTSIDE = "stopped outside of the steps, nothing that was saved is lost; run again with --resume"
 
 
@@ -59,7 +59,7 @@ def toy(env: ToyName, /, *, options: RunOptions | None = None) -> None:
 
 
 def begin(tier: str, env: str, options: RunOptions, more: Mapping[str, Any] | None = None) -> None:
-    """Run a spec of a tier, or print what would run. `more` are changes that no option stands for."""
+    """Run a spec of a tier, or print what would run. `more` holds changes that have no option."""
     from pmdkit.observe.console import make_display
     from pmdkit.training import launch, plan
 
@@ -87,7 +87,7 @@ def begin(tier: str, env: str, options: RunOptions, more: Mapping[str, Any] | No
 
 
 def figure(run: RunPath, /, *, trust: Texts = None, json: Flag = False) -> None:
-    """Draw the picture of a run, figures/run.png and run.svg in its folder: does it learn, and how far goes a step?
+    """Draw the picture of a run, figures/run.png and run.svg in its folder: does it learn, and how far does a step go?
 
     Args:
         run: the run's folder.
@@ -155,7 +155,7 @@ def gauge_table(rows: list[dict[str, Any]]) -> Table:
 
 
 def number(value: float | None) -> str:
-    """Two digits, or a dash where there is none: eight such columns fit a terminal of 80."""
+    """Two significant digits, or a dash for None: eight such columns fit a terminal 80 columns wide."""
     return "-" if value is None else f"{value:.2g}"
 
 
@@ -168,25 +168,25 @@ def share(measured: float | None, predicted: float | None) -> str:
 
 
 def print_error(sentence: str) -> None:
-    """One line on stderr."""
+    """Print one line on stderr."""
     print(f"pmdkit: error: {sentence}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def command_context(report: Callable[[str], None] = print_error) -> Iterator[None]:
-    """Around a whole command.
+    """Handle signals and closed streams around a whole command.
 
     Args:
-        report: gets the sentence when a request to stop ends the command between other handlers.
+        report: called with the sentence when a stop request ends the command while no other handler is installed.
     """
     tolerate_closed_streams()
 
     def leave(number: int, frame: Any) -> None:
         report(OUTSIDE)
-        os._exit(Stopped.exit_code)  # an exception could be swallowed by an import that tries something
+        os._exit(Stopped.exit_code)  # an exception could be swallowed by a try block during an import
 
     def hang_up(number: int, frame: Any) -> None:
-        signal.signal(number, signal.SIG_IGN)  # a closing terminal sends it twice: by the kernel, then by the shell
+        signal.signal(number, signal.SIG_IGN)  # a closing terminal sends it twice: from the kernel, then from the shell
         signal.raise_signal(signal.SIGTERM)
 
     wanted = {signal.SIGTERM: leave, signal.SIGINT: leave}
@@ -196,12 +196,12 @@ def command_context(report: Callable[[str], None] = print_error) -> Iterator[Non
         wanted = {}
     before = {number: signal.getsignal(number) for number in wanted}
     for number, old in before.items():
-        if old is not signal.SIG_IGN:  # nohup, and jobs that a script put into the background
+        if old is not signal.SIG_IGN:  # ignored under nohup, and in jobs that a script runs in the background
             signal.signal(number, wanted[number])
     try:
         yield
     except KeyboardInterrupt as second:
-        before = dict.fromkeys(before, signal.SIG_IGN)  # it leaves as fast as it can; a third request breaks nothing
+        before = dict.fromkeys(before, signal.SIG_IGN)  # exiting as fast as possible; a third request must do no harm
         raise Stopped("interrupted; the last checkpoint is intact: run again with --resume") from second
     finally:
         for number, old in before.items():
@@ -209,10 +209,10 @@ def command_context(report: Callable[[str], None] = print_error) -> Iterator[Non
 
 
 class PipeTolerantFile(io.FileIO):
-    """A descriptor whose reader may leave: what cannot be delivered is dropped. The run's folder has it all."""
+    """A descriptor whose reader may go away: undeliverable output is dropped. The run's folder has it all."""
 
     def write(self, data: Any, /) -> int:
-        """All bytes that the descriptor takes, or all of them to nowhere."""
+        """Write what the descriptor takes, or discard everything if the reader is gone."""
         try:
             return super().write(data)
         except OSError as problem:
@@ -222,12 +222,12 @@ class PipeTolerantFile(io.FileIO):
 
 
 def tolerate_closed_streams() -> None:
-    """Let stdout and stderr survive their readers. A closed descriptor would be given to the next file opened."""
+    """Let stdout and stderr outlive their readers. A closed descriptor would be reused by the next file opened."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest free one, which is this
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor, which is this one
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name)
         if stream is None or (stream is getattr(sys, f"__{name}__") and not isinstance(stream, PipeTolerantStream)):

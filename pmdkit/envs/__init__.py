@@ -1,7 +1,7 @@
 """Problems and rewards: bandits with known pass rates, token tasks, mathematics and its verifier. No torch here.
 
-`import pmdkit.envs` registers the Gymnasium ids, so that `gymnasium.make` and `gymnasium.make_vec` know them, where
-the extra `gym` is installed.
+`import pmdkit.envs` registers the Gymnasium ids, so that `gymnasium.make` and `gymnasium.make_vec` know them, if the
+extra `gym` is installed.
 """
 
 from importlib import import_module
@@ -53,7 +53,7 @@ if find_spec("gymnasium") is not None:
 
 
 def load(name_or_path: str, tier: str | None = None) -> "Spec":
-    """A spec by its name on the shelf, or by the path of a .toml file.
+    """Load a spec by its name on the shelf, or by the path of a .toml file.
 
     `make(spec.env)` builds a bandit, `tokens.make_tokens(spec.env)` a token task.
 
@@ -75,7 +75,7 @@ def load(name_or_path: str, tier: str | None = None) -> "Spec":
 
 
 def __getattr__(name: str) -> Any:
-    """Gymnasium environments, and the rooms of tier 3, on first use."""
+    """Load the Gymnasium environments and the mathematics modules on first use."""
     if name in ("math", "math_answers"):
         return import_module(f"pmdkit.envs.{name}")
     if name in LAZY:

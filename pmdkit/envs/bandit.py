@@ -1,6 +1,6 @@
-"""A bandit: what its arms pay, which of them pass, where the policy starts; and the same as a Task of the loop.
+"""A bandit (expected rewards, success probabilities, initial policy), and the same as a Task of the loop.
 
-NumPy alone: torch is imported when a task is asked for prompts, so that `import pmdkit.envs` stays light.
+NumPy only: torch is imported when a task is asked for prompts, so that `import pmdkit.envs` stays light.
 """
 
 from dataclasses import dataclass
@@ -22,16 +22,16 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Bandit:
-    """A contextual bandit over S contexts and A arms, every number of it known.
+    """A contextual bandit over S contexts and A arms, with every number known.
 
     Attributes:
         name: for tables and figures.
         reward: [S, A] expected reward of an arm, reward units.
         log_policy: [S, A] log-probabilities of the initial policy, nats.
         success: [S, A] true probability that an arm passes, free of verifier noise; None where nothing passes or fails.
-        features: [S, A, d] of a log-linear policy with logits log_policy + features @ theta, theta = 0 at the start.
-            None for a table of logits.
-        values: the two rewards that a draw can be, low and high; None for rewards that are real numbers.
+        features: [S, A, d] features of a log-linear policy with logits log_policy + features @ theta, where theta = 0
+            at the start. None for a table of logits.
+        values: the two possible rewards of a draw, low and high; None for real-valued rewards.
         sd: standard deviation of a real-valued draw about its expectation, reward units.
     """
 
@@ -70,17 +70,17 @@ class Bandit:
 
     @property
     def contexts(self) -> int:
-        """S."""
+        """S, the number of contexts."""
         return self.reward.shape[0]
 
     @property
     def arms(self) -> int:
-        """A."""
+        """A, the number of arms."""
         return self.reward.shape[1]
 
     @property
     def scale(self) -> str:
-        """The reward scale in words. A tau on {0, 1} is a tau twice as large on -1 and +1."""
+        """The reward scale in words. A tau on {0, 1} corresponds to twice that tau on {-1, 1}."""
         if self.values is None:
             return "real"
         return "{" + ", ".join(f"{value:g}" for value in self.values) + "}"
@@ -107,11 +107,11 @@ class BanditTask:
     """Shuffled epochs of contexts, and a reward for every arm.
 
     Step s of P prompts takes places (s - 1) P to s P - 1 of an endless sequence of epochs, each a fresh shuffle of
-    all contexts drawn from (seed, "epoch", number). So any step can be had without the ones before it.
+    all contexts drawn from (seed, "epoch", number). So any step can be computed without the ones before it.
 
     Args:
         bandit: the problem.
-        prompts: P, contexts per step; by default every context once. More than there are repeats some.
+        prompts: P, contexts per step; by default every context once. P > S repeats some.
         seed: of the shuffles.
     """
 
@@ -123,7 +123,7 @@ class BanditTask:
         self.seed = seed
 
     def prompts(self, step: int) -> "Tensor":
-        """[P] contexts of a step, counted from 1."""
+        """[P] contexts of a step; steps count from 1."""
         import torch
 
         if step < 1:
@@ -136,7 +136,7 @@ class BanditTask:
         return torch.from_numpy(order[start : start + self.count])
 
     def reward(self, rollouts: "Rollouts") -> "Tensor":
-        """[P, G] drawn from the rollouts' seed for draws; expected rewards on the full support."""
+        """[P, G] rewards, drawn with the rollouts' seed if they are sampled; expected rewards on the full support."""
         import torch
 
         shape = rollouts.mass.shape
@@ -151,7 +151,7 @@ class BanditTask:
 
 
 def frozen(name: str, value: Array) -> Array:
-    """A float64 copy that nobody can write to, all finite: logits of -inf would have NaN gradients."""
+    """A read-only float64 copy, checked to be finite: logits of -inf would have NaN gradients."""
     array = np.array(value, dtype=np.float64)
     if not np.isfinite(array).all():
         raise ValueError(f"{name} has a NaN or infinite entry; expected finite numbers")
@@ -165,7 +165,7 @@ def outside(array: Array, low: float, high: float) -> float:
 
 
 def check_policy(log_policy: Array) -> None:
-    """Each row sums to one. 1e-8 is what `theory` asks of its inputs too."""
+    """Check that each row sums to one, within the same 1e-8 that `theory` requires of its inputs."""
     total = np.exp(log_policy).sum(-1)
     worst = int(np.abs(total - 1).argmax())
     if abs(total[worst] - 1) > 1e-8:
@@ -176,7 +176,7 @@ def check_policy(log_policy: Array) -> None:
 
 
 def check_rewards(reward: Array, values: tuple[float, float] | None, sd: float) -> None:
-    """Expected rewards lie between the two values that a draw can be; real ones have a standard deviation >= 0."""
+    """Check that sd is >= 0; for two reward values, also that sd is 0 and expected rewards lie between the two."""
     if not (np.isfinite(sd) and sd >= 0):
         raise ValueError(f"sd is {sd}; expected a finite number >= 0, in reward units")
     if values is None:

@@ -1,4 +1,4 @@
-"""From an [env] table to a problem, for all tiers: its kind by name or from a user's own file, its options checked."""
+"""Build a problem of any tier from an [env] table: look up its kind or load a user's, check its options."""
 
 import math
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ def build(table: dict[str, Any], kinds: Mapping[str, Any], wanted: type[Problem]
 
 
 def described(table: dict[str, Any], kinds: Mapping[str, Any], wanted: type) -> Any:
-    """The kind with its options, all of them checked, and nothing built or read yet."""
+    """The kind with its options, all of them checked; nothing is built or read yet."""
     if "kind" not in table:
         raise ValueError(
             f"the [env] table has no kind; expected one of {', '.join(kinds)}, or your own as file.py:Class"
@@ -67,33 +67,33 @@ def kind_of(kind: Any, kinds: Mapping[str, Any], wanted: type) -> Any:
     return factory
 
 
-# Checks that a kind makes of its own options, named as they stand in a spec: 'env.arms'.
+# Checks that a kind applies to its own options, named as in a spec: 'env.arms'.
 
 LARGEST = 10_000_000  # entries, 80 MB
-SMALLEST = 1e-290  # share that can be dealt out among so many arms and still has a logarithm
+SMALLEST = 1e-290  # share that can be divided among that many arms and still has a logarithm
 
 
 def check_whole(name: str, value: int, low: int, high: float = math.inf) -> None:
-    """An integer between two bounds, both allowed."""
+    """Require an integer between two bounds, inclusive."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ValueError(f"env.{name} is {value!r}; expected an integer {span(low, high)}")
 
 
 def check_number(name: str, value: float, low: float, high: float = math.inf) -> None:
-    """A finite number between two bounds, both allowed."""
+    """Require a finite number between two bounds, inclusive."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high or math.isinf(value):
         raise ValueError(f"env.{name} is {value!r}; expected a number {span(low, high)}")
 
 
 def check_share(name: str, value: float) -> None:
-    """A share strictly between 0 and 1: with either bound a policy would start with an arm it can never draw."""
+    """Require a share strictly between 0 and 1: at either bound a policy would start with an arm it can never draw."""
     check_number(name, value, 0, 1)
     if not SMALLEST <= value < 1:
         raise ValueError(f"env.{name} is {value!r}; expected a share of {SMALLEST:g} or more and below 1")
 
 
 def check_size(kind: Any, *names: str) -> None:
-    """Options whose product is the size of a table: it fits into the memory of a laptop, several times."""
+    """Require that a table, whose size is the product of the options, fits several times into a laptop's memory."""
     size = math.prod(getattr(kind, name) for name in names)
     if size > LARGEST:
         product = " * ".join(f"env.{name}" for name in names)
@@ -101,7 +101,7 @@ def check_size(kind: Any, *names: str) -> None:
 
 
 def check_flag(name: str, value: bool) -> None:
-    """True or False."""
+    """Require True or False."""
     if not isinstance(value, bool):
         raise ValueError(f"env.{name} is {value!r}; expected true or false")
 

@@ -1,6 +1,6 @@
-"""A calculator as an environment of several turns: it answers a turn that ends with a line such as `Calculate: 3+4*2`.
+"""A calculator as a multi-turn environment: it answers a turn that ends with a line like `Calculate: 3+4*2`.
 
-An environment is a function of the messages so far and of the row of the data, see `pmdkit.llm.turns.Environment`.
+An environment is a function of the messages so far and of the data row, see `pmdkit.llm.turns.Environment`.
 """
 
 import ast
@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 CALL = "Calculate: "
-LONGEST = 200  # characters of an expression: what a person types, and what costs no time
+LONGEST = 200  # characters of an expression: enough for what a person types, and cheap to evaluate
 OPERATIONS: dict[type, Callable[[Fraction, Fraction], Fraction]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -21,11 +21,11 @@ OPERATIONS: dict[type, Callable[[Fraction, Fraction], Fraction]] = {
 
 
 def calculator(messages: Sequence[Mapping[str, str]], row: Mapping[str, Any]) -> list[dict[str, str]] | None:
-    """The value of the expression in the last line of the last turn, as a message of the tool; None where none is.
+    """The value of the expression on the last line of the last turn, as a tool message; None if there is none.
 
     Args:
         messages: the conversation, the policy's turn last.
-        row: not read: the calculator knows nothing of the problem.
+        row: not used; the calculator knows nothing about the problem.
     """
     last_line = messages[-1]["content"].rstrip().rpartition("\n")[2]
     if not last_line.startswith(CALL):
@@ -50,7 +50,7 @@ def value_of(node: ast.AST) -> Fraction:
     """The exact value of a parsed expression.
 
     Raises:
-        ValueError: it holds something else than the four operations.
+        ValueError: it contains anything but numbers and the four operations.
     """
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         return Fraction(str(node.value))

@@ -1,6 +1,7 @@
-"""Any Gymnasium environment with discrete actions as a problem: a start is asked, an episode answers, its return pays.
+"""Any Gymnasium environment with discrete actions as a problem: the prompt is a start, the response an episode.
 
-An environment whose episodes have one step is a contextual bandit. No torch until an EpisodeTask is asked for starts.
+The reward is the episode's return. With one-step episodes this is a contextual bandit. torch is imported only when an
+EpisodeTask is asked for starts.
 """
 
 from collections.abc import Callable
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
 SEEDS = 2**31 - 1
 LONGEST = 10_000  # actions
-LARGEST = 10_000_000  # numbers of one observation and action table
+LARGEST = 10_000_000  # numbers in the observations of one episode
 Act = Callable[[Array, Indices, int], Indices]
-"From observations [n, D], the rows [n] that they belong to and the number of actions so far, to actions [n] from 0."
+"A policy: observations [n, D], the rows [n] they belong to and the number of actions so far -> actions [n] from 0."
 
 
 class Played(NamedTuple):
@@ -50,20 +51,20 @@ class Played(NamedTuple):
 class EpisodeProblem:
     """An environment of Gymnasium's registry.
 
-    The prompt is the seed of `reset`, which gives the start; the episodes of a group share it. From there on each draws
-    from a generator of its own, put in the place of the environment's `np_random`: an environment that draws elsewhere
-    has its own luck. Observations of any space that Gymnasium can flatten become a row of numbers, a discrete one a row
-    with a single 1.
+    The prompt is the seed of `reset`, which determines the start; the episodes of a group share it. After the start,
+    each episode draws from its own generator, which replaces the environment's `np_random`; randomness from any other
+    source is not controlled. Observations of any space that Gymnasium can flatten become a row of numbers; discrete
+    ones become one-hot.
 
-    Good values: `scale` so that returns span about 1; tau is in units of the return divided by it.
+    Good values: `scale` such that scaled returns span about 1; tau is in units of the return divided by it.
     """
 
     id: str
-    "Its name in the registry, such as CartPole-v1."
+    "Name of the environment in the registry, such as CartPole-v1."
     options: dict[str, Any] = field(default_factory=dict)
-    "Its own arguments, such as {is_slippery = false}."
+    "Arguments of the environment, such as {is_slippery = false}."
     max_steps: int | None = None
-    "Actions that an episode may have; by default the limit that it is registered with."
+    "Maximum number of actions in an episode; by default the limit registered with the environment."
     scale: float = 1.0
     "The reward of an episode is its return divided by this."
     passed: float = 0.5
@@ -80,7 +81,7 @@ class EpisodeProblem:
     def make(self) -> gymnasium.Env[Any, Any]:
         """One copy of the environment."""
         for file in plugins.code_files(self.options):
-            plugins.require_trust(file)  # our own environments run the kinds that their options name
+            plugins.require_trust(file)  # our own environments run the code of kinds named in their options
         limit = {} if self.max_steps is None else {"max_episode_steps": self.max_steps}
         try:
             return gymnasium.make(self.id, disable_env_checker=True, **limit, **self.options)
@@ -91,7 +92,7 @@ class EpisodeProblem:
 
     @cached_property
     def copies(self) -> list[gymnasium.Env[Any, Any]]:
-        """Environments that were made; more come when more episodes run side by side."""
+        """The environments made so far; more are added when more episodes run in parallel."""
         return [self.make()]
 
     @property
@@ -101,24 +102,24 @@ class EpisodeProblem:
 
     @property
     def actions(self) -> int:
-        """A."""
+        """A, the number of actions."""
         return int(self.copies[0].action_space.n)  # type: ignore[attr-defined]
 
     @property
     def features(self) -> int:
-        """D, numbers of an observation."""
+        """D, the numbers in an observation."""
         return int(spaces.flatdim(self.copies[0].observation_space))
 
     @property
     def width(self) -> int:
-        """T, actions that an episode may have."""
+        """T, the maximum number of actions in an episode."""
         limit = self.max_steps or getattr(self.copies[0].spec, "max_episode_steps", None)
         if limit is None:
             raise ValueError(f"env.max_steps is not set and {self.id} has no limit of its own; expected a number")
         return int(limit)
 
     def build(self) -> Self:
-        """The problem, once it is known to have discrete actions and observations that can be flattened."""
+        """The problem itself, after checking that its actions are discrete and its observations can be flattened."""
         env = self.copies[0]
         if not isinstance(env.action_space, spaces.Discrete):
             raise ValueError(f"the actions of {self.id} are {env.action_space}; expected Discrete, a number of actions")
@@ -136,13 +137,13 @@ class EpisodeProblem:
         return np.asarray(spaces.flatten(self.copies[0].observation_space, observation), dtype=np.float64)
 
     def play(self, starts: Indices, group: int, seed: int, act: Act) -> Played:
-        """`group` episodes from each of P starts, side by side: all that run get their actions by one call.
+        """Play `group` episodes from each of P starts in parallel: one call gives the actions of all that still run.
 
         Args:
             starts: [P] seeds of `reset`.
             group: G.
-            seed: of what happens after the start; an episode's own is drawn from it, the start and its place in the
-                group, and a start that is given twice counts on.
+            seed: of what happens after the start; each episode's own seed is derived from it, the start and the
+                episode's place in the group. For a start given twice, the places count on.
             act: the policy.
         """
         count, width = len(starts) * group, self.width
@@ -175,7 +176,7 @@ class EpisodeProblem:
 
 
 class EpisodeTask:
-    """Fresh starts in every step, drawn from (seed, "starts", step); the reward is what an episode earned.
+    """Fresh starts in every step, drawn from (seed, "starts", step); the reward is the scaled return of an episode.
 
     Args:
         problem: the environment.
@@ -189,13 +190,13 @@ class EpisodeTask:
         self.seed = seed
 
     def prompts(self, step: int) -> "Tensor":
-        """[P] seeds of the starts of a step, counted from 1."""
+        """[P] seeds of the starts of a step; steps count from 1."""
         import torch
 
         return torch.from_numpy(generator(self.seed, "starts", step).integers(SEEDS, size=self.count))
 
     def reward(self, rollouts: "Rollouts") -> "Tensor":
-        """[P, G] returns of the episodes over `scale`."""
+        """[P, G] returns of the episodes divided by `scale`."""
         return rollouts.returns.view(rollouts.mass.shape) / self.problem.scale  # type: ignore[attr-defined]
 
     def held_out(self, count: int) -> "Tensor":

@@ -1,4 +1,4 @@
-"""The bandit as a Gymnasium environment, single and vectorised: one context, one arm, one reward, and it is over."""
+"""The bandit as a Gymnasium environment, single and vectorised: one context, arm and reward per episode."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -23,7 +23,7 @@ class BanditEnv(gymnasium.Env[np.int64, np.int64]):
     Args:
         env: name of a spec on the shelf, path of a .toml file, or a Bandit. "needle" unless `kind` is given.
         render_mode: None or "ansi", a line of text.
-        options: of the environment's kind, in place of the spec's; with `kind` they need no spec.
+        options: options of the environment's kind that replace the spec's; with `kind` no spec is needed.
 
     `info` holds the context's `pass_rate` under the initial policy, and after a step the `expected_reward` and the true
     `success` probability of the arm. Where nothing passes or fails, `pass_rate` and `success` are absent.
@@ -44,14 +44,14 @@ class BanditEnv(gymnasium.Env[np.int64, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.int64, dict[str, Any]]:
-        """A context, uniformly drawn."""
+        """A context, drawn uniformly."""
         super().reset(seed=seed)
         self.context = self.np_random.integers(self.bandit.contexts)
         self.last = None
         return self.context, self.about_context()
 
     def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
-        """The reward of an arm. The observation stays the context that was answered."""
+        """The reward of an arm. The observation is still the context that was answered."""
         if not self.action_space.contains(action):
             raise ValueError(f"the action is {action!r}; expected an arm from 0 to {self.bandit.arms - 1}")
         reward = float(self.bandit.sample_reward(np.asarray(self.context), np.asarray(action), self.np_random))
@@ -62,7 +62,7 @@ class BanditEnv(gymnasium.Env[np.int64, np.int64]):
         return self.context, reward, True, False, info
 
     def render(self) -> str | None:
-        """The context, and what was pulled and paid, in one line."""
+        """One line with the context, the arm pulled and its reward."""
         return describe(self.context, self.last) if self.render_mode == "ansi" else None
 
     def about_context(self) -> dict[str, Any]:
@@ -73,17 +73,17 @@ class BanditEnv(gymnasium.Env[np.int64, np.int64]):
 class BanditVectorEnv(VectorEnv[Indices, Indices, np.ndarray]):
     """`num_envs` copies of BanditEnv that share one random generator; every step of every copy is a whole episode.
 
-    No Python loop over the copies.
+    There is no Python loop over the copies.
 
-    Autoreset is SAME_STEP: the observation returned by `step` is the next context, `final_obs` in the infos the one
-    that was answered, `final_info` what BanditEnv says after a step. So no step is lost on a reset. Gymnasium's own
-    vector wrappers of observations refuse SAME_STEP; those of rewards, actions and statistics take it.
+    Autoreset is SAME_STEP: the observation returned by `step` is the next context; in the infos, `final_obs` is the one
+    that was answered and `final_info` what BanditEnv returns after a step. So no step is lost to a reset. Gymnasium's
+    own vector wrappers for observations reject SAME_STEP; those for rewards, actions and statistics accept it.
 
     Args:
         env, options: see BanditEnv.
         num_envs: copies, N.
         render_mode: None or "ansi".
-        max_episode_steps: accepted since `make_vec` passes it on; an episode has one step and is never truncated.
+        max_episode_steps: accepted because `make_vec` passes it; an episode has one step and is never truncated.
     """
 
     metadata = {  # noqa: RUF012, a class attribute in Gymnasium's interface
@@ -123,7 +123,7 @@ class BanditVectorEnv(VectorEnv[Indices, Indices, np.ndarray]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Indices, dict[str, Any]]:
-        """[N] contexts, uniformly drawn."""
+        """[N] contexts, drawn uniformly."""
         super().reset(seed=seed)
         self.contexts = self.np_random.integers(self.bandit.contexts, size=self.num_envs)
         self.last = None
@@ -153,7 +153,7 @@ class BanditVectorEnv(VectorEnv[Indices, Indices, np.ndarray]):
         return self.contexts.copy(), reward, done, np.zeros(self.num_envs, dtype=np.bool_), infos
 
     def render(self) -> tuple[str, ...] | None:
-        """One line for each copy: the pull just paid, or the context where nothing was pulled yet."""
+        """One line per copy: the last pull and its reward, or just the context before the first pull."""
         if self.render_mode is None:
             return None
         if self.last is None:
@@ -165,7 +165,7 @@ class BanditVectorEnv(VectorEnv[Indices, Indices, np.ndarray]):
         return {} if self.pass_rates is None else {"pass_rate": self.pass_rates[self.contexts]}
 
     def infos(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Each value beside a mask `_key` of the copies that have it: all of them."""
+        """The values, each with a mask `_key` of the copies that have it, here all of them."""
         masks = {f"_{name}": np.ones(self.num_envs, dtype=np.bool_) for name in values}
         return values | masks
 
@@ -178,7 +178,7 @@ def resolve(
     tier: str,
     default: str,
 ) -> Problem:
-    """The problem that `env` and the options name: `default` on the shelf of `tier` where they name none."""
+    """The problem that `env` and the options name; if they name none, `default` on the shelf of `tier`."""
     if isinstance(env, wanted):
         if options:
             name = wanted.__name__
@@ -188,7 +188,7 @@ def resolve(
     if "kind" in options:
         if env is not None:
             raise ValueError(f"both env '{env}' and kind '{options['kind']}' were given; expected one of them")
-        trust(options)  # arguments of whoever makes the environment
+        trust(options)  # they come from the code that makes the environment
         return make(options)
     return make(config.read(config.find(env or default, tier))["env"] | options)
 
@@ -199,6 +199,6 @@ def describe(context: np.int64, last: tuple[np.int64, float] | None) -> str:
 
 
 def check_render_mode(render_mode: str | None) -> None:
-    """None or "ansi"."""
+    """Reject a render mode other than None or "ansi"."""
     if render_mode not in (None, "ansi"):
         raise ValueError(f"render_mode is '{render_mode}'; expected None or 'ansi'")

@@ -1,6 +1,6 @@
-"""The kinds of bandit: frozen dataclasses whose fields are the options of [env] and whose build() makes a Bandit.
+"""Kinds of bandit: frozen dataclasses whose fields are the [env] options and whose build() makes a Bandit.
 
-KINDS has them by name; `make` builds one from the [env] table of a spec.
+KINDS lists them by name; `make` builds one from the [env] table of a spec.
 """
 
 import csv
@@ -38,7 +38,7 @@ class Needle:
     contexts: int = 1
     "Contexts, all alike, S."
     plus_minus: bool = False
-    "Rewards -1 and +1 in place of 0 and 1."
+    "Rewards -1 and +1 instead of 0 and 1."
 
     def __post_init__(self) -> None:
         check_whole("arms", self.arms, 2)
@@ -62,11 +62,11 @@ class Needle:
 
 @dataclass(frozen=True)
 class TwoHills:
-    """A broad hill of arms that pass sometimes, a narrow one that always pass, and a plain of arms that never do.
+    """A broad hill of arms that sometimes pass, a narrow hill that always pass, and a plain of arms that never do.
 
-    A policy that follows a handful of draws all the way ends on lucky arms of the broad hill before it has seen the
+    A policy that fully commits to a handful of draws ends on lucky arms of the broad hill before it has seen the
     narrow one. Contexts differ in how rare the narrow hill is, from `common` to `rare`, evenly in the logarithm.
-    A pass rate of `luck` is the wrong hill, 1 the right one.
+    A final pass rate of `luck` means the wrong hill, 1 the right one.
     """
 
     arms: int = 100
@@ -101,7 +101,7 @@ class TwoHills:
             )
 
     def build(self) -> Bandit:
-        """The bandit. Arms stand in the order broad hill, narrow hill, plain."""
+        """The bandit, with arms in the order broad hill, narrow hill, plain."""
         sizes = np.array([self.broad, self.narrow, self.arms - self.broad - self.narrow])
         seen = np.geomspace(self.common, self.rare, self.contexts)
         shares = np.stack([np.full(self.contexts, self.share), seen, 1 - self.share - seen], axis=1)
@@ -119,9 +119,10 @@ class Graded:
     r"""Real-valued rewards: arm a of A has expectation (a / (A - 1))^k, none passes or fails; uniform initial policy.
 
     The exponent k goes from 1 / hardness to hardness over the contexts, evenly in the logarithm; a single context has
-    k = 1. As tau goes to 0, one exact PMD-mean step multiplies an arm by its positive advantage over the mean of those,
-    \(\Delta_+ / E[\Delta_+]\), and so keeps every arm above average; one PMD-part step takes the best arm only. With 11
-    arms and k = 1 the best arm gets 0.5 / 1.5 = 1/3 and the mean reward becomes 1.3 / 1.5.
+    k = 1. As tau goes to 0, one exact PMD-mean step multiplies the probability of an arm by its positive advantage
+    divided by the mean of those, \(\Delta_+ / E[\Delta_+]\), and so keeps every arm above average; one PMD-part step
+    keeps only the best arm. With 11 arms and k = 1 the best arm gets 0.5 / 1.5 = 1/3 and the mean reward becomes
+    1.3 / 1.5.
     """
 
     arms: int = 11
@@ -141,7 +142,7 @@ class Graded:
         check_number("sd", self.sd, 0)
 
     def build(self) -> Bandit:
-        """The bandit. Arms stand in the order of their grades."""
+        """The bandit, with arms in the order of their grades."""
         powers = np.geomspace(1 / self.hardness, self.hardness, self.contexts) if self.contexts > 1 else np.ones(1)
         return Bandit(
             name="graded",
@@ -156,9 +157,9 @@ class Graded:
 class NoisyVerifier:
     """A verifier that errs: the first `right` arms are right; it accepts some wrong arms and rejects some right ones.
 
-    Errors are either fresh with every verdict, so that they average out, or `systematic`: an arm is always misjudged or
-    never, so that the policy can find the verifier's mistakes and exploit them. The pass rate is the truth; the
-    reward is what the verifier says.
+    Errors are either drawn afresh for every verdict, so that they average out, or `systematic`: an arm is always
+    misjudged or never, so that the policy can find the verifier's mistakes and exploit them. The pass rate is the
+    truth; the reward is what the verifier says.
     """
 
     arms: int = 100
@@ -166,7 +167,7 @@ class NoisyVerifier:
     right: int = 10
     "Arms that are right: p0 = right / arms."
     contexts: int = 16
-    "Contexts, S; they differ where errors are systematic."
+    "Contexts, S; they differ only if errors are systematic."
     false_positive: float = 0.05
     "Rate at which a wrong arm is accepted."
     false_negative: float = 0.2
@@ -174,7 +175,7 @@ class NoisyVerifier:
     systematic: bool = False
     "Errors belong to the arm, not to the verdict."
     seed: int = 0
-    "Of the arms that are misjudged."
+    "Seed for the choice of misjudged arms."
 
     def __post_init__(self) -> None:
         check_whole("arms", self.arms, 2)
@@ -203,9 +204,9 @@ class NoisyVerifier:
 
 @dataclass(frozen=True)
 class SharedFeatures:
-    r"""A policy that generalises: log-linear in features of the arms, and one direction u is (almost) the skill.
+    r"""A policy that generalises: log-linear in features of the arms, where one direction u is (almost) the skill.
 
-    Features phi are Gaussian and shared parameters are few, so that learning on one context moves the others.
+    Features phi are Gaussian and the few parameters are shared, so that learning on one context moves the others.
 
     In each context the arms with the highest score \(\pm a\, u\cdot\phi + \sqrt{1 - a^2}\, z\) pass, with z standard
     Gaussian. The sign is + in most contexts and - in the last few, the traps, where what helps elsewhere is wrong. The
@@ -218,7 +219,7 @@ class SharedFeatures:
     contexts: int = 16
     "Contexts, S."
     dim: int = 32
-    "Features, d; fewer than contexts * arms, so that no table of logits fits in."
+    "Features, d; fewer than contexts * arms, so that they cannot encode a full table of logits."
     alignment: float = 0.9
     "How much of an arm's score the shared direction explains, a, from 0 to 1."
     traps: int = 4
@@ -228,11 +229,11 @@ class SharedFeatures:
     hard: float = 0.03
     "The same in the hardest context."
     false_positive: float = 0.0
-    "Rate at which the verifier accepts a wrong arm, afresh with every verdict."
+    "Rate at which the verifier accepts a wrong arm, drawn afresh for every verdict."
     false_negative: float = 0.0
     "Rate at which it rejects a right arm."
     seed: int = 0
-    "Of features and scores."
+    "Seed of features and scores."
 
     def __post_init__(self) -> None:
         check_whole("arms", self.arms, 2)
@@ -248,7 +249,7 @@ class SharedFeatures:
         check_whole("seed", self.seed, 0)
 
     def build(self) -> Bandit:
-        """The bandit. Traps stand at the end; within the two kinds contexts go from easy to hard."""
+        """The bandit, with the traps last; plain contexts and traps each go from easy to hard."""
         rng = generator(self.seed, "features")
         features = rng.standard_normal((self.contexts, self.arms, self.dim)) / np.sqrt(self.dim)
         skill = rng.standard_normal(self.dim)
@@ -270,14 +271,14 @@ class SharedFeatures:
 
 @dataclass(frozen=True)
 class PassRates:
-    """Contexts whose initial pass rates are measured ones: p0 = (correct + 1/2) / (n + 1).
+    """Contexts with measured initial pass rates: p0 = (correct + 1/2) / (n + 1).
 
-    correct counts the right answers among the n = 40 that Qwen2.5-Math-1.5B gave to a problem in the first five epochs
-    of an RL run; the halves keep p0 away from 0 and 1 (Krichevsky-Trofimov). A fifth of the problems was never solved:
-    p0 = 0.012. The first `right` arms of every context pass and share p0, the others share 1 - p0; shares within a side
-    are Gamma draws, normalised. Source: pmdkit/envs/data/README.md.
+    `correct` counts the right answers among the n = 40 that Qwen2.5-Math-1.5B gave to a problem in the first five
+    epochs of an RL run; adding 1/2 keeps p0 away from 0 and 1 (Krichevsky-Trofimov). A fifth of the problems were never
+    solved there: p0 = 0.012. The first `right` arms of every context pass and share p0, the others share 1 - p0; shares
+    within a side are Gamma draws, normalised. Source: pmdkit/envs/data/README.md.
 
-    Differs: which arms there are and how they share is made up; only the pass rates are measured.
+    Differs: the arms and their shares are made up; only the pass rates are measured.
     """
 
     problems: int = 64
@@ -289,7 +290,7 @@ class PassRates:
     spread: float = 1.0
     "Shape of the Gamma: below 1 a few arms dominate, far above 1 all are alike."
     seed: int = 0
-    "Of the choice of problems and the shares."
+    "Seed for the choice of problems and the shares."
 
     def __post_init__(self) -> None:
         check_whole("problems", self.problems, 1, PROBLEMS)
@@ -330,7 +331,7 @@ KINDS: dict[str, Any] = {
 
 
 GYMNASIUM = "gymnasium"
-"The kind of [env] of a toy run that stands for an environment of Gymnasium, see `envs.episodes`."
+"The [env] kind of a toy run on a Gymnasium environment, see `envs.episodes`."
 
 
 def make(table: dict[str, Any]) -> Bandit:

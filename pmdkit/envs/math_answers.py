@@ -1,4 +1,4 @@
-"""Another name of `pmdkit.envs.verifier`, promised to users: `from pmdkit import envs; envs.math_answers.verify`."""
+"""A public alias of `pmdkit.envs.verifier`: `from pmdkit import envs; envs.math_answers.verify`."""
 
 from pmdkit.envs.verifier import Grader, Item, Verdict, audit, verify
 

@@ -1,1 +1,1 @@
-"""How good a trained policy is: k draws on each problem, as averages, best-of-k and majority votes with intervals."""
+"""Evaluate a trained policy: k draws on each problem; average, best-of-k and majority vote, with intervals."""

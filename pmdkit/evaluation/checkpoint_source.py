@@ -1,4 +1,4 @@
-"""What `pmdkit eval` is given: a run, a checkpoint of one, or another model. Found and checked, nothing loaded yet."""
+"""The model for `pmdkit eval`: a run, a checkpoint of one, or another model; checked, not yet loaded."""
 
 import hashlib
 import os
@@ -27,7 +27,7 @@ class CheckpointSource:
         weights: SHA-256 of the weights; the name itself for a model on the hub.
         spec: of the run that it comes from.
         step: of its checkpoint.
-        warnings: what a person should know.
+        warnings: to show to the user.
     """
 
     place: str
@@ -38,25 +38,25 @@ class CheckpointSource:
 
     @property
     def name(self) -> str:
-        """Short, for titles and folders."""
+        """A short name, for titles and folders."""
         return self.spec.name if self.spec is not None else Path(self.place).name
 
 
 def tier_of(path: Path) -> str | None:
-    """The tier of a run folder; None where the folder is not a run, but perhaps a model."""
+    """The tier of a run folder; None if the folder is not a run, but perhaps a model."""
     file = path / "config.json"
     tier = read_config(file).get("tier") if os.path.exists(file) else None
     return tier if isinstance(tier, str) else None
 
 
 def find_source(path: Path) -> CheckpointSource:
-    """The language model of a path.
+    """The language model at a path.
 
     Raises:
-        UsageError: there is nothing that could be one.
+        UsageError: nothing there could be one.
         ResumeRefused: a run without a whole checkpoint.
     """
-    if not os.path.exists(path):  # a Path would raise for some names that no file can have
+    if not os.path.exists(path):  # Path.exists raises for some impossible names
         if HUB_NAME.fullmatch(str(path)) and not path.parent.exists():
             return CheckpointSource(str(path), str(path))
         raise UsageError(f"{path} is not a folder; expected the --out of a run, or the folder of a model")
@@ -97,7 +97,7 @@ def source_of_run(folder: RunFolder, given: Path, only: int | None = None) -> Ch
 def weights_damage(place: Path, step: int) -> str | None:
     """What is wrong with the files that an evaluation needs, or None. The optimizer's, the largest, are not read.
 
-    What the manifest does not name is damage here: transformers would read it along with the rest.
+    A file that the manifest does not name is damage here, since transformers would read it too.
     """
     try:
         manifest = checkpoint.read_manifest(place)
@@ -113,7 +113,7 @@ def weights_damage(place: Path, step: int) -> str | None:
 
 
 def digest_of_model(manifest: checkpoint.Manifest) -> str:
-    """SHA-256 of the weights of a checkpoint; of those in shards, of the sums of their files."""
+    """SHA-256 of the weights of a checkpoint; for sharded weights, of the checksums of their files."""
     sums = [manifest.sha256[name] for name in manifest.files_of("model")]
     return sums[0] if len(sums) == 1 else hashlib.sha256("\n".join(sums).encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""`pmdkit eval` on a language model: draw, keep every response, go on where it stopped, and sum up.
+"""`pmdkit eval` for language models: draw and keep every response, resume if stopped, and summarise.
 
 `EvalConfig` says which problems, and how responses are sampled.
 """
@@ -43,15 +43,15 @@ STOPPED = "stopped; every whole turn of responses is kept: go on with the same o
 
 @dataclass(frozen=True)
 class EvalConfig:
-    """Options of an evaluation; None is the default of the data.
+    """Options of an evaluation; None means the default for the data.
 
     Attributes:
         data: held-out, a shipped set, or a file.
         k: responses to each problem.
-        problems: at most.
+        problems: maximum number.
         seed: of the draws.
         temperature, top_p: of the draws; temperature 0 is greedy.
-        width: tokens that a response may have.
+        width: maximum length of a response, tokens.
     """
 
     data: str | None = None
@@ -63,7 +63,7 @@ class EvalConfig:
     width: int | None = None
 
     def resolve(self, spec: Spec | None) -> "EvalConfig":
-        """With the defaults written out: a run is evaluated as its own evaluation, other data as in the paper."""
+        """Fill in the defaults: a run's own data as in its own evaluation, other data as in the paper."""
         own = spec.evaluation if spec is not None and spec.evaluation is not None else EvaluationTable(data="aime24")
         rollout = spec.rollout if spec is not None and spec.rollout is not None else RolloutTable()
         data = self.data or own.data
@@ -82,7 +82,7 @@ class EvalConfig:
         return resolved
 
     def check(self) -> None:
-        """Refuse what makes no sense."""
+        """Refuse options that make no sense."""
         check_counts(k=self.k, problems=self.problems, width=self.width)
         if self.temperature is not None and not (math.isfinite(self.temperature) and self.temperature >= 0):
             raise UsageError(f"temperature is {self.temperature}; expected a number >= 0, 0 for the likeliest tokens")
@@ -92,7 +92,7 @@ class EvalConfig:
             raise UsageError(f"top_p is {self.top_p}; expected a number above 0, at most 1")
 
     def check_data(self, spec: Spec | None) -> None:
-        """A name that is known, or what may be a file."""
+        """Refuse data that is neither a known name nor a possible file."""
         data = self.data or ""
         if data == HELD_OUT and spec is None:
             raise UsageError("data is 'held-out' and a model folder has no training problems; give aime24 or a file")
@@ -109,13 +109,13 @@ def evaluate(
     device: str | None = None,
     dtype: str | None = None,
 ) -> dict[str, Any]:
-    """Responses, verdicts and shares with intervals; returns what summary.json holds.
+    """Draw responses, grade them and estimate shares with intervals; returns what summary.json holds.
 
     Args:
         source: from `find_source`.
         config: options as given.
         out: folder to write: responses.jsonl, config.json and summary.json; by default the next number under runs/.
-        resume: go on with what `out` holds.
+        resume: continue the evaluation in `out`.
         display: shows warnings and progress.
         device, dtype: as in [model]; by default those of the run.
 
@@ -161,14 +161,14 @@ def evaluate(
 
 
 def load_problems(data: str, most: int | None) -> tuple[str, list[Problem]]:
-    """Name and problems of a shipped set or a file, the first ones."""
+    """Name and first problems of a shipped set or a file."""
     table: dict[str, Any] = {"kind": data} if data in SHIPPED else {"kind": "file", "path": data, "held_out": "all"}
     found = make_math(table)
     return found.name, [found.problem(int(number)) for number in found.held_out[:most]]
 
 
 def training_problems(spec: Spec | None) -> tuple[MathProblems | None, str | None]:
-    """The problems of the run, or why they cannot be had."""
+    """The problems of the run, or why they are not available."""
     if spec is None:
         return None, None
     try:
@@ -200,7 +200,7 @@ def held_out(
 def make_evaluation(
     name: str, problems: Sequence[Problem], encoder: prompts.Encoder, tokenizer: Any, grader: Grader, config: EvalConfig
 ) -> Evaluation:
-    """The problems, and how they are asked."""
+    """Make the evaluation: the problems, and how they are asked and graded."""
     assert config.width is not None
     assert config.top_p is not None
 
@@ -222,7 +222,7 @@ def make_evaluation(
 
 
 def check_context(evaluation: Evaluation, model_config: Any) -> None:
-    """Before anything is drawn: every prompt can be written, and the longest fits into the model with its response."""
+    """Check, before drawing, that every prompt can be encoded and the longest fits the context with its response."""
     longest = 0
     for problem in evaluation.problems:
         try:
@@ -253,7 +253,7 @@ def generate_answers(evaluation: Evaluation, engine: Engine, folder: RunFolder, 
 def describe_evaluation(
     source: CheckpointSource, config: EvalConfig, dtype: str, reward: RewardTable, evaluation: Evaluation
 ) -> dict[str, Any]:
-    """What config.json holds: all that decides about the responses, and the versions for whoever reads it later."""
+    """What config.json holds: everything that determines the responses, and the versions for later readers."""
     prompts = [[p.id, p.answer, list(evaluation.encode(p.problem))] for p in evaluation.problems]
     return {
         "kind": "eval",
@@ -271,7 +271,7 @@ def describe_evaluation(
 
 
 def open_folder(out: Path | None, resume: bool, name: str, description: dict[str, Any]) -> RunFolder:
-    """A folder of this evaluation, new or begun."""
+    """The folder of this evaluation, new or resumed."""
     if resume and out is None:
         raise UsageError("--resume got no evaluation; give its folder with --out")
     if resume and out is not None and (out / "config.json").exists():
@@ -316,7 +316,7 @@ def summarise(
 
 
 class ProgressReport:
-    """Shows how fast it goes and how long it takes; what was done before this process does not count."""
+    """Shows speed and time left; work done before this process does not count."""
 
     def __init__(self, display: Display) -> None:
         self.display = display
@@ -335,7 +335,7 @@ class ProgressReport:
 
 
 def warn_of_leaks(copies: int | None, problems: int, lost: str | None, display: Display) -> None:
-    """Problems that the run was trained on measure little."""
+    """Warn of problems that the run was trained on, since they measure little."""
     if copies:
         display.warn(f"{copies} of {problems} problems are in the training set of the run, by their text")
     if lost is not None:
@@ -343,7 +343,7 @@ def warn_of_leaks(copies: int | None, problems: int, lost: str | None, display: 
 
 
 def warn_of_ungraded(answers: Sequence[Answered], display: Display) -> None:
-    """No verdict is counted as not right, which a person must know."""
+    """Warn that responses without a verdict count as not right."""
     without = [answer for answer in answers if not answer.verdict.scored]
     if without:
         reason = without[0].verdict.reason

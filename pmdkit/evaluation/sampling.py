@@ -1,4 +1,4 @@
-"""Graded draws from the policy of a toy or bandit run. The run folder is only read."""
+"""Evaluate a toy or bandit run by graded draws from its policy. The run folder is only read."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -22,15 +22,15 @@ from pmdkit.trainer import Backend
 from pmdkit.training import build, stored_spec
 
 PROBLEMS = 256  # by default; a standard error of 0.03 at a pass rate of one half
-BLOCKS = 1024  # of k draws over all problems, so that few problems are looked at as closely as many
+BLOCKS = 1024  # of k draws over all problems, so that few problems are measured as precisely as many
 MOST_DRAWS = 32_768  # on one problem, unless two blocks are more
 MOST_K = 4096
 ROWS = 8192  # drawn at a time, to fit the memory of a laptop
-EPISODES = 512  # that are played side by side
+EPISODES = 512  # played side by side
 
 
 def load_policy(path: Path) -> tuple[Spec, Backend, int, list[str]]:
-    """The run of a folder with the policy of its newest whole checkpoint.
+    """Load the run of a folder, with the policy of its newest whole checkpoint.
 
     Returns:
         Spec, backend, step of the checkpoint, and a warning for each newer one that is damaged.
@@ -61,13 +61,13 @@ def evaluate(spec: Spec, backend: Backend, step: int, k: int, problems: int | No
 
 
 def sample_held_out(spec: Spec, backend: Backend, k: int, problems: int | None, seed: int) -> GradedDraws:
-    """k draws and a multiple of them on each held-out problem; on every context of a bandit.
+    """A multiple of k draws on each held-out problem, or on every context of a bandit.
 
     Args:
         spec: of the run.
         backend: with the policy restored.
         k: draws of one attempt.
-        problems: at most; by default 256, and every context of a bandit.
+        problems: maximum number; by default 256, or every context of a bandit.
         seed: of the draws. The problems are those that the run itself is evaluated on.
     """
     check_counts(k=k, problems=problems)
@@ -79,7 +79,7 @@ def sample_held_out(spec: Spec, backend: Backend, k: int, problems: int | None, 
 
 
 def check_counts(**counts: int | None) -> None:
-    """Refuse numbers below 1, and more draws than anybody wants of one attempt."""
+    """Refuse numbers below 1, and an unreasonably large k."""
     for name, value in counts.items():
         if value is not None and value < 1:
             raise UsageError(f"{name} is {value}; expected an integer >= 1")
@@ -89,7 +89,7 @@ def check_counts(**counts: int | None) -> None:
 
 
 def bandit_draws(problem: Bandit, backend: Backend, k: int, problems: int | None, seed: int) -> GradedDraws:
-    """Arms; one that passes by chance is right by chance. The verifier's noise is not in it."""
+    """Draw arms; one that passes with some probability is right with it. The verifier's noise is left out."""
     if problem.success is None:
         raise UsageError(f"{problem.name} has real rewards and nothing that passes or fails; read reward_last instead")
     contexts = np.arange(problem.contexts)[:problems]
@@ -102,7 +102,7 @@ def bandit_draws(problem: Bandit, backend: Backend, k: int, problems: int | None
 
 
 def token_draws(problem: TokenProblem, backend: Backend, k: int, problems: int, seed: int) -> GradedDraws:
-    """Responses to held-out prompts, or to all of them where none are held out."""
+    """Draw responses to held-out prompts, or to all prompts if none are held out."""
     prompts = backend.task.held_out(problems)  # type: ignore[attr-defined]
     given = k * blocks(len(prompts), k)
     right, answer = [], []
@@ -118,7 +118,7 @@ def token_draws(problem: TokenProblem, backend: Backend, k: int, problems: int, 
 
 
 def episode_draws(backend: Backend, k: int, starts: int, seed: int) -> GradedDraws:
-    """Episodes from starts that no step takes; two that earn the same are the same answer."""
+    """Draw episodes from held-out starts; two with the same reward count as the same answer."""
     asked = backend.task.held_out(starts)  # type: ignore[attr-defined]
     given = k * blocks(len(asked), k)
     parts = enumerate(asked.split(max(1, EPISODES // given)))
@@ -130,15 +130,15 @@ def episode_draws(backend: Backend, k: int, starts: int, seed: int) -> GradedDra
 
 
 def blocks(problems: int, k: int) -> int:
-    """m, of k draws on each problem: at least 2, to see how far they differ."""
+    """The number m of blocks of k draws on each problem: at least 2, to see how much they differ."""
     return max(2, min(-(-BLOCKS // problems), MOST_DRAWS // k))
 
 
 def answer_rows(problem: TokenProblem, responses: NDArray[np.int64], mask: NDArray[np.bool_]) -> NDArray[np.int64]:
     """[N, T] rows that are equal where two responses give the same answer to a prompt.
 
-    The answer is the text, `<eos>` or its absence included. Parity grades what follows "=" alone: two thoughts that
-    come to the same bit are one answer.
+    The answer is the text, `<eos>` or its absence included. Parity grades only what follows "=": two chains of
+    thought that end in the same bit are one answer.
     """
     rows = np.where(mask, responses, -1)
     if isinstance(problem, Parity):

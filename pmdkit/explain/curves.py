@@ -1,4 +1,4 @@
-"""One curve per response, from ratio 0 to its largest, of a loss whose rows each look at one ratio alone.
+"""One curve per response, from ratio 0 to its largest, for losses whose rows depend on one ratio each.
 
 F(pi) = sum_y pi_old(y) h_y(z_y),   z = pi/pi_old
 """
@@ -14,10 +14,10 @@ from pmdkit.randomness import generator
 
 Tail = Literal["barrier", "level", "falls", "unclear"]
 
-LOW = -18.0  # nats: below, a ratio moves no sum, and only the sign of its slope is asked
-FADED = -200.0  # nats: a curve that is still silent here has rounded to nothing
-FAR: Array = -np.array([1e3, 1e4, 1e6, 1e8])  # nats, where a curve has shown what becomes of it
-WRONG_VALUE = 1e-6  # of the largest slope: further off, a loss is not what its gradient adds up to
+LOW = -18.0  # nats: below this, a ratio changes no sum, and only the sign of its slope matters
+FADED = -200.0  # nats: a curve that is still constant here has rounded to 0
+FAR: Array = -np.array([1e3, 1e4, 1e6, 1e8])  # nats, where it is clear what becomes of a curve
+WRONG_VALUE = 1e-6  # of the largest slope: further off, a loss is not the integral of its gradient
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class Curves:
 
     Attributes:
         u: [K, A] log ratios, ascending, from where the loss is finite up to probability 1.
-        slope: [K, A] d h / d u. By the ratio it is slope e^-u, the price of probability.
-        value: [K, A] h; the integral of `slope` where the objective's loss is something else.
-        tail: what each curve does as the ratio goes to 0: rises for ever, levels off, falls for ever.
-        limit: [A] h as the ratio goes to 0, for the level ones; else +inf or -inf.
+        slope: [K, A] d h / d u. The derivative by the ratio is slope e^-u, the price of probability.
+        value: [K, A] h; the integral of `slope` if the objective's loss is something else.
+        tail: what each curve does as the ratio goes to 0: rises forever, levels off, falls forever, or unclear.
+        limit: [A] h as the ratio goes to 0, for the level ones; else +inf or -inf, or NaN if unclear.
         fall: [A] slope of h by u far out, for those that fall.
         integrable: whether the loss is the integral of its gradient.
-        jumps: whether the loss is so but for jumps, which no gradient sees.
+        jumps: whether only jumps, which no gradient sees, keep it from being that.
     """
 
     u: Array
@@ -51,13 +51,13 @@ class Curves:
 
     @property
     def scale(self) -> float:
-        """The largest price near pi_old: what a difference of prices is measured by."""
+        """The largest price near pi_old: the scale on which differences of prices are measured."""
         near, wide = ((self.u > low) & (self.u < share * self.u[-1]) for low, share in ((-1, 0.5), (-10, 0.9)))
         return float(np.abs(self.price[near]).max()) or float(np.abs(self.price[wide]).max())
 
     @property
     def convex(self) -> bool:
-        """Whether every h rises ever faster with the ratio, so that the problem is convex in pi."""
+        """Whether the slope of every h by the ratio never falls, so that the problem is convex in pi."""
         seen = np.where(self.u > LOW, self.price, np.nan)
         with np.errstate(invalid="ignore"):
             drop = np.diff(seen, axis=0) < -1e-9 * (self.scale + np.abs(seen[1:]))
@@ -65,7 +65,7 @@ class Curves:
 
 
 def separable(objective: Objective, problem: TabularPrompt, seed: int = 0) -> bool:
-    """Whether the loss and the gradient of every row stay what they are when the other ratios change."""
+    """Whether the loss and the gradient of every row stay the same when the other ratios change."""
     size, rounds = len(problem.pi), 8
     draws = generator(seed, "explain", "separable")
     spread = np.array([0.1, 0.5, 1.0, 3.0, 0.1, 0.5, 1.0, 3.0])[:, None, None]
@@ -83,7 +83,7 @@ def separable(objective: Objective, problem: TabularPrompt, seed: int = 0) -> bo
 
 
 def curves(objective: Objective, problem: TabularPrompt) -> Curves | str:
-    """The curve of every response on a grid; a sentence where the loss is not finite where it should be."""
+    """The curve of every response on a grid; or a sentence if the loss is not finite where it should be."""
     top = -np.log(problem.pi)
     deep = -np.concatenate(
         [np.geomspace(1e5, -LOW, 300)[:-1], np.arange(-LOW, 0.5, -0.01), np.geomspace(0.5, 1e-7, 900)]
@@ -96,7 +96,7 @@ def curves(objective: Objective, problem: TabularPrompt) -> Curves | str:
         far = population_loss(objective, problem, np.tile(FAR[:, None], (1, len(top))))
     rows, slope = seen.rows / problem.pi, seen.pull / problem.pi
     known = np.isfinite(rows) & np.isfinite(slope)
-    known[-1] = True  # at probability 1 a loss may end
+    known[-1] = True  # a loss need not be finite at probability 1
     rows[-1], slope[-1] = (np.where(np.isfinite(x[-1]), x[-1], x[-2]) for x in (rows, slope))
     first = 0 if known.all() else int(np.flatnonzero(~known.all(1)).max()) + 1
     if u[first].max() > LOW:
@@ -137,7 +137,7 @@ def curves(objective: Objective, problem: TabularPrompt) -> Curves | str:
 
 
 def is_integral(u: Array, rows: Array, slope: Array) -> tuple[bool, bool]:
-    """Whether the loss changes as its slope says, and whether it does but for jumps."""
+    """Whether the loss changes as its slope says; and if not, whether only jumps are the reason."""
     step = np.diff(u, axis=0)
     change = np.diff(rows, axis=0) / step
     padded = np.concatenate([slope[:1], slope, slope[-1:]])
@@ -155,13 +155,13 @@ def tail(
     """What a curve does below its first point `start`, its limit, and its slope where it falls.
 
     Args:
-        middle, slope: the slope half-way to the first point, and there.
-        value: the value there.
+        middle, slope: the slope half-way to the first point, and at it.
+        value: the value at the first point.
         rows, pulls: value and slope at FAR.
         span: how much the value changes near pi_old.
     """
     far = FAR
-    if not (np.isfinite(pulls).all() and np.isfinite(rows).all()):  # the ratio underflows: what was seen before it did
+    if not (np.isfinite(pulls).all() and np.isfinite(rows).all()):  # the ratio underflows: use what was seen before
         if start > FADED:
             # what overflows upwards is a barrier; anything else has no answer
             rising = slope < 0 and value > 1e3 * max(span, 1e-300)

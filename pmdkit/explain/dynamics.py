@@ -1,4 +1,4 @@
-"""What the gradient does with one response: the push at every ratio, the first step, and one exact step."""
+"""What the gradient does to one response: the push at every ratio, the first step, and one exact step."""
 
 import math
 from collections.abc import Callable
@@ -12,12 +12,12 @@ from pmdkit.explain.tabular import GRADED_PROMPTS, LONG, RARE, Array, TabularPro
 from pmdkit.objectives import Groups, Objective, credit, total
 
 P_SHOWN = 0.1
-SHOWN: Array = np.linspace(-3, 3, 121)  # nats, for the picture
+SHOWN: Array = np.linspace(-3, 3, 121)  # nats, for the figure
 OUTWARD: Array = np.concatenate([[0.0], np.geomspace(1e-5, 5e3, 400)])
 CURVE_RATES: Array = np.concatenate([np.geomspace(1e-3, 0.5, 32), 1 - np.geomspace(0.5, 0.01, 17)[1:]])
 STEP_SIZES: Array = np.concatenate([[0.0], np.geomspace(1e-6, 2e4, 600)])  # nats by which right moves away from wrong
-FLAT = 1e-14  # of the ratio: a push below is rounding on a plateau
-FADED = 600.0  # nats: beyond, a push that is 0 may be an underflow
+FLAT = 1e-14  # of the ratio: a push below this is rounding on a plateau
+FADED = 600.0  # nats: beyond this, a push of 0 may be an underflow
 POINTS = 16
 ROUNDS = 13  # 16^13 = 2^52
 
@@ -44,11 +44,11 @@ class Force:
 
 @dataclass(frozen=True)
 class FirstStep:
-    """The gradient at pi = pi_old beside the policy gradient of reward minus its mean.
+    """The gradient at pi = pi_old compared with the policy gradient of reward minus its mean.
 
     Attributes:
-        factor: the policy gradient is multiplied by it, on graded rewards.
-        misfit: what of the gradient is no multiple of the policy gradient, as a share.
+        factor: the gradient as a multiple of the policy gradient, on graded rewards.
+        misfit: share of the gradient that is not a multiple of the policy gradient.
         by_pass_rate: pairs of p and factor, rewards {0, 1}.
         token: weight of a token in a response of 4 tokens over that in a response of 1, at the same reward; NaN where
             right and wrong responses are pushed alike.
@@ -66,7 +66,7 @@ class ExactSteps:
 
     Attributes:
         p: [P] pass rate before.
-        log_ratio_right, log_ratio_wrong: [P] nats; NaN where the flow never rests, which ends in p = 1.
+        log_ratio_right, log_ratio_wrong: [P] nats; NaN where the flow never rests, so that p goes to 1.
     """
 
     p: Array
@@ -86,7 +86,7 @@ class ExactSteps:
 
 
 def force(objective: Objective) -> Force:
-    """How a rare right and a rare wrong response are pushed while all others stand at pi_old."""
+    """How a rare right and a rare wrong response are pushed while all others stay at pi_old."""
     right, wrong = (push(objective, SHOWN, reward, P_SHOWN) for reward in (1.0, 0.0))
     ends = [push_end(objective, reward, sign) for reward, sign in ((1.0, 1.0), (0.0, -1.0))]
     up, down = push(objective, SHOWN, 1.0, 0.5), push(objective, -SHOWN, 0.0, 0.5)
@@ -107,7 +107,7 @@ def push(objective: Objective, log_ratio: Array, reward: float, p: float) -> Arr
 
 
 def push_end(objective: Objective, reward: float, sign: float) -> tuple[float, bool]:
-    """The log ratio, in the direction of the first push, where it stops; and whether it turns round there."""
+    """The log ratio, in the direction of the first push, at which the push stops; and whether it reverses there."""
     value = sign * push(objective, sign * OUTWARD, reward, P_SHOWN)
     known = np.isfinite(value)
     start = abs(value[0]) if value[0] != 0 else 1.0
@@ -129,7 +129,7 @@ def push_end(objective: Objective, reward: float, sign: float) -> tuple[float, b
 
 
 def first_step(objective: Objective) -> FirstStep:
-    """The gradient by the logits at pi_old, against that of the expected reward."""
+    """The gradient by the logits at pi_old, compared with that of the expected reward."""
     problem = GRADED_PROMPTS["graded rewards"]
     gradient = population_loss(objective, problem, np.zeros(len(problem.pi))).logits[0]
     plain = -problem.pi * problem.advantage
@@ -149,7 +149,7 @@ def first_step(objective: Objective) -> FirstStep:
 def sampled_first_step(objective: Objective, p: float, draws: int) -> tuple[float, float]:
     """Mean and standard deviation of the first step from groups of draws, as multiples of the exact policy gradient.
 
-    Exact over the binomial: a group of `draws` responses with rewards {0, 1} is known by how many are right.
+    Exact over the binomial: a group of `draws` responses with rewards {0, 1} is determined by how many are right.
 
     Args:
         p: pass rate in (0, 1).
@@ -162,7 +162,7 @@ def sampled_first_step(objective: Objective, p: float, draws: int) -> tuple[floa
     mask = torch.ones(logp.shape, dtype=torch.bool)
     batch = replace(credit(objective, groups, logp.detach(), mask, width=1, prompts_apart=True), logp=logp)
     (slope,) = torch.autograd.grad(total(objective, batch), logp)
-    # `credit` averages over the groups; here every group stands for itself
+    # `credit` averages over the groups; here every group counts by itself
     pull = -(draws + 1) * slope.numpy().reshape(right.shape)
     factor = (pull * (right - p)).sum(1) / (p * (1 - p))
     k = np.arange(draws + 1)
@@ -172,7 +172,7 @@ def sampled_first_step(objective: Objective, p: float, draws: int) -> tuple[floa
 
 
 def exact_steps(objective: Objective, p: Array, length: tuple[int, int] = (1, 1)) -> ExactSteps:
-    """Follow right and wrong response apart until nothing moves them.
+    """Follow the right and the wrong response as they move apart, until nothing moves them.
 
     A prompt with two responses has one direction, so the first zero of the gradient along it is where gradient flow
     from pi_old ends: the minimiser of a regression, the edge of the plateau of a clipped objective.
@@ -183,7 +183,7 @@ def exact_steps(objective: Objective, p: Array, length: tuple[int, int] = (1, 1)
     """
     low, high = np.zeros(len(p)), np.full(len(p), np.nan)
     moving = np.ones(len(p), bool)
-    # most flows rest early: far steps are looked at only where they are needed
+    # most flows rest early: far steps are computed only where needed
     for first in range(0, len(STEP_SIZES), 120):
         block = STEP_SIZES[first : first + 120]
         push, ratio = drive(objective, np.repeat(p[moving], len(block)), np.tile(block, moving.sum()), length)
@@ -225,7 +225,7 @@ def apart(p: Array, step: Array) -> tuple[Array, Array]:
 
 
 def first_true(holds: Callable[[Array], NDArray[np.bool_]], low: Array, high: Array) -> Array:
-    """[P] the smallest place at which the condition holds, between one at which it does not and one at which it does.
+    """[P] the smallest place where the condition holds, between `low`, where it does not, and `high`, where it does.
 
     Args:
         holds: [P, 15] places to [P, 15] booleans, row by row.

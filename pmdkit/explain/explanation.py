@@ -17,7 +17,7 @@ from pmdkit.randomness import generator
 
 RATES = np.array([0.01, 0.1, 0.5, 0.9])
 RANDOM_POLICIES = 256
-SAME = 1e-6  # share of the largest f': curves closer than this are one curve
+SAME = 1e-6  # share of the largest f': curves closer than this are the same
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class RandomPolicies:
     """The gradient at random policies, for an objective without a minimiser.
 
     Attributes:
-        policies: how many were looked at.
-        silent: at how many the gradient is exactly 0.
-        towards_reward: at how many a step along the gradient raises the better rewards.
+        policies: number of policies.
+        silent: number of them at which the gradient is exactly 0.
+        towards_reward: number of them at which a gradient step raises the better rewards.
         left: ratio of every response of the first graded problem in the limit; for kind "boundary" only.
     """
 
@@ -39,11 +39,11 @@ class RandomPolicies:
 
 @dataclass(frozen=True)
 class LengthEffect:
-    """The resting point where equal rewards stand at lengths 1 and 4.
+    """The resting point of a problem where responses of lengths 1 and 4 have equal rewards.
 
     Attributes:
-        short_over_long: ratio of the best short response over that of the best long one; 1 where length plays no part.
-        short, long: weights of f' as read off with a response of length 1 and 4; {} where no mix of terms fits.
+        short_over_long: ratio of the best short response over that of the best long one; 1 if length has no effect.
+        short, long: weights of f' as read off with a response of length 1 and 4; {} if no mix of terms fits.
         log_ratio: [8] the resting point, nats.
         error: largest distance to the theory's solution with lengths, nats; NaN where there is none.
     """
@@ -57,7 +57,7 @@ class LengthEffect:
 
 @dataclass(frozen=True)
 class TheoryComparison:
-    """What the theory says of one graded problem, and how far the search is from it.
+    """What the theory says about one graded problem, and how far the search is from it.
 
     Attributes:
         solution: "pmd_mean" or "pmd_part", the function of `pmdkit.theory`.
@@ -78,23 +78,23 @@ class Explanation:
 
     Attributes:
         name: as in OBJECTIVES, or the class's name.
-        options: its fields, as text where they are no numbers.
+        options: its fields; those that are not numbers are text.
         tau: temperature in reward units; NaN without one or with a rule.
         level: "token" where the loss is one number per token, "response" where it is one per response.
         integrable: whether its gradient is that of its loss; if not, all of this is about what the gradient descends.
-        whole_batch: whether its advantage depends on the other prompts of a batch; each was asked without others.
+        whole_batch: whether its advantage depends on the other prompts of a batch; here each prompt is its own batch.
         whole_groups: whether it compares the responses of a group.
         reference: whether it uses a reference policy; here pi_ref = pi_old.
         rests: graded problem to where it rests.
         curves: graded problem to its f'; only where the objective has a minimiser.
-        theory: graded problem to the theory's word, where there is one.
-        lengths: the same with lengths, or None without a minimiser.
+        theory: graded problem to the comparison with the theory, if there is one.
+        lengths: the effect of lengths, or None without a minimiser.
         wander: the gradient at random policies, or None with a minimiser.
-        force: the push on a response by its ratio.
+        force: the push on a response as a function of its ratio.
         first: the first step.
         steps: one exact step at p = 0.01, 0.1, 0.5, 0.9, rewards {0, 1}.
         steps_error: largest distance of its log ratios to the theory's, nats; NaN without theory.
-        curve: the same on 48 pass rates, for the picture.
+        curve: exact steps at 48 pass rates, for the figure.
         by_tau: pairs of tau and eta at p = 0.1.
         by_length: triples of tokens right, tokens wrong, eta at p = 0.1.
     """
@@ -122,7 +122,7 @@ class Explanation:
 
     @property
     def kind(self) -> str:
-        """A kind of `StationaryPoint`; "depends" where the graded problems differ, "not settled" where one is not."""
+        """A kind of `StationaryPoint`; "depends" if the graded problems differ, "not settled" if one is not."""
         kinds = {rest.kind for rest in self.rests.values()}
         if "not settled" in kinds:
             return "not settled"
@@ -130,14 +130,14 @@ class Explanation:
 
     @property
     def unique(self) -> bool | None:
-        """Whether the best policy, or the limit, is the only one at every graded problem; None where not settled."""
+        """Whether the best policy, or the limit, is the only one at every graded problem; None if not settled."""
         return None if self.kind == "not settled" else all(rest.unique for rest in self.rests.values())
 
     @property
     def reward_effect(self) -> str:
-        """ "raises", "lowers", "leaves" or "depends": what becomes of the expected reward.
+        """ "raises", "lowers", "leaves" or "depends": what happens to the expected reward.
 
-        At the best policy where there is one, by the first step elsewhere.
+        At the best policy if there is one, otherwise after the first step.
         """
         if self.kind in ("minimiser", "boundary"):
             gains = [rest.reward for rest in self.rests.values()]
@@ -152,7 +152,7 @@ class Explanation:
 
     @property
     def direction(self) -> int:
-        """1 where every f' rises with the ratio (a penalty on what is gained), -1 where every one falls, else 0."""
+        """1 if every f' rises with the ratio (a penalty on what is gained), -1 if every f' falls, else 0."""
         turns = {np.sign(np.diff(curve.slope)).tobytes() for curve in self.curves.values() if curve.defined}
         signs = {1: np.ones(len(RATIOS) - 1).tobytes(), -1: (-np.ones(len(RATIOS) - 1)).tobytes()}
         return next((sign for sign, each in signs.items() if turns == {each}), 0)
@@ -172,7 +172,7 @@ class Explanation:
 
     @property
     def regulariser(self) -> str | None:
-        """The terms of f', such as "kl" or "kl + chi2"; "other" where no mix fits, None without a minimiser."""
+        """The terms of f', such as "kl" or "kl + chi2"; "other" if no mix fits, None without a minimiser."""
         if not self.curves:
             return None
         found = {" + ".join(curve.weights) for curve in self.curves.values()}
@@ -215,13 +215,13 @@ def explain(objective: Objective | str, tau: float | None = None, **options: Any
     Args:
         objective: an instance, a name of OBJECTIVES, or "my.py:MyLoss".
         tau: temperature in reward units; rewards are graded in [0, 1].
-        options: other fields of the objective, with a name only.
+        options: other fields of the objective.
 
     Returns:
-        Explanation. f' is NaN-free and 0 at ratio 1; log ratios in nats.
+        Explanation. f' is 0 at ratio 1, and NaN where no reward comes to rest; log ratios in nats.
 
     Raises:
-        UsageError: an unknown option, a loss of a wrong shape or with NaN, prompts that are not independent.
+        UsageError: an unknown option, a loss of the wrong shape or with NaN, prompts that are not independent.
 
     Watch: policies are tables and expectations exact. Draws, shared weights and a few gradient steps do less.
     """
@@ -281,7 +281,7 @@ def with_options(objective: Objective | str, tau: float | None, options: dict[st
 
 
 def has_theory(objective: Objective) -> bool:
-    """A known solution, and a temperature to compare at."""
+    """Whether there is a known solution, and a temperature to compare at."""
     return population.has_solution(objective) and hasattr(objective, "tau")
 
 
@@ -306,7 +306,7 @@ def tau_at(objective: Objective, problem: tabular.TabularPrompt) -> float:
 def compare_with_theory(
     objective: Objective, problem: tabular.TabularPrompt, found: StationaryPoint, read: RegulariserCurve
 ) -> TheoryComparison:
-    """The theory beside the search."""
+    """Compare what the search found with the theory."""
     solution = known_log_ratio(objective, problem)
     recovered = read.weights["kl"] * read.weights["chi2"] if {"kl", "chi2"} <= read.weights.keys() else np.nan
     error = float(np.abs(solution.log_ratio[0] - found.log_ratio).max())
@@ -314,7 +314,7 @@ def compare_with_theory(
 
 
 def length_effect(objective: Objective, smooth: bool) -> LengthEffect | None:
-    """The resting point with responses of 1 and of 4 tokens; None where there is none."""
+    """The resting point with responses of 1 and of 4 tokens; None if there is none."""
     found = stationary_point(objective, tabular.PROMPT_WITH_LENGTHS, smooth)
     if found.kind != "minimiser" or found.certificate.kinks:
         return None
@@ -352,7 +352,7 @@ def steps_error(objective: Objective, steps: ExactSteps) -> float:
 
 
 def by_tau(objective: Objective, steps: ExactSteps) -> tuple[tuple[float, float], ...]:
-    """eta at p = 0.1 for a fifth of tau, tau and five times tau; empty without a number."""
+    """eta at p = 0.1 for a fifth of tau, tau and five times tau; empty if tau is not a number."""
     tau = getattr(objective, "tau", None)
     if not isinstance(tau, (int, float)):
         return ()
@@ -371,14 +371,14 @@ def eta_at(objective: Objective, length: tuple[int, int] = (1, 1)) -> float:
     return float(exact_steps(objective, RATES[1:2], length).eta[0])
 
 
-# Whether an objective can be explained at all: shapes, finite numbers, prompts that are independent.
+# Whether an objective can be explained at all: shapes, finite numbers, independent prompts.
 
 
 def check_explainable(objective: Objective) -> bool:
-    """Raise UsageError about what is wrong; return whether the gradient is that of the loss.
+    """Raise a UsageError that says what is wrong; return whether the gradient is that of the loss.
 
     Raises:
-        UsageError: a wrong shape, a NaN, an exception of the user's own code, or prompts that are not independent.
+        UsageError: a wrong shape, a NaN, an exception in the user's own code, or prompts that are not independent.
     """
     name = objective_name(objective)
     try:
@@ -386,7 +386,7 @@ def check_explainable(objective: Objective) -> bool:
         check_loss(objective, name)
     except UsageError:
         raise
-    except Exception as error:  # the user's code may raise anything; what it was is in the sentence
+    except Exception as error:  # the user's code may raise anything; the message says what
         raise UsageError(
             f"{name} raised {type(error).__name__} on one prompt with eight responses: {error}; "
             "python -m pmdkit.testing my.py:MyLoss finds the line"
@@ -396,7 +396,7 @@ def check_explainable(objective: Objective) -> bool:
 
 
 def check_advantage(objective: Objective, name: str) -> None:
-    """[P, G] finite, and of each prompt alone."""
+    """Check that the advantage is [P, G], finite, and depends on each prompt alone."""
     reward = torch.from_numpy(np.stack([tabular.REWARDS, tabular.OTHER_REWARDS]))
     mass = torch.from_numpy(np.stack([tabular.POLICY, tabular.POLICY]))
     both = objective.advantage(Groups(reward, mass, sampled=False))
@@ -416,7 +416,7 @@ def check_advantage(objective: Objective, name: str) -> None:
 
 
 def check_loss(objective: Objective, name: str) -> None:
-    """[N] or [N, T], finite near pi_old, with a gradient by logp."""
+    """Check that the loss is [N] or [N, T], finite near pi_old, and has a gradient by logp."""
     noise = generator(0, "explain", "check").normal(size=(2, 8))
     for policies in (0 * noise, noise):
         batch, whole = tabular.batch_at(objective, tabular.PROMPT_WITH_LENGTHS, policies)
@@ -443,7 +443,7 @@ def check_loss(objective: Objective, name: str) -> None:
 
 
 def check_apart(objective: Objective, name: str) -> None:
-    """The loss of a row moves with its own policy; within a group only where the objective says so."""
+    """Check that the loss of a row depends only on its own policy, or on its group's if the objective says so."""
     u = generator(0, "explain", "apart").normal(size=(2, 8))
     moved = u.copy()
     moved[0, 0] += 0.5
@@ -469,7 +469,7 @@ def rows(objective: Objective, log_ratio: Any) -> Any:
 
 
 def integrable(objective: Objective) -> bool:
-    """Whether the gradient is the slope of the loss: no factor held back from differentiation."""
+    """Whether the gradient is the slope of the loss, with no factor detached from differentiation."""
     problem = tabular.TabularPrompt.of(tabular.POLICY, tabular.REWARDS)
     u, way = generator(0, "explain", "slope").normal(size=(2, 8)) / 2
     width = 1e-5
@@ -486,7 +486,7 @@ def loss_level(objective: Objective) -> str:
 
 
 def shape_of(value: Any) -> str:
-    """Words for what was returned."""
+    """What was returned, in words."""
     return f"has shape {list(value.shape)}" if isinstance(value, torch.Tensor) else f"is a {type(value).__name__}"
 
 
@@ -496,7 +496,7 @@ def shown(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """JSON values."""
+    """The value as JSON values: arrays as lists, NaN and infinities as null."""
     if isinstance(value, dict):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

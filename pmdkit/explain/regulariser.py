@@ -1,7 +1,7 @@
-"""The regulariser that an objective's resting point implies: f'(ratio), read off with responses that weigh nothing.
+"""The regulariser that an objective's resting point implies: f'(ratio), read off with near-massless responses.
 
 At the maximum of E_pi[r] - sum pi_old f(pi/pi_old) every reward is f'(ratio) plus one constant. So the reward at which
-a response comes to rest at a given ratio is f' there, whatever the objective was written as.
+a response comes to rest at a given ratio is f' there, however the objective was written.
 """
 
 from collections.abc import Sequence
@@ -22,16 +22,16 @@ TERMS = {
     "reverse_kl": 1 - 1 / RATIOS,  # f = z - 1 - log z
 }
 OWN = 1e-6  # of the largest f': responses of the problem further off are not on the curve
-EXACT = 1e-8  # of the largest f': below, a fit is an identity
+EXACT = 1e-8  # of the largest f': a fit with a smaller misfit is exact
 
 
 @dataclass(frozen=True)
 class RegulariserCurve:
-    """f' of one problem on RATIOS, reward units, 0 at ratio 1; NaN where no reward comes to rest there.
+    """f' of one problem on RATIOS, reward units, 0 at ratio 1; NaN at ratios where no reward comes to rest.
 
     Attributes:
         slope: [33] f'.
-        weights: the smallest set of TERMS that reproduces it, each with its weight; {} where none does.
+        weights: the smallest set of TERMS that reproduces it, each with its weight; {} if none does.
         misfit: largest deviation of the fit by `weights` (or by all TERMS) from f', as a share of the largest f'.
         design: the weights of f' if normalisation cost nothing (multiplier 0): what the loss was written for.
         own: largest distance of the problem's own responses from the curve, reward units.
@@ -45,7 +45,7 @@ class RegulariserCurve:
 
     @property
     def defined(self) -> bool:
-        """Whether every ratio has its reward, and the problem's own responses theirs."""
+        """Whether every ratio has its reward, and the problem's own responses are on the curve."""
         return bool(np.isfinite(self.slope).all())
 
 
@@ -57,7 +57,7 @@ def regulariser_curve(
     Args:
         objective: any with a minimiser inside the simplex.
         log_ratio: [A] the minimiser, nats.
-        length: tokens of the response that reads the curve off.
+        length: tokens of the response used to read off the curve.
     """
     objective = with_fixed_tau(objective, problem)
     multiplier = float(population_loss(objective, problem, log_ratio).multiplier[0])
@@ -70,7 +70,7 @@ def regulariser_curve(
     weights, misfit = fit(slope)
     free = rewards_at(objective, problem, log_ratio, 0.0, np.log(RATIOS), length)
     own = float(np.abs(found[len(RATIOS) :] - problem.reward[inside]).max(initial=0.0))
-    if not own <= OWN * float(np.nanmax(np.abs(slope), initial=1e-300)):  # not one map: the curve is no f'
+    if not own <= OWN * float(np.nanmax(np.abs(slope), initial=1e-300)):  # not one map: the curve is not an f'
         return RegulariserCurve(np.full(len(RATIOS), np.nan), {}, np.nan, {}, own)
     return RegulariserCurve(slope, weights, misfit, fit(free - free[ONE])[0], own)
 
@@ -78,7 +78,7 @@ def regulariser_curve(
 def moves_others(
     objective: Objective, problem: TabularPrompt, log_ratio: Array, wanted: Array, reward: Array, length: int
 ) -> Array:
-    """[K] whether the rare response, with its reward, changes what pushes the others: then it reads nothing off."""
+    """[K] whether the rare response, with its reward, changes the push on the others: then it measures nothing."""
     policies = np.concatenate([np.tile(log_ratio, (len(wanted), 1)), wanted[:, None]], 1)
     known = np.where(np.isfinite(reward), reward, problem.reward[0])
     among = population_loss(objective, problem.with_rare(known, length), policies).pull[:, :-1]
@@ -91,7 +91,7 @@ def moves_others(
 def rewards_at(
     objective: Objective, problem: TabularPrompt, log_ratio: Array, multiplier: float, wanted: Array, length: int = 1
 ) -> Array:
-    """[K] the reward at which a rare response rests at each wanted log ratio, by bisection; NaN where there is none."""
+    """[K] the reward at which a rare response rests at each wanted log ratio, by root finding; NaN if there is none."""
     policies = np.concatenate([np.tile(log_ratio, (len(wanted), 1)), wanted[:, None]], 1)
 
     def lift(reward: Array) -> Array:
@@ -114,7 +114,7 @@ def rewards_at(
         down, up = lift(low), lift(high)
         span *= 2
     exists = (down <= 0) & (up >= 0)
-    for sweep in range(100):  # secant where it stays inside and shrinks the bracket, else halving
+    for sweep in range(100):  # secant steps, with every third one a halving of the bracket
         middle = np.where(up > down, low - down * (high - low) / np.where(up > down, up - down, 1.0), low)
         middle = np.where(sweep % 3 == 2, (low + high) / 2, middle)
         here = lift(middle)
@@ -128,7 +128,7 @@ def rewards_at(
 
 
 def fit(slope: Array) -> tuple[dict[str, float], float]:
-    """The fewest TERMS that reproduce f', their weights, and the misfit; {} with the misfit of all where none does."""
+    """The fewest TERMS that reproduce f', with weights, and the misfit; {} and the misfit of all three if none do."""
     size = np.abs(slope).max()
     if not np.isfinite(size) or size == 0:
         return {}, np.nan

@@ -1,4 +1,4 @@
-"""An explanation in words: what is solved, what follows, what to keep in mind. Every sentence follows from a number."""
+"""An explanation in words: what is solved, what follows, and caveats. Every sentence follows from a number."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ MEASURES = {
 }
 NAMES = {"kl": "KL", "chi2": "chi2", "reverse_kl": "reverse KL"}
 DERIVATIVES = {"kl": "{} log z", "chi2": "{} (z - 1)", "reverse_kl": "{} (1 - 1/z)"}
-ENDLESS = 1e-3  # share of a weight: differences between problems below are not worth a sentence
+ENDLESS = 1e-3  # share of a weight: smaller differences between problems are not worth a sentence
 
 
 def headline(e: Explanation) -> str:
@@ -29,18 +29,18 @@ def headline(e: Explanation) -> str:
 
 
 def gaps(e: Explanation) -> bool:
-    """Whether f' was read off at some ratios of every problem and not at all of them."""
+    """Whether f' was read off at some ratios of every problem, but not at every ratio of every problem."""
     known = [np.isfinite(curve.slope) for curve in e.curves.values()]
     return len(known) == len(e.rests) and all(each.any() for each in known) and not all(each.all() for each in known)
 
 
 def unsettled(e: Explanation) -> str:
-    """Why, at the first problem where it is so."""
+    """Why it is not settled, at the first such problem."""
     return next(rest.certificate.why for rest in e.rests.values() if not rest.is_settled)
 
 
 def solution(e: Explanation) -> str:
-    """The headline without its frame."""
+    """The core of the headline: what is solved."""
     kinks = max(len(rest.certificate.kinks) for rest in e.rests.values())
     if e.kind != "minimiser":
         limit = "one limit" if e.unique else "many limits"
@@ -104,7 +104,7 @@ def certificate(e: Explanation) -> str:
 
 
 def survivors(e: Explanation) -> str:
-    """Which responses of the first graded problem small steps leave with any probability."""
+    """How many responses of the first graded problem keep any probability under many small steps."""
     left = None if e.wander is None or e.wander.left is None else int((e.wander.left > 0).sum())
     if left is None or left == 1:
         return "one response has all the probability"
@@ -168,7 +168,7 @@ def solves(e: Explanation) -> list[str]:
 
 
 def regularised(e: Explanation) -> list[str]:
-    """The regulariser, and what of it is the price of normalisation."""
+    """The regulariser, and which part of it is the price of normalisation."""
     curves = list(e.curves.values())
     if any(rest.certificate.kinks for rest in e.rests.values()):
         u = e.rests["graded rewards"].log_ratio
@@ -268,12 +268,12 @@ def passing(e: Explanation) -> str:
 
 
 def share(eta: float) -> str:
-    """A share; close to 1 it is what is missing that counts."""
+    """A share as text; close to 1, as 1 minus what is missing."""
     return f"{eta:.3g}" if eta < 0.9995 or eta == 1 else f"1 - {1 - eta:.0e}"
 
 
 def pushing(e: Explanation) -> str:
-    """Where a push ends and what is beyond."""
+    """Where a push ends and what happens beyond."""
     force = e.force
     ends = []
     middle = len(force.right) // 2
@@ -304,7 +304,7 @@ def tempering(e: Explanation) -> list[str]:
 
 
 def stretching(e: Explanation) -> str:
-    """What lengths change."""
+    """What the lengths of responses change."""
     token = e.first.token
     if np.isnan(token):
         return "Length: the first step is the same for right and wrong responses, so it tells nothing of their length."
@@ -377,7 +377,7 @@ def caveats(e: Explanation) -> list[str]:
 
 
 def design(e: Explanation) -> dict[str, float]:
-    """The weights that the loss was written for, {} where no mix fits."""
+    """The weights that the loss was written for; {} if no mix fits."""
     designs = [curve.design for curve in e.curves.values()]
     same = designs and all(d.keys() == designs[0].keys() for d in designs)
     return designs[0] if same and all(close([d[k] for d in designs]) for k in designs[0]) else {}
@@ -394,7 +394,7 @@ def fixed_terms(e: Explanation) -> list[str]:
 
 
 def close(values: list[float]) -> bool:
-    """Whether numbers are one number."""
+    """Whether all numbers are equal up to rounding."""
     return bool(np.ptp(values) <= 1e-6 * np.abs(values).max())
 
 
@@ -405,7 +405,7 @@ def penalty(weights: dict[str, float], sign: int = 1) -> str:
 
 
 def varying(e: Explanation, sign: int = 1) -> str:
-    """The same with a range where a weight differs between the problems."""
+    """Like `penalty`, but with a range where a weight differs between the problems."""
     parts = []
     for term in first_weights(e):
         values = [sign * curve.weights[term] * MEASURES[term][1] for curve in e.curves.values()]

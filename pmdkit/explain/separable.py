@@ -1,11 +1,11 @@
-"""Losses whose rows each depend on one ratio alone: a global solution from one curve per response and one multiplier.
+"""Global solution of losses whose rows depend on one ratio each: one curve per response and one multiplier.
 
     minimise sum_y pi_old(y) h_y(z_y)   over   z >= 0, sum_y pi_old(y) z_y = 1,   z = pi/pi_old
 
-If some multiplier mu and some z on the simplex have every z_y at the smallest value of h_y(z) - mu z, no policy has a
-lower loss, whatever the shape of h_y, and every other best policy does the same. So kinks, jumps of the slope, flat
-stretches and responses that lose all probability need no proof of their own. Where no multiplier fits, the loss is not
-convex where it matters, and every resting point is looked for.
+If for some multiplier mu and some z on the simplex every z_y minimises h_y(z) - mu z, then no policy has a lower loss,
+whatever the shape of h_y, and every other best policy has the same property. So kinks, jumps of the slope, flat
+stretches and responses that lose all probability need no separate proof. If no multiplier fits, the loss is not convex
+where it matters, and all resting points are searched for.
 """
 
 from dataclasses import dataclass, replace
@@ -24,11 +24,11 @@ Piece = tuple[int, int, bool]
 
 ROUNDS = 14
 ZOOM = 257
-SAME = 1e-11  # of the largest slope: two slopes closer than this are one
+SAME = 1e-11  # of the largest slope: two slopes closer than this are equal
 POINT = 1e-3  # of the ratio: a stretch of equally good ratios shorter than this is one point
-CLOSE = 1e-4  # of the largest slope: losses of the grid that differ by less are computed to rounding
-FEW = 8  # resting points that are computed so
-FLAT = 3e-14  # of the largest slope: a stretch whose slopes differ by more is not flat but nearly so
+CLOSE = 1e-4  # of the largest slope: losses on the grid that differ by less are recomputed to rounding
+FEW = 8  # resting points that are recomputed at most
+FLAT = 3e-14  # of the largest slope: a stretch whose slopes differ by more is only nearly flat
 
 
 @dataclass(frozen=True)
@@ -38,16 +38,16 @@ class Split:
     Attributes:
         kind: "minimiser" (one policy, all probabilities above 0), "plateau" (many), "boundary" (one, with zeros),
             "edge" (many, all with zeros), "unbounded", "not settled".
-        log_ratio: [A] nats, -inf for a response that loses all; a policy in the middle for the many.
+        log_ratio: [A] nats, -inf for a response that loses all; if there are many policies, one in their middle.
         multiplier: mu, loss per unit of probability.
         residual: largest distance of mu from the prices on either side of a ratio, times the ratio.
-        margin: the smallest h - mu z of any ratio looked at, less that of the solution; negative is a better one.
+        margin: the smallest h - mu z over all ratios tried, minus that of the solution; negative means a better one.
         curvature: smallest derivative of slope - mu z by u among the responses that are not at a kink.
         kinks: responses that rest where the price jumps.
-        rivals: other resting points with a higher loss; None where they were too many to look for.
+        rivals: other resting points with a higher loss; None if there were too many to search for.
         apart: largest distance to one of them, nats.
         proof: "convex in pi", "multiplier" (no ratio of any response is better at this price), "enumeration" (the
-            lowest of all resting points), "tail" (the loss falls for ever as a probability goes to 0).
+            lowest of all resting points), "tail" (the loss falls forever as a probability goes to 0).
         why: what could not be settled.
     """
 
@@ -110,8 +110,8 @@ def split(objective: Objective, problem: TabularPrompt, on: Curves) -> Split:
 
 @dataclass(frozen=True)
 class Rest:
-    """A resting point as the grid shows it: log ratios, places between which it lies, loss, whether it is held down by
-    one response whose price falls."""
+    """A resting point as the grid shows it: log ratios, the places between which it lies, its loss, and whether one
+    response whose price falls holds it."""
 
     log_ratio: Array
     low: NDArray[np.int64]
@@ -121,7 +121,7 @@ class Rest:
 
 
 def lowest(objective: Objective, problem: TabularPrompt, on: Curves, rests: list[Rest]) -> Split | str:
-    """The resting point with the lowest loss, solved to rounding; a sentence where that cannot be told."""
+    """The resting point with the lowest loss, solved to rounding; or a sentence that says why it cannot be found."""
     close = [rest for rest in rests if rest.loss - rests[0].loss < CLOSE * on.scale]
     if len(close) > FEW or (len(close) > 1 and not on.integrable):
         return "several resting points whose losses are as good as equal"
@@ -145,10 +145,11 @@ def lowest(objective: Objective, problem: TabularPrompt, on: Curves, rests: list
 
 
 def can_be_best(problem: TabularPrompt, on: Curves, bracket: "Bracket") -> Mask:
-    """[K, A] which places of the curves a best policy can hold, by Lagrange's bound.
+    """[K, A] which places of the curves a best policy can hold, by the Lagrangian bound.
 
     No policy has a lower loss than mu + sum_y pi_old(y) min_z (h_y - mu z). One policy is known: the ratios of the
-    hulls, filled up. What it has above the bound is what all excesses h_y - mu z - min of a best policy may sum to.
+    hulls, filled up to probability 1. Its loss above the bound limits the sum of all excesses h_y - mu z - min of a
+    best policy.
     """
     pi, z = problem.pi, np.exp(on.u)
     heard = on.u > LOW
@@ -161,7 +162,7 @@ def can_be_best(problem: TabularPrompt, on: Curves, bracket: "Bracket") -> Mask:
     for y in np.argsort(np.abs(ends[1] - ends[0]) * pi):  # the response with the longest gap is split
         more = float(np.clip(left / pi[y], 0, max(ends[1][y] - ratio[y], 0)))
         ratio[y], left = ratio[y] + more, left - pi[y] * more
-    ratio = ratio * (1 if left <= 0 else 1 / (1 - left))  # what rounding leaves
+    ratio = ratio * (1 if left <= 0 else 1 / (1 - left))  # correct for rounding
     own = [float(np.interp(ratio[y], z[heard[:, y], y], excess[heard[:, y], y])) for y in columns]
     gap = float(pi @ np.array(own)) * 1.01 + CLOSE * on.scale
     allowed: Mask = pi * excess <= gap
@@ -169,13 +170,13 @@ def can_be_best(problem: TabularPrompt, on: Curves, bracket: "Bracket") -> Mask:
 
 
 def resting_points(problem: TabularPrompt, on: Curves, allowed: Mask | None = None) -> list[Rest] | None:
-    """Every policy that no small change improves, lowest loss first; None where there are too many ways to look.
+    """Every policy that no small change improves, lowest loss first; None if there are too many combinations.
 
-    Only those that hold an `allowed` place of every curve, where that is given.
+    If `allowed` is given, only those that hold an allowed place of every curve.
 
-    Each curve is cut where its price turns. A resting point has all prices equal, and at most one response on a piece
-    where the price falls: two could trade probability, and both would gain. With one, giving the others more at a
-    higher price must leave it too little.
+    Each curve is cut where its price turns. At a resting point all prices are equal, and at most one response is on a
+    piece where the price falls: two could trade probability, and both would gain. With one, the total probability
+    held at a price must fall as the price rises.
     """
     size, heard = len(problem.pi), np.flatnonzero((on.u > LOW).all(1))
     u, price, value = on.u[heard], on.price[heard], on.value[heard]
@@ -234,9 +235,9 @@ def resting_points(problem: TabularPrompt, on: Curves, allowed: Mask | None = No
 
 
 def odd_rest(objective: Objective, problem: TabularPrompt, on: Curves, rest: Rest) -> Split | str:
-    """A resting point with one response on a falling price, by Newton.
+    """Solve for a resting point with one response on a falling price, by Newton.
 
-    That response sets the price, and the others rest where theirs passes it, smoothly or at a kink.
+    That response sets the price, and the others rest where their price crosses it, smoothly or at a kink.
     """
     size, columns = len(problem.pi), np.arange(len(problem.pi))
     low, high = on.u[rest.low, columns], on.u[rest.high, columns]
@@ -272,9 +273,9 @@ def kinks_at(objective: Objective, problem: TabularPrompt, on: Curves, u: Array)
 
 
 def cut_at_turns(price: Array, small: float) -> list[Piece]:
-    """Maximal stretches (first place, last place, rising), turns smaller than `small` left aside.
+    """Maximal stretches (first place, last place, rising), ignoring turns smaller than `small`.
 
-    A curve whose price first falls has a piece at ratio 0 alone, and one whose price falls last has one at its end.
+    A curve whose price falls at its start has a rising piece of that point alone, and likewise at its end.
     """
     pieces: list[Piece] = []
     start, best, rising = 0, 0, True
@@ -312,10 +313,10 @@ class Bracket:
 
 
 def hull_bracket(problem: TabularPrompt, on: Curves) -> Bracket:
-    """Where each response's best ratio lies at the price at which all probability is given.
+    """Where each response's best ratio lies at the price at which all probability is handed out.
 
     The lower convex hull of a curve holds its smallest values for every multiplier. Handing out probability along the
-    hulls, cheapest stretch first, ends at the multiplier at which all of it is given.
+    hulls, cheapest stretch first, ends at the multiplier at which all of it is handed out.
     """
     size = len(problem.pi)
     z = np.exp(on.u)
@@ -340,7 +341,7 @@ def hull_bracket(problem: TabularPrompt, on: Curves) -> Bracket:
     given = amount[order].cumsum()
     full = int(np.searchsorted(given, 1 - 1e-12))
     mu = price[order][min(full, len(order) - 1)]
-    # chords of a smooth curve differ from its slopes by the square of the grid
+    # chords of a smooth curve differ from its slopes by the square of the grid spacing
     slack = 2e-4 * (on.scale + abs(mu))
     low, high = np.zeros(size, np.int64), np.zeros(size, np.int64)
     for y in range(size):
@@ -375,8 +376,8 @@ def zoom(
 ) -> Split | str:
     """The multiplier and the ratios between the given places of the grid, and everything that certifies them.
 
-    Each round looks at ZOOM ratios per response and keeps those whose price can be the common one: the interval shrinks
-    onto a smooth solution, onto a kink, or onto a flat stretch, whichever is there.
+    Each round tries ZOOM ratios per response and keeps those whose price can be the common one: the interval shrinks
+    onto a smooth solution, a kink, or a flat stretch, whichever is there.
     """
     pi, size, tol = problem.pi, len(problem.pi), SAME * on.scale
     columns, top = np.arange(size), -np.log(problem.pi)
@@ -406,7 +407,7 @@ def zoom(
 
 
 def common_price(price: Array, mass: Array) -> tuple[float, float]:
-    """The lowest and the highest price at which the responses can hold all probability, as far as the grid tells."""
+    """The lowest and the highest price at which the responses can hold all probability, as far as the grid can tell."""
     values = np.unique(price)
     columns = range(price.shape[1])
 
@@ -435,7 +436,7 @@ def classify_shares(
     multiplier: float,
     alone: bool,
 ) -> Split | str:
-    """Say of every response whether it rests smoothly, at a kink, on a flat stretch or at 0; then certify it."""
+    """Classify every response as resting smoothly, at a kink, on a flat stretch or at 0; then certify the solution."""
     pi, scale, size = problem.pi, on.scale, len(problem.pi)
     u = (low + high) / 2
     ends = price_of(slopes_at(objective, problem, np.stack([low, u, high])), np.stack([low, u, high]))
@@ -444,7 +445,7 @@ def classify_shares(
     for y in np.flatnonzero((low <= LOW) & ((ends[0] >= multiplier) | flat)):
         root = far_root(on, int(y), multiplier)
         if root is None:
-            if flat[y]:  # down to 0, all as good
+            if flat[y]:  # all ratios down to 0 are equally good
                 low[y] = -np.inf
             else:
                 gone[y] = True
@@ -452,7 +453,7 @@ def classify_shares(
             return "whether a response keeps a probability that no number can hold"
         else:
             u[y], flat[y] = root, False
-    if size - gone.sum() == 1:  # the one that is left has everything
+    if size - gone.sum() == 1:  # the only one left has all the probability
         u, flat = np.where(gone, u, -np.log(pi)), np.zeros(size, bool)
         multiplier = max(multiplier, float(ends[2][~gone][0]))
     if flat.any():
@@ -485,14 +486,14 @@ def classify_shares(
 
 
 def inside(low: Array, high: Array) -> Array:
-    """[9, A] log ratios between the ends, from where a ratio can be told from 0."""
+    """[9, A] log ratios between the ends, starting where a ratio can be distinguished from 0."""
     bottom = np.maximum(low, LOW / 2)
     points: Array = bottom + (np.maximum(high, bottom) - bottom) * np.linspace(0.01, 0.99, 9)[:, None]
     return points
 
 
 def far_root(on: Curves, y: int, multiplier: float) -> float | None:
-    """Where a response of hardly any probability rests, None if it loses all, NaN if that cannot be told."""
+    """Where a response with hardly any probability rests; None if it loses all, NaN if that cannot be determined."""
     below = np.flatnonzero(on.u[:, y] <= LOW)
     u, slope = on.u[below, y], on.slope[below, y]
     if on.tail[y] == "barrier":
@@ -507,14 +508,14 @@ def far_root(on: Curves, y: int, multiplier: float) -> float | None:
         if len(prices) < 9 or prices[0] >= prices[-1] or np.ptp(prices) <= 1e-9 * on.scale:
             return None
         line = np.polyfit(depth, prices, 1)
-        if np.abs(np.polyval(line, depth) - prices).max() <= 1e-9 * on.scale:  # the logarithm of KL, seen to go on
+        if np.abs(np.polyval(line, depth) - prices).max() <= 1e-9 * on.scale:  # the logarithm of KL, extrapolated
             return float((multiplier - line[1]) / line[0])
         return None if np.ptp(prices) <= 1e-3 * on.scale else np.nan
     deepest = places[wants_more].max()
     if wants_more[places <= deepest].all() and (places.min() < FADED or on.u[0, y] > FADED):
         above = places[places > deepest]
         return float((deepest + (above.min() if len(above) else LOW)) / 2)
-    return None if places.min() > 2 * LOW else np.nan  # noise of a curve that has rounded to nothing
+    return None if places.min() > 2 * LOW else np.nan  # noise of a curve that has rounded to 0
 
 
 def polish(
@@ -536,7 +537,7 @@ def polish(
         width = 1e-5
         both = slopes_at(objective, problem, np.stack([shown - width, shown + width]))
         bend = np.where(smooth, (both[1] - both[0]) / (2 * width) - multiplier * np.exp(shown), 1.0)
-        bend = np.where(bend == 0, np.inf, bend)  # a ratio that has underflowed moves no sum
+        bend = np.where(bend == 0, np.inf, bend)  # a ratio that has underflowed changes no sum
         # force + bend du = dmu e^u, sum pi e^u du = -excess
         weight = np.where(smooth, pi * np.exp(2 * shown) / bend, 0.0).sum()
         if weight == 0 or not np.isfinite(weight):
@@ -552,7 +553,7 @@ def polish(
 
 
 def smallest_bend(bends: Array, mass: Array, loose: bool) -> float:
-    """The smallest curvature along which the smooth responses can move, with their sum held unless a flat one gives."""
+    """The smallest curvature of any move of the smooth responses; their sum is fixed unless a flat one is `loose`."""
     if len(bends) == 0 or (len(bends) == 1 and not loose):
         return np.inf
     if loose or (bends > 0).all():
@@ -587,7 +588,7 @@ def certify(
     before, at, behind = (slopes[k] - multiplier * np.exp(points[k]) for k in range(3))
     ended = shown > -np.log(pi) - 1e-9
     missed = np.where(kink, np.maximum(before, -behind).clip(min=0), np.abs(at))
-    missed = np.where(gone, -price_of(at.clip(max=0), shown), missed)  # where there is none, more must cost more
+    missed = np.where(gone, -price_of(at.clip(max=0), shown), missed)  # at probability 0, more must cost more
     missed = np.where(ended & ~gone, at.clip(min=0), missed)
     residual = float(missed.max())
     off = abs(float(pi @ z) - 1)
@@ -596,7 +597,7 @@ def certify(
     bends = (slopes[4] - slopes[3]) / 2e-5 - multiplier * np.exp(shown)
     free = smooth & (shown > FADED)
     curvature = smallest_bend(bends[free], (np.sqrt(pi) * z)[free], bool(flat.any()))
-    # every ratio of the grid, and 0: none may be better, and none far away as good
+    # check every ratio of the grid, and 0: none may be better, and none far away equally good
     seen = population_loss(objective, problem, shown[None])
     own = seen.rows[0] / pi
     if not on.integrable:

@@ -1,4 +1,4 @@
-"""Where the population loss is smallest, with a certificate: each response's curve, or Newton from several starts."""
+"""Where the population loss is smallest, with a certificate: by curves, or by Newton from several starts."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -14,10 +14,10 @@ Kind = Literal["minimiser", "plateau", "boundary", "unbounded", "constant", "not
 
 STARTS = 12
 SWEEPS = 60
-FADED = np.log(1e-3)  # nats: a ratio below that still falls is on its way to 0
+FADED = np.log(1e-3)  # nats: a ratio below this that still falls is on its way to 0
 STILL = 1e-9  # nats: a Newton step this small is rounding
 RAY = (1e2, 1e3, 1e4)  # nats along which a loss is followed outwards
-PAIRS = 512  # of policies between which the gradient must rise, for a loss to pass as convex
+PAIRS = 512  # pairs of policies between which the gradient must rise for a loss to count as convex
 
 
 @dataclass(frozen=True)
@@ -26,16 +26,16 @@ class Certificate:
 
     Attributes:
         proof: of "smallest" and "the only one": "convex in pi", "multiplier" (at one price of probability no ratio of
-            any response is better), "enumeration" (the lowest of all resting points), "tail" (one loss falls for ever
-            as its ratio goes to 0), "convex in log pi", "restarts", "ray" or "no gradient"; "" where not settled.
+            any response is better), "enumeration" (the lowest of all resting points), "tail" (one loss falls forever
+            as its ratio goes to 0), "convex in log pi", "restarts", "ray" or "no gradient"; "" if not settled.
         residual: distance from stationarity, per unit of the old probability: of the multiplier from the slopes on
             either side of a kink (a subgradient inclusion), or of the gradient from 0.
         normalisation: |sum pi - 1|.
-        margin: the lowest loss of any ratio looked at, at that price, less that of the solution; never much below 0.
+        margin: the lowest loss at that price over all ratios tried, minus that of the solution; never much below 0.
         curvature: smallest second derivative along the simplex among the responses that are not at a kink.
         kinks: responses that rest at a kink.
-        convex: whether the problem was seen to be convex in pi.
-        rivals: other resting points, with a higher loss; None where they were not all looked for.
+        convex: whether the problem was found to be convex in pi.
+        rivals: other resting points, with a higher loss; None if not all were searched for.
         why: what was not settled, as a few words.
     """
 
@@ -52,26 +52,26 @@ class Certificate:
 
 @dataclass(frozen=True)
 class StationaryPoint:
-    """Where the loss of one problem comes to rest, or that it does not.
+    """Where the loss of one problem comes to rest, if it does.
 
     Attributes:
         kind: "minimiser" (one best policy, with every probability above 0), "plateau" (many, with nothing to choose
             between them), "boundary" (the best is approached only as probabilities go to 0), "unbounded" (there is no
-            best), "constant" (every policy is as good: no gradient), "not settled".
+            best), "constant" (all policies are equally good: no gradient), "not settled".
         log_ratio: [A] log pi/pi_old there, nats, -inf where the limit has probability 0; one of many for a plateau;
             where the search ended if nothing is settled or there is no best.
-        unique: whether the best policy, or the limit, is the only one; None where not settled.
-        descends: "loss", or "gradient" where the loss is not the integral of its gradient (a stop-gradient, a jump):
+        unique: whether the best policy, or the limit, is the only one; None if not settled.
+        descends: "loss", or "gradient" if the loss is not the integral of its gradient (a stop-gradient, a jump):
             then everything here is about what the gradient descends.
-        reward: expected reward there, less that of pi_old; NaN without a best policy.
+        reward: expected reward there, minus that of pi_old; NaN without a best policy.
         multiplier: sum of d loss / d log pi there, reward units: what normalisation costs.
         gradient: largest d loss / d logit there, per unit of the old probability; at kinks the certificate's residual.
         curvature: smallest eigenvalue of the Hessian by logits scaled with pi_old; > 0 at a minimum, inf at kinks.
-        starts: how many of the starts ended in a point like this; 0 where none were needed.
+        starts: how many of the starts ended in such a point; 0 if none were needed.
         apart: largest distance to another resting point, nats.
         slope: for "unbounded", change of the loss per nat along `ray` at its end; else NaN.
         ray: [A] direction of the logits, largest entry 1.
-        certificate: why.
+        certificate: why the answer holds.
     """
 
     kind: Kind
@@ -95,11 +95,11 @@ class StationaryPoint:
 
     @property
     def exists(self) -> bool | None:
-        """Whether a policy with all probabilities above 0 has the smallest loss; None where not settled."""
+        """Whether a policy with all probabilities above 0 has the smallest loss; None if not settled."""
         return None if not self.is_settled else self.kind in ("minimiser", "plateau", "constant")
 
     def to_json(self, problem: TabularPrompt) -> dict[str, Any]:
-        """The answer as a test compares it; `problem` is the one that was asked."""
+        """The answer in the form that tests compare; `problem` is the one that was solved."""
         has_policy = self.is_settled and self.kind != "unbounded"
         ratio = np.exp(self.log_ratio)
         return {
@@ -124,13 +124,14 @@ class StationaryPoint:
 def stationary_point(
     objective: Objective, problem: TabularPrompt, integrable: bool = True, starts: int = STARTS, seed: int = 0
 ) -> StationaryPoint:
-    """The best policy of the objective on one problem, over every policy on the table.
+    """The best policy of the objective on one problem, among all tabular policies.
 
     Args:
         problem: one prompt, pi [A] > 0.
-        integrable: whether the gradient is that of the loss; used where rows depend on each other, else found out.
-        starts: how many, where rows depend on each other; the first is pi_old itself.
-        seed: of the others.
+        integrable: whether the gradient is that of the loss; used if rows depend on each other, else determined here.
+        starts: number of starts, if rows depend on each other; the first is pi_old itself, or where small steps lead
+            from it if the loss is not integrable.
+        seed: of the other starts.
     """
     objective = with_fixed_tau(objective, problem)
     if no_gradient(objective, problem):
@@ -204,7 +205,7 @@ def at(
     slope: float = np.nan,
     ray: Array | None = None,
 ) -> StationaryPoint:
-    """The point with what follows from it."""
+    """The stationary point with everything that follows from it."""
     has_policy = kind not in ("unbounded", "not settled")
     shown = np.where(np.isneginf(u), -700.0, u)
     seen = population_loss(objective, problem, shown)
@@ -231,15 +232,15 @@ def no_gradient(objective: Objective, problem: TabularPrompt) -> bool:
 def from_starts(
     objective: Objective, problem: TabularPrompt, integrable: bool, starts: int = STARTS, seed: int = 0
 ) -> StationaryPoint:
-    """The same where a row depends on the ratios of others: Newton from several starts, checked for convexity.
+    """The same if a row depends on the ratios of others: Newton from several starts, checked for convexity.
 
-    Settled are a point that every start ends at, and a loss that keeps falling along a ray. Kinks are not: Newton
-    cannot tell one from a place where it is lost.
+    The answer is settled if every start ends at the same point, or if the loss keeps falling along a ray. Kinks are
+    not settled: Newton cannot distinguish one from a place where it is lost.
     """
     noise = generator(seed, "explain", "starts").normal(size=(starts, len(problem.pi)))
     noise *= np.resize([0.3, 1.0, 3.0], starts)[:, None]
     noise[0] = 0
-    # without a loss that must fall Newton is easily lost: small steps lead the way
+    # without a loss that must fall, Newton easily gets lost: small steps lead the way
     first = np.zeros(len(problem.pi)) if integrable else natural_gradient_flow(objective, problem)[0]
     ends = [newton(objective, problem, normalised(problem.pi, first + each), integrable) for each in noise]
     converged = [end for end in ends if end.converged and curvature(objective, problem, end.u) > 0]
@@ -348,7 +349,7 @@ def newton(objective: Objective, problem: TabularPrompt, u: Array, integrable: b
     for _ in range(SWEEPS):
         force = seen.logits[0] / root
         matrix = hessian(objective, problem, u)
-        # per unit of the new policy: far out a gradient fades with the policy, and that is no plateau
+        # per unit of the new policy: far out, a gradient fades with the policy, which is not a plateau
         if (np.abs(seen.logits[0]) <= 1e-12 * problem.pi * np.exp(u)).all() and np.abs(matrix).max() < 1e-9:
             return NewtonEnd(u, False, True)
         if integrable:
@@ -381,7 +382,7 @@ def newton(objective: Objective, problem: TabularPrompt, u: Array, integrable: b
 
 
 def improves(after: PopulationLoss, before: PopulationLoss, root: Array, integrable: bool) -> bool:
-    """Whether a step is kept: the loss falls, or the gradient does where the loss cannot tell."""
+    """Whether a step is kept: the loss falls, or the gradient does if the loss cannot tell."""
     loss, last = after.loss[0], before.loss[0]
     force, old = (np.linalg.norm(seen.logits[0] / root) for seen in (after, before))
     if not (np.isfinite(loss) and np.isfinite(force)):
@@ -394,7 +395,7 @@ def improves(after: PopulationLoss, before: PopulationLoss, root: Array, integra
 def hessian(objective: Objective, problem: TabularPrompt, u: Array, width: float = 1e-5) -> Array:
     """[A, A] derivative of the logit gradient by the logits, by central differences, scaled by the old policy.
 
-    Differences and not a second autograd: a factor held back from differentiation moves with the policy all the same.
+    Differences rather than a second autograd pass: a factor detached from differentiation still moves with the policy.
     """
     root = np.sqrt(problem.pi)
     steps = width * np.eye(len(u))
@@ -418,8 +419,8 @@ def slope_along(objective: Objective, problem: TabularPrompt, ray: Array) -> flo
 def natural_gradient_flow(objective: Objective, problem: TabularPrompt, sweeps: int = 500) -> tuple[Array, Array]:
     """[A] log ratios to which small natural-gradient steps lead from pi_old, and the ratios with 0 for those that fade.
 
-    A natural step moves log pi by the gradient per unit of pi, so a response that loses ground does so at a steady rate
-    and what is left of it can be distinguished from what stays.
+    A natural step moves log pi by the gradient per unit of pi, so a response that fades does so at a steady rate and
+    can be distinguished from one that stays.
     """
     u = np.zeros(len(problem.pi))
     scale = np.abs(population_loss(objective, problem, u).logits[0] / problem.pi).max() or 1.0
@@ -439,7 +440,7 @@ def normalised(pi: Array, u: Array) -> Array:
 
 
 def curvature(objective: Objective, problem: TabularPrompt, u: Array) -> float:
-    """Smallest eigenvalue of the scaled Hessian, but for shifting all logits together, which changes nothing."""
+    """Smallest eigenvalue of the scaled Hessian, excluding the shift of all logits together, which changes nothing."""
     shift = np.sqrt(problem.pi)[:, None]
     others = np.linalg.svd(shift)[0][:, 1:]
     return float(np.linalg.eigvals(others.T @ hessian(objective, problem, u) @ others).real.min())

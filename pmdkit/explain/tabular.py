@@ -11,7 +11,7 @@ from pmdkit.objectives import Batch, Groups, Objective, credit, temperature
 
 Array = NDArray[np.float64]
 
-RARE = 1e-13  # mass of a response that is looked at and moves nothing else
+RARE = 1e-13  # mass of a response that is observed and too small to move anything else
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class TabularPrompt:
 
     Attributes:
         pi: [A] the old policy, or [P, A] for several prompts.
-        reward: as pi, reward units.
+        reward: same shape as pi, reward units.
         length: [A] tokens of each response, whole numbers >= 1.
     """
 
@@ -30,7 +30,7 @@ class TabularPrompt:
 
     @classmethod
     def of(cls, pi: Any, reward: Any, length: Any = None) -> "TabularPrompt":
-        """Arrays that broadcast; every response has one token unless `length` is given."""
+        """Build a prompt from arrays that broadcast; every response has one token unless `length` is given."""
         probs, rewards = np.broadcast_arrays(np.asarray(pi, float), np.asarray(reward, float))
         tokens = np.ones(probs.shape[-1], np.int64) if length is None else np.asarray(length, np.int64)
         return cls(probs.copy(), rewards.copy(), tokens)
@@ -42,7 +42,7 @@ class TabularPrompt:
         return self.reward - mean
 
     def with_rare(self, rewards: Array, length: int = 1) -> "TabularPrompt":
-        """[K, A + 1] K copies of one prompt, each with one more response: its reward, and hardly any mass."""
+        """[K, A + 1] K copies of one prompt, each with one more response of the given reward and hardly any mass."""
         copies = len(rewards)
         pi = np.concatenate([np.tile(self.pi * (1 - RARE), (copies, 1)), np.full((copies, 1), RARE)], 1)
         reward = np.concatenate([np.tile(self.reward, (copies, 1)), rewards[:, None]], 1)
@@ -51,7 +51,7 @@ class TabularPrompt:
 
 @dataclass(frozen=True)
 class PopulationLoss:
-    """What an objective makes of some policies, each a log ratio to the old one.
+    """Loss and gradient of an objective at some policies, each given as a log ratio to the old one.
 
     Attributes:
         loss: [S] population loss.
@@ -83,19 +83,19 @@ def population_loss(objective: Objective, problem: TabularPrompt, log_ratio: Arr
     weight, counts = batch.weight.double(), batch.mask.any(1)
     if rows.ndim == 2:
         weight, counts = weight[:, None], batch.mask
-    # `credit` averages over prompts; here every policy stands for itself
+    # `credit` averages over prompts; here every policy counts by itself
     losses = len(u) * torch.where(counts, weight, 0.0) * torch.where(counts, rows, 0.0)
     (slope,) = torch.autograd.grad(losses.sum(), whole)
     pull = slope.numpy()
     multiplier = pull.sum(1)
-    with np.errstate(over="ignore", invalid="ignore"):  # far out; who asks there looks for finite values
+    with np.errstate(over="ignore", invalid="ignore"):  # may overflow far out; callers there check for finite values
         logits = pull - pi * np.exp(u) * multiplier[:, None]
     rows_of = losses.detach().reshape(*u.shape, -1).sum(2).numpy()
     return PopulationLoss(rows_of.sum(1), rows_of, pull, logits, multiplier)
 
 
 def batch_at(objective: Objective, problem: TabularPrompt, log_ratio: Array) -> tuple[Batch, torch.Tensor]:
-    """The batch at these policies, and the leaf [S, A] of whole log-probabilities that it hangs on."""
+    """The batch at these policies, and the leaf [S, A] of whole-response log-probabilities that it depends on."""
     shape = log_ratio.shape
     pi = torch.from_numpy(np.broadcast_to(problem.pi, shape).copy())
     reward = torch.from_numpy(np.broadcast_to(problem.reward, shape).copy())
@@ -111,7 +111,7 @@ def batch_at(objective: Objective, problem: TabularPrompt, log_ratio: Array) -> 
 
 
 def with_fixed_tau(objective: Objective, problem: TabularPrompt) -> Objective:
-    """The objective with the temperature that its rule gives this prompt: a rare response does not move it."""
+    """The objective with the temperature that its rule gives this prompt, so that a rare response does not move it."""
     if not callable(getattr(objective, "tau", None)):
         return objective
     groups = Groups(torch.from_numpy(problem.reward)[None], torch.from_numpy(problem.pi)[None], sampled=False)
@@ -120,7 +120,7 @@ def with_fixed_tau(objective: Objective, problem: TabularPrompt) -> Objective:
 
 
 # The prompts on which an objective is explained: graded rewards, two old policies, two lengths.
-# no reward equals the mean, where a clipped objective would leave a response aside, and no two arms are alike
+# No reward equals the mean, where a clipped objective would ignore a response, and no two arms are alike.
 POLICY = np.array([0.29, 0.20, 0.16, 0.12, 0.10, 0.06, 0.04, 0.03])
 REWARDS = np.array([0.0, 0.1, 0.25, 0.4, 0.6, 0.75, 0.9, 1.0])
 OTHER_POLICY = np.array([0.03, 0.17, 0.05, 0.25, 0.08, 0.22, 0.06, 0.14])
@@ -133,7 +133,7 @@ GRADED_PROMPTS = {
 }
 
 LONG = 4
-# equal rewards stand at both lengths, so that what the length does alone can be seen
+# equal rewards at both lengths isolate the effect of length
 PROMPT_WITH_LENGTHS = TabularPrompt.of(
     np.array([0.2, 0.2, 0.15, 0.15, 0.1, 0.1, 0.05, 0.05]),
     np.array([0.0, 0.0, 0.3, 0.3, 0.7, 0.7, 1.0, 1.0]),

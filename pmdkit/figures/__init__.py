@@ -1,7 +1,7 @@
-"""Room: the paper's figures and tables, recomputed, and the picture of a run. These dicts are the table of contents.
+"""The paper's figures and tables, recomputed, and the picture of a run. FIGURES and TABLES list what there is.
 
-`draw("fig2")` gives a Drawing: the figure, its alt text, what to see in it, and the numbers drawn.
-`table("tab1-scores")` gives a Table. check.py compares both with stored numbers.
+`draw("fig2")` returns a Drawing: the figure, its alt text, a sentence on what to see, and the numbers drawn.
+`table("tab1-scores")` returns a Table. check.py compares both with stored numbers.
 """
 
 from collections.abc import Mapping
@@ -16,14 +16,14 @@ __all__ = ["COLOURS", "FIGURES", "TABLES", "Drawing", "Entry", "Table", "draw", 
 
 
 class Entry(NamedTuple):
-    """Where a figure or a table is computed, what it is in the paper, and what its numbers are.
+    """Where a figure or a table is computed, what it is in the paper, and where its numbers come from.
 
     Attributes:
-        function: `module.function` of this room, imported when it is called.
-        label: label of the paper.
+        function: `module.function` of this package, imported when it is called.
+        label: its label in the paper.
         about: one sentence.
         source: "exact", computed here; "draws", simulated here; "toy" and "starter", stored training runs; "paper",
-            its own numbers.
+            numbers that the paper prints.
     """
 
     function: str
@@ -89,7 +89,7 @@ def draw(name: str, runs: Mapping[str, Any] | None = None) -> Drawing:
 
     Args:
         name: a key of FIGURES.
-        runs: what a figure of source "toy" or "starter" is drawn from in place of the stored runs, in their form.
+        runs: what a figure of source "toy" or "starter" is drawn from instead of the stored runs, in the same form.
     """
     if name not in FIGURES:
         raise UsageError(unknown("figure", name, FIGURES))

@@ -1,7 +1,7 @@
-"""Compares the numbers of figures and tables with stored ones. `python -m pmdkit.figures.check` writes the stored file.
+"""Compare the numbers of figures and tables with stored ones. `python -m pmdkit.figures.check` writes the stored file.
 
-Of every array stored/expected.json keeps its shape and up to nine entries from first to last. What it holds against
-change is the arithmetic; that the arithmetic is right is what the tests are for.
+For every array, stored/expected.json keeps the shape and up to nine entries from first to last. This guards the
+arithmetic against change; whether the arithmetic is right is for the tests to say.
 """
 
 import json
@@ -18,7 +18,7 @@ KEPT = 9
 
 
 class Tolerance(NamedTuple):
-    """|found - stored| <= absolute + relative |stored|, and why these."""
+    """|found - stored| <= absolute + relative |stored|, and the reason for these values."""
 
     relative: float
     absolute: float
@@ -37,12 +37,12 @@ INTEGRATED = Tolerance(0.0, 1e-6, "an integrator that adapts its steps")  # arra
 
 
 def numbers(name: str) -> Mapping[str, np.ndarray]:
-    """The arrays of a figure or a table, computed again."""
+    """Recompute the arrays of a figure or a table."""
     return (draw(name) if name in FIGURES else table(name)).data
 
 
 def digest(values: np.ndarray) -> dict[str, Any]:
-    """Shape and entries of an array as JSON; None for a number that is not one."""
+    """Shape and entries of an array as JSON; None for NaN."""
     flat = np.asarray(values, dtype=np.float64).ravel()
     places = np.unique(np.linspace(0, len(flat) - 1, KEPT).round().astype(int))
     return {
@@ -52,14 +52,14 @@ def digest(values: np.ndarray) -> dict[str, Any]:
 
 
 def tolerance(name: str, key: str) -> Tolerance:
-    """How near an array must be."""
+    """How close an array must be to the stored one."""
     if key.startswith("flow"):
         return INTEGRATED
     return TOLERANCES[(FIGURES | TABLES)[name].source]
 
 
 def compare(name: str, found: Mapping[str, np.ndarray], stored: Mapping[str, Any]) -> list[str]:
-    """A sentence for every array that is off or missing; none where all is as stored."""
+    """A sentence for every array that is off or missing; empty if everything is as stored."""
     wrong = [f"{name}: {key} is not among the stored numbers" for key in found if key not in stored]
     for key, expected in stored.items():
         if key not in found:
@@ -84,7 +84,7 @@ def compare(name: str, found: Mapping[str, np.ndarray], stored: Mapping[str, Any
 
 
 def check(name: str) -> list[str]:
-    """What is off about one figure or table."""
+    """What is wrong with one figure or table; see `compare`."""
     expected = json.loads(EXPECTED.read_text(encoding="utf-8"))
     if name not in expected:
         return [f"{name} has no stored numbers: python -m pmdkit.figures.check writes them"]
@@ -92,7 +92,7 @@ def check(name: str) -> list[str]:
 
 
 def write(names: Iterable[str]) -> None:
-    """Stores the numbers as they come out now."""
+    """Store the numbers as they are computed now."""
     stored = {name: {key: digest(values) for key, values in numbers(name).items()} for name in names}
     lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(value)}" for name, value in stored.items())
     EXPECTED.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")

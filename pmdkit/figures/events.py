@@ -1,7 +1,7 @@
-"""What happened in a run: a drop, a collapse of entropy, a plateau, a restart. First and last values tell none.
+"""What happened in a run: a drop, an entropy collapse, a plateau, a restart. First and last values show none of these.
 
 Draws are noisy and every run wiggles. So a series is smoothed by a running median, its noise is estimated from the
-differences of neighbouring steps, and an event has to stand out from that noise and from a threshold of its own.
+differences between neighbouring steps, and an event has to exceed both that noise and a threshold of its own.
 """
 
 from collections.abc import Sequence
@@ -12,17 +12,17 @@ import numpy as np
 
 Kind = Literal["drop", "collapse", "plateau", "restart"]
 SHORTEST = 10
-"Steps of a run in which anything is looked for."
+"Runs with fewer steps than this are not searched for events."
 SMALLEST = 0.03
-"A smaller loss of the pass rate is no event; of a reward, this share of the range that the run went through."
+"A smaller loss of the pass rate does not count as an event; for a reward, this is a share of the run's range."
 SIGMAS = 4.0
-"Standard errors of the smoothed series that a drop is beyond: a run has hundreds of steps to find one by chance."
+"Standard errors of the smoothed series that a drop must exceed: in hundreds of steps, smaller drops occur by chance."
 LEFT = 0.1
 "Share of the first entropy below which hardly anything is left to explore."
 SOLVED = 0.95
-"A pass rate where little is left to gain: to stay there is no plateau."
+"A pass rate where little is left to gain: staying there does not count as a plateau."
 FLAT = 1 / 3
-"Share of a run that a plateau lasts at least."
+"The smallest share of a run that a plateau lasts."
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Event:
     """Something that happened.
 
     Attributes:
-        kind: of event.
+        kind: the kind of event.
         step: where it is marked: the bottom of a drop, the first step of a plateau, the step after a restart.
-        since: the step where a drop began; else `step`.
+        since: the step where a drop began; otherwise `step`.
         says: one sentence.
     """
 
@@ -46,8 +46,8 @@ def events_of(rows: Sequence[dict[str, Any]], restarts: Sequence[int] = ()) -> l
     """The events of a run in the order of their steps.
 
     Args:
-        rows: of metrics.jsonl; older ones may lack keys.
-        restarts: steps of the checkpoints that the run went on from.
+        rows: rows of metrics.jsonl; older ones may lack keys.
+        restarts: steps of the checkpoints that the run resumed from.
     """
     says = "The run was stopped, and went on from the checkpoint of step {}."
     found = [Event("restart", step + 1, step + 1, says.format(step)) for step in sorted(set(restarts))]
@@ -68,7 +68,7 @@ def series(rows: Sequence[dict[str, Any]], key: str) -> tuple[np.ndarray, np.nda
 
 
 def smoothed(values: np.ndarray) -> np.ndarray:
-    """A running median over a fortieth of the run, of three steps at least; shorter at both ends."""
+    """A running median over a fortieth of the run, at least three steps; shorter at both ends."""
     half = max(1, len(values) // 80)
     return np.array([np.median(values[max(0, i - half) : i + half + 1]) for i in range(len(values))])
 
@@ -81,7 +81,7 @@ def noise(values: np.ndarray) -> float:
 
 
 def drop(steps: np.ndarray, values: np.ndarray, what: str, rated: bool) -> list[Event]:
-    """The deepest fall below what had been reached, if it stands out."""
+    """The deepest fall below the best value so far, if it stands out."""
     smooth = smoothed(values)
     best = np.maximum.accumulate(smooth)
     bottom = int(np.argmax(best - smooth))
@@ -117,8 +117,8 @@ def plateau(steps: np.ndarray, values: np.ndarray, what: str, rated: bool) -> li
     count = len(steps) - first
     if count < max(SHORTEST, FLAT * len(steps)):
         return []
-    rise = abs(float(np.polyfit(np.arange(count), values[first:], 1)[0])) * count  # of a slow one the band sees nothing
-    spread = float(np.median(np.abs(np.diff(values))))  # of one step, nearly
+    rise = abs(float(np.polyfit(np.arange(count), values[first:], 1)[0])) * count  # the band misses a slow rise
+    spread = float(np.median(np.abs(np.diff(values))))  # roughly the standard deviation of one step
     if rise > max(SMALLEST * (1.0 if rated else float(np.ptp(smooth))), SIGMAS * 3.5 * spread / np.sqrt(count)):
         return []
     since = f"From step {steps[first]} on" if first else "From the first step on"
@@ -130,7 +130,7 @@ def plateau(steps: np.ndarray, values: np.ndarray, what: str, rated: bool) -> li
 
 
 def collapse(rows: Sequence[dict[str, Any]], steps: np.ndarray, values: np.ndarray, rated: bool) -> list[Event]:
-    """The entropy falls to a tenth for good while prompts are unsolved; where all are solved, that is no loss."""
+    """The entropy falls to a tenth for good while prompts are unsolved; if all are solved, nothing is lost."""
     places, entropy = series(rows, "entropy")
     if len(places) < SHORTEST or entropy[0] <= 0:
         return []

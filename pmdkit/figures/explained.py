@@ -1,4 +1,4 @@
-"""The picture of `pmdkit explain`: the implied regulariser, the contraction, and the push. One objective at a time."""
+"""The picture of `pmdkit explain`: an objective's implied regulariser, contraction, and push on a response."""
 
 from typing import Any
 
@@ -10,17 +10,17 @@ from pmdkit import theory
 from pmdkit.explain import RATIOS, Explanation, dynamics, report, tabular
 from pmdkit.figures.style import BLACK, GREY, RIGHT, TITLES, WRONG, Drawing, look, style
 
-TAU = 0.05  # of the neighbours beside an objective without a temperature
+TAU = 0.05  # temperature of the comparison curves where the objective has none
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)))
-RIGHTMOST = 5.1  # largest ratio drawn: beyond, a chi2 term leaves no room for the rest
+RIGHTMOST = 5.1  # largest ratio drawn: beyond it, a chi2 term dwarfs the other curves
 NEIGHBOUR: dict[str, Any] = {"linewidth": 3.2, "alpha": 0.45}
 
 
 def draw(e: Explanation) -> Drawing:
-    """Three panels: f' by the ratio, eta by the pass rate, the push on a response by its log ratio.
+    """Three panels: f' against the ratio, eta against the pass rate, the push on a response against its log ratio.
 
-    KL is PMD-part's regulariser and the mixed KL-chi2 PMD-mean's on the first graded problem, both at the objective's
-    tau; they are drawn broad and pale behind it.
+    KL is PMD-part's regulariser, and mixed KL-chi2 is PMD-mean's on the first graded problem, both at the objective's
+    tau; they are drawn broad and pale behind the objective.
     """
     tau = TAU if np.isnan(e.tau) else e.tau
     problem = tabular.GRADED_PROMPTS["graded rewards"]
@@ -65,7 +65,7 @@ def draw(e: Explanation) -> Drawing:
 
 
 def regulariser(ax: Axes, e: Explanation, data: dict[str, np.ndarray[Any, Any]], tau: float) -> None:
-    """f' of every graded problem, and of KL and mixed KL-chi2."""
+    """Draw f' for every graded problem, and for KL and mixed KL-chi2."""
     near = RATIOS < RIGHTMOST
     ax.plot(RATIOS[near], data["KL"][near], **look("pmd-part") | NEIGHBOUR, label="KL")
     ax.plot(RATIOS[near], data["mixed"][near], **look("pmd-mean") | NEIGHBOUR, label=r"mixed KL-$\chi^2$")
@@ -80,7 +80,7 @@ def regulariser(ax: Axes, e: Explanation, data: dict[str, np.ndarray[Any, Any]],
 
 
 def contraction(ax: Axes, e: Explanation, data: dict[str, np.ndarray[Any, Any]], tau: float) -> None:
-    """eta by the pass rate."""
+    """Draw eta against the pass rate."""
     for method, name in TITLES.items():
         ax.plot(data["p"], data[f"eta {method}"], **look(method) | NEIGHBOUR, label=rf"{name}, $\tau$ = {tau:g}")
     if e.curve.rests.any():
@@ -100,7 +100,7 @@ def contraction(ax: Axes, e: Explanation, data: dict[str, np.ndarray[Any, Any]],
 
 
 def push(ax: Axes, data: dict[str, np.ndarray[Any, Any]]) -> None:
-    """The coefficient of grad log pi."""
+    """Draw the coefficient of grad log pi against the log ratio."""
     ax.axhline(0, color=GREY, linewidth=0.8)
     ax.plot(dynamics.SHOWN, data["push right"], color=RIGHT, linestyle="-", label="right response")
     ax.plot(dynamics.SHOWN, data["push wrong"], color=WRONG, linestyle=(0, (5, 1.5)), label="wrong response")

@@ -1,4 +1,4 @@
-"""What several figures draw: a curve with its band over seeds, and the seeds of one number with their interval."""
+"""Drawing shared by several figures: curves with a band over seeds, and seeds as dots with an interval."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ Array = np.ndarray
 
 
 def band(ax: Axes, x: Array, seeds: Array, label: str, **look: Any) -> Array:
-    """Draw the mean over seeds [S, K] with the 95 % interval at each of K places; returns mean, low, high as [3, K]."""
+    """Draw the mean over seeds [S, K] with the 95 % interval at each of K points; returns mean, low, high as [3, K]."""
     columns = np.stack([as_array(mean_interval(column)) for column in seeds.T], axis=1)
     mean, low, high = columns
     ax.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
@@ -25,11 +25,11 @@ def interval_bar(
     """Draw every seed as a faint dot, and the mean with its interval.
 
     Args:
-        place: on the axis across the values.
+        place: position on the axis perpendicular to the values.
         seeds: [S] values.
         ends: [3] mean, low, high; the interval is left out where low is NaN.
-        sideways: the values lie along the x axis.
-        aside: how far from `place` the dots of the seeds are.
+        sideways: draw the values along the x axis.
+        aside: how far from `place` the dots of the seeds are drawn.
     """
     mean, low, high = (float(end) for end in ends)
     reach = [[0.0], [0.0]] if np.isnan(low) else [[mean - low], [high - mean]]
@@ -49,7 +49,7 @@ def as_array(end: MeanInterval) -> Array:
 
 
 def rows_of_names(ax: Axes, names: list[str]) -> None:
-    """One row per name, the first on top, without lines between them."""
+    """Lay out one row per name, the first on top, without grid lines between them."""
     ax.set_yticks(range(len(names)), names)
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.grid(axis="y", visible=False)

@@ -1,4 +1,4 @@
-"""The picture of a run: its panels, and the title, sentences and alt text that go with them."""
+"""The picture of a run: its panels, title, sentences and alt text."""
 
 import textwrap
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Rows = list[dict[str, Any]]  # of metrics.jsonl, or the merged buckets of the gauge
 Panel = Callable[[Axes], None]
 WIDTH, PANEL, KEY, LINE = 7.8, 2.7, 0.3, 0.165  # inches: picture, height of a panel, of the key, of a line of words
-COLUMNS = 118  # characters of 8 points that the picture is wide
+COLUMNS = 118  # width of the picture in characters of 8 points
 MARKERS = 25  # at most, along a line: more would hide it
 SMALL = 7.0  # points, of the sentence under a heading
 EVALUATED: dict[str, Any] = {"color": ORANGE, "markersize": 6, "markeredgecolor": "white", "zorder": 3}
@@ -42,14 +42,14 @@ LABEL = r"$\log\,\pi_{new}/\pi_{old}$ (nats)"
 
 
 def run_figure(run: "Run") -> Figure:
-    """Whether it learns, how far a step goes beside the exact update, and which prompts that depends on.
+    """Draw whether the run learns, how far a step moves compared with the exact update, and on which prompts.
 
-    Panels without a single number are left out: an objective without closed form has no prediction, real rewards have
-    no pass rate, equal lengths need no panel. A run of one step is drawn as points. An odd number of panels gives the
-    first one the whole width.
+    Panels without any numbers are left out: an objective without a closed form has no prediction, real-valued rewards
+    have no pass rate, equal lengths need no panel. A run of one step is drawn as points. If the number of panels is
+    odd, the first one gets the full width.
 
     Args:
-        run: finished or not; its metrics are drawn as far as they go, older ones without the keys that they lack.
+        run: finished or not; all metrics written so far are drawn, and keys that an older run lacks are left out.
     """
     rows, gauges, summary = measured(run)
     events = events_of(rows, run.folder.read_restarts())
@@ -63,7 +63,7 @@ def run_figure(run: "Run") -> Figure:
 
 
 def panel_figure(run: "Run", name: str, ax: Axes | None = None) -> Figure:
-    """One panel of a run's picture, on an axis of one's own or alone; its name is a key of `run_panels`."""
+    """Draw one panel of a run's picture, on a given axis or in its own figure; `name` is a key of `run_panels`."""
     rows, gauges, summary = measured(run)
     panels = run_panels(rows, gauges, summary, events_of(rows, run.folder.read_restarts()))
     if name not in panels:
@@ -80,11 +80,11 @@ def panel_figure(run: "Run", name: str, ax: Axes | None = None) -> Figure:
         panel(place)
         if name in ("log-ratios", "by-pass-rate"):
             key_to_sides(place, rows, loc="best", ncols=1)
-    return figure  # type: ignore[return-value]  # of an axis in a SubFigure, that
+    return figure  # type: ignore[return-value]  # for an axis in a SubFigure, that SubFigure
 
 
 def measured(run: "Run") -> tuple[Rows, Rows, dict[str, Any] | None]:
-    """Lines of metrics, the gauges of all steps, and the summary of a finished run."""
+    """The rows of metrics, the merged gauges of all steps, and the summary of a finished run."""
     rows = run.metrics
     if not rows:
         raise ValueError(f"{run.path} has no finished step; expected at least one line in metrics.jsonl")
@@ -94,7 +94,7 @@ def measured(run: "Run") -> tuple[Rows, Rows, dict[str, Any] | None]:
 def run_panels(
     rows: Rows, gauges: Rows, summary: dict[str, Any] | None, events: Sequence[Event] = ()
 ) -> dict[str, Panel | None]:
-    """The panels by name, in reading order; None where the run has no number for one."""
+    """The panels by name, in reading order; None where the run has no numbers for a panel."""
     lengthy = len({row["response_length"] for row in rows if row.get("response_length") is not None}) > 1
     return {
         "progress": lambda ax: progress(ax, rows, summary, events),
@@ -109,7 +109,7 @@ def run_panels(
 
 
 def placed(panels: list[Panel], words: str) -> tuple[Figure, Axes]:
-    """The panels in two columns in reading order, words under them; the figure, and a strip above for a key."""
+    """Place the panels in two columns in reading order, text below; returns the figure and a strip for a legend."""
     wide = len(panels) % 2
     lines = (len(panels) + wide) // 2
     heights = [KEY, *[PANEL] * lines, LINE * (words.count("\n") + 2)]
@@ -126,7 +126,7 @@ def placed(panels: list[Panel], words: str) -> tuple[Figure, Axes]:
 
 
 def progress(ax: Axes, rows: Rows, summary: dict[str, Any] | None, events: Sequence[Event]) -> None:
-    """What the step's rollouts scored, the fixed evaluation before the first and after the last step, and events."""
+    """Draw the rollout scores of each step, the evaluation before the first and after the last step, and the events."""
     rated = known(rows, "pass_rate")
     line(ax, rows, "pass_rate" if rated else "reward_mean", color=BLACK, marker="o", label="this step's rollouts")
     if summary is not None:
@@ -144,7 +144,7 @@ def progress(ax: Axes, rows: Rows, summary: dict[str, Any] | None, events: Seque
 
 
 def mark(ax: Axes, events: Sequence[Event]) -> None:
-    """Where something happened: a drop from its beginning to its bottom, everything else from its step on."""
+    """Mark events: a drop as a band from its start to its bottom, everything else as a line at its step."""
     for event in events:
         if event.kind == "drop":
             ax.axvspan(event.since, event.step, color=VERMILLION, alpha=0.15, linewidth=0, zorder=0)
@@ -165,7 +165,7 @@ def mark(ax: Axes, events: Sequence[Event]) -> None:
 
 
 def movement(ax: Axes, rows: Rows, events: Sequence[Event]) -> None:
-    """How far each step went, how much of the policy's spread is left, and where it collapsed."""
+    """Draw how far each step moved the policy, how much entropy is left, and where it collapsed."""
     line(ax, rows, "kl", color=BLUE, marker="o", label=r"KL($\pi_{new}$ || $\pi_{old}$)")
     line(ax, rows, "entropy", color=ORANGE, marker="D", linestyle=DASHED, label="entropy")
     nats_axis(ax)
@@ -178,7 +178,7 @@ def movement(ax: Axes, rows: Rows, events: Sequence[Event]) -> None:
 
 
 def lengths(ax: Axes, rows: Rows) -> None:
-    """Mean length of the responses, and how many the budget cut off."""
+    """Draw the mean response length, and how many responses the budget cut off."""
     line(ax, rows, "response_length", color=BLUE, marker="o", label="mean length")
     heading(ax, "How long are the responses?", "mean over the responses of each step")
     ax.set_ylabel("tokens")
@@ -190,20 +190,20 @@ def lengths(ax: Axes, rows: Rows) -> None:
 
 
 def mismatch(ax: Axes, rows: Rows) -> None:
-    """How far engine and trainer differ on the same tokens under the same weights."""
+    """Draw how far engine and trainer differ on the same tokens under the same weights."""
     line(ax, rows, "mismatch_mean", color=BLUE, marker="o", label="mean per token")
     line(ax, rows, "mismatch_max", color=BLUE, marker="^", linestyle=":", label="largest per token")
     line(ax, rows, "mismatch_response", color=ORANGE, marker="D", linestyle=DASHED, label="mean per response")
     heading(ax, "Do engine and trainer agree?", "log-probabilities of the same tokens under the same weights")
     ax.set(ylabel="difference (nats)", yscale="log")
     low, high = ax.get_ylim()
-    ax.set_ylim(low, 30 * high)  # room for the key
+    ax.set_ylim(low, 30 * high)  # room for the legend
     ax.legend(loc="upper right")
     steps_axis(ax)
 
 
 def log_ratios(ax: Axes, rows: Rows) -> None:
-    """Mean log-ratio of right and wrong responses in each step, beside the exact update of the objective."""
+    """Draw the mean log-ratio of right and wrong responses in each step, beside the objective's exact update."""
     apart = any(known(rows, f"log_ratio_{key}") for key, *_ in SIDES)
     for key, _, colour, marker in SIDES:
         line(ax, rows, f"log_ratio_{key}", color=colour, marker=marker)
@@ -224,7 +224,7 @@ def log_ratios(ax: Axes, rows: Rows) -> None:
 
 
 def by_pass_rate(ax: Axes, gauges: Rows) -> None:
-    """The gauge: each prompt step in the bucket of its pass rate before the step."""
+    """Draw the gauge: log-ratios by bucket, each prompt in the bucket of its pass rate before the step."""
     for key, _, colour, marker in SIDES:
         for name, looks in ((f"log_ratio_{key}", {"color": colour, "ms": 6}), (f"theory_log_ratio_{key}", EXACT)):
             places, heights = numbers(gauges, "bucket"), numbers(gauges, name)
@@ -236,7 +236,7 @@ def by_pass_rate(ax: Axes, gauges: Rows) -> None:
 
 
 def key_to_sides(ax: Axes, rows: Rows, loc: Literal["center", "best"] = "center", ncols: int = 3) -> None:
-    """One legend for the panels of log-ratios."""
+    """Draw one legend for the log-ratio panels."""
     handles = [
         Line2D([], [], color=colour, marker=marker, label=f"{name} responses, measured")
         for key, name, colour, marker in SIDES
@@ -249,7 +249,7 @@ def key_to_sides(ax: Axes, rows: Rows, loc: Literal["center", "best"] = "center"
 
 
 def reached(rows: Rows) -> dict[str, float]:
-    """The share of the predicted log-ratio that the steps reached on average; nothing where nothing was to do."""
+    """The share of the predicted log-ratio that the steps reached on average; omitted where the prediction is 0."""
     shares = {}
     for key, name, *_ in SIDES:
         measured, predicted = numbers(rows, f"log_ratio_{key}"), numbers(rows, f"theory_log_ratio_{key}")
@@ -261,15 +261,16 @@ def reached(rows: Rows) -> dict[str, float]:
 
 
 def percent(share: float) -> str:
-    """Two digits of a share."""
+    """A share as a percentage with two digits."""
     number = f"{100 * share:.2g}" if abs(share) < 0.995 else f"{100 * share:.0f}"
     return f"{number}\N{NO-BREAK SPACE}%".replace("-", "\N{MINUS SIGN}")
 
 
 def brake(ax: Axes, rows: Rows, gauges: Rows) -> None:
-    """lambda/tau, by which the chi2 term raises the temperature near pi_old, beside tau itself.
+    """Draw lambda/tau, by which the chi2 term raises the temperature near pi_old, beside tau itself.
 
-    Over the steps where no bucket has it, and plain lambda of runs that wrote nothing else.
+    It is drawn by bucket of the gauge; over the steps if no bucket has it; and as plain lambda for older runs that
+    recorded only that.
     """
     reading = r"the loss acts as if $\tau$ were larger by $\lambda/\tau$, where steps are small"
     if known(gauges, "theory_lambda_over_tau"):
@@ -279,7 +280,7 @@ def brake(ax: Axes, rows: Rows, gauges: Rows) -> None:
             places, numbers(gauges, "tau"), color=ORANGE, marker="_", ms=20, mew=2.5, linestyle="none", label=r"$\tau$"
         )
         pass_rate_axis(ax)
-        ax.set_ylim(top=1.25 * ax.get_ylim()[1])  # room for the key
+        ax.set_ylim(top=1.25 * ax.get_ylim()[1])  # room for the legend
         ax.legend(handlelength=1.6, markerscale=0.75, loc="upper center", ncols=2)
     elif known(rows, "theory_lambda_over_tau"):
         line(ax, rows, "theory_lambda_over_tau", color=BLUE, marker="o", label=r"$\lambda/\tau$, exact")
@@ -297,7 +298,7 @@ def brake(ax: Axes, rows: Rows, gauges: Rows) -> None:
 
 
 def belief(ax: Axes, gauges: Rows) -> None:
-    """Where the prompts are, what the step left of a group, and in how many groups PMD-part's target is noise."""
+    """Draw the share of prompts per bucket, a group's effective share, and how often PMD-part's target is noise."""
     places, prompts = numbers(gauges, "bucket"), numbers(gauges, "prompts")
     ax.bar(places, prompts / prompts.sum(), 0.86, color="0.87", label="share of all prompts")
     question, reading = "How much of the old policy still counts?", r"effective: $1/(1+\chi^2)$ of the step"
@@ -314,23 +315,23 @@ def belief(ax: Axes, gauges: Rows) -> None:
     heading(ax, question, reading)
     ax.set(ylabel="share", ylim=(0, 1.45), yticks=np.linspace(0, 1, 6))
     pass_rate_axis(ax)
-    ax.legend(handlelength=1.2, fontsize=7, loc="upper center", ncols=2)  # in the room above 1
+    ax.legend(handlelength=1.2, fontsize=7, loc="upper center", ncols=2)  # in the space above 1
 
 
 # Title, the sentences under the picture, and alt text.
 
 
 def title(run: "Run") -> str:
-    """Environment, objective and temperature, the temperature on both reward scales."""
+    """Environment, objective and temperature, the latter on both reward scales."""
     spec = run.spec
     tau = glossary.format_tau(spec.objective.get("tau"), reward_scale(spec))
-    most = max((row.get("staleness") or 0 for row in run.metrics), default=0)  # of ministeps and lag together
+    most = max((row.get("staleness") or 0 for row in run.metrics), default=0)  # from ministeps and lag together
     stale = f", staleness {most}" if most else ""
     return f"{spec.tier} {spec.name}, {spec.objective['name']}, {tau}{stale}"
 
 
 def caption(rows: Rows, gauges: Rows, summary: dict[str, Any] | None, events: Sequence[Event]) -> str:
-    """What to see, in sentences with the run's own numbers, broken into lines."""
+    """What to see, in sentences with the run's own numbers, wrapped into lines."""
     words = [learned(rows, summary), *(event.says for event in events), *step_size(rows)]
     if known(rows, "theory_lambda_over_tau") and known(rows, "tau"):
         extra, tau = (float(np.nanmean(numbers(rows, key))) for key in ("theory_lambda_over_tau", "tau"))
@@ -342,7 +343,7 @@ def caption(rows: Rows, gauges: Rows, summary: dict[str, Any] | None, events: Se
 
 
 def learned(rows: Rows, summary: dict[str, Any] | None) -> str:
-    """From where to where."""
+    """One sentence on the scores before and after training, or on the latest rollouts of an unfinished run."""
     kind, key = ("pass rate", "pass_rate") if known(rows, "pass_rate") else ("mean reward", "reward")
     if summary is not None and summary[f"{key}_first"] is not None:
         first, last = summary[f"{key}_first"], summary[f"{key}_last"]
@@ -371,7 +372,7 @@ def step_size(rows: Rows) -> list[str]:
 
 
 def describe(run: "Run", rows: Rows, events: Sequence[Event]) -> str:
-    """Alt text: first and last values of what is drawn, and what happened between."""
+    """Alt text: first and last values of what is drawn, and the events in between."""
     words = [f"Run of {title(run)}; steps {rows[0]['step']} to {rows[-1]['step']}, drawn over the steps."]
     names = {
         "pass_rate": "pass rate of the rollouts",
@@ -397,7 +398,7 @@ def describe(run: "Run", rows: Rows, events: Sequence[Event]) -> str:
 
 
 def heading(ax: Axes, title: str, reading: str) -> None:
-    """A question, and under it in small letters how the panel is read."""
+    """Set a panel's title, a question, and below it in small print how to read the panel."""
     lines = reading.count("\n") + 1
     ax.set_title(title, loc="left", fontweight="bold", pad=5 + 1.3 * SMALL * lines)
     ax.annotate(
@@ -409,34 +410,34 @@ def heading(ax: Axes, title: str, reading: str) -> None:
         fontsize=SMALL,
         linespacing=1.3,
         color="0.3",
-        in_layout=False,  # the title above it keeps the room; a long sentence must not make its panel narrow
+        in_layout=False,  # the padding of the title makes room; a long sentence must not make its panel narrow
     )
 
 
 def line(ax: Axes, rows: Rows, key: str, marker: str = "", **look: Any) -> None:
-    """A metric over the steps, with a few markers; null leaves a gap."""
+    """Draw a metric over the steps, with a few markers; null leaves a gap."""
     every = -(-len(rows) // MARKERS)
     ax.plot(numbers(rows, "step"), numbers(rows, key), **({"linestyle": "-"} | look), marker=marker, markevery=every)
 
 
 def numbers(rows: Rows, key: str) -> np.ndarray:
-    """The values of a key, NaN where it is null or the run is older than the key."""
+    """The values of a key, NaN where it is null or missing because the run is older than the key."""
     return np.array([np.nan if row.get(key) is None else row[key] for row in rows], dtype=np.float64)
 
 
 def known(rows: Rows, key: str) -> bool:
-    """Whether a metric has a number at all."""
+    """Whether a metric has any number at all."""
     return any(row.get(key) is not None for row in rows)
 
 
 def steps_axis(ax: Axes) -> None:
-    """Whole steps only."""
+    """Label the x axis in whole steps."""
     ax.set_xlabel("step")
     ax.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
 
 
 def pass_rate_axis(ax: Axes) -> None:
-    """A place of its own for every bucket of the gauge: on a straight axis the hard prompts would lie on each other."""
+    """Give every bucket of the gauge its own tick: on a linear axis the hard prompts would overlap."""
     count = len(gauge.EDGES) - 1
     names = [f"{100 * low:g}\N{EN DASH}{100 * high:g}" for low, high in pairwise(gauge.EDGES)]
     ax.set_xticks(range(count), names, fontsize=7.5)
@@ -445,9 +446,9 @@ def pass_rate_axis(ax: Axes) -> None:
 
 
 def nats_axis(ax: Axes) -> None:
-    """A zero line; the axis turns logarithmic away from 0 where one line would flatten the others.
+    """Draw a zero line, and make the axis logarithmic away from 0 if one line would flatten the others.
 
-    Targets can be hundreds of nats while a step moves a hundredth: on a linear axis the step could not be seen.
+    Targets can be hundreds of nats while a step moves a hundredth of a nat, which a linear axis would hide.
     """
     ax.axhline(0.0, color="0.6", linewidth=0.8, zorder=1)
     drawn = [np.asarray(line.get_ydata(), dtype=np.float64) for line in ax.get_lines()]

@@ -1,4 +1,4 @@
-"""How a run scales past one cluster: throughput, shares of time at work, staleness. The numbers are the planner's."""
+"""Draw how a run scales past one cluster, by the planner: throughput, busy time and staleness."""
 
 from typing import Any
 
@@ -19,10 +19,10 @@ LOOKS: dict[str, tuple[str, Any, str]] = {
 
 
 def draw(report: dict[str, Any]) -> Drawing:
-    """Three panels over the number of accelerators.
+    """Draw three panels against the number of accelerators.
 
     Args:
-        report: `pmdkit.planner.scaling`; plans that do not fit are left out.
+        report: what `pmdkit.planner.scaling` returns; plans that do not fit are left out.
     """
     points = [point for point in report["points"] if point["fits"]]
     data: dict[str, np.ndarray] = {}
@@ -49,7 +49,7 @@ def draw(report: dict[str, Any]) -> Drawing:
 
 
 def lines(ax: Axes, data: dict[str, np.ndarray], key: str) -> None:
-    """One line per design."""
+    """Draw one line per design."""
     for design, (colour, dash, marker) in LOOKS.items():
         if len(data[f"gpus {design}"]):
             values = data[f"{key} {design}"]
@@ -57,7 +57,7 @@ def lines(ax: Axes, data: dict[str, np.ndarray], key: str) -> None:
 
 
 def throughput(ax: Axes, data: dict[str, np.ndarray], counts: list[int]) -> None:
-    """Tokens per second, with what each more accelerator would give if nothing were lost."""
+    """Draw tokens per second, with the ideal line along which additional accelerators lose nothing."""
     lines(ax, data, "tokens_per_second")
     each = [rate / gpus for rate, gpus in reached(data)]
     ideal = max(each, default=1.0) * np.array(counts, float)
@@ -78,7 +78,7 @@ def reached(data: dict[str, np.ndarray]) -> list[tuple[float, float]]:
 
 
 def shares(ax: Axes, data: dict[str, np.ndarray]) -> None:
-    """Share of time that accelerators work: filled markers generate, open ones train."""
+    """Draw the share of time that accelerators are busy: filled markers for generation, open ones for training."""
     for design in ("in turns", "lag 1"):
         colour, dash, marker = LOOKS[design]
         gpus = data[f"gpus {design}"]
@@ -93,7 +93,7 @@ def shares(ax: Axes, data: dict[str, np.ndarray]) -> None:
 
 
 def sentence(report: dict[str, Any]) -> str:
-    """What to see."""
+    """What to see, in a few sentences."""
     ends = report["stops_scaling_at"]
     named = [f"{design} at {gpus}" for design, gpus in ends.items() if gpus and design in ("in turns", "lag 1")]
     end = f"Twice as many accelerators give less than {report['worth']:g} times as much from: {', '.join(named)}. "
@@ -106,7 +106,7 @@ def sentence(report: dict[str, Any]) -> str:
 
 
 def alt(report: dict[str, Any], data: dict[str, np.ndarray]) -> str:
-    """The picture in words."""
+    """The alt text: the picture in words."""
     words = []
     for design in LOOKS:
         gpus, tokens, stale = (data[f"{key} {design}"] for key in ("gpus", "tokens_per_second", "staleness"))

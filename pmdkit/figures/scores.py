@@ -1,6 +1,6 @@
-"""The paper's scores, tables main-results and gspo, with the intervals that 30 problems and 32 draws allow.
+"""The paper's scores (tables main-results and gspo) with intervals for 30 problems and 32 draws each.
 
-Two kinds of luck are told apart: that of the draws, with the same problems asked again, and that of the problems.
+Two kinds of luck are kept apart: that of the draws, if the same problems were asked again, and that of the problems.
 """
 
 import numpy as np
@@ -26,23 +26,23 @@ def over_draws(score: float) -> Interval:
 
     $$ \mathrm{var} = \frac{1}{P^2}\sum_i \frac{p_i(1-p_i)}{k} \le \frac{\bar p(1-\bar p)}{Pk} $$
 
-    The table gives no score per problem. The binomial interval takes all problems for equally hard, so it is the widest
-    that the luck of the draws can make.
+    The table gives no score per problem. The binomial interval assumes that all problems are equally hard, so it is the
+    widest that the luck of the draws can produce.
     """
     return percent(clopper_pearson(count(score) / (PROBLEMS * DRAWS), PROBLEMS * DRAWS))
 
 
 def over_problems(score: float, between: float = BETWEEN) -> Interval:
-    r"""95 % interval in percent for problems of the kind, of which these 30 are a sample.
+    r"""95 % interval in percent for the kind of problem that these 30 are a sample of.
 
     $$ \mathrm{var} = \bar p(1-\bar p)\,\frac{\rho + (1-\rho)/k}{P} $$
 
-    as a binomial interval for so many draws as would have this variance.
+    This is a binomial interval for the number of draws that would have this variance.
 
     Args:
         score: in percent.
-        between: rho, the share of the variance of a draw that lies between problems: 0 where all are equally hard, 1
-            where each is always or never solved. The paper gives nothing to estimate it from; BETWEEN is of other data.
+        between: rho, the share of the variance of a draw that lies between problems: 0 if all are equally hard, 1 if
+            each is always or never solved. The paper gives nothing to estimate it from; BETWEEN is from other data.
     """
     effective = PROBLEMS / (between + (1 - between) / DRAWS)
     return percent(clopper_pearson(count(score) / (PROBLEMS * DRAWS), effective))
@@ -54,7 +54,7 @@ def percent(interval: Interval) -> Interval:
 
 
 def deviations(first: float, second: float, draws: float = PROBLEMS * DRAWS) -> float:
-    """Second minus first in standard errors, two independent binomial shares of so many draws; scores in percent."""
+    """Second minus first in standard errors, as independent binomial shares of `draws` draws; scores in percent."""
     return share_difference_z(count(first) / (PROBLEMS * DRAWS), count(second) / (PROBLEMS * DRAWS), draws)
 
 
@@ -86,7 +86,7 @@ def main_results() -> Table:
 
 
 def gspo() -> Table:
-    """Table gspo with intervals: PMD-mean's rows are those of table main-results."""
+    """Table gspo with intervals; PMD-mean's rows are from table main-results."""
     rows = [score for other in GSPO for score in (other, named(other.model))]
     errors = {s.model: [deviations(*both) for both in zip(s.pair, named(s.model).pair, strict=True)] for s in GSPO}
     words = "; ".join(f"{model} {x:+.1f} and {y:+.1f}" for model, (x, y) in errors.items())
@@ -96,12 +96,12 @@ def gspo() -> Table:
 
 
 def grpo(model: str) -> Score:
-    """The baseline of a model."""
+    """The GRPO score of a model, the baseline."""
     return next(score for score in SCORES if (score.model, score.method) == (model, "GRPO"))
 
 
 def named(model: str) -> Score:
-    """PMD-mean at the temperature that the text speaks of."""
+    """PMD-mean at the temperature whose gains the text states."""
     return next(score for score in SCORES if (score.model, score.tau) == (model, NAMED[model]))
 
 
@@ -133,7 +133,7 @@ KEYS = {"GRPO": "grpo", "on-policy": "rloo", "PMD-mean": "pmd-mean", "GSPO": "gs
 def score_dots() -> Drawing:
     """Avg@32 of every row of the two tables, in percent.
 
-    Source: arXiv:2602.05933, tables main-results and gspo; numbers of the paper, nothing is run here.
+    Source: arXiv:2602.05933, tables main-results and gspo; the paper's numbers, nothing is run here.
     Differs: the intervals are added; see `scores`.
     """
     rows = [score for model in ("7B", "30B") for score in (*SCORES, *GSPO) if score.model == model]
@@ -157,7 +157,7 @@ def score_dots() -> Drawing:
         panels[0].set_ylim(places[-1] + 0.6, -0.6)
         handles = [
             Line2D([], [], color=GREY, linewidth=4.0, alpha=0.45, label="same problems asked again"),
-            Line2D([], [], color=GREY, linewidth=1.0, linestyle="-", label="other problems of the kind"),
+            Line2D([], [], color=GREY, linewidth=1.0, linestyle="-", label="other problems of the same kind"),
         ]
         figure.legend(handles=handles, loc="outside lower center", ncols=2)
     table = main_results()
@@ -173,8 +173,8 @@ def score_dots() -> Drawing:
         "PMD-mean is ahead of GRPO by more than the luck of the draws on AIME 25 (7B: "
         f"{mean[0][1]:.1f} standard errors) and with the larger model ({mean[1][0]:.1f} and {mean[1][1]:.1f}), not on "
         f"AIME 24 with the smaller one ({mean[0][0]:.1f}). Thirty problems leave about 10 points either way for "
-        f"problems of the kind (thin bars; {BETWEEN:g} of the variance between problems, measured elsewhere). The luck "
-        "of training, one run a row, is in neither bar: three temperatures of one method differ by 5 points on AIME "
-        "24."
+        f"problems of the same kind (thin bars; {BETWEEN:g} of the variance between problems, measured elsewhere). The "
+        "luck of training, one run a row, is in neither bar: three temperatures of one method differ by 5 points on "
+        "AIME 24."
     )
     return Drawing(figure, alt, sentence, data)

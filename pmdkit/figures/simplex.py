@@ -1,4 +1,4 @@
-"""The simplex of three actions as an equilateral triangle: places, frame, contours, paths. No policy update is here."""
+"""The simplex of three actions as an equilateral triangle: coordinates, frame, contours and paths."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(3) / 2]])  # of the fi
 
 
 def to_xy(probs: ArrayLike) -> Array:
-    """[..., 3] policies to [..., 2] places in the triangle; a corner is a policy that always takes one action."""
+    """Map [..., 3] policies to [..., 2] points in the triangle; a corner is a policy that always takes one action."""
     policies = np.asarray(probs, dtype=np.float64)
     if policies.shape[-1:] != (3,):
         raise ValueError(f"probs has shape {list(policies.shape)}; expected [..., 3], a policy over three actions")
@@ -34,7 +34,7 @@ def triangle(ax: Axes, labels: Sequence[str] = ("action 1", "action 2", "action 
 
 
 def grid(steps: int = 120) -> Array:
-    """[K, 3] policies that fill the simplex, the edges left out by a millionth: a divergence is infinite there."""
+    """[K, 3] policies that fill the simplex up to a millionth from the edges, where a divergence is infinite."""
     i, j = (index.ravel() for index in np.indices((steps + 1, steps + 1)))
     inside = i + j <= steps
     policies = np.stack([i, j, steps - i - j], -1)[inside] / steps
@@ -48,7 +48,7 @@ def contour(
     filled: bool = False,
     **options: Any,
 ) -> Any:
-    """Level lines of a function of the policy, [K, 3] -> [K]. Returns matplotlib's contour set, for `ax.clabel`."""
+    """Draw level lines of a function of the policy, [K, 3] -> [K]; returns matplotlib's contour set for `ax.clabel`."""
     policies = grid()
     x, y = to_xy(policies).T
     draw = ax.tricontourf if filled else ax.tricontour
@@ -56,7 +56,7 @@ def contour(
 
 
 def path(ax: Axes, probs: ArrayLike, arrows: Sequence[float] = (), **options: Any) -> None:
-    """A line through policies [K, 3], with arrow heads at these fractions of its length."""
+    """Draw a line through policies [K, 3], with arrowheads at the given fractions of its length."""
     xy = to_xy(probs)
     (line,) = ax.plot(*xy.T, **options)
     length = np.concatenate([[0.0], np.linalg.norm(np.diff(xy, axis=0), axis=1).cumsum()])

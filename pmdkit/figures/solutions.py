@@ -1,4 +1,4 @@
-"""Figures 1 and 2 of the paper: baselines, solutions and log-ratios of PMD-part and PMD-mean, all exact."""
+"""Figures 1 and 2 of the paper: exact baselines, solutions and log-ratios of PMD-part and PMD-mean."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from pmdkit.figures import simplex
 from pmdkit.figures.simplex import Array
 from pmdkit.figures.style import BLACK, COLOURS, TITLES, Drawing, look, shades, style
 
-# The paper's captions state no problem, no tau and no p; all of these are ours, on rewards {0,1} unless they say more.
+# The paper's captions state no problem, tau or p; all of these are our choice, with rewards {0,1} unless stated.
 PI = np.array([0.6, 0.3, 0.1])  # figure 1, right
 REWARD = np.array([0.0, 0.7, 1.0])
 DESCENT_TAU = 0.2
@@ -32,7 +32,7 @@ def log_partition() -> Drawing:
     $$ \tau\log Z = \tau\log\big(1 - p + p\,e^{1/\tau}\big) \;\ge\; p $$
 
     Source: arXiv:2602.05933, figure 1 (left).
-    Differs: the caption names no tau; 0.05 is that of the target-error figure. Rewards {0,1}.
+    Differs: the caption gives no tau; 0.05 is from the target-error figure. Rewards {0,1}.
     """
     taus = PARTITION_TAUS
     p = np.concatenate([[0.0], np.geomspace(1e-6, 0.02, 80), np.linspace(0.02, 1.0, 200)[1:]])
@@ -64,7 +64,7 @@ def log_partition() -> Drawing:
 
 
 def two_solutions() -> Drawing:
-    r"""Two regressions descended from the same policy, and where their solutions lie for every tau.
+    r"""Gradient descent on two regressions from the same policy, and where their solutions lie for every tau.
 
     $$ \dot\theta = -\nabla_\theta\, \tfrac12 E_{\pi_t}\big[(\log\tfrac{\pi_\theta}{\pi_t} - s)^2\big], \quad
        s = \tfrac{r}{\tau} - \log Z \;\text{ or }\; \tfrac{\Delta}{\tau} $$
@@ -149,7 +149,7 @@ def descend(target: Array) -> Array:
 def log_ratios() -> Drawing:
     r"""Log-ratios of a right and of a wrong response, rewards {0,1}, against the pass rate and against tau.
 
-    Lines are exact, `theory.binary`. Crosses are the paper's formulas without their o(1) terms, where they are numbers:
+    Lines are exact, from `theory.binary`. Crosses are the paper's formulas without their o(1) terms, where defined:
 
     $$ \rho_+^{mean} = \tfrac1p - \tfrac{1-p}{p} e^{-p/\tau},\; \rho_-^{mean} = e^{-p/\tau},\;
        \rho_+^{part} = \tfrac1p - \tfrac{1-p}{p^2} e^{-1/\tau},\; \rho_-^{part} = \tfrac1p e^{-1/\tau} $$

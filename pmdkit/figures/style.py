@@ -1,4 +1,4 @@
-"""How figures look and are saved: one rc for all; colour, dash and marker per method; a Drawing with its words."""
+"""How figures look and are saved: a common style, a look for each method, and a Drawing with alt text."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
@@ -18,7 +18,7 @@ from pmdkit.observe import files
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#666666"
 
-LOOKS: dict[str, tuple[str, Any, str]] = {  # colour, dash, marker: no two alike when the colours are gone
+LOOKS: dict[str, tuple[str, Any, str]] = {  # colour, dash, marker: all distinct even without colour
     "pmd-mean": (BLUE, "-", "o"),
     "pmd-part": (VERMILLION, (0, (5, 1.6)), "s"),
     "rloo": (GREEN, (0, (1, 1.2)), "^"),
@@ -96,7 +96,7 @@ def style() -> AbstractContextManager[Any]:
 
 
 def look(method: str, marker: bool = False) -> dict[str, Any]:
-    """Keywords for `plot` that draw a method as everywhere else; grey dots for one that is not ours."""
+    """Keywords for `plot` that draw a method as in every other figure; grey dots for an unknown method."""
     colour, dash, symbol = LOOKS.get(method, (GREY, (0, (1, 1.5)), "*"))
     return {"color": colour, "linestyle": dash} | ({"marker": symbol} if marker else {})
 
@@ -107,18 +107,18 @@ def method_title(method: str) -> str:
 
 
 def shades(count: int) -> list[Any]:
-    """Colours from dark to light for a quantity that is swept; their order survives greyscale."""
+    """Colours from dark to light for a swept quantity; their order survives greyscale."""
     return list(matplotlib.colormaps["viridis"](np.linspace(0.0, 0.82, count)))
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A finished figure, with what a page needs beside it.
+    """A finished figure, with the text that a page shows beside it.
 
     Attributes:
-        figure: free of pyplot; a notebook shows it, nothing else needs a display.
-        alt: what the picture shows, for those who cannot see it.
-        sentence: what to see.
+        figure: made without pyplot; a notebook shows it, and no display is needed.
+        alt: what the picture shows, for readers who cannot see it.
+        sentence: what to notice.
         data: the arrays drawn, by name.
     """
 
@@ -139,16 +139,16 @@ class Drawing:
 
 
 def save(figure: Figure, path: str | Path) -> list[Path]:
-    """Write a figure as `path`.png and `path`.svg, its label as the description in both.
+    """Write a figure as `path`.png and `path`.svg, with its label as the description in both.
 
-    The same figure gives the same bytes: no date, no random ids, no last digits of its layout.
+    The same figure gives the same bytes: there is no date and no random id, and the layout is rounded.
     """
     freeze_layout(figure)
     return write(path, {kind: render(figure, kind) for kind in ("png", "svg")})
 
 
 def write(path: str | Path, contents: Mapping[str, bytes]) -> list[Path]:
-    """Write files that differ in their suffix only, the key of `contents`."""
+    """Write files that differ only in their suffix, the key of `contents`."""
     written = [Path(path).with_name(f"{Path(path).name}.{kind}") for kind in contents]
     for target, content in zip(written, contents.values(), strict=True):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -157,10 +157,10 @@ def write(path: str | Path, contents: Mapping[str, bytes]) -> list[Path]:
 
 
 def freeze_layout(figure: Figure) -> None:
-    """Compute the layout once and fix it, to a ten-thousandth of its size: less than a tenth of a pixel.
+    """Compute the layout once and fix it, rounded to a ten-thousandth of its size: less than a tenth of a pixel.
 
-    The solver of the layout adds in an order that depends on addresses in memory, so its last digits differ; on a finer
-    grid they would still decide now and then where a number is rounded to.
+    The layout solver adds in an order that depends on memory addresses, so its last digits differ from run to run; on a
+    finer grid they would now and then still change how a number is rounded.
     """
     if figure.get_layout_engine() is None:
         return
@@ -175,7 +175,7 @@ def freeze_layout(figure: Figure) -> None:
 
 
 def render(figure: Figure, kind: str) -> bytes:
-    """The bytes of a picture."""
+    """The bytes of a figure as PNG or SVG."""
     description = {"Description": str(figure.get_label())}
     buffer = BytesIO()
     with style():

@@ -1,4 +1,4 @@
-"""The paper's tables: the numbers that it prints, what can be worked out from them, and a table as Markdown and CSV."""
+"""The paper's tables: its printed numbers, what follows from them, and tables as Markdown and CSV."""
 
 import csv
 import io
@@ -20,9 +20,9 @@ class Table:
 
     Attributes:
         title: what it is in the paper.
-        columns: heads, with units.
+        columns: headings, with units.
         rows: cells as they are shown.
-        sentence: what to see.
+        sentence: what to notice.
         data: the numbers, by name.
     """
 
@@ -36,7 +36,7 @@ class Table:
         assert all(len(row) == len(self.columns) for row in self.rows)
 
     def markdown(self) -> str:
-        """The title, the table, the sentence."""
+        """The title, the table and the sentence as Markdown."""
         lines = [list(self.columns), ["---"] * len(self.columns), *self.rows]
         table = "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines)
         return f"## {self.title}\n\n{table}\n\n{self.sentence}\n"
@@ -48,7 +48,7 @@ class Table:
         return write(path, {"md": self.markdown().encode(), "csv": text.getvalue().encode()})
 
 
-# Numbers that arXiv:2602.05933 prints in its four tables and states in its text.
+# Numbers from the four tables and the text of arXiv:2602.05933.
 
 PROBLEMS, DRAWS = 30, 32  # AIME 2024 and AIME 2025 have 30 problems each; Avg@32
 
@@ -66,7 +66,7 @@ class Score(NamedTuple):
 
     @property
     def pair(self) -> tuple[float, float]:
-        """AIME 24 and AIME 25."""
+        """The scores on AIME 24 and AIME 25."""
         return self.aime24, self.aime25
 
     @property
@@ -85,18 +85,18 @@ SCORES = (  # table main-results, in its order
     Score("30B", "PMD-mean", 0.01, 16, 50.00, 35.10, 42.55),
     Score("30B", "PMD-mean", 0.1, 16, 50.83, 37.19, 44.01),
 )
-GSPO = (  # table gspo; its two rows of PMD-mean are those of table main-results at tau 0.005 and 0.1
+GSPO = (  # table gspo; its two PMD-mean rows are those of table main-results at tau 0.005 and 0.1
     Score("7B", "GSPO", None, 16, 15.52, 11.98, 13.75),
     Score("30B", "GSPO", None, 16, 53.33, 34.58, 43.96),
 )
 NAMED = {"7B": 0.005, "30B": 0.1}  # the temperature whose gains the text states, by model
-GAINS = {"7B": (2.6, 9.0), "30B": (14.6, 8.1)}  # points over GRPO on AIME 24 and 25, by the text
+GAINS = {"7B": (2.6, 9.0), "30B": (14.6, 8.1)}  # points over GRPO on AIME 24 and 25, according to the text
 
 MILLISECONDS = {  # table efficiency_comparison, per token
     "on-policy": {"overall": 0.0569, "generation": 0.0512, "update": 0.0057},
     "PMD-mean": {"overall": 0.0126, "generation": 0.0062, "update": 0.0064},
 }
-SPEEDUP = 4.6  # of the text
+SPEEDUP = 4.6  # according to the text
 
 HYPERPARAMETERS: tuple[tuple[str, str | float, str | float], ...] = (  # table hyperparams: name, 7B dense, 30B MoE
     ("trainer.nnodes", 4, 8),
@@ -131,14 +131,14 @@ HYPERPARAMETERS: tuple[tuple[str, str | float, str | float], ...] = (  # table h
     ("expert_model_parallel_size", "N/A", 8),
 )
 STEPS = {"7B": 495, "30B": 300}
-EPOCHS = 15  # of the 7B model, by the text
+EPOCHS = 15  # of the 7B model, according to the text
 
 
 HALF_DIGIT = 0.00005  # the table prints four decimals
 
 
 def speed() -> Table:
-    """Milliseconds per token, how they add up, and the ratio with the rounding of the table."""
+    """Milliseconds per token, how they add up, and the speedup with bounds for the table's rounding."""
     on, off = MILLISECONDS["on-policy"], MILLISECONDS["PMD-mean"]
     ratio = {part: on[part] / off[part] for part in on}
     ends = {part: tuple((on[part] + d) / (off[part] - d) for d in (-HALF_DIGIT, HALF_DIGIT)) for part in on}
@@ -166,7 +166,7 @@ def speed() -> Table:
 
 
 def toy_speed(env: str) -> tuple[list[list[str]], MeanInterval]:
-    """Rows of the stored toy runs of a task, staleness 1 and 16, and the speedup with its interval over seeds."""
+    """Rows for the stored toy runs of a task, staleness 1 and 16, and the speedup with its interval over seeds."""
     rows, cost = [], []
     for level in (1, 16):
         own = [run for run in stored()["speed"] if (run["env"], run["staleness"]) == (env, level)]
@@ -179,7 +179,7 @@ def toy_speed(env: str) -> tuple[list[list[str]], MeanInterval]:
 
 
 def hyperparameters() -> Table:
-    """The table as data, with the numbers that follow from it."""
+    """Table hyperparams as data, with the numbers that follow from it."""
     derived = follow()
     rows = [[name, shown(dense), shown(moe)] for name, dense, moe in HYPERPARAMETERS]
     rows += [[f"*{name}*", *map(shown, pair)] for name, pair in derived.items()]
@@ -192,7 +192,7 @@ def hyperparameters() -> Table:
 
 
 def follow() -> dict[str, np.ndarray]:
-    """Responses, ministeps, GPUs and widths of both models, from the rows of the table."""
+    """Responses, ministeps, GPUs and sequence lengths of both models, computed from the rows of the table."""
 
     def column(name: str) -> np.ndarray:
         return np.array(next(values for key, *values in HYPERPARAMETERS if key == name), dtype=float)
@@ -209,5 +209,5 @@ def follow() -> dict[str, np.ndarray]:
 
 
 def shown(value: str | float) -> str:
-    """A number without a tail of zeros."""
+    """A number without trailing zeros."""
     return value if isinstance(value, str) else f"{value:g}"

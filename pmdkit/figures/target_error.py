@@ -1,4 +1,4 @@
-"""The target-error figures: squared error of leave-one-out targets, of all responses and of right and wrong apart."""
+"""The target-error figures: squared error of leave-one-out targets, overall and split by right and wrong."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -9,10 +9,10 @@ from pmdkit import theory
 from pmdkit.figures.style import COLOURS, TITLES, Drawing, look, style
 from pmdkit.stats import Array, bootstrap
 
-TAU, SEEDS = 0.05, 100  # of the caption
+TAU, SEEDS = 0.05, 100  # from the caption
 PS = np.array([0.01, 0.02, 0.05, 0.1, 0.2])  # the caption gives the ends
 NS = 2 ** np.arange(2, 11)  # the caption gives none
-LINE = np.unique(np.geomspace(4, 1024, 65).round().astype(int))  # where the exact lines are computed; it holds NS
+LINE = np.unique(np.geomspace(4, 1024, 65).round().astype(int))  # where the exact lines are computed; contains NS
 GROUP = 16  # responses per prompt in the paper's runs, for the sentence
 MARKERS = ("o", "v", "s", "^", "D")
 METHODS = ("pmd-part", "pmd-mean")
@@ -67,7 +67,7 @@ def target_error() -> Drawing:
 
 
 def curves(ax: Axes, data: dict[str, Array], kind: str) -> None:
-    """Exact lines and simulated points with intervals, one colour per method and one marker per pass rate."""
+    """Draw exact lines and simulated points with intervals, one colour per method and one marker per pass rate."""
     n = data["n"]
     for method in METHODS:
         for i, marker in enumerate(MARKERS):
@@ -82,7 +82,7 @@ def curves(ax: Axes, data: dict[str, Array], kind: str) -> None:
 
 
 def legend(figure: Figure) -> None:
-    """The temperature on both reward scales above, one legend for both panels below."""
+    """Put the temperature on both reward scales above, and one legend for both panels below."""
     figure.suptitle(rf"$\tau$ = {TAU:g} on rewards {{0,1}} ({2 * TAU:g} on ±1), {SEEDS} seeds", fontsize=9)
     handles = [Line2D([], [], **look(method), label=TITLES[method]) for method in METHODS]
     for p, marker in zip(PS, MARKERS, strict=True):
@@ -99,8 +99,8 @@ def extent(values: Array) -> str:
 def target_error_split() -> Drawing:
     r"""Expected squared error of the target of a response, given its own reward.
 
-    Averages are pooled: every right response of every group counts once. Lines are exact, points are SEEDS simulated
-    groups with 95 % bootstrap intervals over groups; a point is missing where no group had such a response.
+    Averages are pooled: every right response of every group counts once. Lines are exact; points are means over SEEDS
+    simulated groups, with 95 % bootstrap intervals over groups. A point is missing where no group had such a response.
 
     Source: arXiv:2602.05933, figure target_actions.
     Differs: the paper does not say how it averages; averaging groups first gives other numbers.

@@ -1,4 +1,4 @@
-"""The tour's last picture: one objective through the tiers, and each first step beside the theory."""
+"""The tour's last picture: one objective on all three tiers, and its first steps beside the theory."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -24,10 +24,11 @@ LANGUAGE_MODEL = "language model"
 
 
 def draw(runs: Mapping[str, "Run"], method: str, tau: float) -> Drawing:
-    """Pass rates of tier 1, first-step log-ratios beside the theory, and the pass rates of tiers 2 and 3.
+    """Draw pass rates of tier 1, first-step log-ratios beside the theory, and pass rates of tiers 2 and 3.
 
     Args:
-        runs: keys of LOOKS to bandit runs of one environment, TRANSFORMER to a toy run, LANGUAGE_MODEL to an LLM run.
+        runs: maps the keys of LOOKS to bandit runs of one environment, TRANSFORMER to a toy run, and LANGUAGE_MODEL to
+            an LLM run.
         method: "pmd-mean" or "pmd-part", whose curve is the prediction.
         tau: temperature on rewards {0, 1}.
     """
@@ -65,7 +66,7 @@ def draw(runs: Mapping[str, "Run"], method: str, tau: float) -> Drawing:
 
 
 def curves(ax: Axes, runs: Mapping[str, "Run"], data: dict[str, np.ndarray]) -> None:
-    """Pass rate of every step's rollouts, then the evaluation after the last."""
+    """Draw the pass rate of every step's rollouts, then the evaluation after the last step."""
     for name, run in runs.items():
         colour, dash, *_ = LOOKS.get(name, (BLUE, "-"))
         data[name] = np.array([*(row["pass_rate"] for row in run.metrics), run.summary["pass_rate_last"]])
@@ -74,7 +75,7 @@ def curves(ax: Axes, runs: Mapping[str, "Run"], data: dict[str, np.ndarray]) -> 
 
 
 def first_steps(ax: Axes, runs: Mapping[str, "Run"], method: str, tau: float, data: dict[str, np.ndarray]) -> None:
-    """Log-ratios of the first step by pass rate, on the theory's curves."""
+    """Draw the log-ratios of the first step against the pass rate, with the theory's curves."""
     p = np.linspace(0.004, 0.996, 400)
     exact = theory.binary(p, tau, method)
     ax.axhline(0, color=GREY, linewidth=0.8)

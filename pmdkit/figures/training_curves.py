@@ -1,8 +1,8 @@
-"""Figures 4, 5, 7 and 8 of the paper in miniature: training curves of toy transformers and of a tiny language model.
+"""Figures 4, 5, 7 and 8 of the paper in miniature: training curves of toy and tiny language models.
 
-stored/toy.json has five seeds a setting, from the records in benchmarks/results and, for entropy and majority votes,
-the same runs once more; stored/starter.json has three. tests/figures/collect_toy_runs.py and collect_starter_runs.py
-made them. Every figure can be drawn from other runs of the same form.
+stored/toy.json has five seeds per setting, from the records in benchmarks/results and, for entropy and majority votes,
+from a repetition of the same runs; stored/starter.json has three. They were written by
+tests/figures/collect_toy_runs.py and collect_starter_runs.py. Every figure can be drawn from other runs in this form.
 """
 
 import json
@@ -38,10 +38,10 @@ class MethodRuns(NamedTuple):
     """The runs of one method or setting, and how they are drawn.
 
     Attributes:
-        key: in the names of the numbers drawn.
-        label: in titles and legends.
+        key: used in the names of the numbers drawn.
+        label: used in titles and legends.
         runs: lists per seed: prompts, seeds, last, and a curve for each metric.
-        look: keywords of `plot`.
+        look: keywords for `plot`.
     """
 
     key: str
@@ -58,14 +58,14 @@ def stored(scale: str = "toy") -> dict[str, Any]:
 
 
 def setting(experiment: str, label: str, runs: Runs | None = None) -> dict[str, Any]:
-    """One setting of an experiment, of the stored runs or of others."""
+    """One setting of an experiment, from the stored runs or from `runs`."""
     source = stored("starter" if experiment == "starter" else "toy") if runs is None else runs
     found: dict[str, Any] = source[experiment]["settings"][label]
     return found
 
 
 def number_of_seeds(runs: Runs) -> int:
-    """How many seeds all settings of these runs have; it must be one number, and at least 2."""
+    """The number of seeds per setting; it must be the same in all settings, and at least 2."""
     counts = {len(of["seeds"]) for experiment in runs.values() for of in experiment["settings"].values()}
     if len(counts) != 1 or min(counts) < 2:
         raise ValueError(f"the runs have {sorted(counts)} seeds; expected one number of seeds, at least 2, everywhere")
@@ -75,10 +75,10 @@ def number_of_seeds(runs: Runs) -> int:
 def main_result(runs: Runs | None = None) -> Drawing:
     """Pass rate of the rollouts against prompts answered, and the pass rate evaluated after training.
 
-    PMD-mean above, PMD-part below, each at four temperatures beside the stale and the on-policy baseline.
+    PMD-mean is above and PMD-part below, each at four temperatures beside the stale and the on-policy baseline.
 
     Source: arXiv:2602.05933, figure main_result.
-    Differs: a toy task; four temperatures of both methods; nothing is smoothed; the evaluation is that after training.
+    Differs: a toy task; four temperatures for both methods; no smoothing; one evaluation, after training.
     """
     taus = ("0.005", "0.05", "0.5", "2.0")  # on rewards {0,1}
     data: dict[str, Array] = {}
@@ -125,7 +125,8 @@ def min_ratio(runs: Runs | None = None) -> Drawing:
     """Above, the smallest log pi_{t+1}/pi_t of a step; below, against the pass rate, beside that of the exact update.
 
     Source: arXiv:2602.05933, figure min_ratio and section on log-ratio bounds.
-    Differs: a toy task; over all rows of the step, the paper over the last mini-batch; the exact log-ratios are added.
+    Differs: a toy task; the minimum is over all rows of the step, in the paper over the last mini-batch; the exact
+    log-ratios are added.
     """
     panels = (
         ("tau", "{} tau=0.05", 0.05, "modular-sum"),
@@ -147,7 +148,7 @@ def min_ratio(runs: Runs | None = None) -> Drawing:
                 lower.plot(rates, lows, ".", color=COLOURS[method.key], markersize=2.5, alpha=0.4)
                 lower.plot(p, exact, **look(method.key))
             upper.set(title=f"{TASKS[task].split(',')[0]}, " + rf"$\tau$ = {tau:g}", xlabel=PROMPTS)
-            upper.set_ylim(top=0.4)  # an interval of Student's t may reach above 0, a minimum does not
+            upper.set_ylim(top=0.4)  # a Student's t interval may reach above 0, a minimum does not
             lower.set(xlabel="mean pass rate of the step", xlim=(0, 1))
         grid[0][0].set_ylabel(LOWEST)
         grid[1][0].set_ylabel("log-ratio (nats)")
@@ -179,7 +180,7 @@ def results_7b(runs: Runs | None = None) -> Drawing:
     """Pass rate, response length and entropy over training, and Avg@32, Pass@32 and Maj@32 after it, on parity.
 
     Source: arXiv:2602.05933, figure results-7B.
-    Differs: a toy task with a chain of thought; rewards {0,1}; no smoothing; the evaluation is that after training.
+    Differs: a toy task with a chain of thought; rewards {0,1}; no smoothing; one evaluation, after training.
     Entropy is in nats per response, summed over its tokens.
     """
     data: dict[str, Array] = {}
@@ -189,7 +190,7 @@ def results_7b(runs: Runs | None = None) -> Drawing:
         keys = {"pass_rate": RATE, "response_length": LENGTH, "entropy": "entropy of a\nresponse (nats)"}
         grid, lower = column_for_each(figure, methods, keys, 1.75, data)
         for line, key in zip(grid, keys, strict=True):
-            line[0].set_ylim(0.0, 1.03 if key == "pass_rate" else None)  # an interval of Student's t may reach past 1
+            line[0].set_ylim(0.0, 1.03 if key == "pass_rate" else None)  # a Student's t interval may reach past 1
         for ax, (which, (measure, unit)) in zip(lower.subplots(1, 3), enumerate(UNITS.items()), strict=True):
             after_training(ax, methods, f"{measure} {{}}", data, measure=which)
             ax.set(xlim=(0.28, 1.04), title=f"{measure} after training", xlabel=f"share of {unit}")
@@ -216,8 +217,8 @@ def results_30b(runs: Runs | None = None) -> Drawing:
     """GRPO and PMD-mean at two temperatures a factor of ten apart, as for the 30B model, on modular sum.
 
     Source: arXiv:2602.05933, figure results-30B.
-    Differs: a dense toy transformer; tau 0.005 and 0.05 on {0,1} are the paper's 0.01 and 0.1 on rewards of +-1. One
-    token a response, so there is no length to show. For a mixture of experts, run the recipe starter-moe.
+    Differs: a dense toy transformer; tau 0.005 and 0.05 on {0,1} are the paper's 0.01 and 0.1 on rewards of +-1. A
+    response is one token, so there is no length to show. For a mixture of experts, run the recipe starter-moe.
     """
     data: dict[str, Array] = {}
     methods = [
@@ -253,11 +254,11 @@ def results_30b(runs: Runs | None = None) -> Drawing:
 
 
 def starter(runs: Runs | None = None) -> Drawing:
-    """Pass rate and response length over training, and the held-out pass rate after it, a column for each method.
+    """Pass rate and response length over training, and the held-out pass rate afterwards, one column per method.
 
     Source: arXiv:2602.05933, figures main_result and results-7B.
-    Differs: a Qwen2 of 259 thousand weights on sums told as stories, built and taught on the spot; two updates a batch;
-    rewards {0,1}; tau 0.05 for both PMD methods; no smoothing.
+    Differs: a Qwen2 of 259 thousand weights on word problems with sums, built and trained on the spot; two updates per
+    batch; rewards {0,1}; tau 0.05 for both PMD methods; no smoothing.
     """
     data: dict[str, Array] = {}
     methods = [method_runs(name, "starter", name, runs) for name in STARTER_METHODS]
@@ -286,23 +287,23 @@ def starter(runs: Runs | None = None) -> Drawing:
 
 
 def method_runs(name: str, experiment: str, label: str, runs: Runs | None) -> MethodRuns:
-    """One setting of an experiment, drawn as its method is everywhere."""
+    """One setting of an experiment, with its method's usual look."""
     return MethodRuns(name, method_title(name), setting(experiment, label, runs), look(name, marker=True))
 
 
 def column_for_each(
     figure: Figure, methods: Sequence[MethodRuns], keys: Mapping[str, str], height: float, data: dict[str, Array]
 ) -> tuple[Any, Any]:
-    """A column of panels for each method, a row for each metric, the means of the other methods in grey behind it.
+    """Draw a column of panels per method and a row per metric, with the means of the other methods in grey behind.
 
-    One panel each, because four bands in one panel cannot be told apart.
+    Each method has its own panel, because four bands in one panel cannot be told apart.
 
     Args:
         figure: gets two parts, one above the other.
-        methods: one a column.
-        keys: metric to the label of its axis.
-        height: of the upper part over that of the lower one.
-        data: gets what is drawn, by metric and key of the method.
+        methods: one per column.
+        keys: maps a metric to the label of its axis.
+        height: height of the upper part divided by that of the lower one.
+        data: receives what is drawn, by metric and key of the method.
 
     Returns:
         The panels [keys, methods], and the empty lower part.
@@ -325,7 +326,7 @@ def column_for_each(
 
 
 def curve(ax: Axes, method: MethodRuns, key: str) -> Array:
-    """A metric with its band against prompts answered; returns [4, K]: prompts in thousands, mean, low, high."""
+    """Draw a metric with its band against prompts answered; returns [4, K]: prompts in thousands, mean, low, high."""
     x = thousands(method)
     return np.stack([x, *band(ax, x, np.array(method.runs[key]), method.label, **method.look)])
 
@@ -338,12 +339,12 @@ def thousands(method: MethodRuns) -> Array:
 def after_training(
     ax: Axes, methods: Sequence[MethodRuns], name: str, data: dict[str, Array], measure: int | None = None
 ) -> None:
-    """A row for each method: the mean after training with its interval, cut at 0 and 1, and the seeds below it.
+    """Draw a row per method: the mean after training with its interval, clipped to [0, 1], and the seeds below it.
 
     Args:
-        name: of the numbers drawn, with {} for the key of the method.
-        data: gets mean, low, high.
-        measure: index of best-of and majority measures, which only the first of several panels names the rows of.
+        name: name of the numbers drawn, with {} for the key of the method.
+        data: receives mean, low, high.
+        measure: index among the Avg, Pass and Maj measures; only the first of these panels labels its rows.
     """
     for place, method in enumerate(methods):
         seeds = np.array(method.runs["last"]) if measure is None else np.array(method.runs["measured"])[:, measure]
@@ -353,12 +354,12 @@ def after_training(
 
 
 def listed(methods: Sequence[MethodRuns], name: str, data: Mapping[str, Array], form: str = ".2f") -> str:
-    """`GRPO 0.91 [0.88, 0.94]; ...`."""
+    """The means with their intervals in words, such as `GRPO 0.91 [0.88, 0.94]; ...`."""
     return "; ".join(f"{method.label} {interval_text(data[name.format(method.key)], form)}" for method in methods)
 
 
 def seeds_of(methods: Sequence[MethodRuns]) -> int:
-    """How many seeds each of them has."""
+    """How many seeds each method has."""
     return len(methods[0].runs["seeds"])
 
 

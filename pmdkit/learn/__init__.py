@@ -1,4 +1,4 @@
-"""Room: exercises that are checked offline and name the mistake. In a notebook: `learn.check("103.1", my_function)`."""
+"""Exercises that are checked offline and name the mistake. In a notebook: `learn.check("103.1", my_function)`."""
 
 import dataclasses
 
@@ -23,14 +23,15 @@ __all__ = [
 
 
 def check(which: str, answer: Answer, seed: int = SEED) -> AnswerVerdict:
-    """Judge an answer and return what is to be said of it; a notebook shows the sentence.
+    """Judge an answer and return the verdict, which a notebook shows as a sentence.
 
-    A right answer is noted in a file of this account (`pmdkit learn progress` shows it), which nobody else reads.
+    Tries and right answers are recorded in a file of this account, which `pmdkit learn progress` shows and nobody else
+    reads.
 
     Args:
         which: the exercise, "103.1".
         answer: your function.
-        seed: of the random inputs.
+        seed: seed for the random inputs.
     """
     verdict = judge(exercise(which), answer, seed)
     progress.note(verdict)
@@ -41,7 +42,7 @@ def check(which: str, answer: Answer, seed: int = SEED) -> AnswerVerdict:
 
 
 def hint(which: str, step: int = 1) -> Text:
-    """A hint; the higher the step, the more it gives away.
+    """Return a hint; the higher the step, the more it gives away.
 
     Args:
         which: the exercise, "103.1".
@@ -54,7 +55,7 @@ def hint(which: str, step: int = 1) -> Text:
 
 
 def solution(which: str) -> Text:
-    """The solution as code. Nobody is asked and nothing is noted.
+    """Return the solution as code. Looking it up is not recorded.
 
     Args:
         which: the exercise, "103.1".

@@ -1,4 +1,4 @@
-"""Answers compared: what is wrong with the form of one, whether two agree, and how a value is shown or pasted."""
+"""Compare answers: what is wrong with an answer's form, whether two agree, and how to show or paste a value."""
 
 import numbers
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def form(given: Any, wanted: Any) -> str | None:
-    """What is wrong with the form of an answer, whatever its value: type, shape, numbers that are none."""
+    """What is wrong with the form of an answer, whatever its value: type, shape or NaN; None if the form is right."""
     if given is ...:
         return "Filled in on some inputs only; expected an answer to every input."
     if given is None:
@@ -36,7 +36,7 @@ def form(given: Any, wanted: Any) -> str | None:
 
 
 def same(given: Any, wanted: Any, tolerance: float, exact: bool) -> bool:
-    """Whether two answers agree: numbers within the tolerance, all else as they are."""
+    """Whether two answers agree: numbers within the tolerance, everything else exactly."""
     if is_parts(wanted):
         parts = as_parts(given)
         return (
@@ -65,23 +65,23 @@ def all_same(given: Sequence[Any], wanted: Sequence[Any], tolerance: float, exac
 
 
 def is_parts(wanted: Any) -> bool:
-    """Whether a right answer is several values, and not a list that stands for an array."""
+    """Whether a right answer consists of several values, rather than a list that stands for an array."""
     return isinstance(wanted, tuple) or (isinstance(wanted, list) and any(isinstance(w, str) for w in wanted))
 
 
 def as_parts(value: Any) -> Sequence[Any] | None:
-    """Several values, however they are held: tuple, list, entries of an array or a tensor; None for one value."""
+    """Several values in any container: a tuple, a list, an array or a tensor; None for a single value."""
     if isinstance(value, tuple | list):
         return value
     try:
         array = to_numpy(value)
-    except Exception:  # an object of a learner's own may raise whatever it likes here
+    except Exception:  # a learner's own object may raise anything here
         return None
     return list(array) if isinstance(array, np.ndarray) and array.ndim else None
 
 
 def as_bool(value: Any) -> bool | None:
-    """True or False, of Python, NumPy or torch; None for everything else."""
+    """True or False from Python, NumPy or torch; None for everything else."""
     if isinstance(value, bool | np.bool_):
         return bool(value)
     try:
@@ -92,13 +92,13 @@ def as_bool(value: Any) -> bool | None:
 
 
 def as_numbers(value: Any) -> np.ndarray | None:
-    """Any nesting of real numbers as an array; None for everything else, words that read like numbers among it."""
+    """Any nesting of real numbers as an array; None for everything else, including strings that look like numbers."""
     try:
         if isinstance(value, tuple | list) and any(hasattr(v, "detach") for v in value):
             value = [as_numbers(v) for v in value]  # NumPy does not take tensors that carry gradients
         found = np.asarray(to_numpy(value))
         return None if found.dtype.kind in "cSUmMV" else found.astype(np.float64)
-    except Exception:  # an object of a learner's own may raise whatever it likes here
+    except Exception:  # a learner's own object may raise anything here
         return None
 
 
@@ -111,7 +111,7 @@ def to_numpy(value: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value in few characters."""
+    """A value as short text."""
     try:
         if isinstance(value, tuple):
             return "(" + ", ".join(map(shown, value)) + ")"
@@ -129,7 +129,7 @@ def shown(value: Any) -> str:
 
 
 def pasted(value: Any) -> str:
-    """A value as Python that gives it again to the last bit, with `np` and `torch` for NumPy and PyTorch."""
+    """A value as Python code that reproduces it to the last bit, with `np` and `torch` for NumPy and PyTorch."""
     if isinstance(value, tuple | list):
         inside = ", ".join(map(pasted, value))
         if isinstance(value, list):

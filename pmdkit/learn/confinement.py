@@ -1,9 +1,9 @@
-"""What a process takes from itself before it runs the code of an answer: rights that it can never take back.
+"""How a process gives up its rights, for good, before it runs the code of an answer.
 
-Several layers, because each of them is missing somewhere. The kernel refuses calls (syscalls.py) and changes of files
-(Landlock); limits bound memory, processor time, threads and files; the network goes with a namespace. In addition a
-hook of Python refuses, with sentences that a learner understands. The hook stops accidents and no attack. Namespaces
-are around all this already where the system gives them (isolation.py).
+There are several layers, because each of them is missing on some systems. The kernel refuses calls (syscalls.py) and
+changes to files (Landlock); limits bound memory, processor time, threads and files; a namespace removes the network.
+In addition, a Python audit hook refuses with messages that a learner understands; it stops accidents, not attacks.
+Where the system provides namespaces (isolation.py), they already surround all this.
 """
 
 import ctypes
@@ -18,10 +18,10 @@ from typing import Any
 from pmdkit.learn.syscalls import NO_NEW_PRIVILEGES, refuse_calls
 
 FILE_SIZE = 64 * 2**20
-"Bytes of any one file that an answer may write in its own folder; of all of them, where the folder is isolated."
+"Largest file, in bytes, that an answer may write in its own folder; where the folder is isolated, all files together."
 OPEN_FILES = 256
 THREADS = 64
-"Of an answer, with the process that loaded the packages. What else the account runs is in another namespace."
+"Per answer, including the process that loaded the packages. The account's other processes are in another namespace."
 
 LANDLOCK = {"create": 444, "add": 445, "restrict": 446}
 "The same numbers on all processors (linux/include/uapi/asm-generic/unistd.h)."
@@ -29,7 +29,7 @@ WRITE_FILE, TRUNCATE = 1 << 1, 1 << 14
 CHANGES = {1: 0x1FF2, 2: 0x3FF2, 3: 0x7FF2}
 "By version (uapi/linux/landlock.h): write, remove, make; from 2 on move between folders; from 3 on truncate."
 CONNECT, SIGNALS = 0b11, 0b11
-"From version 4 on TCP (bind, connect); from version 6 on signals and abstract sockets out of this process."
+"From version 4 on, TCP (bind, connect); from version 6 on, signals and abstract sockets that leave this process."
 NEW_NETWORK, NEW_USER = 0x40000000, 0x10000000
 
 REFUSED = {
@@ -50,13 +50,14 @@ FILES = ("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.truncate", "os.li
 
 
 def limit(memory: int, seconds: float, isolated: bool) -> None:
-    """Hard limits of this process: an answer cannot raise them.
+    """Set hard limits for this process, which an answer cannot raise.
 
     Args:
         memory: bytes of address space; 0 for no limit.
-        seconds: of processor time. The wall clock is the grader's; this is for a grader that is stopped itself.
-        isolated: this process has a user namespace of its own, whose processes alone count. Elsewhere all that the
-            account runs would count, and of root nothing.
+        seconds: time of an answer; about twice as much processor time is allowed. The grader watches the wall clock;
+            this limit also works when the grader itself is stopped.
+        isolated: this process has its own user namespace, so that only its processes count as threads. Otherwise
+            everything that the account runs would count, and nothing for root.
     """
     processor = math.ceil(2 * seconds) + 2
     bounds = {
@@ -76,7 +77,7 @@ def limit(memory: int, seconds: float, isolated: bool) -> None:
 
 
 def address_space() -> int:
-    """Bytes of this process, 0 where the system does not report it. The verifier's own takes gymnasium to import."""
+    """Bytes of this process, 0 if the system does not report it. The verifier's function would import gymnasium."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     except OSError:
@@ -84,11 +85,11 @@ def address_space() -> int:
 
 
 def confine(folder: str, isolated: bool) -> list[str]:
-    """Confine this process, once and for good; call it while it has one thread.
+    """Confine this process for good; call it while it has a single thread.
 
     Args:
-        folder: the only one that may be written to.
-        isolated: namespaces for everything are around it.
+        folder: the only folder that may be written to.
+        isolated: whether it runs in namespaces of its own.
 
     Returns:
         What the system itself now refuses: "processes" (other programs and processes, modes and times of files),
@@ -99,7 +100,7 @@ def confine(folder: str, isolated: bool) -> list[str]:
         libc = ctypes.CDLL(None, use_errno=True)
         alone = isolated or libc.unshare(NEW_USER | NEW_NETWORK) == 0
         version = landlock(libc, folder)
-        filtered = refuse_calls()  # last: it refuses what was done above
+        filtered = refuse_calls()  # last, because it refuses the calls made above
         kept += ["processes"] * filtered + ["writing"] * (isolated or version >= 1)
         kept += ["network"] * (alone or filtered or version >= 4)
     folder = os.path.realpath(folder)
@@ -123,12 +124,12 @@ def writes(args: tuple[Any, ...]) -> bool:
 
 
 def inside(path: str, folder: str) -> bool:
-    """Whether a path lies in a folder, links followed; the null device counts."""
+    """Whether a path is inside a folder after following links; the null device counts as inside."""
     return path == os.devnull or os.path.commonpath([os.path.realpath(path), folder]) == folder
 
 
 def landlock(libc: Any, folder: str) -> int:
-    """Refuse changes of files outside a folder. Returns the version of Landlock, 0 where there is none."""
+    """Refuse changes to files outside a folder. Returns the version of Landlock, 0 if it is not available."""
     version = libc.syscall(LANDLOCK["create"], None, 0, 1)
     if version < 1:
         return 0

@@ -1,7 +1,8 @@
-"""Slips that any exercise has, where none of its usual mistakes fits: sign, order, off by one, a missing square.
+"""Slips possible in any exercise: sign, order, off by one, a missing square.
 
-Each is an identity between a wrong answer and the right one. It is named only if it holds on every input, and if it
-changes the right answer on at least two of them: one number alone satisfies many identities by chance.
+They are tried if none of an exercise's usual mistakes fits. Each is an identity between a wrong answer and the right
+one. It is reported only if it holds on every input and changes the right answer on at least two of them: a single
+number satisfies many identities by chance.
 """
 
 import copy
@@ -35,18 +36,18 @@ KINDS = (
     "unused",
 )
 NEAR = 0.05
-"Relative: what is nowhere farther off than that was probably rounded, or found on a coarse grid."
+"Relative error: an answer that is nowhere farther off was probably rounded, or found on a coarse grid."
 COUNTING = 10
-"A count of at least so many that is off by one at most was meant to be this count; 1 and 2 may agree by chance."
+"If a count of at least this many is off by at most one, the right count was meant; 1 and 2 may agree by chance."
 LARGEST_COUNT = 2.0**52
-"Above it, a float does not show one more."
+"Above this, adding 1 may not change a float."
 ORDINALS = ("first", "second", "third", "fourth")
 Numbers = list[np.ndarray]  # an answer to each input
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Attributes: kind, one of KINDS; says, one sentence that is true of the answer on every input."""
+    """A slip. Attributes: kind, one of KINDS; says, one sentence that is true of the answer on every input."""
 
     kind: str
     says: str
@@ -54,14 +55,14 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Asked:
-    """What was asked. Attributes: exercise; cases, the arguments of each call; names of the arguments."""
+    """What was asked. Attributes: exercise; cases, the arguments of each call; names, those of the arguments."""
 
     exercise: Exercise
     cases: Sequence[tuple[Any, ...]]
 
     @property
     def names(self) -> list[str]:
-        """Of the arguments."""
+        """Names of the arguments."""
         return list(inspect.signature(self.exercise.start).parameters)
 
     def agree(self, given: Sequence[Any], wanted: Sequence[Any]) -> bool:
@@ -69,7 +70,7 @@ class Asked:
         return all_same(given, wanted, self.exercise.tolerance, self.exercise.exact)
 
     def close(self, given: np.ndarray, wanted: np.ndarray) -> bool:
-        """The same of two arrays, always within a tolerance: an identity is computed in floating point."""
+        """The same for two arrays, always within a tolerance: an identity is computed in floating point."""
         return same(given, wanted, max(self.exercise.tolerance, 1e-9), exact=False)
 
 
@@ -86,7 +87,7 @@ def diagnose(
 
 
 def of_parts(asked: Asked, given: list[list[Any]], wanted: list[list[Any]]) -> Diagnosis | None:
-    """Several values: in another order, or one of them with a slip of its own."""
+    """Several values: in another order, or with a slip in some of them."""
     count = len(wanted[0])
     if any(len(w) != count for w in wanted) or isinstance(wanted[0][0], str):
         return exchanged(given, wanted)
@@ -112,7 +113,7 @@ def exchanged(given: Sequence[Sequence[Any]], wanted: Sequence[Sequence[Any]]) -
 
 
 def of_values(asked: Asked, given: Sequence[Any], wanted: Sequence[Any]) -> Diagnosis | None:
-    """A slip that is seen in the values alone."""
+    """A slip that can be seen from the values alone."""
     g, w = [as_numbers(x) for x in given], [as_numbers(x) for x in wanted]
     if any(isinstance(x, str | bool) for x in wanted) or any(x is None for x in (*g, *w)):
         return None
@@ -145,7 +146,7 @@ def transformed(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | No
 
 
 def explains(asked: Asked, given: Numbers, wanted: Numbers, found: Sequence[np.ndarray]) -> bool:
-    """Whether an idea gives the wrong answer on all inputs, and not the right one on two of them."""
+    """Whether a candidate equals the wrong answer on all inputs, and differs from the right one on at least two."""
     if any(
         f.shape != g.shape or not np.array_equal(np.isnan(f), np.isnan(g)) for f, g in zip(found, given, strict=True)
     ):
@@ -167,14 +168,14 @@ def scaled(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | None:
     if np.allclose(values, values[0], rtol=max(asked.exercise.tolerance, 1e-9), atol=0):
         return constant(float(values[0]))
     for name, kind, says, factors in sizes([case for case, _ in known], asked.names):
-        told = np.count_nonzero(~np.isclose(factors, 1.0))  # a factor of 1 decides nothing
+        told = np.count_nonzero(~np.isclose(factors, 1.0))  # a factor of 1 proves nothing
         if np.allclose(values, factors, rtol=max(asked.exercise.tolerance, 1e-9), atol=0) and told >= 2:
             return Diagnosis(kind, says.format(name=name))
     return None
 
 
 def ratio(asked: Asked, given: np.ndarray, wanted: np.ndarray) -> float | None:
-    """What all entries of a right answer are multiplied by, or None."""
+    """The factor by which all entries of the right answer are multiplied, or None."""
     finite = np.isfinite(wanted) & (np.abs(wanted) > 1e-12 * np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0))
     if not finite.any():
         return None
@@ -228,7 +229,7 @@ def sizes(cases: list[tuple[Any, ...]], names: list[str]) -> Iterator[tuple[str,
 
 
 def is_count(value: Any) -> bool:
-    """Whether a right answer is a whole number by its type, and not by chance."""
+    """Whether a right answer is a whole number by type, not just by chance."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
@@ -260,7 +261,7 @@ def counted(given: Numbers, wanted: Numbers) -> Diagnosis | None:
 
 
 def moved(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | None:
-    """The right entries in other places."""
+    """The right entries in the wrong places."""
     if all(w.ndim == 0 for w in wanted):
         return None
     if all(w.ndim == 2 and w.shape[0] == w.shape[1] for w in wanted) and explains(
@@ -281,12 +282,12 @@ def moved(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | None:
 
 
 def wanted_as_lists(wanted: Numbers) -> Numbers:
-    """The entries of each answer in their own order, as one list: sorted ones differ from it, or nothing was moved."""
+    """Each right answer as a flat array in its own order; one that is already sorted cannot show a change of order."""
     return [np.ravel(w) for w in wanted]
 
 
 def at_the_edge(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | None:
-    """Right but where an input is special."""
+    """Right except where an input is special."""
     whole = [asked.agree([g], [w]) for g, w in zip(given, wanted, strict=True)]
     failing = [n for n, right in enumerate(whole) if not right]
     passing = [n for n, right in enumerate(whole) if right]
@@ -307,7 +308,7 @@ def at_the_edge(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | No
 
 
 def holding(test: Callable[[np.ndarray], Any]) -> Callable[[Any], bool]:
-    """A test of an argument as numbers; False for what has none."""
+    """A test of an argument as numbers; False for an argument without numbers."""
 
     def held(value: Any) -> bool:
         found = as_numbers(value)
@@ -330,7 +331,7 @@ SPECIAL: tuple[tuple[str, Callable[[Any], bool]], ...] = (
 
 
 def edge_entries(asked: Asked, given: Numbers, wanted: Numbers) -> str | None:
-    """In every array the same entries are wrong: the first, the last, or those where an argument is 0 or nan."""
+    """The same entries are wrong in every array: the first, the last, or those where an argument is 0 or nan."""
     masks = []
     for g, w in zip(given, wanted, strict=True):
         if w.ndim == 0:
@@ -357,7 +358,7 @@ def edge_entries(asked: Asked, given: Numbers, wanted: Numbers) -> str | None:
 
 
 def nearly(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | None:
-    """Close to the right answer on every input, and not close enough."""
+    """Close to the right answer on every input, but not close enough."""
     if asked.exercise.exact:
         return None
     errors = []
@@ -375,7 +376,7 @@ def nearly(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | None:
 
 
 def of_form(asked: Asked, given: Sequence[Any], wanted: Sequence[Any]) -> Diagnosis | None:
-    """Another shape than asked: rows for columns, or one number in place of many."""
+    """The wrong shape: rows instead of columns, or one number instead of many."""
     if is_parts(wanted[0]) or isinstance(wanted[0], str | bool):
         return None
     gs, ws = [as_numbers(g) for g in given], [as_numbers(w) for w in wanted]
@@ -421,12 +422,12 @@ def of_arguments(asked: Asked, given: Sequence[Any]) -> Diagnosis | None:
 
 
 def answered(exercise: Exercise, case: tuple[Any, ...]) -> Any:
-    """The right answer, or None where there is none to such arguments."""
+    """The right answer, or None if there is none for these arguments."""
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             return exercise.solution(*copy.deepcopy(case))
-    except Exception:  # arguments that nobody meant: a root without a change of sign, a probability above 1
+    except Exception:  # invalid arguments: a root without a change of sign, a probability above 1
         return None
 
 
@@ -434,7 +435,7 @@ Change = tuple[str, str, list[tuple[Any, ...]], Callable[[Any], Any]]
 
 
 def other_arguments(asked: Asked) -> Iterator[Change]:
-    """(kind, sentence, the cases with other arguments, what is done to the answer)."""
+    """Yields (kind, sentence, the cases with other arguments, a function to apply to the answer)."""
 
     def same_answer(value: Any) -> Any:
         return value
@@ -495,14 +496,14 @@ def other_arguments(asked: Asked) -> Iterator[Change]:
 
 
 def exchange(case: tuple[Any, ...], i: int, j: int) -> tuple[Any, ...]:
-    """The arguments with two of them in each other's place."""
+    """The arguments with two of them swapped."""
     values = list(case)
     values[i], values[j] = values[j], values[i]
     return tuple(values)
 
 
 def first_off(given: Any, wanted: Any, tolerance: float, exact: bool) -> tuple[str, Any, Any] | None:
-    """The first wrong entry of an answer of several: where it is, what was given, what was wanted."""
+    """The first wrong entry of an answer with several: where it is, what was given, what was wanted."""
     if is_parts(wanted):
         parts = as_parts(given) or ()
         for i, (g, w) in enumerate(zip(parts, wanted, strict=True)):

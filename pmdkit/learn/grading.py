@@ -1,4 +1,4 @@
-"""Grades a folder of submissions: every answer in a process with limits. It writes nothing and resumes nothing."""
+"""Grade a folder of submissions, each answer in a process with limits. Nothing is written, and nothing resumed."""
 
 import csv
 import io
@@ -14,26 +14,26 @@ from pmdkit.learn.sandbox import SandboxedGrader
 
 ABSENT = "Not handed in."
 MOST_FILES = 20
-"Of a student. Each of them may hold an answer to every exercise, and each answer has its time."
+"Per student. Each file may hold an answer to every exercise, and each answer takes time."
 COLUMNS = ("student", "exercise", "right", "verdict", "seconds")
 
 
 @dataclass(frozen=True)
 class Submission:
-    """Attributes: student; files, in the order of their names."""
+    """What a student handed in. Attributes: student; files, in the order of their names."""
 
     student: str
     files: tuple[Path, ...]
 
 
 def submissions(folder: Path) -> list[Submission]:
-    """Who handed in what, by name. A file that lies in the folder itself is a student of its own name.
+    """Who handed in what, sorted by name. A file directly in the folder counts as a student named after the file.
 
-    Links are not followed; a notebook that is one, or a pipe, is found, and refused when it is read. Hidden files
-    (checkpoints of Jupyter) are not looked at. A student's folder without any file is a submission of nothing.
+    Links to folders are not followed; a notebook that is a link or a pipe is listed here, and refused when it is read.
+    Hidden files (Jupyter's checkpoints) are ignored. A student's folder without files is an empty submission.
 
     Raises:
-        UsageError: the folder is none, or holds nothing.
+        UsageError: the path is not a folder, or there is no submission in it.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder; expected one with a folder per student, or with their notebooks")
@@ -51,7 +51,7 @@ def submissions(folder: Path) -> list[Submission]:
 
 
 def visible(folder: Path) -> list[Path]:
-    """What lies in a folder, by name, without hidden things; nothing where the folder cannot be read."""
+    """The contents of a folder, sorted, without hidden files; empty if the folder cannot be read."""
     try:
         return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     except OSError:
@@ -59,18 +59,18 @@ def visible(folder: Path) -> list[Path]:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a path is a folder and no link to one."""
+    """Whether a path is a folder, and not a link to one."""
     return path.is_dir() and not path.is_symlink()
 
 
 def counts(path: Path) -> bool:
-    """Whether a path is a file of a learner, by its name."""
+    """Whether a path is a learner's file, judging by its name."""
     return path.suffix in SUFFIXES and not is_folder(path)
 
 
 @dataclass(frozen=True)
 class Grade:
-    """One line of the result. `exercise` is empty where a file could not be read; `verdict` says which then."""
+    """One line of the result. If a file could not be read, `exercise` is empty and `verdict` says which file."""
 
     student: str
     exercise: str
@@ -85,9 +85,9 @@ def grade(
     judging: SandboxedGrader,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[Grade]:
-    """A row for every student and every exercise that anybody handed in, in the order of names and of the course.
+    """A row for every student and every exercise that anybody handed in, ordered by name and by course.
 
-    Of two files of a student that answer the same exercise the better one counts. `say` is told a line per student.
+    If two files of a student answer the same exercise, the better one counts. `say` receives a line per student.
     """
     files = {each.student: opened(each) for each in handed_in}
     asked = set()
@@ -101,15 +101,15 @@ def grade(
         for exercise in exercises:
             if exercise.id in asked:
                 new.append(graded(each.student, exercise, list(cells.values()), judging))
-        judging.stop()  # nobody's code meets the process of another
-        parsed.cache_clear()  # of hostile code it is large
+        judging.stop()  # no student's code runs in the process of another
+        parsed.cache_clear()  # hostile code can make it large
         say(f"{printable(each.student)}: {sum(row.right for row in new)} of {len(asked)} right")
         rows += new
     return rows
 
 
 def opened(submission: Submission) -> tuple[dict[Path, list[NotebookCell]], list[str]]:
-    """The cells of a student's files, and what is to be said of files that cannot be read."""
+    """The cells of a student's files, and complaints about files that cannot be read."""
     cells: dict[Path, list[NotebookCell]] = {}
     complaints = []
     for path in submission.files[:MOST_FILES]:
@@ -123,7 +123,7 @@ def opened(submission: Submission) -> tuple[dict[Path, list[NotebookCell]], list
 
 
 def graded(student: str, exercise: Exercise, files: list[list[NotebookCell]], judging: SandboxedGrader) -> Grade:
-    """The row of a student and an exercise."""
+    """The row for a student and an exercise."""
     start = time.perf_counter()
     verdict = AnswerVerdict(False, ABSENT)
     for cells in files:
@@ -134,7 +134,7 @@ def graded(student: str, exercise: Exercise, files: list[list[NotebookCell]], ju
 
 
 def to_csv(rows: Sequence[Grade]) -> str:
-    """The rows as a table for a spreadsheet, which must not take a name for a formula."""
+    """The rows as CSV for a spreadsheet, which must not mistake a name for a formula."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -145,13 +145,13 @@ def to_csv(rows: Sequence[Grade]) -> str:
 
 
 def harmless(text: str) -> str:
-    """Text that a spreadsheet shows and does not compute: on one line, a quote before what begins a formula."""
+    """Text that a spreadsheet shows and does not compute: on one line, quoted if it begins like a formula."""
     text = "".join(char if char.isprintable() else " " for char in text)
     return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
 
 
 def summary(rows: Sequence[Grade]) -> str:
-    """One line: how many of what."""
+    """One line with the counts of students, exercises and verdicts."""
     students, exercises = {row.student for row in rows}, {row.exercise for row in rows if row.exercise}
     right, absent = sum(row.right for row in rows), sum(row.verdict == ABSENT for row in rows)
     unread = sum(not row.exercise for row in rows)

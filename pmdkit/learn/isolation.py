@@ -1,11 +1,12 @@
-"""Runs a command in namespaces of its own: it sees the interpreter's files and one folder, and no process but its own.
+"""Run a command in its own namespaces: it sees the interpreter's files, one folder and only its own processes.
 
-As a script, before the command and without the package: `python -I -S isolation.py OPTIONS COMMAND...`. The command
-is process 1 of its namespace. When it ends, or this script does, or whoever started the script, the kernel ends all
-that it started. Linux 5.14 and newer; nothing has to be installed, neither bubblewrap nor a setuid program.
+It runs as a script in front of the command, without the package: `python -I -S isolation.py OPTIONS COMMAND...`. The
+command is process 1 of its namespace. When the command, this script, or the process that started the script ends, the
+kernel ends everything that the command started. Needs Linux 5.14 or newer; nothing has to be installed, neither
+bubblewrap nor a setuid program.
 
-Bubblewrap would do the same, but for one thing: under it root stays root outside, and root forks past RLIMIT_NPROC.
-Here the command of a root is an account without rights (`NOBODY`).
+Bubblewrap would do the same with one exception: under it, root stays root outside the namespace and forks past
+RLIMIT_NPROC. Here, a command started by root runs as an account without rights (`NOBODY`).
 """
 
 import contextlib
@@ -30,29 +31,30 @@ PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 MOUNT_SETATTR, HERE, WHOLE_TREE = 442, -100, 0x8000
 DIE_WITH_PARENT, NO_NEW_PRIVILEGES = 1, 38
 NOBODY = 65534
-"The account of a root's command, which owns no file and no other process."
+"The account of a command started by root; it owns no file and no other process."
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store", "/etc/ld.so.cache", "/etc/alternatives")
 CPUS = "/sys/devices/system/cpu"
 "torch asks which processor it runs on."
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 FILES = 4096
-"Of the folder: how many an answer may make."
+"How many files an answer may create in its folder."
 
 
 class Unavailable(Exception):
-    """The system does not give what is needed; the message says what."""
+    """The system does not provide what is needed; the message says what."""
 
 
 def main(options: dict[str, Any], command: list[str]) -> int:
-    """Run the command; its exit code, 128 and the number for a signal, as shells have it. SIGTERM ends it at once.
+    """Run the command; returns its exit code, or 128 plus the signal's number, as in shells. SIGTERM ends it at once.
 
-    Where that cannot be done, a message with the key "isolation" goes to standard output, and the command never runs.
+    If isolation is not possible, a message with the key "isolation" is sent to standard output, and the command never
+    runs.
     """
     try:
         unshare()
     except Unavailable as problem:
         return failed(problem)
-    watched, held = os.pipe()  # the end that only this process holds closes when it is killed
+    watched, held = os.pipe()  # only this process keeps `held`, so it closes when this process is killed
     child = os.fork()
     if child == 0:
         os.close(held)
@@ -71,20 +73,20 @@ def main(options: dict[str, Any], command: list[str]) -> int:
         os.kill(child, signal.SIGKILL)
     for descriptor in (0, 1, watched):  # the command's pipes close with the command
         os.close(descriptor)
-    # for process 1 the kernel waits until its namespace is empty: nothing is left when this returns
+    # the kernel reports process 1 only when its namespace is empty: nothing is left when this returns
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     return code if code >= 0 else 128 - code
 
 
 def failed(problem: Exception) -> int:
-    """Send why, in the form of `pmdkit.processes`; the exit code."""
+    """Send the reason, as a message of `pmdkit.processes`; returns the exit code."""
     body = json.dumps({"isolation": str(problem)}).encode()
     os.write(1, struct.pack(">I", len(body)) + body)
     return 1
 
 
 def unshare() -> None:
-    """New namespaces. Root needs none for users at this point, and reaches its own files only without one."""
+    """Create namespaces. Root needs no user namespace at this point, and can reach its own files only without one."""
     uid, gid = os.geteuid(), os.getegid()
     spaces = NEW_MOUNTS | NEW_IPC | NEW_NETWORK | NEW_PIDS
     require(library().unshare(spaces if uid == 0 else spaces | NEW_USER), "namespaces")
@@ -101,8 +103,8 @@ def see_only(visible: Iterable[str], folder: str, folder_mb: int) -> None:
     """Replace the root by one that has these files, read-only, and an empty folder in memory.
 
     Args:
-        visible: absolute paths. None lies in another of them.
-        folder: an existing one, where the new root is put together. Within, the writable folder has the same path.
+        visible: absolute paths, none of them inside another.
+        folder: an existing folder, where the new root is assembled. In it, the writable folder has the same path.
         folder_mb: size of the writable folder.
     """
     mount(None, "/", None, RECURSIVE | PRIVATE)
@@ -119,7 +121,7 @@ def see_only(visible: Iterable[str], folder: str, folder_mb: int) -> None:
     for path in DEVICES:  # a second time, as devices and not as files
         mount(path, folder + path, None, BIND)
     mount("proc", folder + "/proc", "proc", READ_ONLY | NO_SETUID | NO_DEVICES | NO_PROGRAMS)
-    # the owner of the folder is who may write to it: root's command is nobody by then
+    # only the owner may write to the folder, and a command started by root is nobody by then
     owner = f"uid={NOBODY},gid={NOBODY}," if os.geteuid() == 0 else ""
     own = f"{owner}mode=700,size={folder_mb}m,nr_inodes={FILES}"
     mount("tmpfs", folder + folder, "tmpfs", NO_SETUID | NO_DEVICES | NO_PROGRAMS, own)
@@ -131,7 +133,7 @@ def see_only(visible: Iterable[str], folder: str, folder_mb: int) -> None:
 
 
 def add(path: str, root: str) -> None:
-    """Bind a file or a folder, and what is mounted below, to its own path under the new root."""
+    """Bind a file or a folder, with everything mounted below it, to the same path under the new root."""
     place = root + path
     if os.path.isdir(path):
         os.makedirs(place, exist_ok=True)
@@ -142,9 +144,9 @@ def add(path: str, root: str) -> None:
 
 
 def give_up_rights() -> None:
-    """Keep no rights. Root becomes nobody, in a namespace for users where only its own processes count for a limit.
+    """Give up all rights. Root becomes nobody, in a user namespace where only its own processes count for a limit.
 
-    The capabilities that come with a namespace for users end where the command begins: its user is not root there.
+    The capabilities that come with a user namespace end when the command starts, since its user is not root there.
     """
     if os.geteuid() == 0:
         os.setgroups([])
@@ -155,28 +157,28 @@ def give_up_rights() -> None:
 
 
 def require_readable(visible: Iterable[str]) -> None:
-    """Unavailable, if a folder or file is closed to the account that the command has."""
+    """Raise Unavailable if the command's account cannot read a file or folder."""
     for path in visible:
         if not os.access(path, os.R_OK):
             raise Unavailable(f"{path} is not readable by everybody: chmod o+rX, or start as the account that owns it")
 
 
 def with_parent(watched: int) -> None:
-    """Die with the process outside of the namespace. Last of all: a change of rights would undo it."""
+    """Die with the process outside of the namespace. Call this last: a change of rights would undo it."""
     control(DIE_WITH_PARENT, signal.SIGKILL)
-    if select.select([watched], [], [], 0)[0]:  # gone already; seen from in here every parent is number 0
+    if select.select([watched], [], [], 0)[0]:  # already gone; getppid would not tell, it is always 0 in here
         os._exit(1)
     os.close(watched)
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
-    """mount(2)."""
+    """Call mount(2)."""
     given = [None if text is None else os.fsencode(text) for text in (source, target, kind, options)]
     require(library().mount(*given[:3], ctypes.c_ulong(flags), given[3]), f"to mount {source or target}")
 
 
 def control(option: int, value: int) -> None:
-    """One prctl of this process."""
+    """Call prctl(2) for this process."""
     library().prctl(option, value, 0, 0, 0)
 
 
@@ -186,15 +188,15 @@ def library() -> Any:
 
 
 def require(result: int, what: str) -> None:
-    """Unavailable, with the reason of the system, if a call failed."""
+    """Raise Unavailable, with the system's reason, if a call failed."""
     if result != 0:
         raise Unavailable(f"{what}: {os.strerror(ctypes.get_errno())}")
 
 
 def visible_paths(packages: Iterable[str], more: Iterable[str] = ()) -> list[str]:
-    """What a Python process with these packages reads: system, interpreter, installed packages. Not the home.
+    """Paths that a Python process with these packages reads: system, interpreter, installed packages; not the home.
 
-    Of a checkout, or of any other folder on the path, it is the packages alone.
+    From a checkout, or any other folder on the path, only the packages are included.
     """
     found = [*SYSTEM, sys.prefix, sys.base_prefix, *more]
     found += [*site.getsitepackages(), site.getusersitepackages()]
@@ -213,7 +215,7 @@ def visible_paths(packages: Iterable[str], more: Iterable[str] = ()) -> list[str
 
 
 def within(path: str, folder: str) -> bool:
-    """Whether a path is a folder, or lies in it."""
+    """Whether a path is this folder or inside it."""
     return path == folder or path.startswith(folder + os.sep)
 
 

@@ -1,4 +1,4 @@
-"""Judges an answer: called on random inputs, compared with the solution, then with every usual mistake."""
+"""Judge an answer: call it on random inputs, compare it with the solution, then with every usual mistake."""
 
 import copy
 import dataclasses
@@ -19,7 +19,7 @@ from pmdkit.learn.exercises import Answer, AnswerVerdict, Exercise
 
 
 class TooLong(BaseException):
-    """The time is up. No Exception: an answer that catches those must not catch this."""
+    """The time is up. It is not an Exception, because an answer that catches those must not catch this."""
 
 
 @contextmanager
@@ -49,14 +49,14 @@ ONLY_ITSELF = "its own cell counts, with the imports, functions and plain consta
 
 
 class Failed(Exception):
-    """An answer gave no value; the message says why, for the learner."""
+    """An answer returned no value; the message tells the learner why."""
 
 
 def call(answer: Answer, case: tuple[Any, ...]) -> Any:
-    """The answer on one input. It gets a copy: what it does to it is its own affair.
+    """Call the answer on a copy of one input, which it may change as it likes.
 
     Raises:
-        Failed: it raised an exception or left Python.
+        Failed: it raised an exception or exited Python.
     """
     try:
         with warnings.catch_warnings():
@@ -96,19 +96,19 @@ RIGHT = "Right."
 
 
 def judge(exercise: Exercise, answer: Answer, seed: int = SEED) -> AnswerVerdict:
-    """What is to be said of an answer.
+    """The verdict on an answer.
 
     Args:
         exercise: the question.
         answer: the learner's function.
-        seed: of the inputs.
+        seed: seed for the inputs.
     """
     verdict = judged(exercise, answer, seed)
     return dataclasses.replace(verdict, exercise=exercise.id, untouched=verdict.says == UNTOUCHED)
 
 
 def judged(exercise: Exercise, answer: Answer, seed: int) -> AnswerVerdict:
-    """The verdict without the name of the exercise."""
+    """The verdict without the exercise's id and without `untouched`."""
     if not callable(answer):
         if answer is ...:
             return AnswerVerdict(False, UNTOUCHED)
@@ -135,7 +135,7 @@ def judged(exercise: Exercise, answer: Answer, seed: int) -> AnswerVerdict:
             wrong = [call(slip.wrong, case) for case in cases]
             if all_same(given, wrong, exercise.tolerance, exercise.exact):
                 return AnswerVerdict(False, slip.says, number)
-        except Failed:  # a slip may fail on some inputs, then it is not what was given
+        except Failed:  # a slip that fails on some input is not what was given
             continue
     return general(exercise, cases, given, wanted, complaint)
 
@@ -143,9 +143,9 @@ def judged(exercise: Exercise, answer: Answer, seed: int) -> AnswerVerdict:
 def general(
     exercise: Exercise, cases: list[tuple[Any, ...]], given: list[Any], wanted: list[Any], complaint: str | None
 ) -> AnswerVerdict:
-    """What is said where no usual mistake fits: a slip that any exercise has, or what is wrong with the form.
+    """The verdict if no usual mistake fits: a slip possible in any exercise, or what is wrong with the form.
 
-    With it stands the shortest input on which the answer is off, as a call that can be pasted into a cell.
+    It includes the shortest input on which the answer is wrong, as a call that can be pasted into a cell.
     """
     found = diagnosis.diagnose(exercise, cases, given, wanted)
     off = [n for n, (g, w) in enumerate(zip(given, wanted, strict=True)) if differs(exercise, g, w)]
@@ -158,12 +158,12 @@ def general(
 
 
 def differs(exercise: Exercise, given: Any, wanted: Any) -> bool:
-    """Whether an answer to one input is not the right one."""
+    """Whether an answer to one input is wrong."""
     return not same(given, wanted, exercise.tolerance, exercise.exact)
 
 
 def counterexample(exercise: Exercise, case: tuple[Any, ...], given: Any, wanted: Any) -> str:
-    """A call to paste, what it should return and what it returns; of a long array the first entry that is off."""
+    """A call to paste, what it should return and what it returns; for a long array, the first wrong entry."""
     called = f"`{exercise.name}({', '.join(map(pasted, case))})`"
     if form(given, wanted) is None and (
         place := diagnosis.first_off(given, wanted, exercise.tolerance, exercise.exact)
@@ -174,12 +174,12 @@ def counterexample(exercise: Exercise, case: tuple[Any, ...], given: Any, wanted
 
 
 def with_digits(given: Any, wanted: Any) -> str:
-    """A value as it is shown, with all its digits where few would look like the right one."""
+    """A value as it is shown, with all its digits if the short form would look like the right answer."""
     return shown(given) if shown(given) != shown(wanted) else pasted(given)[:120]
 
 
 def verified(exercise: Exercise, answer: Answer) -> AnswerVerdict:
-    """The last questions to an answer that is right on all inputs."""
+    """The final checks of an answer that is right on all inputs."""
     if exercise.verify is None:
         return AnswerVerdict(True, RIGHT)
     try:

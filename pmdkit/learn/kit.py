@@ -1,4 +1,4 @@
-"""The instructor's kit, built from the lessons: notebooks to hand out, solutions, printed pages, a timing sheet."""
+"""Build the instructor's kit from the lessons: student notebooks, solutions, printable pages, a timing sheet."""
 
 import copy
 import csv
@@ -23,7 +23,7 @@ TIME = re.compile(r"Time:\s+([0-9]+)\s+minutes?\s+to\s+read,\s+([0-9]+)\s+(secon
 
 @dataclass(frozen=True)
 class Timing:
-    """One lesson. `exercise_minutes` is the sum over its exercises."""
+    """The times of one lesson. `exercise_minutes` is the sum over its exercises."""
 
     lesson: str
     title: str
@@ -34,7 +34,7 @@ class Timing:
 
 
 def timing(number: str, lesson: Any, exercises: Sequence[Exercise]) -> Timing:
-    """Of a lesson, from the words at the head of its notebook and from its exercises."""
+    """The times of a lesson, from the first cell of its notebook and from its exercises."""
     head = lesson.cells[0].source
     found = TIME.search(" ".join(head.split()))
     if found is None:
@@ -47,7 +47,7 @@ def timing(number: str, lesson: Any, exercises: Sequence[Exercise]) -> Timing:
 
 
 def to_csv(rows: Sequence[Timing]) -> str:
-    """For a spreadsheet."""
+    """The timing sheet as CSV, for a spreadsheet."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(Timing.__dataclass_fields__), lineterminator="\n")
     writer.writeheader()
@@ -56,7 +56,7 @@ def to_csv(rows: Sequence[Timing]) -> str:
 
 
 def to_markdown(rows: Sequence[Timing]) -> str:
-    """To be read, with the sums."""
+    """The timing sheet as Markdown, with totals."""
     lines = [
         "# Timing",
         "",
@@ -123,7 +123,7 @@ c.ExecutePreprocessor.timeout = 600
 
 
 def answers(exercises: Iterable[Exercise]) -> str:
-    """A Markdown page."""
+    """A Markdown page of all exercises with solutions, hints and recognised mistakes."""
     blocks = ["# Exercises and answers", "Points of a graded cell are the difficulty, 1 to 5."]
     lesson = ""
     for e in exercises:
@@ -164,9 +164,9 @@ for (const e of document.querySelectorAll(".math-inline, .math-block"))
 
 
 def write_page(lesson: Any, path: Path, katex: Path | None, execute: bool) -> None:
-    """Write a lesson as HTML, run first if asked. The notebook is not changed.
+    """Write a lesson as HTML, executed first if asked. The notebook is not changed.
 
-    The folder with katex.min.js is copied beside the page; without one equations stay as they are written.
+    The folder with katex.min.js is copied beside the page; without it, equations stay in their source form.
     """
     notebook = executed(lesson) if execute else copy.deepcopy(lesson)
     for cell in notebook.cells:
@@ -180,7 +180,7 @@ def write_page(lesson: Any, path: Path, katex: Path | None, execute: bool) -> No
 
 
 def page(notebook: Any, typeset: bool) -> str:
-    """The whole page."""
+    """The whole page as HTML."""
     extras.need("nbconvert", "pages to print (--print)")
     from nbconvert.exporters.html import HTMLExporter
     from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath, markdown2html_mistune
@@ -197,7 +197,7 @@ def page(notebook: Any, typeset: bool) -> str:
             return f'<span class="math-inline">{html.escape(body)}</span>'
 
     def markdown(source: str) -> str:
-        shown = re.sub(r"<!--.*?-->", "", source, flags=re.DOTALL)  # what a lesson's claims are checked by
+        shown = re.sub(r"<!--.*?-->", "", source, flags=re.DOTALL)  # comments by which a lesson's claims are checked
         return str(MarkdownWithMath(renderer=Renderer(escape=False)).render(shown))
 
     exporter = HTMLExporter(template_name="basic", exclude_input_prompt=True, exclude_output_prompt=True)
@@ -218,7 +218,7 @@ def page(notebook: Any, typeset: bool) -> str:
 
 
 def executed(lesson: Any) -> Any:
-    """A copy that was run; an exception in a cell stops it."""
+    """An executed copy; an exception in a cell stops the run."""
     client = extras.need("nbclient", "--execute").NotebookClient
     notebook = copy.deepcopy(lesson)
     notebook.cells.insert(0, extras.need("nbformat", "--execute").v4.new_code_cell(PICTURES))
@@ -229,17 +229,17 @@ def executed(lesson: Any) -> Any:
     return notebook
 
 
-# nbgrader's metadata of a cell, schema version 3: nbgrader/nbgraderformat/v3.py of nbgrader 0.9.
+# nbgrader's cell metadata, schema version 3: nbgrader/nbgraderformat/v3.py in nbgrader 0.9.
 
 SCHEMA = 3
 GRADED_SEED = 1
-"Of the inputs of graded cells, so that an answer made for those of the check cell gains nothing."
+"Seed for the inputs of graded cells, so that an answer fitted to the inputs of the check cell gains nothing."
 TO_FILL = re.compile(r"^( +)return \.\.\.$", re.MULTILINE)
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 
 
 def open_lesson(path: Path) -> Any:
-    """A lesson as a notebook without outputs, the same at every build."""
+    """A lesson as a notebook without outputs, identical in every build."""
     jupytext = extras.need("jupytext", "the course")
     notebook = jupytext.read(path)
     notebook.metadata = {"kernelspec": dict(notebook.metadata["kernelspec"]), "language_info": {"name": "python"}}
@@ -255,7 +255,7 @@ def numbered(notebook: Any, name: str) -> Any:
 
 
 def for_students(lesson: Any, exercises: Sequence[Exercise], name: str) -> Any:
-    """A copy with the exercises to be filled in, and a graded cell after each check."""
+    """A copy with the exercises left to fill in, and a graded cell after each check."""
     notebook = copy.deepcopy(lesson)
     for exercise in exercises:
         cell = notebook.cells[place_of(notebook, "exercise", exercise, name)]
@@ -265,7 +265,7 @@ def for_students(lesson: Any, exercises: Sequence[Exercise], name: str) -> Any:
 
 
 def with_solutions(lesson: Any, exercises: Sequence[Exercise], name: str) -> Any:
-    """A copy with the exercises filled in. The marks tell nbgrader what to take out again for students."""
+    """A copy with the exercises filled in. The markers tell nbgrader what to remove again for students."""
     notebook = for_students(lesson, exercises, name)
     for exercise in exercises:
         place = place_of(notebook, "exercise", exercise, name)
@@ -275,10 +275,10 @@ def with_solutions(lesson: Any, exercises: Sequence[Exercise], name: str) -> Any
 
 
 def filled_in(start: str, exercise: Exercise, bound: set[str]) -> str:
-    """The start of an exercise with its solution where `return ...` stands.
+    """The start of an exercise with its solution in place of `return ...`.
 
-    Helpers come after the function, so that one region holds all that is to be taken out: nbgrader puts its
-    placeholder at every region.
+    Helpers come after the function, so that one region holds everything to be removed: nbgrader inserts its placeholder
+    once per region.
     """
     found = TO_FILL.search(start)
     assert found is not None, f"the cell of exercise {exercise.id} has no line `return ...`"
@@ -293,14 +293,14 @@ def filled_in(start: str, exercise: Exercise, bound: set[str]) -> str:
 
 
 def bound_in(cells: Sequence[Any]) -> set[str]:
-    """Names that the imports of some cells bind."""
+    """Names that the imports in some cells bind."""
     sources = [cell.source for cell in cells if cell.cell_type == "code"]
     nodes = [node for source in sources for node in notebooks.parsed(source) if is_import(node)]
     return {name for node in nodes for name in names_of(node)}
 
 
 def graded_cell(exercise: Exercise) -> Any:
-    """The cell that an autograder runs. A student sees it; "Run all" goes on after it."""
+    """The cell that an autograder runs. Students see it; "Run all" continues after it even if it fails."""
     nbformat = extras.need("nbformat", "the course")
     source = (
         "# Graded: passes when the answer is right on other inputs too. Leave it as it is.\n"
@@ -315,7 +315,7 @@ def graded_cell(exercise: Exercise) -> Any:
 
 
 def metadata(exercise: Exercise, kind: str, grade: bool = False, solution: bool = False) -> dict[str, Any]:
-    """What nbgrader wants to know of a cell."""
+    """The nbgrader metadata of a cell."""
     return {
         "grade": grade,
         "solution": solution,
@@ -343,15 +343,15 @@ def build(
     execute: bool = False,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[str]:
-    """Write the kit; the lines that say what is there.
+    """Write the kit; returns lines that say what it contains.
 
     Args:
         out: its folder, new or empty.
-        parts: of student, solutions, print.
+        parts: any of student, solutions, print.
         only: numbers of lessons; all by default.
         place: folder of the lessons.
         execute: run lessons before they are printed.
-        say: is told what is being done.
+        say: receives progress messages.
     """
     if execute and "print" not in parts:
         raise UsageError("--execute runs the lessons for the printed pages; add --print")
@@ -389,7 +389,7 @@ def write(
     execute: bool,
     say: Callable[[str], None],
 ) -> list[str]:
-    """All files of the kit."""
+    """Write all files of the kit."""
     nbformat = extras.need("nbformat", "the course")
     make = {"student": ("release", for_students), "solutions": ("source", with_solutions)}
     for part, (name, notebook_of) in make.items():

@@ -1,6 +1,6 @@
-"""Notebooks: where the lessons lie, the code of their cells, and which of it answers an exercise. Nothing is run here.
+"""Read notebooks: where the lessons are, the code of their cells, and which code answers an exercise. Nothing is run.
 
-A lesson is a NNN_name.ipynb beside a NNN_name.py. A wheel carries them as data: `pmdkit learn start DIR` copies them.
+A lesson is a NNN_name.ipynb beside a NNN_name.py. A wheel ships them as data, and `pmdkit learn start DIR` copies them.
 """
 
 import ast
@@ -23,23 +23,23 @@ from pmdkit.learn.exercises import Exercise
 from pmdkit.learn.source import is_import, loaded, names_of
 
 FOLDERS = (".", "tutorials", "lessons")
-"Where a learner's notebooks are looked for, relative to where the command was started."
+"Where to look for a learner's notebooks, relative to the working directory."
 NAME = re.compile(r"[0-9]{3}_\w+")
 LARGEST = 64 * 2**20
-"Bytes of a file that is read; a notebook with all its pictures has a few million."
+"Largest file that is read, in bytes; a notebook with all its pictures has a few million."
 LONGEST = 2**17
-"Characters of code in a file. A lesson has 22,000, and every exercise looks through all of them."
+"Most characters of code in a file. A lesson has 22,000, and all of them are searched for every exercise."
 MAGIC = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)
 SUFFIXES = (".ipynb", ".py")
 
 
 @dataclass(frozen=True)
 class Code:
-    """What answers an exercise.
+    """The code that answers an exercise.
 
     Attributes:
-        imports: statements that the cell and its helpers use.
-        cell: the source whose lines a learner knows.
+        imports: import statements that the cell and its helpers use.
+        cell: the learner's source, with the line numbers that the learner knows.
         helpers: functions, classes and plain constants of other cells that the cell uses, in an order that runs.
     """
 
@@ -50,21 +50,21 @@ class Code:
 
 @dataclass(frozen=True)
 class NotebookCell:
-    """A cell of code. Attributes: source, without the commands of Jupyter; tags."""
+    """A code cell. Attributes: source, without Jupyter's magic commands; tags."""
 
     source: str
     tags: frozenset[str] = frozenset()
 
 
 def read(path: Path, links: bool = True) -> list[NotebookCell]:
-    """The cells of code of a notebook (.ipynb, or .py with cells marked `# %%`); any other .py is one cell.
+    """The code cells of a notebook (.ipynb, or .py with cells marked `# %%`); any other .py is one cell.
 
     Args:
-        path: the file. A pipe or a device could be read without end and is refused.
-        links: whether it may be a link.
+        path: the file. A pipe or a device is refused, because it may never end.
+        links: whether the file may be a symbolic link.
 
     Raises:
-        UsageError: the file is not there, or is none of these.
+        UsageError: the file is missing, or is not a notebook or a Python file that can be read.
     """
     if path.suffix not in SUFFIXES:
         raise UsageError(f"{path} is neither .ipynb nor .py; give the notebook, or a file with the function")
@@ -88,13 +88,13 @@ def read(path: Path, links: bool = True) -> list[NotebookCell]:
 
 
 def regular_text(path: Path) -> str:
-    """What stands in a regular file of bounded size.
+    """The text of a regular file of bounded size.
 
     Raises:
-        UsageError: it is another kind of file, or larger.
-        OSError, UnicodeDecodeError: it cannot be read, or is no text.
+        UsageError: it is another kind of file, or too large.
+        OSError, UnicodeDecodeError: it cannot be read, or is not in UTF-8.
     """
-    # without NONBLOCK, to open a pipe waits for somebody who writes; Windows has neither
+    # without O_NONBLOCK, opening a pipe waits for a writer; Windows has neither flag
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     with open(descriptor, "rb") as file:
         about = os.fstat(descriptor)
@@ -111,12 +111,12 @@ def from_percent(text: str, path: Path) -> list[NotebookCell]:
     try:
         cells = jupytext.reads(text, fmt="py:percent").cells
         return [cell_of(c.source, c.metadata.get("tags")) for c in cells if c.cell_type == "code"]
-    except Exception as problem:  # the header is YAML, which jupytext reads with errors of its own
+    except Exception as problem:  # the header is YAML, whose parser raises errors of its own
         raise UsageError(f"{path} has cells that jupytext does not read; save it again") from problem
 
 
 def from_notebook(text: str, path: Path) -> list[NotebookCell]:
-    """The cells of an .ipynb file, which is JSON. A base install has no library for it and needs none."""
+    """The cells of an .ipynb file, read as JSON: a base install has no notebook library and needs none."""
     try:
         notebook = json.loads(text)
         assert notebook["nbformat"] == 4
@@ -127,7 +127,7 @@ def from_notebook(text: str, path: Path) -> list[NotebookCell]:
 
 
 def cell_of(source: str, tags: Any) -> NotebookCell:
-    """A cell; a command of Jupyter becomes `pass`, so that line numbers stay."""
+    """A cell in which every Jupyter magic command becomes `pass`, so that line numbers do not change."""
     tags = tags if isinstance(tags, list) else []
     return NotebookCell(MAGIC.sub(r"\1pass", source), frozenset(tag for tag in tags if isinstance(tag, str)))
 
@@ -142,10 +142,10 @@ def exercises_in(cells: list[NotebookCell], known: Iterable[Exercise]) -> list[E
 
 
 def answer_to(exercise: Exercise, cells: list[NotebookCell]) -> Code | None:
-    """The code to run for an exercise: imports and helpers it uses, then its cell. None if the file has nothing for it.
+    """The code to run for an exercise: imports and helpers it uses, then its cell. None if the file has no answer.
 
-    A cell is found by its tags; where they were lost, the last cell that defines the function is taken. A cell that
-    was split in two still carries its tags twice: all parts count.
+    A cell is found by its tags; if they were lost, the last cell that defines the function is taken. If a cell was
+    split in two, both parts carry its tags, and both count.
     """
     places = [i for i, cell in enumerate(cells) if {"exercise", exercise.id} <= cell.tags]
     if not places:
@@ -160,10 +160,10 @@ def answer_to(exercise: Exercise, cells: list[NotebookCell]) -> Code | None:
 
 
 def helpers_of(own: str, before: list[NotebookCell], others: list[NotebookCell]) -> list[str]:
-    """Definitions of other cells that a cell uses, and those that these use, in the order of the notebook.
+    """Definitions in other cells that a cell uses, and those that these use, in the order of the notebook.
 
-    As in the notebook, the last definition before the cell counts; one that comes later counts if there is no other.
-    What a cell computes is left out: only a function, a class, or a constant that calls nothing but NumPy and math.
+    As in the notebook, the last definition before the cell counts; a later one counts if there is no other. Only
+    functions, classes and constants that call nothing beyond `CALLED` are included, not what a cell computes.
     """
     known: dict[str, ast.stmt] = {}
     for cell in [*reversed(others), *before]:
@@ -186,11 +186,11 @@ def helpers_of(own: str, before: list[NotebookCell], others: list[NotebookCell])
 
 
 def global_names(node: ast.stmt) -> set[str]:
-    """Names that a statement takes from around it: not the arguments and variables of the functions in it."""
+    """Global names that a statement uses, without the arguments and local variables of the functions in it."""
     found: set[str] = set()
     try:
         waiting = [symtable.symtable(ast.unparse(node), "<cell>", "exec")]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # nested without end, to stop the grader
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # nested too deeply, to stop the grader
         return found
     while waiting:
         table = waiting.pop()
@@ -201,11 +201,11 @@ def global_names(node: ast.stmt) -> set[str]:
 
 
 CALLED = frozenset({"np", "numpy", "math", "torch", "range", "float", "int", "tuple", "list", "dict", "set", "len"})
-"What a constant of another cell may call: such a line is done at once. A training run is none."
+"What a constant in another cell may call: such a line finishes at once, unlike a training run."
 
 
 def defines(node: ast.stmt) -> bool:
-    """Whether a statement gives a name to a function, a class or a plain constant."""
+    """Whether a statement defines a function, a class or a plain constant."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return True
     if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
@@ -224,8 +224,8 @@ def root_name(node: ast.expr) -> str | None:
 
 
 def imports(cells: list[NotebookCell], code: str) -> list[str]:
-    """Import statements of some cells that bind a name which the code uses."""
-    wanted = set().union(*(loaded(node) for node in parsed(code)))  # empty where the code does not parse: told later
+    """Import statements in some cells that bind a name used by the code."""
+    wanted = set().union(*(loaded(node) for node in parsed(code)))  # empty if the code does not parse: reported later
     found = []
     for cell in cells:
         for node in parsed(cell.source):
@@ -236,26 +236,26 @@ def imports(cells: list[NotebookCell], code: str) -> list[str]:
 
 @functools.lru_cache(64)
 def functions(source: str) -> frozenset[str]:
-    """Names of the functions that a cell defines, or gives a name to, at top level."""
+    """Names that a cell defines at top level, imports aside: a function may also be assigned to its name."""
     nodes = parsed(source)
-    if not nodes:  # a cell with a slip in its syntax still means the function it begins
+    if not nodes:  # a cell with a syntax error still counts as an answer for the function that it begins
         return frozenset(re.findall(r"^def\s+(\w+)", source, re.MULTILINE))
     return frozenset(name for node in nodes if not is_import(node) for name in names_of(node))
 
 
 @functools.lru_cache(64)
 def parsed(source: str) -> list[ast.stmt]:
-    """The statements of a cell; none if it does not parse. Every exercise asks for the same ones: change none."""
+    """The statements of a cell; empty if it does not parse. The list is cached and shared: do not change it."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a backslash in somebody's text
+            warnings.simplefilter("ignore")  # about a backslash in a string
             return ast.parse(source).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
 
 
 def lesson_notebook(number: str, folder: Path | None = None) -> Path:
-    """The notebook of a lesson, "103", in a folder; by default here or in tutorials/ here."""
+    """The notebook of a lesson, such as "103", in a folder; by default in the first of `FOLDERS` that has it."""
     folders = [Path(name) for name in FOLDERS] if folder is None else [folder]
     for each in folders:
         found = sorted(each.glob(f"{number}_*.ipynb")) or sorted(each.glob(f"{number}_*.py"))
@@ -271,9 +271,9 @@ def lesson_notebook(number: str, folder: Path | None = None) -> Path:
 
 
 def lessons_folder(given: Path | None, among: Iterable[str]) -> Path:
-    """The folder of the course's lessons as .py files, which a checkout has: the given one, or one that is found.
+    """The folder of the course's lessons as .py files: the given one, or the first of `FOLDERS` and `shipped()`.
 
-    It holds at least one of the lessons with these numbers.
+    It contains at least one of the lessons with these numbers.
     """
     places = [given] if given else [Path(name) for name in FOLDERS] + [shipped()]
     for place in places:
@@ -285,7 +285,7 @@ def lessons_folder(given: Path | None, among: Iterable[str]) -> Path:
 
 
 def shipped() -> Path:
-    """The lessons that come with the package: of the checkout, or data of the wheel. They are read, never changed."""
+    """The folder of lessons that comes with the package, in a checkout or a wheel. It is read, never changed."""
     return root() / "tutorials"
 
 
@@ -293,7 +293,7 @@ def copy_lessons(folder: Path) -> list[Path]:
     """Copy the lessons into a new or empty folder, for a learner to work in; returns the notebooks.
 
     Raises:
-        UsageError: something is in the folder already. Answers are never overwritten.
+        UsageError: the folder is not empty. Answers are never overwritten.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} exists and is not empty; nothing was changed: give a new folder")

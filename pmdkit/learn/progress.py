@@ -1,6 +1,6 @@
-"""What a learner has solved, in one small file of this account. It goes nowhere, and no check fails because of it.
+"""What a learner has solved, in one small file of this account. It is sent nowhere, and no check fails because of it.
 
-The file: $XDG_STATE_HOME/pmdkit/progress.json, by default ~/.local/state/pmdkit/progress.json. Notebooks and the
+The file is $XDG_STATE_HOME/pmdkit/progress.json, by default ~/.local/state/pmdkit/progress.json. Notebooks and the
 command line share it, wherever they are started.
 """
 
@@ -17,18 +17,18 @@ from pmdkit.learn.exercises import AnswerVerdict
 from pmdkit.observe import files
 
 PATIENCE = 0.5
-"Seconds to wait for another check that writes at this moment."
+"Seconds to wait while another check writes the file."
 
 
 def path() -> Path:
-    """Of the file, whether it exists or not."""
+    """Path of the file, whether it exists or not."""
     state = os.environ.get("XDG_STATE_HOME", "")
     folder = Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state"
     return folder / "pmdkit" / "progress.json"
 
 
 def read() -> dict[str, dict[str, Any]]:
-    """Tries, and the day of the first right answer, by exercise; empty if the file cannot be read."""
+    """Tries and the day of the first right answer, by exercise; empty if the file cannot be read."""
     try:
         entries = json.loads(path().read_bytes())["exercises"]
         return {
@@ -40,12 +40,12 @@ def read() -> dict[str, dict[str, Any]]:
 
 
 def solved() -> set[str]:
-    """Ids of the exercises that were answered right at least once."""
+    """Ids of the exercises that were answered correctly at least once."""
     return {key for key, entry in read().items() if entry["solved"]}
 
 
 def note(verdict: AnswerVerdict) -> None:
-    """Count a try. An answer that is not filled in is none. Where the file cannot be written, nothing happens."""
+    """Count a try, unless the answer is not filled in. If the file cannot be written, nothing happens."""
     if verdict.untouched or not verdict.exercise:
         return
     with contextlib.suppress(OSError, Timeout, RuntimeError):

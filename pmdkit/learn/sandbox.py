@@ -1,7 +1,7 @@
-"""A learner's code as somebody else holds it: run in a process with limits, asked through a pipe, judged on this side.
+"""Judge untrusted code: it runs in a process with limits, is called through a pipe, and is judged on this side.
 
-The process (worker.py) computes and never judges: it cannot say that it is right. Around it are namespaces
-(isolation.py) where the system gives them. Not prevented: docs/teach/grading.md.
+The process (worker.py) computes and never judges, so an answer cannot declare itself right. It runs in namespaces
+(isolation.py) where the system provides them. docs/teach/grading.md says what is not prevented.
 """
 
 import contextlib
@@ -27,11 +27,11 @@ from pmdkit.processes import STARTUP, Message, WorkerFailed, WorkerProcess
 MEMORY_MB = 2048
 FOLDER_MB = 64
 LONGEST = 1000
-"Characters of what the process says about a failure."
+"Most characters of the process's message about a failure."
 LOADING = 60.0
-"Seconds of wall time for the course's own packages, before an answer's clock runs: a busy disk loads slowly."
+"Seconds of wall time to load the course's own packages, before an answer's clock starts: a busy disk is slow."
 LAST_BREATH = 1.0
-"Seconds for an answer's process to end when it is asked to; with namespaces, for the kernel to end what is in them."
+"Seconds for an answer's process to end when asked to; with namespaces, for the kernel to end everything in them."
 KEPT = ("processes", "writing", "network", "reading")
 "What grading wants the system to refuse; see `confinement.confine`."
 LACKING = "" if sys.platform == "linux" else f"{sys.platform} has no namespaces"
@@ -41,20 +41,20 @@ class SandboxProcess(WorkerProcess):
     """A process for the code of one learner, alive until `kill`.
 
     Args:
-        isolated: in namespaces of its own.
+        isolated: run it in its own namespaces.
 
     Attributes:
-        kept: what the system refuses; known from the first answer's process, before that has run any code.
+        kept: what the system refuses, as the first answer's process reports before it has run any code.
     """
 
-    # decoded, a reply takes twenty times its bytes; an array of `serialization.LARGEST` bytes fits
+    # decoded, a reply takes twenty times its size; an array of `serialization.LARGEST` bytes fits
     largest = 2**23
 
     def __init__(self, isolated: bool) -> None:
         self.folder = os.path.realpath(tempfile.mkdtemp(prefix="pmdkit-learn-"))
-        self.sound = True  # between question and reply it is not, nor after a reply that did not come
+        self.sound = True  # False between a request and its reply, and after a reply that did not come
         self.kept: list[str] | None = None
-        # SAFEPATH: no answer leaves a numpy.py in its folder for the next one
+        # SAFEPATH: an answer cannot leave a numpy.py in its folder for the next one to import
         environment = dict.fromkeys(("TMPDIR", "HOME", "MPLCONFIGDIR"), self.folder) | {"PYTHONSAFEPATH": "1"}
         before = [sys.executable, "-I", "-S", isolation.__file__, json.dumps(self.view())] if isolated else []
         try:
@@ -65,15 +65,15 @@ class SandboxProcess(WorkerProcess):
             raise EnvironmentLacks(f"a process for an answer cannot be started: {error}; free some memory") from error
 
     def view(self) -> Message:
-        """What the process sees, as `isolation.main` wants it."""
+        """The options of `isolation.main`: what the process sees."""
         visible = isolation.visible_paths(extras.LESSONS)
         return {"visible": visible, "folder": self.folder, "folder_mb": FOLDER_MB, "parent": os.getpid()}
 
     def ask(self, message: Message, seconds: float) -> Message:
-        """One question, one reply within so many seconds of wall time.
+        """Send a request and return its reply, which must come within so many seconds of wall time.
 
         Raises:
-            TooLong: none came.
+            TooLong: no reply came.
             Failed: the process is gone; the message says why.
         """
         deadline = time.monotonic() + seconds
@@ -81,7 +81,7 @@ class SandboxProcess(WorkerProcess):
         try:
             self.send(message, deadline)
             reply = self.receive_by(deadline)
-        except (WorkerFailed, RecursionError) as failure:  # RecursionError: a reply nested without end
+        except (WorkerFailed, RecursionError) as failure:  # RecursionError: a reply nested too deeply
             raise Failed(self.how_it_broke(str(failure))) from failure
         if reply is None:
             raise TooLong
@@ -91,9 +91,9 @@ class SandboxProcess(WorkerProcess):
         return reply
 
     def prepare(self, request: Message) -> list[str]:
-        """Load packages and start the process of an answer. Returns what the system refuses it, of `KEPT`.
+        """Load packages and start an answer's process. Returns the entries of `KEPT` that the system refuses it.
 
-        A process that was taken over by an earlier answer may say here what it likes: it is not believed.
+        A process that an earlier answer took over may claim anything here: a reply unlike the first one is rejected.
         """
         kept = self.ask(request, LOADING).get("kept")
         if self.kept is None:
@@ -104,13 +104,13 @@ class SandboxProcess(WorkerProcess):
         return kept
 
     def how_it_broke(self, failure: str) -> str:
-        """Why nothing more comes, as far as the exit code tells."""
+        """Why the process stopped replying, as far as the exit code tells."""
         code = self.wait(LAST_BREATH)
-        code = 128 - code if code is not None and code > 128 else code  # isolation.py has the signal in there
+        code = 128 - code if code is not None and code > 128 else code  # isolation.py adds 128 to a signal's number
         return how_it_ended(code) if code else f"It broke the connection: {failure}."
 
     def end_answer(self) -> None:
-        """End the process of the last answer; the next one is forked from the same packages."""
+        """End the process of the last answer; the next one is forked with the same packages loaded."""
         self.sound = False
         with contextlib.suppress(WorkerFailed, RecursionError):
             deadline = time.monotonic() + LAST_BREATH
@@ -118,14 +118,15 @@ class SandboxProcess(WorkerProcess):
             self.sound = self.receive_by(deadline) == {"ended": 0} and not self.buffer
 
     def forget_folder(self) -> None:
-        """Remove the folder where the root was put together; inside, one in memory has its name. A killed grader then
-        leaves nothing.
+        """Remove the folder where the root was assembled, so that a killed grader leaves nothing behind.
+
+        Inside the namespaces, a folder in memory has its name.
         """
         with contextlib.suppress(OSError):
             os.rmdir(self.folder)
 
     def kill(self) -> None:
-        """End it and remove what it wrote."""
+        """End the process and remove what it wrote."""
         if self.alive:
             self.send_signal(signal.SIGTERM)  # isolation.py ends the namespace, and waits until it is empty
             self.wait(LAST_BREATH)
@@ -134,7 +135,7 @@ class SandboxProcess(WorkerProcess):
 
 
 def how_it_ended(code: Any) -> str:
-    """Why an answer's process is gone, as far as its exit code tells. The code comes from a process like any reply."""
+    """Why an answer's process is gone, as far as its exit code tells. The code is as untrusted as any reply."""
     if code == -signal.SIGXCPU:
         return "It used up its processor time; does a loop ever end?"
     if isinstance(code, int) and -code in list(signal.Signals):
@@ -143,19 +144,19 @@ def how_it_ended(code: Any) -> str:
 
 
 class SandboxedGrader:
-    """Judges code, one exercise after the other; the process is started anew when code broke it.
+    """Judges code, one exercise after another; restarts the process if an answer breaks it.
 
-    As a context it ends the process when the block is left.
+    As a context manager, it ends the process when the block is left.
 
     Args:
-        seed: of the inputs.
-        seconds: of an answer, if shorter than its exercise allows.
-        memory_mb: of an answer, beyond what Python and the lessons' own packages take.
-        unsafe: go on where the system gives no namespaces.
+        seed: seed for the inputs.
+        seconds: time limit of an answer, if shorter than its exercise allows.
+        memory_mb: memory of an answer, beyond what Python and the lessons' own packages take.
+        unsafe: continue if the system provides no namespaces.
 
     Attributes:
-        kept: what the system refuses answers, of `KEPT`; None before the first answer.
-        lacking: why the system gives no namespaces; empty where it gives them.
+        kept: the entries of `KEPT` that the system refuses answers; None before the first answer.
+        lacking: why the system provides no namespaces; empty if it does.
     """
 
     def __init__(
@@ -173,7 +174,7 @@ class SandboxedGrader:
         self.stop()
 
     def judge(self, exercise: Exercise, code: notebooks.Code) -> AnswerVerdict:
-        """What is to be said of the answer that some code gives."""
+        """The verdict on an answer, given as code."""
         if self.seconds is not None:
             exercise = dataclasses.replace(exercise, deadline=min(exercise.deadline, self.seconds))
         runner = self.started()
@@ -188,12 +189,12 @@ class SandboxedGrader:
                 self.stop()
 
     def judged(self, exercise: Exercise, code: notebooks.Code, runner: SandboxProcess) -> AnswerVerdict:
-        """The same of a process that is there. Failed if the answer broke it."""
+        """The same with a process that has started; raises Failed if the answer broke it."""
         first = exercise.inputs(np.random.default_rng(self.seed))[0]
         request = {
             "cell": code.cell,
             "imports": [*code.imports, *code.helpers],
-            "sample": serialization.pack(first),  # its packages load before the clock runs
+            "sample": serialization.pack(first),  # its packages load before the clock starts
             "memory_mb": self.memory_mb,
             "seconds": exercise.deadline,
         }
@@ -212,16 +213,16 @@ class SandboxedGrader:
         return judge(exercise, answer if reply.get("callable") else carried(reply), self.seed)
 
     def missing(self) -> list[str]:
-        """What the system is known not to refuse."""
+        """The entries of `KEPT` that the system is known not to refuse."""
         return [what for what in KEPT if self.kept is not None and what not in self.kept]
 
     def require(self) -> None:
-        """EnvironmentLacks, unless what the system refuses is enough."""
+        """Raise EnvironmentLacks unless the system refuses enough."""
         if (missing := self.missing()) and not self.unsafe:
             raise EnvironmentLacks(unsafe_remedy(f"it does not confine {', '.join(missing)}"))
 
     def started(self) -> SandboxProcess:
-        """The process, ready."""
+        """The process, started if necessary."""
         if self.runner is not None:
             return self.runner
         if not self.lacking:
@@ -237,7 +238,7 @@ class SandboxedGrader:
         return self.runner
 
     def first_message(self, isolated: bool) -> Message:
-        """Start the process; what it says when it is ready, or why the system does not isolate it."""
+        """Start the process; returns its message that it is ready, or why the system does not isolate it."""
         self.runner = SandboxProcess(isolated)
         try:
             message = self.runner.receive_by(time.monotonic() + STARTUP)
@@ -258,7 +259,7 @@ class SandboxedGrader:
 
 
 def unsafe_remedy(lacking: str) -> str:
-    """The error of a system that cannot hold strangers' code."""
+    """The error message for a system that cannot isolate untrusted code."""
     return (
         f"this system does not isolate the code of others: {printable(lacking)}. Grade in a container "
         "(docs/teach/grading.md), or with --unsafe: answers can then read your files, and more, see there"
@@ -268,7 +269,7 @@ def unsafe_remedy(lacking: str) -> str:
 class Remote:
     """A function that lives in a SandboxProcess.
 
-    All that is asked of it shares one clock: its cell, the first inputs, the last ones. It stands while nobody asks.
+    All requests share one clock: its cell, the first inputs, the last ones. The clock runs only during requests.
     """
 
     def __init__(self, runner: SandboxProcess, seconds: float) -> None:
@@ -276,11 +277,11 @@ class Remote:
         self.left = seconds
 
     def __call__(self, *case: Any) -> Any:
-        """What it returns. Failed, with the sentence of the other side, if it returns nothing."""
+        """Call the function; raises Failed, with the message of the other side, if it returns no value."""
         return carried(self.ask({"case": serialization.pack(case)}))
 
     def ask(self, message: Message) -> Message:
-        """One question, on the clock. TooLong if it runs out."""
+        """Send a request on the clock; raises TooLong if the time runs out."""
         begun = time.monotonic()
         try:
             reply = self.runner.ask(message, max(self.left, 0.0))
@@ -292,7 +293,7 @@ class Remote:
 
 
 def carried(reply: Message) -> Any:
-    """The value in a reply; Failed if it is none."""
+    """The value in a reply; raises Failed if there is none."""
     try:
         return serialization.decode(reply["value"])
     except (ValueError, KeyError, OverflowError, MemoryError) as nonsense:

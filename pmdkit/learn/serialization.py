@@ -1,4 +1,4 @@
-"""Arguments and results of an answer as JSON between processes, by exact type. No pickle: the sender is not trusted."""
+"""Arguments and results of an answer as JSON, by exact type. No pickle, because the sender is not trusted."""
 
 import base64
 from collections.abc import Callable
@@ -10,12 +10,12 @@ from pmdkit.errors import printable
 from pmdkit.learn.comparison import shown, to_numpy
 
 LARGEST = 2**22
-"Bytes of an array that is carried; the right answers have a few hundred."
+"Largest array that is sent, in bytes; right answers have a few hundred."
 KINDS = "fiubc"
 
 
 class Other:
-    """Something that is no answer: it can be shown and not compared."""
+    """Something that cannot be an answer: it can be shown but not compared."""
 
     def __init__(self, text: str) -> None:
         self.text = printable(text)  # the process that sends it is not trusted
@@ -25,10 +25,10 @@ class Other:
 
 
 def encode(value: Any) -> dict[str, Any]:
-    """A value as JSON. What an answer cannot be becomes its name.
+    """A value as JSON. Anything that cannot be an answer becomes the text that shows it.
 
     Raises:
-        ValueError: it is too large.
+        ValueError: an array is too large.
     """
     if value is None or value is ... or isinstance(value, bool):
         return {"is": {None: "none", ...: "ellipsis", True: "true", False: "false"}[value]}
@@ -50,7 +50,7 @@ def encode(value: Any) -> dict[str, Any]:
 
 
 def as_array(value: Any) -> np.ndarray | None:
-    """Arrays, tensors, numbers of NumPy, long lists of numbers; None for everything else."""
+    """Arrays, tensors, NumPy numbers and long lists of numbers as an array; None for everything else."""
     try:
         array = np.asarray(to_numpy(value))
     except Exception:  # a learner's own object
@@ -59,7 +59,7 @@ def as_array(value: Any) -> np.ndarray | None:
 
 
 def decode(message: dict[str, Any]) -> Any:
-    """The value. ValueError if the message is none that `encode` writes."""
+    """The value in a message; raises ValueError if `encode` cannot have written it."""
     try:
         kind = message["is"]
         if kind in ("none", "ellipsis", "true", "false"):
@@ -79,14 +79,14 @@ def decode(message: dict[str, Any]) -> Any:
         raise ValueError(f"no value: {problem}") from problem
 
 
-# A number of NumPy stays one, and a tensor too: an answer may ask for its shape, or divide it by zero.
+# NumPy numbers and tensors keep their type as arguments: an answer may use their shape, or divide them by zero.
 
 
 def pack(argument: Any) -> dict[str, Any]:
-    """An argument, or the tuple of all, as JSON.
+    """An argument, or the tuple of all arguments, as JSON.
 
     Raises:
-        TypeError: an argument of a type that no exercise has.
+        TypeError: an argument has a type that no exercise uses.
     """
     if isinstance(argument, tuple | list):
         return {"is": type(argument).__name__, "parts": [pack(part) for part in argument]}
@@ -101,7 +101,7 @@ def pack(argument: Any) -> dict[str, Any]:
 
 
 def unpack(message: dict[str, Any]) -> Any:
-    """What was packed."""
+    """What `pack` was given."""
     if message["is"] in ("tuple", "list"):
         parts = [unpack(part) for part in message["parts"]]
         return tuple(parts) if message["is"] == "tuple" else parts

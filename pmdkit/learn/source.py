@@ -1,6 +1,6 @@
-"""The text of an exercise's functions, as a person would write them: taken from the file, annotations left out.
+"""The source of an exercise's functions, taken from its file without type annotations.
 
-What a solution uses of its file (helpers, constants, imports) is found by name, so that the text runs on its own.
+Whatever a solution uses from its file (helpers, constants, imports) is found by name, so that the text runs on its own.
 """
 
 import ast
@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pmdkit.learn.exercises import Answer, Exercise
 
 WIDTH = 88
-"Columns of a lesson's code."
+"Line width of a lesson's code."
 FOR_TOOLS = re.compile(r" *# (?:type: ignore|noqa).*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Of a solution. Attributes: imports; helpers; text, the function; why, its docstring; body, the rest."""
+    """A solution in pieces. Attributes: imports; helpers; text, the function; why, its docstring; body, the rest."""
 
     imports: tuple[str, ...]
     helpers: tuple[str, ...]
@@ -36,17 +36,17 @@ def start_source(exercise: Exercise) -> str:
 
 
 def solution_source(exercise: Exercise) -> str:
-    """The solution under the name of the exercise's function, with all it needs."""
+    """The solution under the name of the exercise's function, with everything it needs."""
     parts = solution_parts(exercise)
     return "\n\n\n".join(filter(None, ["\n".join(parts.imports), *parts.helpers, parts.text]))
 
 
 def solution_parts(exercise: Exercise, bound: Collection[str] = ()) -> Parts:
-    """The solution in pieces, for whoever puts them together in another order.
+    """The solution in pieces, for callers that assemble them in another order.
 
     Args:
-        exercise: whose.
-        bound: names that stand ready where the text will run; imports that give them are left out.
+        exercise: the exercise.
+        bound: names already defined where the text will run; their imports are left out.
     """
     module = module_of(exercise.solution)
     needed, renamed = module.needed(exercise), {exercise.solution.__name__: exercise.name}
@@ -75,7 +75,7 @@ class Module:
                 self.nodes[name] = node
 
     def needed(self, exercise: Exercise) -> list[ast.stmt]:
-        """All statements that the solution uses, without itself, in the order of the file."""
+        """All statements that the solution uses, without the solution itself, in the order of the file."""
         own = self.nodes[exercise.solution.__name__]
         found: list[ast.stmt] = []
         waiting = [own]
@@ -94,12 +94,12 @@ class Module:
         return self.statement(node, renamed)
 
     def statement(self, node: ast.stmt, renamed: dict[str, str]) -> str:
-        """A statement's text without annotations of functions, some names replaced."""
+        """A statement's text without function annotations, with some names replaced."""
         cuts = [*annotations(node, self.lines), *replacements(node, renamed)]
         return self.text(node, cuts)
 
     def text(self, node: ast.stmt, cuts: Collection[tuple[int, int, int, int, str]] = ()) -> str:
-        """The lines of a statement, with cuts (line, column, end line, end column, text instead) made from the end."""
+        """The lines of a statement, with cuts (line, column, end line, end column, new text) applied from the end."""
         lines = list(self.lines)
         top = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
         end = node.end_lineno or node.lineno
@@ -127,7 +127,7 @@ def names_of(node: ast.stmt) -> list[str]:
 
 
 def loaded(node: ast.stmt) -> set[str]:
-    """Names that a statement uses, those in annotations of functions not counted."""
+    """Names that a statement uses, not counting those in function annotations."""
     skipped = {id(inner) for hint in hints_of(node) for inner in ast.walk(hint)}
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and id(n) not in skipped}
 
@@ -142,7 +142,7 @@ def hints_of(node: ast.stmt) -> Iterator[ast.expr]:
 
 
 def annotations(node: ast.stmt, lines: list[bytes]) -> Iterator[tuple[int, int, int, int, str]]:
-    """Cuts that take the annotations of functions out."""
+    """Cuts that remove function annotations."""
     for inner in ast.walk(node):
         if isinstance(inner, ast.arg) and inner.annotation is not None:
             hint, begin = inner.annotation, inner.col_offset + len(inner.arg.encode())
@@ -155,7 +155,7 @@ def annotations(node: ast.stmt, lines: list[bytes]) -> Iterator[tuple[int, int, 
 
 
 def replacements(node: ast.stmt, renamed: dict[str, str]) -> Iterator[tuple[int, int, int, int, str]]:
-    """Cuts that put new names in place of old ones."""
+    """Cuts that replace old names with new ones."""
     for inner in ast.walk(node):
         if isinstance(inner, ast.Name) and inner.id in renamed:
             yield inner.lineno, inner.col_offset, inner.lineno, inner.end_col_offset or 0, renamed[inner.id]
@@ -165,11 +165,11 @@ def replacements(node: ast.stmt, renamed: dict[str, str]) -> Iterator[tuple[int,
 
 
 def is_import(node: ast.stmt) -> bool:
-    """Whether a statement is one."""
+    """Whether a statement is an import."""
     return isinstance(node, ast.Import | ast.ImportFrom)
 
 
 def comment(text: str, indent: str = "    ") -> str:
-    """Words as a comment of lines that fit a lesson."""
+    """Text as a comment, wrapped to the width of a lesson."""
     words = " ".join(text.split())
     return textwrap.fill(words, WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")

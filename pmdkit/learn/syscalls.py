@@ -1,7 +1,7 @@
-"""What the kernel refuses the process of an answer: a seccomp filter, written as the few instructions that it is.
+"""The system calls that the kernel refuses an answer's process: a seccomp filter, as its few BPF instructions.
 
-The filter needs no rights, no package and no namespace, holds in containers too, and can never be taken back. It lists
-what is refused and lets the rest pass: NumPy and torch use calls that no list of ours would foresee.
+The filter needs no rights, packages or namespaces, works in containers too, and cannot be removed. It lists what is
+refused and lets the rest pass, because NumPy and torch use calls that an allow-list would miss.
 """
 
 import ctypes
@@ -14,19 +14,19 @@ import sys
 NO_NEW_PRIVILEGES, SET_SECCOMP, FILTER_MODE = 38, 22, 2
 "prctl options, and SECCOMP_MODE_FILTER (linux/prctl.h, linux/seccomp.h)."
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"Column of `REFUSED`, and the kernel's name of the machine (AUDIT_ARCH_* in linux/audit.h)."
+"Column of `REFUSED`, and the kernel's number for the machine (AUDIT_ARCH_* in linux/audit.h)."
 FOREIGN = 0x40000000
-"From this number on x86_64 has its calls a second time (x32)."
+"From this number on, x86_64 has its calls a second time (x32)."
 
 # Numbers on x86_64 and aarch64 (asm/unistd_64.h, asm-generic/unistd.h); None where a machine lacks the call. From 424
-# on all machines count alike.
+# on, the numbers are the same on all machines.
 REFUSED: dict[str, tuple[int | None, int | None]] = {
     # another program, another process
     "execve": (59, 221),
     "execveat": (322, 281),
     "fork": (57, None),
     "vfork": (58, None),
-    # modes, owners, times and attributes of files: Landlock knows none of them
+    # modes, owners, times and attributes of files, which Landlock does not cover
     "chmod": (90, None),
     "fchmod": (91, 52),
     "fchmodat": (268, 53),
@@ -86,16 +86,16 @@ REFUSED: dict[str, tuple[int | None, int | None]] = {
     "fsmount": (432, 432),
     "fspick": (433, 433),
     "mount_setattr": (442, 442),
-    # the network; a pair of sockets within the process stays
+    # the network; a pair of sockets within the process is still allowed
     "socket": (41, 198),
-    # memory that counts for nobody's limit
+    # memory that counts towards no limit
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
     "shmget": (29, 194),
     "semget": (64, 190),
     "msgget": (68, 186),
     "mq_open": (240, 180),
-    # large doors of the kernel that no answer needs
+    # large kernel interfaces that no answer needs
     "io_uring_setup": (425, 425),
     "bpf": (321, 280),
     "perf_event_open": (298, 241),
@@ -106,7 +106,7 @@ REFUSED: dict[str, tuple[int | None, int | None]] = {
     "keyctl": (250, 219),
     "personality": (135, 92),
     "syslog": (103, 116),
-    # what root may do; as root without namespaces the process would have kept the right to
+    # what only root may do: started by root without namespaces, the process would still have the right to do it
     "init_module": (175, 105),
     "finit_module": (313, 273),
     "delete_module": (176, 106),
@@ -131,16 +131,16 @@ CLONE, CLONE3 = (56, 220), (435, 435)
 THREAD = 0x00010000
 "CLONE_THREAD: a clone with it is a thread of the same process and ends with it."
 KILL, TGKILL, PRLIMIT = (62, 129), (234, 131), (302, 261)
-"Their first argument is a process; the own one is allowed: `abort` needs that, and so does asking for a limit."
+"Their first argument is a process; its own is allowed, because `abort` needs that, and so does reading a limit."
 UNWANTED: dict[str, tuple[tuple[int, int], int, tuple[int, ...]]] = {
-    # PR_SET_PDEATHSIG: without it the process would outlive a killed grader
+    # PR_SET_PDEATHSIG: with the signal cleared, the process would outlive a killed grader
     "prctl": ((157, 167), 0, (1,)),
-    # F_SETOWN, F_SETOWN_EX: signals to others by way of a descriptor
+    # F_SETOWN, F_SETOWN_EX: signals to others through a descriptor
     "fcntl": ((72, 25), 1, (8, 15)),
     # FS_IOC_SETFLAGS in both widths, FS_IOC_FSSETXATTR (what chattr does), TIOCSTI, TIOCLINUX (typing into a terminal)
     "ioctl": ((16, 29), 1, (0x40086602, 0x40046602, 0x401C5820, 0x5412, 0x541C)),
 }
-"Call, which argument, and its values that are refused."
+"Numbers of the call, index of an argument, and the values of it that are refused."
 
 # Instructions of classic BPF (linux/bpf_common.h) over `struct seccomp_data`: number, machine, address, six arguments.
 LOAD, EQUAL, AT_LEAST, BITS, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -150,11 +150,11 @@ Instruction = tuple[int, int, int, int]
 
 
 def filter_instructions(machine: str, own: int) -> list[Instruction]:
-    """The filter: (code, jump if so, jump if not, constant) each.
+    """The instructions of the filter, each (code, jump if true, jump if false, constant).
 
     Args:
         machine: as `platform.machine` names it.
-        own: the process that is filtered.
+        own: id of the process to be filtered.
     """
     column, name = MACHINES[machine]
     refuse = (RETURN, 0, 0, FAIL | errno.EPERM)
@@ -167,7 +167,7 @@ def filter_instructions(machine: str, own: int) -> list[Instruction]:
     for numbers in REFUSED.values():
         if (number := numbers[column]) is not None:
             rules += [(EQUAL, 0, 1, number), refuse]
-    # the flags of clone3 lie in memory, where a filter cannot look; those of clone are an argument
+    # the flags of clone3 are in memory, which a filter cannot read; those of clone are an argument
     rules += [(EQUAL, 0, 1, CLONE3[column]), absent]
     rules += [(EQUAL, 0, 4, CLONE[column]), argument(0), (BITS, 0, 1, THREAD), allow, refuse]
     for call in (KILL, TGKILL):
@@ -187,7 +187,7 @@ def argument(which: int) -> Instruction:
 
 
 def refuse_calls() -> bool:
-    """Filter the calls of this thread and of all that it starts, for good. Whether the system does so."""
+    """Filter the calls of this thread and of all that it starts, for good. Returns whether the system does so."""
     machine = platform.machine()
     if sys.platform != "linux" or machine not in MACHINES:
         return False

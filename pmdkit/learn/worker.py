@@ -1,8 +1,8 @@
-"""Runs one learner's code under limits and hands back what it returned. It judges nothing.
+"""Run one learner's code under limits and send back what it returned. It judges nothing.
 
-Started by sandbox.py with its options as JSON; the pipes and their messages are those of the verifier's workers. It
-loads the course's packages and runs no answer itself: for each it forks a process, which confines itself
-(confinement.py), runs the code, and serves the calls. So each answer finds everything as the first one did, no limit
+sandbox.py starts it with its options as JSON; pipes and messages are the same as for the verifier's workers. It loads
+the course's packages and, on Linux, runs no answer itself: for each it forks a process, which confines itself
+(confinement.py), runs the code, and serves the calls. So each answer starts from the same state as the first, no limit
 has to be undone for the next, and packages are loaded once.
 """
 
@@ -21,20 +21,20 @@ from pmdkit.learn.judging import ONLY_ITSELF, Failed, call, raised
 from pmdkit.processes import Message, claim_pipes, control, die_with_parent, receive_request, send_reply
 
 DUMPABLE = 4
-"PR_SET_DUMPABLE: at 0 no process of the same account reaches into this one by way of /proc."
+"PR_SET_DUMPABLE: at 0, no process of the same account can access this one through /proc."
 
 
 def main(options: Message) -> None:
-    """Say that it is ready, then serve answers one after the other until the pipe closes."""
+    """Report that it is ready, then serve one answer after another until the pipe closes."""
     requests, replies = claim_pipes()
-    if not options["isolated"]:  # isolation.py has seen to it
+    if not options["isolated"]:  # otherwise isolation.py has done so
         die_with_parent(options["parent"])
     control(DUMPABLE, 0)
     warnings.simplefilter("ignore")
     send_reply(replies, {"ready": True})
     while (request := receive_request(requests)) is not None:
         import_known(request)
-        if sys.platform != "linux":  # libraries of macOS do not survive a fork: one answer, and the grader starts anew
+        if sys.platform != "linux":  # macOS libraries do not survive a fork: one answer, then the grader restarts it
             serve(options, request, requests, replies)
             return
         own = os.getpid()
@@ -45,13 +45,13 @@ def main(options: Message) -> None:
                     die_with_parent(own)
                 serve(options, request, requests, replies)
                 os._exit(0)
-            finally:  # pipes that the answer closed
+            finally:  # for example, if the answer closed the pipes
                 os._exit(1)
         send_reply(replies, {"ended": ended(child)})
 
 
 def ended(child: int) -> int:
-    """How a process ended, once it has. As process 1 of a namespace this one also collects what is nobody's."""
+    """Wait for a process; returns its exit code. As process 1 of a namespace, this one also reaps orphans."""
     while True:
         found, status = os.wait()
         if found == child:
@@ -59,7 +59,7 @@ def ended(child: int) -> int:
 
 
 def serve(options: Message, request: Message, requests: int, replies: int) -> None:
-    """The life of an answer's process: confined before anything of the learner runs."""
+    """The life of an answer's process: it confines itself before any of the learner's code runs."""
     memory = confinement.address_space()
     confinement.limit(memory and memory + request["memory_mb"] * 2**20, request["seconds"], options["isolated"])
     kept = confinement.confine(options["folder"], options["isolated"])
@@ -76,9 +76,9 @@ def serve(options: Message, request: Message, requests: int, replies: int) -> No
 
 
 def import_known(request: Message) -> None:
-    """Load the course's own packages, before any clock runs and any memory counts.
+    """Load those of the course's own packages that the code imports, before any clock runs and any memory counts.
 
-    A torch for accelerators takes gigabytes of address space before anybody uses it.
+    A torch build for accelerators takes gigabytes of address space before it is used.
     """
     serialization.unpack(request["sample"])
     sources = [*request["imports"], request["cell"]]
@@ -92,7 +92,7 @@ def import_known(request: Message) -> None:
 
 
 def load(request: Message, name: str) -> tuple[Any, Message]:
-    """Run imports and the cell; the function it defines, and what is to be said if it defines none."""
+    """Run the imports and the cell; returns the function it defines, and the reply."""
     names: dict[str, Any] = {"__name__": "__main__", "__builtins__": builtins}
     try:
         exec(compile("\n".join(request["imports"]), "<imports>", "exec"), names)
@@ -111,12 +111,12 @@ def load(request: Message, name: str) -> tuple[Any, Message]:
     value = names[name]
     try:
         return value, {"callable": callable(value), "value": serialization.encode(None if callable(value) else value)}
-    except ValueError:  # too large, and no function
+    except ValueError:  # too large, and not a function
         return value, {"callable": False, "value": serialization.encode(None)}
 
 
 def call_answer(function: Any, request: Message) -> Message:
-    """What the function returns, or why it returns nothing."""
+    """The reply to a call: what the function returns, or why it returns nothing."""
     case = serialization.unpack(request["case"])
     try:
         return {"value": serialization.encode(call(function, case))}

@@ -1,4 +1,4 @@
-"""The claim ledger: every claim of the paper, its words, where it is in the code, the test, the evidence, a verdict."""
+"""The claim ledger: every claim of the paper with its quote, code, test, evidence and verdict."""
 
 import hashlib
 import re
@@ -22,15 +22,15 @@ EVIDENCE = {
 }
 KINDS = ("theorem", "proposition", "lemma", "assumption", "equation", "remark", "figure", "table", "text", "code")
 FIELDS = ("id", "kind", "title", "verdict", "evidence", "code", "test", "oracle", "note", "label", "lines", "quote")
-FILES = ("claims", "displayed", "words", "proofs")  # of rows; what each holds is said in its first line
+FILES = ("claims", "displayed", "words", "proofs")  # of rows; the first line of each says what it holds
 PAPER = {
     "arxiv": "2602.05933",
     "version": "v1",  # of 5 February 2026
     "sha256": "ad4d714af50e00e5b2223173bb390a7cafcd4877270ed4bdb7284968b020b4ae",
 }
-"The TeX source that `lines` and `quote` refer to: one file, hashed as its bytes are."
+"The TeX source that `lines` and `quote` refer to: one file, hashed byte for byte."
 OURS = "Not in the paper"
-"How the title of a finding of our own begins; it has no quote."
+"Begins the title of a finding of our own, which has no quote."
 LONGEST_QUOTE = 40  # words, a formula counting as one
 CUT = "[...]"  # what a quote leaves out: references, displayed equations, half sentences
 REACH = 600  # characters of the source that one cut may stand for
@@ -41,7 +41,7 @@ def claims() -> list[dict[str, str]]:
 
     `code` is `file:name`, `test` is `file::name`, both relative to the root of the checkout. `oracle` is the test that
     holds the code to its definition, or empty where `test` is all there is. `quote` has the paper's words, `lines`
-    where they begin and end in its source, `label` the label they stand under.
+    where they begin and end in its source, `label` the label they appear under.
     """
     found = [row for file in FILES for row in rows(file, "claim")]
     oracles = contents("claims")["oracles"]
@@ -72,11 +72,11 @@ def rows(file: str, table: str) -> list[dict[str, str]]:
 
 
 def contents(file: str) -> dict[str, Any]:
-    """What a file says."""
+    """The contents of a file."""
     return tomllib.loads((Path(__file__).parent / f"{file}.toml").read_text(encoding="utf-8"))
 
 
-# The quotes against the source. The source is not part of the package: who has it can hold every quote to it.
+# Checking the quotes. The paper's source is not part of the package; anyone who has it can check every quote.
 
 
 def words(quote: str) -> int:
@@ -85,7 +85,7 @@ def words(quote: str) -> int:
 
 
 def misquoted(source: bytes) -> list[str]:
-    """What is wrong with the quotes of the ledger, one sentence each; nothing if all are in the source as said.
+    """What is wrong with the quotes of the ledger, one sentence each; empty if all are in the source as stated.
 
     Args:
         source: the TeX file of PAPER.
@@ -103,7 +103,7 @@ def misquoted(source: bytes) -> list[str]:
 
 
 def cut_out(tex: str, lines: str) -> str:
-    """Lines of a source, such as "3-7"."""
+    """Some lines of a source, such as "3-7"."""
     first, last = map(int, lines.split("-"))
     return "\n".join(tex.split("\n")[first - 1 : last])
 
@@ -119,7 +119,7 @@ def in_order(lines: list[str], text: str) -> bool:
 
 
 def squeezed(tex: str) -> str:
-    """TeX without blanks, comments, labels and the ends of lines that carry no number."""
+    """TeX without blanks, comments, labels and commands that suppress equation numbers."""
     tex = re.sub(r"(?<!\\)%.*", "", tex)
     return re.sub(r"\\label\{[^}]*\}|\\notag|\\nonumber|\s", "", tex)
 
@@ -136,7 +136,7 @@ def complaints(row: dict[str, str], tex: str) -> list[str]:
 
 
 def locate(quote: str, tex: str, label: str) -> tuple[int, int] | None:
-    """First and last line of a quote in a TeX source, looked for nearest to the place of a label; None if absent."""
+    """First and last line of a quote in a TeX source, at the match nearest to a label; None if absent."""
     text, line_of = plain(tex)
     gap = f".{{1,{REACH}}}?"
     pattern = gap.join(re.escape(part.strip()) for part in quote.split(CUT) if part.strip())
@@ -150,7 +150,7 @@ def locate(quote: str, tex: str, label: str) -> tuple[int, int] | None:
 
 
 def plain(tex: str) -> tuple[str, list[int]]:
-    """A source as it reads, without comments and markup of letters, one space for each gap; the line of each sign."""
+    """A source as it reads, without comments and text markup, with single spaces; and the line of each character."""
     letters: list[str] = []
     line_of: list[int] = []
     for number, line in enumerate(tex.split("\n"), 1):

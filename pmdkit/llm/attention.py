@@ -1,11 +1,11 @@
-r"""Attention to parts of the keys, merged by log-sum-exp: one softmax over all of them, with nothing long held.
+r"""Attention to parts of the keys, merged by log-sum-exp into one softmax over all, without concatenation.
 
-With the output $o_i$ and the log-sum-exp $\ell_i$ of the scores over the $i$-th part of the keys, and a sink $s$, a
-score without a value that each head may have:
+Let $o_i$ be the output and $\ell_i$ the log-sum-exp of the scores over the $i$-th part of the keys. Each head may have
+a sink $s$, a score without a value:
 
 $$ o = \sum_i e^{\ell_i - \ell} o_i, \quad \ell = \log\Big(\sum_i e^{\ell_i} + e^s\Big) $$
 
-The gradient needs no more than each part's own backward pass, given $o$ and $\ell$ of the whole: it forms
+The gradient needs only each part's own backward pass, given the $o$ and $\ell$ of the whole: it forms
 $e^{s_{jk} - \ell}$ and $\langle \partial o, o \rangle$, which are those of one softmax over everything.
 """
 
@@ -18,12 +18,12 @@ from torch.autograd.function import once_differentiable
 
 
 class Attention(NamedTuple):
-    """What a layer wants of its attention.
+    """The attention options of a layer.
 
     Attributes:
-        scaling: of the scores; None for 1 / sqrt(d).
+        scaling: factor of the scores; None for 1 / sqrt(d).
         window: tokens that a query sees, itself included; None for all before it.
-        sinks: [heads] a score without a value that takes its share of every softmax.
+        sinks: [heads] scores without a value that take their share of every softmax.
     """
 
     scaling: float | None = None
@@ -36,8 +36,8 @@ class KeyBlock(NamedTuple):
 
     Attributes:
         key, value: [1, heads of keys, K, d].
-        causal: the i-th query sees keys up to the i-th only.
-        mask: [T, K] added to the scores.
+        causal: the i-th query sees only the keys up to the i-th.
+        mask: [T, K] that is added to the scores.
     """
 
     key: Tensor
@@ -47,7 +47,7 @@ class KeyBlock(NamedTuple):
 
 
 def merged_attention(query: Tensor, parts: Sequence[KeyBlock], how: Attention) -> Tensor:
-    """[1, heads, T, d] of one softmax over all parts, and the sinks where there are some."""
+    """[1, heads, T, d] output of one softmax over all parts, and over the sinks if there are any."""
     scale = query.shape[3] ** -0.5 if how.scaling is None else how.scaling
     options = [(part.causal, part.mask) for part in parts]
     tensors = [x for part in parts for x in (part.key, part.value)]
@@ -56,7 +56,7 @@ def merged_attention(query: Tensor, parts: Sequence[KeyBlock], how: Attention) -
 
 
 class MergedAttention(torch.autograd.Function):
-    """Parts by their own kernels; see the equations at the top."""
+    """Each part by its own kernel, then merged; see the equations at the top."""
 
     @staticmethod
     def forward(  # noqa: D102
@@ -98,7 +98,7 @@ class MergedAttention(torch.autograd.Function):
 def part_forward(
     q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """[1, heads, T, d] of a softmax over these keys alone, and [1, heads, T] its log-sum-exp."""
+    """[1, heads, T, d] output of a softmax over these keys alone, and [1, heads, T] its log-sum-exp."""
     if in_blocks(q, v):
         out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             q, k, v, 0.0, causal, attn_mask=mask, scale=scale
@@ -122,7 +122,7 @@ def part_backward(
     causal: bool,
     mask: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients by q, k and v of one part, given the output and the log-sum-exp of the whole."""
+    """Gradients with respect to the q, k and v of one part, given the output and the log-sum-exp of the whole."""
     if in_blocks(q, v):
         grads: tuple[Tensor, Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
             grad.contiguous(), q, k, v, out, lse, 0.0, causal, attn_mask=mask, scale=scale
@@ -140,12 +140,12 @@ def part_backward(
 
 
 def in_blocks(q: Tensor, v: Tensor) -> bool:
-    """Whether torch has a kernel here that holds no scores and gives their log-sum-exp: on CPUs."""
+    """Whether torch has a kernel that stores no scores and returns their log-sum-exp: on CPUs only."""
     return q.device.type == "cpu" and q.shape[3] == v.shape[3]
 
 
 def part_scores(q: Tensor, k: Tensor, scale: float, causal: bool, mask: Tensor | None) -> Tensor:
-    """[1, heads, T, K] in float32 or wider."""
+    """[1, heads, T, K] scores in float32 or wider."""
     wide = torch.promote_types(q.dtype, torch.float32)
     scores = (q.to(wide) @ k.to(wide).repeat_interleave(q.shape[1] // k.shape[1], 1).mT) * scale
     if causal:

@@ -1,6 +1,6 @@
-"""From a resolved recipe to a backend: problems, model, engine, verifier, learner, task, evaluation, one call for each.
+"""Build a backend from a resolved recipe: problems, model, engine, verifier, learner, task and evaluation.
 
-`llm/train.py` is the same as a program in which each of them can be replaced.
+There is one function for each. `llm/train.py` is the same as a program in which each of them can be replaced.
 """
 
 import json
@@ -49,10 +49,10 @@ from pmdkit.observe.metrics import StepMetrics
 from pmdkit.replay.recording import Recorder
 from pmdkit.trainer import Backend, TrainerCallback
 
-TEXT_TOKENS = 64  # of each text of the sync check
-PROBE = "What is 1 + 1?"  # whose prompt tells one template from another
-GENERATED = 256  # rows that are hashed where code and options decide them
-GAUGED = 128  # responses of each step that are scored again after it, at least two groups
+TEXT_TOKENS = 64  # of each text in the sync check
+PROBE = "What is 1 + 1?"  # its prompt distinguishes chat templates
+GENERATED = 256  # rows that are hashed where problems are generated: code and options determine them
+GAUGED = 128  # responses of each step that are rescored after it, at least two groups
 
 
 def make_backend(spec: Spec, objective: Objective) -> Backend:
@@ -72,7 +72,7 @@ def make_backend(spec: Spec, objective: Objective) -> Backend:
 
 
 def check_machine(spec: Spec) -> None:
-    """Raise where this machine lacks what the recipe asks for, before anything is loaded."""
+    """Raise if this machine lacks something the recipe asks for, before anything is loaded."""
     assert spec.rollout is not None
     recipe.check_engine(spec.rollout.engine, elsewhere=spec.vllm is not None and bool(spec.vllm.urls))
     recipe.check_lora(spec)
@@ -88,13 +88,13 @@ def load_problems(spec: Spec) -> MathProblems:
 def make_model(spec: Spec, process_group: ProcessGroup = SINGLE) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The model and tokenizer of [model], on their device. Adapters come later: `make_learner`.
 
-    A model that will be cut over processes is empty until `make_learner` has cut it.
+    A pretrained model that will be sharded over processes is empty until `make_learner` has sharded it.
     """
     assert isinstance(spec.model, LanguageModelTable)
     if process_group.strategy == "fsdp2" and spec.model.path is not None:
         model, tokenizer = load_model(spec.model.path, empty=True)
         return prepare_model(model, checkpointing=spec.model.checkpointing), tokenizer
-    # weights that will be shared wait on the host: whole ones may not fit an accelerator, or not twice
+    # weights that will be sharded stay on the host: whole ones may not fit an accelerator, or not twice
     device = torch.device("cpu") if process_group.strategy == "fsdp2" else None
     return build_model(spec.model, spec.env, spec.run.seed, device)
 
@@ -102,7 +102,7 @@ def make_model(spec: Spec, process_group: ProcessGroup = SINGLE) -> tuple[PreTra
 def build_model(
     table: LanguageModelTable, env: dict[str, Any], seed: int, device: torch.device | None = None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The model of a folder, or a starter with random weights; on its device, switched to packed attention."""
+    """A pretrained model, or a starter with random weights; on its device, switched to packed attention."""
     device = pick_device(table.device) if device is None else device
     if table.path is not None:
         model, tokenizer = load_model(table.path)
@@ -124,8 +124,8 @@ def make_engine(
 ) -> base.Engine:
     """The engine that writes the rollouts of a recipe, over all processes. Adapters are put on the model afterwards.
 
-    The engine of transformers on the trainer's own weights, in one process and without a lag, is returned bare: it
-    cannot be lost alone, and there is nothing to compare. Every other one is supervised by a DistributedEngine.
+    The transformers engine on the trainer's own weights, in one process and without a lag, is returned bare: it
+    cannot die on its own, and there is nothing to compare. Every other one is supervised by a DistributedEngine.
     """
     rollout, vllm = spec.rollout, spec.vllm
     assert rollout is not None
@@ -170,11 +170,11 @@ def make_engine(
 
 
 def context_length(spec: Spec, model: PreTrainedModel) -> int:
-    """Tokens of the longest prompt and response together, as far as the model can read."""
+    """Tokens of the longest prompt and response together, capped at the model's context length."""
     assert spec.rollout is not None
     assert spec.evaluation is not None
     width = max(spec.rollout.width, spec.evaluation.width or 0)
-    # a later turn goes on from tokens of the width, and is drawn for all rows together, as wide as one of them has room
+    # a later turn continues a response of up to the width; all rows are drawn together, as wide as any has room for
     longest = spec.rollout.max_prompt + width * (1 if spec.rollout.environment is None else 2)
     return min(longest, getattr(model.config, "max_position_embeddings", None) or longest)
 
@@ -195,14 +195,14 @@ def make_sync_check(
 def make_encoder(
     spec: Spec, tokenizer: PreTrainedTokenizerBase, problems: MathProblems
 ) -> tuple[Encoder, MathProblems]:
-    """From problems to prompt tokens, and the problems whose prompts are short enough."""
+    """The encoder from problems to prompt tokens, and the problems whose prompts are short enough."""
     assert spec.rollout is not None
     encoder = encoder_of(spec.prompt, tokenizer)
     return encoder, limit_prompts(problems, encoder, spec.rollout.max_prompt)[0]
 
 
 def load_log(spec: Spec, model: PreTrainedModel, encoder: Encoder, problems: MathProblems) -> offline.RolloutLog | None:
-    """The logged responses that a recipe trains on; None where it draws its own."""
+    """The logged responses that a recipe trains on; None if it draws its own."""
     assert spec.rollout is not None
     assert spec.schedule.group is not None
     if spec.rollout.log is None:
@@ -213,9 +213,9 @@ def load_log(spec: Spec, model: PreTrainedModel, encoder: Encoder, problems: Mat
 
 
 def make_verifier(spec: Spec, process_group: ProcessGroup = SINGLE) -> Grader | SharedGrader:
-    """The verifier of [reward]; of several processes the main one judges for all.
+    """The verifier of [reward]; with several processes, the main one grades for all.
 
-    Where each has an engine, the others judge what theirs finishes ahead of the main one, with one worker each.
+    If each has an engine, the others grade ahead of the main one what theirs finishes, with one worker each.
     """
     assert spec.reward is not None
     assert spec.rollout is not None
@@ -274,7 +274,7 @@ def make_learner(
         monitor=mismatch.MismatchMonitor(high - low, rollout.old == "rollout"),
         turns=episodes,
     )
-    if empty:  # its weights have been cut, and memory
+    if empty:  # its weights have been sharded and now have memory
         fill_model(model, lora.base_weights(model), Path(str(model.name_or_path)))
         lora.draw_adapters(model, spec.run.seed)
         learner.reset_reference()
@@ -292,7 +292,7 @@ def make_task(
     verifier: Grader | SharedGrader,
     process_group: ProcessGroup = SINGLE,
 ) -> MathTask:
-    """Which problems a step asks, and what the answers earn."""
+    """The task: which problems a step asks, and how the answers are rewarded."""
     assert spec.reward is not None
     assert spec.rollout is not None
     assert spec.schedule.prompts is not None
@@ -311,7 +311,7 @@ def make_task(
 
 
 def reward_rows(spec: Spec, encoder: Encoder) -> Rows | None:
-    """What other reward functions may ask of a response; nothing where the verifier alone grades."""
+    """What other reward functions can read about a response; None if the verifier alone grades."""
     assert spec.reward is not None
     others = {term.grade for term in (spec.reward, *spec.reward.others)} - {"math", rewards.OVERLONG}
     return make_rows(encoder.messages) if others else None
@@ -338,7 +338,7 @@ def assemble(
     evaluation: evaluate.Evaluation,
     log: offline.RolloutLog | None = None,
 ) -> Backend:
-    """The parts as one backend, with metrics, phase 0 and what else happens in a run."""
+    """Assemble the parts into one backend, with metrics, phase 0 and callbacks."""
     schedule, rollout = spec.schedule, spec.rollout
     assert rollout is not None
     assert schedule.group is not None
@@ -382,7 +382,7 @@ def assemble(
 
 
 def make_stream(rollout: RolloutTable, log: offline.RolloutLog | None = None) -> Stream:
-    """Where the loop gets its rollouts from: a log, when it asks, ahead of it, or until their rewards differ."""
+    """Where the loop gets its rollouts: from a log, inline, ahead of the updates, or drawn until rewards differ."""
     if log is not None:
         return offline.logged_rollouts(log)
     if rollout.lag:
@@ -393,7 +393,7 @@ def make_stream(rollout: RolloutTable, log: offline.RolloutLog | None = None) ->
 def run_inputs(
     spec: Spec, learner: CausalLearner, task: MathTask, evaluation: evaluate.Evaluation
 ) -> dict[str, str | Sequence[Path]]:
-    """Digests of rows, template and tokenizer, and the files of the base weights. Of generated rows the first ones."""
+    """Digests of rows, template and tokenizer, and files of weights and log. Of generated rows only the first count."""
     assert isinstance(spec.model, LanguageModelTable)
     problems, tokenizer = task.problems, learner.tokenizer
     from_table = isinstance(getattr(problems.problem, "__self__", None), list)
@@ -419,7 +419,7 @@ def run_inputs(
 
 
 def digest_rows(problems: Iterable[Problem]) -> str:
-    """Of statements and answers in their order."""
+    """Digest of statements and answers, in order."""
     return digest(part for problem in problems for part in (problem.problem, problem.answer))
 
 
@@ -428,7 +428,7 @@ def make_warm_start(
 ) -> Callable[[Callable[[str], None]], None] | None:
     """Phase 0: teach the starter until it passes the target share of the evaluation's problems.
 
-    Several processes teach the same whole model and measure together; their phase 0 begins anew after an interruption.
+    Several processes teach the same whole model and evaluate together; after an interruption their phase 0 starts over.
     """
     table, options, size = spec.model, spec.warm_start, learner.process_group.size
     assert isinstance(table, LanguageModelTable)
@@ -439,7 +439,7 @@ def make_warm_start(
     def teach(note: Callable[[str], None]) -> None:
         from pmdkit.llm.starter.warm_start import warm_start
 
-        # the learner's own model may be cut into the shards of several processes
+        # the learner's own model may be sharded over several processes
         student = learner.model if size == 1 else build_model(table, spec.env, spec.run.seed)[0]
 
         def rate() -> float:

@@ -1,7 +1,7 @@
-"""What happens in a run on a language model besides its steps, in the order in which a run meets it.
+"""Callbacks of a language-model run, in the order in which the run meets them.
 
-First what a run starts and stops: verifier, engine, progress. Then what it writes down of its data and its steps, the
-evaluations, which an interruption does not repeat, and the files that make a checkpoint a folder of transformers.
+First come the resources that it starts and stops: verifier, engine, progress display. Then come its records of data and
+steps, the evaluations, which an interruption does not repeat, and the files that let transformers load a checkpoint.
 """
 
 import json
@@ -34,12 +34,12 @@ from pmdkit.trainer import Display, RunContext, StepResult, TrainerCallback
 
 AUDITED = 200  # answers
 COMPLETIONS = ("problem", "response", "answer", "extracted", "reward", "reason")
-"Columns of the table that trackers get of a step's first SHOWN responses."
+"Columns of the table of a step's first SHOWN responses that trackers get."
 SHOWN = 32
 
 
 class ResourcesCallback(TrainerCallback):
-    """What a run uses besides its learner: problems, the verifier's processes, the engine, and whoever watches."""
+    """What a run uses besides its learner: problems, the verifier's processes, the engine and the display."""
 
     def __init__(self, learner: CausalLearner, task: MathTask, evaluation: Evaluation) -> None:
         self.learner = learner
@@ -47,7 +47,7 @@ class ResourcesCallback(TrainerCallback):
         self.evaluation = evaluation
 
     def on_init_end(self, run: RunContext) -> None:
-        """Where verdicts are written down, and where progress and warnings go. Reports the problems."""
+        """Set where verdicts are recorded and where progress and warnings are shown; report the problems."""
         self.task.grader.journal = pool.VerdictJournal(run.folder.path / "verdicts.jsonl")
         if self.task.rewards is not None:
             self.task.rewards.keep_verdicts(self.task.grader.journal)
@@ -58,7 +58,7 @@ class ResourcesCallback(TrainerCallback):
             self.report_problems(run.folder.path / "data.json", run.display)
 
     def on_train_end(self, run: RunContext, error: BaseException | None) -> None:
-        """The verifier's processes and the engine end with the run. Of one that diverged, the last batch is kept."""
+        """Close the verifier's processes and the engine. If the run diverged, keep its last batch."""
         try:
             if isinstance(error, Diverged) and run.backend.process_group.is_main_process:
                 self.save_last(run.folder.path / "diverged.safetensors")
@@ -69,7 +69,7 @@ class ResourcesCallback(TrainerCallback):
             (self.learner.queue or self.learner.engine).close()
 
     def report_problems(self, path: Path, display: Display) -> None:
-        """How many problems there are, and what reading dropped, repaired or merged; are evaluated ones trained on?"""
+        """Report the problems, and what reading dropped, repaired or merged; warn if evaluated ones are trained on."""
         problems, evaluation = self.task.problems, self.evaluation
         about = {
             "problems": problems.name,
@@ -91,7 +91,7 @@ class ResourcesCallback(TrainerCallback):
             display.warn(f"{leaked} of {len(evaluation.problems)} problems of {evaluation.name} are trained on as well")
 
     def save_last(self, path: Path) -> None:
-        """The batch that the last update saw, to look at afterwards."""
+        """Save the batch that the last update saw, for inspection."""
         if self.learner.last is None:
             return
         rollouts, batch = self.learner.last
@@ -109,7 +109,7 @@ class ProgressClock:
         self.began = 0.0
 
     def progress(self, what: str, done: float, total: float, tokens: int) -> None:
-        """So much of a phase is done, with so many tokens written."""
+        """Show how much of a phase is done, with how many tokens written."""
         if self.display is None:
             return
         now = time.monotonic()
@@ -147,14 +147,14 @@ def llm_columns(learner: CausalLearner, task: MathTask, rollouts: Rollouts, grou
 def step_extras(
     learner: CausalLearner, task: MathTask, passed: float, measured: metrics.StepMetrics, rollouts: Rollouts
 ) -> StepExtras:
-    """What a recorded step holds of this tier: prompts as tokens and by name, and who computed its pi_old."""
+    """What this tier adds to a recorded step: prompts as tokens and by id, and who computed its pi_old."""
     prompts = learner.prompt_tokens(rollouts.prompts)
     tensors = {
         "prompt_tokens": torch.tensor([token for prompt in prompts for token in prompt]),
         "prompt_length": torch.tensor([len(prompt) for prompt in prompts]),
         "logp_engine": learner.logp_engine,
         "logp_after": measured.logp_after,
-        "episode": None if rollouts.episodes is None else rollouts.responses,  # others are kept on the mask alone
+        "episode": None if rollouts.episodes is None else rollouts.responses,  # others: masked tokens only
     }
     facts = {
         "passed": passed,
@@ -172,7 +172,7 @@ class ResponsesCallback(TrainerCallback):
         self.every = every
 
     def on_step_end(self, run: RunContext, result: StepResult) -> None:
-        """Record the step if it is its turn."""
+        """Record the step if it is due."""
         if run.backend.process_group.is_main_process and result.step % self.every == 0:
             path = run.folder.rollouts / f"step-{result.step}.jsonl"
             lines = self.record(path, result.rollouts, result.groups)
@@ -209,12 +209,12 @@ class ResponsesCallback(TrainerCallback):
 
 
 class EvaluationCallback(TrainerCallback):
-    """Evaluates during a run, each step once: one that is done already is read, not sampled again.
+    """Evaluates during a run, each step once: a finished evaluation is read from disk, not drawn again.
 
     Args:
         learner, task: of the run.
         evaluation: the fixed evaluation.
-        every: steps between evaluations, 0 for first and last only.
+        every: steps between evaluations; 0 for the first and last only.
     """
 
     def __init__(self, learner: CausalLearner, task: MathTask, evaluation: Evaluation, every: int = 0) -> None:
@@ -223,22 +223,22 @@ class EvaluationCallback(TrainerCallback):
         self.evaluation = evaluation
         self.every = every
         self.process_group = SINGLE
-        self.folder: run_folder.RunFolder | None = None  # of the main process, once the run has begun
+        self.folder: run_folder.RunFolder | None = None  # in the main process, once the run has begun
         self.display: Display | None = None
 
     def on_init_end(self, run: RunContext) -> None:
-        """All processes evaluate together; the main one alone looks into the folder."""
+        """All processes evaluate together; only the main one uses the run's folder."""
         self.process_group, self.display = run.backend.process_group, run.display
         self.folder = run.folder if self.process_group.is_main_process else None
 
     def on_step_end(self, run: RunContext, result: StepResult) -> None:
-        """Evaluate every k-th step, and the last one before its checkpoint, whose card shows it."""
+        """Evaluate every k-th step and the last one, before the checkpoint is saved, whose card shows the result."""
         last = run.backend.schedule.steps
         if result.step == last or (self.every and result.step % self.every == 0):
             self.evaluate()
 
     def evaluate(self) -> dict[str, float | None]:
-        """`pass_rate` and `reward` of the present policy. One that is done already is read, not drawn again."""
+        """`pass_rate` and `reward` of the current policy. A finished evaluation is read, not drawn again."""
         step = self.learner.version
         marker = None if self.folder is None else self.folder.evaluations / f"{self.evaluation.name}-step-{step}.json"
         done = read_scores(marker)["scores"] if marker is not None and marker.exists() else None
@@ -262,13 +262,13 @@ class EvaluationCallback(TrainerCallback):
         return scores
 
     def draw(self, record: Path | None) -> list[Answered]:
-        """All responses of the evaluation, with progress. Several processes write the record when it is complete."""
+        """All responses of the evaluation, with progress. With several processes, only a complete record is written."""
         self.learner.sync_weights()
         self.learner.engine.enter("rollout")
         clock = ProgressClock(self.display)
         answers = self.evaluation(
             self.learner.engine,
-            record if self.process_group.size == 1 else None,  # a part of it would have to be known to all
+            record if self.process_group.size == 1 else None,  # every process would have to know a partial one
             lambda done, total, tokens: clock.progress("evaluation", done, total, tokens),
         )
         if record is not None and self.process_group.size > 1:
@@ -277,7 +277,7 @@ class EvaluationCallback(TrainerCallback):
         return answers
 
     def scores(self, answers: list[Answered]) -> dict[str, float | None]:
-        """Pass rate and mean reward; a response without a verdict is in neither."""
+        """Pass rate and mean reward; a response without a verdict counts in neither."""
         verdicts = [answer.verdict for answer in answers if answer.verdict.scored]
         if not verdicts:
             return {"pass_rate": None, "reward": None}
@@ -289,7 +289,7 @@ class EvaluationCallback(TrainerCallback):
         }
 
     def audit(self, answers: list[Answered]) -> None:
-        """Show what the verifier decides, for a person to look over before a long run."""
+        """Show what the verifier decides, for a person to check before a long run."""
         if self.folder is None or self.display is None:
             return
         golds = {problem.id: problem.answer for problem in self.evaluation.problems}
@@ -303,7 +303,7 @@ class EvaluationCallback(TrainerCallback):
             self.display.note(f"  {decided}: said {example['said']!r} for {example['gold']!r}, {example['reason']}")
 
     def report_routing(self) -> None:
-        """Of a mixture of experts: how often the engine sends a token to other experts than the trainer."""
+        """Report, for a mixture of experts, how often the engine sends a token to other experts than the trainer."""
         check, config = self.learner.engine.sync_check, self.learner.model.config.get_text_config()
         if check is None or self.display is None or not getattr(config, "num_experts_per_tok", None):
             return
@@ -311,7 +311,7 @@ class EvaluationCallback(TrainerCallback):
         from pmdkit.llm.engines.vllm.outputs import routing_mismatch
 
         about = "how often the engine takes other experts than the trainer is"
-        engine = getattr(self.learner.engine, "engine", None)  # of this process
+        engine = getattr(self.learner.engine, "engine", None)  # this process's own
         if self.process_group.size > 1 or not isinstance(engine, ColocatedEngine):
             self.display.note(f"{about} measured in one process only")
             return
@@ -335,7 +335,7 @@ class EvaluationCallback(TrainerCallback):
 
 
 def read_scores(path: Path) -> dict[str, Any]:
-    """Step and scores of an evaluation that is done."""
+    """Step and scores of a finished evaluation."""
     advice = "delete the file: the evaluation is done again"
     found = foreign.check_fields(
         foreign.read_json(path, advice=advice), {"step": foreign.is_count, "scores": foreign.is_table}, path, advice
@@ -379,13 +379,13 @@ The rewards say nothing about how the model behaves elsewhere. `pmdkit eval` mea
 
 
 class BestModelCallback(TrainerCallback):
-    """Keeps the model of the best evaluation in best/ of the run, whatever happens to the checkpoints.
+    """Keeps the model with the best evaluation in the run's best/ folder, whatever happens to the checkpoints.
 
-    It is a folder of transformers with best.json beside the weights, and no checkpoint: a run does not go on from it.
-    Of equal evaluations the first stays, that of step 0 included, so nothing is written until the run is better.
+    transformers loads the folder, which has best.json beside the weights; it is no checkpoint: a run cannot resume
+    from it. Among equal evaluations the first wins, step 0 included, so nothing is written until the run improves.
 
     Args:
-        evaluations: comes before this in the list of callbacks.
+        evaluations: must precede this one in the list of callbacks.
         model_files: config, tokenizer and card.
     """
 
@@ -405,7 +405,7 @@ class BestModelCallback(TrainerCallback):
         if group.is_main_process:
             files.remove(aside)
             files.make_folder(aside)
-        self.evaluations.learner.save_pretrained(aside)  # all processes put the weights together
+        self.evaluations.learner.save_pretrained(aside)  # all processes gather the weights together
         if group.is_main_process:
             for name, data in self.model_files.files().items():
                 files.replace(aside / name, data)
@@ -418,11 +418,11 @@ class BestModelCallback(TrainerCallback):
 
 
 class ModelFilesCallback(TrainerCallback):
-    """Adds config, tokenizer and model card to each checkpoint, which makes it a folder that transformers loads.
+    """Adds config, tokenizer and model card to each checkpoint, so that transformers can load the folder.
 
     Args:
         spec: of the run.
-        evaluations: what has been measured, and the learner, whose configuration does not change while weights do.
+        evaluations: for the measurements and the learner, whose configuration stays the same while weights change.
     """
 
     def __init__(self, spec: Spec, evaluations: EvaluationCallback) -> None:
@@ -432,8 +432,8 @@ class ModelFilesCallback(TrainerCallback):
 
     @cached_property
     def fixed(self) -> dict[str, bytes]:
-        """The files that no step changes, made in the run's folder: what a kill leaves there is found again."""
-        if self.evaluations.folder is None:  # of a field test, which has no run
+        """The files that no step changes, made in the run's folder, where the next call removes leftovers of a kill."""
+        if self.evaluations.folder is None:  # in a field test, which has no run
             with tempfile.TemporaryDirectory() as folder:
                 return self.saved(Path(folder))
         place = self.evaluations.folder.path / ".beside.part"
@@ -443,7 +443,7 @@ class ModelFilesCallback(TrainerCallback):
         return found
 
     def saved(self, folder: Path) -> dict[str, bytes]:
-        """What transformers writes to a folder."""
+        """The files that transformers writes to a folder."""
         model = self.learner.model
         model.config.save_pretrained(folder)
         if model.generation_config is not None:
@@ -452,11 +452,11 @@ class ModelFilesCallback(TrainerCallback):
         return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
 
     def on_save(self, run: RunContext, extra_files: dict[str, bytes]) -> None:
-        """The files of the present step."""
+        """Add the files of the current step."""
         extra_files.update(self.files())
 
     def on_train_end(self, run: RunContext, error: BaseException | None) -> None:
-        """Put the shards of several processes together, in model/ of the run; of one process a checkpoint is whole."""
+        """Merge the shards of several processes into the run's model/ folder; one process writes whole checkpoints."""
         group, last = run.backend.process_group, run.folder.checkpoints / f"step-{self.learner.version}"
         if error is None and group.size > 1 and group.is_main_process and last.is_dir():
             export(last, run.folder.path / "model")
@@ -466,7 +466,7 @@ class ModelFilesCallback(TrainerCallback):
         return {**self.fixed, "README.md": self.card().encode()}
 
     def card(self) -> str:
-        """What the model is, where it comes from and what was measured of it."""
+        """The model card: what the model is, where it comes from and how it was evaluated."""
         spec, model = self.spec, self.learner.model
         assert spec.reward is not None
         options = ", ".join(f"{key} = {value}" for key, value in spec.objective.items() if key != "name")
@@ -484,7 +484,7 @@ class ModelFilesCallback(TrainerCallback):
         )
 
     def measured(self) -> str:
-        """The evaluations that exist, oldest first."""
+        """The finished evaluations as a table, oldest first."""
         rows = self.evaluations.finished()
         if not rows:
             return "Not evaluated yet."

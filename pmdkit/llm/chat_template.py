@@ -1,7 +1,7 @@
-"""Chat templates and tokenizers of others, tried out in a process of their own with limits on time and memory.
+"""Try out untrusted chat templates and tokenizers in a separate process with limits on time and memory.
 
-A chat template is a program: it may loop without end or write gigabytes, and the sandbox of Jinja stops neither. A
-tokenizer holds patterns whose matching may take years. The process imports no torch; as a module it is that process.
+A chat template is a program: it may loop forever or write gigabytes, and Jinja's sandbox prevents neither. A
+tokenizer holds patterns that may take years to match. The process runs this file as a module, and imports no torch.
 """
 
 import json
@@ -18,30 +18,30 @@ from pmdkit.errors import ComponentDied, EnvironmentLacks, UsageError, printable
 from pmdkit.processes import STARTUP, Message, WorkerFailed, WorkerProcess, exit_reason
 
 SECONDS = 3
-"Of processor time. The longest templates on the hub need some milliseconds, the largest tokenizers a second."
+"CPU time. The longest templates on the hub need a few milliseconds, the largest tokenizers a second."
 PATIENCE = 20
-"Seconds by the clock per second of processor time: a machine may be crowded."
+"Wall-clock seconds allowed per second of CPU time: a machine may be busy."
 MEMORY_MB = 2048
-"Beyond what Python and its imports take. The largest tokenizers take 500 MiB."
+"On top of what Python and its imports take. The largest tokenizers take 500 MiB."
 LONGEST = 1_000_000
-"Characters of a rendered conversation; the longest wordings around a message have some thousands."
+"Characters of a rendered conversation; the longest templates put a few thousand around a message."
 LARGEST = 256 * 2**20
-"Bytes of a tokenizer.json. The largest on the hub have 35 MB."
+"Bytes of a tokenizer.json. The largest on the hub are 35 MB."
 PROBES = ("a" * 400, " " * 400, "1" * 400, "(" * 400, "aA1 .\n" * 60, "\u4e1c\u00e9\U0001f600" * 60)
-"Beside the wording around a problem: what patterns that match by trying have the most trouble with."
+"Encoded besides the wording around a problem: texts that are hardest for patterns that backtrack."
 
 
 def render_chat(tokenizer: Any, messages: Sequence[dict[str, str]], thinking: bool | None = None) -> str:
-    """The conversation as the tokenizer's chat template writes it, with the beginning of an answer.
+    """The conversation as rendered by the tokenizer's chat template, with the generation prompt.
 
-    `thinking` is what a template may read as `enable_thinking`; None leaves it out.
+    `thinking` is passed to the template as `enable_thinking`; None leaves it out.
 
     Raises:
-        UsageError: the template does not end in time, needs too much memory, writes too much, or fails.
+        UsageError: the template does not finish in time, needs too much memory, writes too much, or fails.
     """
     try:
         template = tokenizer.get_chat_template()
-    except ValueError as problem:  # several, and none of them is the default
+    except ValueError as problem:  # there are several, and none of them is the default
         raise UsageError(f"the chat template of the tokenizer cannot be chosen ({problem}); name one default") from None
     if not isinstance(template, str):
         raise UsageError(f"the chat template of the tokenizer is {short(template)}; expected text")
@@ -52,7 +52,7 @@ def render_chat(tokenizer: Any, messages: Sequence[dict[str, str]], thinking: bo
 
 
 def plain_tokens(tokenizer: Any) -> dict[str, Any]:
-    """What a template may name: bos_token and the like."""
+    """The special tokens that a template may use: bos_token and the like."""
     return {
         name: [str(one) for one in token] if isinstance(token, list | tuple) else str(token)
         for name, token in tokenizer.special_tokens_map.items()
@@ -60,10 +60,10 @@ def plain_tokens(tokenizer: Any) -> dict[str, Any]:
 
 
 def check_tokenizer(folder: Path, texts: Sequence[str]) -> None:
-    """Load the tokenizer of a folder and encode some texts with it, elsewhere, before it is loaded here.
+    """Load a folder's tokenizer and encode some texts with it in another process, before it is loaded here.
 
     Raises:
-        UsageError: it is none, or that takes too much time or memory.
+        UsageError: it is not a tokenizer, or takes too much time or memory.
     """
     path = folder / "tokenizer.json"
     if path.exists():
@@ -73,7 +73,7 @@ def check_tokenizer(folder: Path, texts: Sequence[str]) -> None:
 
 
 def ask(request: Message, what: str) -> Message:
-    """The reply to one request of a new process; its reasons are of foreign text, and are shown as such."""
+    """The reply of a new process to one request; its error messages hold untrusted text and are escaped."""
     try:
         worker = WorkerProcess("pmdkit.llm.chat_template", {})
     except OSError as problem:
@@ -83,7 +83,7 @@ def ask(request: Message, what: str) -> Message:
         reply = worker.receive_by(time.monotonic() + STARTUP + PATIENCE * SECONDS)
     except WorkerFailed as problem:
         code = worker.wait(STARTUP)
-        if code is not None and -code in (signal.SIGKILL, signal.SIGTERM):  # by somebody else, or for lack of memory
+        if code is not None and -code in (signal.SIGKILL, signal.SIGTERM):  # killed from outside, or out of memory
             raise ComponentDied(f"the process that tries out {what} {exit_reason(code)}; run again") from problem
         if code != -signal.SIGXCPU:
             raise UsageError(f"{what} breaks the process that tries it out ({problem}); take another model") from None
@@ -97,7 +97,7 @@ def ask(request: Message, what: str) -> Message:
     return reply
 
 
-# The process.
+# The child process.
 
 
 def main(options: Message) -> None:
@@ -118,7 +118,7 @@ def main(options: Message) -> None:
 
 
 def limit() -> None:
-    """From here on, after what is imported."""
+    """Limit time and memory from here on, on top of what the imports took."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     seconds = int(used.ru_utime + used.ru_stime) + 1 + SECONDS
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
@@ -128,12 +128,12 @@ def limit() -> None:
 
 
 def linux() -> bool:
-    """Whether the system says how much a process holds."""
+    """Whether the system reports how much memory a process holds."""
     return Path("/proc/self/statm").exists()
 
 
 def render(request: Message) -> Message:
-    """The text of a conversation. transformers' own environment of Jinja: its filters, its names, its sandbox."""
+    """The text of a conversation, rendered in transformers' own Jinja environment: its filters, names and sandbox."""
     from transformers.utils.chat_template_utils import render_jinja_template
 
     limit()
@@ -143,14 +143,14 @@ def render(request: Message) -> Message:
         add_generation_prompt=True,
         **request["tokens"],
     )
-    text = str(rendered[0][0])  # of the only conversation; beside the texts it returns where answers stand in them
+    text = str(rendered[0][0])  # of the only conversation; besides the texts it returns where answers are in them
     if len(text) > LONGEST:
         return {"failed": f"it writes {len(text):,} characters around a message; expected at most {LONGEST:,}"}
     return {"text": text}
 
 
 def encode(request: Message) -> Message:
-    """How many tokens some texts have."""
+    """The number of tokens in each text."""
     from tokenizers import Tokenizer
 
     limit()

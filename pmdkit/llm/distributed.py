@@ -1,4 +1,4 @@
-"""Several processes on one run, through accelerate: what they send each other, and how they notice that one is gone.
+"""Several processes in one run, through accelerate: what they exchange, and how they notice a lost one.
 
 Collectives carry numbers and JSON, never pickles. launcher.py starts the processes.
 """
@@ -27,11 +27,11 @@ LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", 
 
 
 class RankLost(ComponentDied):
-    """Another process of the run is gone or stuck; this one leaves because of it."""
+    """Another process of the run is gone or stuck; this one exits because of it."""
 
 
 def make_process_group(spec: Spec) -> ProcessGroup:
-    """The processes of a run; joins the others where there are others."""
+    """The process group of a run; joins the other processes if there are any."""
     table, here = spec.parallel, launcher.launched_ranks()
     assert isinstance(table, ParallelTable)
     if table.processes != here:
@@ -51,8 +51,8 @@ class AccelerateGroup(ProcessGroup):
 
     Args:
         strategy: "ddp" or "fsdp2".
-        timeout: seconds that one may wait for another.
-        cpu: use the CPU although there is an accelerator.
+        timeout: seconds that one process may wait for another.
+        cpu: use the CPU even if there is an accelerator.
 
     Raises:
         EnvironmentLacks: accelerate is missing, or the processes do not find each other.
@@ -96,7 +96,7 @@ class AccelerateGroup(ProcessGroup):
         return [part.bool() for part in parts] if flags else parts
 
     def broadcast_object(self, value: Any) -> Any:
-        """What the main process passed in, in every process; anything that JSON holds, never a pickle."""
+        """The main process's value, in every process; anything that JSON can hold, never a pickle."""
         from accelerate.utils import broadcast
 
         data = json.dumps(value).encode() if self.is_main_process else b""
@@ -128,9 +128,9 @@ class AccelerateGroup(ProcessGroup):
         return ShardedCheckpoints(folder, self, self.timeout)
 
     def wrap(self, root: nn.Module) -> nn.Module:
-        """Gradients are summed over processes, not averaged: weights of rows count all prompts of a ministep already.
+        """Sum gradients over processes, without averaging: row weights already count all prompts of a ministep.
 
-        FSDP2 is torch's `fully_shard`. accelerate's wrapper takes accelerators only, so no test could run it on CPUs,
+        FSDP2 is torch's `fully_shard`. accelerate's wrapper accepts only accelerators, so no test could run it on CPUs,
         and its group of norm and head waits for a call of the head, whose weight is read without one here.
         """
         if self.strategy == "fsdp2":
@@ -143,14 +143,14 @@ class AccelerateGroup(ProcessGroup):
         return wrapped
 
     def no_sync(self, root: nn.Module, last: bool) -> AbstractContextManager[Any]:
-        """DDP sums once, after the last pass; FSDP2 after each, since nobody has room for whole gradients."""
+        """DDP sums once, after the last pass; FSDP2 after each, since no process has room for whole gradients."""
         if last or not isinstance(root, nn.parallel.DistributedDataParallel):
             return nullcontext()
         return root.no_sync()
 
     @contextmanager
     def error_scope(self) -> Iterator[None]:
-        """Around what all processes do together: where one is lost, the others stop with an error that says so."""
+        """Wraps work that all processes do together: if one is lost, the others stop with an error that says so."""
         try:
             yield
         except SaveLost as problem:
@@ -164,7 +164,7 @@ class AccelerateGroup(ProcessGroup):
             raise RankLost(f"{launcher.rank_name(self.rank)} {what} another one; {launcher.GO_ON}") from problem
 
     def close(self) -> None:
-        """Leave the group after a run that ended well."""
+        """Leave the group after a successful run."""
         self.accelerator.end_training()
 
 

@@ -1,8 +1,8 @@
 """Dynamic sampling: groups whose rewards are all equal are replaced by groups of other prompts before the update.
 
 They teach nothing under a policy gradient, and only pull back to pi_old under PMD. Source: arXiv:2503.14476 (DAPO); the
-bound is verl's `max_num_gen_batches`. Differs: each round asks for as many prompts as are missing, not a whole batch
-again, and groups that are still missing after the last round stay as they are.
+bound is verl's `max_num_gen_batches`. Differs: each round asks only for as many prompts as need replacing, not for
+another whole batch, and groups that are not replaced after the last round stay as they are.
 """
 
 from collections.abc import Iterator
@@ -22,11 +22,11 @@ from pmdkit.randomness import derive, generator
 
 
 def dynamic_sampling(most: int) -> Stream:
-    """A stream that rolls out up to `most` times per step, the policy being the same.
+    """A stream that rolls out up to `most` times per step with the same policy.
 
-    What it asks and draws is a function of (seed, step, round) and of the rewards, so that a resumed run does the same,
-    and so do several processes, which have the same rewards. The loop asks the task for the rewards again, of the
-    groups that stayed; verdicts that a worker gave are read from the journal.
+    Its prompts and draws are a function of (seed, step, round) and of the rewards, so a resumed run repeats them, and
+    several processes agree on them, since they have the same rewards. The loop asks the task again for the rewards of
+    the final groups; verdicts that a worker gave are read from the journal.
     """
 
     def stream(learner: Learner, task: Task, schedule: Schedule, start: int) -> Iterator[tuple[int, Rollouts]]:
@@ -91,7 +91,7 @@ def rows_of(groups: Tensor, rollouts: Rollouts) -> Tensor:
 
 
 def put_groups(rollouts: Rollouts, places: Tensor, more: Rollouts, taken: Tensor) -> Rollouts:
-    """The rollouts with the groups `taken` of others at some places."""
+    """The rollouts with the groups `taken` from `more` put at `places`."""
     rows, others = rows_of(places, rollouts), rows_of(taken, more)
     changed: dict[str, Any] = {
         name: put(getattr(rollouts, name), rows, getattr(more, name), others)
@@ -108,7 +108,7 @@ def put_groups(rollouts: Rollouts, places: Tensor, more: Rollouts, taken: Tensor
 
 
 def put(table: Tensor, rows: Tensor, other: Tensor, taken: Tensor) -> Tensor:
-    """[N, T] or [N] with some rows of another table; the narrower one is padded with zeros on the right."""
+    """[N, T] or [N] with some rows replaced by another table's; the narrower one is zero-padded on the right."""
     if table.ndim == 1:
         found = table.clone()
     else:

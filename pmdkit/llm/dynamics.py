@@ -8,10 +8,10 @@ from pmdkit.config import ScheduleTable, UpdateTable
 
 
 class LRScheduler:
-    """Sets the learning rate of each optimizer step, by the formulas of transformers.
+    """Sets the learning rate of each optimizer step, with the formulas of transformers.
 
-    It is a function of the number of the optimizer step alone, counted as if every step of the run had all of its
-    ministeps and passes, so that there is no state to save: a resumed run has the rates of an undisturbed one.
+    The rate depends only on the number of the optimizer step, counted as if every step of the run had all of its
+    ministeps and passes. So there is no state to save: a resumed run has the rates of an uninterrupted one.
 
     Args:
         optimizer: whose rate is set.
@@ -25,7 +25,7 @@ class LRScheduler:
         self.optimizer = optimizer
         self.lr = schedule.lr
         self.per_step = schedule.ministeps * schedule.passes
-        stand_in = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)  # the formula comes with a scheduler
+        stand_in = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)  # a scheduler gives the formula
         name = "constant_with_warmup" if update.lr_scheduler_type == "constant" else update.lr_scheduler_type
         made: Any = get_scheduler(
             name,
@@ -37,7 +37,7 @@ class LRScheduler:
         self.version, self.turn = -1, 0
 
     def step(self, version: int) -> float:
-        """Set the rate of the next optimizer step after `version` complete steps; returns it."""
+        """Set the rate of the next optimizer step after `version` complete steps, and return it."""
         self.turn = self.turn + 1 if version == self.version else 0
         self.version = version
         lr: float = self.lr * self.factor(version * self.per_step + self.turn)

@@ -1,4 +1,4 @@
-"""Evaluation of a language model: k responses to each problem, graded, each of them kept."""
+"""Evaluate a language model: draw, grade and record k responses to each problem."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pmdkit.llm.turns import Turns
 
 ROWS = 2048  # responses between two writes, at most
-TOKENS = 2**20  # that they may have; about four times what is written at a time, so that few wait for the last one
+TOKENS = 2**20  # that they may have; about four times what is generated at a time, so that few wait for the last one
 
 
 @dataclass(frozen=True)
@@ -44,20 +44,20 @@ class Answered:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A fixed set of problems and how it is asked.
+    """A fixed set of problems and how they are asked.
 
     Attributes:
-        name: of the data, for people and file names.
+        name: of the data, for display and file names.
         problems: [P], the same at every call.
         encode: problem text to prompt tokens.
         read: response tokens to text.
-        grader: judges.
-        k: responses to each.
+        grader: of the responses.
+        k: responses to each problem.
         sampling: width, temperature, top_p.
         seed: of the draws, the same at every call.
-        most_unscored: share of a turn without a verdict above which it counts for nothing and is asked again.
-        rows: what reward functions by names may ask of a response.
-        turns: with an environment, where the run has one.
+        most_unscored: share of a turn without a verdict above which the turn is discarded and the evaluation stops.
+        rows: what named reward functions can read about a response.
+        turns: multi-turn episodes, if the run has an environment.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Evaluation:
     k: int
     sampling: Sampling
     seed: int
-    most_unscored: float = 0.5  # a run has a share of its own, reward.most_unscored
+    most_unscored: float = 0.5  # a run has its own share, reward.most_unscored
     rows: task.Rows | None = None
     turns: "Turns | None" = None
 
@@ -77,12 +77,12 @@ class Evaluation:
     ) -> list[Answered]:
         """Every response, problem by problem.
 
-        Problems are asked in turns whose borders do not depend on what is done already: which rows are in a batch moves
-        their log-probabilities by rounding, and an interrupted evaluation ends on the responses of an undisturbed one.
+        Problems are asked in turns whose boundaries do not depend on what is done: the composition of a batch changes
+        log-probabilities by rounding, and an interrupted evaluation should give the responses of an uninterrupted one.
 
         Args:
             engine: with the weights to evaluate.
-            record: JSONL file that holds what is done and is continued: a line per response, a problem's k together.
+            record: JSONL file of finished responses, which is continued: one line each, a problem's k together.
             progress: called with responses done, responses in all, and tokens so far.
         """
         done = read_record(record, self.k) if record is not None else {}
@@ -107,7 +107,7 @@ class Evaluation:
 
     @property
     def per_turn(self) -> int:
-        """Problems whose responses are drawn, graded and written together."""
+        """The number of problems whose responses are drawn, graded and written together."""
         return max(1, min(ROWS, TOKENS // self.sampling.width) // self.k)
 
     def ask(self, engine: Engine, problems: Sequence[Problem], report: Callable[[int, int], None]) -> list[Answered]:
@@ -137,7 +137,7 @@ class Evaluation:
         ]
 
     def play(self, engine: Engine, problems: Sequence[Problem], request: GenerateRequest) -> list[Answered]:
-        """k episodes about each of some problems; a response is the last turn, its tokens are those of all turns."""
+        """k episodes for each of some problems; the response is the last turn, its tokens count all turns."""
         assert self.turns is not None
         assert isinstance(engine, TransformersEngine | DistributedEngine)
         drawn, episodes = self.turns.play(engine, problems, request)
@@ -182,7 +182,7 @@ def fixed_evaluation(
 
 
 def evaluation_problems(data: str, problems: MathProblems, most: int, seed: int) -> tuple[str, list[Problem]]:
-    """Name and problems: held out of the run's own, a shipped set by name, or a file."""
+    """Name and problems: the run's held-out ones, a shipped set by name, or a file."""
     if data == "held-out":
         numbers = problems.held_out
         if not len(numbers):
@@ -199,13 +199,13 @@ def evaluation_problems(data: str, problems: MathProblems, most: int, seed: int)
 
 
 def graded_draws(answers: Sequence[Answered], k: int) -> GradedDraws:
-    """[P, k] right and said, for the statistics. A response without a verdict is not right."""
+    """[P, k] correctness and answer classes, for the statistics. A response without a verdict counts as wrong."""
     right = np.array([float(answer.verdict.correct is True) for answer in answers]).reshape(-1, k)
     return GradedDraws(right, answer_classes(answers, k))
 
 
 def answer_classes(answers: Sequence[Answered], k: int) -> np.ndarray:
-    """[P, k] integers, equal where two responses to a problem give the same answer; none at all is an answer too."""
+    """[P, k] integers, equal where two responses to a problem give the same answer; no answer counts as one too."""
     table = []
     for start in range(0, len(answers), k):
         texts = [answer_text(answer) for answer in answers[start : start + k]]
@@ -214,9 +214,9 @@ def answer_classes(answers: Sequence[Answered], k: int) -> np.ndarray:
 
 
 def answer_text(answer: Answered) -> str:
-    """An answer as majority votes compare it: integers by value, other text without spaces.
+    """An answer as majority votes compare it: numbers by value, other text without spaces.
 
-    A grader of the user's own takes nothing out of a response: the whole of it is the answer.
+    A user's own grader extracts nothing from a response: all of it is the answer.
     """
     from pmdkit.envs.verifier.spans import parse_number, strip_decoration
 
@@ -229,13 +229,13 @@ def answer_text(answer: Answered) -> str:
 
 
 def append(record: Path, answers: Sequence[Answered]) -> None:
-    """Add lines and flush them."""
+    """Append answers to a record and flush them."""
     files.make_folder(record.parent)
     files.append(record, b"".join(json.dumps(asdict(answer)).encode() + b"\n" for answer in answers))
 
 
 def check(answer: Answered) -> None:
-    """Every field of a line that was read is of its kind."""
+    """Check that every field of a line has the right type."""
     verdict = answer.verdict
     if not (
         all(isinstance(text, str) for text in (answer.id, answer.response, verdict.path, verdict.reason))
@@ -250,7 +250,7 @@ def check(answer: Answered) -> None:
 
 
 def read_record(record: Path, k: int) -> dict[str, list[Answered]]:
-    """What a record holds of problems that are whole; the rest of it is cut off."""
+    """The complete problems of a record, with their answers; the rest is removed from the file."""
     done: dict[str, list[Answered]] = {}
     for number, text in enumerate(run_folder.whole_lines(record), 1):
         where = f"{record}, line {number}"

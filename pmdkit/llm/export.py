@@ -1,4 +1,4 @@
-"""A folder in Hugging Face layout from a checkpoint of a run, put together from shards a few megabytes at a time."""
+"""Export a checkpoint to a folder in Hugging Face layout, merging its shards a few megabytes at a time."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,14 +8,14 @@ from pmdkit.observe import checkpoint, files, shards
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.observe.shards import StoredTensor
 
-FILE_BYTES = 5 * 10**9  # of one file of weights, as transformers writes them; more go to several files with an index
+FILE_BYTES = 5 * 10**9  # of one file of weights, as in transformers; larger models get several files with an index
 PARTS = (*checkpoint.WEIGHTS, "optimizer")
 
 
 def export_step(run: Path, step: int, out: Path) -> list[str]:
-    """Write the model of a checkpoint to a new folder, which transformers and vLLM load; the names of its files.
+    """Write the model of a checkpoint to a new folder that transformers and vLLM load; return the names of its files.
 
-    The checkpoint is compared with its sums before anything is written, the optimizer's files excepted.
+    The files that are exported are compared with their checksums before anything is written.
 
     Raises:
         UsageError: there is no such run or checkpoint, or `out` exists.
@@ -34,7 +34,7 @@ def export_step(run: Path, step: int, out: Path) -> list[str]:
 
 
 def export(path: Path, out: Path) -> list[str]:
-    """Write the model of a checkpoint folder, in place of what stands at `out`: whole, or not at all."""
+    """Write the model of a checkpoint folder to `out`, replacing what is there: completely, or not at all."""
     step = int(path.name.removeprefix("step-"))
     try:
         manifest = checkpoint.read_manifest(path)
@@ -73,7 +73,7 @@ def export(path: Path, out: Path) -> list[str]:
 
 
 def write_weights(folder: Path, stored: Mapping[str, StoredTensor]) -> list[str]:
-    """One model.safetensors, or several files with an index where there is more than fits one."""
+    """Write one model.safetensors, or several files with an index if the weights do not fit in one."""
     groups: list[dict[str, StoredTensor]] = [{}]
     room = FILE_BYTES
     for name, tensor in stored.items():

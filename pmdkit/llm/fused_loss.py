@@ -1,12 +1,12 @@
-r"""The loss of a response-level objective through the head: three matrix products instead of four, no logits kept.
+r"""Head and response-level loss fused: three matrix products instead of four, and no logits kept.
 
 The gradient of such a loss is one number per response times the gradient of its log-probability,
 
 $$ \nabla_\theta L = \sum_n c_n \nabla_\theta \log \pi(y_n \mid x_n),
    \quad c_n = \frac{\partial L}{\partial \log \pi(y_n \mid x_n)} $$
 
-so a chunk of rows is scored, the objective is asked for $c_n$, and the gradient is formed while the logits are still
-in the buffer. A loss per token needs the logits twice, see `pmdkit.llm.logprobs.head_logp`.
+so a chunk of rows is scored, the objective gives $c_n$, and the gradient is formed while the logits are still in the
+buffer. A loss per token needs the logits twice, see `pmdkit.llm.logprobs.head_logp`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -62,11 +62,11 @@ def fused_total(
     Args:
         model: switched to packed attention by `use_packing`.
         prompts, responses: N each, as for `response_logp`.
-        objective: one of `traits(objective).level` "response".
-        batch: N rows; its `logp` is not read. With `traits(objective).whole_groups` the rows of a group stand together.
-        head_tokens: rows of logits held at a time. A response that is longer costs a second buffer of the weight's
-            size, a group of a loss that compares its rows a fourth product.
-        share: read a prompt once for all responses to it that stand together.
+        objective: with `traits(objective).level` "response".
+        batch: N rows; its `logp` is not read. With `traits(objective).whole_groups` the rows of a group are adjacent.
+        head_tokens: rows of logits held at a time. A longer response costs a second buffer of the weight's size; a
+            longer group, in a loss that compares its rows, costs a fourth product.
+        share: process a prompt once for all adjacent responses to it.
     """
     scored = scored_tokens(batch.mask, responses)
     states, targets = hidden_at_targets(model, prompts, responses, share, scored)
@@ -83,7 +83,7 @@ def fused_linear_loss(
     batch: Batch,
     head_tokens: int = HEAD_TOKENS,
 ) -> FusedLoss:
-    """The same from states [M, d] and targets [M] of N responses one after another, and the head's weight [V, d]."""
+    """Like `fused_total`, from the states [M, d] and targets [M] of N concatenated responses and the weight [V, d]."""
     counts = batch.mask.sum(1).tolist()
     if len(lengths) != len(counts) or any(n not in (0, length) for n, length in zip(counts, lengths, strict=True)):
         raise UsageError(
@@ -127,17 +127,17 @@ class FusedHeadLoss(torch.autograd.Function):
 
 
 class ResponseCoefficients:
-    """An objective that gives loss and coefficients as the log-probabilities of whole responses become known.
+    """The loss and coefficients of an objective, computed as log-probabilities of whole responses become known.
 
     Attributes:
-        loss: scalar, the sum over the rows that were asked about.
+        loss: scalar, the sum over the rows evaluated so far.
         seq_logp: [N] their log-probabilities, nats.
     """
 
     def __init__(self, objective: Objective, batch: Batch, states: Tensor) -> None:
         folded = batch.folded()
         given = {field.name: getattr(folded, field.name) for field in fields(folded)}
-        # beside the states, so that an accelerator is never waited for
+        # on the device of the states, so that nothing waits for an accelerator
         here: dict[str, Any] = {name: None if x is None else x.to(states.device) for name, x in given.items()}
         self.batch = Batch(**here)
         self.objective = objective
@@ -145,7 +145,7 @@ class ResponseCoefficients:
         self.seq_logp = torch.zeros(len(self.batch.group), dtype=torch.float64, device=states.device)
 
     def bounds(self) -> list[int]:
-        """Where the units start, and N: rows whose coefficients need nobody else, a response or a whole group."""
+        """Starts of the units, and N. A unit's coefficients need no other rows: it is a response or a whole group."""
         count = len(self.batch.group)
         if not traits(self.objective).whole_groups:
             return list(range(count + 1))
@@ -155,8 +155,8 @@ class ResponseCoefficients:
         return [0, *sizes.cumsum(0).tolist()]
 
     def __call__(self, rows: slice, logp: Sequence[Tensor]) -> Tensor:
-        """[n] coefficients of some rows, from the [T] of each; their loss is added up."""
-        self.seq_logp[rows] = torch.stack([row.double().sum() for row in logp])  # in float32 they cost 1e-4 nats
+        """[n] coefficients of some rows, from the [T] log-probabilities of each; their loss is added to `loss`."""
+        self.seq_logp[rows] = torch.stack([row.double().sum() for row in logp])  # float32 sums are off by 1e-4 nats
         batch = replace(self.batch[rows], logp=self.seq_logp[rows][:, None])
         c = coefficient(self.objective, batch)
         if c is None:
@@ -202,17 +202,17 @@ def forward_backward(
 
 def backward_unless_zero(head: ChunkedHead, place: slice, c: Tensor) -> None:
     """Form gradients of the rows in the buffer, unless all their coefficients are 0: a group of equal rewards."""
-    if c.is_cuda or bool((c != 0).any()):  # an accelerator would be waited for
+    if c.is_cuda or bool((c != 0).any()):  # the test would wait for an accelerator
         head.backward(place, c, head.grad_weight)
 
 
 def per_token(numbers: Tensor, lengths: Sequence[int]) -> Tensor:
-    """[M] each of [N] once per token of its response."""
+    """[M] from [N]: each number repeated for every token of its response."""
     return torch.cat([number.expand(length) for number, length in zip(numbers, lengths, strict=True)])
 
 
 def buffer_runs(bounds: list[int], starts: list[int], head_tokens: int) -> Iterator[slice]:
-    """Runs of rows that fit the buffer together, never cutting a unit; one that does not fit stands alone."""
+    """Runs of rows that fit the buffer together. Units are never split; one that does not fit is a run of its own."""
     first = 0
     for start, stop in pairwise(bounds):
         if start > first and starts[stop] - starts[first] > head_tokens:

@@ -1,6 +1,6 @@
-"""Starting the processes of a run on this machine: watched, stopped and restarted, with one reason for their end.
+"""Start, watch, stop and restart the processes of a run on this machine, and report why they ended.
 
-What the processes do together is distributed.py. Runs over several machines are started by torchrun: see torchrun.py.
+What the processes do together is in distributed.py. torchrun starts runs over several machines: see torchrun.py.
 """
 
 import json
@@ -20,21 +20,21 @@ from typing import Any
 from pmdkit.errors import ComponentDied, EnvironmentLacks, Stopped
 from pmdkit.processes import ChildProcess, die_with_parent, exit_reason
 
-# Ranks find each other and leave their errors as under torchrun: its environment variables, its store, its error files.
-# torchrun itself is for several machines (torchrun.py). One machine does without it: it restarts a run after every
-# failure, a diverged loss and a wrong option included; it waits 30 seconds for a rank that hangs and does not name it;
-# it loses the exit codes of ranks that were asked to stop; and its store listens on every network of the machine.
+# Ranks find each other and report errors as under torchrun: with its environment variables, store and error files.
+# torchrun itself is only used for several machines (torchrun.py), because it restarts a run after every failure,
+# including a diverged loss or a wrong option; it waits 30 seconds for a hanging rank and does not name it; it loses the
+# exit codes of ranks that were asked to stop; and its store listens on every network interface.
 
 DIED, STOPPED = ComponentDied.exit_code, Stopped.exit_code
 GO_ON = "the last checkpoint is intact: go on with --resume"
-LAUNCHER = "PMDKIT_LAUNCHER"  # the process id of whoever started the ranks
+LAUNCHER = "PMDKIT_LAUNCHER"  # the process id of the launcher
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 HOST = "127.0.0.1"
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
-POLL = 0.05  # seconds between looks at the ranks
-PATIENCE = 5.0  # seconds that the others get once one left a broken run: who reaches a collective leaves at once
+POLL = 0.05  # seconds between checks of the ranks
+PATIENCE = 5.0  # seconds that the others get once one has failed; a rank that reaches a collective exits at once
 SHUTDOWN = 30.0  # seconds that ranks get to finish a step and to save it
-STACK = 1.0  # seconds for a stack to be written
+STACK = 1.0  # seconds for ranks to write their stacks
 
 
 def launched_ranks() -> int:
@@ -43,32 +43,32 @@ def launched_ranks() -> int:
 
 
 def die_with_launcher() -> None:
-    """End this rank when the process that started it is gone, however it went. Linux only."""
+    """End this rank when the process that started it is gone, however it ended. Linux only."""
     die_with_parent(int(os.environ.get(LAUNCHER, os.getppid())))
 
 
 def start_ranks(
     command: Sequence[str], processes: int, device: str, threads: int, timeout: float, restarts: int = 0
 ) -> tuple[int, str]:
-    """Run `python -m pmdkit` with these arguments in so many processes of this machine.
+    """Run `python -m pmdkit` with these arguments in several processes on this machine.
 
     SIGTERM, SIGINT and SIGHUP stop all of them after the same step; a second SIGINT ends all at once. They end with
-    this process, however it ends. Where one of them fails or hangs the others are ended within seconds.
+    this process, however it ends. If one of them fails or hangs, the others are ended within seconds.
 
     Args:
         command: arguments of the command line.
         processes: at least 2.
-        device: of the recipe; unless it is "cpu" each process takes one accelerator, where there are any.
+        device: of the recipe; unless it is "cpu", each process takes one accelerator, if there are any.
         threads: of each process.
-        timeout: seconds that one waits for another; here only for the message.
-        restarts: how often the run begins again at its last checkpoint after a part of it died.
+        timeout: seconds that one process waits for another; used only in the message.
+        restarts: how often the run resumes from its last checkpoint after a part of it died.
 
     Returns:
         The exit code, and why it is not 0.
 
     Raises:
-        EnvironmentLacks: accelerate is missing, or there are fewer accelerators, or without any fewer cores, than
-            processes.
+        EnvironmentLacks: accelerate is missing, or there are fewer accelerators than processes, or no accelerator and
+            too few cores.
         KeyboardInterrupt: a second SIGINT; the ranks are killed.
     """
     check_machine(processes, device)
@@ -86,7 +86,7 @@ def start_ranks(
 
 
 def check_machine(processes: int, device: str) -> None:
-    """Refuse more processes than this machine can give."""
+    """Refuse more processes than this machine can run."""
     try:
         import accelerate  # noqa: F401
     except ImportError as problem:
@@ -100,7 +100,7 @@ def check_machine(processes: int, device: str) -> None:
             f"--set parallel.processes={gpus}, or model.device=cpu"
         )
     cores = os.cpu_count() or 1
-    most = max(2, cores) if device != "cpu" else max(4, 4 * cores)  # who asks for a CPU may share its cores
+    most = max(2, cores) if device != "cpu" else max(4, 4 * cores)  # processes on an explicit CPU may share its cores
     if not gpus and processes > most:
         raise EnvironmentLacks(
             f"parallel.processes is {processes}; this machine shows no accelerator and {cores} cores: run the recipe "
@@ -120,7 +120,7 @@ def stop_signals() -> Iterator[list[int]]:
     try:
         yield signals
     except KeyboardInterrupt:
-        before = dict.fromkeys(before, signal.SIG_IGN)  # it leaves as fast as it can; a third request breaks nothing
+        before = dict.fromkeys(before, signal.SIG_IGN)  # it exits as fast as it can; a third request is ignored
         raise
     finally:
         for number, old in before.items():
@@ -130,7 +130,7 @@ def stop_signals() -> Iterator[list[int]]:
 def run_ranks(
     command: Sequence[str], processes: int, threads: int, timeout: float, attempt: int, signals: Sequence[int]
 ) -> tuple[int, str]:
-    """Start the processes and wait for their end; the exit code and the reason."""
+    """Start the processes and wait for them to end; return the exit code and the reason."""
     with TemporaryDirectory(prefix="pmdkit-") as folder:
         port, store = loopback_store()
         shared = rank_environment(processes, threads, port, attempt)
@@ -150,9 +150,9 @@ def run_ranks(
 
 
 def loopback_store() -> tuple[int, Any]:
-    """Port and server of the store in which the ranks meet. By itself torch's listens on every network of a machine.
+    """Port and server of the store through which the ranks meet. By default torch's listens on every interface.
 
-    Whoever reaches it can write to it, so runs over several machines need a private network.
+    Anyone who can reach it can write to it, so runs over several machines need a private network.
     """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
@@ -165,13 +165,13 @@ def loopback_store() -> tuple[int, Any]:
 
 
 def rank_environment(processes: int, threads: int, port: int, attempt: int) -> dict[str, str]:
-    """What torchrun tells every rank, and that gloo stays on loopback."""
+    """The environment that torchrun gives every rank, with gloo restricted to loopback."""
     found = {
         "WORLD_SIZE": str(processes),
         "LOCAL_WORLD_SIZE": str(processes),
         "MASTER_ADDR": HOST,
         "MASTER_PORT": str(port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",  # no rank starts a store of its own
+        "TORCHELASTIC_USE_AGENT_STORE": "True",  # no rank starts its own store
         "TORCHELASTIC_RESTART_COUNT": str(attempt),
         "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", LOOPBACK),
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads)),
@@ -179,20 +179,20 @@ def rank_environment(processes: int, threads: int, port: int, attempt: int) -> d
     }
     from accelerate.utils.environment import check_cuda_p2p_ib_support
 
-    if not check_cuda_p2p_ib_support():  # a GeForce 4000: accelerate refuses it without these
+    if not check_cuda_p2p_ib_support():  # for a GeForce 4000, which accelerate refuses without these
         found |= {name: os.environ.get(name, "1") for name in ("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE")}
     return found
 
 
 def supervise(ranks: Sequence[ChildProcess], signals: Sequence[int]) -> set[int]:
-    """Wait until all have ended. Once one leaves a broken run, or on a request, the others are asked to follow.
+    """Wait until all ranks have ended. When one fails, or on a request to stop, the others are asked to stop.
 
     Args:
         ranks: running.
-        signals: that this process got; grows.
+        signals: that this process has received; the list grows.
 
     Returns:
-        Indices of those that were killed because they did not leave a broken run.
+        Indices of those that were killed because they did not exit after another one had failed.
 
     Raises:
         KeyboardInterrupt: a second SIGINT.
@@ -215,18 +215,18 @@ def supervise(ranks: Sequence[ChildProcess], signals: Sequence[int]) -> set[int]
 
 
 def ask_to_stop(ranks: Sequence[ChildProcess]) -> None:
-    """SIGTERM to those that still run."""
+    """Send SIGTERM to those that still run."""
     for rank in ranks:
         if rank.alive:
             rank.send_signal(signal.SIGTERM)
 
 
 def end_hung(ranks: Sequence[ChildProcess]) -> set[int]:
-    """Kill those that still run, after each has printed its stack; their indices."""
+    """Kill those that still run, after each has printed its stack; return their indices."""
     hung = {index for index, rank in enumerate(ranks) if rank.alive}
     for index in hung:
         ranks[index].send_signal(signal.SIGUSR2)  # faulthandler's, see cli/llm.py
-        ranks[index].send_signal(signal.SIGCONT)  # a stopped process answers nothing but SIGKILL
+        ranks[index].send_signal(signal.SIGCONT)  # a stopped process responds to nothing but SIGKILL
     deadline = time.monotonic() + STACK
     for index in hung:
         ranks[index].wait(deadline - time.monotonic())
@@ -234,7 +234,7 @@ def end_hung(ranks: Sequence[ChildProcess]) -> set[int]:
     return hung
 
 
-# Why a run of several processes ended: one exit code and one sentence, those of the cause.
+# Why a run of several processes ended: one exit code and one sentence, from the rank that caused it.
 
 
 @dataclass(frozen=True)
@@ -243,10 +243,10 @@ class RankExit:
 
     Attributes:
         rank, pid: which one.
-        code: its exit code, minus the signal where one killed it.
-        sentence: why, for a person, as it said itself.
-        consequence: it left because of another one.
-        at: when it said so, seconds of the system's clock.
+        code: its exit code; the negative signal number if a signal killed it.
+        sentence: its own explanation, for a person.
+        consequence: it exited because of another one.
+        at: when it wrote that, in seconds of the system's clock.
     """
 
     rank: int
@@ -258,10 +258,10 @@ class RankExit:
 
 
 def write_error_file(sentence: str, code: int, consequence: bool) -> None:
-    """Leave the reason of this process's end where torch elastic looks for it, if something started it that does.
+    """Write why this process ended to the error file of torch elastic, if the process was started with one.
 
-    The format of `torch.distributed.elastic.multiprocessing.errors`, whose own writer cannot be called from a signal
-    handler while torch is being imported.
+    The format is that of `torch.distributed.elastic.multiprocessing.errors`, whose own writer cannot be called from a
+    signal handler while torch is being imported.
     """
     if (path := os.environ.get(ERROR_FILE)) is None:
         return
@@ -274,27 +274,27 @@ def write_error_file(sentence: str, code: int, consequence: bool) -> None:
 
 
 def read_exit(rank: int, child: ChildProcess, file: Path) -> RankExit:
-    """How a rank ended, with the reason that it left, if it left any."""
+    """How a rank ended, with the reason that it wrote, if any."""
     code = child.exit_code
     assert code is not None
     try:
         message: Mapping[str, Any] = json.loads(file.read_text())["message"]
-    except (OSError, ValueError):  # it never got so far, or was killed while it wrote
+    except (OSError, ValueError):  # it never got that far, or was killed while writing
         return RankExit(rank, child.pid, code)
     consequence = message["extraInfo"]["consequence"]
     return RankExit(rank, child.pid, code, message["message"], consequence, file.stat().st_mtime)
 
 
 def exit_report(exits: Sequence[RankExit], hung: set[int], timeout: float, stopped: bool) -> tuple[int, str]:
-    """The exit code of a run, and what a person is told.
+    """The exit code of a run, and the sentence that is shown.
 
-    A rank that failed by itself comes before one that was killed, then one that did not answer, then one that left on
-    request; a rank that noticed the loss of another is a consequence. SIGTERM is how the others are asked to leave.
+    A rank that failed by itself takes precedence over one that was killed, then one that did not answer, then one that
+    stopped on request; a rank that noticed the loss of another is a consequence. SIGTERM asks the others to stop.
 
     Args:
         exits: of every rank.
         hung: ranks that were killed for not answering.
-        timeout: seconds one waited for another.
+        timeout: seconds that one waited for another.
         stopped: the run was asked to stop.
     """
     if not hung and all(end.code == 0 for end in exits):
@@ -326,5 +326,5 @@ def exit_report(exits: Sequence[RankExit], hung: set[int], timeout: float, stopp
 
 
 def rank_name(rank: int) -> str:
-    """A process and its machine."""
+    """The name of a rank and its machine."""
     return f"rank {rank} on {socket.gethostname()}"

@@ -1,4 +1,4 @@
-"""The learner of language models, to be read from top to bottom: rollout, log-probabilities, update, checkpoint.
+"""The learner for language models, from top to bottom: rollout, log-probabilities, update, checkpoint.
 
 An engine writes the responses, packed forward passes score them, and an optimizer follows the gradient.
 """
@@ -33,35 +33,35 @@ if TYPE_CHECKING:
     from pmdkit.llm.turns import Turns
 
 Report = Callable[[str, float, float, int], None]
-"What goes on, how much of it is done, how much there is, tokens written so far."
+"Takes the phase, how much of it is done, how much there is in all, and the tokens written so far."
 
 
 class CausalLearner:
     """A Learner whose policy is a causal language model of transformers.
 
     Args:
-        model: trained in place, float32; switched to packed attention here, for good.
+        model: trained in place, float32; switched to packed attention here, permanently.
         tokenizer: for `save_pretrained`.
-        encode: the tokens of a prompt, by its number.
+        encode: prompt number to the tokens of the prompt.
         engine: writes responses; it gets the weights before each rollout that follows an update.
         sampling: width and temperature of training rollouts.
         schedule: lr, optimizer and passes.
         update: token budget, clip, weight decay.
         bfloat16: forward and backward passes in bfloat16, see precision.py; weights and optimizer stay float32.
-        reference: keep the reference policy: a copy of the model, or, where it has adapters, the model without them.
+        reference: keep a reference policy: a copy of the model or, if it has adapters, the model without them.
         old, correction, correction_cap: whose log-probabilities pi_old are, see `mismatch.resolve_old_logprobs`.
         process_group: the processes that share the work. All of them call the same methods with the same arguments,
             and get the same results.
-        monitor: judges the mismatch of engine and trainer in each step.
-        turns: with an environment, which takes turns with the policy in every rollout.
+        monitor: judges the mismatch between engine and trainer in each step.
+        turns: multi-turn episodes, in which an environment and the policy alternate in every rollout.
 
     Attributes:
         on_logp: called with the log-probabilities of each forward pass of an update, in its first pass over the data.
-        queue: of rollouts ahead of the updates, where there is a lag.
-        mismatch: of engine and trainer, in the last rollout.
+        queue: of rollouts ahead of the updates, if there is a lag.
+        mismatch: between engine and trainer, in the last rollout.
         found: what the weight-sync check measured under the weights of the last rollout.
-        logp_engine: [N, T] of the last rollout, where pi_old is the trainer's.
-        last: what the last update saw, to look at when it diverged.
+        logp_engine: [N, T] the engine's log-probabilities of the last rollout, if pi_old is the trainer's.
+        last: what the last update saw, for inspection if it diverged.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class CausalLearner:
         monitor: mismatch.MismatchMonitor | None = None,
         turns: "Turns | None" = None,
     ) -> None:
-        packing.use_packing(model)  # its engine may have switched a copy only
+        packing.use_packing(model)  # its engine may have switched only a copy
         self.version = 0
         self.process_group = process_group
         self.model = model
@@ -115,14 +115,14 @@ class CausalLearner:
         self.stale = True  # the engine has not been given these weights yet
 
     def forward_root(self, model: PreTrainedModel, bfloat16: bool) -> nn.Module:
-        """Where forward passes of a model begin, in all processes."""
+        """The module at which a model's forward passes begin, wrapped for all processes."""
         dtype = torch.bfloat16 if bfloat16 else torch.float32
         return self.process_group.wrap(ForwardRoot(model, dtype, sharded=self.process_group.strategy == "fsdp2"))
 
     # Rollout: weights to the engine, responses from it, and whose log-probabilities count as pi_old.
 
     def rollout(self, prompts: Tensor, group: int | None, seed: int) -> Rollouts:
-        """`group` responses to each prompt of these numbers, seeded by (seed, prompt, k)."""
+        """`group` responses to each prompt, given by number, seeded by (seed, prompt, k)."""
         request = self.generate_request(prompts, group, seed)
         self.sync_weights()
         episodes: list[Episode] | None = None
@@ -143,7 +143,7 @@ class CausalLearner:
         return self.with_reference(rollouts)
 
     def generate_request(self, prompts: Tensor, group: int | None, seed: int) -> GenerateRequest:
-        """What an engine is asked for a rollout; a response is seeded by (seed, prompt, k)."""
+        """The request to an engine for a rollout; each response is seeded by (seed, prompt, k)."""
         if group is None:
             raise UsageError("schedule.group is not set; a language model has no support to enumerate: give --group")
         rows = len(prompts) * group
@@ -156,7 +156,7 @@ class CausalLearner:
         )
 
     def as_rollouts(self, prompts: Tensor, seed: int, responses: Responses, version: int) -> Rollouts:
-        """Rollouts of the responses that an engine gave; ComponentDied if other weights than `version` wrote them."""
+        """Rollouts from an engine's responses; raises ComponentDied unless weights of `version` wrote them."""
         rows = len(responses.mask)
         group = rows // len(prompts)
         self.report("rollout", rows, rows, int(responses.mask.sum()))
@@ -178,14 +178,14 @@ class CausalLearner:
         )
 
     def with_reference(self, rollouts: Rollouts) -> Rollouts:
-        """The rollouts with log-probabilities under the reference policy, where the objective needs one."""
+        """The rollouts with log-probabilities under the reference policy, if there is one."""
         if self.reference_root is None:
             return rollouts
         with torch.no_grad(), lora.adapters_disabled(self.model):
             return replace(rollouts, logp_ref=self.score(self.reference_root, rollouts))
 
     def sync_weights(self) -> None:
-        """Give the engine the present weights, if it does not have them."""
+        """Give the engine the current weights, if it does not have them."""
         if self.queue is not None:
             self.queue.drain()
         if not self.stale and self.engine.version == self.version:
@@ -196,11 +196,11 @@ class CausalLearner:
         self.stale = False
 
     def gathered_weights(self) -> weights.GatheredWeights:
-        """The weights as engines take them; a weight is put together when it is looked at."""
+        """The weights as engines take them; each is gathered when it is accessed."""
         return weights.GatheredWeights(lora.engine_weights(self.model, self.engine))
 
     def expected_logp(self) -> mismatch.ExpectedLogp | None:
-        """What the weight-sync check expects of an engine with the present weights."""
+        """What the weight-sync check expects of an engine with the current weights."""
         check = self.engine.sync_check
         if check is None:
             return None
@@ -212,11 +212,11 @@ class CausalLearner:
     # Log-probabilities: which rows share a forward pass, and in which process.
 
     def logp(self, rollouts: Rollouts) -> Tensor:
-        """[N, T] log-probabilities under the current policy, with gradient unless it is switched off."""
+        """[N, T] log-probabilities under the current policy, with gradient unless it is disabled."""
         return self.score(self.root, rollouts)
 
     def score(self, root: nn.Module, rollouts: Rollouts) -> Tensor:
-        """[N, T] under a model, a token budget at a time; where a gradient is asked for, each process scores all."""
+        """[N, T] log-probabilities, a token budget at a time; with gradients enabled, each process scores all rows."""
         prompts, responses = self.row_tokens(rollouts)
         size, width = rollouts.mass.shape[1], rollouts.logp_old.shape[1]
         return self.score_rows(root, prompts, responses, size, width, rollouts.mask)
@@ -230,7 +230,7 @@ class CausalLearner:
         width: int,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """[N, width] of N responses, `size` of them to a prompt; 0 off the mask, where one is given."""
+        """[N, width] log-probabilities of N responses, `size` to a prompt; 0 off the mask, if one is given."""
         group = SINGLE if torch.is_grad_enabled() else self.process_group
         plans = packing.shard_by_tokens(group, prompts, responses, size, self.options.token_budget, whole_groups=False)
         mine = [self.logp_of_rows(root, prompts, responses, rows, width, mask) for rows in plans[group.rank]]
@@ -248,7 +248,7 @@ class CausalLearner:
         width: int,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """[n, T] float64 of some rows, on the CPU, in one forward pass."""
+        """[n, T] log-probabilities of some rows in one forward pass, float64 on the CPU."""
         if not rows:
             return (self.empty_pass(root, prompts, responses) * torch.zeros(0, width)).double()
         some, answers = [prompts[row] for row in rows], [responses[row] for row in rows]
@@ -257,12 +257,12 @@ class CausalLearner:
         return to_rows(scores.logp, scores.lengths, width, scored).double().cpu()
 
     def empty_pass(self, root: nn.Module, prompts: list[Tokens], responses: list[Tokens]) -> Tensor:
-        """0, with a gradient of 0 by every weight: the forward pass of a process that has no rows in it."""
+        """0, with a gradient of 0 for every weight: the forward pass of a process that has no rows."""
         scores = root(lambda model: response_logp(model, [prompts[0][:1]], [responses[0][:1]]))
         return scores.logp.double().sum().cpu() * 0.0
 
     def row_tokens(self, rollouts: Rollouts) -> tuple[list[Tokens], list[Tokens]]:
-        """N prompts and N responses; the responses of a group name one and the same prompt object."""
+        """N prompts and N responses; the responses of a group share one prompt object."""
         prompts = self.prompt_tokens(rollouts.prompts)
         size = rollouts.mass.shape[1]
         lengths = rollouts.extent.tolist()
@@ -273,7 +273,7 @@ class CausalLearner:
         """The tokens of each prompt."""
         return [self.encode(number) for number in prompts.tolist()]
 
-    # Update: one ministep, cut by the token budget. The parts add up to the same gradient whatever the budget.
+    # Update: one ministep, split by the token budget. The parts add up to the same gradient whatever the budget.
 
     def update(self, objective: Objective, rollouts: Rollouts, batch: Batch) -> dict[str, float]:
         """One ministep. `loss` and `grad_norm` (before clipping) are those of the first pass."""
@@ -322,7 +322,7 @@ class CausalLearner:
     ) -> Tensor:
         """Scalar float64, with gradient: the sum over some rows of a ministep's batch, in one forward pass.
 
-        A response-level loss reports sums of log-probabilities, a token-level loss each of them.
+        The hooks get sums of log-probabilities from a response-level loss, and each of them from a token-level loss.
         """
         if not rows:
             return self.empty_pass(self.root, prompts, responses)
@@ -339,7 +339,7 @@ class CausalLearner:
         return loss
 
     def optimizer_step(self, loss: float, signal: bool = True) -> float:
-        """Clip and take the optimizer's step; neither a number that is not finite nor rounding alone becomes one."""
+        """Clip and step the optimizer; raise on numbers that are not finite, skip a gradient that is only rounding."""
         if not np.isfinite(loss):
             raise Diverged(
                 f"the loss is {loss}; no step was taken, the last checkpoint is intact: lower lr or raise tau"
@@ -348,7 +348,7 @@ class CausalLearner:
         if not np.isfinite(norm):
             raise Diverged(f"the gradient's norm is {norm}; no step was taken, the last checkpoint is intact: lower lr")
         if self.lr_scheduler is not None:
-            self.lr_scheduler.step(self.version)  # a function of the step alone: what is skipped counts as taken
+            self.lr_scheduler.step(self.version)  # a function of the step alone: a skipped step counts as taken
         if not signal:
             return norm
         self.optimizer.step()
@@ -356,12 +356,12 @@ class CausalLearner:
             raise Diverged("a weight is not finite after the step; the last checkpoint is intact: lower lr")
         return norm
 
-    # Checkpoint, and weights that others moved.
+    # Checkpoint, and weights that others changed.
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights under the names a Hugging Face folder has, the optimizer's state, the version, the reference.
+        """Weights under the names in a Hugging Face folder, the optimizer's state, the version, the reference.
 
-        Of several processes each has its shards, and the same of everything else.
+        With several processes, each has its own shards, and everything else is the same in all.
         """
         state: dict[str, Any] = {
             **lora.model_state(self.model),
@@ -374,7 +374,7 @@ class CausalLearner:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned; several processes read their shards of it from disk."""
+        """Restore what `state_dict` returned; with several processes, each reads its shards from disk."""
         for name in ("model", "adapter", "reference"):
             held = {key: value for key, value in state.get(name, {}).items() if isinstance(value, Tensor)}
             foreign.check_numbers(held, "the checkpoint")
@@ -391,18 +391,18 @@ class CausalLearner:
         self.stale = True
 
     def load_weights(self, model: PreTrainedModel) -> None:
-        """Take over the weights of a model that others moved; it may be the learner's own."""
+        """Take over the weights of a model that others changed; it may be the learner's own."""
         if model is not self.model:
             weights.load_weights(self.model, weights.named_weights(model), self.process_group)
         self.stale = True
 
     def reset_reference(self) -> None:
-        """Make the present policy the reference policy, after the warm start."""
+        """Make the current policy the reference policy, after the warm start."""
         if self.reference is not None:
             weights.load_weights(self.reference, weights.named_weights(self.model))
 
     def save_pretrained(self, path: str | Path) -> None:
-        """Write a folder that transformers and vLLM load; adapters are merged, and also stand beside."""
+        """Write a folder that transformers and vLLM load; adapters are merged, and also saved in adapter/."""
         main = self.process_group.is_main_process
         given = self.process_group.size > 1 or lora.has_adapters(self.model)
         state = weights.full_state(lora.merged_weights(self.model), main) if given else None
@@ -413,13 +413,13 @@ class CausalLearner:
 
 
 class ForwardRoot(nn.Module):
-    """The module at whose call a forward pass begins: DDP and FSDP2 have their hooks there, and casting begins there.
+    """The module whose call starts a forward pass: DDP and FSDP2 have their hooks there, and casting begins there.
 
-    Packed scoring calls the base model and reads the head's weight on its own, so the hooks of the model's own call
+    Packed scoring calls the base model and reads the head's weight separately, so the hooks of the model's own call
     would not run.
 
     Args:
-        model: called within `forward` only, where its weights are whole.
+        model: called only within `forward`, where its weights are whole.
         dtype: what the forward pass computes in.
         sharded: FSDP2 casts, by `precision.fsdp_policy`.
 
@@ -436,7 +436,7 @@ class ForwardRoot(nn.Module):
             precision.cast_blocks(model)
 
     def forward(self, work: Callable[[PreTrainedModel], Any]) -> Any:
-        """What `work` makes of the model. A closure: DDP would walk through every token of plain arguments."""
+        """The result of `work` on the model. A closure, since DDP would traverse every token of plain arguments."""
         if not self.casts:
             return work(self.model)
         with precision.cast_weights(precision.outside_blocks(self.model), self.dtype):
@@ -445,17 +445,17 @@ class ForwardRoot(nn.Module):
 
 @contextmanager
 def explain_out_of_memory(phase: str, key: str) -> Iterator[None]:
-    """Raise EnvironmentLacks with advice where the block runs out of memory.
+    """Raise EnvironmentLacks with advice if the block runs out of memory.
 
     Args:
-        phase: what runs, such as "update".
-        key: of the spec, the one to lower, such as "update.token_budget".
+        phase: what is running, such as "update".
+        key: the setting to lower, such as "update.token_budget".
     """
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as problem:
         known = isinstance(problem, torch.OutOfMemoryError | MemoryError)
-        if not known and "can't allocate memory" not in str(problem):  # what the CPU's allocator says
+        if not known and "can't allocate memory" not in str(problem):  # the message of the CPU's allocator
             raise
         raise EnvironmentLacks(
             f"out of memory in the {phase}; the last checkpoint is intact: lower {key}, say by half with "
@@ -464,7 +464,7 @@ def explain_out_of_memory(phase: str, key: str) -> Iterator[None]:
 
 
 def row_seeds(prompts: Tensor, group: int, seed: int) -> np.ndarray:
-    """[P * G] one seed per response, from the step's seed, the prompt's number and k; a repeated prompt counts on."""
+    """[P * G] seeds of responses, from the step's seed, prompt number and k; k counts on for a repeated prompt."""
     seen: dict[int, int] = {}
     seeds = []
     for number in prompts.tolist():

@@ -1,6 +1,6 @@
 """Log-probabilities of given responses, with gradient, without padding and without ever holding all logits.
 
-`response_logp` is what the learner calls; the head through the vocabulary, in chunks, is below it.
+`response_logp` is what the learner calls; the head over the vocabulary, in chunks, is below it.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from pmdkit.llm.packing import forward_packed, head_weight, pack
 
 
 class Scores(NamedTuple):
-    """Of N responses, one after another.
+    """Log-probabilities of N responses, one after another.
 
     Attributes:
         logp: [sum of T_n] nats, float32 (float64 where the model is), with gradient.
@@ -30,7 +30,7 @@ class Scores(NamedTuple):
     lengths: tuple[int, ...]
 
     def rows(self) -> list[Tensor]:
-        """[T_n] of each response."""
+        """[T_n] log-probabilities of each response."""
         return list(self.logp.split(list(self.lengths)))
 
 
@@ -51,9 +51,9 @@ def response_logp(
     Args:
         model: switched to packed attention by `use_packing`.
         prompts: N, each of at least one token.
-        responses: N, each of at least one token, the end token included where there is one.
-        head_tokens: rows of logits held at a time; they are computed again in the backward pass.
-        share: read a prompt once for all responses to it that stand together; same values and gradients up to rounding.
+        responses: N, each of at least one token, the end token included if there is one.
+        head_tokens: rows of logits held at a time; they are recomputed in the backward pass.
+        share: process a prompt once for all adjacent responses to it; same values and gradients up to rounding.
         scored: [N, T] as `scored_tokens` gives it; the other tokens are context, and T_n counts the scored ones.
     """
     states, targets = hidden_at_targets(model, prompts, responses, share, scored)
@@ -68,7 +68,7 @@ def hidden_at_targets(
     share: bool = True,
     scored: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """[M, d] what the head reads where each scored token is predicted, with gradient, and [M] these tokens."""
+    """[M, d] hidden states from which each scored token is predicted, with gradient, and [M] these tokens."""
     batch, device = pack(prompts, responses, share), model.device
     ids = torch.tensor(batch.tokens, device=device)
     states = forward_packed(model, ids, batch.layout.positions(device), batch.layout)
@@ -82,10 +82,10 @@ def hidden_at_targets(
 
 
 def scored_tokens(mask: Tensor, responses: Sequence[Tokens]) -> Tensor | None:
-    """[N, T] which tokens of N responses are the policy's; None where all are, as without an environment.
+    """[N, T] which tokens of N responses are the policy's; None if all are, as without an environment.
 
-    An environment's tokens are off the mask and stand between those of the policy: they are read, and not predicted. A
-    row that is off the mask as a whole counts for nothing, and is scored as a whole.
+    An environment's tokens are off the mask and lie between those of the policy: they are context, and not scored. A
+    row that is entirely off the mask counts for nothing, and is scored as a whole.
     """
     lengths = torch.tensor([len(response) for response in responses], device=mask.device)[:, None]
     whole = torch.arange(mask.shape[1], device=mask.device) < lengths
@@ -99,7 +99,7 @@ def scored_lengths(responses: Sequence[Tokens], scored: Tensor | None) -> tuple[
 
 
 def to_rows(flat: Tensor, lengths: Sequence[int], width: int, scored: Tensor | None = None) -> Tensor:
-    """[N, T] from the responses one after another, with gradient; 0 behind the end of each, and where not `scored`."""
+    """[N, T] from concatenated responses, with gradient; 0 after the end of each, and where not `scored`."""
     if scored is not None:
         scored = scored.to(flat.device)
         return flat.new_zeros(scored.shape).masked_scatter(scored, flat)
@@ -114,7 +114,7 @@ def to_rows(flat: Tensor, lengths: Sequence[int], width: int, scored: Tensor | N
 
 # The head: from hidden states [M, d] and the head's weight [V, d] to log-probabilities, never holding all logits.
 #
-# `head_logp` recomputes the logits in the backward pass; `ChunkedHead` is what it and the fused loss are made of.
+# `head_logp` recomputes the logits in the backward pass; it and the fused loss are built on `ChunkedHead`.
 
 
 def head_logp(states: Tensor, weight: Tensor, targets: Tensor, head_tokens: int = HEAD_TOKENS) -> Tensor:
@@ -142,11 +142,11 @@ class ChunkedHead:
         weight: [V, d] in the precision of the states.
         targets: [M].
         chunk: rows of logits that are held at once.
-        gradients: make room for them; without it `backward` cannot be called.
+        gradients: allocate them; without this `backward` cannot be called.
 
     Attributes:
         grad_states: [M, d]; `backward` writes the rows of its chunk.
-        grad_weight: [V, d], in float32 where states are in half precision: sums of thousands of rows.
+        grad_weight: [V, d], in float32 if states are in half precision, since it sums thousands of rows.
     """
 
     def __init__(self, states: Tensor, weight: Tensor, targets: Tensor, chunk: int, gradients: bool = True) -> None:
@@ -197,16 +197,16 @@ class ChunkedHead:
             dz = torch.mul(e, scale, out=self.narrow[: len(x)])
             torch.mm(dz, self.weight, out=self.grad_states[rows])
             torch.addmm(grad_weight, dz.T, x, out_dtype=self.wide, out=grad_weight)
-        else:  # the factor of a row goes on its d numbers instead of on its V logits
+        else:  # a row's factor is applied to its d numbers instead of its V logits
             torch.mm(e, self.weight, out=self.grad_states[rows])
             self.grad_states[rows].mul_(scale)
             grad_weight.addmm_(e.T, x * scale)
 
 
 class HeadLogp(torch.autograd.Function):
-    """[M] log-probability of each target; the backward pass computes the logits of each chunk again.
+    """[M] log-probability of each target; the backward pass recomputes the logits of each chunk.
 
-    Arguments: states [M, d] and weight [V, d], the same two as they are multiplied, targets [M], and the rows of a
+    Arguments: states [M, d] and weight [V, d], the same two cast for the product, targets [M], and the rows of a
     chunk. Gradients come back in the precision of the first two, not of the product.
     """
 
@@ -237,7 +237,7 @@ def chunks(rows: slice, size: int) -> list[slice]:
 
 
 def logits(states: Tensor, weight: Tensor) -> Tensor:
-    """[m, V] in float32 whatever the model's precision: rounded to bfloat16, a response is off by tenths of a nat.
+    """[m, V] logits, at least in float32: if rounded to bfloat16, a response is off by tenths of a nat.
 
     Args:
         states: [m, d].
@@ -251,7 +251,7 @@ def logits(states: Tensor, weight: Tensor) -> Tensor:
 
 
 def matmul_operands(states: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """What is multiplied: both in the precision of the states, which a CPU multiplies exactly in float32 only."""
+    """The operands of the product: in the states' precision, but at least float32 on a CPU, to be exact."""
     weight = weight.to(states.dtype)
     if states.is_cuda or states.dtype == torch.float64:
         return states, weight
@@ -259,12 +259,12 @@ def matmul_operands(states: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def head_operand(weight: Tensor) -> Tensor:
-    """The head's weight as `logits` takes it: on a CPU in float32 already, so that it is converted once."""
+    """The head's weight as `logits` takes it: on a CPU already in float32 or wider, so that it is converted once."""
     return weight if weight.is_cuda or weight.dtype == torch.float64 else weight.float()
 
 
 class WideProduct(torch.autograd.Function):
-    """states [m, d] times weight [V, d] transposed, in float32, from half precision at its speed. CUDA only."""
+    """states [m, d] times weight [V, d] transposed: float32 results from half precision at its speed. CUDA only."""
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, weight: Tensor) -> Tensor:  # noqa: D102

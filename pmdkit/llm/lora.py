@@ -1,6 +1,6 @@
-"""Low-rank adapters through peft: which layers get one, and what is asked of a model that has them.
+"""Low-rank adapters (LoRA) through peft: which layers get one, and how they are merged, saved and loaded.
 
-Only adapters are trained. Merged weights have stock names; every function takes a model without adapters too.
+Only adapters are trained. Merged weights have stock names; every function also takes a model without adapters.
 """
 
 import math
@@ -29,9 +29,9 @@ DRIFT = 1e-5  # relative to the largest entry: B A differs by rounding between a
 
 
 def inject_adapters(model: PreTrainedModel, table: LoraTable | None, seed: int) -> PreTrainedModel:
-    """Put adapters into a float32 model, in place, and freeze everything else; nothing is done at rank 0.
+    """Put adapters into a float32 model, in place, and freeze everything else; LoRA rank 0 changes nothing.
 
-    The model keeps its class and its forward pass. B is 0, so it is the base policy exactly; A is drawn as peft draws
+    The model keeps its class and its forward pass. B is 0, so it is exactly the base policy; A is drawn as peft draws
     it, but from `seed`, so that a run can be repeated.
 
     Raises:
@@ -61,7 +61,7 @@ def inject_adapters(model: PreTrainedModel, table: LoraTable | None, seed: int) 
 
 
 def draw_adapters(model: PreTrainedModel, seed: int) -> None:
-    """Draw A and set B to 0 in every adapter. A process whose weights are cut draws all and keeps its rows."""
+    """Draw A and set B to 0 in every adapter. A process whose weights are sharded draws all and keeps its rows."""
     chance = torch.Generator().manual_seed(derive(seed, "lora"))
     with torch.no_grad():
         for layer in adapter_layers(model).values():
@@ -75,8 +75,8 @@ def draw_adapters(model: PreTrainedModel, seed: int) -> None:
 def target_modules(model: PreTrainedModel, names: Sequence[str] | None) -> tuple[list[str], list[str]]:
     """Full names of the linear layers, and of the experts' weights, that get an adapter.
 
-    A name stands for every layer whose name is it or ends with it, as in peft. Where experts are one tensor per block,
-    as in transformers 5, they get an adapter each when that tensor is named, say "experts.down_proj".
+    A name matches every layer whose name equals it or ends with it, as in peft. Where experts are one tensor per block,
+    as in transformers 5, each gets an adapter if that tensor is named, say "experts.down_proj".
 
     Args:
         model: may be on the meta device.
@@ -97,20 +97,22 @@ def target_modules(model: PreTrainedModel, names: Sequence[str] | None) -> tuple
             f"lora.targets has {', '.join(missing) or 'no name'}, which {type(model).__name__} has no place for; "
             f"expected names among {', '.join(kinds)}"
         )
-    # a name of both means linear layers: some models have blocks with and without experts
+    # a name that matches both means the linear layers: some models have blocks with and without experts
     chosen = {x for some, _ in found.values() for x in some}
     experts = {x for some, others in found.values() if not some for x in others}
     return [x for x in linear if x in chosen], [x for x in fused if x in experts]
 
 
 def matches_target(full: str, name: str) -> bool:
-    """Whether a target means the layer of that full name."""
+    """Whether a target matches the layer with that full name."""
     return full == name or full.endswith(f".{name}")
 
 
 def adaptable_layers(model: PreTrainedModel) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[int, int]]]:
-    """What can have an adapter: linear layers, and experts in one tensor, each with sizes whose sum times the rank is
-    that of its adapter. Not the head, whose weight is read without a call."""
+    """What can have an adapter: linear layers, and experts in one tensor, each by name with two sizes.
+
+    Their sum times the rank is the size of its adapter. The head is left out: its weight is read without a call.
+    """
     head = model.get_output_embeddings()
     linear = {
         name: (layer.in_features, layer.out_features)
@@ -126,9 +128,9 @@ def adaptable_layers(model: PreTrainedModel) -> tuple[dict[str, tuple[int, int]]
 
 
 def adapter_sizes(model: PreTrainedModel, table: LoraTable | None) -> tuple[int, int]:
-    """Of a model without adapters, perhaps on the meta device: weights of its adapters, and of adapted experts.
+    """Weights in the adapters that a model will get, and in its adapted experts; it may be on the meta device.
 
-    Experts in one tensor are merged anew, all of them, in each forward pass, and the backward pass holds them.
+    Experts in one tensor are all merged again in each forward pass, and kept for the backward pass.
     """
     if table is None or not uses_lora(table):
         return 0, 0
@@ -139,7 +141,7 @@ def adapter_sizes(model: PreTrainedModel, table: LoraTable | None) -> tuple[int,
 
 
 def adapter_layers(model: PreTrainedModel) -> dict[str, Any]:
-    """Name to layer of peft, for each that has an adapter."""
+    """Name to peft layer, for each layer that has an adapter."""
     return {name: module for name, module in model.named_modules() if hasattr(module, "lora_A")}
 
 
@@ -150,13 +152,13 @@ def has_adapters(model: PreTrainedModel) -> bool:
 
 @contextmanager
 def adapters_disabled(model: PreTrainedModel) -> Iterator[None]:
-    """The model without its adapters for a while: the base policy, bit by bit. Not for gradients."""
+    """Within the block the model has no adapters: the base policy, bit for bit. Not for gradients."""
     some = adapter_layers(model).values()
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     for layer in some:
         layer.enable_adapters(False)
     for weight in trained if some else ():
-        weight.requires_grad_(True)  # peft switches it off; FSDP2 remembers what it sees in its first pass
+        weight.requires_grad_(True)  # peft disables it; FSDP2 remembers what it sees in its first pass
     try:
         yield
     finally:
@@ -165,13 +167,13 @@ def adapters_disabled(model: PreTrainedModel) -> Iterator[None]:
 
 
 def base_weights(model: PreTrainedModel) -> dict[str, Tensor]:
-    """The weights below the adapters, by the names that they have without them."""
+    """The weights under the adapters, by the names that they have without adapters."""
     named = weights.named_weights(model)
     return {stock_name(name): tensor for name, tensor in named.items() if ".lora_" not in name}
 
 
 class MergedWeights(weights.LazyWeights):
-    """Weights by the names that the model has without adapters; W + alpha / rank B A is formed when it is looked at."""
+    """Weights by the names that the model has without adapters; W + alpha / rank B A is computed on access."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__(base_weights(model))
@@ -185,7 +187,7 @@ class MergedWeights(weights.LazyWeights):
             return self.source[name]
         with torch.no_grad():
             base, delta = self.source[name], self.layers[name].get_delta_weight(ADAPTER)
-            if isinstance(base, DTensor):  # B A of experts comes out cut along another axis
+            if isinstance(base, DTensor):  # B A of experts comes out sharded along another axis
                 delta = delta.redistribute(placements=base.placements)
             merged: Tensor = base + delta
         return merged
@@ -197,20 +199,20 @@ def stock_name(name: str) -> str:
 
 
 def merged_weights(model: PreTrainedModel) -> dict[str, Tensor]:
-    """Every weight by its stock name, as `named_weights` where there is no adapter."""
+    """Every weight by its stock name, like `named_weights` if there is no adapter."""
     return dict(MergedWeights(model))
 
 
 def engine_weights(model: PreTrainedModel, engine: Any) -> Mapping[str, Tensor]:
-    """What is published: an engine that runs this very model has the adapters; any other gets merged weights."""
+    """The weights to publish: an engine that runs this very model has the adapters; any other gets merged weights."""
     inner = engine
     while inner is not None and getattr(inner, "model", None) is not model:
-        inner = getattr(inner, "engine", None)  # engines that share work hold another one
+        inner = getattr(inner, "engine", None)  # engines that distribute work wrap another one
     return weights.named_weights(model) if inner is not None else MergedWeights(model)
 
 
 def adapter_weights(model: PreTrainedModel) -> dict[str, Tensor]:
-    """Name to tensor of the adapters alone, detached, named as peft names them in files."""
+    """The adapters' tensors alone, detached, by the names that peft gives them in files."""
     named = {name: tensor for name, tensor in weights.named_weights(model).items() if ".lora_" in name}
     return {name.replace(f".{ADAPTER}.", "."): tensor for name, tensor in named.items()}
 
@@ -222,7 +224,7 @@ def model_state(model: PreTrainedModel) -> dict[str, dict[str, Tensor]]:
 
 
 def load_model_state(model: PreTrainedModel, found: Mapping[str, Any], process_group: ProcessGroup = SINGLE) -> None:
-    """Put back what `model_state` gave. The base is not in it, but what it makes with the adapter is, and is compared.
+    """Restore what `model_state` returned. The base is not in it, but the merged weights are, and are compared.
 
     Raises:
         ResumeRefused: the checkpoint is of another model, or of a base that is not this one.
@@ -250,7 +252,7 @@ def same_weight(name: str, made: Mapping[str, Tensor], found: Mapping[str, Any])
     here, there = made[name], found[name]
     if tuple(here.shape) != tuple(there.shape):
         return False
-    if isinstance(there, StoredTensor):  # each process compares the rows that it has
+    if isinstance(there, StoredTensor):  # each process compares its own rows
         there = torch.empty_like(here)
         read_shard(found[name], there)
     here, there = (x.to_local() if isinstance(x, DTensor) else x for x in (here, there))
@@ -259,7 +261,7 @@ def same_weight(name: str, made: Mapping[str, Tensor], found: Mapping[str, Any])
 
 
 def save_adapter(model: PreTrainedModel, folder: Path) -> None:
-    """Write the adapter alone, as `peft.PeftModel.from_pretrained` reads it; nothing where there is none."""
+    """Write the adapter alone, as `peft.PeftModel.from_pretrained` reads it; does nothing if there is none."""
     if not has_adapters(model):
         return
     folder.mkdir(parents=True, exist_ok=True)

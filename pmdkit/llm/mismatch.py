@@ -1,7 +1,7 @@
-"""Engine against trainer: whose log-probabilities pi_old are, how far the two differ, and whether they share weights.
+"""Engine versus trainer: whose log-probabilities pi_old are, how far they differ, and the weight-sync check.
 
-An engine computes with other kernels than the trainer. PMD regresses a sum over the response, so small differences per
-token add up to an error of the target. `WeightSyncCheck` asks both for the same numbers after every publish.
+An engine uses other kernels than the trainer. PMD regresses a sum over the response, so small differences per
+token add up to an error in the target. `WeightSyncCheck` asks both for the same numbers after every publish.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,16 +16,16 @@ from pmdkit.llm.engines.base import ANY_RESPONSES, Engine, EngineLost, ResponseC
 from pmdkit.loop import Rollouts
 from pmdkit.randomness import derive
 
-SAMPLE = 32  # responses that are scored again each step where the engine's numbers are taken
+SAMPLE = 32  # responses that are rescored each step if the engine's numbers are used
 
 # The monitor of the mismatch.
 WARN_BIAS, MAX_BIAS = 0.01, 0.10  # of the range of the target
-MAX_BIAS_STEPS = 3  # in a row above MAX_BIAS: one may hold the few responses on which a rounding chose another expert
-MAX_KL = 0.015  # nats per token: rounding in bfloat16 differs by as much without its sign, and by far less with it
+MAX_BIAS_STEPS = 3  # in a row above MAX_BIAS: one may hold the few responses where rounding chose another expert
+MAX_KL = 0.015  # nats per token: bfloat16 rounding reaches as much in absolute value, and far less with its sign
 
 # The check of the weights.
 SYNC_COLUMNS = ("canary_mean", "canary_max", "canary_own")  # columns of metrics.jsonl
-SYNC_TOKENS = 16  # that the engine writes to each prompt
+SYNC_TOKENS = 16  # that the engine writes for each prompt
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.05}  # nats, mean over tokens: kernels that differ in rounding only
 
 ExpectedLogp = Sequence[Tensor]
@@ -39,11 +39,11 @@ def resolve_old_logprobs(
 
     Args:
         rollouts: with the engine's log-probabilities as logp_old.
-        score: [n, T] of the trainer under the present policy, for some rollouts.
-        old: "rollout" takes the engine's numbers and scores a sample; "recompute" scores everything and takes those.
+        score: [n, T] the trainer's log-probabilities under the current policy, for some rollouts.
+        old: "rollout" takes the engine's numbers and scores a sample; "recompute" scores all and takes the trainer's.
         correction: "none", or the weights pi_trainer / pi_engine "token-truncate", "token-mask", "sequence-truncate"
-            or "sequence-mask". A truncated weight is `cap` at most; a masked one is 0 outside 1 / cap to cap.
-        cap: of a weight, above 1.
+            or "sequence-mask". A truncated weight is at most `cap`; a masked one is 0 outside 1 / cap to cap.
+        cap: bound on a weight, above 1.
 
     Returns:
         Rollouts, with `correction` [N, T] or [N] where asked for; and `mismatch`: per token, its mean and largest
@@ -96,20 +96,20 @@ def mismatch_metrics(difference: Tensor, mask: Tensor) -> dict[str, float]:
 
 
 class MismatchMonitor:
-    r"""Judges the mismatch of each step by what it does to the target that is regressed.
+    r"""Judges the mismatch of each step by its effect on the regression target.
 
     PMD fits $\tau \log \pi / \pi_{old}$ to rewards less a baseline. Where the engine's $\log \pi_{old}$ is off, so is
     the target, by `target_bias` of its range:
 
     $$ \frac{\tau\, E\,|\sum_t (\log \pi_t^{trainer} - \log \pi_t^{engine})|}{r_{max} - r_{min}} $$
 
-    Above WARN_BIAS it warns, once; above MAX_BIAS in MAX_BIAS_STEPS steps the run ends. Under
+    Above WARN_BIAS it warns, once; above MAX_BIAS in MAX_BIAS_STEPS steps in a row the run ends. Under
     `rollout.old = "recompute"` the target has the trainer's numbers and no such bias. `mismatch_kl` answers another
     question, whether the engine draws from the distribution that the trainer scores: above MAX_KL it warns, once.
 
     Args:
         span: reward of a right answer less that of a wrong one.
-        in_target: the engine's numbers are pi_old.
+        in_target: pi_old is the engine's.
     """
 
     def __init__(self, span: float, in_target: bool) -> None:
@@ -125,13 +125,13 @@ class MismatchMonitor:
         """Judge a step, once; returns `target_bias` where the engine's numbers are in the target.
 
         Args:
-            step: of the run; a number that was judged already is passed over.
+            step: of the run; one that was already judged is skipped.
             mismatch: as `mismatch_metrics` gives it; empty where it was not measured.
             tau: [n] temperatures of responses, NaN for objectives without one.
             warn: shows a sentence to the user.
 
         Raises:
-            ComponentDied: above MAX_BIAS in MAX_BIAS_STEPS steps.
+            ComponentDied: above MAX_BIAS in MAX_BIAS_STEPS steps in a row.
         """
         if step == self.step or not mismatch:
             return {}
@@ -174,13 +174,13 @@ class MismatchMonitor:
 class WeightSyncCheck:
     """Fixed texts, the canary, that show whether the engine has the trainer's weights.
 
-    Two differences are measured. Engine and trainer score the fixed texts: other weights, a lost layer, another layout.
-    The engine writes to the same prompts and scores what it wrote: keys and values of older weights that are reused.
+    Two differences are measured. Engine and trainer score the fixed texts: this reveals other weights, a lost layer or
+    another layout. The engine also answers the prompts and scores its answers: this reveals stale keys and values.
 
     Attributes:
         prompts, responses: tokens.
         tolerance: of the mean absolute difference over tokens, nats. In float32 a lost update shows; in bfloat16 only
-            gross errors do: an update of 1e-6 is below its rounding, and only the version shows old weights.
+            gross errors do: an update of 1e-6 is below its rounding, and only the version reveals old weights.
     """
 
     prompts: Sequence[Tokens]
@@ -192,7 +192,7 @@ class WeightSyncCheck:
 
         Raises:
             ComponentDied: one of them is above the tolerance, or not a number.
-            EngineLost: an answer is not of the form.
+            EngineLost: an answer does not have the form.
         """
         read = absolute_difference(engine.score(self.prompts, self.responses), expected)
         seeds = np.array([derive(0, "canary", p) for p in range(len(self.prompts))], dtype=np.uint64)

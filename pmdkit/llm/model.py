@@ -1,6 +1,6 @@
-"""A causal language model and its tokenizer from a folder or the hub: safetensors only, no code from the folder.
+"""Load a causal language model and its tokenizer from a folder or the hub: safetensors only, no code.
 
-A folder is data: whatever in it would have to be trusted is refused.
+A folder is data: anything in it that would require trust is refused.
 """
 
 import os
@@ -22,7 +22,7 @@ from pmdkit.observe.console import quietly
 
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
-# What a model's folder may not ask for; there is no switch.
+# What a model's folder may not ask for; no option allows it.
 MAPS = ("auto_map", "custom_pipelines", "custom_generate")
 "Keys of transformers that name a Python file beside the configuration, or on the hub."
 KERNELS = ("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation")
@@ -39,7 +39,7 @@ def load_model(
     Args:
         path: a folder in Hugging Face layout, a checkpoint of a run, or the name of a model on the hub.
         device: where the weights go.
-        empty: leave the weights on the meta device, for `shard_loading.fill_model` to read once they are cut.
+        empty: leave the weights on the meta device, for `shard_loading.fill_model` to read once they are sharded.
     """
     folder = Path(path)
     here = os.path.exists(path)  # a Path would raise for some names that no file can have
@@ -55,7 +55,7 @@ def load_model(
         with quietly():
             local = here or local_only()
             tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False, local_files_only=local)
-            tokenizer.encode("1")  # some settings of another kind are first looked at here
+            tokenizer.encode("1")  # some settings of a wrong type fail only here
             place = folder if here or not empty else download(path, local)
             if empty or (here and shards.is_cut(folder, "model")):
                 model, missing = shard_loading.make_empty_model(place), []
@@ -81,7 +81,7 @@ def load_model(
     if weights.is_empty(model):
         weights.allocate(model, device)
         shard_loading.fill_model(model, weights.named_weights(model), folder)
-    if missing:  # they have random numbers now
+    if missing:  # they have random values now
         raise UsageError(
             f"model.path {path}: config.json asks for weights that no file holds ({missing[0]} and "
             f"{len(missing) - 1} more); {model_folder.ADVICE}"
@@ -91,7 +91,7 @@ def load_model(
 
 
 def download(path: str, local: bool) -> Path:
-    """The folder of a model on the hub, in the cache of this machine."""
+    """The folder of a hub model in this machine's cache, downloaded unless `local`."""
     from huggingface_hub import snapshot_download
 
     return Path(snapshot_download(path, local_files_only=local, allow_patterns=["*.json", "*.safetensors"]))
@@ -100,14 +100,14 @@ def download(path: str, local: bool) -> Path:
 def prepare_model(
     model: PreTrainedModel, device: torch.device | str = "cpu", checkpointing: bool = False
 ) -> PreTrainedModel:
-    """The model as the learner wants it: packed attention, no dropout, on its device unless it is empty."""
+    """Prepare the model for the learner: packed attention, no dropout, on its device unless it is empty."""
     model.config.use_cache = False
     use_packing(model)
     if checkpointing:
         # the name changed in transformers 5
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable({"use_reentrant": False, "preserve_rng_state": False})
-    model.train(checkpointing)  # transformers recomputes in training mode only; packed attention refuses dropout
+    model.train(checkpointing)  # transformers recomputes only in training mode; packed attention refuses dropout
     return model if weights.is_empty(model) else model.to(device)  # type: ignore[arg-type]
 
 
@@ -137,7 +137,7 @@ def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tu
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a folder that lacks something or would have to be trusted."""
+    """Refuse a folder that is incomplete or would require trust."""
     if not os.path.lexists(folder / "config.json"):
         raise UsageError(f"model.path {folder} has no config.json; expected a folder in Hugging Face layout")
     check_trust(folder)
@@ -152,7 +152,7 @@ def check_folder(folder: Path) -> None:
 
 
 def check_trust(folder: Path) -> None:
-    """Refuse a folder that asks for code of its own, code from a hub or weights of another model, in any JSON file.
+    """Refuse a folder whose JSON files ask for custom code, code from a hub or weights of another model.
 
     Raises:
         UsageError: which file, what it asks for, and what to take instead.
@@ -179,12 +179,12 @@ def check_trust(folder: Path) -> None:
 
 
 def check_no_trust(options: Mapping[str, object]) -> None:
-    """Refuse [vllm.options] that tell vLLM to run the code of a model, however the name is spelt.
+    """Refuse [vllm.options] that tell vLLM to run a model's code, however the name is spelt.
 
     Raises:
         UsageError: there is such an option.
     """
     for name in options:
         plain = name.replace("-", "_").lower()
-        if TRUSTING.startswith(plain) or plain.startswith("trust"):  # vLLM's command line takes beginnings of names
+        if TRUSTING.startswith(plain) or plain.startswith("trust"):  # vLLM's command line accepts prefixes of names
             raise UsageError(f"vllm.options has {name}, and pmdkit runs no code of a model: leave it out")

@@ -1,6 +1,6 @@
-"""A model's folder as data, before a library builds anything from it: sizes that a model can have, weights that are.
+"""Check a model's folder before a library builds from it: plausible sizes, and weights that match them.
 
-A configuration is a few numbers from elsewhere by which libraries reserve memory and loop: each is looked at first, and
+A configuration is a few untrusted numbers by which libraries allocate memory and loop. They are checked first, and
 compared with what the files of weights hold.
 """
 
@@ -14,7 +14,7 @@ from pmdkit.errors import UsageError, short
 from pmdkit.observe.shards import HEADER
 
 ADVICE = "save the model again, or take another"
-LARGEST = {  # several times what the largest open models have
+LARGEST = {  # several times the sizes of the largest open models
     "hidden_size": 2**17,
     "intermediate_size": 2**20,
     "moe_intermediate_size": 2**20,
@@ -41,14 +41,14 @@ LARGEST = {  # several times what the largest open models have
 MAY_BE_ZERO = ("shared_expert_intermediate_size", "num_experts", "num_local_experts", "num_experts_per_tok")
 FINITE = ("rope_theta", "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "initializer_range")
 MOST_WEIGHTS = 2**44
-"Of a matrix, and of a model by its layers."
+"In the vocabulary's matrix, and in all layers of a model."
 
 
 def read_config(folder: Path) -> dict[str, Any]:
     """The checked configuration of a model.
 
     Raises:
-        UsageError: it is no object, or holds a size that no model has.
+        UsageError: it is not an object, or holds a size that no model has.
     """
     path = folder / "config.json"
     config = foreign.read_json(path, advice=ADVICE, numbers=False)
@@ -70,7 +70,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def check_value(key: str, value: Any, path: Path) -> None:
-    """Refuse a size that is none, and numbers that are none."""
+    """Refuse sizes that are out of range, and numbers that are not valid."""
     if key in LARGEST:
         sizes = value if isinstance(value, list) and value else [value]
         least = 0 if key in MAY_BE_ZERO else 1
@@ -91,14 +91,14 @@ def first(config: Mapping[str, Any], *names: str) -> int:
 
 
 def check_weights(folder: Path, config: Mapping[str, Any]) -> None:
-    """Compare the sizes of a configuration with what the files of weights hold, by their headers alone.
+    """Compare the sizes in a configuration with what the files of weights hold, reading only their headers.
 
     Raises:
-        UsageError: a file is none of safetensors, or the configuration asks for more weights than are there.
+        UsageError: a file is not in safetensors format, or the configuration asks for more weights than are there.
     """
     held = 0
-    for path in sorted(folder.glob("model*.safetensors")):  # a checkpoint of ours holds others beside them
-        held += sum(math.prod(shape) for shape in read_shapes(path).values())  # a tensor may be cut over files
+    for path in sorted(folder.glob("model*.safetensors")):  # our checkpoints hold others beside them
+        held += sum(math.prod(shape) for shape in read_shapes(path).values())  # a tensor may be split over files
     width, layers = first(config, "hidden_size", "n_embd", "d_model"), first(config, "num_hidden_layers", "n_layer")
     wanted = max(first(config, "vocab_size") * width, layers * width * width)
     if held and wanted > held:

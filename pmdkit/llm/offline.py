@@ -1,7 +1,7 @@
-"""Training on responses that are there: a log of rollouts as the stream of the loop.
+"""Training on existing responses: a log of rollouts as the stream of the loop.
 
-PMD regresses log pi / pi_old on rewards, and pi_old may be whoever wrote the log. Nothing is drawn but for evaluations.
-First the stream, then how a log is read: recordings of pmdkit's own, or JSONL from elsewhere.
+PMD regresses log pi / pi_old on rewards, and pi_old may be whatever policy wrote the log. Nothing is sampled except for
+evaluations. The stream comes first, then the readers of a log: pmdkit's own recordings, or JSONL from elsewhere.
 """
 
 from collections import Counter, defaultdict
@@ -39,14 +39,14 @@ OPTIONAL = {
 
 @dataclass(frozen=True)
 class LoggedResponse:
-    """A response that somebody wrote before.
+    """A response from a log.
 
     Attributes:
-        problem: its problem's id or text.
-        policy: who wrote it; responses of different policies never share a group.
-        tokens: with the end token, unless it was cut off.
-        logp: of each token under the policy that wrote it, nats; None where the log has none.
-        prompt: the tokens that it answers; None where the log has none.
+        problem: id or text of its problem.
+        policy: the policy that wrote it; responses of different policies never share a group.
+        tokens: including the end token, unless it was cut off.
+        logp: log-probability of each token under the policy that wrote it, nats; None where the log has none.
+        prompt: tokens of the prompt that it answers; None where the log has none.
     """
 
     problem: str
@@ -61,10 +61,10 @@ class RolloutLog:
     """Groups of logged responses.
 
     Attributes:
-        name: for people.
-        problems: [M] numbers of the groups' problems.
+        name: for messages.
+        problems: [M] the number of each group's problem.
         groups: M groups of equal size.
-        left_out: responses that are not used, by reason.
+        left_out: how many responses are not used, by reason.
     """
 
     name: str
@@ -74,17 +74,17 @@ class RolloutLog:
 
     @property
     def unscored(self) -> int:
-        """Responses without log-probabilities: the reference policy stands for who wrote them."""
+        """Number of responses without log-probabilities; the reference policy stands in for the one that wrote them."""
         return sum(row.logp is None for group in self.groups for row in group)
 
     def rollouts(self, places: np.ndarray, seed: int, width: int, filler: int) -> Rollouts:
-        """The groups at some places as rollouts; NaN for log-probabilities that are missing.
+        """The groups at the given places as rollouts, with NaN for missing log-probabilities.
 
         Args:
-            places: [P] of groups.
+            places: [P] indices into `groups`.
             seed: of the step.
             width: budget of a response, tokens.
-            filler: token that fills up rows.
+            filler: padding token.
         """
         rows = [row for place in places for row in self.groups[place]]
         shape = len(rows), max(len(row.tokens) for row in rows)
@@ -111,9 +111,9 @@ class RolloutLog:
 def logged_rollouts(log: RolloutLog) -> Stream:
     """A stream that reads every step from a log, in shuffled epochs of its groups.
 
-    pi_old stays who wrote the log, so the regression has one target throughout and `staleness` grows by the step. A
-    resumed run reads the same groups. Where log-probabilities are missing, those of the reference policy, which is the
-    one that the run began with, stand in; `scored_by_reference` counts them.
+    pi_old remains the policy that wrote the log, so the regression has one target throughout and `staleness` grows with
+    every step. A resumed run reads the same groups. Missing log-probabilities are replaced by those of the reference
+    policy, the one that the run began with; `scored_by_reference` counts the responses concerned.
     """
 
     def stream(learner: Learner, task: Task, schedule: Schedule, start: int) -> Iterator[tuple[int, Rollouts]]:
@@ -135,13 +135,13 @@ def logged_rollouts(log: RolloutLog) -> Stream:
 
 
 class LogCallback(TrainerCallback):
-    """Says once what the log holds, what was left out of it, and whether pi_old is a stand-in."""
+    """Reports once what the log holds, what was left out of it, and whether pi_old is a stand-in."""
 
     def __init__(self, log: RolloutLog) -> None:
         self.log = log
 
     def on_init_end(self, run: RunContext) -> None:
-        """One line, or two, from the main process."""
+        """Print one or two lines from the main process."""
         if not run.backend.process_group.is_main_process:
             return
         log, size = self.log, len(self.log.groups[0])
@@ -161,15 +161,15 @@ def read_log(
 
     Args:
         path: of the log.
-        problems: of the recipe; a response to one that it does not train on is left out.
+        problems: of the recipe; responses to any that it does not train on are left out.
         encoder: makes the prompts that the responses must have answered.
-        ends: tokens that end a response; the first is put behind a text that ended.
-        size: G. Of a problem and a policy with more responses each G are a group, and what is left over is left out.
+        ends: tokens that end a response; the first is appended to a text that was not cut off.
+        size: G. The responses of a policy to a problem are split into groups of G; any remainder is left out.
         width: budget in tokens; longer responses are left out.
-        vocabulary: of the model.
+        vocabulary: number of tokens that the model has.
 
     Raises:
-        UsageError: a log that cannot be read, was written to other prompts or by another tokenizer, or has no group.
+        UsageError: the log cannot be read, answers other prompts, used another tokenizer, or has no whole group.
     """
     read = read_lines(path, encoder, ends[0]) if path.suffix == ".jsonl" else read_recordings(path)
     known: dict[str, int] = {}
@@ -200,7 +200,7 @@ def read_log(
 
 
 def check_response(row: LoggedResponse, prompt: Tokens, vocabulary: int, path: Path) -> None:
-    """The tokens are the model's, and so is the prompt: log-probabilities of another prompt are of another policy."""
+    """Refuse tokens or a prompt that differ from the model's: under another prompt, pi_old is another policy."""
     if max(row.tokens) >= vocabulary:
         raise UsageError(
             f"{path} holds the token {max(row.tokens)}; expected ids below {vocabulary}, the model's vocabulary: the "
@@ -232,10 +232,10 @@ def read_lines(path: Path, encoder: Encoder, end: int) -> Iterator[LoggedRespons
 
 
 def read_recordings(path: Path) -> Iterator[LoggedResponse]:
-    """The responses of a recorded step, or of all recorded steps of a run; each step is a policy of its own."""
+    """The responses of a recorded step, or of all recorded steps of a run; each step counts as a separate policy."""
     if path.is_dir():
         steps: list[int | None] = [*recording.recorded_steps(RunFolder(path))]
-        parts = [recording.open_step(path, step) for step in steps or [None]]  # without any it says what to do
+        parts = [recording.open_step(path, step) for step in steps or [None]]  # if none, open_step says what to do
     elif path.suffix == ".safetensors":
         parts = [recording.decode(foreign.read_bytes(path, foreign.LARGE, ADVICE), str(path))]
     else:

@@ -1,14 +1,14 @@
-"""Forward passes without padding: sequences of any lengths one after another, each with its own causal attention.
+"""Forward passes without padding: sequences are packed back to back, each with its own causal attention.
 
-`pack` lays prompts and responses out, `forward_packed` runs the model on them, `token_budget_batches` and
-`shard_by_tokens` say which rows share a forward pass, and which process makes it. transformers calls `packed_attention`
-in every attention layer in place of its own. The layout that travels with a forward pass says which token sees which;
-`choose_kernel` takes the first of three ways that the device has:
+`pack` lays out prompts and responses, `forward_packed` runs the model on them, and `token_budget_batches` and
+`shard_by_tokens` decide which rows share a forward pass and which process runs it. transformers calls
+`packed_attention` in every attention layer in place of its own attention. The layout passed along with a forward pass
+says which token sees which; `choose_kernel` takes the first of three kernels that the device supports:
 
-1. `varlen`: flash attention over sequences of any lengths, for half precision on NVIDIA's GPUs from Ampere on.
-2. `flex`: FlexAttention, compiled, where flash attention lacks something: sinks, or values of another size than keys.
-3. `sdpa`: torch's attention once per sequence, on every device and in every precision. Where a mask would be long, or
-   there is a window or a sink, attention to parts of the keys is merged, see attention.py.
+1. `varlen`: flash attention over sequences of any length, for half precision on NVIDIA GPUs from Ampere on.
+2. `flex`: compiled FlexAttention, where flash attention falls short: sinks, or values of another size than keys.
+3. `sdpa`: torch's attention once per sequence, on every device and in every precision. Where a mask would be large, or
+   there is a window or a sink, attention to blocks of keys is merged; see attention.py.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,14 +29,14 @@ from pmdkit.llm.attention import Attention, KeyBlock, merged_attention
 from pmdkit.llm.engines.base import Tokens
 
 ATTENTION = "pmdkit"  # its name in transformers
-MASK = 2**20  # entries of a mask, at most: 1 MB for all layers, 4 MB for each that a gradient needs it in
-WINDOW_ROWS = 512  # queries that share a mask where there is a window: its length is this and the window
+MASK = 2**20  # most entries of a mask: 1 MB for all layers together, 4 MB for each layer that needs it in its gradient
+WINDOW_ROWS = 512  # queries that share a mask where there is a window: the mask is this plus the window long
 KeysValues = tuple[Tensor, Tensor]
 Kernel = Literal["varlen", "flex", "sdpa"]
 
 
 def use_packing(model: PreTrainedModel) -> None:
-    """Switch a model to packed attention, for good; its own `generate` and stock forward passes stop working."""
+    """Permanently switch a model to packed attention; its own `generate` and stock forward passes stop working."""
     model.set_attn_implementation(ATTENTION)
     if model.config._attn_implementation != ATTENTION:
         raise EnvironmentLacks(f"{type(model).__name__} does not take its attention from outside; take a newer model")
@@ -46,9 +46,9 @@ class PackedBatch(NamedTuple):
     """Sequences that share a forward pass.
 
     Attributes:
-        tokens: S to feed.
-        layout: who attends to whom.
-        predict_at: for each token of all responses, one after another, the place in `tokens` that predicts it.
+        tokens: S input tokens.
+        layout: which token attends to which.
+        predict_at: for each token of all responses, in order, the place in `tokens` that predicts it.
     """
 
     tokens: list[int]
@@ -57,7 +57,7 @@ class PackedBatch(NamedTuple):
 
 
 def pack(prompts: Sequence[Tokens], responses: Sequence[Tokens], share: bool = True) -> PackedBatch:
-    """One stream: a prompt and its response as one sequence, or a shared prompt and the responses going on from it."""
+    """Pack rows into one stream: a prompt and its response as one sequence, or a shared prompt before its responses."""
     if len(prompts) != len(responses) or not len(prompts):
         raise ValueError(f"{len(prompts)} prompts and {len(responses)} responses; expected one of each per row")
     if not all(len(prompt) for prompt in prompts) or not all(len(response) for response in responses):
@@ -68,7 +68,7 @@ def pack(prompts: Sequence[Tokens], responses: Sequence[Tokens], share: bool = T
     predict_at: list[int] = []
 
     def put(some: list[int], origin: int) -> int:
-        """Where the sequence starts."""
+        """Append a sequence, and return where it starts."""
         tokens.extend(some)
         lengths.append(len(some))
         after.append(origin)
@@ -102,10 +102,10 @@ def same_tokens(one: Tokens, other: Tokens) -> bool:
 
 
 def forward_packed(model: PreTrainedModel, ids: Tensor, positions: Tensor, layout: "Layout") -> Tensor:
-    """[S, d] what the head reads at each of S packed tokens, with gradient; ids and positions are [S].
+    """[S, d] the hidden states of S packed tokens that the head reads, with gradient; ids and positions are [S].
 
     Raises:
-        ValueError: the model is not switched: its own attention may see all sequences as one, and is slow.
+        ValueError: `use_packing` was not called: the model's own attention may see all sequences as one, and is slow.
     """
     found = model.config._attn_implementation
     if found != ATTENTION:
@@ -124,20 +124,20 @@ def token_budget_batches(
     whole_groups: bool,
     counted: Sequence[bool] | None = None,
 ) -> Iterator[list[int]]:
-    """Lists of row numbers, each within the budget where a single row, or group, allows it.
+    """Lists of row numbers, each within the budget unless a single row or group already exceeds it.
 
     Args:
         prompts, responses: N each, prompt-major, `size` rows per prompt.
         size: G.
-        budget: tokens that are fed at once.
-        whole_groups: never cut a group, for losses that compare its rows.
-        counted: rows that matter; the others are left out. A group that is kept whole stays whole.
+        budget: tokens per forward pass.
+        whole_groups: never split a group, for losses that compare its rows.
+        counted: rows that matter; the others are left out. With `whole_groups`, a group with any such row stays whole.
     """
     part: list[int] = []
     used = 0
     for unit in units(len(prompts), size, whole_groups, counted):
         fresh = sum(len(responses[row]) for row in unit) + len(prompts[unit[0]])
-        # a prompt that stands in the batch already is not fed again
+        # a prompt that is already in the batch is not fed again
         shares = bool(part) and part[-1] // size == unit[0] // size
         cost = fresh - len(prompts[unit[0]]) * shares
         if part and used + cost > budget:
@@ -150,7 +150,7 @@ def token_budget_batches(
 
 
 def units(rows: int, size: int, whole_groups: bool, counted: Sequence[bool] | None) -> Iterator[list[int]]:
-    """What is never cut: single rows, or whole groups."""
+    """The units that are never split: single rows, or whole groups."""
     if not whole_groups:
         yield from ([row] for row in range(rows) if counted is None or counted[row])
         return
@@ -169,13 +169,13 @@ def shard_by_tokens(
     whole_groups: bool,
     counted: Sequence[bool] | None = None,
 ) -> list[list[list[int]]]:
-    """For each process its forward passes, each a list of rows; equally many passes, of which the last may be empty.
+    """The forward passes of each process, each a list of rows; all have equally many, of which the last may be empty.
 
     A process without rows still has to take part: sums over processes wait for all of them, and under FSDP2 so does
     every forward pass.
 
     Args:
-        process_group: rows are dealt to its processes in runs of about as many tokens.
+        process_group: rows are dealt to its processes in consecutive runs of about equally many tokens.
         prompts, responses, size, budget, whole_groups, counted: as for `token_budget_batches`.
     """
     whole = list(units(len(prompts), size, whole_groups, counted))
@@ -195,7 +195,7 @@ def check_packing(model: PreTrainedModel, *, lengths: Sequence[int] = (5, 1, 12,
     Args:
         model: switched to packed attention if it is not yet.
         lengths: of a few sequences of tokens spread over the vocabulary.
-        tolerance: largest error relative to the largest log-probability; wider by itself in half precision.
+        tolerance: largest error relative to the largest log-probability; widened automatically in half precision.
     """
     device, size = model.device, head_weight(model).shape[0]
     layout = PackedLayout(tuple(lengths))
@@ -248,7 +248,7 @@ def packed_attention(
     layout: Layout | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """What transformers calls in every attention layer."""
+    """The function that transformers calls in every attention layer."""
     if layout is None:
         raise LayoutMissing(
             "the model's attention is pmdkit's, which needs a layout: call pmdkit.llm.packing.forward_packed, "
@@ -270,12 +270,12 @@ AttentionInterface.register(ATTENTION, packed_attention)
 
 
 def choose_kernel(query: Tensor, value: Tensor, sinks: bool) -> Kernel:
-    """The first way that the device and the sizes allow.
+    """The first kernel that the device and the sizes allow.
 
     Args:
         query: [1, heads, S, d].
         value: [1, heads of keys, S, d of values].
-        sinks: there are sinks, which flash attention does not know.
+        sinks: whether there are sinks, which flash attention does not support.
     """
     d, d_value = query.shape[3], value.shape[3]
     if query.dtype not in (torch.bfloat16, torch.float16) or capability(query.device) < (8, 0):
@@ -306,19 +306,19 @@ def has_triton() -> bool:
 
 @cache
 def compiled_flex() -> Any:
-    """FlexAttention as one kernel. Not compiled it would hold all scores."""
+    """FlexAttention compiled into one kernel. Uncompiled, it would hold all scores in memory."""
     return torch.compile(flex.flex_attention, dynamic=True)
 
 
 @dataclass(frozen=True)
 class PackedLayout:
-    """Sequences one after another.
+    """The layout of sequences packed one after another.
 
     Attributes:
-        lengths: tokens of each sequence, in the order in which they stand.
-        after: for each sequence the index of the one that it goes on from, or -1. A prompt that several responses go
-            on from is read once: they attend to it and to themselves. It must not go on from another one itself.
-        kept: keys and values of each layer, as they were computed, where a dictionary is given.
+        lengths: tokens of each sequence, in packed order.
+        after: for each sequence the index of the one that it continues, or -1. A prompt that several responses continue
+            is read once: they attend to it and to themselves. It must not continue another sequence itself.
+        kept: if a dictionary is given, it receives the keys and values of each layer as they are computed.
     """
 
     lengths: tuple[int, ...]
@@ -340,23 +340,23 @@ class PackedLayout:
 
     @cached_property
     def heads(self) -> list[range]:
-        """The tokens that stand before each sequence, outside of it; empty for a sequence of its own."""
+        """The range of packed tokens that each sequence continues; empty for one that continues none."""
         starts = self.starts
         after = self.after or (-1,) * len(self.lengths)
         return [range(starts[head], starts[head + 1]) if head >= 0 else range(0) for head in after]
 
     @cached_property
     def longest(self) -> int:
-        """Of all sequences with what they go on from, tokens."""
+        """Tokens of the longest sequence, including what it continues."""
         return max(len(head) + length for head, length in zip(self.heads, self.lengths, strict=True))
 
     def positions(self, device: torch.device | str = "cpu") -> Tensor:
-        """[S] the place of each token in its sequence, from 0."""
+        """[S] the position of each token in its sequence, from 0, after the prompt that it continues."""
         parts = zip(self.heads, self.lengths, strict=True)
         return torch.cat([torch.arange(len(head), len(head) + length) for head, length in parts]).to(device)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, how: Attention) -> Tensor:
-        """Causal attention within each sequence and what it goes on from."""
+        """Causal attention within each sequence and to what it continues."""
         if self.kept is not None:
             self.kept[layer] = key, value
         if how.window is not None and how.window >= self.longest:
@@ -365,10 +365,10 @@ class PackedLayout:
         way = {"varlen": self.attend_varlen, "flex": self.attend_flex, "sdpa": self.attend_one_by_one}[kernel]
         return way(query, key, value, how)
 
-    # First way: one kernel over sequences of any lengths.
+    # First kernel: one call over sequences of any length.
 
     def attend_varlen(self, query: Tensor, key: Tensor, value: Tensor, how: Attention) -> Tensor:
-        """It aligns the ends of queries and keys, so a prompt that is shared is gathered before each response."""
+        """Flash attention aligns the ends of queries and keys, so a shared prompt is gathered before each response."""
         q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))  # [S, heads, d]
         if self.after:
             rows = self.rows(q.device)
@@ -383,7 +383,7 @@ class PackedLayout:
             max(self.lengths),
             self.longest,
             scale=how.scaling,
-            window_size=(-1 if how.window is None else how.window - 1, 0),  # tokens to the left, without itself
+            window_size=(-1 if how.window is None else how.window - 1, 0),  # tokens to the left, excluding itself
             enable_gqa=q.shape[1] != k.shape[1],
         )
         assert isinstance(out, Tensor)
@@ -398,7 +398,7 @@ class PackedLayout:
         return self._cache["rows"]
 
     def ends(self, device: torch.device) -> KeysValues:
-        """Where the queries and the keys of each sequence end, from 0, int32 as the kernel wants them."""
+        """Where the queries and the keys of each sequence end, with a leading 0; int32, as the kernel requires."""
         if "ends_q" not in self._cache:
             seen = [len(head) + length for head, length in zip(self.heads, self.lengths, strict=True)]
             for name, lengths in (("ends_q", self.lengths), ("ends_k", seen)):
@@ -406,10 +406,10 @@ class PackedLayout:
                 self._cache[name] = ends.to(device)
         return self._cache["ends_q"], self._cache["ends_k"]
 
-    # Second way: a rule about pairs of tokens, from which a kernel is compiled.
+    # Second kernel: compiled from a rule about pairs of tokens.
 
     def attend_flex(self, query: Tensor, key: Tensor, value: Tensor, how: Attention) -> Tensor:
-        """A prompt that is shared is read where it stands. A sink scales what the softmax without it gives."""
+        """FlexAttention. A shared prompt is read in place. A sink rescales the output of the softmax without it."""
         name = "blocks", how.window
         if name not in self._cache:
             tokens = query.shape[2]
@@ -434,7 +434,7 @@ class PackedLayout:
         return out.transpose(1, 2)
 
     def rule(self, window: int | None, device: torch.device) -> Any:
-        """Whether a query sees a key, by their places among the packed tokens."""
+        """A predicate: whether a query sees a key, given their places among the packed tokens."""
         lengths = torch.tensor(self.lengths)
         own = torch.arange(len(lengths)).repeat_interleave(lengths).to(device)
         origin = torch.tensor(self.after or [-1] * len(lengths)).repeat_interleave(lengths).to(device)
@@ -446,11 +446,11 @@ class PackedLayout:
 
         return sees
 
-    # Third way: a call per sequence.
+    # Third kernel: one call per sequence.
 
     def attend_one_by_one(self, query: Tensor, key: Tensor, value: Tensor, how: Attention) -> Tensor:
-        """What a CPU does best, and what kernels for half precision cannot do in float32."""
-        # split, not a slice each: the gradient of a slice is as long as all sequences together
+        """One call per sequence: the fastest on a CPU, and for float32, which the half-precision kernels lack."""
+        # split rather than slices: the gradient of a slice is as long as all sequences together
         queries, keys, values = (x.split(self.lengths, 2) for x in (query, key, value))
         outs = []
         for q, k, v, head in zip(queries, keys, values, self.after or (-1,) * len(queries), strict=True):
@@ -459,7 +459,7 @@ class PackedLayout:
         return torch.cat(outs, 1)
 
     def attend_one(self, q: Tensor, k: Tensor, v: Tensor, before: KeysValues | None, how: Attention) -> Tensor:
-        """[1, heads, T, d] of one sequence and the keys and values of what it goes on from."""
+        """[1, heads, T, d] attention of one sequence to itself and to the keys and values of what it continues."""
         own, head = q.shape[2], 0 if before is None else before[0].shape[2]
         if how.window is not None and head + own > how.window:
             return self.attend_in_window(q, k, v, before, how)
@@ -476,7 +476,7 @@ class PackedLayout:
         )
 
     def attend_in_window(self, q: Tensor, k: Tensor, v: Tensor, before: KeysValues | None, how: Attention) -> Tensor:
-        """Some queries at a time, each to no more keys than their windows hold: memory grows with T, not its square."""
+        """Some queries at a time, each attending only to keys in its window: memory grows with T, not its square."""
         assert how.window is not None
         head = 0
         if before is not None:
@@ -492,13 +492,13 @@ class PackedLayout:
         return torch.cat(outs, 2)
 
     def mask(self, length: int, head: int, device: torch.device) -> Tensor:
-        """[T, L + T] True where a token of a sequence may look. Made once for all layers."""
+        """[T, L + T] True where a token of a sequence may attend. Made once for all layers."""
         if (length, head) not in self._cache:
             self._cache[length, head] = torch.ones(length, head + length, dtype=torch.bool, device=device).tril(head)
         return self._cache[length, head]
 
     def window_mask(self, q: Tensor, keys: int, window: int) -> Tensor:
-        """[T, K] 0 where one of the last T of K tokens may look, else -inf. Made once for all layers and sequences."""
+        """[T, K] 0 where the last T of K tokens may attend, else -inf. Made once for all layers and sequences."""
         rows = q.shape[2]
         name = rows, keys, window
         if name not in self._cache:

@@ -1,8 +1,8 @@
-"""Mixed precision: weights, gradients and optimizer in float32, forward and backward passes in bfloat16.
+"""Mixed precision: float32 weights, gradients and optimizer; forward and backward passes in bfloat16.
 
-From two processes on, FSDP2 gathers weights in bfloat16 and adds gradients in float32. A process that holds whole
-weights casts them here, a block of the model at a time, with the same products in the same precision. Neither is
-autocast, which keeps a copy of every weight until the forward pass ends and gives attention float32 queries.
+With two or more processes, FSDP2 gathers weights in bfloat16 and adds gradients in float32. A process that holds whole
+weights casts them here, one block of the model at a time, and computes the same products in the same precision. Neither
+uses autocast, which keeps a copy of every weight until the forward pass ends and gives attention float32 queries.
 """
 
 from collections.abc import Iterator
@@ -17,26 +17,26 @@ from transformers import PreTrainedModel
 
 
 def fsdp_policy(dtype: torch.dtype) -> MixedPrecisionPolicy:
-    """What FSDP2 computes in, and float32 in which it adds gradients over processes."""
+    """FSDP2's policy: compute in `dtype`, and add gradients over processes in float32."""
     if dtype == torch.float32:
         return MixedPrecisionPolicy()
     return MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
 
 
 def cast_model(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
-    """The model with its weights cast for good. Buffers stay: inverse frequencies of positions need float32."""
+    """Permanently cast the model's weights. Buffers stay: the inverse frequencies of positions need float32."""
     for weight in model.parameters():
         weight.data = weight.data.to(dtype)
     return model
 
 
 def block_names(model: PreTrainedModel) -> set[str]:
-    """The classes of the model's blocks, which transformers names for FSDP."""
+    """Names of the classes of the model's blocks, which transformers lists for FSDP."""
     return {name for module in model.modules() for name in getattr(module, "_no_split_modules", None) or ()}
 
 
 def cast_blocks(model: PreTrainedModel) -> None:
-    """Let every block compute in bfloat16 (or float16) when it is given that, for good; else nothing changes."""
+    """Permanently make every block compute in bfloat16 or float16 when its inputs have that dtype; else no change."""
     names = block_names(model)
     for module in model.modules():
         if type(module).__name__ in names:
@@ -44,9 +44,9 @@ def cast_blocks(model: PreTrainedModel) -> None:
 
 
 def outside_blocks(model: PreTrainedModel) -> list[nn.Module]:
-    """Modules with weights in no block, such as embedding and last norm.
+    """Modules outside all blocks, such as the embedding and the last norm.
 
-    Without the head: its weight is read as it is, so that its gradient, a sum over thousands of tokens, is float32.
+    The head is excluded: its weight is used as it is, so that its gradient, a sum over thousands of tokens, is float32.
     """
     inside = {id(part) for module in model.modules() if is_casting(module) for part in module.modules()}
     head = model.get_output_embeddings()
@@ -59,9 +59,9 @@ def is_casting(module: nn.Module) -> bool:
 
 
 class CastingBlock:
-    """What a casting class has before the class of the block: the same forward pass, on weights in its inputs' dtype.
+    """Base class put before a block's own class: the same forward pass, with weights in the dtype of its inputs.
 
-    A class and not a hook: transformers recomputes activations by `forward`, outside of which hooks run.
+    A class rather than a hook: transformers recomputes activations by calling `forward`, and hooks run outside of that.
     """
 
     gradient_checkpointing: bool
@@ -75,7 +75,7 @@ class CastingBlock:
         with ExitStack() as stack:
             if dtype is not None:
                 casts = stack.enter_context(cast_weights(list(self.modules()), dtype))
-                # with recomputed activations nothing is saved anyway, and torch's own hooks must see what would be
+                # when activations are recomputed nothing is saved anyway, and torch's own hooks must see what would be
                 if torch.is_grad_enabled() and not (getattr(self, "gradient_checkpointing", False) and self.training):
                     stack.enter_context(cast_again(casts))
             return super().forward(*args, **kwargs)  # type: ignore[misc]  # of the block's class, which comes next
@@ -83,20 +83,20 @@ class CastingBlock:
 
 @cache
 def casting_class(kind: type[nn.Module]) -> type[nn.Module]:
-    """The class of a block whose weights are cast for each call, as FSDP2 puts its own class before a module's."""
+    """A subclass of a block's class that casts its weights on each call, as FSDP2 subclasses the class of a module."""
     if issubclass(kind, CastingBlock):
         return kind
-    # a `forward` of its own, so that transformers wraps it, too, where it recomputes activations
+    # its own `forward`, so that transformers wraps this one too when it recomputes activations
     members = {"forward": CastingBlock.forward, "__module__": kind.__module__}
     return type(kind.__name__, (CastingBlock, kind), members)
 
 
 @contextmanager
 def cast_weights(modules: list[nn.Module], dtype: torch.dtype) -> Iterator[dict[int, tuple[Tensor, Tensor]]]:
-    """Within the block the modules' own weights are copies in `dtype`, with a gradient to the float32 ones.
+    """Within the `with` block the modules' own weights are copies in `dtype`, whose gradients reach the float32 ones.
 
     Yields:
-        Each weight and its copy, by the place of the copy in memory.
+        Each weight and its copy, by the memory address of the copy.
     """
     places: list[tuple[nn.Module, str, nn.Parameter]] = []
     copies: dict[int, Tensor] = {}
@@ -115,17 +115,17 @@ def cast_weights(modules: list[nn.Module], dtype: torch.dtype) -> Iterator[dict[
         yield casts
     finally:
         for module, name, weight in places:
-            module._buffers.pop(name, None)  # where peft leaves what is no Parameter
+            module._buffers.pop(name, None)  # where peft leaves tensors that are not Parameters
             module._parameters[name] = weight
-        casts.clear()  # hooks of the graph keep the dictionary
+        casts.clear()  # hooks of the graph keep the dictionary alive
 
 
 @contextmanager
 def cast_again(casts: dict[int, tuple[Tensor, Tensor]]) -> Iterator[None]:
-    """Within the block the graph keeps no copies of weights: the backward pass casts them once more.
+    """Within the `with` block the graph keeps no copies of weights: the backward pass casts them again.
 
     Args:
-        casts: of `cast_weights`; copies stay in memory while it is held, so that no other tensor takes their place.
+        casts: from `cast_weights`; while it is held the copies stay in memory, so no other tensor gets their address.
     """
 
     def pack(tensor: Tensor) -> Any:

@@ -1,7 +1,7 @@
-"""From the text of a problem to the token ids of a prompt, and back for a response. Data never become control tokens.
+"""Encode problems as prompt tokens and decode responses; text from data never becomes control tokens.
 
 `limit_prompts` drops prompts that are too long. Encoding all of them is slow, so plain text is not encoded where the
-tokenizer surely gives it a token per byte at most (`a_byte_a_token`).
+tokenizer is certain to give it at most one token per byte (`a_byte_a_token`).
 """
 
 import re
@@ -27,33 +27,34 @@ CHAT = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-"The chat template of the starters, in the form that ChatML has."
+"The chat template of the starters, in ChatML form."
 TEMPLATE = BEFORE + PLACE + AFTER
 
 OVERRIDES = ("encode", "_encode_plus", "set_truncation_and_padding", "_convert_encoding", "decode", "_decode")
-"Methods of a tokenizer on the way from text to ids and back: a class that overrides one proves nothing."
+"Methods of a tokenizer between text and ids: where a class overrides one, nothing can be proven about it."
 
 
 class Encoder:
-    """The template around a problem, and the tokenizer's chat format around that.
+    """Wraps a problem in the prompt template, and that in the tokenizer's chat format.
 
-    Template and chat format are trusted text: their control tokens count. The problem is encoded apart from them, and
-    cut where it spells an added token such as <|im_end|> or <think>, so that it stays text. The boundaries of the three
-    pieces, and such cuts, are token boundaries; encoding all at once may merge across them. With DAPO's template the
-    pieces meet at blank lines, where the tokenizers of Qwen cut as well, unless the problem begins with white space.
+    Template and chat format are trusted text: their control tokens take effect. The problem is encoded separately, and
+    split wherever it spells an added token such as <|im_end|> or <think>, so that it stays text. The boundaries of the
+    three pieces and these splits are token boundaries; encoding everything at once might merge across them. With DAPO's
+    template the pieces meet at blank lines, where Qwen's tokenizers split as well, unless the problem begins with
+    whitespace.
 
-    Source: arXiv:2602.05933, appendix "Prompt Template". Differs: the problem is encoded apart, for safety.
+    Source: arXiv:2602.05933, appendix "Prompt Template". Differs: the problem is encoded separately, for safety.
 
     Args:
         tokenizer: of transformers.
-        template: with {problem_statement} in it, once; filled by putting pieces in a row, never by format or Jinja.
-        chat: format as a chat message. By default if the tokenizer has a chat template, base models of Qwen included.
+        template: contains {problem_statement} once; filled by concatenation, never by format or Jinja.
+        chat: format as a chat message; by default if the tokenizer has a chat template, as Qwen's base models do too.
         before: messages before the problem, such as a system prompt and examples; trusted text too. Without a chat
-            format their texts stand above the problem, with blank lines between them.
+            format their texts are put above the problem, separated by blank lines.
         thinking: `enable_thinking` of the chat template; None leaves it out.
 
     Raises:
-        ValueError: a template without the place, or chat or thinking without a chat template.
+        ValueError: the template lacks the placeholder, or chat or thinking is set without a chat template.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class Encoder:
         self.chat = has_format if chat is None else chat
         if thinking is not None and not self.chat:
             raise ValueError("prompt.thinking is set, but there is no chat template that could; leave it out")
-        # Runs of white space are added tokens of some tokenizers; they control nothing.
+        # Some tokenizers have runs of whitespace as added tokens; those control nothing.
         added = {id: str(token) for id, token in tokenizer.added_tokens_decoder.items() if str(token).strip()}
         self.added = frozenset(added)
         words = sorted(added.values(), key=len, reverse=True)
@@ -88,7 +89,7 @@ class Encoder:
         self.after = self.ids(tail, split=False)
 
     def messages(self, problem_text: str) -> list[dict[str, str]]:
-        """The prompt as messages, for whoever judges a response; the model gets `encode`."""
+        """The prompt as messages, for grading a response; the model gets the ids of `encode`."""
         return [*self.before_problem, {"role": "user", "content": self.template.replace(PLACE, problem_text)}]
 
     def trusted(self, template: str) -> tuple[str, str]:
@@ -101,30 +102,30 @@ class Encoder:
         return before, after
 
     def render(self, messages: list[dict[str, str]]) -> str:
-        """The conversation in the chat format, with the beginning of the model's turn."""
-        if self.tokenizer.chat_template == CHAT:  # that of the starters, known to end
+        """The conversation in the chat format, up to the beginning of the model's turn."""
+        if self.tokenizer.chat_template == CHAT:  # that of the starters, known to terminate
             return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
         return chat_template.render_chat(self.tokenizer, messages, self.thinking)
 
     def start(self) -> list[int]:
-        """The token that begins every text of this tokenizer, if it has one; a chat template writes its own."""
+        """The BOS token, if this tokenizer puts one before every text; a chat template writes its own."""
         alone = [] if self.chat else self.tokenizer.encode("", add_special_tokens=True)
         return [id for id in alone[:1] if id == self.tokenizer.bos_token_id]
 
     def ids(self, text: str, split: bool) -> list[int]:
-        """Ids of a text without anything put around it; with `split`, special tokens are read as text."""
+        """Ids of a text with nothing added around it; with `split`, special tokens are read as text."""
         return list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=split)) if text else []
 
     def encode(self, problem_text: str) -> list[int]:
         """Ids of the whole prompt.
 
         Raises:
-            UsageError: a control token would come out of the problem, or the tokenizer cannot carry its text.
+            UsageError: the problem would produce a control token, or the tokenizer cannot represent its text.
         """
         return [*self.before, *self.data(problem_text), *self.after]
 
     def data(self, text: str) -> list[int]:
-        """Ids of the problem alone, none of them that of an added token."""
+        """Ids of the problem alone; none of them is the id of an added token."""
         if HALF_PAIR.search(text):
             raise UsageError("the text holds half a surrogate pair, which is no character; drop the problem")
         ids = [id for piece in self.pieces(text) for id in self.ids(piece, split=True)]
@@ -138,13 +139,13 @@ class Encoder:
         return ids
 
     def plain(self, text: str) -> bool:
-        """Whether a text is of ASCII alone and spells no added token."""
+        """Whether a text is pure ASCII and spells no added token."""
         return text.isascii() and not self.spelt.search(text)
 
     def pieces(self, text: str) -> list[str]:
-        """The text, cut behind the first character of every added token that it spells.
+        """The text, split after the first character of every added token that it spells.
 
-        split_special_tokens alone leaves tokens such as <think> that are added but not special.
+        split_special_tokens alone would leave tokens such as <think>, which are added but not special.
         """
         cuts, place = [0], 0
         while match := self.spelt.search(text, place):
@@ -154,7 +155,7 @@ class Encoder:
 
 
 def encoder_of(table: PromptTable | None, tokenizer: Any) -> Encoder:
-    """The encoder of a [prompt] table; what cannot work is a mistake of the recipe."""
+    """The encoder of a [prompt] table; a table that cannot work raises a UsageError."""
     table = table or PromptTable()
     system = [] if table.system is None else [{"role": "system", "content": table.system}]
     before = [*system, *(message.model_dump() for message in table.few_shot)]
@@ -170,17 +171,17 @@ def encoder_of(table: PromptTable | None, tokenizer: Any) -> Encoder:
 
 
 def decode_response(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int]) -> str:
-    """The text of response tokens, control tokens left out."""
+    """The text of response tokens, without control tokens."""
     return str(tokenizer.decode(list(tokens), skip_special_tokens=True))
 
 
 def comparable(text: str) -> str:
-    """Text without what tokenizers change harmlessly: the form of Unicode, and white space."""
+    """Text without what tokenizers may harmlessly change: the Unicode form, and whitespace."""
     return "".join(unicodedata.normalize("NFKC", text).split())
 
 
 def encode_numbers(problems: MathProblems, encoder: Encoder) -> Callable[[int], Sequence[int]]:
-    """Prompt tokens by the number of a problem; the same object each time, which shows who shares a prompt."""
+    """Prompt tokens by problem number, cached: rows that share a prompt share the same object."""
     return lru_cache(maxsize=65_536)(lambda number: encoder.encode(problems.problem(number).problem))
 
 
@@ -189,12 +190,12 @@ def limit_prompts(problems: MathProblems, encoder: Encoder, limit: int) -> tuple
 
     Raises:
         ValueError: a limit below 1.
-        UsageError: no problem is left, or one cannot be encoded; the message has its id.
+        UsageError: no problem is left, or one cannot be encoded; the message names its id.
     """
     if limit < 1:
         raise ValueError(f"the limit of prompts is {limit} tokens; expected 1 or more")
 
-    # Encoding every problem is most of a run's set-up: plain text that fits even at a token per byte is not encoded.
+    # Encoding every problem would be most of a run's setup: plain text that fits at one token per byte is not encoded.
     around = len(encoder.before) + len(encoder.after)
     room = limit - around if a_byte_a_token(encoder.tokenizer) else -1
 
@@ -222,10 +223,10 @@ def limit_prompts(problems: MathProblems, encoder: Encoder, limit: int) -> tuple
 
 
 def a_byte_a_token(tokenizer: Any) -> bool:
-    """Whether ASCII text that spells no added token has at most as many tokens as bytes, arrives, and is no error.
+    """Whether ASCII text that spells no added token has at most one token per byte, stays intact, and raises no error.
 
     Byte-level BPE begins with a known token for each byte and only merges. Nothing around it may add, drop or change a
-    character, and no merge may end on the id of an added token. False wherever that is not sure.
+    character, and no merge may produce the id of an added token. False wherever this is not certain.
     """
     kind = type(tokenizer)
     if any(getattr(kind, name, name) is not getattr(PreTrainedTokenizerFast, name, None) for name in OVERRIDES):
@@ -242,12 +243,12 @@ def a_byte_a_token(tokenizer: Any) -> bool:
 
 
 def only_merges(model: Any) -> bool:
-    """BPE whose tokens are parts of the text, without marks for the inside or the end of a word."""
+    """Whether the model is BPE whose tokens are parts of the text, without markers inside or at the end of words."""
     return type(model) is models.BPE and not model.continuing_subword_prefix and not model.end_of_word_suffix
 
 
 def only_cuts(steps: Any) -> bool:
-    """Cuts that keep every character, and bytes at the end of them."""
+    """Whether the steps are splits that keep every character, followed by the byte-level one."""
     kind = type(steps)
     *cuts, last = (list(steps) if kind is pre_tokenizers.Sequence else []) or [steps]
     return (
@@ -258,10 +259,10 @@ def only_cuts(steps: Any) -> bool:
 
 
 def no_added_by_merges(vocabulary: dict[str, int], added: dict[int, Any]) -> bool:
-    """A token per byte, an id per token, and for plain text no way to an added token but to spell its name.
+    """Whether each byte has a token, each token an id, and plain text yields an added token only by spelling its name.
 
-    A name of ASCII stands for itself in the alphabet of bytes. Another one may stand for plain text there, as Ġa does
-    for a space and an a, and become plain in the normaliser, as the sign of the kelvin does.
+    An ASCII name stands for itself in the alphabet of bytes. Any other name may stand for plain text there, as Ġa does
+    for a space and an a, or become ASCII in the normaliser, as the kelvin sign does.
     """
     words = {id: word for word, id in vocabulary.items()}
     names = {id: str(token) for id, token in added.items()}

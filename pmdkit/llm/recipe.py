@@ -1,4 +1,4 @@
-"""A recipe before a model is loaded: defaults written out, what cannot work or is not installed refused."""
+"""Check a recipe before a model is loaded: fill in defaults, refuse what cannot work or is not installed."""
 
 import os
 from importlib.util import find_spec
@@ -25,12 +25,12 @@ from pmdkit.objectives import Objective, traits
 from pmdkit.plugins import is_path
 
 EVALUATED = ("held-out", "aime24", "aime25")
-PROMPTS = 64  # per step, where a recipe does not say
+PROMPTS = 64  # per step, if the recipe does not say
 NEEDS = {"transformers": "transformers", "tokenizers": "tokenizers", "math_verify": "math-verify"}
 
 
 def resolve_config(spec: Spec, objective: Objective) -> Spec:
-    """The spec with its defaults written out."""
+    """The spec with its defaults filled in."""
     check_values(spec)
     schedule, model, warm = spec.schedule, spec.model, spec.warm_start
     assert model is not None
@@ -65,7 +65,7 @@ def resolve_config(spec: Spec, objective: Objective) -> Spec:
 
 
 def check_values(spec: Spec) -> None:
-    """Refuse values that would be read minutes later only: problems, device, grader, evaluation."""
+    """Refuse values that would otherwise be read only minutes later: problems, device, grader, evaluation."""
     check_math(spec.env)
     device, path = getattr(spec.model, "device", "auto"), getattr(spec.model, "path", None)
     if path is not None and not path.strip():
@@ -112,7 +112,7 @@ def check_rewards(table: RewardTable, rollout: RolloutTable) -> None:
 
 
 def check_log(rollout: RolloutTable) -> None:
-    """Refuse what has no meaning for responses that are written already."""
+    """Refuse options that have no meaning for responses that are already written."""
     if rollout.log is None:
         return
     for key, usual in (("lag", 0), ("max_num_gen_batches", 1), ("old", "rollout"), ("correction", "none")):
@@ -124,7 +124,7 @@ def check_log(rollout: RolloutTable) -> None:
 
 
 def check_environment(rollout: RolloutTable) -> None:
-    """Refuse an environment that is not known, or that a table leaves no place for."""
+    """Refuse an environment that is unknown, or that conflicts with another option."""
     name = rollout.environment
     if name is None:
         return
@@ -139,7 +139,7 @@ def check_environment(rollout: RolloutTable) -> None:
 
 
 def resolve_vllm(rollout: RolloutTable, vllm: VLLMTable | None) -> VLLMTable:
-    """[vllm] as the rest of the recipe allows it."""
+    """[vllm], checked against the rest of the recipe and adapted to it."""
     vllm = vllm or VLLMTable()
     if rollout.lag and rollout.old == "recompute":
         raise UsageError(
@@ -158,12 +158,12 @@ def resolve_vllm(rollout: RolloutTable, vllm: VLLMTable | None) -> VLLMTable:
         )
     if vllm.urls and rollout.engine != "vllm-server":
         raise UsageError(f"vllm.urls is set and rollout.engine is '{rollout.engine}'; expected 'vllm-server'")
-    # an engine that sleeps during updates cannot write during them
+    # an engine that sleeps during updates cannot generate during them
     return vllm.model_copy(update={"sleep": False}) if rollout.lag else vllm
 
 
 def resolve_parallel(spec: Spec) -> ParallelTable:
-    """[parallel] as `accelerate launch` or torchrun started it, where one of them did."""
+    """[parallel], with the processes that `accelerate launch` or torchrun started, if one of them did."""
     table, here = spec.parallel or ParallelTable(), launcher.launched_ranks()
     device = getattr(spec.model, "device", "auto")
     if max(here, table.processes) > 1 and ":" in device:
@@ -175,18 +175,18 @@ def resolve_parallel(spec: Spec) -> ParallelTable:
 
 
 def check_requirements() -> None:
-    """Raise where a package is missing, with the line that installs it."""
+    """Raise if a package is missing, with the command that installs it."""
     missing = [package for module, package in NEEDS.items() if find_spec(module) is None]
     if missing:
         raise EnvironmentLacks(f"the tier of language models needs {', '.join(missing)}; {remedy('llm')}")
 
 
 def check_engine(engine: str, elsewhere: bool = False) -> None:
-    """Raise where vLLM is to write on this machine and is missing, or is a version that takes no weights.
+    """Raise if vLLM is to run on this machine and is missing, or is a version that cannot receive weights.
 
     Args:
         engine: of the recipe.
-        elsewhere: its servers are started by somebody else.
+        elsewhere: its servers are not started by this run.
     """
     here = engine == "vllm" or (engine == "vllm-server" and not elsewhere)
     if here and engines.ENGINES[engine].startswith("pmdkit."):
@@ -196,7 +196,7 @@ def check_engine(engine: str, elsewhere: bool = False) -> None:
 
 
 def check_lora_tables(spec: Spec) -> None:
-    """Raise where [lora] does not go with another table: a checkpoint holds the adapter, not the base below it."""
+    """Raise if [lora] conflicts with another table: a checkpoint holds the adapter, not the base model below it."""
     if not uses_lora(spec.lora):
         return
     assert spec.lora is not None
@@ -209,7 +209,7 @@ def check_lora_tables(spec: Spec) -> None:
 
 
 def check_lora(spec: Spec) -> None:
-    """Raise where this machine, or another table, keeps a run from training adapters."""
+    """Raise if this machine or another table keeps the run from training adapters."""
     check_lora_tables(spec)
     if uses_lora(spec.lora):
         check_peft()
@@ -221,6 +221,6 @@ def uses_lora(table: LoraTable | None) -> bool:
 
 
 def check_peft() -> None:
-    """Raise where peft is missing, with the line that installs it."""
+    """Raise if peft is missing, with the command that installs it."""
     if find_spec("peft") is None:
         raise EnvironmentLacks(f"[lora] needs peft; {remedy('lora')}")

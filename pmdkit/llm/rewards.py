@@ -1,6 +1,6 @@
-"""Several rewards: what each [[reward]] table adds to the first, and DAPO's penalty for responses near the budget.
+"""Combine several [[reward]] tables into one reward, and DAPO's penalty for responses near the budget.
 
-MathTask asks for the verdicts of the first table; `RewardSum` makes the step's reward of them and of the others.
+MathTask gets the verdicts of the first table; `RewardSum` combines them with the others into the step's reward.
 """
 
 import math
@@ -20,7 +20,7 @@ OVERLONG = SHIPPED_REWARDS[1]
 
 
 def soft_overlong_punishment(length: Tensor, width: int, cache: int) -> Tensor:
-    r"""0 down to -1 over the last tokens of the budget, so that a response ends before it is cut off.
+    r"""From 0 down to -1 over the last tokens of the budget, so that responses learn to end before they are cut off.
 
     $$ R(y) = \min\Big(0, \frac{L_{max} - L_{cache} - |y|}{L_{cache}}\Big) $$
 
@@ -29,14 +29,14 @@ def soft_overlong_punishment(length: Tensor, width: int, cache: int) -> Tensor:
     Args:
         length: tokens of responses, at most `width`.
         width: L_max, the budget in tokens.
-        cache: L_cache, the tokens of it over which the penalty grows.
+        cache: L_cache, the number of last tokens of the budget over which the penalty grows.
     """
     return ((width - cache - length.double()) / cache).clamp(-1, 0)
 
 
 @dataclass(frozen=True)
 class Term:
-    """A reward beside the first: a function of the length, or a grader's verdicts."""
+    """A reward in addition to the first: a function of the length, or a grader's verdicts."""
 
     table: RewardTerm
     grader: "Grader | task.SharedGrader | None"
@@ -53,17 +53,17 @@ class Term:
 
 
 class RewardSum:
-    """The reward of a step from several parts, or with responses that were cut off left out.
+    """The reward of a step as a weighted sum of parts, optionally without the responses that were cut off.
 
-    No verdict in one part is no verdict on the response: its reward is NaN, never the sum of the rest.
+    A response that lacks a verdict in any part has none: its reward is NaN, never the sum of the rest.
 
     Args:
         table: the first [[reward]], whose verdicts decide what passes.
         terms: the others.
-        mask_cut_off: responses that were cut off count for nothing.
+        mask_cut_off: give responses that were cut off the reward NaN, so that they do not count.
 
     Attributes:
-        parts: of the last step, by name: [N] values before their weights, NaN without a verdict.
+        parts: of the last step, by name: [N] unweighted values, NaN without a verdict.
     """
 
     def __init__(self, table: RewardTable, terms: Sequence[Term], mask_cut_off: bool) -> None:
@@ -80,7 +80,7 @@ class RewardSum:
             first: [N] values of the first part on its scale, NaN without a verdict.
             items: what was graded.
             length: [N] tokens.
-            width: budget of them.
+            width: budget in tokens.
         """
         self.parts = {self.name: first}
         total = self.weight * first
@@ -111,7 +111,7 @@ class RewardSum:
                 term.grader.close()
 
     def keep_verdicts(self, journal: Any) -> None:
-        """Where the other graders write their verdicts down: the journal of the first."""
+        """Let the other graders write their verdicts to the journal of the first."""
         for term in self.terms:
             if term.grader is not None:
                 term.grader.journal = journal
@@ -125,7 +125,7 @@ def as_values(verdicts: Sequence[Verdict]) -> Tensor:
 def make_reward_sum(
     table: RewardTable, rollout: RolloutTable, process_group: ProcessGroup = SINGLE
 ) -> RewardSum | None:
-    """The parts of a recipe; None where the verdict is the reward."""
+    """The reward sum of a recipe; None where the verdict alone is the reward."""
     mask = rollout.cut_off == "mask"
     if not table.others and table.weight == 1 and not mask:
         return None

@@ -1,7 +1,7 @@
-"""A recipe measured on the machine that is to run it: the self-check, and the token budget that fits.
+"""Test a recipe on the machine that is to run it: the self-check, and the largest token budget that fits.
 
 `SelfCheck` is `--field-test` on the command line: each step passes or fails, and the first failure ends it.
-`fit_token_budget` is `--fit`. What memory takes by arithmetic is `pmdkit.planner.memory`.
+`fit_token_budget` is `--fit`. `pmdkit.planner.memory` computes memory by arithmetic instead.
 """
 
 import datetime
@@ -29,9 +29,9 @@ from pmdkit.version import __version__
 
 Kind = TypeVar("Kind", bound=TrainerCallback)
 PROMPTS, GROUP, WIDTH, PROBLEMS = 8, 4, 256, 16  # 32 responses: minutes on one GPU, seconds for the starter
-TOLERANCE = {"float32": 1e-3, "bfloat16": 0.2}  # nats per token between engine and trainer, at most
+TOLERANCE = {"float32": 1e-3, "bfloat16": 0.2}  # most nats per token between engine and trainer
 
-# Of the trials of `fit_token_budget`.
+# For the trials of `fit_token_budget`.
 GIB = 2**30
 SHARE = 0.8  # of the memory that the update may take: the allocator fragments, and steps differ
 FIRST = 1024  # tokens
@@ -40,7 +40,7 @@ TRIAL_PROMPT = 32  # tokens of a trial that are not scored; the fewer, the more 
 
 @dataclass(frozen=True)
 class SelfCheckStep:
-    """One step of the self-check; `told` is what it found, for a person."""
+    """One step of the self-check; `told` is its finding in words, for the user."""
 
     name: str
     passed: bool
@@ -67,13 +67,13 @@ class SelfCheck:
         self.task: task.MathTask
 
     def __call__(self, report: Callable[[SelfCheckStep], None]) -> list[SelfCheckStep]:
-        """Every check up to the first failure."""
+        """Run the checks up to the first failure."""
         checks = []
         for step in (self.load, self.generate, self.verify, self.update, self.publish, self.resume, self.evaluate):
             began = time.perf_counter()
             try:
                 passed, told = step()
-            except (PmdkitError, ValueError, RuntimeError) as problem:  # what a machine can do wrong is the question
+            except (PmdkitError, ValueError, RuntimeError) as problem:  # what can go wrong on a machine is the question
                 passed, told = False, f"{type(problem).__name__}: {' '.join(str(problem).split())}"
             check = SelfCheckStep(step.__name__, passed, time.perf_counter() - began, told)
             checks.append(check)
@@ -86,11 +86,11 @@ class SelfCheck:
         return checks
 
     def callback(self, kind: type[Kind]) -> Kind:
-        """The callback of a kind that `load` made."""
+        """The callback of this kind that `load` made."""
         return next(callback for callback in self.callbacks if isinstance(callback, kind))
 
     def load(self) -> tuple[bool, str]:
-        """Model, tokenizer, data; packed attention agrees with the model's own."""
+        """Load model, tokenizer and data; packed attention must agree with the model's own."""
         made = backend.make_backend(self.spec, self.objective)
         assert isinstance(made.learner, learner.CausalLearner)
         assert isinstance(made.task, task.MathTask)
@@ -98,12 +98,12 @@ class SelfCheck:
         weights = sum(weight.numel() for weight in self.learner.model.parameters())
         device, path = self.learner.model.device, getattr(self.spec.model, "path", None)
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU"
-        source = Path(path).name if path else str(getattr(self.spec.model, "build", ""))  # no folder of this machine
+        source = Path(path).name if path else str(getattr(self.spec.model, "build", ""))  # no path on this machine
         self.figures |= {"model": source, "weights": weights, "device": name}
         return True, f"{weights:,} weights on {name}; {self.task.problems.name}"
 
     def generate(self) -> tuple[bool, str]:
-        """Responses, and the engine's log-probabilities against the trainer's."""
+        """Generate responses, and compare the engine's log-probabilities with the trainer's."""
         began = time.perf_counter()
         self.rollouts = self.learner.rollout(self.task.prompts(1), GROUP, seed=1)
         seconds = time.perf_counter() - began
@@ -115,7 +115,7 @@ class SelfCheck:
         return worst <= limit, told if worst <= limit else f"{told}, more than {limit:g}: set rollout.old=recompute"
 
     def verify(self) -> tuple[bool, str]:
-        """The pool of the verifier works, and every response gets a verdict."""
+        """Check that the verifier's pool works, and grade every response."""
         probe = self.task.grader.probe()
         if not probe.correct:
             return False, f"the verifier's worker: {probe.reason}"
@@ -128,7 +128,7 @@ class SelfCheck:
         return True, f"{right} of {len(verdicts)} right, {answered} with an answer, {cut_off} cut off at {WIDTH} tokens"
 
     def update(self) -> tuple[bool, str]:
-        """One ministep from rewards that differ, and the memory it takes."""
+        """Make one ministep from rewards that differ, and measure its memory."""
         rollouts = self.rollouts
         reward = torch.arange(self.reward.numel()).view(self.reward.shape) % 2  # a gradient whatever the model knows
         groups = graded(reward.double(), rollouts)
@@ -150,7 +150,7 @@ class SelfCheck:
         return changed, f"{told}; log-probabilities moved by up to {moved:.1e} nats{peak}"
 
     def publish(self) -> tuple[bool, str]:
-        """The engine writes with the new weights."""
+        """Generate with the new weights, and compare log-probabilities again."""
         self.learner.version += 1
         self.learner.rollout(self.task.prompts(2), GROUP, seed=2)
         worst = self.learner.mismatch["mismatch_max"]
@@ -158,7 +158,7 @@ class SelfCheck:
         return worst <= limit, f"version {self.learner.version}; engine and trainer differ by {worst:.1e} nats"
 
     def resume(self) -> tuple[bool, str]:
-        """A checkpoint is written, checked and loaded into a new learner, which then holds the same bits."""
+        """Write a checkpoint, check it, and load it over zeroed weights, which must then be bit-identical."""
         place = self.folder / "checkpoints"
         place.mkdir(parents=True, exist_ok=True)
         began = time.perf_counter()
@@ -179,7 +179,7 @@ class SelfCheck:
         return same and not warnings, f"{size / GIB:.2f} GiB written in {seconds:.1f} s, loaded bit by bit"
 
     def evaluate(self) -> tuple[bool, str]:
-        """Some held-out problems, every response kept."""
+        """Evaluate on some held-out problems, keeping every response."""
         evaluations = self.callback(callbacks.EvaluationCallback)
         evaluation = evaluations.evaluation
         answers = evaluation(self.learner.engine, self.folder / "evaluation.jsonl")
@@ -200,7 +200,7 @@ class SelfCheck:
 
 
 def small_spec(spec: Spec) -> Spec:
-    """The recipe with few prompts and short responses; model, data, precision and budgets as they are."""
+    """The recipe with few prompts and short responses; model, data, precision and token budgets are unchanged."""
     assert spec.rollout is not None
     assert spec.evaluation is not None
     width = min(WIDTH, spec.rollout.width)
@@ -218,10 +218,10 @@ def small_spec(spec: Spec) -> Spec:
 def fit_token_budget(model: PreTrainedModel, spec: Spec) -> tuple[int, list[tuple[int, float]]]:
     """The largest token budget, a power of two, whose update fits beside weights, gradients and optimizer.
 
-    Each budget is tried, twice the one before it, until one does not fit or a whole ministep does.
+    Budgets are tried, each twice the one before it, until one does not fit or a whole ministep does.
 
     Returns:
-        Tokens, and the trials: tokens and GiB at their peak.
+        The budget in tokens, and the trials: tokens and peak GiB of each.
     """
     weights = sum(weight.numel() for weight in model.parameters())
     room = SHARE * capacity(model.device) - 8 * weights  # for the moments of Adam, fewer with adapters
@@ -242,7 +242,7 @@ def fit_token_budget(model: PreTrainedModel, spec: Spec) -> tuple[int, list[tupl
 
 
 def most_tokens(spec: Spec) -> int:
-    """Tokens of a ministep at most: a larger budget changes nothing."""
+    """The most tokens that a ministep can have: a larger budget changes nothing."""
     assert spec.rollout is not None
     assert spec.schedule.prompts is not None
     assert spec.schedule.group is not None
@@ -251,7 +251,7 @@ def most_tokens(spec: Spec) -> int:
 
 
 def trial(model: PreTrainedModel, tokens: int, spec: Spec) -> int | None:
-    """Bytes at the peak of one pass over that many tokens; None where they do not fit."""
+    """Peak bytes of one forward and backward pass over that many tokens; None if they do not fit."""
     assert spec.rollout is not None
     length = min(tokens, spec.rollout.width + TRIAL_PROMPT)
     rows = max(1, tokens // length)
@@ -275,7 +275,7 @@ def trial(model: PreTrainedModel, tokens: int, spec: Spec) -> int | None:
 
 
 def capacity(device: torch.device) -> int:
-    """Bytes that the device has for this process."""
+    """Bytes that the device can give this process."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return int(free) + int(torch.cuda.memory_reserved(device))

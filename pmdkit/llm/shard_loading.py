@@ -1,7 +1,7 @@
-"""A model made on the meta device, whose weights each process reads from safetensors: its own rows and no others.
+"""Sharded loading: a model is made on the meta device, and each process reads only its own rows of weights.
 
-Parameters have no memory until they are cut; buffers, which are small and computed, are made at once. Where the names
-of the files are not those of the model, as of experts, transformers' own conversion is applied to the rows that count.
+Parameters have no memory until they are sharded; buffers, which are small and computed, are made at once. Where names
+in the files differ from the model's, as for experts, transformers' own conversion is applied to the rows needed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ def make_empty_model(folder: Path) -> PreTrainedModel:
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     with parameters_on_meta():
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
-    model.tie_weights()  # a parameter moves to the meta device on its own, so two names of one would part
+    model.tie_weights()  # parameters move to the meta device one by one, so two names of one would part
     if (path := folder / "generation_config.json").exists():
         found = foreign.read_json(path, numbers=False, advice=model_folder.ADVICE)
         model.generation_config = GenerationConfig.from_dict(dict(found))
@@ -39,7 +39,7 @@ def make_empty_model(folder: Path) -> PreTrainedModel:
 
 @contextmanager
 def parameters_on_meta() -> Iterator[None]:
-    """Parameters that are registered meanwhile go to the meta device, one by one, and nothing is drawn for them."""
+    """Within the `with` block, parameters are put on the meta device as they are registered, without random values."""
     register = nn.Module.register_parameter
 
     def to_meta(module: nn.Module, name: str, weight: nn.Parameter | None) -> None:
@@ -54,15 +54,15 @@ def parameters_on_meta() -> Iterator[None]:
 
 
 def fill_model(model: PreTrainedModel, wanted: Mapping[str, Tensor], folder: Path) -> None:
-    """Read the weights of a folder into a model, each process its own rows of each.
+    """Read the weights of a folder into a model, each process its own rows of every weight.
 
     Args:
         model: of the folder's class; it may have adapters.
-        wanted: its weights by the names that it has without adapters.
-        folder: in Hugging Face layout, or a checkpoint in shards.
+        wanted: its weights by the names that they have without adapters.
+        folder: in Hugging Face layout, or a sharded checkpoint.
 
     Raises:
-        UsageError: no file has a weight, or one has another shape, or is not a number.
+        UsageError: a weight is in no file, has another shape, or contains values that are not numbers.
     """
     stored = shards.read_folder(folder, "model", model_folder.ADVICE)
     sources = find_sources(model, wanted, stored)
@@ -76,20 +76,20 @@ def fill_model(model: PreTrainedModel, wanted: Mapping[str, Tensor], folder: Pat
             local, first, _ = local_rows(target)
             if local.numel():
                 sources[name].copy_to(local, model, name, tuple(target.shape), first)
-                for some in local.reshape(-1).split(shards.BLOCK):  # not all at once: the answer has memory too
+                for some in local.reshape(-1).split(shards.BLOCK):  # not all at once: the result takes memory too
                     foreign.check_numbers({name: some}, str(folder))
 
 
 @dataclass
 class WeightSource:
-    """The stored tensors that a weight is made of: one, or lists of them that a converter of transformers joins."""
+    """The stored tensors that make up a weight: one, or lists of them that a converter of transformers joins."""
 
     key: str
     converter: Any = None
     tensors: dict[str, list[tuple[str, StoredTensor]]] = field(default_factory=dict)
 
     def copy_to(self, target: Tensor, model: PreTrainedModel, name: str, shape: tuple[int, ...], first: int) -> None:
-        """Fill a tensor with the rows of the weight from `first` on; of that shape the whole weight is."""
+        """Fill a tensor with the rows of the weight from `first` on; `shape` is that of the whole weight."""
         if self.converter is None:
             ((_, stored),) = self.tensors[""]
             self.check(name, stored.shape, shape)
@@ -105,7 +105,7 @@ class WeightSource:
             target.copy_(found[first : first + len(target)])
 
     def convert(self, model: PreTrainedModel, name: str, some: slice) -> Tensor:
-        """What the converter makes of some tensors of each list."""
+        """The converter's result for some tensors of each list."""
         converter = deepcopy(self.converter)
         for pattern, held in self.tensors.items():
             for source, stored in held[some]:
@@ -114,7 +114,7 @@ class WeightSource:
         return made[0] if isinstance(made, list) else made
 
     def merges_rows(self, shape: tuple[int, ...]) -> bool:
-        """Whether each row is made of one tensor of each list, as experts are: then the others need not be read."""
+        """Whether each row comes from one tensor of each list, as for experts: then the others need not be read."""
         first, others = self.converter.operations[0], self.converter.operations[1:]
         merged = type(first).__name__ == "MergeModulelist" and first.dim == 0
         joined = all(type(step).__name__ == "Concatenate" and step.dim != 0 for step in others)
@@ -132,7 +132,7 @@ class WeightSource:
 def find_sources(
     model: PreTrainedModel, wanted: Mapping[str, Tensor], stored: Mapping[str, StoredTensor]
 ) -> dict[str, WeightSource]:
-    """What each weight of a model is made of, by transformers' rules for its kind of model."""
+    """The sources of each weight of a model, by transformers' rules for its kind of model."""
     from transformers.conversion_mapping import get_model_conversion_mapping
     from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 
@@ -156,5 +156,5 @@ def find_sources(
 
 
 def natural_order(name: str) -> list[tuple[int, str]]:
-    """Expert 10 comes after expert 9."""
+    """A sort key that puts expert 10 after expert 9."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in name.split(".")]

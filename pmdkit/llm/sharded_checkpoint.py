@@ -1,8 +1,8 @@
-"""Checkpoints of several processes: each writes its shards by torch.distributed.checkpoint while the run goes on.
+"""Sharded checkpoints: every process writes its shards in the background, with torch.distributed.checkpoint.
 
-The step waits until its shards are copied to the host. A thread writes them; when every process has given the sums of
-its files, the main one writes the manifest and renames the folder. No pickle is written, sent or read: processes
-exchange JSON, and each plans for itself.
+The step waits until its shards are copied to the host. A thread writes them; once every process has reported the
+checksums of its files, the main one writes the manifest and renames the folder. No pickle is written, sent or read:
+processes exchange JSON, and each plans for itself.
 """
 
 import json
@@ -38,28 +38,28 @@ PARTS = (*WEIGHTS, "optimizer")
 
 
 class SaveLost(ComponentDied):
-    """Another process could not write its part of a checkpoint; that one says why."""
+    """Another process could not write its part of a checkpoint; that process reports why."""
 
 
 class ShardedCheckpoints(Checkpoints):
-    """The checkpoints of a run of several processes, on a folder that all of them see.
+    """The checkpoints of a run with several processes, in a folder that all of them see.
 
-    One is written at a time: the next save waits for it. What goes wrong while one is written is raised by the next
-    `wait`, in every process.
+    One is written at a time: the next save waits for it. An error while one is written is raised by the next `wait`,
+    in every process.
 
     Args:
         folder: checkpoints/ of the run.
-        process_group: of the processes, all of which make one at the same moment.
-        timeout: seconds that one may wait for another.
+        process_group: the processes, all of which must create this object at the same point.
+        timeout: seconds that one process may wait for another.
 
     Attributes:
-        waited: seconds that the step waited for the last save: for the one before it, and for the copy of its shards.
+        waited: seconds that the last save held up the step: waiting for the save before it, and copying its shards.
     """
 
     def __init__(self, folder: Path, process_group: ProcessGroup, timeout: float) -> None:
         super().__init__(folder)
         self.process_group = process_group
-        # a group of its own: the thread that writes must not come between the collectives of the steps
+        # a separate group: the thread that writes must not interfere with the collectives of the steps
         self.group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
         self.stager = DefaultStager(StagingOptions(False, False, False, False))
         self.writing: Future[Metadata] | None = None
@@ -71,12 +71,12 @@ class ShardedCheckpoints(Checkpoints):
         """Begin checkpoints/step-N: copy the shards of this process, and let a thread write them.
 
         Args:
-            step, keep: as `checkpoint.save_step`.
-            state: as there; tensors that are cut over processes are theirs together, others are the same in each.
-            extra_files: of the main process.
+            step, keep: as for `checkpoint.save_step`.
+            state: as there; DTensors are sharded over the processes, other tensors are the same in each.
+            extra_files: written by the main process.
 
         Raises:
-            OSError: of this save where it cannot begin, or of the one before it.
+            OSError: this save cannot begin, or the one before it failed.
         """
         began = time.monotonic()
         self.wait()
@@ -94,12 +94,12 @@ class ShardedCheckpoints(Checkpoints):
             planner=DefaultSavePlanner(flatten_state_dict=False),
             process_group=self.group,
             async_stager=self.stager,
-            use_collectives=False,  # those of planning would be pickles
+            use_collectives=False,  # the planner's collectives would send pickles
         )
         self.waited = time.monotonic() - began
 
     def wait(self) -> None:
-        """Until what was saved is acknowledged; raises what went wrong with it."""
+        """Wait until the last save is acknowledged; raises the error if it failed."""
         writing, self.writing = self.writing, None
         if writing is not None:
             writing.result()
@@ -107,7 +107,7 @@ class ShardedCheckpoints(Checkpoints):
 
     @contextmanager
     def main_alone(self) -> Iterator[bool]:
-        """A block that matters in the main process; where it fails there, all fail."""
+        """A block that acts in the main process only; if it fails there, it fails in all processes."""
         problem: OSError | None = None
         try:
             yield self.process_group.is_main_process
@@ -122,7 +122,7 @@ class ShardedCheckpoints(Checkpoints):
     # Load: every process checks a share of the files and reads its own shards.
 
     def load_newest(self) -> tuple[int, dict[str, Any], list[str]]:
-        """As `checkpoint.load_newest`, in every process; weights and optimizer are `StoredTensor`s, not read yet."""
+        """Like `checkpoint.load_newest`, in every process; weights and optimizer are `StoredTensor`s, not read yet."""
         group, main = self.process_group, self.process_group.is_main_process
         warnings = checkpoint.recover(self.folder) if main else []
         damaged: list[tuple[int, str]] = []
@@ -138,7 +138,7 @@ class ShardedCheckpoints(Checkpoints):
         return 0, {}, []
 
     def check(self, path: Path, step: int) -> tuple[Manifest | None, str | None]:
-        """The manifest of a checkpoint, and what is wrong with it, the same in every process."""
+        """The manifest of a checkpoint, and what is wrong with it, if anything; the same in every process."""
         manifest, problem = None, None
         try:
             manifest = checkpoint.read_manifest(path)
@@ -155,7 +155,7 @@ class ShardedCheckpoints(Checkpoints):
         return manifest, found[0] if found else None
 
     def put_aside(self, step: int, problem: str) -> str:
-        """Rename a damaged checkpoint; the warning of it."""
+        """Rename a damaged checkpoint, and return a warning about it."""
         return checkpoint.put_aside(self.folder, step, problem) if self.process_group.is_main_process else ""
 
 
@@ -169,7 +169,7 @@ def split_state(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, 
 
 
 def share_of_tensors(tensors: Mapping[str, Tensor], process_group: ProcessGroup) -> dict[str, Tensor]:
-    """What this process writes: its rows of tensors that are cut, and about its part of those that all have."""
+    """What this process writes: its rows of sharded tensors, and a roughly equal part of the replicated ones."""
     whole = [name for name, tensor in tensors.items() if not isinstance(tensor, DTensor)]
     dealt = process_group.split_by_cost([tensors[name].nbytes + 1.0 for name in whole])[process_group.rank]
     mine = {
@@ -179,13 +179,13 @@ def share_of_tensors(tensors: Mapping[str, Tensor], process_group: ProcessGroup)
 
 
 class ShardWriter(StorageWriter):
-    """Writes one file of safetensors for each part of the state, and acknowledges the checkpoint when all have.
+    """Writes one safetensors file per part of the state, and acknowledges the checkpoint when all processes have.
 
     Args:
-        checkpoints: whose folder and processes these are.
-        step, keep: as `checkpoint.save_step`.
-        plain: for state.json.
-        extra_files: of the main process.
+        checkpoints: gives the folder and the processes.
+        step, keep: as for `checkpoint.save_step`.
+        plain: values for state.json.
+        extra_files: written by the main process.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class ShardWriter(StorageWriter):
         self.error: Exception | None = None
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> TorchFuture[list[WriteResult]]:
-        """The files of this process. An error is kept: the others wait to be told of it."""
+        """Write the files of this process. An error is kept for `finish`: the others wait to be told of it."""
         group = self.checkpoints.process_group
         parts: dict[str, dict[str, Tensor]] = {}
         rows: dict[str, dict[str, tuple[int, tuple[int, ...]]]] = {}
@@ -231,7 +231,7 @@ class ShardWriter(StorageWriter):
         return done
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Acknowledge the checkpoint in the main process, once every process has given the sums of its files."""
+        """Acknowledge the checkpoint in the main process, once every process has reported its files' checksums."""
         main, group = self.checkpoints.process_group.is_main_process, self.checkpoints.group
         given = gather_json({"files": self.written, "failed": self.error is not None}, group)
         if main and not any(one["failed"] for one in given):
@@ -251,12 +251,12 @@ class ShardWriter(StorageWriter):
             )
 
     def acknowledge(self, written: Mapping[str, Mapping[str, Any]]) -> None:
-        """Write what stands once, then the manifest of all files, and rename."""
+        """Write the files that only the main process writes, then the manifest of all files, and rename the folder."""
         folder = self.checkpoints.folder
         contents = {**self.extra_files, "state.json": files.encode(self.plain)}
         for part in PARTS:
             entries = {name: about["rows"] for name, about in sorted(written.items()) if about["part"] == part}
-            if part == "optimizer" and not entries:  # it has not stepped yet, or keeps nothing
+            if part == "optimizer" and not entries:  # it has not stepped yet, or has no state
                 contents["optimizer.safetensors"] = save({}, {"format": "pt"})
             if entries:
                 sizes = {name: written[name]["bytes"] for name in entries}
@@ -275,30 +275,30 @@ class ShardWriter(StorageWriter):
         files.sync(folder)
         checkpoint.prune(folder, self.step, self.keep)
 
-    # What torch.distributed.checkpoint asks of a writer besides; nothing is planned together.
+    # The rest of a writer's interface in torch.distributed.checkpoint; there is no global planning.
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Nothing: a writer writes once."""
+        """Do nothing: a writer writes once."""
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """Nothing: the main process has made the folder."""
+        """Do nothing: the main process has made the folder."""
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """The plan as it is."""
+        """The plan, unchanged."""
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """The plans as they are."""
+        """The plans, unchanged."""
         return plans
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """None is ever given."""
+        """Always False: no id is ever given."""
         return False
 
 
 def stored_state(manifest: Manifest) -> dict[str, Any]:
-    """The state of a checkpoint whose large tensors stay on disk; rollouts ahead of their step are read."""
+    """The state of a checkpoint, its large tensors left on disk; rollouts ahead of their step are read."""
     state: dict[str, Any] = {name: checkpoint.stored_part(manifest, name) for name in WEIGHTS if manifest.has(name)}
     if "pending" in state:
         state["pending"] = {name: stored.read() for name, stored in state["pending"].items()}
@@ -308,7 +308,7 @@ def stored_state(manifest: Manifest) -> dict[str, Any]:
 
 
 def read_shard(stored: StoredTensor, target: Tensor) -> None:
-    """Fill a tensor, or this process's rows of one that is cut, from the files that have them."""
+    """Fill a tensor, or this process's rows of a sharded one, from the files that have them."""
     with torch.no_grad():
         local, first, _ = local_rows(target)
         if local.numel():
@@ -316,19 +316,19 @@ def read_shard(stored: StoredTensor, target: Tensor) -> None:
 
 
 def local_rows(target: Tensor) -> tuple[Tensor, int, int]:
-    """The part of a tensor that this process has: its memory, its first row, its rows."""
+    """The part of a tensor that this process has: the local tensor, its first row, and its number of rows."""
     if not isinstance(target, DTensor):
         return target, 0, target.shape[0] if target.ndim else 1
     local = target.to_local()
     if not local.numel():
         return local, 0, 0
-    (chunk,) = target.__create_chunk_list__()  # torch.distributed.checkpoint's own question to a tensor
+    (chunk,) = target.__create_chunk_list__()  # how torch.distributed.checkpoint itself asks a tensor
     assert tuple(chunk.sizes[1:]) == tuple(target.shape[1:]), "it is cut along another axis than its first"
     return local, chunk.offsets[0], chunk.sizes[0]
 
 
 def gather_json(value: Any, group: dist.ProcessGroup) -> list[Any]:
-    """What every process of a group has, by rank."""
+    """The values of all processes of a group, by rank."""
     data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
     size = dist.get_world_size(group)
     lengths = [torch.zeros(1, dtype=torch.long) for _ in range(size)]

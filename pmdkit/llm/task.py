@@ -1,4 +1,4 @@
-"""Problems with a verifier as a Task of the loop: which problems a step asks, who judges, and what the answers earn."""
+"""Verified problems as the Task of a loop: which problems a step asks, how responses are graded and rewarded."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -27,12 +27,12 @@ Reader = Callable[[Tokens], str]
 Rows = Callable[[Tokens, Problem, int], RewardRow]
 Numbers = np.ndarray
 MOST = 0.01
-"Share of a batch that may be without a verdict; one response alone never stops anything."
+"Share of a batch that may lack a verdict; a single response never stops a run."
 
 
 @dataclass(frozen=True)
 class GradedStep:
-    """The responses of a step as text, and what the verifier says of each."""
+    """The responses of a step as text, and the verifier's verdict on each."""
 
     items: list[Item]
     verdicts: list[Verdict]
@@ -45,13 +45,13 @@ class MathTask:
         problems: what may be asked.
         prompts: P, prompts per step.
         seed: of the order.
-        grader: judges texts; the same text and answer get the same verdict after a restart.
-        read: the text of response tokens, without control tokens.
-        ends: ids that end a response; one that does not end in any was cut off.
-        scale: a key of SCALES, the rewards of wrong and right.
+        grader: grades texts; the same text and answer get the same verdict after a restart.
+        read: decodes response tokens into text, without control tokens.
+        ends: ids that end a response; a response that does not end in one of them was cut off.
+        scale: a key of SCALES, the rewards of wrong and right answers.
         most_unscored: share of responses without a verdict above which the run stops; one alone never stops it.
-        rows: what reward functions by names may ask of a response, see `make_rows`.
-        rewards: makes the reward of the verdicts and of further parts.
+        rows: makes the named arguments of reward functions that ask for them, see `make_rows`.
+        rewards: combines the verdicts and further parts into the reward.
     """
 
     def __init__(
@@ -82,13 +82,13 @@ class MathTask:
         self.report: Finished | None = None
 
     def prompts(self, step: int) -> torch.Tensor:
-        """[P] numbers of the problems that a step asks, counted from 1."""
+        """[P] numbers of the problems that a step asks; steps count from 1."""
         numbers = torch.from_numpy(self.asked(step))
         self.report = self.grade_ahead(numbers)
         return numbers
 
     def asked(self, step: int) -> Numbers:
-        """[P] the numbers of the problems of a step: each source gives its share, in an order of its own."""
+        """[P] the numbers of the problems of a step: each source gives its share, in its own order."""
         if not self.problems.sources:
             return epoch_sampler(self.problems.train, step, self.count, self.seed)
         counts = apportion([share for _, share, _ in self.problems.sources], self.count)
@@ -100,10 +100,10 @@ class MathTask:
         )
 
     def grade_ahead(self, prompts: torch.Tensor) -> Finished:
-        """What an engine calls with each finished response to these prompts, so that it is judged at once.
+        """The callback of an engine for each finished response to these prompts, so that it is graded at once.
 
-        `reward` asks for the same verdicts later, so that nothing depends on who was faster. A grader that cannot judge
-        ahead is only asked then.
+        `reward` asks for the same verdicts later, so nothing depends on which was faster. A grader that cannot grade
+        ahead is asked only then.
         """
         asked = [self.problems.problem(number) for number in prompts.tolist()]
         submit = getattr(self.grader, "submit", None)
@@ -115,12 +115,12 @@ class MathTask:
         return finished
 
     def on_finished(self, place: int, tokens: Tokens) -> None:
-        """`grade_ahead` of the prompts that were asked for last; between two steps nothing is judged ahead."""
+        """The callback of `grade_ahead` for the prompts asked last; between two steps nothing is graded ahead."""
         if self.report is not None:
             self.report(place, tokens)
 
     def reward(self, rollouts: Rollouts) -> torch.Tensor:
-        """[P, G] float64 reward of each response; NaN where the verifier came to no verdict."""
+        """[P, G] float64 reward of each response; NaN where the verifier reached no verdict."""
         self.report = None  # evaluations may use the same engine
         items = self.items(rollouts)
         verdicts = grade_episodes(self.grader, items, rollouts.episodes)
@@ -133,7 +133,7 @@ class MathTask:
         return reward.view(rollouts.mass.shape)
 
     def items(self, rollouts: Rollouts) -> list[Item]:
-        """What the grader is asked, row by row."""
+        """The items for the grader, row by row."""
         size = rollouts.mass.shape[1]
         asked = [self.problems.problem(number) for number in rollouts.prompts.tolist()]
         if rollouts.episodes is not None:
@@ -144,13 +144,13 @@ class MathTask:
         return [self.item(row, asked[n // size], n // size) for n, row in enumerate(rows)]
 
     def item(self, tokens: Tokens, asked: Problem, place: int = 0) -> Item:
-        """What the grader is asked of one response to the prompt at a place of the step."""
+        """The grader's item for one response to the prompt at this place of the step."""
         row = None if self.rows is None else self.rows(tokens, asked, place)
         return Item(self.read(tokens), asked.answer, tokens[-1] not in self.ends, asked.problem, row)
 
 
 def episode_item(episode: Episode, asked: Problem, place: int, rows: Rows | None) -> Item:
-    """What the grader is asked of an episode: its last turn is the response, and all before that is the prompt."""
+    """The grader's item for an episode: its last turn is the response, and everything before that is the prompt."""
     row = None if rows is None else rows(episode.tokens, asked, place)
     if row is not None:
         row = replace(row, messages=json.dumps(episode.messages[:-1]))
@@ -160,7 +160,7 @@ def episode_item(episode: Episode, asked: Problem, place: int, rows: Rows | None
 def grade_episodes(
     grader: "Grader | SharedGrader", items: Sequence[Item], episodes: Sequence[Episode] | None
 ) -> list[Verdict]:
-    """One verdict per item: what the environment of its episode said, else the grader's."""
+    """One verdict per item: the reward that the environment gave its episode, else the grader's verdict."""
     if episodes is None:
         return grader.grade(items)
     said = [episode.reward for episode in episodes]
@@ -169,10 +169,10 @@ def grade_episodes(
 
 
 def make_rows(messages: Callable[[str], Sequence[Mapping[str, str]]]) -> Rows:
-    """From a response's tokens, its problem and the place of the prompt to what reward functions by names may ask.
+    """A function from response tokens, problem and place of the prompt to the named arguments of reward functions.
 
     Args:
-        messages: of the text of a problem, as the prompt has them.
+        messages: makes the messages of the prompt from the text of a problem.
     """
 
     def row(tokens: Tokens, asked: Problem, place: int) -> RewardRow:
@@ -183,10 +183,10 @@ def make_rows(messages: Callable[[str], Sequence[Mapping[str, str]]]) -> Rows:
 
 
 def apportion(shares: Sequence[float], count: int) -> list[int]:
-    """How many of `count` prompts each share is, by largest remainders; the same in every step.
+    """How many of `count` prompts each share gets, by largest remainders; the same in every step.
 
     Raises:
-        UsageError: a share is less than a prompt.
+        UsageError: a share is less than one prompt.
     """
     exact = [share * count for share in shares]
     counts = [int(value) for value in exact]
@@ -201,10 +201,10 @@ def apportion(shares: Sequence[float], count: int) -> list[int]:
 
 
 def epoch_sampler(numbers: Numbers, step: int, count: int, seed: int) -> Numbers:
-    """[count] numbers that step `step` asks: places (step - 1) count onwards of an endless row of shuffled epochs.
+    """[count] numbers that a step asks: from place (step - 1) count on in an endless sequence of shuffled epochs.
 
-    Every epoch has every number once. A step that lies across two epochs has no number twice, unless count is larger
-    than there are numbers.
+    Every epoch has every number once. A step that straddles two epochs has no number twice, unless count is larger
+    than n.
 
     Args:
         numbers: [n] distinct numbers of problems.
@@ -230,17 +230,17 @@ def epoch_sampler(numbers: Numbers, step: int, count: int, seed: int) -> Numbers
 
 
 def epoch_order(size: int, epoch: int, count: int, seed: int) -> Numbers:
-    """[size] places in the order of an epoch: a shuffle whose head repeats no problem of a step that straddles."""
+    """[size] places in the order of an epoch: a shuffle whose head repeats no problem of a step across its start."""
     if count > size:
         return shuffle(size, epoch, seed)
     begin = epoch
-    # A new head moves nothing beyond place `count`, so the tail of a long epoch is a plain shuffle. Short ones are
-    # followed back to the last epoch that begins with a step; there are at most `count` of them.
+    # A new head moves nothing beyond place `count`, so the tail of a long epoch is a plain shuffle. Short epochs are
+    # traced back to the last one that begins with a step; there are at most `count` of them.
     while begin * size % count and (size < 2 * count or begin == epoch):
         begin -= 1
     order = shuffle(size, begin, seed)
     for number in range(begin + 1, epoch + 1):
-        before = number * size % count  # problems of the straddling step that the epoch before gave
+        before = number * size % count  # problems of the straddling step that the previous epoch gave
         order = with_fresh_head(shuffle(size, number, seed), order[size - before :], (count - before) % count)
     return order
 
@@ -251,21 +251,21 @@ def shuffle(size: int, epoch: int, seed: int) -> Numbers:
 
 
 def with_fresh_head(order: Numbers, taken: Numbers, head: int) -> Numbers:
-    """The order with `taken` kept out of its first `head` places; else as it was."""
+    """The order with `taken` kept out of its first `head` places, otherwise unchanged."""
     free = np.flatnonzero(~np.isin(order, taken))[:head]
     return np.concatenate([order[free], np.delete(order, free)])
 
 
 def stop_if_ungraded(verdicts: Sequence[Verdict], most: float, kept: str) -> None:
-    """Raise where too many responses have no verdict.
+    """Raise if too many responses have no verdict.
 
     Args:
         verdicts: of a batch.
-        most: share that may be without one.
-        kept: what did not happen with them, for the message.
+        most: share that may lack one.
+        kept: what was not done with them, for the message.
 
     Raises:
-        ComponentDied: with the reason of the first of them.
+        ComponentDied: too many have none; the message has the reason of the first.
     """
     unscored = [verdict for verdict in verdicts if not verdict.scored]
     if len(unscored) > max(1, most * len(verdicts)):
@@ -277,7 +277,7 @@ def stop_if_ungraded(verdicts: Sequence[Verdict], most: float, kept: str) -> Non
 
 
 def make_grader(table: RewardTerm, workers: int | None = None, score_cut_off: bool = False) -> Grader:
-    """The verifier pool of a [reward]; a function of the user's own must have been named by a person."""
+    """The verifier pool of a [reward]; the file of a user's own function must be trusted by name."""
     require_trust(table.grade)
     first = table if isinstance(table, RewardTable) else RewardTable()
     return Grader(
@@ -292,16 +292,16 @@ def make_grader(table: RewardTerm, workers: int | None = None, score_cut_off: bo
 
 
 class SharedGrader:
-    """What MathTask and Evaluation need of a Grader, in every process with the same verdicts.
+    """A Grader for MathTask and Evaluation that gives every process the same verdicts.
 
-    A verdict can depend on the load of a machine, where an answer runs over its deadline; so one process decides.
+    A verdict can depend on the load of a machine when an answer exceeds its deadline, so one process decides.
 
     Args:
         grader: of the main process, None elsewhere.
         process_group: every process calls `grade` with the same items.
-        ahead: of a process other than the main one, which judges what its own engine finishes. Its verdicts go to the
-            main process, which alone has a journal and decides what has no verdict yet.
-        spread: whether processes other than the main one judge ahead; the same in all of them.
+        ahead: of a process other than the main one, to grade what its own engine finishes. Its verdicts go to the main
+            process, which alone has a journal and decides what has no verdict yet.
+        spread: whether processes other than the main one grade ahead; the same in all of them.
     """
 
     def __init__(
@@ -318,7 +318,7 @@ class SharedGrader:
 
     @property
     def journal(self) -> pool.VerdictJournal | None:
-        """Of the main process."""
+        """The journal of the main process; None elsewhere."""
         return None if self.grader is None else self.grader.journal
 
     @journal.setter
@@ -327,13 +327,13 @@ class SharedGrader:
             self.grader.journal = journal
 
     def submit(self, item: Callable[[], Item]) -> None:
-        """Have an item judged ahead, by this process; `grade` is asked for it later."""
+        """Have this process grade an item ahead; `grade` is asked for it later."""
         judge = self.grader or self.ahead
         if judge is not None:
             judge.submit(item)
 
     def bring_judged(self) -> None:
-        """Hand what every process judged ahead to the main one."""
+        """Send the verdicts that every process reached ahead to the main one."""
         mine = {} if self.ahead is None else self.ahead.take_judged()
         text = json.dumps({key: asdict(verdict) for key, verdict in mine.items()}).encode()
         parts = self.process_group.gather(torch.frombuffer(bytearray(text), dtype=torch.uint8))
@@ -343,7 +343,7 @@ class SharedGrader:
                 self.grader.judged |= {key: Verdict(**row) for key, row in rows.items()}
 
     def grade(self, items: Sequence[Item]) -> list[Verdict]:
-        """One verdict per item, in their order."""
+        """One verdict per item, in order."""
         if self.spread:
             self.bring_judged()
         verdicts = None if self.grader is None else [asdict(verdict) for verdict in self.grader.grade(items)]

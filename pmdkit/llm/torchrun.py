@@ -1,10 +1,10 @@
-"""Runs over several machines: torchrun with pmdkit's exit codes, and what a rank checks before it joins the others.
+"""Multi-node runs: torchrun with pmdkit's exit codes, and what a rank checks before it joins the others.
 
     python -m pmdkit.llm.torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint node0:29500 \
         --rdzv-id seven --max-restarts 3 -m pmdkit llm qwen2.5-7b --resume --out runs/seven
 
-Arguments and agent are torch's own, so plain `torchrun` starts the same run. It leaves with 1 whatever happened, and
-says with a stack trace what stands here in one sentence.
+Arguments and agent are torch's own, so plain `torchrun` starts the same run. It exits with 1 whatever happened, and
+prints a stack trace where this module prints one sentence.
 """
 
 import json
@@ -25,17 +25,17 @@ from pmdkit.llm.launcher import DIED, LAUNCHER, STOPPED, RankExit, exit_report
 STOP = "stopped on request; run again with --resume to go on"
 GLOO = "GLOO_SOCKET_IFNAME"
 AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
-AGENT_PORT = "PMDKIT_AGENT_PORT"  # of the agent's store, once the ranks have met elsewhere
-held: list[Any] = []  # the store of rank 0, as long as it runs
+AGENT_PORT = "PMDKIT_AGENT_PORT"  # of the agent's store, once the ranks have moved to another
+held: list[Any] = []  # keeps the store of rank 0 open
 SIOCGIFADDR = 0x8915  # Linux: the IPv4 address of an interface
-POLL = 0.2  # seconds between looks at an address
+POLL = 0.2  # seconds between attempts to reach an address
 LINGER = 10.0  # seconds
 REACH = 20.0  # seconds for a connection to a store that runs already
-SOON = 2.0  # the same where an answer is only worth a printed line
+SOON = 2.0  # the same where only a printed line depends on the answer
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Be torchrun's agent on this machine; the exit code is that of the cause, as with `pmdkit llm`."""
+    """Run torchrun's agent on this machine; the exit code is that of the cause, as with `pmdkit llm`."""
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     options = run.parse_args(arguments)
     if options.rdzv_backend == "c10d" and options.rdzv_endpoint and hosts_endpoint(options.rdzv_endpoint):
-        options.rdzv_conf = ",".join(filter(None, ["is_host=true", options.rdzv_conf]))  # what is given holds
+        options.rdzv_conf = ",".join(filter(None, ["is_host=true", options.rdzv_conf]))  # explicit options win
     code, sentence = EnvironmentLacks.exit_code, ""
     meeting = f"the rendezvous at {options.rdzv_endpoint or f'{options.master_addr}:{options.master_port}'}"
     try:
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except ChildFailedError as problem:
         code, sentence = report_failures(problem.failures)
-        if options.nnodes != "1":  # the store, which this one may hold, is there until the others know their own reason
+        if options.nnodes != "1":  # keep the store, which may be here, until the others know their own reason
             time.sleep(LINGER)
     except SignalException:
         code, sentence = STOPPED, STOP
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{meeting} cannot be reached from {socket.gethostname()}, or was lost: {cause}; it is on the machine that "
             "--rdzv-endpoint names, so start the command there too, by a name or address and a port that all reach"
         )
-    except ValueError as problem:  # such as --nproc-per-node gpu without one
+    except ValueError as problem:  # such as --nproc-per-node gpu without a GPU
         code, sentence = UsageError.exit_code, f"torchrun refuses its options: {first_line(problem)}"
     if sentence:
         print(f"pmdkit: error: {sentence}", file=sys.stderr, flush=True)
@@ -77,10 +77,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def hosts_endpoint(endpoint: str) -> bool:
-    """Whether the endpoint is an address of this machine on which nobody listens yet.
+    """Whether the endpoint is an address of this machine on which nothing listens yet.
 
-    torch asks whether it is what this machine's name stands for, which on Debian is a loopback address: nobody would
-    then open the store, and all would wait for it. On loopback itself torch decides.
+    torch compares it with what this machine's name resolves to, which on Debian is a loopback address: then no machine
+    would open the store, and all would wait for it. For an endpoint on loopback torch decides.
     """
     from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
@@ -90,13 +90,13 @@ def hosts_endpoint(endpoint: str) -> bool:
         if ip_address(address).is_loopback or address_towards(host, port) != address:
             return False
         socket.create_server((str(address), port)).close()
-    except OSError:  # elsewhere, nowhere, or taken
+    except OSError:  # on another machine, unknown, or taken
         return False
     return True
 
 
 def report_failures(failures: Mapping[int, Any]) -> tuple[int, str]:
-    """The exit code, and what no rank has said: a rank that left by itself has printed its reason.
+    """The exit code, and a sentence that no rank has printed: a rank that exited by itself has printed its reason.
 
     Args:
         failures: torch elastic's ProcessFailure of the ranks of this machine that failed first, by rank.
@@ -113,15 +113,15 @@ def report_failures(failures: Mapping[int, Any]) -> tuple[int, str]:
     return code, "" if any(end.sentence == sentence for end in exits) else sentence
 
 
-# What a rank checks, before torch waits for the others as long as parallel.timeout allows.
+# What a rank checks before torch waits for the others, for as long as parallel.timeout allows.
 
 
 def check_rank(device: str, timeout: float) -> None:
-    """Refuse a rank whose launcher did not tell it enough, without an accelerator of its own, or without a network.
+    """Refuse a rank whose launcher set too few variables, or that has no accelerator of its own or no network.
 
     Args:
         device: of the recipe.
-        timeout: seconds that one waits for another.
+        timeout: seconds that one rank waits for another.
     """
     import torch
 
@@ -155,12 +155,12 @@ def check_rank(device: str, timeout: float) -> None:
 
 
 def join_network(host: str, port: int) -> None:
-    """Let gloo listen where other machines reach this one; refuse a first machine that cannot be reached.
+    """Let gloo listen where other machines can reach this one; refuse a first machine that cannot be reached.
 
-    By itself gloo listens on the address of this machine's name, which many systems say is on loopback.
+    By default gloo listens on the address that this machine's name resolves to, which is loopback on many systems.
     """
     try:
-        if os.environ.get(AGENT_STORE) == "True":  # it runs: the agent was there before its ranks
+        if os.environ.get(AGENT_STORE) == "True":  # it runs already: the agent started before its ranks
             socket.create_connection((host, port), timeout=REACH).close()
         address = address_towards(host, port)
     except OSError as problem:
@@ -183,7 +183,7 @@ def join_network(host: str, port: int) -> None:
 
 
 def unreachable(host: str, port: int, problem: Exception) -> EnvironmentLacks:
-    """What to do where the store of the first machine does not answer."""
+    """The error, with a remedy, if the store of the first machine does not answer."""
     return EnvironmentLacks(
         f"rank {os.environ['RANK']} on {socket.gethostname()} cannot reach the first machine at {host}, port {port}: "
         f"{first_line(problem)}; give torchrun there --local-addr with an address that all machines reach, and open "
@@ -192,7 +192,7 @@ def unreachable(host: str, port: int, problem: Exception) -> EnvironmentLacks:
 
 
 def address_towards(host: str, port: int) -> str:
-    """The address of this machine in the network of another one; nothing is sent."""
+    """The address of this machine on the route to another one; nothing is sent."""
     family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
         probe.connect(address)
@@ -217,14 +217,14 @@ def interfaces() -> dict[str, str]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or an address means this machine alone, wherever it is read."""
+    """Whether a name or an address always means the machine that reads it."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
 
 
-# What ranks leave for each other in the agent's store, which outlives them.
+# Messages that ranks leave for each other in the agent's store, which outlives them.
 
 
 def check_restarts(resume: bool, named: bool) -> None:
@@ -241,20 +241,20 @@ def agent_store(timeout: float = SOON) -> Any:
     """The agent's store, or that of rank 0 where there is no agent.
 
     Raises:
-        OSError, RuntimeError: nobody is left to ask.
+        OSError, RuntimeError: no store answers.
     """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     host, port = os.environ["MASTER_ADDR"], int(os.environ.get(AGENT_PORT) or os.environ["MASTER_PORT"])
-    socket.create_connection((host, port), timeout=SOON).close()  # the store would try for long
+    socket.create_connection((host, port), timeout=SOON).close()  # TCPStore would keep trying for long
     return TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=timeout))
 
 
 def leave_agent_store(timeout: float) -> None:
-    """Meet in a store of rank 0's own, whose address stands in the agent's.
+    """Meet in a store of rank 0, whose port is published in the agent's store.
 
-    torch meets in the agent's store itself. That one outlives the ranks, and after a restart they find the addresses of
-    the dead in it and wait for them (pytorch issue 135712).
+    torch would meet in the agent's store itself. That one outlives the ranks, and after a restart they find the
+    addresses of dead ranks in it and wait for them (pytorch issue 135712).
     """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
@@ -268,7 +268,7 @@ def leave_agent_store(timeout: float) -> None:
         try:
             socket.create_connection((host, port), timeout=REACH).close()
             break
-        except OSError:  # of the ranks before these: theirs was closed before any of these was started
+        except OSError:  # of the previous ranks, whose store was closed before these were started
             if time.monotonic() > until:
                 raise
             time.sleep(POLL)
@@ -276,14 +276,14 @@ def leave_agent_store(timeout: float) -> None:
 
 
 def attempt() -> int:
-    """How often torch elastic has started these ranks again."""
+    """How often torch elastic has restarted these ranks."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
 
 
 def first_to_print(sentence: str, code: int, consequence: bool) -> bool:
-    """Whether no other rank has printed it; a consequence is not worth a line once a cause is known.
+    """Whether no other rank has printed this sentence; a consequence is not printed once a cause is known.
 
-    What a restart cannot mend is kept, for `final_reason`.
+    A reason that a restart cannot fix is kept for `final_reason`.
     """
     cause = f"pmdkit/cause/{attempt()}"
     try:
@@ -301,9 +301,9 @@ def first_to_print(sentence: str, code: int, consequence: bool) -> bool:
 
 
 def final_reason() -> tuple[str, int] | None:
-    """Why ranks before these ended, where a restart ends the same way: a mistake, a diverged loss, a request to stop.
+    """Why the previous ranks ended, if a restart would end the same way: misuse, a diverged loss, a request to stop.
 
-    torch elastic restarts after every failure; `pmdkit llm` by itself only where a part of the run died.
+    torch elastic restarts after every failure; `pmdkit llm` on its own only after a part of the run died.
     """
     if not attempt():
         return None

@@ -1,7 +1,7 @@
-"""Episodes of several turns: the policy writes, an environment answers, and the policy goes on from there.
+"""Multi-turn episodes: the policy writes, an environment answers, and the policy continues from there.
 
-`Environment` is the whole protocol, `Turns.generate` the whole loop. The tokens of an environment are context: they
-stand in the row, off its mask, so that the policy reads them and no loss, log-probability or gauge counts them.
+`Environment` is the whole protocol, `Turns.generate` the whole loop. The tokens of an environment are context: they are
+in the row but off its mask, so the policy reads them, and no loss, log-probability or gauge counts them.
 """
 
 import math
@@ -34,25 +34,25 @@ WANTED = f"a list of messages with role (one of {', '.join(ROLES)}) and content,
 
 
 class Environment(Protocol):
-    """Messages in, messages or a reward out; a function of what it is given, and of nothing else."""
+    """Messages in, messages or a reward out; the result depends on the arguments alone."""
 
     def __call__(
         self, messages: list[Message], row: Mapping[str, Any]
     ) -> list[Message] | tuple[Message, ...] | float | None:
-        """What follows the policy's turn, which is the last of the messages.
+        """Answer the policy's turn, which is the last of the messages.
 
         Args:
             messages: the conversation from the prompt on, each with role and content.
             row: the columns of the data, and `id`, `problem` and `answer`.
 
         Returns:
-            Messages, to which the policy answers; or the episode is over: with a number, its reward, of which half or
-            more passes; with None, and [reward] judges the last turn.
+            Messages for the policy to answer; or, to end the episode, a number or None. A number is the reward, and 0.5
+            or more passes; with None, [reward] grades the last turn.
         """
 
 
 def make_environment(name: str) -> Environment:
-    """An environment by name, or a function of the user's own as `my.py:fn`, whose file a person has named."""
+    """An environment by name, or a user's own function as `my.py:fn`, whose file must be trusted by name."""
     if name == "calculator":
         return calculator
     file, _, function = name.rpartition(":")
@@ -65,17 +65,17 @@ def make_environment(name: str) -> Environment:
 
 @dataclass
 class Row:
-    """An episode while it is played.
+    """An episode in progress.
 
     Attributes:
         prompt: its tokens.
         seed: of its first turn; a later one is seeded by (seed, "turn", number).
         problem: what is asked.
         messages: so far.
-        tokens, logp, mask: behind the prompt, of policy and environment.
+        tokens, logp, mask: after the prompt, of policy and environment.
         turn: tokens of the policy's last turn.
-        reward: once the environment has said one.
-        cut_off: the budget ended it.
+        reward: once the environment has given one.
+        cut_off: the budget of tokens or turns ended it.
     """
 
     prompt: Tokens
@@ -92,7 +92,7 @@ class Row:
     def write(
         self, tokens: list[int], logp: list[float], ended: bool, width: int, read: Callable[[Tokens], str]
     ) -> None:
-        """A turn of the policy. One that was drawn longer than the row has room for is cut, as if drawn so."""
+        """Append a turn of the policy. One that is longer than the row has room for is cut, as if it was drawn so."""
         room = width - len(self.tokens)
         self.turn = tokens[:room]
         self.tokens += self.turn
@@ -102,7 +102,7 @@ class Row:
         self.messages.append({"role": "assistant", "content": read(self.turn)})
 
     def listen(self, messages: list[Message], tokens: list[int]) -> None:
-        """A reply of the environment."""
+        """Append a reply of the environment."""
         self.messages += messages
         self.tokens += tokens
         self.logp += [0.0] * len(tokens)
@@ -110,7 +110,7 @@ class Row:
 
 
 class ReplyEncoder:
-    """From an environment's messages to tokens: what stands behind a turn of the policy up to the next one.
+    """Encodes an environment's messages: the tokens between one turn of the policy and the next.
 
     Args:
         encoder: of prompts, with a chat template.
@@ -123,12 +123,12 @@ class ReplyEncoder:
         self.known: dict[tuple[str, ...], list[list[int]]] = {}
 
     def encode(self, messages: Sequence[Message]) -> list[int]:
-        """Ids of messages that follow a turn of the policy, which has written its end.
+        """Ids of messages that follow a turn of the policy, which already ends with an end token.
 
-        Their contents are data, as a problem is: none of their tokens is a control token.
+        Their contents are data, like a problem: none of their tokens is a control token.
 
         Raises:
-            UsageError: as `Encoder.encode`, or the chat template does not show such messages one by one.
+            UsageError: as for `Encoder.encode`, or the chat template does not show such messages one by one.
         """
         first, *others = self.around(tuple(message["role"] for message in messages))
         ids = first[1:] if first and first[0] in self.ends else list(first)
@@ -137,7 +137,7 @@ class ReplyEncoder:
         return ids
 
     def around(self, roles: tuple[str, ...]) -> list[list[int]]:
-        """Ids between the policy's turn and the first message, between messages of these roles, and behind the last."""
+        """Ids between the policy's turn and the first message, between messages of these roles, and after the last."""
         if roles not in self.known:
             marks = [f"{{message {n}}}" for n in range(len(roles) + 1)]
             said = [{"role": role, "content": mark} for role, mark in zip(("assistant", *roles), marks, strict=True)]
@@ -158,12 +158,12 @@ class Turns:
     """Plays episodes through any engine.
 
     Args:
-        environment: asked in the main process alone, once per turn that ended; its reply goes to all.
-        name: of the environment, for messages of errors.
+        environment: called in the main process only, once per finished turn; its reply is sent to all.
+        name: of the environment, for error messages.
         encoder: from messages to tokens, for a tokenizer with a chat template.
         ends: tokens that end a turn.
-        problem: by its number.
-        most: turns of the policy in an episode.
+        problem: returns a problem by its number.
+        most: largest number of turns of the policy in an episode.
         process_group: all processes play the same episodes.
     """
 
@@ -194,24 +194,24 @@ class Turns:
     def generate(
         self, engine: "TransformersEngine | DistributedEngine", prompts: Tensor, request: GenerateRequest
     ) -> tuple[Responses, list[Episode]]:
-        """Episodes that begin with the prompts of these numbers, prompt-major."""
+        """Play episodes of the problems with these numbers, prompt-major."""
         return self.play(engine, [self.problem(number) for number in prompts.tolist()], request)
 
     def play(
         self, engine: "TransformersEngine | DistributedEngine", problems: Sequence[Problem], request: GenerateRequest
     ) -> tuple[Responses, list[Episode]]:
-        """Episodes about some problems, as the engine would write single turns: `sampling.width` bounds all of each.
+        """Play episodes of some problems, in the format of single-turn responses; `sampling.width` bounds each episode.
 
-        A later turn reads the very tokens that were drawn, and is drawn for all rows together. What a row draws depends
-        on its own tokens and seed alone, so that a run that is resumed plays the same.
+        A later turn reads exactly the tokens that were drawn, and is drawn for all rows together. What a row draws
+        depends on its own tokens and seed alone, so a resumed run plays the same episodes.
 
         Args:
-            engine: each of its answers is checked as that of a single turn.
+            engine: each of its answers is checked like that of a single turn.
             problems: P, one per prompt.
             request: P prompts, the group, and a seed per row.
 
         Returns:
-            N rows whose masks have gaps where the environment spoke; and what became of each.
+            N rows whose masks have gaps where the environment spoke, and the episode of each.
         """
         rows = [
             Row(request.prompts[n // request.group], int(seed), problem, self.encoder.messages(problem.problem))
@@ -236,7 +236,7 @@ class Turns:
         ]
 
     def next_call(self, active: list[Row], number: int, request: GenerateRequest, rows: list[Row]) -> GenerateRequest:
-        """The next turn of some rows, each from all of its tokens, as wide as the row with the most room."""
+        """The request for the next turn of some rows, each after all its tokens, as wide as the row with most room."""
         written, over = sum(sum(row.mask) for row in rows), len(rows) - len(active)
         room = request.sampling.width - min(len(row.tokens) for row in active)
         report = request.progress
@@ -249,7 +249,7 @@ class Turns:
         )
 
     def reply(self, rows: list[Row], number: int, width: int) -> list[Row]:
-        """Ask the environment about rows whose turn ended; the rows that go on are returned."""
+        """Ask the environment about rows whose turn ended, and return the rows that continue."""
         found: list[Any] = [self.ask(row, number) for row in rows] if self.process_group.is_main_process else []
         active = []
         for row, (kind, value) in zip(rows, self.process_group.broadcast_object(found), strict=True):
@@ -309,7 +309,7 @@ class Turns:
     def example(
         self, problem: Problem, respond: Callable[[list[Message]], str], end: int
     ) -> tuple[list[int], list[bool]]:
-        """Tokens behind the prompt, and their mask, of an episode that a teacher plays in the policy's place."""
+        """Tokens after the prompt, and their mask, of an episode that a teacher plays in the policy's place."""
         row = Row((), 0, problem, self.encoder.messages(problem.problem))
         active = [row]
         for number in range(1, self.most + 1):

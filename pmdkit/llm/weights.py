@@ -1,6 +1,6 @@
-"""The weights of a model by the names that its Hugging Face folder has, whole or in shards, and their optimizer.
+"""Model weights by their Hugging Face names, whole or sharded by FSDP2, and their optimizer.
 
-Under FSDP2 every process holds a shard of each weight: `GatheredWeights` puts them together, one at a time.
+Under FSDP2 every process holds a shard of each weight: `GatheredWeights` gathers them, one weight at a time.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ from pmdkit.observe.shards import StoredTensor
 
 
 def named_weights(model: PreTrainedModel) -> dict[str, Tensor]:
-    """Name to tensor, detached; a tensor that two names share, as a tied head, stands once."""
+    """Detached tensors by name; a tensor that two names share, such as a tied head, appears once."""
     found: dict[str, Tensor] = {}
     seen: set[int] = set()
     for name, tensor in model.state_dict(keep_vars=True).items():
@@ -34,16 +34,16 @@ def named_weights(model: PreTrainedModel) -> dict[str, Tensor]:
 def load_weights(
     model: PreTrainedModel, found: Mapping[str, Tensor | StoredTensor], process_group: ProcessGroup = SINGLE
 ) -> None:
-    """Copy weights into a model of the same names and shapes, in place; of several processes, the main one's."""
+    """Copy weights into a model of the same names and shapes, in place; with several processes, the main one's."""
     copy_weights(named_weights(model), found, process_group)
 
 
 def copy_weights(
     wanted: Mapping[str, Tensor], found: Mapping[str, Tensor | StoredTensor], process_group: ProcessGroup = SINGLE
 ) -> None:
-    """Copy tensors into others of the same names and shapes, in place; of several processes, the main one's.
+    """Copy tensors into others of the same names and shapes, in place; with several processes, the main one's.
 
-    What is on disk is read by each process on its own, only its shards of it.
+    Each process reads tensors that are on disk by itself, and only its own shards of them.
     """
     for name in sorted(found.keys() | wanted.keys()):
         a, b = (list(x[name].shape) if name in x else "absent" for x in (found, wanted))
@@ -62,7 +62,7 @@ def copy_weights(
 
 
 def all_finite(model: PreTrainedModel) -> bool:
-    """Whether every weight that this process has is a number. One pass: a norm is finite if all of its terms are."""
+    """Whether every weight in this process is finite. One pass: a maximum norm is finite if all of its terms are."""
     weights = [weight.detach() for weight in model.parameters()]
     here = [weight.to_local() if isinstance(weight, DTensor) else weight for weight in weights]  # this process's shards
     norms = torch._foreach_norm([weight for weight in here if weight.numel()], torch.inf)
@@ -70,9 +70,9 @@ def all_finite(model: PreTrainedModel) -> bool:
 
 
 class LazyWeights(Mapping[str, Tensor]):
-    """Named tensors that are made when they are looked at. `like` gives the shape without that work.
+    """Named tensors that are computed on access. `like` gives the shape without that work.
 
-    Every process must look at the same ones in the same order: looking may be work for all of them.
+    Every process must access the same ones in the same order: an access may be a collective operation.
     """
 
     def __init__(self, source: Mapping[str, Tensor]) -> None:
@@ -82,7 +82,7 @@ class LazyWeights(Mapping[str, Tensor]):
         return self.source[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self.source  # Mapping's own would look at the weight
+        return name in self.source  # Mapping's own would access the weight
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.source)
@@ -96,26 +96,26 @@ class LazyWeights(Mapping[str, Tensor]):
 
 
 class GatheredWeights(LazyWeights):
-    """Weights that are put together from their shards when they are looked at, so that nobody holds all of them."""
+    """Weights that are gathered from their shards on access, so that no process holds all of them."""
 
     def __getitem__(self, name: str) -> Tensor:
         return full_tensor(self.source[name])
 
 
 def weight_like(weights: Mapping[str, Tensor], name: str) -> Tensor:
-    """A tensor of the shape of a weight; looking at the weight itself may be work for all processes."""
+    """A tensor of the shape of a weight; accessing the weight itself may be a collective operation."""
     return weights.like(name) if isinstance(weights, LazyWeights) else weights[name]
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """The tensor from its shards, in every process; all must ask."""
+    """The tensor gathered from its shards, in every process; all must call this."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def apply_fsdp(root: nn.Module, device: str, size: int, dtype: torch.dtype = torch.float32) -> nn.Module:
-    """Cut every weight below `root` over all processes: a block of the model at a time, what is left with the root.
+    """Shard every weight below `root` over all processes: one block of the model at a time, the rest with the root.
 
-    Embeddings and head stay with the root, so that a tied weight is one and the root's forward pass may read the head.
+    Embeddings and head stay with the root, so that a tied weight stays one and the root's forward pass can read it.
     """
     from torch.distributed import device_mesh, fsdp
 
@@ -127,7 +127,7 @@ def apply_fsdp(root: nn.Module, device: str, size: int, dtype: torch.dtype = tor
     fsdp.fully_shard(root, mesh=mesh, mp_policy=fsdp_policy(dtype))
     for module in root.modules():
         if isinstance(module, fsdp.FSDPModule):
-            module.set_gradient_divide_factor(1.0)  # sums, not means: weights of rows count all prompts already
+            module.set_gradient_divide_factor(1.0)  # sums, not means: the rows' weights already count all prompts
             module.set_force_sum_reduction_for_comms(True)
     allocate(root, torch.device(device, torch.cuda.current_device()) if device == "cuda" else torch.device(device))
     return root
@@ -139,11 +139,11 @@ def is_empty(model: nn.Module) -> bool:
 
 
 def allocate(root: nn.Module, device: torch.device | str) -> None:
-    """Give parameters on the meta device memory on a device, of this process's rows where they are cut.
+    """Allocate memory on a device for parameters on the meta device, for this process's rows where they are sharded.
 
-    What they hold is whatever was there: `shard_loading.fill_model` comes next. Two names of one parameter stay one.
+    The memory is uninitialized until `shard_loading.fill_model`. Two names of one parameter stay one.
     """
-    made: dict[int, tuple[nn.Parameter, nn.Parameter]] = {}  # the old ones stay, or another would get their id
+    made: dict[int, tuple[nn.Parameter, nn.Parameter]] = {}  # keeps the old ones, or another would get their id
     for module in root.modules():
         for name, weight in list(module._parameters.items()):
             if weight is None or not weight.is_meta:
@@ -163,7 +163,7 @@ def allocate(root: nn.Module, device: torch.device | str) -> None:
 
 
 def make_optimizer(model: PreTrainedModel, schedule: ScheduleTable, update: UpdateTable) -> torch.optim.Optimizer:
-    """The optimizer of [schedule] and [update], over every weight alike."""
+    """The optimizer of [schedule] and [update], the same for all trained weights."""
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     if schedule.optimizer == "sgd":
         return torch.optim.SGD(trained, lr=schedule.lr)
@@ -175,9 +175,9 @@ def make_optimizer(model: PreTrainedModel, schedule: ScheduleTable, update: Upda
 def place_optimizer_state(
     state: dict[str, Any], optimizer: torch.optim.Optimizer, process_group: ProcessGroup
 ) -> dict[str, Any]:
-    """The optimizer's state with tensors where this process needs them, cut as the weights are that they belong to.
+    """The optimizer's state with its tensors in this process, sharded like the weights that they belong to.
 
-    Several processes read them from disk, each its own shards.
+    With several processes, each reads its own shards from disk.
     """
     if process_group.size == 1:
         return state
@@ -195,9 +195,9 @@ def place_optimizer_state(
 
 
 def full_state(state: dict[str, Any], main: bool) -> dict[str, Any]:
-    """The same with every sharded tensor put together, in the CPU's memory; nothing of it outside the main process.
+    """A state with every sharded tensor gathered into CPU memory; outside the main process these are left empty.
 
-    Not torch's `get_optimizer_state_dict`: it renames the slots, and gives some to an optimizer without a step.
+    Not torch's `get_optimizer_state_dict`: it renames the slots, and adds some to an optimizer without a step.
     """
 
     def on_host(tensor: DTensor) -> Tensor:

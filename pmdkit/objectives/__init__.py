@@ -1,6 +1,6 @@
-"""The mathematics of the losses, in torch and nothing else. `OBJECTIVES` is the table of contents.
+"""The loss functions, in plain torch. The table `OBJECTIVES` lists them all.
 
-An objective is made by its key there, or from a user's own file, `my.py:MyLoss`.
+Load an objective by its key in that table, or from your own file as `my.py:MyLoss`.
 """
 
 from dataclasses import fields, is_dataclass
@@ -120,10 +120,10 @@ OBJECTIVES: dict[str, Any] = {
 
 
 def load_objective(name_or_path: str, **options: Any) -> Objective:
-    """The objective called so, with its options set.
+    """Load the objective with this name and set its options.
 
     Args:
-        name_or_path: a key of OBJECTIVES, or a file and a class in it, such as "my.py:MyLoss", whose code is run.
+        name_or_path: a key of OBJECTIVES, or a file and a class in it, such as "my.py:MyLoss"; the file is run.
         options: fields of the dataclass. `tau` is a number, a rule, or {"rule": name, ...}, see `make_tau`.
     """
     trust(name_or_path, options)
@@ -131,7 +131,7 @@ def load_objective(name_or_path: str, **options: Any) -> Objective:
 
 
 def build_objective(name_or_path: str, **options: Any) -> Objective:
-    """The same for names out of a configuration: a file must have been named by a person, see `plugins`."""
+    """Like `load_objective`, for names from a configuration: the user must have named a file first, see `plugins`."""
     if is_path(name_or_path):
         factory = class_from_path(name_or_path)
     elif name_or_path in OBJECTIVES:
@@ -157,7 +157,7 @@ def build_objective(name_or_path: str, **options: Any) -> Objective:
 
 
 def objective_name(objective: Objective) -> str:
-    """The key of OBJECTIVES for one of its classes; the class's own name for a user's."""
+    """The key in OBJECTIVES of a built-in objective; the class name of a user's own."""
     for name, factory in OBJECTIVES.items():
         if getattr(objective, "wrapped", type(objective)) is factory:
             return name

@@ -1,4 +1,4 @@
-"""AsymRE: the policy gradient with a baseline that is moved off the mean reward on purpose."""
+"""AsymRE: the policy gradient with a baseline that is deliberately shifted from the mean reward."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -22,11 +22,11 @@ class AsymRE:
 
     Attributes:
         shift: delta in reward units. Below 0 the loss is REINFORCE plus -shift times a supervised loss on all draws.
-        baseline: "mean" keeps a response's own reward in, "loo" leaves it out.
+        baseline: "mean" includes a response's own reward, "loo" leaves it out.
         norm: length rule, see `row_weight`.
 
     Good values: shift = -0.1. With 0 and "loo" this is RLOO.
-    Watch: the loss has no minimum. Off-policy, a table of logits flows to the policy (pi_old A - c)_+ / E[A] for a
+    Watch: the loss has no minimum. Off-policy, a table of logits converges to (pi_old A - c)_+ / E[A] for a
     shift below 0, and onto a single response at 0 and above. On-policy, over the full support, the shift changes
     nothing; from draws it adds variance. A group of equal rewards is imitated, right or wrong.
     """
@@ -44,7 +44,7 @@ class AsymRE:
 
     @property
     def unbiased(self) -> bool:
-        """A baseline that holds a response's own draw shrinks the step by (G - 1) / G."""
+        """A baseline that includes a response's own draw scales the step by (G - 1) / G."""
         return self.baseline == "loo"
 
     @property

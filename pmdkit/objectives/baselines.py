@@ -1,4 +1,4 @@
-"""What a reward is compared with, the peers of a draw or the expectation on the full support; and its spread."""
+"""Baselines: the peers of a draw, or the expectation on the full support; and standardised rewards."""
 
 import torch
 from torch import Tensor
@@ -34,8 +34,8 @@ def peer_mean(groups: Groups) -> Tensor:
 def peer_log_mean_exp(groups: Groups, tau: Tensor) -> Tensor:
     """[P, G] log of the mean of exp(r / tau) over the other draws; on the full support, log Z.
 
-    The sum over the others is a log-sum-exp of what stands before and after a row. It is never a full sum minus the
-    row's own term: in floating point that difference vanishes for the best response of a group.
+    The sum over the others combines the log-sum-exp of the rows before and after a row. It is never the full sum minus
+    the row's own term: in floating point that difference vanishes for the best response of a group.
 
     Args:
         tau: [P] temperatures, reward units.
@@ -56,19 +56,19 @@ def peer_log_mean_exp(groups: Groups, tau: Tensor) -> Tensor:
 def standardised(groups: Groups, std: str, over_batch: bool = False) -> Tensor:
     """[P, G] (reward - mean) / std, exactly 0 in a group of equal rewards.
 
-    Equality is read off the rewards. A small std would not tell: rewards of 0.1 leave rounding in it.
+    Equality is tested on the rewards. A small std is no test: equal rewards of 0.1 leave rounding in it.
 
     Args:
         groups: rewards and masses, [P, G].
-        std: "population" divides by n, "sample" by n - 1 (on the full support the two agree), "none" by nothing.
-        over_batch: one std for all prompts, of the deviations from the mean of each group; every prompt counts alike.
+        std: "population" divides by n, "sample" by n - 1 (on the full support the two agree), "none" not at all.
+        over_batch: one std for all prompts, of the deviations from each group's mean; every prompt counts equally.
     """
     require_peers(groups)
     lowest = lowest_reward(groups)
     spread = highest_reward(groups) - lowest
     if over_batch:
-        spread = spread.amax(0, keepdim=True)  # one unit for all: deviations of several groups are compared
-    # in units of the spread neither an offset nor the square of a small difference loses digits
+        spread = spread.amax(0, keepdim=True)  # one unit for all, since deviations of several groups are compared
+    # in units of the spread, neither an offset nor the square of a small difference loses digits
     share = (groups.reward - lowest) / one_if_zero(spread)
     deviation = zero_absent(share - expect(share, groups.mass), groups)
     if std == "none":
@@ -83,18 +83,18 @@ def standardised(groups: Groups, std: str, over_batch: bool = False) -> Tensor:
 
 
 def as_one_group(groups: Groups) -> Groups:
-    """[1, P * G] the batch as a single group; every prompt with a response counts alike."""
+    """[1, P * G] the batch as a single group; every prompt with a response counts equally."""
     mass = groups.mass / one_if_zero(groups.mass.sum(1, keepdim=True))
     return Groups(groups.reward.reshape(1, -1), mass.reshape(1, -1), groups.sampled)
 
 
 def zero_absent(advantage: Tensor, groups: Groups) -> Tensor:
-    """The advantage with 0 for rows that are absent and for groups without a peer to compare with."""
+    """The advantage, set to 0 for absent rows and for groups without a peer to compare with."""
     return torch.where(groups.present & groups.scored[:, None], advantage, 0.0)
 
 
 def lowest_reward(groups: Groups) -> Tensor:
-    """[P, 1] lowest reward present. Means are taken above it: then equal rewards have advantage exactly 0."""
+    """[P, 1] lowest reward present. Means are taken relative to it, so that equal rewards have advantage exactly 0."""
     lowest = torch.where(groups.present, groups.reward, torch.inf).amin(1, keepdim=True)
     return torch.where(torch.isfinite(lowest), lowest, 0.0)
 
@@ -106,5 +106,5 @@ def highest_reward(groups: Groups) -> Tensor:
 
 
 def mass_of_others(groups: Groups) -> Tensor:
-    """[P, G] mass of the other rows of the group, 1 where there is none."""
+    """[P, G] mass of the other rows of the group, or 1 if it is 0."""
     return one_if_zero(groups.mass.sum(1, keepdim=True) - groups.mass)

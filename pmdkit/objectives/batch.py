@@ -1,7 +1,7 @@
-"""The words every objective is written in: Groups (credit), Batch (loss), and how rows are reduced to one number.
+"""Data types of all objectives, Groups (credit) and Batch (loss), and the reduction to one number.
 
-No method lives here; each has its own file. Letters: P prompts, G responses per prompt, N = P * G rows, T tokens.
-A bandit arm is a response of one token, and an exact expectation is a weighted sample: `mass` tells them apart.
+The methods are in files of their own. Letters: P prompts, G responses per prompt, N = P * G rows, T tokens.
+A bandit arm is a response of one token. An exact expectation is a sample whose weights, `mass`, are probabilities.
 """
 
 from collections.abc import Callable
@@ -21,8 +21,9 @@ class Groups:
     Attributes:
         reward: [P, G], reward units.
         mass: [P, G], the weight of y in E_{y ~ pi_old(.|x)}: 1/G for draws, pi_old(y|x) on the full support.
-            0 marks an absent or unscored row; it never enters a baseline.
-        sampled: draws (baselines leave a row's own reward out) or the full support (mass = pi_old).
+            0 marks an absent or unscored row, which never enters a baseline.
+        sampled: True for draws (peer baselines leave out a row's own reward), False for the full support, where
+            mass = pi_old.
     """
 
     reward: Tensor
@@ -39,7 +40,7 @@ class Groups:
             raise ValueError(f"mass has dtype {self.mass.dtype}; expected floating point, such as 1 / G for draws")
         if (
             not self.reward.is_floating_point()
-        ):  # counts and verdicts: exact in any float, while integers round tau to 0
+        ):  # counts and verdicts are exact in any float; as integers they would round tau to 0
             object.__setattr__(self, "reward", self.reward.to(self.mass.dtype))
         if self.reward.numel() == 0:
             raise ValueError(f"reward has shape {list(self.reward.shape)}; expected a prompt and a response at least")
@@ -55,7 +56,7 @@ class Groups:
 
     @property
     def scored(self) -> Tensor:
-        """[P] boolean: the groups that can be learned from (leave-one-out draws need a peer)."""
+        """[P] boolean: the groups that carry a signal (a draw needs a peer to be compared with)."""
         return self.present.sum(1) >= (2 if self.sampled else 1)
 
 
@@ -74,10 +75,10 @@ class Batch:
         weight: [N] mass / P / length rule: the whole reduction, one number per row.
         tau: [N] temperature in reward units (NaN for an objective without one).
         mass: [N] weight of the row within its group.
-        group: [N] which prompt the row answers.
-        correction: [N] or [N, T] importance weights of an engine mismatch: data, not a method.
+        group: [N] index of the prompt that the row answers.
+        correction: [N] or [N, T] importance weights for the engine mismatch: data, not part of a method.
         logp_ref: [N, T] log-probabilities under a reference policy.
-        magnitude: [N] largest |reward| of the group, by which the rounding of an advantage is judged.
+        magnitude: [N] largest |reward| of the group, the scale for rounding errors of an advantage.
     """
 
     logp: Tensor
@@ -115,12 +116,12 @@ class Batch:
 
     @property
     def log_ratio(self) -> Tensor:
-        """[N, T] log pi/pi_old, 0 off the mask. `where`, not a product: inf or NaN under the mask stays harmless."""
+        """[N, T] log pi/pi_old, 0 off the mask. `where`, not a product, so that inf or NaN off the mask is harmless."""
         return torch.where(self.mask, self.logp - self.logp_old, 0.0)
 
     @property
     def seq_log_ratio(self) -> Tensor:
-        """[N] log pi(y|x)/pi_old(y|x), float64: float32 sums cost 4e-4 nats at 2,048 tokens."""
+        """[N] log pi(y|x)/pi_old(y|x), float64: float32 sums are off by 4e-4 nats at 2,048 tokens."""
         return self.log_ratio.double().sum(1)
 
     @property
@@ -144,7 +145,7 @@ class Batch:
         return s - mean[group]
 
     def folded(self) -> "Batch":
-        """The same batch with one token per row, the sum of its tokens. `length` keeps the number of tokens."""
+        """The same batch with the tokens of each row summed into one. `length` keeps the number of tokens."""
 
         def fold(x: Tensor) -> Tensor:
             return torch.where(self.mask, x, 0.0).double().sum(1, keepdim=True)
@@ -158,7 +159,7 @@ class Batch:
         )
 
     def __getitem__(self, rows: Tensor | slice) -> "Batch":
-        """The rows asked for, weights unchanged: micro-batches add up to the whole."""
+        """The selected rows with unchanged weights, so that micro-batches add up to the whole."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         taken: dict[str, Any] = {name: None if value is None else value[rows] for name, value in values.items()}
         return Batch(**taken)
@@ -178,10 +179,12 @@ def log_expect_exp(values: Tensor, mass: Tensor) -> Tensor:
 
 
 def row_weight(mass: Tensor, length: Tensor, norm: Norm, width: int | None = None) -> Tensor:
-    """The reduction as one number per row: mass / prompts / length rule. The loss itself never divides by length.
+    """The reduction as one number per row: mass / prompts / length rule.
+
+    Losses do not divide by the length, except where the equation itself contains it (GSPO, GMPO).
 
     Args:
-        mass: [P, G]; renormalised over the rows present, 0 stays 0.
+        mass: [P, G]; renormalised over the rows that are present; 0 stays 0.
         length: [N] or [P, G] tokens.
         norm: "none"; "length" (each response's own length); "max" (the generation budget `width`); "tokens" (all
             tokens of the batch, so that long responses count more).
@@ -207,5 +210,5 @@ def row_weight(mass: Tensor, length: Tensor, norm: Norm, width: int | None = Non
 
 
 def one_if_zero(total: Tensor) -> Tensor:
-    """A denominator that is 0 only where its numerator is: a group without a present row averages to 0."""
+    """Replace 0 by 1 in a denominator whose numerator is 0 as well: a group with no row present averages to 0."""
     return torch.where(total > 0, total, 1.0)

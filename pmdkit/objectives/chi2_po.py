@@ -1,4 +1,4 @@
-"""chi2-PO: the regression of PMD-mean with a link that charges for large ratios by itself."""
+"""chi2-PO: the regression of PMD-mean with a link that itself penalises large ratios."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -22,13 +22,13 @@ class Chi2PO:
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N], reward units.
 
     Attributes:
-        tau: temperature in reward units, > 0, or a rule of the group's rewards.
+        tau: temperature in reward units, > 0, or a rule based on the group's rewards.
         kl_share: k, from 0 (pure chi2) to 1 (pure KL: PMD-mean); 0.5 is the source's mix.
         norm: length rule, see `row_weight`.
 
     Good values: kl_share = 0.5, tau as for PMD-mean.
     Watch: e^s is the ratio of a whole response: it overflows at 709 nats and its gradient vanishes far below 0. With
-    k = 0 the solution is pi_old (1 + Delta / tau), which exists only where tau exceeds the largest negative Delta.
+    k = 0 the solution is pi_old (1 + Delta / tau), which exists only where tau exceeds the largest -Delta.
     """
 
     level: ClassVar[str] = "response"

@@ -1,4 +1,4 @@
-"""CISPO: the policy gradient with a clipped importance weight that carries no gradient itself; credit as in GRPO."""
+"""CISPO: the policy gradient with a clipped, detached importance weight; credit as in GRPO."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -17,18 +17,18 @@ class CISPO(GRPO):
        \quad A = \tfrac{r - \mathrm{mean}}{\mathrm{std}} $$
 
     Source: arXiv:2506.13585 (MiniMax-M1), which leaves the lower side open; arXiv:2510.13786 (ScaleRL).
-    Differs: sg holds the weight back from differentiation, as in the source, so the loss is not the integral of its
-    gradient and its value says little. The source gives no number for c_high.
+    Differs: sg (stop-gradient) detaches the weight, as in the source, so the loss is not the integral of its gradient
+    and its value says little. The source gives no number for c_high.
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N, T], nats.
 
     Attributes:
         norm: length rule, see `row_weight`.
-        clip_low: smallest weight is 1 - clip_low; 1 is no lower bound.
+        clip_low: smallest weight is 1 - clip_low; 1 means no lower bound.
         clip_high: largest weight is 1 + clip_high.
-        std: "population", "sample", or "none" for the plain difference to the mean.
+        std: "population", "sample", or "none" for the plain difference from the mean.
 
     Good values: clip_low = 1 (open), clip_high = 4, a largest weight of 5.
-    Watch: unlike GRPO, a token far outside the band keeps pushing in the same direction.
+    Watch: unlike in GRPO, a token far outside the band keeps pushing in the same direction.
     """
 
     level: ClassVar[str] = "token"

@@ -1,6 +1,7 @@
-"""From groups of rewards to a batch of rows, and from a batch to one number: what the loop and trainers call.
+"""From groups of rewards to a batch of rows, and from a batch to one number.
 
-Below it whether the gradient of that number is anything but rounding.
+The training loop and the trainers call this.
+`RoundingCheck` tells whether the gradient of that number is more than rounding.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,16 +27,16 @@ def credit(
 ) -> Batch:
     """The batch at pi = pi_old: advantage, temperature and weight of every row.
 
-    Runs once on the whole batch of a step; `ministeps` and micro-batches then cut it.
+    Runs once on the whole batch of a step, which is then cut into `ministeps` and micro-batches.
 
     Args:
         objective: gives the advantage, the temperature and the length rule.
         groups: rewards and masses, [P, G].
-        logp_old, mask, logp_ref: [P * G, T], prompt-major: the G responses of a prompt stand together. A gradient
-            that `logp_old` carries is kept for `logp` alone.
+        logp_old, mask, logp_ref: [P * G, T], prompt-major: the G responses of a prompt are consecutive. If
+            `logp_old` carries a gradient, only `logp` of the batch keeps it.
         width: generation budget in tokens; needed by norm "max" only.
-        prompts_apart: every prompt is a batch of its own, to study one prompt at many policies or all draws that it may
-            have. It matters to an objective with the trait `whole_batch` alone.
+        prompts_apart: treat every prompt as its own batch, to study one prompt under many policies or over all its
+            possible draws. It only matters for an objective with the trait `whole_batch`.
 
     Returns:
         Batch with logp = logp_old. Absent rows, and groups with no peer to compare with, have weight 0.
@@ -75,7 +76,7 @@ def credit(
 
 
 def advantage_apart(objective: Objective, groups: Groups) -> Tensor:
-    """[P, G] the advantage that each prompt has in a batch without any other; the same prompt is asked once."""
+    """[P, G] the advantage of each prompt when it is alone in its batch; identical prompts are computed once."""
     reward = torch.where(groups.present, groups.reward, 0.0)
     prompts, place = torch.unique(torch.stack([reward, groups.mass], 1), dim=0, return_inverse=True)
     alone = [objective.advantage(Groups(prompt[:1], prompt[1:], groups.sampled)) for prompt in prompts]
@@ -83,7 +84,7 @@ def advantage_apart(objective: Objective, groups: Groups) -> Tensor:
 
 
 def total(objective: Objective, batch: Batch) -> Tensor:
-    """Sum of weight * loss, in float64. A plain sum: micro-batches, ranks and paddings add up to it exactly."""
+    """Sum of weight * loss, in float64. A plain sum: micro-batches and ranks add up to it exactly; padding adds 0."""
     loss = objective.loss(batch).double()
     if loss.shape not in (batch.mask.shape, batch.mask.shape[:1]):
         raise ValueError(
@@ -107,9 +108,9 @@ def total(objective: Objective, batch: Batch) -> Tensor:
 
 
 def coefficient(objective: Objective, batch: Batch) -> Tensor | None:
-    """[N] d total / d log pi(y|x): all that a response-level objective asks of the network. None if it is per token.
+    """[N] d total / d log pi(y|x), all that a response-level objective passes to the network. None if it is per token.
 
-    A trainer that knows this number forms the gradient in the same visit that scores the response.
+    A trainer that knows this number can compute the gradient in the same pass that scores the response.
     """
     folded = batch.folded()
     logp = folded.logp.detach().requires_grad_()
@@ -122,7 +123,7 @@ def coefficient(objective: Objective, batch: Batch) -> Tensor | None:
 
 
 def parts(prompts: int, count: int) -> Iterator[slice]:
-    """`count` runs of prompts, as equal as they come, in order."""
+    """Cut the prompts into `count` consecutive slices, as equal in size as possible."""
     if not 1 <= count <= prompts:
         raise ValueError(
             f"ministeps is {count} for {prompts} prompts; expected 1 to {prompts}: each ministep needs its own prompt"
@@ -134,7 +135,7 @@ def parts(prompts: int, count: int) -> Iterator[slice]:
 def cut(batch: Batch, groups: slice, prompts: int, size: int) -> Batch:
     """The rows of some prompts, weights rescaled so that the part averages over its own prompts, as in the paper.
 
-    Without the factor P / len(part) every ministep would be a k-th of the step. Under norm "tokens" the part keeps the
+    Without the factor P / len(part), each of k ministeps would be 1/k of a step. Under norm "tokens" the part keeps the
     whole batch's tokens per prompt as its denominator, so its expectation is unchanged.
     """
     part = batch[groups.start * size : groups.stop * size]
@@ -174,23 +175,23 @@ def response_loss(
 
 
 EPS = 8 * torch.finfo(torch.float32).eps
-"Of log-probabilities, float32 at best. In bfloat16 engine and trainer differ by more, which is a mismatch and counts."
+"For log-probabilities, float32 at best. In bfloat16, engine and trainer differ by more: a mismatch, and not ignored."
 EPS_REWARD = 8 * torch.finfo(torch.float64).eps
 
 
 class RoundingCheck:
-    """Whether the coefficients of an update are anything but rounding: fed with the log-probabilities of its passes.
+    """Check whether the coefficients of an update are more than rounding, given the log-probabilities of its passes.
 
-    A coefficient is d total / d log pi, all that the network is asked for. Where rewards are equal and the policy has
-    not moved it is 0 but for rounding, and Adam would make a step of full size of that. It counts as rounding if it is
-    below 8 eps of the magnitudes that it was summed from: log-probabilities, a nat per token at least since they are
-    differences of logits, and rewards. Autograd says how much of each is in it.
+    A coefficient is d total / d log pi, all that is passed to the network. Where rewards are equal and the policy has
+    not moved, it is 0 up to rounding, and Adam would turn that into a full-size step. It counts as rounding if it is
+    below 8 eps of the magnitudes that it was summed from: rewards, and log-probabilities with one nat per token added,
+    since they are differences of logits. Autograd tells how much of each is in it.
 
     Args:
-        objective: of the update.
+        objective: the objective of the update.
 
     Attributes:
-        signal: a coefficient is more than rounding.
+        signal: True once a coefficient was more than rounding.
     """
 
     def __init__(self, objective: Objective) -> None:
@@ -198,7 +199,7 @@ class RoundingCheck:
         self.signal = False
 
     def __call__(self, batch: Batch, rows: Sequence[int], logp: Tensor) -> None:
-        """Look at some rows of a ministep's batch; `logp` is [n, T], or [n, 1] sums over tokens."""
+        """Check some rows of a ministep's batch; `logp` is [n, T], or [n, 1] sums over tokens."""
         if self.signal:
             return
         some = batch[torch.tensor(rows)]
@@ -214,7 +215,7 @@ class RoundingCheck:
         found = coefficients(self.objective, replace(some, **inputs), inputs)
         bound = torch.zeros_like(found)
         if found.requires_grad:
-            # own slopes: with signs in turn, what a centring over the group subtracts is 0
+            # alternating signs cancel what centring over the group subtracts, which leaves each row's own slope
             signs = 1.0 - 2.0 * (torch.arange(len(found)) % 2)[:, None]
             slopes = torch.autograd.grad((found * signs).sum(), list(inputs.values()), allow_unused=True)
             tokens = some.length.double()[:, None] / some.mask.sum(1, keepdim=True).clamp_min(1)
@@ -224,13 +225,13 @@ class RoundingCheck:
                     bound = bound + (EPS_REWARD * slope.abs() * scale)[:, None]
                 elif slope is not None:
                     bound = bound + EPS * slope.abs() * (value.abs() + tokens)
-        if traits(self.objective).whole_groups:  # a coefficient holds the rounding of its peers too
+        if traits(self.objective).whole_groups:  # a coefficient contains the rounding of its peers too
             bound = bound.amax().expand_as(bound)
         self.signal = bool((found.detach().abs() > bound)[some.mask].any())
 
 
 def coefficients(objective: Objective, batch: Batch, inputs: dict[str, Tensor]) -> Tensor:
-    """The gradient of the loss by `logp`, itself with a gradient where it depends on the inputs."""
+    """The gradient of the loss with respect to `logp`, itself differentiable where it depends on the inputs."""
     with torch.enable_grad():
         (found,) = torch.autograd.grad(total(objective, batch), inputs["logp"], create_graph=True)
     return found

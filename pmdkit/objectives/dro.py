@@ -1,4 +1,4 @@
-"""DRO: the regression of PMD with a value in place of the log partition: a number, a group's mean, or learned."""
+"""DRO: PMD regression with a value (fixed, group mean or learned) in place of the log partition."""
 
 import math
 from collections.abc import Callable
@@ -19,19 +19,19 @@ class DRO:
 
     Source: arXiv:2405.19107 (DRO).
     Differs: the source anchors at a fixed reference on offline data and fits V by the same loss; here the anchor is
-    pi_old, and V is given: it is fitted outside, on the mean of r - tau s, where V = tau log Z makes the regression
-    exact. `value="group"` takes the mean reward of the peers, and is PMD-mean without a length rule.
+    pi_old, and V is given. Fit it elsewhere, to the mean of r - tau s; V = tau log Z makes the regression exact.
+    `value="group"` takes the mean reward of the peers, which is PMD-mean without a length rule.
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N], reward units.
 
     Attributes:
-        tau: temperature in reward units, > 0, or a rule of the group's rewards.
+        tau: temperature in reward units, > 0, or a rule based on the group's rewards.
         value: "group", a number in reward units, or a function of the groups that returns [P] (a learned value).
         norm: length rule, see `row_weight`.
 
     Good values: tau as for PMD-mean; value = 0.5 is neutral for rewards {0, 1}, 0 for +-1.
-    Watch: with a value of its own a single response per prompt is enough, and a group of equal rewards still teaches.
-    A value below tau log Z pulls every ratio up against the normalisation; one that looks at the rewards of its own
-    group biases the step.
+    Watch: with a number or a function as value, one response per prompt is enough, and a group of equal rewards still
+    gives a step. A value below tau log Z pushes every ratio up, against the normalisation; one that depends on the
+    rewards of its own group biases the step.
     """
 
     level: ClassVar[str] = "response"
@@ -59,7 +59,7 @@ class DRO:
 
     @property
     def equal_groups(self) -> str:
-        """With a value of its own, equal rewards are still better or worse than expected."""
+        """Equal rewards can still be better or worse than a given value."""
         return "anchor" if self.value == "group" else "learn"
 
     @property
@@ -73,7 +73,7 @@ class DRO:
         return torch.where(usable, groups.reward - self.baseline(groups), 0.0)
 
     def baseline(self, groups: Groups) -> torch.Tensor:
-        """[P, G] the value of each prompt, once per response."""
+        """[P, G] the value of each prompt, repeated for each response."""
         if isinstance(self.value, str):
             return baselines.peer_mean(groups)
         value = self.value(groups) if callable(self.value) else self.value

@@ -1,4 +1,4 @@
-"""GMPO: GRPO with the geometric mean of the clipped token ratios in place of their sum; credit as in GRPO."""
+"""GMPO: GRPO with the geometric mean of clipped token ratios in place of their sum; same credit."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,7 +12,7 @@ from pmdkit.objectives.grpo import GRPO
 
 @dataclass(frozen=True)
 class GMPO(GRPO):
-    r"""Follow the policy gradient through the geometric mean of a response's token ratios, each clipped before.
+    r"""Follow the policy gradient through the geometric mean of a response's token ratios, each clipped first.
 
     $$ L = -E_{y\sim\pi_{old}}\Big[A \exp\Big(\tfrac{1}{|y|}\sum_t \mathrm{bound}_A(\log\rho_t)\Big)\Big], \quad
        \mathrm{bound}_A(s) = \begin{cases}\min(s, c_{high}) & A > 0\\ \max(s, -c_{low}) & A < 0\end{cases}, \quad
@@ -21,18 +21,18 @@ class GMPO(GRPO):
     Source: arXiv:2507.20673 (GMPO); code callsys/GMPO `train_zero_math_gmpo.py`, verl `core_algos.py` ("geo_mean"), TRL
     `experimental/gmpo`.
     Differs: the std is the population one unless `std="sample"`; no KL penalty. The loss of a response is spread evenly
-    over its tokens, so that a correction per token can weigh it.
+    over its tokens, so that a correction per token can weight it.
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N, T], a pure number.
 
     Attributes:
-        norm: length rule, see `row_weight`. The exponent 1/|y| already divides by the length, so "none" it is.
-        clip_low: a log ratio counts no further below -clip_low where the advantage is negative, nats.
-        clip_high: a log ratio counts no further above clip_high where the advantage is positive, nats.
-        std: "population", "sample", or "none" for the plain difference to the mean.
+        norm: length rule, see `row_weight`. The exponent 1/|y| already divides by the length, hence "none".
+        clip_low: where the advantage is negative, a log ratio is bounded below by -clip_low, nats.
+        clip_high: where the advantage is positive, a log ratio is bounded above by clip_high, nats.
+        std: "population", "sample", or "none" for the plain difference from the mean.
 
     Good values: clip_low = clip_high = 0.4 nats: ratios from 0.67 to 1.49, wider than GRPO's.
-    Watch: clips are in nats here, in ratios elsewhere. A clipped token is silent, while the others of its response go
-    on, weighted by the common mean. Without clips this is GSPO without clips.
+    Watch: clips are in nats here, in ratios elsewhere. A clipped token has no gradient, while the others of its
+    response still do, weighted by the common mean. Without clips this is GSPO without clips.
     """
 
     level: ClassVar[str] = "token"
@@ -54,7 +54,7 @@ class GMPO(GRPO):
         return self.norm == "none"
 
     def loss(self, batch: Batch) -> torch.Tensor:
-        """[N, T] an equal part of minus the gain of the response on each of its tokens."""
+        """[N, T] minus the gain of the response, spread evenly over its tokens."""
         s, up = batch.log_ratio, batch.advantage[:, None] >= 0
         bounded = torch.where(up, s.clamp_max(self.clip_high), s.clamp_min(-self.clip_low))
         mean = bounded.double().sum(1) / batch.length

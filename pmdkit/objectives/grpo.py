@@ -1,4 +1,4 @@
-"""GRPO and its two relatives, Dr.GRPO and DAPO: the same clipped token ratio under other defaults."""
+"""GRPO and its two relatives, Dr.GRPO and DAPO: the same clipped token ratio with other defaults."""
 
 import math
 from dataclasses import dataclass
@@ -26,13 +26,13 @@ class GRPO:
 
     Attributes:
         norm: length rule, see `row_weight`.
-        clip_low: the ratio counts no further below 1 - clip_low where the advantage is negative.
-        clip_high: the ratio counts no further above 1 + clip_high where the advantage is positive.
-        std: "population", "sample", or "none" for the plain difference to the mean.
+        clip_low: where the advantage is negative, the ratio is bounded below by 1 - clip_low.
+        clip_high: where the advantage is positive, the ratio is bounded above by 1 + clip_high.
+        std: "population", "sample", or "none" for the plain difference from the mean.
 
     Good values: clip_low = clip_high = 0.2, 16 responses per prompt.
-    Watch: the std makes rare successes loud: 1 of 16 has advantage 3.9. A group of equal rewards has advantage exactly
-    0. A token once clipped has no gradient, so nothing pulls it back.
+    Watch: the std amplifies rare successes: 1 of 16 has advantage 3.9. A group of equal rewards has advantage exactly
+    0. Once clipped, a token has no gradient, so nothing pulls it back.
     """
 
     level: ClassVar[str] = "token"
@@ -68,7 +68,7 @@ class DrGRPO(GRPO):
 
     Source: arXiv:2503.20783 (Dr. GRPO).
     Differs: nothing; W is the generation budget `width`, never the padded width of a batch.
-    Shapes: as GRPO; the loss is in reward units.
+    Shapes: as in GRPO; the loss is in reward units.
 
     Attributes:
         norm: length rule, see `row_weight`.
@@ -76,9 +76,9 @@ class DrGRPO(GRPO):
         clip_high: see GRPO.
         std: see GRPO.
 
-    Good values: as GRPO.
-    Watch: the mean holds a response's own reward, so the step is (G - 1) / G of RLOO's. A larger budget W is a smaller
-    step.
+    Good values: as in GRPO.
+    Watch: the mean includes a response's own reward, so the step is (G - 1) / G of RLOO's. A larger budget W means a
+    smaller step.
     """
 
     norm: Norm = "max"
@@ -93,9 +93,9 @@ class DAPO(GRPO):
        \quad A = \tfrac{r - \mathrm{mean}}{\mathrm{std}} $$
 
     Source: arXiv:2503.14476 (DAPO), clip-higher and token-level loss.
-    Differs: the loss only. Dynamic sampling and the overlong penalty of the source belong to rollouts and rewards. The
-    std is GRPO's population one; verl and TRL run the recipe with `std="sample"`.
-    Shapes: as GRPO.
+    Differs: only the loss is here. Dynamic sampling and the overlong penalty of the source belong to rollouts and
+    rewards. The std is GRPO's population one; verl and TRL run the recipe with `std="sample"`.
+    Shapes: as in GRPO.
 
     Attributes:
         norm: length rule, see `row_weight`.
@@ -114,8 +114,8 @@ class DAPO(GRPO):
 def clipped_gain(log_ratio: torch.Tensor, advantage: torch.Tensor, clip_low: float, clip_high: float) -> torch.Tensor:
     """min(ratio * A, clip(ratio, 1 - clip_low, 1 + clip_high) * A).
 
-    The minimum bounds the ratio above where A >= 0 and below where A < 0. Bounding the log ratio first is the same
-    function without inf * 0 when a ratio overflows.
+    The minimum bounds the ratio above where A >= 0 and below where A < 0. Bounding the log ratio first gives the
+    same function without inf * 0 when a ratio overflows.
     """
     low, high = log_bounds(clip_low, clip_high)
     bounded = torch.where(advantage >= 0, log_ratio.clamp_max(high), log_ratio.clamp_min(low))
@@ -123,5 +123,5 @@ def clipped_gain(log_ratio: torch.Tensor, advantage: torch.Tensor, clip_low: flo
 
 
 def log_bounds(clip_low: float, clip_high: float) -> tuple[float, float]:
-    """(log(1 - clip_low), log(1 + clip_high)); clip_low = 1 is no lower bound."""
+    """(log(1 - clip_low), log(1 + clip_high)); clip_low = 1 means no lower bound."""
     return (math.log1p(-clip_low) if clip_low < 1 else -math.inf), math.log1p(clip_high)

@@ -12,15 +12,15 @@ from pmdkit.objectives.grpo import GRPO
 
 @dataclass(frozen=True)
 class GRPOKL(GRPO):
-    r"""Follow the clipped policy gradient, held near a reference policy by an estimate of the KL divergence per token.
+    r"""Follow the clipped policy gradient, held near a reference policy by a per-token estimate of the KL divergence.
 
     $$ L = L_{GRPO} + \beta\, E_{y\sim\pi_{old}}\sum_t k(s_t), \quad s_t = \log\tfrac{\pi}{\pi_{ref}}(y_t), \quad
        k_3(s) = e^{-s} - 1 + s, \quad k_2(s) = \tfrac12 s^2 $$
 
     Source: arXiv:2402.03300 (GRPO), k3 and beta = 0.04; names and "k2" as in verl (`kl_loss_coef`, `kl_loss_type`).
-    Differs: the std is the population one unless `std="sample"`. Without `logp_ref` the anchor is pi_old. verl cuts s
-    at +-20 and k3 at 10; here nothing is cut, as in TRL.
-    Shapes: as GRPO; the KL term is in nats.
+    Differs: the std is the population one unless `std="sample"`. Without `logp_ref` the anchor is pi_old. verl
+    clamps s at +-20 and k3 at 10; here nothing is clamped, as in TRL.
+    Shapes: as in GRPO; the KL term is in nats.
 
     Attributes:
         norm: length rule, see `row_weight`.
@@ -31,9 +31,9 @@ class GRPOKL(GRPO):
         kl_loss_type: "k3" or "k2".
 
     Good values: kl_loss_coef = 0.04 in the source, 0.001 in verl; 0 in most later recipes.
-    Watch: on-policy the gradient of k3 is that of KL(pi_ref || pi), the other direction, and that of k2 is that of
-    KL(pi || pi_ref). The estimate is not weighted by the ratio, so off-policy it is neither. k3 grows like e^{-s}
-    on a token that the policy has given up: 10 nats below the reference weigh 22,000.
+    Watch: on-policy, k3 has the gradient of KL(pi_ref || pi), the other direction, and k2 that of KL(pi || pi_ref). The
+    estimate is not weighted by the ratio, so off-policy it is neither. k3 grows like e^{-s} on a token that the policy
+    has given up: 10 nats below the reference give 22,000.
     """
 
     level: ClassVar[str] = "token"

@@ -1,4 +1,7 @@
-"""What an objective is: credit, then a loss; its traits and temperature, read by loop, trainers and contract suite."""
+"""The interface of an objective (credit, then a loss), its traits and its temperature.
+
+The training loop, the trainers and the contract suite read all three.
+"""
 
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
@@ -14,7 +17,7 @@ Level = Literal["response", "token"]
 
 @runtime_checkable
 class Objective(Protocol):
-    """What an objective is: credit, then a loss. A frozen dataclass whose fields are its options."""
+    """The interface of an objective: credit, then a loss. A frozen dataclass whose fields are its options."""
 
     @property
     def norm(self) -> Norm:
@@ -24,29 +27,29 @@ class Objective(Protocol):
         """[P, G] reward minus a baseline."""
 
     def loss(self, batch: Batch) -> Tensor:
-        """[N]: it sees token sums only. [N, T]: per token, zero off the mask. Unreduced either way."""
+        """[N] if it uses only sums over tokens, or [N, T] per token, zero off the mask. Not reduced in either case."""
 
 
 @dataclass(frozen=True)
 class Traits:
-    """Facts that do not follow from the signature, with what holds when an objective says nothing. All are optional.
+    """Facts that do not follow from the signature. All are optional; the defaults hold where an objective states none.
 
     State one as a class variable (`unbiased: ClassVar[bool] = True`), or as a property where it depends on an option.
 
     Attributes:
-        objective: whose traits these are.
-        level: "response" if `loss` returns [N], one number per response; "token" if it returns [N, T]. A loss per
-            response needs one coefficient per response of the network, which the fused head makes use of. An
-            objective that does not state its level is measured once, on a batch of two responses.
+        objective: the objective that has these traits.
+        level: "response" if `loss` returns [N], one number per response; "token" if it returns [N, T]. The
+            gradient of a loss per response takes only one coefficient per response, which the fused head exploits. If
+            an objective does not state its level, it is found once, from its loss on a batch of two responses.
         whole_groups: the loss compares rows of a group, so a micro-batch must hold whole groups.
         whole_batch: the advantage of a prompt depends on the other prompts, so `credit` must see the whole batch of a
-            step; the loss of a row must not, as ever.
-        needs_peers: a group with a single draw teaches nothing, and gets weight 0.
-        uses_reference: a reference policy is scored for `batch.logp_ref` where one is given.
-        stop_gradient: the loss holds a factor back from differentiation, so it is not the integral of its gradient.
-        unbiased: over all draws of a bandit, the first step averages to the exact one of the full support.
+            step; the loss of a row must never depend on them.
+        needs_peers: a group with a single draw carries no signal and gets weight 0.
+        uses_reference: `batch.logp_ref` is scored with the reference policy, if one is given.
+        stop_gradient: the loss detaches a factor, so it is not the integral of its gradient.
+        unbiased: averaged over all draws of a bandit, the first step is the exact one of the full support.
         first_step_is_policy_gradient: at pi = pi_old the gradient is -E[A grad log pi].
-        first_step_norm: the length rule of that statement; None is the objective's own.
+        first_step_norm: the length rule under which that holds; None means the objective's own.
         equal_groups: a group of equal rewards gives no gradient at all ("silent"), only a pull back to pi_old
             ("anchor"), or a step like any other ("learn"); None promises nothing.
         population: the function of `pmdkit.theory` that solves the full-support problem, where one is known.
@@ -66,12 +69,12 @@ class Traits:
 
     @property
     def level(self) -> Level:
-        """What the objective states, or else what its loss returns, remembered for objectives that can be hashed."""
+        """The level that the objective states, or else the one of its loss, cached if the objective is hashable."""
         if stated := stated_level(self.objective):
             return stated
         try:
             return remembered_level(self.objective)
-        except TypeError:  # an option that is a list or a dict has no hash
+        except TypeError:  # an option that is a list or a dict is not hashable
             return level_of_loss(self.objective)
 
 
@@ -82,7 +85,7 @@ def traits(objective: Any) -> Traits:
 
 
 def stated_level(objective: Any) -> Level | None:
-    """The level that an objective states. A subclass with a loss of its own does not inherit its parent's level."""
+    """The level that an objective states, or None. A subclass with its own loss does not inherit its parent's level."""
     for kind in type(objective).__mro__:
         if "level" in vars(kind):
             level: Level = objective.level
@@ -93,7 +96,7 @@ def stated_level(objective: Any) -> Level | None:
 
 
 def level_of_loss(objective: Any) -> Level:
-    """The shape of the loss on a group of two responses of two tokens."""
+    """The level, from the shape of the loss on a group of two responses of two tokens."""
     row = torch.full((2,), 0.5, dtype=torch.float64)
     logp = torch.full((2, 2), -1.0, dtype=torch.float64)
     batch = Batch(
@@ -115,7 +118,7 @@ remembered_level = lru_cache(maxsize=256)(level_of_loss)
 
 
 def temperature(objective: Objective, groups: Groups) -> Tensor:
-    """[P] the objective's tau for each prompt: a number, or a rule of the group's rewards. NaN where it has none."""
+    """[P] the objective's tau for each prompt: a number or the value of a rule. NaN if it has none."""
     tau = getattr(objective, "tau", torch.nan)
     if callable(tau):
         tau = tau(groups)

@@ -1,4 +1,4 @@
-"""OPMD: online policy mirror descent as one policy gradient, with the pull to pi_old taken as a shorter step."""
+"""OPMD: mirror descent as a policy gradient, where a shorter step replaces the pull to pi_old."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -13,25 +13,25 @@ from pmdkit.objectives.objective import temperature
 
 @dataclass(frozen=True)
 class OPMD:
-    r"""Follow the policy gradient by 1 / (1 + tau) of a step, with the mean reward or the log partition as baseline.
+    r"""Follow the policy gradient with steps scaled by 1 / (1 + tau); the baseline is the mean reward or log partition.
 
     $$ L = -\tfrac{1}{1+\tau}\, E_{y\sim\pi_{old}}\big[(r - B) \log\pi(y|x)\big], \quad
        B = E_{\pi_{old}}[r] \ \text{ or }\ \tau\log E_{\pi_{old}}\, e^{r/\tau} $$
 
     Source: arXiv:2509.24203 discusses OPMD; the loss was read from Trinity-RFT, `advantage_fn/opmd_advantage.py` and
     `policy_loss_fn/opmd_policy_loss.py` (algorithm "opmd").
-    Differs: nothing. Kimi's form, REINFORCE with tau / 2 times the squared log ratio, is here already: it has the
+    Differs: nothing. Kimi's form, REINFORCE plus tau / 2 times the squared log ratio, is not repeated: it has the
     gradient of `PMDMean(baseline="mean", norm="none")`.
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N], reward units x nats.
 
     Attributes:
-        tau: temperature in reward units, > 0, or a rule of the group's rewards.
-        baseline: "mean" is the group's mean reward, "log-mean-exp" its log partition; both hold the row's own reward.
+        tau: temperature in reward units, > 0, or a rule based on the group's rewards.
+        baseline: "mean" is the group's mean reward, "log-mean-exp" its log partition; both include the row's own.
         norm: length rule, see `row_weight`.
 
     Good values: tau = 1 in the source. One ministep per batch.
-    Watch: tau sets the length of a step and nothing else (with "mean"): a learning rate of 1 / (1 + tau). Nothing holds
-    the policy near pi_old, and after the first ministep the loss has no minimum.
+    Watch: with "mean", tau only scales the step, like a factor 1 / (1 + tau) on the learning rate. Nothing holds the
+    policy near pi_old, and after the first ministep the loss has no minimum.
     """
 
     level: ClassVar[str] = "response"
@@ -53,11 +53,11 @@ class OPMD:
             return baselines.zero_absent(groups.reward - baselines.mean_baseline(groups), groups)
         baselines.require_peers(groups)
         tau = temperature(self, groups)[:, None]
-        # taken above the lowest reward: then equal rewards leave no rounding of r / tau behind
+        # relative to the lowest reward, so that equal rewards leave no rounding of r / tau
         above = groups.reward - baselines.lowest_reward(groups)
         partition = tau * log_expect_exp(torch.where(groups.present, above, 0.0) / tau, groups.mass)
         return baselines.zero_absent(above - partition, groups)
 
     def loss(self, batch: Batch) -> Tensor:
-        """[N] minus advantage times log-probability, by 1 / (1 + tau)."""
+        """[N] minus advantage times log-probability, times 1 / (1 + tau)."""
         return -batch.advantage * batch.seq_logp / (1 + batch.tau)

@@ -1,4 +1,4 @@
-"""PMD-between: one family of baselines from the mean reward to the log partition; and a rule that picks its place."""
+"""PMD-between: a family of baselines from mean reward to log partition, and a rule that picks one."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,17 +17,17 @@ Place = float | Callable[[Groups], Tensor]
 
 @dataclass(frozen=True)
 class EasyPrompts:
-    r"""The place k of a prompt by its pass rate: `hard` below a pass rate, `easy` from there on.
+    r"""Choose k for each prompt by its pass rate: `hard` below a threshold, `easy` at or above it.
 
     $$ k(x) = k_{hard}\ \text{where}\ \hat p(x) < p_{switch},\ \text{else}\ k_{easy} $$
 
-    Source: pmdkit; the best k of `theory.best_k` with verifier errors. Not in arXiv:2602.05933.
-    Differs: the law's switch depends on tau, the group and the errors; this one is a constant.
+    Source: pmdkit; follows the best k of `theory.best_k` under verifier errors. Not in arXiv:2602.05933.
+    Differs: by that law the switch depends on tau, the group size and the errors; here it is a constant.
 
     Attributes:
-        switch: pass rate from which on prompts count as easy.
-        hard: k of the others, in [0, 1].
-        easy: k of these, in [0, 1].
+        switch: pass rate at or above which a prompt counts as easy.
+        hard: k of hard prompts, in [0, 1].
+        easy: k of easy prompts, in [0, 1].
         rewards: (lowest, highest) reward; (-1, 1) for rewards of +-1.
         estimate: of the pass rate from draws, "jeffreys" or "pool": `pass_rate`.
 
@@ -61,18 +61,18 @@ class PMDBetween:
        \quad V_k = \frac{\tau}{k}\log E_{y\sim\pi_{old}}\, e^{k r/\tau}, \quad V_0 = E_{\pi_{old}}[r] $$
 
     Source: pmdkit; its ends are eq. L_mean (k = 0, PMD-mean) and eq. L_partition (k = 1, PMD-part) of arXiv:2602.05933.
-    Differs: the paper has the ends alone. For every k the population solution is PMD-mean's with a smaller lambda:
-    `theory.between`. V_k leaves out a response's own draw for draws, and is exact on the full support.
+    Differs: the paper has only the two ends. For every k the population solution is PMD-mean's with a smaller lambda:
+    `theory.between`. For draws, V_k leaves out a response's own; on the full support it is exact.
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N], reward units.
 
     Attributes:
-        k: place in [0, 1], or a rule of the group's rewards such as `EasyPrompts`.
-        tau: temperature in reward units, > 0, or a rule of the group's rewards. Small tau moves far from pi_old.
+        k: place between the ends, in [0, 1], or a rule based on the group's rewards such as `EasyPrompts`.
+        tau: temperature in reward units, > 0, or a rule based on the group's rewards. Small tau moves far from pi_old.
         norm: length rule, see `row_weight`.
         scale: "half" divides by 2 tau, "paper" by tau.
 
-    Good values: k = 0.05 to 0.2 on rewards {0, 1}; above, V_k is already close to tau log Z. In the bandit it gained
-    0.001 to 0.004 of mean pass rate over k = 0: see docs/use/finite-samples.md.
+    Good values: k = 0.05 to 0.2 on rewards {0, 1}; above that, V_k is already close to tau log Z. In the bandit it
+    gained 0.001 to 0.004 in mean pass rate over k = 0: see docs/use/finite-samples.md.
     Watch: a k near 1 helps only a policy that generalises from one right response to all; over a table it loses.
     A rule for k or tau that sees a response's own draw biases the first step.
     """
@@ -104,7 +104,7 @@ class PMDBetween:
 
     @property
     def population(self) -> str | None:
-        """A rule for k needs the rewards of a group, which the solution of the full support is not given."""
+        """A rule for k needs the rewards of a group, which the full-support solution does not have."""
         return None if callable(self.k) else "between"
 
     def advantage(self, groups: Groups) -> Tensor:

@@ -22,15 +22,15 @@ class PMDMean:
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N], reward units.
 
     Attributes:
-        tau: temperature in reward units, > 0, or a rule of the group's rewards. Small tau moves far from pi_old.
+        tau: temperature in reward units, > 0, or a rule based on the group's rewards. Small tau moves far from pi_old.
         norm: length rule, see `row_weight`.
         baseline: "loo" leaves out a response's own reward, "mean" keeps it in.
         scale: "half" divides by 2 tau, "paper" by tau.
 
     Good values: tau = 0.005 to 0.02 (7B) and 0.01 to 0.1 (30B-A3B) with rewards of +-1; half of that for {0, 1}.
-    Watch: with one ministep tau has no effect, the first step is the policy gradient. Under norm "length" the
+    Watch: with one ministep tau has no effect: the first step is the policy gradient. Under norm "length" the
     population solution is not Theorem 1 but its length-weighted form (`theory.pmd_mean(..., length=...)`). A group of
-    equal rewards has advantage 0 and still pulls a policy that has moved back to pi_old.
+    equal rewards has advantage 0, but still pulls a policy that has moved back to pi_old.
     """
 
     level: ClassVar[str] = "response"
@@ -50,7 +50,7 @@ class PMDMean:
 
     @property
     def unbiased(self) -> bool:
-        """A baseline that holds a response's own draw shrinks the step by (G - 1) / G."""
+        """A baseline that includes a response's own draw scales the step by (G - 1) / G."""
         return self.baseline == "loo"
 
     @property

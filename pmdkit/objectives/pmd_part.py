@@ -1,4 +1,4 @@
-"""PMD-part: policy mirror descent on the log partition itself, the exact KL subproblem where it is known."""
+"""PMD-part: policy mirror descent with the log partition itself, exact where the partition is known."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -18,22 +18,22 @@ class PMDPart:
        \quad Z = E_{y\sim\pi_{old}}\, e^{r/\tau} $$
 
     Source: arXiv:2602.05933, eq. L_partition and appendix (PMD-part).
-    Differs: the appendix has no 1/2 (`scale="paper"`). For draws, Z leaves out a response's own
-    draw; on the full support it is exact. The authors' code also floors the mean of the others at 1e-8 of the group's
-    largest e^{r/tau}; `target_cap=18.42` reproduces it (18.42 = -log 1e-8).
+    Differs: the appendix has no 1/2 (`scale="paper"`). For draws, Z leaves out a response's own draw; on
+    the full support it is exact. The authors' code also floors the mean of the others at 1e-8 of the group's largest
+    e^{r/tau}; `target_cap=18.42` reproduces this (18.42 = -log 1e-8).
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N], reward units.
 
     Attributes:
-        tau: temperature in reward units, > 0, or a rule of the group's rewards. Small tau moves far from pi_old.
+        tau: temperature in reward units, > 0, or a rule based on the group's rewards. Small tau moves far from pi_old.
         norm: length rule, see `row_weight`.
         scale: "half" divides by 2 tau, "paper" by tau.
         target_cap: largest regression target of a draw in nats, None for no cap. For replication only.
 
-    Good values: tau >= (reward gap) / log G keeps a success that the group missed from ruling Z: 0.36 for {0, 1} and
-    16 draws. The paper's own tau, 0.005 to 0.1 with rewards of +-1, are far below.
+    Good values: tau >= (reward gap) / log G keeps a success that the group missed from dominating Z: 0.36 for {0, 1}
+    and 16 draws. The paper's own values, 0.005 to 0.1 with rewards of +-1, are far below that.
     Watch: with tau far below the reward gap, tau log Z is the highest reward of the group: nearly every row is pushed
-    down. With a cap, the single success among 16 at rewards +-1 and tau = 0.005 has advantage 0.09 instead of 2. A tau
-    rule that sees a response's own draw, and a cap, bias the first step.
+    down. With a cap, the single success among 16 at rewards +-1 and tau = 0.005 has advantage 0.09 instead of 2. A cap
+    biases the first step, and so does a tau rule that sees a response's own draw.
     """
 
     level: ClassVar[str] = "response"

@@ -11,27 +11,27 @@ from pmdkit.objectives.batch import Batch, Groups, Norm, Tau
 
 @dataclass(frozen=True)
 class PMDToken:
-    r"""Raise the ratio of every token by its advantage inside a band, and pull its log ratio to 0 everywhere.
+    r"""Inside a band, push every token's ratio in the direction of its advantage; everywhere, pull its log ratio to 0.
 
     $$ L = -E_{y\sim\pi_{old}}\sum_t \Big[\mathrm{clip}(\rho_t, e^{-c_{low}}, e^{c_{high}})\,\Delta
        - \tfrac{\tau}{2}(\log\rho_t)^2\Big], \quad \rho_t = \tfrac{\pi}{\pi_{old}}(y_t), \quad
        \Delta = r - E_{\pi_{old}}[r] $$
 
     Source: arXiv:2602.02276 (Kimi K2.5), eq. 1; read from a transcription of the report, which names no values.
-    Differs: the source has tau where tau / 2 stands here, as in PMD-mean; bounds are given in nats. The mean leaves
+    Differs: the source has tau where here, as in PMD-mean, it is tau / 2; bounds are given in nats. The mean leaves
     out the response's own draw; `baseline="mean"` keeps it in, as the source does.
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N, T], reward units.
 
     Attributes:
-        tau: temperature in reward units per token, > 0, or a rule of the group's rewards.
+        tau: temperature in reward units per token, > 0, or a rule based on the group's rewards.
         clip_low: the gain is flat below a log ratio of -clip_low, whatever the sign of the advantage, nats.
         clip_high: the gain is flat above a log ratio of clip_high, nats.
         baseline: "loo" leaves out a response's own reward, "mean" keeps it in.
         norm: length rule, see `row_weight`.
 
-    Good values: none published; tau as for PMD-mean or larger and a band of 0.2 to 1 nats are where to start.
-    Watch: outside the band only the pull is left, so a token comes back, unlike GRPO's. The pull is on each token: a
-    response of n tokens that moved by s nats in all, evenly, pays s^2 / n, where PMD-mean charges s^2.
+    Good values: none published; start with tau as for PMD-mean or larger, and a band of 0.2 to 1 nats.
+    Watch: outside the band only the pull acts and brings a token back, unlike in GRPO. The pull acts on each token: a
+    response of n tokens that moved evenly by s nats in total is charged s^2 / n, where PMD-mean charges s^2.
     """
 
     level: ClassVar[str] = "token"
@@ -52,7 +52,7 @@ class PMDToken:
 
     @property
     def unbiased(self) -> bool:
-        """A baseline that holds a response's own draw shrinks the step by (G - 1) / G."""
+        """A baseline that includes a response's own draw scales the step by (G - 1) / G."""
         return self.baseline == "loo"
 
     def advantage(self, groups: Groups) -> torch.Tensor:

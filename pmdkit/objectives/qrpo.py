@@ -12,7 +12,7 @@ from pmdkit.objectives.objective import temperature
 
 @dataclass(frozen=True)
 class QRPO:
-    r"""Regress the log ratio on the quantile of the reward, centred by a log partition that nobody has to estimate.
+    r"""Regress the log ratio on the quantile of the reward, centred by a log partition in closed form.
 
     $$ L = \tfrac{1}{2\tau}\, E_{y\sim\pi_{old}}\big[(R - \tau\log Z - \tau\log\tfrac{\pi}{\pi_{old}})^2\big], \quad
        R = F(r) = P_{y'\sim\pi_{old}}(r' \le r), \quad Z = \int_0^1 e^{u/\tau} du = \tau\,(e^{1/\tau} - 1) $$
@@ -23,21 +23,22 @@ class QRPO:
     Source: arXiv:2507.08068 (QRPO); code CLAIRE-Labo/quantile-reward-policy-optimization, `trainers/qrpo.py`, transform
     "identity". Its equations were read from that code.
     Differs: the source anchors at a fixed reference with reference rewards drawn beforehand; here the anchor is
-    pi_old, and its other draws are the reference rewards. `ties="exact"` is pmdkit's: the source counts ties as
+    pi_old, and its other draws give the reference rewards. `ties="exact"` is pmdkit's: the source counts ties as
     `ties="weak"`, with which Z is too small for rewards that tie. Z is not simplified to tau e^{1/tau}, and the square
     is divided by 2 tau. The source's other transforms are left out.
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N], a pure number: quantiles have no unit.
 
     Attributes:
-        tau: temperature in units of the quantile, > 0, or a rule of the group's rewards. It knows no reward scale.
+        tau: temperature in units of the quantile, > 0, or a rule based on the group's rewards. The scale of rewards
+            does not matter.
         ties: "exact" averages e^{u/tau} over the jump, "weak" takes its upper end.
         norm: length rule, see `row_weight`.
 
     Good values: tau from 0.2 to 1 with pi_old as the anchor. The source's 3e-4 to 3e-3 are for a fixed reference and
     one epoch of offline data.
     Watch: with two rewards, one exact step takes pass rate p to (1 - e^{-p/tau}) / (1 - e^{-1/tau}), whatever a success
-    is worth. With "weak", a group of all wrong responses is raised like one of all right ones. The first step from few
-    draws is biased, but for "weak" at a fixed tau.
+    is worth. With "weak", a group with all responses wrong is raised like one with all right. The first step from few
+    draws is biased, except with "weak" at a fixed tau.
     """
 
     level: ClassVar[str] = "response"
@@ -81,7 +82,7 @@ def quantiles(groups: Groups) -> tuple[torch.Tensor, torch.Tensor]:
     On the full support they are P(r' < r) and P(r' <= r) under pi_old, the row itself included.
     """
     baselines.require_peers(groups)
-    # an absent row has no mass, so its place in the order does not matter; NaN would have none
+    # an absent row has no mass, so its place in the order does not matter; NaN has no place
     reward = torch.where(groups.present, groups.reward, baselines.lowest_reward(groups))
     ordered, order = reward.sort(1)
     mass = torch.where(groups.present, groups.mass, 0.0)
@@ -95,9 +96,9 @@ def quantiles(groups: Groups) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def tau_log_mean_exp(low: torch.Tensor, high: torch.Tensor, tau: torch.Tensor) -> torch.Tensor:
-    """tau log of the mean of e^{u / tau} over u in [low, high]; an interval without width gives its place.
+    """tau log of the mean of e^{u / tau} over u in [low, high]; an interval of width 0 gives its position.
 
-    It is high + tau log((1 - e^{-x}) / x) with x = (high - low) / tau: nothing overflows at small tau.
+    Computed as high + tau log((1 - e^{-x}) / x) with x = (high - low) / tau, which does not overflow at small tau.
     """
     x = (high - low) / tau
     wide = x > 0

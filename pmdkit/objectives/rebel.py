@@ -1,4 +1,4 @@
-"""REBEL: regress differences of log ratios on differences of rewards, so that no baseline and no partition is left."""
+"""REBEL: regress differences of log ratios on differences of rewards; no baseline, no partition."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -17,16 +17,17 @@ class REBEL:
        \quad d = r - \tau\log\tfrac{\pi}{\pi_{old}} $$
 
     Source: arXiv:2404.16767 (REBEL), eta = 1 / tau.
-    Differs: the source draws one pair per prompt; here all ordered pairs of the group, written as a centred
-    regression, and scaled by tau / 4 so that the first step is the policy gradient.
+    Differs: the source draws one pair per prompt; here all ordered pairs of the group are used, written as a
+    centred regression, and the loss of the source's code is scaled by tau / 4 so that the first step is the policy
+    gradient.
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows (whole groups) to loss [N], reward units.
 
     Attributes:
-        tau: temperature in reward units, > 0, or a rule of the group's rewards.
-        norm: length rule, see `row_weight`. "length" weighs the rows of a group unequally, and the pairs are lost.
+        tau: temperature in reward units, > 0, or a rule based on the group's rewards.
+        norm: length rule, see `row_weight`. "length" weights the rows of a group unequally: no longer pairs.
 
     Good values: tau as for PMD-mean; 4 to 16 responses per prompt.
-    Watch: micro-batches must hold whole groups. A response's own reward is in the mean, so the first step is
+    Watch: micro-batches must hold whole groups. The mean includes a response's own reward, so the first step is
     (G - 1) / G of RLOO's. On the full support the solution is that of PMD-part: nothing holds large ratios back.
     """
 

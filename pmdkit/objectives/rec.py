@@ -1,4 +1,4 @@
-"""REC: REINFORCE with clipping alone, one-sided, two-sided or in rings, with or without importance weights."""
+"""REC: REINFORCE with one-sided, two-sided or ring clipping, with or without importance weights."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -19,28 +19,29 @@ class REC:
     $$ L = -E_{y\sim\pi_{old}}\sum_t A\, f_M(\log\rho_t), \quad \tfrac{d}{ds} f_M(s) = 1\{e^s\in M\} \cdot w(s), \quad
        A = r - \mathrm{mean}, \quad \rho_t = \tfrac{\pi}{\pi_{old}}(y_t) $$
 
-    w is 1, or the ratio e^s with `importance_sampling`. M is everything up to 1 + c_high where A > 0 and from 1 - c_low
-    on where A < 0 ("one-side", as in GRPO); both bounds whatever A ("two-side"); or both bounds, and again beyond an
-    outer bound on the far side, below 1 - outer_low where A > 0 and above 1 + outer_high where A < 0 ("ring").
+    w is 1, or the ratio e^s with `importance_sampling`. With "one-side", M has the ratios up to 1 + c_high where A > 0
+    and from 1 - c_low where A < 0, as in GRPO. With "two-side", both bounds hold whatever the sign of A. With "ring",
+    M also includes the far side beyond an outer bound: below 1 - outer_low where A > 0, above 1 + outer_high where
+    A < 0.
 
     Source: arXiv:2509.24203 (REC-OneSide, REC-TwoSide, REC-Ring, with IS or NoIS); gradients read from Trinity-RFT,
     `policy_loss_fn/rec_policy_loss.py`.
-    Differs: the source multiplies log pi by a weight that is held back from differentiation; here f_M is its integral,
-    so that the gradient is the source's and the loss belongs to it. Its regularisers are those of PMD-mean ("k2") and
+    Differs: the source multiplies log pi by a detached weight; here f_M is its integral, so that the gradient is the
+    source's and is also the gradient of the loss. Its regularisers are those of PMD-mean ("k2") and
     AsymRE ("forward-kl"), and are left out.
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N, T], reward units (x nats without weights).
 
     Attributes:
-        clip_mode: "one-side", "two-side", "ring", or "none" for M = everything.
-        importance_sampling: weigh a token by its ratio.
-        clip_low: M starts at 1 - clip_low; 1 is no lower bound.
+        clip_mode: "one-side", "two-side", "ring", or "none" for all ratios.
+        importance_sampling: weight a token by its ratio.
+        clip_low: M starts at 1 - clip_low; 1 means no lower bound.
         clip_high: M ends at 1 + clip_high.
-        outer_low: of "ring" only, at least clip_low.
-        outer_high: of "ring" only, at least clip_high.
+        outer_low: for "ring" only, at least clip_low.
+        outer_high: for "ring" only, at least clip_high.
         norm: length rule, see `row_weight`.
 
     Good values: clip_low = clip_high = 0.2, outer_low = 0.6 and outer_high = 2, the defaults of the source's code.
-    Watch: that it trains as well without importance weights is the source's point: the clip is what matters. "none"
+    Watch: the source's point is that it trains as well without importance weights: the clip is what matters. "none"
     without weights is REINFORCE, off-policy from the second ministep on. "two-side" also silences tokens that moved
     against their advantage, and nothing brings them back; "ring" does, from far away.
     """

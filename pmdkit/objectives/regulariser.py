@@ -1,6 +1,6 @@
-"""KL to the reference policy and entropy, around any objective: its class with four more options.
+"""KL penalty and entropy bonus for any objective, as four more options of its class.
 
-`load_objective("grpo", kl_coef=0.01)` is GRPO with a penalty; an option of that name that a class has itself stays its
+`load_objective("grpo", kl_coef=0.01)` is GRPO with a penalty. A class that already has an option of that name keeps its
 own.
 """
 
@@ -33,13 +33,13 @@ def kl_estimate(log_ratio: Tensor, estimator: str) -> Tensor:
 class Regulariser:
     r"""A penalty on the distance to the reference policy, in the loss or in the reward, and an entropy bonus.
 
-    In the reward it is what RLHF has, and what verl calls `use_kl_in_reward`:
+    The penalty in the reward is that of RLHF, called `use_kl_in_reward` in verl:
 
     $$ r'(y) = r(y) - \beta\, k\Big(\log\tfrac{\pi_{old}(y)}{\pi_{ref}(y)}\Big) - \alpha \log\pi_{old}(y) $$
 
     so the objective's own baseline applies to it, and at pi = pi_old its gradient under k1 is that of
-    E r - beta KL(pi || pi_ref) + alpha H(pi), exactly. In the loss it is beta k(log pi/pi_ref), per token where the
-    loss is per token, else per response.
+    E r - beta KL(pi || pi_ref) + alpha H(pi), exactly. The penalty in the loss is beta k(log pi/pi_ref), per token if
+    the loss is per token, else per response.
 
     Source: arXiv:1909.08593 (reward), arXiv:2402.03300 (GRPO: k3 in the loss).
     Differs: the entropy bonus acts through the reward, so a response counts as a whole.
@@ -51,8 +51,8 @@ class Regulariser:
         entropy_coef: alpha, reward units per nat.
 
     Good values: 0.001 to 0.05 on rewards in [0, 1].
-    Watch: at pi = pi_old the expected gradient of k1 in the loss is 0, it is noise; k2 has that of KL(pi || pi_ref), k3
-    that of KL(pi_ref || pi). k3 of a long response overflows: take k2 for losses per response.
+    Watch: at pi = pi_old, k1 in the loss has expected gradient 0 and only adds noise; k2 has that of KL(pi || pi_ref),
+    k3 that of KL(pi_ref || pi). k3 of a long response overflows: use k2 for losses per response.
     """
 
     unbiased: ClassVar[bool] = False
@@ -80,7 +80,7 @@ class Regulariser:
         return self.kl_coef > 0 or getattr(super(), "uses_reference", False)
 
     def shape_reward(self, groups: Groups, logp_old: Tensor, mask: Tensor, logp_ref: Tensor | None) -> Groups:
-        """The groups with the penalty and the bonus in the reward; `credit` makes the advantage of them."""
+        """The groups with the penalty and the bonus in the reward; `credit` computes the advantage from them."""
 
         def per_response(values: Tensor) -> Tensor:
             return torch.where(mask, values, 0.0).double().sum(1).view(groups.reward.shape)
@@ -91,7 +91,7 @@ class Regulariser:
         return Groups(torch.where(groups.present, reward, 0.0), groups.mass, groups.sampled)
 
     def loss(self, batch: Batch) -> Tensor:
-        """The objective's own loss and the penalty, in its shape."""
+        """The objective's own loss plus the penalty, in the same shape."""
         loss: Tensor = super().loss(batch)  # type: ignore[misc]
         if self.kl_in == "reward" or self.kl_coef == 0:
             return loss
@@ -105,9 +105,16 @@ class Regulariser:
 OPTIONS = tuple(field.name for field in fields(Regulariser))
 
 
+def added_terms(objective: Any) -> list[str]:
+    """The options that add a penalty or a bonus to this objective, for trainers that cannot give it what it needs."""
+    if not isinstance(objective, Regulariser):
+        return []
+    return [name for name in ("kl_coef", "entropy_coef") if getattr(objective, name)]
+
+
 @cache
 def regularised(factory: Any) -> Any:
-    """The class of an objective with the options of `Regulariser` beside its own."""
+    """The class of an objective with the options of `Regulariser` added to its own."""
     made: Any = make_dataclass(f"Regularised{factory.__name__}", [], bases=(Regulariser, factory), frozen=True)
     made.__doc__ = factory.__doc__
     made.wrapped = factory

@@ -1,4 +1,4 @@
-"""REINFORCE++: GRPO's clipped token ratio under an advantage that is standardised over the whole batch."""
+"""REINFORCE++: GRPO's clipped token ratio with an advantage standardised over the whole batch."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -22,15 +22,15 @@ class ReinforcePP(GRPO):
 
     Source: arXiv:2501.03262 (REINFORCE++, and REINFORCE++-baseline for "group"); OpenRLHF calls the two `reinforce` and
     `reinforce_baseline`, verl `reinforce_plus_plus` and `reinforce_plus_plus_baseline`.
-    Differs: one advantage per response. The source takes the KL penalty of every later token off a token's reward;
-    here `kl_coef` with `kl_in="reward"`, and `kl_estimator="k1"`, takes that of the whole response off its reward. For
+    Differs: one advantage per response. The source subtracts the KL penalty of all later tokens from a token's
+    reward; here `kl_coef` with `kl_in="reward"` and `kl_estimator="k1"` subtracts that of the whole response. For
     "group" its k2 term is `kl_in="loss"`. OpenRLHF and verl standardise over the tokens of the batch, so that a long
-    response counts more in mean and std; here every prompt counts alike, and its responses share by their mass. The std
-    is the population one and has no small constant (OpenRLHF: variance at least 1e-8; verl: n - 1, plus 1e-8); where
-    all rewards are equal the advantage is exactly 0. `scale_rewards="batch"` of TRL also takes the group's mean off,
-    but divides by the std of the rewards themselves.
-    Shapes: as GRPO. `advantage` needs all prompts of a step at once: `credit` gives it the whole batch before it is cut
-    into ministeps or micro-batches, and every process of a run on several holds the whole batch.
+    response counts more in mean and std; here every prompt counts equally, its responses in proportion to mass. The
+    std is the population one and has no small constant (OpenRLHF: variance at least 1e-8; verl: n - 1, plus 1e-8);
+    where all rewards are equal the advantage is exactly 0. `scale_rewards="batch"` of TRL also subtracts the group's
+    mean, but divides by the std of the rewards themselves.
+    Shapes: as in GRPO. `advantage` needs all prompts of a step at once: `credit` gives it the whole batch before it is
+    cut into ministeps or micro-batches, and in a run on several processes each of them holds the whole batch.
 
     Attributes:
         norm: length rule, see `row_weight`.
@@ -39,10 +39,10 @@ class ReinforcePP(GRPO):
         std: see GRPO; "sample" divides by the number of rows less 1.
         baseline: "batch", the mean reward of the batch, or "group", the mean of the responses to the same prompt.
 
-    Good values: as GRPO. "batch" is for one response per prompt (`group = 1`) and many prompts, "group" for several.
+    Good values: as in GRPO. "batch" is for one response per prompt (`group = 1`) and many prompts, "group" for several.
     Watch: under "batch" a failure costs the same at every prompt, so an easy prompt raises its responses on average and
-    a hard one lowers them. Over all of pi_old that pushes nothing, among a few draws it is noise. A group of equal
-    rewards is not silent then. The same reward has another advantage in another batch.
+    a hard one lowers them. In expectation over pi_old this has no effect; with a few draws it is noise. A group of
+    equal rewards then still gives a step. The same reward has a different advantage in another batch.
     """
 
     baseline: Literal["batch", "group"] = "batch"
@@ -53,7 +53,7 @@ class ReinforcePP(GRPO):
 
     @property
     def whole_batch(self) -> bool:
-        """The group's mean without a std needs nothing of other prompts."""
+        """The group's mean without a std needs nothing from other prompts."""
         return self.baseline == "batch" or self.std != "none"
 
     @property
@@ -63,7 +63,7 @@ class ReinforcePP(GRPO):
 
     @property
     def equal_groups(self) -> str:  # type: ignore[override]
-        """A group that is right throughout is above the mean of the batch."""
+        """A group with all responses right is above the mean of the batch."""
         return "silent" if self.baseline == "group" else "learn"
 
     def advantage(self, groups: Groups) -> torch.Tensor:

@@ -17,7 +17,7 @@ class RLOO:
 
     Source: arXiv:2402.14740 (RLOO); length-normalised as in the appendix of arXiv:2602.05933.
     Differs: the original has no length normalisation (`norm="none"`) and puts a KL penalty into the reward; here
-    there is none.
+    there is no penalty.
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N], reward units x nats.
 
     Attributes:

@@ -9,20 +9,20 @@ from pmdkit.objectives import baselines, options
 from pmdkit.objectives.batch import Batch, Groups, Norm
 
 HIGHEST = 20.0
-"Log ratio from which on a gate is flat in any float: e^20 inside a sigmoid. Beyond, 0 * inf would be its gradient."
+"Log ratio at which a gate is flat in any float: a sigmoid of e^20. Far above it, the gradient would be 0 * inf."
 
 
 @dataclass(frozen=True)
 class SAPO:
-    r"""Follow the policy gradient of every token, faded by a sigmoid gate as its ratio leaves 1 on either side.
+    r"""Follow the policy gradient of every token, damped by a sigmoid gate as its ratio leaves 1 on either side.
 
     $$ L = -E_{y\sim\pi_{old}}\sum_t A\, \tfrac{4}{\tau_A}\,\sigma\big(\tau_A(\rho_t - 1)\big), \quad
        \tau_A = \begin{cases}\tau_{pos} & A > 0\\ \tau_{neg} & A \le 0\end{cases}, \quad
        \rho_t = \tfrac{\pi}{\pi_{old}}(y_t), \quad A = \tfrac{r-\mathrm{mean}}{\mathrm{std}} $$
 
     Source: arXiv:2511.20347 (SAPO); read from verl `core_algos.py` ("sapo") and TRL `grpo_trainer.py` ("sapo").
-    Differs: the std is the population one unless `std="sample"`. The log ratio is cut at 20 above only, where the gate
-    is flat in floating point; verl cuts it at -20 too, where that changes the gradient by e^-20.
+    Differs: the std is the population one unless `std="sample"`. The log ratio is clamped only from above, at 20,
+    where the gate is flat in floating point; verl also clamps it at -20, which changes the gradient by e^-20.
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N, T], a pure number (reward units with
     `std="none"`).
 
@@ -30,12 +30,12 @@ class SAPO:
         tau_pos: steepness of the gate where the advantage is positive, > 0. Not a temperature of mirror descent.
         tau_neg: steepness of the gate elsewhere, > 0.
         norm: length rule, see `row_weight`.
-        std: "population", "sample", or "none" for the plain difference to the mean.
+        std: "population", "sample", or "none" for the plain difference from the mean.
 
     Good values: tau_pos = 1, tau_neg = 1.05: failures fade a little sooner.
     Watch: the push on a token is A rho sech^2(tau (rho - 1) / 2), which is A at rho = 1. It never vanishes and never
-    turns round: a good token is still raised at ratio 3, by 0.42 of the advantage times the ratio. For tau to 0 nothing
-    is gated, and the loss grows like 2 A / tau, which has no meaning.
+    changes sign: a good token is still raised at ratio 3, by 0.42 of the advantage times the ratio. As tau goes to 0,
+    nothing is gated, and the loss grows like 2 A / tau, which has no meaning.
     """
 
     level: ClassVar[str] = "token"

@@ -1,5 +1,6 @@
-"""Copy me: an objective of your own. Run `python -m pmdkit.testing my.py:MyLoss` on the copy until it says ok.
+"""Template for your own objective: copy this file, then edit and test the copy.
 
+Run `python -m pmdkit.testing my.py:MyLoss` on the copy until every check says ok.
 This one is PMD-mean with the square written out: the policy gradient and a quadratic pull towards pi_old.
 """
 
@@ -20,11 +21,11 @@ class MyLoss:
     $$ L = E_{y\sim\pi_{old}}\big[-A s + \tfrac{\tau}{2} s^2\big], \quad s = \log\tfrac{\pi}{\pi_{old}} $$
 
     Source: where the equation comes from, as an arXiv id.
-    Differs: what is not as in the source. Here: PMD-mean less the constant A^2 / (2 tau).
+    Differs: what is not as in the source. Here: PMD-mean without the constant A^2 / (2 tau).
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N], reward units.
 
     Attributes:
-        tau: temperature in reward units, > 0, or a rule of the group's rewards.
+        tau: temperature in reward units, > 0, or a rule based on the group's rewards.
         norm: length rule, see `row_weight`.
 
     Good values: where to start.

@@ -24,11 +24,12 @@ class SPPO:
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N], a pure number.
 
     Attributes:
-        tau: temperature in units of the win rate, > 0, or a rule of the group's rewards. It knows no reward scale.
+        tau: temperature in units of the win rate, > 0, or a rule based on the group's rewards. The scale of rewards
+            does not matter.
         norm: length rule, see `row_weight`.
 
     Good values: half of PMD-mean's tau on rewards {0, 1}, at which the two are the same regression.
-    Watch: rewards count by their order only. The mean win rate is exactly one half, so the centre is exact where the
+    Watch: only the order of rewards counts. The mean win rate is exactly one half, so the centre is exact where the
     log partition is not: like PMD-mean it pays for that with a chi-square term.
     """
 

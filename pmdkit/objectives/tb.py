@@ -1,4 +1,4 @@
-"""TB: trajectory balance with the group's own log partition (VarGrad); REBEL, anchored at a reference policy."""
+"""TB: trajectory balance with the group's log partition (VarGrad); REBEL with a reference as anchor."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -17,16 +17,16 @@ class TB(REBEL):
        \quad d = r - \tau\log\tfrac{\pi}{\pi_{ref}} $$
 
     Source: arXiv:2201.13259 (trajectory balance), arXiv:2010.10436 (VarGrad), arXiv:2503.18929 (TBA, on rewards).
-    Differs: the mean is differentiated through; at norm "none" the gradient equals the one with the mean held back.
+    Differs: the mean is differentiated through; under norm "none" the gradient equals that with a detached mean.
     Without `logp_ref` the anchor is pi_old, and the loss is REBEL's.
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows (whole groups) to loss [N], reward units.
 
     Attributes:
-        tau: temperature in reward units, > 0, or a rule of the group's rewards.
-        norm: length rule, see `row_weight`. "length" weighs the rows of a group unequally, against the mean in d.
+        tau: temperature in reward units, > 0, or a rule based on the group's rewards.
+        norm: length rule, see `row_weight`. "length" weights the rows of a group unequally, unlike the mean of d.
 
-    Good values: tau from 0.005 to 0.05 on rewards {0, 1}. With a reference tau is the price of leaving it for good.
-    Watch: with a reference the target pi_ref e^{r/tau} stays put over the whole run, so the policy stops there: this
+    Good values: tau from 0.005 to 0.05 on rewards {0, 1}. With a reference, tau is the lasting price of leaving it.
+    Watch: with a reference, the target pi_ref e^{r/tau} is fixed for the whole run, so the policy stops there: this
     is not mirror descent. The first step is then the gradient of reward minus tau KL(pi || pi_ref).
     """
 

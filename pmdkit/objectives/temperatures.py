@@ -1,6 +1,6 @@
-"""Temperatures: a number, or a rule that gives every prompt its own tau from the rewards of its group.
+"""Temperatures: a number, or a rule that sets the tau of each prompt from the rewards of its group.
 
-A rule is any callable from Groups to [P]. The rules here are frozen dataclasses, so that their fields are options.
+A rule is any callable from Groups to [P]. The rules here are frozen dataclasses whose fields are their options.
 """
 
 import math
@@ -20,7 +20,7 @@ LAWS = ("exact", "hard")
 ESTIMATES = ("jeffreys", "pool")
 HALVINGS = 60  # of an interval of length 1: below the spacing of float64
 STRONGEST = 1e3
-"Pseudo-draws of the pool's prior, at most: prompts of one common pass rate would make it infinite."
+"Most pseudo-draws of the pool's prior: if all prompts had the same pass rate, it would be infinite."
 
 
 @dataclass(frozen=True)
@@ -30,17 +30,17 @@ class PassRate:
     $$ \tau(x) = c\,(r_{max} - r_{min})\,\max(\hat p(x), p_{floor}) $$
 
     Source: suggested, not tested, in arXiv:2602.05933 (after Lemma pmdmean_refined).
-    Differs: the floor, and the smoothed estimate (successes + 1/2) / (draws + 1); exact on the full support.
+    Differs: the floor, and the smoothed estimate (successes + 1/2) / (draws + 1); on the full support p is exact.
 
     Attributes:
         scale: c. For rare successes c = 1 / (eta log(1 / (1 - eta))) keeps the ideal contraction at eta.
-        floor: pass rates below are treated as this one.
+        floor: pass rates below this are raised to it.
         rewards: (lowest, highest) reward; (-1, 1) for rewards of +-1.
-        estimate: of the pass rate from draws, "jeffreys" or "pool": `pass_rate`.
+        estimate: how draws give the pass rate, "jeffreys" or "pool"; see `pass_rate`.
 
-    Good values: scale 0.14 (eta = 0.999) to 2.9 (eta = 0.5); floor 0.1 with 16 draws, which cannot see less.
-    Watch: for PMD-mean. PMD-part's partition grows with e^{1/tau} at a hard prompt, and a rule that sees a response's
-    own draw biases its first step.
+    Good values: scale 0.14 (eta = 0.999) to 2.9 (eta = 0.5); floor 0.1 with 16 draws, which cannot resolve less.
+    Watch: use it with PMD-mean. PMD-part's partition grows with e^{1/tau} at a hard prompt, and a rule that sees a
+    response's own draw biases its first step.
     """
 
     scale: float = 0.14
@@ -72,14 +72,14 @@ class Contraction:
 
     Attributes:
         eta: share of the gap to close in one exact update, in (0, 1).
-        floor: pass rates below are treated as this one.
+        floor: pass rates below this are raised to it.
         rewards: (lowest, highest) reward; (-1, 1) for rewards of +-1.
         law: "exact" or "hard".
-        estimate: of the pass rate from draws, "jeffreys" or "pool": `pass_rate`.
+        estimate: how draws give the pass rate, "jeffreys" or "pool"; see `pass_rate`.
 
     Good values: eta = 0.5 to 0.9.
-    Watch: ideal, for the exact update of one prompt with binary rewards; draws, shared weights and few gradient steps
-    close less. For PMD-mean only.
+    Watch: eta is ideal: it holds for the exact update of one prompt with binary rewards. Draws, shared weights and few
+    gradient steps close less of the gap. For PMD-mean only.
     """
 
     eta: float = 0.5
@@ -112,19 +112,19 @@ class KLBudget:
 
     Source: pmdkit; the ratios are those of Theorem 1 of arXiv:2602.05933 for binary rewards.
     Differs: the paper has no budget. KL rises with eta, so B gives eta. Any update on binary rewards has these ratios;
-    which tau leads to eta is the law of a method: that of `Contraction` for PMD-mean, and for PMD-part
+    which tau leads to eta depends on the method. For PMD-mean it is that of `Contraction`, and for PMD-part
     tau = 1 / (log rho_+ - log rho_-), since its log-ratios differ by 1/tau.
 
     Attributes:
         budget: B, nats per step.
-        most: eta at most. An easy prompt cannot spend the budget: solving it wholly costs log(1/p) nats.
-        floor: pass rates below are treated as this one.
+        most: upper bound on eta. An easy prompt cannot spend the budget: solving it fully costs log(1/p) nats.
+        floor: pass rates below this are raised to it.
         rewards: (lowest, highest) reward; (-1, 1) for rewards of +-1.
-        estimate: of the pass rate from draws, "jeffreys" or "pool": `pass_rate`.
-        method: whose law gives tau, "pmd-mean" or "pmd-part".
+        estimate: how draws give the pass rate, "jeffreys" or "pool"; see `pass_rate`.
+        method: the method that tau is for, "pmd-mean" or "pmd-part".
 
     Good values: 0.1 to 1 nats.
-    Watch: the opposite of `Contraction` at hard prompts: eta falls as p does. Ideal, as there.
+    Watch: the opposite of `Contraction` at hard prompts: eta falls with p. As there, the law is for the exact update.
     """
 
     budget: float = 0.3
@@ -161,18 +161,18 @@ class Chi2Budget:
        \eta = \sqrt{B\,\tfrac{p}{1-p}} $$
 
     Source: pmdkit; from the ratios of Theorem 1 of arXiv:2602.05933 for binary rewards, as in `KLBudget`.
-    Differs: the paper has no budget. 1 / (1 + B) is the share of draws that still counts (ESS) when old draws stand for
-    the new policy.
+    Differs: the paper has no budget. 1 / (1 + B) is the effective sample size (ESS), as a share, of old draws that are
+    reweighted to the new policy.
 
     Attributes:
         budget: B, per step.
-        most: eta at most.
-        floor: pass rates below are treated as this one.
+        most: upper bound on eta.
+        floor: pass rates below this are raised to it.
         rewards: (lowest, highest) reward; (-1, 1) for rewards of +-1.
-        estimate: of the pass rate from draws, "jeffreys" or "pool": `pass_rate`.
+        estimate: how draws give the pass rate, "jeffreys" or "pool"; see `pass_rate`.
 
     Good values: 0.3 to 3: an ESS of 0.77 to 0.25.
-    Watch: as `KLBudget`, and more cautious still at hard prompts: eta falls with the root of p.
+    Watch: as for `KLBudget`, but even more cautious at hard prompts: eta falls with the square root of p.
     """
 
     budget: float = 1.0
@@ -202,7 +202,7 @@ TAUS: dict[str, Callable[..., Callable[[Groups], Tensor]]] = {
 
 
 def make_tau(spec: Any) -> Tau:
-    """A temperature from a configuration.
+    """Make a temperature from a configuration.
 
     Args:
         spec: a number; a callable; a rule's name; or {"rule": name, option: value, ...}, where the name is a key of
@@ -228,16 +228,16 @@ def make_tau(spec: Any) -> Tau:
 
 
 def pass_rate(groups: Groups, rewards: tuple[float, float], estimate: str = "jeffreys") -> Tensor:
-    r"""Mean reward of each prompt as a share of its range, shrunk for draws.
+    r"""Mean reward of each prompt as a share of the reward range; shrunk if it comes from draws.
 
     $$ \hat p = \frac{S + a}{n + a + b} $$
 
     S is the sum of the n scaled rewards of a group. "jeffreys": a = b = 1/2. "pool": a = s m, b = s (1 - m), with m the
-    mean of all groups of the step and s by moments of a beta-binomial, so that prompts which differ little are pulled
-    together and prompts which differ much are left alone.
+    mean of all groups of the step and s fitted to the moments of a beta-binomial, so that prompts that differ little
+    are pulled together and prompts that differ much are left alone.
 
     Shapes: [P], in [0, 1].
-    Watch: an estimate sees a response's own draw, and "pool" all draws of the step.
+    Watch: the estimate depends on a response's own draw, and with "pool" on all draws of the step.
     """
     low, high = rewards
     present = groups.reward[groups.present]
@@ -257,13 +257,13 @@ def pass_rate(groups: Groups, rewards: tuple[float, float], estimate: str = "jef
 
 
 def pool(rate: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Mean and strength (pseudo-draws) of the Beta prior that the groups of a step suggest, by moments.
+    r"""Mean and strength (pseudo-draws) of the Beta prior for the groups of a step, fitted by moments.
 
     $$ \mathrm{Var}(S/n) = m(1-m)\Big[\frac1n + \Big(1-\frac1n\Big)\frac{1}{s+1}\Big] $$
 
     Source: moments of the beta-binomial; groups without a scored response are left out.
-    Shapes: rate, draws [P] to two scalars. The mean keeps half a pseudo-success and half a pseudo-failure in the pool,
-    so that no prompt gets 0 or 1 from all-wrong or all-right steps.
+    Shapes: rate, draws [P] to two scalars. The mean includes half a pseudo-success and half a pseudo-failure, so that a
+    step with all responses wrong or all right gives no prompt a rate of 0 or 1.
     """
     known = draws > 0
     rate, draws = rate[known], draws[known]
@@ -281,13 +281,13 @@ def pool(rate: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def contraction_tau(p: Tensor, eta: Tensor) -> Tensor:
-    """Tau on rewards {0, 1} at which the exact PMD-mean update closes the share eta of the gap 1 - p. [...], both."""
+    """Tau on rewards {0, 1} at which the exact PMD-mean update closes the share eta of the gap 1 - p; both [...]."""
     gain = torch.log1p(eta * (1 - p) / p)
     return 1 / ((1 - eta) * gain - (1 + eta * (1 - p) / p) * torch.log1p(-eta))
 
 
 def partition_tau(p: Tensor, eta: Tensor) -> Tensor:
-    """Tau on rewards {0, 1} at which the exact PMD-part update closes the share eta of the gap 1 - p. [...], both."""
+    """Tau on rewards {0, 1} at which the exact PMD-part update closes the share eta of the gap 1 - p; both [...]."""
     return 1 / (torch.log1p(eta * (1 - p) / p) - torch.log1p(-eta))
 
 
@@ -301,7 +301,7 @@ def kl(p: Tensor, eta: Tensor) -> Tensor:
 
 
 def check_rule(floor: float, rewards: tuple[float, float], estimate: str) -> None:
-    """The options that every rule has: a share, two finite numbers with the lower first, and one of ESTIMATES."""
+    """Check the options of every rule: a share, two finite numbers with the lower first, and one of ESTIMATES."""
     check_range("floor", floor, 1e-12, 1.0)
     if len(rewards) != 2 or not all(math.isfinite(r) for r in rewards) or rewards[0] >= rewards[1]:
         raise ValueError(f"rewards is {rewards}; expected (lowest, highest), such as (0, 1) or (-1, 1)")

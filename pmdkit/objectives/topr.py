@@ -1,4 +1,4 @@
-"""TOPR: REINFORCE whose failures are weighted by a ratio that is cut at 1, and whose successes are not."""
+"""TOPR: REINFORCE with failures weighted by the ratio, capped at 1, and successes not weighted."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -18,8 +18,8 @@ class TOPR:
 
     Source: arXiv:2503.14286 (TOPR): the gradient -A min(pi/pi_old, 1) grad log pi where A < 0, and -A grad log pi
     elsewhere.
-    Differs: the source holds the weight back from differentiation; f is its integral, so that the gradient is the
-    source's and the loss belongs to it. The source has rewards +-1 and no baseline (`baseline="none"`); the mean of the
+    Differs: the source detaches the weight; f is its integral, so that the gradient is the source's and is also the
+    gradient of the loss. The source has rewards +-1 and no baseline (`baseline="none"`); the mean of the
     peers is for rewards {0, 1}.
     Shapes: reward [P, G] to advantage [P, G]; batch of N rows to loss [N], reward units x nats.
 
@@ -29,8 +29,8 @@ class TOPR:
 
     Good values: nothing to tune but the baseline. It sets the weight of successes among all data: with rewards +-1,
     pass rate p and baseline c it is p (1 - c) / (1 + (1 - 2p) c).
-    Watch: over the full support the minimum is pi_old A_+ / E[A_+]: nothing is left of a failure, and nothing holds the
-    policy near pi_old. The ratio is that of a whole response: at some hundred tokens it is soon 0 or cut at 1.
+    Watch: over the full support the minimum is pi_old A_+ / E[A_+]: a failure keeps no mass, and nothing holds the
+    policy near pi_old. The ratio is that of a whole response: over hundreds of tokens it is soon 0 or capped at 1.
     """
 
     level: ClassVar[str] = "response"

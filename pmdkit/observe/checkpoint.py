@@ -1,11 +1,11 @@
-"""Checkpoints: a step's whole state, acknowledged by one rename, checked by sums before it is trusted.
+"""Checkpoints: a step's whole state, acknowledged by one rename and verified by checksums before use.
 
-The manifest says of which run and step a checkpoint is, and has a sum for every file and one over itself. It is written
+The manifest records the run and step of a checkpoint, a checksum for every file and one for itself. It is written
 last. A file that it does not name is not part of the checkpoint and is never read.
 
 A small checkpoint is acknowledged by its journal, one file with the bytes of all others: that file and its name are
-flushed, and the folder is written again from it where a loss of power took some of the folder. A large one would be on
-the disk twice, so its own files are flushed.
+flushed, and the folder is rewritten from it if a loss of power damaged it. A large checkpoint would be on disk twice,
+so its own files are flushed instead.
 """
 
 import hashlib
@@ -36,13 +36,13 @@ from pmdkit.version import __version__
 WEIGHTS = ("model", "reference", "adapter", "pending")
 STEP = re.compile(r"step-(0|[1-9][0-9]{0,17})")
 JOURNAL = re.compile(r"journal-(0|[1-9][0-9]{0,17})\.safetensors")
-JOURNALED = 2**22  # bytes of a checkpoint that has a journal; from here on writing them twice costs more than it saves
+JOURNALED = 2**22  # bytes of a checkpoint that has a journal; beyond, writing twice costs more than it saves
 MANIFEST = "manifest.json"
 MANIFEST_FORMAT = 2
-SHARDED_FORMAT = 3  # several processes wrote it; versions that know one file only refuse it, and rename nothing
-MANIFEST_LIMIT = 2**20  # bytes; a manifest has some kilobytes, so what is larger is none and is not read into memory
+SHARDED_FORMAT = 3  # written by several processes; versions that know only single files refuse it, and rename nothing
+MANIFEST_LIMIT = 2**20  # bytes; a manifest has some kilobytes, so anything larger is not one and is not read
 NEEDED = ("model", "optimizer")
-DAMAGE = (ENOENT, ENOTDIR, EISDIR, ELOOP, EIO)  # other errors of a read are of the machine, and pass
+DAMAGE = (ENOENT, ENOTDIR, EISDIR, ELOOP, EIO)  # other read errors are the machine's, and temporary
 
 
 class Damaged(ValueError):
@@ -52,7 +52,7 @@ class Damaged(ValueError):
 class Checkpoints:
     """The checkpoints of a run of one process: each is written while the step waits.
 
-    Several processes have `pmdkit.llm.sharded_checkpoint`. All of them call the same methods in the same order.
+    Several processes use `pmdkit.llm.sharded_checkpoint`. All of them call the same methods in the same order.
 
     Args:
         folder: checkpoints/ of the run.
@@ -66,34 +66,34 @@ class Checkpoints:
         self.saved = 0
 
     def load_newest(self) -> tuple[int, dict[str, Any], list[str]]:
-        """As the function of that name."""
+        """See the function of that name."""
         return load_newest(self.folder)
 
     def save(self, step: int, state: dict[str, Any], keep: int, extra_files: Mapping[str, bytes] | None = None) -> None:
-        """As `save_step`; what goes wrong may be raised by the next `wait`."""
+        """See `save_step`; an error may be raised only by the next `wait`."""
         save_step(self.folder, step, state, keep, extra_files)
         self.saved += 1
 
     def wait(self) -> None:
-        """Until what was saved is acknowledged; nothing is being written afterwards."""
+        """Wait until everything saved is acknowledged; nothing is being written afterwards."""
 
 
 def save_step(
     folder: Path, step: int, state: dict[str, Any], keep: int, extra_files: Mapping[str, bytes] | None = None
 ) -> None:
-    """Write checkpoints/step-N and drop the oldest beyond `keep`. Until the rename, the previous one is the newest.
+    """Write checkpoints/step-N and delete the oldest beyond `keep`. Until the rename, the previous one is the newest.
 
-    That rename is of the journal, or of the folder where there is none, and is flushed before this returns.
+    That rename is the journal's, or the folder's if there is no journal, and is flushed before this returns.
 
     Args:
         folder, step: checkpoints/ of a run, and its completed steps.
         state: of the learner: `model` (tensors), `optimizer` (a torch state dict), perhaps `reference` and `adapter`
             (tensors), and plain values.
         keep: checkpoints to keep.
-        extra_files: by name, such as what makes the folder one that transformers loads.
+        extra_files: by name, such as those that transformers needs to load the folder.
 
     Raises:
-        OSError: the disk is full, or fails. The checkpoints before this one are as they were.
+        OSError: the disk is full, or fails. The checkpoints before this one are unchanged.
     """
     remove_leftovers(folder)
     aside, target = folder / f".step-{step}.part", folder / f"step-{step}"
@@ -110,7 +110,7 @@ def save_step(
         else:
             files.sync(aside)
         os.rename(aside, target)
-    except OSError as problem:  # a full disk: what was begun goes, the checkpoints before it stay
+    except OSError as problem:  # a full disk: remove the unfinished one, keep the checkpoints before it
         with suppress(OSError):  # the first error is the one to report
             files.remove(aside)
         raise files.explain_error(problem, target, size + len(journal)) from problem
@@ -120,23 +120,23 @@ def save_step(
 
 
 def acknowledge(aside: Path, target: Path, manifest: bytes) -> None:
-    """The rename from which on a checkpoint counts; all that its manifest names is on the disk."""
+    """Write the manifest and rename the checkpoint, which counts from then on; its files must be on disk."""
     files.write(aside / MANIFEST, manifest)
     files.sync(aside)
     os.rename(aside, target)
 
 
 def prune(folder: Path, step: int, keep: int) -> None:
-    """Drop the oldest checkpoints up to a step that is acknowledged, but for the last `keep`."""
+    """Delete the checkpoints up to an acknowledged step, except the last `keep`."""
     for old in [number for number in steps(folder) if number <= step][:-keep]:
-        files.remove(journal_path(folder, old))  # before its folder, which would be made again from it
+        files.remove(journal_path(folder, old))  # before its folder, which would be rebuilt from it
         gone = folder / f".step-{old}.part"  # renamed first: a step that is listed is never half deleted
         os.rename(folder / f"step-{old}", gone)
         files.remove(gone)
 
 
 def encode_journal(contents: Mapping[str, bytes]) -> bytes:
-    """The files of a checkpoint as the arrays of one file. Their sums are in the manifest, which is one of them."""
+    """Encode the files of a checkpoint as arrays in one file. The manifest, one of them, has their checksums."""
     return arrays.save({name: np.frombuffer(data, np.uint8) for name, data in contents.items()})
 
 
@@ -146,12 +146,12 @@ def journal_path(folder: Path, step: int) -> Path:
 
 
 def read_journal(folder: Path, step: int) -> "Manifest":
-    """The manifest in the journal of a step, with all files; each is what was written.
+    """Read the manifest in the journal of a step, with all files, after verifying each.
 
     Raises:
-        Damaged: there is none, or it was not written to its end.
+        Damaged: there is none, or it is incomplete.
         ResumeRefused: it is of another run, or of a newer version.
-        EnvironmentLacks: the machine does not let it be read.
+        EnvironmentLacks: the machine does not allow reading it.
     """
     path = journal_path(folder, step)
     with open_regular(path, most=2 * JOURNALED) as file:
@@ -168,7 +168,7 @@ def read_journal(folder: Path, step: int) -> "Manifest":
 
 
 def journal_for(folder: Path, step: int) -> "Manifest | None":
-    """The journal to read a step from whose folder is not whole; None where there is none for what stands there."""
+    """The journal from which to read a step whose folder is damaged; None if there is none for that folder."""
     try:
         journal = read_journal(folder, step)
     except Damaged:  # of a save that was never acknowledged
@@ -183,14 +183,14 @@ def journal_for(folder: Path, step: int) -> "Manifest | None":
 
 
 def recover(folder: Path) -> list[str]:
-    """Bring a folder into order behind a kill or a loss of power; a warning for each checkpoint that was in pieces."""
+    """Clean up a folder after a kill or a loss of power; returns a warning for each checkpoint that was restored."""
     remove_leftovers(folder)
     warnings = []
     for step in journals(folder):
         journal, path = journal_for(folder, step), folder / f"step-{step}"
         if journal is None:
             continue
-        there = os.path.lexists(path)  # where it is not, the process ended behind the journal: nothing was lost
+        there = os.path.lexists(path)  # if not, the process ended right after the journal: nothing was lost
         if (restored := restore(path, journal.journaled)) and there:
             names = ", ".join(restored)
             warnings.append(f"checkpoint {path} was not whole ({names}); it was restored from its journal")
@@ -198,12 +198,12 @@ def recover(folder: Path) -> list[str]:
 
 
 def restore(path: Path, contents: Mapping[str, bytes]) -> list[str]:
-    """Make a checkpoint folder hold these files; the names of those that it did not."""
+    """Make a checkpoint folder hold these files; returns the names of those that it did not hold."""
     if path.is_symlink() or (path.exists() and not path.is_dir()) or any((path / name).is_dir() for name in contents):
         mark_corrupt(path)
     files.make_folder(path)
     restored = []
-    for name in sorted(contents, key=lambda name: name == MANIFEST):  # the manifest last, as always
+    for name in sorted(contents, key=lambda name: name == MANIFEST):  # the manifest last, as in every save
         try:
             with open_regular(path / name, len(contents[name])) as file:
                 same = file.read() == contents[name]
@@ -216,21 +216,21 @@ def restore(path: Path, contents: Mapping[str, bytes]) -> list[str]:
 
 
 def flush_checkpoints(folder: Path) -> None:
-    """Flush the checkpoints themselves, once, when a run ends: it leaves folders that need no journal."""
+    """Flush the checkpoint folders once, when a run ends, so that they need no journal."""
     for step in set(steps(folder)) & set(journals(folder)):
         path = folder / f"step-{step}"
         for file in path.iterdir():
             files.sync(file)
         files.sync(path)
     if gone := journals(folder):
-        files.sync(folder)  # the names of the folders, before the journals go
+        files.sync(folder)  # the names of the folders, before the journals are removed
     for step in gone:
         files.remove(journal_path(folder, step))
-    files.sync(folder)  # what was pruned stays gone too: a finished run is not looked at again
+    files.sync(folder)  # pruned ones stay deleted too: a finished run is not checked again
 
 
 def make_room(folder: Path, most: float) -> None:
-    """Drop the oldest checkpoints until another one of the newest one's size fits into `most` bytes with the rest.
+    """Delete the oldest checkpoints until another one of the newest one's size fits into `most` bytes.
 
     Raises:
         EnvironmentLacks: the newest one, which must stay until the next is acknowledged, leaves no room for that.
@@ -257,12 +257,12 @@ def stored_size(folder: Path, step: int) -> int:
 
 
 def load_newest(folder: Path) -> tuple[int, dict[str, Any], list[str]]:
-    """The newest checkpoint that is whole, with a warning for each that was not.
+    """Load the newest checkpoint that is whole, with a warning for each that was not.
 
-    A damaged one is renamed to step-N.corrupt, never deleted, and the one before it is taken.
+    A damaged one is renamed to step-N.corrupt, never deleted, and the one before it is used.
 
     Returns:
-        Step, state and warnings; step 0 and an empty state where no checkpoint was ever acknowledged.
+        Step, state and warnings; step 0 and an empty state if no checkpoint was ever acknowledged.
 
     Raises:
         ResumeRefused: there are checkpoints, and none of them can be loaded.
@@ -275,17 +275,17 @@ def load_newest(folder: Path) -> tuple[int, dict[str, Any], list[str]]:
 
 
 def put_aside(folder: Path, step: int, problem: str) -> str:
-    """Rename a damaged checkpoint that no journal restored; the warning of it."""
-    files.remove(journal_path(folder, step))  # or the next process would go on from it, when rows of metrics are gone
+    """Rename a damaged checkpoint that no journal restored; returns a warning."""
+    files.remove(journal_path(folder, step))  # or the next process would resume from it, without its rows of metrics
     path = folder / f"step-{step}"
     target = mark_corrupt(path)
     return f"checkpoint {path} is damaged ({problem}); it is now {target.name}, an older one is used"
 
 
 def find_newest(folder: Path) -> tuple[int, dict[str, Any], list[tuple[int, str]]]:
-    """The newest checkpoint that is whole, and what is wrong with each newer one. Nothing is changed.
+    """Find the newest checkpoint that is whole, and what is wrong with each newer one. Nothing is changed.
 
-    Returns and raises what `load_newest` does.
+    Returns step, state and (step, problem) of each damaged one; raises what `load_newest` does.
     """
     damaged: list[tuple[int, str]] = []
     there = steps(folder)
@@ -303,7 +303,7 @@ def find_newest(folder: Path) -> tuple[int, dict[str, Any], list[tuple[int, str]
 
 
 def none_loadable(folder: Path, damaged: Sequence[tuple[int, str]], held: Sequence[str]) -> ResumeRefused:
-    """Why nothing is loaded: a run that had a checkpoint never starts again from its first step unasked."""
+    """The error if nothing can be loaded: a run that had a checkpoint never restarts from its first step unasked."""
     found = "; ".join(f"step-{step}: {problem}" for step, problem in damaged) or f"it holds {', '.join(held)}"
     return ResumeRefused(
         f"no loadable checkpoint in {folder}: every one is damaged ({found}); nothing was changed: start again "
@@ -326,20 +326,20 @@ def damage(path: Path, step: int) -> str | None:
 
 
 def load_step(path: Path, step: int | None = None) -> dict[str, Any]:
-    """The state in a checkpoint folder: of the given step, or of whichever it says.
+    """The state in a checkpoint folder, of the given step or whichever step it records.
 
-    Each file is checked and decoded before the next one is read, so that hardly more than the state is in memory.
+    Each file is checked and decoded before the next one is read, so that memory holds little more than the state.
 
     Raises:
-        Damaged: anything in it is not as it was written.
+        Damaged: something in it differs from what was written.
         ResumeRefused: it is of another run, or of a newer format.
-        EnvironmentLacks: the machine does not let it be read.
+        EnvironmentLacks: the machine does not allow reading it.
     """
     return load_state(read_manifest(path), step)
 
 
 def load_state(manifest: "Manifest", step: int | None = None) -> dict[str, Any]:
-    """As `load_step`, by a manifest."""
+    """Like `load_step`, but from a manifest."""
     check_origin(manifest, manifest.step if step is None else step, run_identity(manifest.path.parent))
     check_named(manifest)
     with decoding():
@@ -362,7 +362,7 @@ def check_named(manifest: "Manifest") -> None:
 
 @contextmanager
 def decoding() -> Iterator[None]:
-    """Around the lines that make a state of files: what does not fit together is damage."""
+    """Context for decoding files into a state: anything inconsistent is damage."""
     try:
         yield
     except Damaged:
@@ -372,7 +372,7 @@ def decoding() -> Iterator[None]:
 
 
 def read_part(manifest: "Manifest", part: str) -> dict[str, torch.Tensor]:
-    """The tensors of a part, in one file or in shards, from bytes that are what was written."""
+    """The tensors of a part, in one file or in shards, after verifying their checksums."""
     if not manifest.in_shards(part):
         return load(manifest.read(f"{part}.safetensors"))
     for name in manifest.files_of(part):
@@ -381,7 +381,7 @@ def read_part(manifest: "Manifest", part: str) -> dict[str, torch.Tensor]:
 
 
 def stored_part(manifest: "Manifest", part: str) -> dict[str, shards.StoredTensor]:
-    """Where the tensors of a part are. The sums of its files are the caller's to check."""
+    """Where the tensors of a part are. The caller must verify the checksums of its files."""
     found = shards.read_folder(manifest.path, part)
     used = {piece.path.name for stored in found.values() for piece in stored.pieces}
     if strange := sorted(used - manifest.sha256.keys()):
@@ -390,14 +390,14 @@ def stored_part(manifest: "Manifest", part: str) -> dict[str, shards.StoredTenso
 
 
 def read_plain(manifest: "Manifest") -> dict[str, Any]:
-    """What state.json holds."""
+    """The contents of state.json."""
     rest = parse_json(manifest.read("state.json"), "state.json", numbers=False)
     check_plain_state(rest)
     return dict(rest)
 
 
 def check_plain_state(state: Any) -> None:
-    """Refuse plain values that nobody wrote, though the sums fit: those find damage, and no intent."""
+    """Refuse plain values that pmdkit never writes, even if checksums match: they detect damage, not intent."""
     version = state.get("version", 0)
     numbers = [state["first"][key] for key in ("pass_rate", "reward")] if "first" in state else []
     if not all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in numbers):
@@ -409,7 +409,7 @@ def check_plain_state(state: Any) -> None:
 
 
 def steps(folder: Path) -> list[int]:
-    """Steps that have a checkpoint, in order. No other spelling of a number is a step: step-007 is none."""
+    """Steps that have a checkpoint, in order. No other spelling of a number counts: step-007 is not a step."""
     return numbers(folder, STEP)
 
 
@@ -419,23 +419,23 @@ def journals(folder: Path) -> list[int]:
 
 
 def numbers(folder: Path, pattern: re.Pattern[str]) -> list[int]:
-    """The numbers in names of a form, in order."""
+    """The numbers in names that match a pattern, in order."""
     found = (pattern.fullmatch(name) for name in list_names(folder))
     return sorted(int(match[1]) for match in found if match)
 
 
 def step_names(folder: Path) -> list[str]:
-    """What calls itself a step in a folder, in order."""
+    """Names in a folder that begin with `step-`, in order."""
     return [name for name in list_names(folder) if name.startswith("step-")]
 
 
 def list_names(folder: Path) -> list[str]:
-    """The names in a folder, in order; a folder that is not there holds nothing."""
+    """The names in a folder, in order; a missing folder holds nothing."""
     try:
         return sorted(os.listdir(folder))
     except FileNotFoundError:
         return []
-    except OSError as problem:  # not empty, for all that is known
+    except OSError as problem:  # it may not be empty
         raise EnvironmentLacks(
             f"{folder} cannot be read ({problem.strerror}); nothing was changed: make it readable, then go on with "
             "--resume"
@@ -443,11 +443,11 @@ def list_names(folder: Path) -> list[str]:
 
 
 def shortage(checkpoints: Path, keep: int, left: int) -> str | None:
-    """What a person should know before the disk is full, or None.
+    """A warning if the disk has too little room for the checkpoints to come, or None.
 
     Args:
         checkpoints: folder that holds at least one.
-        keep: checkpoints that are kept; one more stands beside them while it is written.
+        keep: checkpoints that are kept; there is one more while it is written.
         left: checkpoints that the run will still write.
     """
     there = steps(checkpoints)
@@ -493,7 +493,7 @@ def split_optimizer(optimizer: dict[str, Any]) -> tuple[dict[str, torch.Tensor],
 
 
 def join_optimizer(tensors: Mapping[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
-    """The inverse of `split`."""
+    """The inverse of `split_optimizer`."""
     state: dict[int, dict[str, Any]] = {}
     for key, value in {**tensors, **plain["slots"]}.items():
         index, _, name = key.partition(".")
@@ -509,7 +509,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def mark_corrupt(path: Path) -> Path:
-    """Rename a damaged checkpoint; an earlier one of the same name stays too."""
+    """Rename a damaged checkpoint; an earlier one of the same name is kept too."""
     endings = ["corrupt", *(f"corrupt-{number}" for number in range(2, 1000))]
     targets = (path.with_name(f"{path.name}.{ending}") for ending in endings)
     target = next(target for target in targets if not os.path.lexists(target))
@@ -519,17 +519,17 @@ def mark_corrupt(path: Path) -> Path:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint says of itself.
+    """A checkpoint's description of itself.
 
     Attributes:
         path: of the checkpoint, or of its journal.
         step: completed steps.
-        run: what decides the run; empty where the checkpoint stands in no run folder, or is of format 1.
-        sha256: sum of each file by name.
+        run: what identifies the run; empty if the checkpoint is not in a run folder, or is of format 1.
+        sha256: checksum of each file by name.
         sizes: bytes of each file by name; empty in format 1.
-        inputs: digests of data, code and weights that the run was made from; empty where none were kept.
-        journaled: all files by name, where this is the manifest in a journal.
-        read_names: files that have been compared with their sums.
+        inputs: digests of data, code and weights that the run was made from; empty if none were kept.
+        journaled: all files by name, if this is the manifest in a journal.
+        read_names: files that have been compared with their checksums.
     """
 
     path: Path
@@ -556,11 +556,11 @@ class Manifest:
         return sorted(name for name in self.sha256 if name in named or shard.fullmatch(name))
 
     def read(self, name: str) -> bytes:
-        """A file of the checkpoint, all of it as it was written.
+        """Read a whole file of the checkpoint and verify it.
 
         Raises:
             Damaged: it is missing, or not what was written.
-            EnvironmentLacks: the machine does not let it be read.
+            EnvironmentLacks: the machine does not allow reading it.
         """
         with self.open(name) as file:
             data = file.read()
@@ -570,7 +570,7 @@ class Manifest:
         return data
 
     def check(self, name: str) -> None:
-        """Like `read`, for a file that is not needed, or is not to be in memory as a whole."""
+        """Like `read`, for a file whose contents are not needed, or should not be in memory as a whole."""
         with self.open(name) as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != self.sha256[name]:  # type: ignore[arg-type]
                 raise Damaged(f"{name} does not match its checksum")
@@ -578,7 +578,7 @@ class Manifest:
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
-        """A file of the checkpoint, to read."""
+        """Open a file of the checkpoint for reading."""
         if self.journaled:
             yield BytesIO(self.journaled[name])
         else:
@@ -589,7 +589,7 @@ class Manifest:
 def encode_manifest(
     step: int, run: Mapping[str, Any], contents: Mapping[str, bytes], inputs: Mapping[str, str] | None = None
 ) -> bytes:
-    """The bytes of the manifest of files whose contents are here."""
+    """The bytes of the manifest for these file contents."""
     sums = {name: (sha256_of(data), len(data)) for name, data in contents.items()}
     return encode_sums(MANIFEST_FORMAT, step, run, sums, inputs)
 
@@ -601,7 +601,7 @@ def encode_sums(
     sums: Mapping[str, tuple[str, int]],
     inputs: Mapping[str, str] | None = None,
 ) -> bytes:
-    """The bytes of a manifest of that format, from SHA-256 and size of each file."""
+    """The bytes of a manifest of format `number`, from SHA-256 and size of each file."""
     body = {
         "format": number,
         "pmdkit": __version__,
@@ -617,13 +617,13 @@ def encode_sums(
 def read_manifest(path: Path) -> Manifest:
     """The manifest of a checkpoint folder.
 
-    Every format has the digest, so that a newer manifest is not taken for a damaged one. Format 1 had none, and only
+    Every format from 2 on has the digest, so that a newer manifest is not taken for a damaged one. Format 1 had only
     the keys format, step and sha256.
 
     Raises:
         Damaged: there is none, or it was changed.
         ResumeRefused: a newer pmdkit wrote it.
-        EnvironmentLacks: the machine does not let it be read.
+        EnvironmentLacks: the machine does not allow reading it.
     """
     if path.is_symlink() or not path.is_dir():
         raise Damaged("it is not a folder")
@@ -632,12 +632,12 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def parse_manifest(path: Path, data: bytes, journaled: Mapping[str, bytes] | None = None) -> Manifest:
-    """As `read_manifest`, from its bytes.
+    """Like `read_manifest`, but from the manifest's bytes.
 
     Args:
         path: of the checkpoint, or of its journal.
-        data: of the manifest.
-        journaled: all files, where they are at hand.
+        data: bytes of the manifest.
+        journaled: all files, if they are in memory.
     """
     try:
         stored = json.loads(data)
@@ -674,7 +674,7 @@ def parse_manifest(path: Path, data: bytes, journaled: Mapping[str, bytes] | Non
 def check_origin(manifest: Manifest, step: int, run: Mapping[str, Any]) -> None:
     """Refuse a checkpoint of another step, or of another run.
 
-    Options that only one of the two has are of another version of pmdkit and decide nothing here.
+    Options that only one of the two has come from another version of pmdkit and are ignored here.
     """
     if manifest.step != step:
         raise Damaged(f"it is of step {manifest.step}")
@@ -688,9 +688,9 @@ def check_origin(manifest: Manifest, step: int, run: Mapping[str, Any]) -> None:
 
 
 def run_identity(checkpoints: Path) -> dict[str, Any]:
-    """What decides the run that a folder of checkpoints stands in; empty where it stands in none.
+    """What identifies the run that a folder of checkpoints belongs to; empty if there is none.
 
-    More steps and another number of processes continue the same run; how often it saves and reports decides nothing.
+    More steps and another number of processes continue the same run; how often it saves and reports is irrelevant.
     """
     file = checkpoints.parent / "config.json"
     if not file.is_file():
@@ -707,7 +707,7 @@ def run_identity(checkpoints: Path) -> dict[str, Any]:
 
 
 def recorded_inputs(checkpoints: Path) -> dict[str, str]:
-    """The digests in inputs.json of the run that a folder of checkpoints stands in; empty where there are none."""
+    """The digests in inputs.json of the run that a folder of checkpoints belongs to; empty if there are none."""
     file = checkpoints.parent / "inputs.json"
     return dict(json.loads(file.read_bytes())["digests"]) if file.is_file() else {}
 
@@ -731,7 +731,7 @@ def flatten(value: Any, key: str = "") -> list[tuple[str, Any]]:
 
 @contextmanager
 def open_regular(path: Path, size: int | None = None, most: int | None = None) -> Iterator[IO[bytes]]:
-    """A regular file, to read: no link, and no pipe, which would be waited for without end."""
+    """Open a regular file for reading; not a link, nor a pipe, on which a read could wait forever."""
     try:
         found = path.lstat()
         if not stat.S_ISREG(found.st_mode):

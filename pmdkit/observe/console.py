@@ -1,4 +1,4 @@
-"""Who watches a run: a live table with a sparkline on a terminal or in a notebook, plain lines in a log, or nobody."""
+"""Displays of a run: a live table on a terminal or in a notebook, plain lines in a log, or nothing."""
 
 import io
 import sys
@@ -36,26 +36,26 @@ SHOWN = (
 
 
 class SilentDisplay:
-    """Nobody watches."""
+    """Shows nothing but warnings."""
 
     def begin(self, spec: Spec, start: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def show(self, row: dict[str, Any]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def warn(self, sentence: str) -> None:
-        """A warning still reaches a person."""
+        """Print the warning, which must still reach the user."""
         print(f"pmdkit: warning: {printable(sentence)}", file=sys.stderr)
 
     def note(self, sentence: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def work(self, what: str, done: float, total: float, detail: str = "") -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def end(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class LogDisplay(SilentDisplay):
@@ -65,20 +65,20 @@ class LogDisplay(SilentDisplay):
     shown_at = 0.0
 
     def begin(self, spec: Spec, start: int) -> None:
-        """What runs, and where it goes on."""
+        """Print what runs, and where it resumes."""
         self.last = spec.schedule.steps
         self.every = max(1, self.last // 10)
         going = f", from step {start + 1}" if start else ""
         self.note(f"{run_title(spec)}{going}")
 
     def show(self, row: dict[str, Any]) -> None:
-        """Every tenth of the run."""
+        """Print a line every tenth of the run."""
         if row["step"] % self.every == 0 or row["step"] in (1, self.last):
             rate = "" if row["pass_rate"] is None else f"pass rate {row['pass_rate']:.4f}, "
             self.note(f"step {row['step']}/{self.last}: {rate}reward {row['reward_mean']:.4f}")
 
     def work(self, what: str, done: float, total: float, detail: str = "") -> None:
-        """A line every half minute, and none for what is over sooner."""
+        """Print a line every half minute; shorter phases get none."""
         now = time.monotonic()
         if what != self.phase:
             self.phase, self.shown_at = what, now
@@ -87,14 +87,14 @@ class LogDisplay(SilentDisplay):
             self.note(f"{what}: {done:.0f} of {total:.0f}" + (f", {detail}" if detail else ""))
 
     def note(self, sentence: str) -> None:
-        """One line."""
+        """Print one line."""
         print(f"pmdkit: {printable(sentence)}", file=sys.stderr, flush=True)
 
 
 class LiveDisplay(SilentDisplay):
     """A live table on a terminal: the latest step, theory beside measurement, the curve so far, and the time left."""
 
-    pause = 0.1  # seconds between two pictures, at least
+    pause = 0.1  # minimum seconds between redraws
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -124,7 +124,7 @@ class LiveDisplay(SilentDisplay):
         self.open()
 
     def show(self, row: dict[str, Any]) -> None:
-        """Redraw, ten times a second at most and at the last step."""
+        """Redraw at most ten times a second, and at the last step."""
         value = row["pass_rate"] if row["pass_rate"] is not None else row["reward_mean"]
         self.curve.append(value)
         self.recent.append((row["tokens"], row["seconds_rollout"] + row["seconds_update"]))
@@ -138,7 +138,7 @@ class LiveDisplay(SilentDisplay):
         self.draw()
 
     def open(self) -> None:
-        """Begin to draw."""
+        """Start drawing."""
         self.live.start()
 
     def draw(self) -> None:
@@ -146,7 +146,7 @@ class LiveDisplay(SilentDisplay):
         self.live.update(Group(self.table, self.below), refresh=True)
 
     def work(self, what: str, done: float, total: float, detail: str = "") -> None:
-        """A bar under the table, redrawn four times a second at most."""
+        """Show a bar under the table, redrawn at most four times a second."""
         if time.monotonic() - self.drawn < 0.25 and done < total:
             return
         self.drawn = time.monotonic()
@@ -162,7 +162,7 @@ class LiveDisplay(SilentDisplay):
         self.draw()
 
     def picture(self, row: dict[str, Any]) -> Group:
-        """The screen of one step."""
+        """The screen contents for one step."""
         table = Table(box=None, padding=(0, 2), show_header=False)
         table.add_column(style="dim")
         table.add_column(justify="right")
@@ -176,11 +176,11 @@ class LiveDisplay(SilentDisplay):
         return Group(Text(self.title, "bold"), self.progress.get_renderable(), table, spark)
 
     def warn(self, sentence: str) -> None:
-        """Above the table."""
+        """Print above the table."""
         self.console.print(Text.assemble(("pmdkit: warning: ", "yellow"), printable(sentence)))
 
     def note(self, sentence: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         self.console.print(Text(printable(sentence), "dim"))
 
     def end(self) -> None:
@@ -189,9 +189,9 @@ class LiveDisplay(SilentDisplay):
 
 
 class NotebookDisplay(LiveDisplay):
-    """The same table as the output of a notebook's cell, which each picture replaces; the last one stays.
+    """The same table as the output of a notebook cell, replaced at each redraw; the last one stays.
 
-    It is text with colours in HTML: rich's own display in a notebook wants ipywidgets and their extension.
+    It is coloured text in HTML, since rich's own notebook display needs ipywidgets and their extension.
     """
 
     pause = 0.5
@@ -201,10 +201,10 @@ class NotebookDisplay(LiveDisplay):
         self.output: Any = None
 
     def open(self) -> None:
-        """The first step shows something."""
+        """Do nothing: the first step shows something."""
 
     def draw(self) -> None:
-        """Replace the picture in the output of the cell."""
+        """Replace the output of the cell."""
         from IPython.display import HTML, display
 
         page = Console(file=io.StringIO(), width=100, record=True, force_jupyter=False)
@@ -216,16 +216,16 @@ class NotebookDisplay(LiveDisplay):
             self.output.update(html)
 
     def warn(self, sentence: str) -> None:
-        """On the cell's stderr."""
+        """Print to the cell's stderr."""
         SilentDisplay.warn(self, sentence)
 
     def note(self, sentence: str) -> None:
-        """Below the table, until the next one."""
+        """Show it below the table, until the next note."""
         self.below = Text(printable(sentence), "dim")
         self.draw()
 
     def end(self) -> None:
-        """The last picture stays."""
+        """Do nothing: the last table stays."""
 
 
 def run_title(spec: Spec) -> str:
@@ -250,7 +250,7 @@ def sparkline(values: "deque[float] | list[float]", width: int) -> str:
 
 
 def make_display(quiet: bool = False) -> SilentDisplay:
-    """The display that fits where stderr goes."""
+    """The display that suits stderr: a live table on a terminal, else plain lines."""
     if quiet:
         return SilentDisplay()
     console = Console(stderr=True)
@@ -258,10 +258,10 @@ def make_display(quiet: bool = False) -> SilentDisplay:
 
 
 def default_display() -> SilentDisplay:
-    """Who watches where nobody was named: a live table in a notebook that a person has open, else nobody.
+    """The default display: a live table in an interactive notebook, else nothing.
 
-    What executes a notebook without a person (nbconvert, nbclient, papermill) takes no input from one, and says so with
-    every cell.
+    Tools that execute notebooks unattended (nbconvert, nbclient, papermill) accept no input, and declare so with every
+    cell.
     """
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     kernel = getattr(shell, "kernel", None)
@@ -270,7 +270,7 @@ def default_display() -> SilentDisplay:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Keep the terminal for our own progress: transformers reports errors only, and draws no bars, inside the block."""
+    """Keep the terminal for our own progress: in the block, transformers reports only errors and draws no bars."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

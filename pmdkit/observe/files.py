@@ -1,6 +1,6 @@
 """Files that survive a kill at any moment: written aside, flushed to the disk, then renamed into place.
 
-What is written is for its owner alone, and no symbolic link is written through.
+By default files are accessible to their owner only, and nothing is written through a symbolic link.
 """
 
 import errno
@@ -16,7 +16,7 @@ from typing import Any
 from pmdkit.errors import UsageError
 
 PRIVATE = 0o600
-PUBLIC = 0o666  # less what the umask takes: pictures and tables that are made to be shown
+PUBLIC = 0o666  # minus the umask: for figures and tables that are meant to be shown
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 MORE = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
 
@@ -36,18 +36,18 @@ def sync(path: Path) -> None:
 
 
 def write(path: Path, data: bytes, mode: int = PRIVATE, flush: bool = True) -> None:
-    """Write a new file and flush it; what a killed process left in its place goes.
+    """Write a new file and flush it; anything that a killed process left there is removed first.
 
     Args:
         path, data, mode: of the file.
-        flush: whether to wait until the disk has it. Without, only a kill leaves it whole, not a loss of power.
+        flush: whether to wait until it is on disk. Without, the file survives a kill, but not a loss of power.
     """
     path.unlink(missing_ok=True)
     write_bytes(path, NEW, data, mode, flush)
 
 
 def write_parts(path: Path, parts: Iterable[bytes | memoryview], mode: int = PRIVATE) -> tuple[str, int]:
-    """Write a new file from its parts, one after another, and flush it; its SHA-256 and its bytes."""
+    """Write a new file from its parts, one after another, and flush it; returns its SHA-256 and its size."""
     path.unlink(missing_ok=True)
     digest = hashlib.sha256()
 
@@ -61,7 +61,7 @@ def write_parts(path: Path, parts: Iterable[bytes | memoryview], mode: int = PRI
 
 
 def append(path: Path, data: bytes) -> None:
-    """Add to a file and flush it, and its name too where it is new."""
+    """Append to a file and flush it, and its name too if it is new."""
     new = not path.exists()
     write_bytes(path, MORE, data, PRIVATE)
     if new:
@@ -69,11 +69,11 @@ def append(path: Path, data: bytes) -> None:
 
 
 def replace(path: Path, data: bytes, mode: int = PRIVATE) -> None:
-    """Put a whole file in place of another: a reader sees the old one or the new one.
+    """Replace a file atomically: a reader sees the old one or the new one.
 
     Raises:
-        UsageError: a folder stands where the file belongs, which only somebody else can have put there.
-        OSError: from the disk; the old file is as it was.
+        UsageError: there is a folder in place of the file, which pmdkit never puts there.
+        OSError: from the disk; the old file is unchanged.
     """
     aside = path.with_name(f".{path.name}.part")
     try:
@@ -82,24 +82,24 @@ def replace(path: Path, data: bytes, mode: int = PRIVATE) -> None:
     except OSError:
         with suppress(OSError):  # the first error is the one to report
             remove(aside)
-        if os.path.isdir(path):  # unlike Path.is_dir it raises nothing of its own
+        if os.path.isdir(path):  # unlike Path.is_dir, it does not raise
             raise UsageError(f"{path} is a folder; expected a file, or nothing yet: move the folder away") from None
         raise
     sync(path.parent)
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder for its owner alone, and the folders above it, whose names are flushed too."""
+    """Create a folder accessible to its owner only, and its missing parents; their names are flushed too."""
     missing = [place for place in (path, *path.parents) if not place.exists()]
     for place in reversed(missing[1:]):
-        place.mkdir(exist_ok=True)  # one by one: `parents` calls itself, and a path may be deeper than Python's stack
+        place.mkdir(exist_ok=True)  # one by one: `parents` recurses, and a path may be deeper than Python's stack
     path.mkdir(mode=0o700, exist_ok=True)
     for place in missing:
         sync(place.parent)
 
 
 def remove(path: Path) -> None:
-    """Delete a file, a folder with all that is in it, or a link but nothing behind it; nothing there is fine."""
+    """Delete a file, a folder with its contents, or a link but not its target; a missing path is fine."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -107,22 +107,22 @@ def remove(path: Path) -> None:
 
 
 def encode(value: Any) -> bytes:
-    """JSON for people: indented, NaN refused."""
+    """Readable JSON: indented, NaN refused."""
     return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
 
 
 def private(path: str, flags: int) -> int:
-    """An opener for `open`: what is new is for its owner alone."""
+    """An opener for `open`: new files are accessible to their owner only."""
     return os.open(path, flags, PRIVATE)
 
 
 def write_bytes(path: Path, flags: int, data: bytes, mode: int, flush: bool = True) -> None:
-    """Write bytes to a file and flush them. Whatever fails is raised, a disk that is found full at close included."""
+    """Write bytes to a file and flush them. Every failure is raised, including a disk found full only at close."""
     write_all(path, flags, [data], mode, flush)
 
 
 def write_all(path: Path, flags: int, parts: Iterable[bytes | memoryview], mode: int, flush: bool = True) -> int:
-    """As `write_bytes`, of parts that are made one by one; how many bytes they had."""
+    """Like `write_bytes`, for parts that are made one by one; returns the number of bytes."""
     size = 0
     try:
         handle = os.open(path, flags, mode)
@@ -142,7 +142,7 @@ def write_all(path: Path, flags: int, parts: Iterable[bytes | memoryview], mode:
 
 
 def explain_error(problem: OSError, path: Path, size: int = 0) -> OSError:
-    """The same error with the path, and with what is needed and what is free where the disk is full."""
+    """The same error with the path and, if the disk is full, the space needed and the space free."""
     if problem.errno is None:
         return problem
     reason = os.strerror(problem.errno)
@@ -156,5 +156,5 @@ def explain_error(problem: OSError, path: Path, size: int = 0) -> OSError:
 
 
 def megabytes(size: int) -> str:
-    """A number of bytes for people; small sizes in kB, so that a full disk is not shown with 0.1 MB too much."""
+    """A readable number of bytes; small sizes in kB, so that a full disk is not shown with 0.1 MB free."""
     return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"

@@ -1,7 +1,7 @@
-"""Theory over measurement by pass rate: what one step did to easy and hard prompts, and what was to be expected.
+"""The gauge: measured and predicted effect of one step on easy and hard prompts, by pass rate.
 
-A gauge is a list of buckets, small enough to stand in every line of metrics.jsonl; lists of many steps merge. What
-its columns mean is in docs/use/gauges.md.
+A gauge is a list of buckets, small enough for every line of metrics.jsonl; the lists of many steps can be merged.
+The columns are explained in docs/use/gauges.md.
 """
 
 from collections.abc import Iterable
@@ -27,15 +27,15 @@ def row(pass_rate: Values | None, columns: dict[str, Values]) -> dict[str, Any]:
     """The columns of a step as keys of metrics.jsonl: means over its prompts, null where no prompt has a value.
 
     Args:
-        pass_rate: [P] of each prompt under pi_old; None where nothing passes or fails, and so nothing can be sorted.
-        columns: COLUMNS to [P] values, NaN where a prompt has no such response or no prediction.
+        pass_rate: [P] of each prompt under pi_old; None if nothing passes or fails, so that nothing can be sorted.
+        columns: maps COLUMNS to [P] values, NaN where a prompt has no such response or no prediction.
     """
     means: dict[str, Any] = {name: mean(columns[name]) for name in COLUMNS}
     return means | {"gauge": None if pass_rate is None else fill(pass_rate, columns)}
 
 
 def fill(pass_rate: Values, columns: dict[str, Values]) -> list[Bucket]:
-    """Buckets of one step: means over the prompts of each, and over how many where it is not all of them.
+    """Buckets of one step: means over the prompts of each, with the number of prompts if it is not all of them.
 
     Args:
         pass_rate, columns: as in `row`.
@@ -47,7 +47,7 @@ def fill(pass_rate: Values, columns: dict[str, Values]) -> list[Bucket]:
         return []
     table = np.stack([pass_rate, *columns.values()])[:, order]
     known = ~np.isnan(table)
-    counts = np.add.reduceat(known, starts, axis=1, dtype=np.int64)  # all at once: this runs in every step
+    counts = np.add.reduceat(known, starts, axis=1, dtype=np.int64)  # vectorised: this runs in every step
     means = np.add.reduceat(np.where(known, table, 0.0), starts, axis=1) / np.maximum(counts, 1)
     buckets = []
     for place, bucket in enumerate(found):
@@ -77,7 +77,7 @@ def is_gauge(value: Any) -> bool:
 
 
 def merge(gauges: Iterable[list[Bucket]]) -> list[Bucket]:
-    """Buckets of many steps as of one large step: each prompt counts once per step, in each column that it has.
+    """Merge the buckets of many steps as if of one large step: a prompt counts once per step, in each column it has.
 
     Columns that older runs did not write are None.
     """
@@ -102,7 +102,7 @@ def merge(gauges: Iterable[list[Bucket]]) -> list[Bucket]:
 
 
 def counted(name: str) -> str:
-    """The key that says how many prompts a column has in a bucket, where it is not all of them."""
+    """The key for the number of prompts with a value of a column in a bucket, if it is not all of them."""
     return f"{name}_prompts"
 
 
@@ -121,12 +121,12 @@ def mean(values: Values) -> float | None:
 
 
 def label(bucket: int) -> str:
-    """The pass rates of a bucket, for a table."""
+    """The range of pass rates of a bucket, for a table."""
     return f"{EDGES[bucket]:g} to {EDGES[bucket + 1]:g}"
 
 
-# Noise: groups whose peers misjudge the partition function of PMD-part. A run knows its groups and not its pass rates,
-# so the test asks the group alone: how many of its n draws are right.
+# Noise: groups whose peers misjudge the partition function of PMD-part. A run knows its groups but not its pass rates,
+# so the test uses the group alone: how many of its n draws are right.
 
 
 def misjudged(successes: ArrayLike, n: ArrayLike, tau: ArrayLike) -> NDArray[np.bool_]:
@@ -137,13 +137,13 @@ def misjudged(successes: ArrayLike, n: ArrayLike, tau: ArrayLike) -> NDArray[np.
        \hat p = \frac{S + 1/2}{n + 1} $$
 
     Source: arXiv:2602.05933, eq. loo-s-part and Proposition tgt_err_clean (b), which bounds this error. The threshold
-    is not in the paper: a nat of log Z is a nat of the response's target, a factor e in the ratio that it asks for.
+    is not in the paper: a nat of log Z is a nat of the response's target, a factor e in the target ratio.
     Differs: the pass rate is the group's own smoothed one, since a run does not know the true one.
 
     Args:
         successes: right responses S of a group; shapes broadcast.
-        n: its responses, >= 2.
-        tau: temperature over the gap of the two rewards; NaN stands for an objective without one: the limit tau to 0.
+        n: number of its responses, >= 2.
+        tau: temperature over the gap between the two rewards; NaN for an objective without one: the limit tau to 0.
 
     Good values: at tau up to 0.1 and n up to 256 these are the groups with at most one right response. Peers that are
     all right mislead little, since the pass rate is near 1 then. From tau = 1 on there are none: log Z is below a nat.
@@ -163,7 +163,7 @@ def misjudged(successes: ArrayLike, n: ArrayLike, tau: ArrayLike) -> NDArray[np.
 
 
 def expected_noise(p: ArrayLike, n: ArrayLike, tau: ArrayLike) -> Values:
-    r"""The share of groups that are `misjudged`, exactly over the binomial count S of right responses.
+    r"""The expected share of groups that are `misjudged`, exact over the binomial count S of right responses.
 
     $$ \sum_{S=0}^{n} \binom nS p^S (1-p)^{n-S}\, 1[\text{misjudged}(S, n, \tau)] $$
 
@@ -184,18 +184,18 @@ def expected_noise(p: ArrayLike, n: ArrayLike, tau: ArrayLike) -> Values:
 def noise_columns(
     reward: Values, present: NDArray[np.bool_], passed: float, tau: Values, rate: Values
 ) -> dict[str, Values]:
-    """`noise_share` of the groups of a step, 0 or 1 each, and what to expect at their pass rates.
+    """`noise_share` of the groups of a step, 0 or 1 each, and its expectation at their pass rates.
 
     Args:
-        reward: [P, G] of draws.
+        reward: [P, G] rewards of draws.
         present: [P, G] which of them count.
         passed: halfway between the two rewards.
         tau: [P] reward units, NaN for an objective without one.
-        rate: [P] pass rates to expect from: exact ones, or those of the groups.
+        rate: [P] pass rates for the expectation: exact ones, or those of the groups.
 
     Returns:
-        Two columns [P]; NaN for a group with fewer than two responses, and everywhere where rewards take more values
-        than two: their log partition is not a function of a pass rate.
+        Two columns [P]; NaN for a group with fewer than two responses, and everywhere if rewards take more than
+        two values: their log partition is not a function of a pass rate.
     """
     from_middle = np.where(present, np.abs(reward - passed), np.nan)
     found = unknown_noise(len(reward))
@@ -212,5 +212,5 @@ def noise_columns(
 
 
 def unknown_noise(prompts: int) -> dict[str, Values]:
-    """The columns on the full support: the partition function is exact there, nobody estimates it."""
+    """The columns on the full support, all NaN: the partition function is exact there and not estimated."""
     return {name: np.full(prompts, np.nan) for name in ("noise_share", "theory_noise_share")}

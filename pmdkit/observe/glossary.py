@@ -1,4 +1,4 @@
-"""What the columns of metrics.jsonl mean: a sentence, its unit, what to look for. The site's glossary is made of it."""
+"""Glossary of the columns of metrics.jsonl: meaning, unit, what to look for. The site uses it too."""
 
 from typing import Any, NamedTuple
 
@@ -123,7 +123,7 @@ ON_REQUEST: dict[str, Meaning] = {
         "Mean of one part of the reward before its weight, over the responses with a verdict.", "reward units"
     ),
 }
-"Columns of language models that an option brings."
+"Columns of language models that appear only with an option."
 GLOSSARY: dict[str, Meaning] = EVERY_TIER | LANGUAGE_MODELS
 
 
@@ -132,7 +132,7 @@ def format_tau(tau: Any, scale: str = "{0, 1}") -> str:
 
     Args:
         tau: a number, a rule as a table, or None.
-        scale: reward scale of the environment as `Bandit.scale` has it: "{0, 1}", "{-1, 1}", or another.
+        scale: reward scale of the environment, as in `Bandit.scale`: "{0, 1}", "{-1, 1}", or another.
     """
     if tau is None:
         return "no temperature"

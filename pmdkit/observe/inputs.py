@@ -1,6 +1,6 @@
-"""What a run is made of besides its options: digests of its rows, code, tokenizer and weights, kept in inputs.json.
+"""Digests of a run's inputs besides its options (rows, code, tokenizer, weights), kept in inputs.json.
 
-A resume on anything else is refused, since its first half would be of one experiment and its second half of another.
+Resuming with other inputs is refused, since the two halves of the run would belong to different experiments.
 """
 
 import hashlib
@@ -14,13 +14,13 @@ from pmdkit.observe.run_folder import RunFolder, read_json
 from pmdkit.plugins import code_file, code_files
 
 Inputs = Mapping[str, "str | Sequence[Path]"]
-"What an input is called, and its digest, or the files that it consists of."
+"The name of an input, and its digest or the files that it consists of."
 CODE = "code"
 SHOWN = 12  # characters of a digest in a sentence
 
 
 def digest(parts: Iterable[bytes | str]) -> str:
-    """SHA-256 of a sequence. Each part goes in with its length: ("ab", "c") is not ("a", "bc")."""
+    """SHA-256 of a sequence. Each part is hashed with its length: ("ab", "c") is not ("a", "bc")."""
     summed = hashlib.sha256()
     for part in parts:
         data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
@@ -46,12 +46,12 @@ def sha256_of(path: Path) -> str:
 
 
 def changed_inputs(before: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
-    """Inputs that both know, and that differ."""
+    """Inputs that are in both and differ."""
     return [name for name in found if name in before and before[name] != found[name]]
 
 
 def refuse_changes(folder: RunFolder, before: Mapping[str, str], found: Mapping[str, str]) -> None:
-    """Raise ResumeRefused where an input is not what it was."""
+    """Raise ResumeRefused if an input has changed."""
     if changed := changed_inputs(before, found):
         details = ", ".join(f"{name} (was {before[name][:SHOWN]}, is {found[name][:SHOWN]})" for name in changed)
         raise ResumeRefused(
@@ -61,19 +61,19 @@ def refuse_changes(folder: RunFolder, before: Mapping[str, str], found: Mapping[
 
 
 def check_inputs(folder: RunFolder, inputs: Inputs, accept: bool, warn: Callable[[str], None]) -> None:
-    """Compare the inputs of a run with those that it began with; of a new run, write them down.
+    """Compare the inputs of a run with those that it began with; for a new run, record them.
 
     Args:
-        folder: of the run, held by this process.
+        folder: of the run, locked by this process.
         inputs: of this process. Files are read once: a digest is kept with their size, time and inode.
-        accept: go on with other inputs, and write down what changed and after which step.
-        warn: called with a sentence about what was accepted, or about a run of a version that kept no digests.
+        accept: continue with other inputs, and record what changed and after which step.
+        warn: called with a sentence about what was accepted, or about a run from a version that kept no digests.
 
     Raises:
-        ResumeRefused: an input is not what it was, and changes are not accepted.
+        ResumeRefused: an input has changed, and changes are not accepted.
     """
     stored = read_inputs(folder)
-    before: dict[str, str] = stored["digests"] if folder.started else {}  # nothing was done from others
+    before: dict[str, str] = stored["digests"] if folder.started else {}  # a run that has not started depends on none
     found, sums = {}, {}
     for name, value in inputs.items():
         if isinstance(value, str):
@@ -96,9 +96,9 @@ def check_inputs(folder: RunFolder, inputs: Inputs, accept: bool, warn: Callable
 
 
 def read_inputs(folder: RunFolder) -> dict[str, Any]:
-    """`digests` by input, `files` with what tells that they are the same, `changes` that were accepted.
+    """`digests` by input, `files` with the data that identifies them, `changes` that were accepted.
 
-    Where inputs.json is gone the newest checkpoint knows the digests.
+    If inputs.json is missing, the digests come from the newest checkpoint.
     """
     empty: dict[str, Any] = {"digests": {}, "files": {}, "changes": []}
     if folder.inputs.exists():
@@ -110,7 +110,7 @@ def read_inputs(folder: RunFolder) -> dict[str, Any]:
 
 
 def digest_of_files(paths: Sequence[Path], known: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The digest of some files in their order, and what is kept to not read them again."""
+    """The digest of some files in order, and the record that saves reading them again."""
     sums = {}
     for path in paths:
         state = path.stat()

@@ -1,6 +1,6 @@
 """metrics.jsonl: one flushed line per step, the same keys in all tiers, null where a key has no meaning.
 
-`StepMetrics` measures a step of draws on its own rows, scored again after the last update, in tiers 2 and 3.
+In tiers 2 and 3, `StepMetrics` measures a step on its own draws, scored again after the last update.
 """
 
 import json
@@ -28,13 +28,13 @@ KEYS = (
 
 
 def append(path: Path, row: dict[str, Any]) -> None:
-    """Write one step. It is on the disk before the step's checkpoint is."""
+    """Write one step. It is on disk before the step's checkpoint is."""
     finite_or_stop(row)
     files.append(path, json.dumps(row, allow_nan=False).encode() + b"\n")
 
 
 def finite_or_stop(row: dict[str, Any]) -> None:
-    """A loss or a log-ratio that is not finite ends the run before anything of the step is kept."""
+    """End the run if a loss or a log-ratio is not finite, before anything of the step is saved."""
     for key in ("loss", "grad_norm", "log_ratio_min", "log_ratio_max", "reward_mean"):
         value = row.get(key)
         if value is not None and not math.isfinite(value):
@@ -45,7 +45,7 @@ def finite_or_stop(row: dict[str, Any]) -> None:
 
 
 def null(value: float) -> float | None:
-    """A number for JSON: NaN means that the key has no meaning here."""
+    """A number for JSON: NaN, which means that the key has no meaning here, becomes null."""
     return None if math.isnan(value) else float(value)
 
 
@@ -53,11 +53,11 @@ class StepMetrics:
     """Turns each finished step into a row of metrics.
 
     Args:
-        objective: whose exact update the gauge compares with.
+        objective: the gauge compares with its exact update.
         passed: rewards above it pass: halfway between wrong and right.
-        sample: prompts of each step whose responses are scored again, the first ones; None for all. Log-ratios, KL and
-            the gauge are of these, since a large model cannot afford another pass over the whole step.
-        more: further columns, from what a backend knows of the step.
+        sample: how many prompts of each step, from the first, are scored again; None for all. Log-ratios, KL and the
+            gauge are of these, since a large model cannot afford another pass over the whole step.
+        more: makes further columns from what a backend knows about the step.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class StepMetrics:
             "log_ratio_max": change.max().item(),
             "kl": expect(change.exp() * change - change.exp() + 1, mass, scored),
             **self.gauge(rollouts, mass, reward, change, length, tau[taken]),
-            **{name: gauge.mean(values) for name, values in all_groups.items()},  # needs rewards only: of all groups
+            **{name: gauge.mean(values) for name, values in all_groups.items()},  # needs only rewards: over all groups
         }
 
     def gauge(
@@ -136,12 +136,12 @@ class StepMetrics:
     ) -> dict[str, Any]:
         """What the step did to right and wrong responses, measured, and what the exact update of each group would do.
 
-        The prediction takes the group as the policy: its pass rate is the share of right responses among the draws.
+        The prediction treats the group as the policy: its pass rate is the share of right responses among the draws.
         A group without a single verdict has no pass rate and is in no bucket.
 
         Args:
-            rollouts: whose rows these are.
-            mass, reward, change, length: [P, G]; change is the measured log-ratio in nats, NaN where it is not known.
+            rollouts: the ones that these rows are from.
+            mass, reward, change, length: [P, G]; change is the measured log-ratio in nats, NaN where unknown.
             tau: [P], NaN for an objective without one.
         """
         drift = drifted(rollouts, mass)
@@ -158,7 +158,7 @@ class StepMetrics:
             anchor = log_mass if drift is None else (log_mass + drift).log_softmax(1)
             exact = population.solve(self.objective, log_mass, anchor, reward, tau, length)
             predicted, lam = exact.log_ratio, exact.lam
-        tokens = (mass * length).sum(1).numpy() if self.objective.norm == "length" else 1.0  # lambda is one per token
+        tokens = (mass * length).sum(1).numpy() if self.objective.norm == "length" else 1.0  # lambda is per token
         columns = {
             "log_ratio_neg": gauge.class_mean(change.numpy(), weight, wrong),
             "theory_log_ratio_neg": gauge.class_mean(predicted, weight, wrong),
@@ -166,7 +166,7 @@ class StepMetrics:
             "theory_log_ratio_pos": gauge.class_mean(predicted, weight, right),
             "tau": tau.double().numpy(),
             "theory_lambda_over_tau": lam * tokens / tau.double().numpy(),
-            "ess": ((mass * ratio).sum(1) ** 2 / (mass * ratio**2).sum(1)).numpy(),  # share of a group that counts
+            "ess": ((mass * ratio).sum(1) ** 2 / (mass * ratio**2).sum(1)).numpy(),  # effective share of a group
             **self.noise(mass, reward, tau, rollouts.sampled),
         }
         row = gauge.row((weight * right).sum(1), columns)

@@ -1,7 +1,7 @@
-"""Secrets do not reach files: keys and passwords are blanked in what is written down, and refused in a configuration.
+"""Keep secrets out of files: keys and passwords are blanked in output, and refused in configurations.
 
-A secret is recognised by its name, by an address with a password in it, and by the forms of well-known
-services. What looks like no secret is not found: keys belong into the environment, of which nothing is written down.
+A secret is recognised by its name, by a password in a URL, or by the format of a well-known service. Other secrets
+are not found: keys belong in the environment, which is never written down.
 """
 
 import re
@@ -16,9 +16,9 @@ SECRET = re.compile(
     r"(^|_)(key|secret|passwd|password|pwd|passphrase|credentials?|authorization|bearer|cookie)($|_)"
     r"|(^|_)(token|apikey)$"
 )
-"Names under which secrets go. Not `token_budget` nor `max_tokens`."
+"Names of secrets, but not `token_budget` or `max_tokens`."
 ORDINARY = re.compile(r"(^|_)(eos|bos|pad|unk|sep|cls|mask|stop|end|start|next|per|each|special|last|first)_token$")
-"Tokens that a tokenizer has."
+"Names of a tokenizer's tokens."
 
 USERINFO = re.compile(r"\b([a-z][a-z0-9+.-]*://)[^\s/@'\"]+@", re.I)
 QUERY = re.compile(r"([?&]([\w.-]+)=)[^\s&#'\"]+")
@@ -35,13 +35,13 @@ KNOWN = re.compile(
 
 
 def named(name: str) -> bool:
-    """Whether what goes under this name is a secret: `api_key`, `hf-token`, `vllm.options.password`."""
+    """Whether a value of this name is a secret: `api_key`, `hf-token`, `vllm.options.password`."""
     plain = re.sub(r"[^a-z0-9]+", "_", re.sub(r"([a-z])([A-Z])", r"\1_\2", name.rpartition(".")[2]).lower()).strip("_")
     return SECRET.search(plain) is not None and ORDINARY.search(plain) is None
 
 
 def text(value: str) -> str:
-    """A text with its secrets blanked, as far as they are recognised by their form."""
+    """A text with its secrets blanked, as far as their format is recognised."""
     value = USERINFO.sub(rf"\1{BLANK}@", value)
     value = QUERY.sub(lambda found: found[1] + BLANK if named(found[2]) else found[0], value)
     return KNOWN.sub(BLANK, HEADER.sub(rf"\1\2{BLANK}", value))
@@ -64,7 +64,7 @@ def command(arguments: Sequence[str]) -> list[str]:
 
 
 def value(given: Any, name: str = "") -> Any:
-    """Anything that JSON holds, with its secrets blanked."""
+    """Any JSON value, with its secrets blanked."""
     if isinstance(given, dict):
         return {key: value(inner, str(key)) for key, inner in given.items()}
     if isinstance(given, list | tuple):
@@ -75,10 +75,10 @@ def value(given: Any, name: str = "") -> Any:
 
 
 def check(config: dict[str, Any]) -> None:
-    """Raise where a configuration holds a secret: it is written down, copied with the folder, and read by --resume.
+    """Raise if a configuration holds a secret: it is written down, copied with the folder, and read by --resume.
 
     Raises:
-        UsageError: which key, and not the secret.
+        UsageError: it names the key, not the secret.
     """
     for key, given in entries(config):
         if given and value(given, key) != given:
@@ -89,7 +89,7 @@ def check(config: dict[str, Any]) -> None:
 
 
 def entries(given: Any, place: str = "") -> Iterator[tuple[str, str]]:
-    """Texts of a nested value and where they stand."""
+    """Dotted key and text of each string in a nested value."""
     if isinstance(given, dict):
         for key, inner in given.items():
             yield from entries(inner, f"{place}.{key}" if place else str(key))

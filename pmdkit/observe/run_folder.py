@@ -1,4 +1,4 @@
-"""The run folder, the same in all tiers: who may write to it, what stands in it, and where a run goes on."""
+"""The run folder, the same in all tiers: its files, its lock, and the step where a run resumes."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError, short
 from pmdkit.observe import files, gauge, redact
 
 PACKAGES = ("torch", "numpy", "scipy", "gymnasium", "safetensors", "transformers", "math-verify")
-DEEPEST = 256  # parts of a path; Python's own functions for whole trees call themselves once a level
+DEEPEST = 256  # parts of a path; Python's own functions for whole trees recurse once per level
 ROW: dict[str, foreign.Check] = {
     **dict.fromkeys(("pass_rate", "log_ratio_min", "response_length"), foreign.none_or(foreign.is_number)),
     **dict.fromkeys(("seconds_rollout", "seconds_update"), foreign.is_number),
@@ -38,8 +38,8 @@ SUMMARY: dict[str, foreign.Check] = {
     "seconds": foreign.is_number,
     "tau": foreign.none_or(foreign.is_tau),
 }
-QUIET = 60.0  # seconds: longer than a step of most runs, and than a network file system keeps what it knows of a file
-NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)  # of network file systems that were mounted without
+QUIET = 60.0  # seconds: longer than a step of most runs, and than a network file system caches file attributes
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)  # of network file systems mounted without locks
 OWNER = re.compile(r"process [0-9]{1,10} on [\w.-]{1,255}")
 
 
@@ -62,12 +62,12 @@ class RunFolder:
 
     @property
     def started(self) -> bool:
-        """A run has been set up here."""
-        return os.path.exists(self.config)  # a Path would raise for some names that no file can have
+        """Whether a run has been set up here."""
+        return os.path.exists(self.config)  # Path.exists raises for some impossible names
 
     @property
     def finished(self) -> bool:
-        """The run here wrote its summary."""
+        """Whether the run here wrote its summary."""
         return os.path.exists(self.summary)
 
     def read_config(self) -> dict[str, Any]:
@@ -79,21 +79,21 @@ class RunFolder:
         return foreign.check_fields(read_json(self.summary), SUMMARY, self.summary, "restore the file")
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """One dictionary per step, with the columns that every run has; a torn last line does not count."""
+        """One dictionary per step, with the columns that every run has; an incomplete last line is ignored."""
         rows = parse_rows(self.metrics, whole_lines(self.metrics))
         for number, row in enumerate(rows, 1):
             foreign.check_fields(row, ROW, f"{self.metrics}, line {number}", "restore the file")
         return rows
 
     def begin(self, config: dict[str, Any]) -> None:
-        """Write what the run is, before its first step. A configuration with a secret in it is refused."""
+        """Record what the run is, before its first step. A configuration that holds a secret is refused."""
         redact.check(config)
         self.checkpoints.mkdir(mode=0o700, exist_ok=True)
         files.replace(self.path / "env.json", files.encode(describe_machine()))
         files.replace(self.config, files.encode(config))
 
     def read_restarts(self) -> list[int]:
-        """Steps of the checkpoints that the run went on from after it was stopped, in the order of time."""
+        """Steps of the checkpoints from which the run resumed after it was stopped, in chronological order."""
         if not self.restarts.exists():
             return []
         steps = read_json(self.restarts).get("steps")
@@ -102,11 +102,11 @@ class RunFolder:
         return steps
 
     def note_restart(self, step: int) -> None:
-        """Remember that the run goes on from the checkpoint of a step."""
+        """Record that the run resumes from the checkpoint of a step."""
         files.replace(self.restarts, files.encode({"steps": [*self.read_restarts(), step]}))
 
     def rewind(self, step: int) -> None:
-        """Drop what was measured and recorded after a step: it is computed again.
+        """Drop everything measured and recorded after a step, which is computed again.
 
         Raises:
             ResumeRefused: the rows up to the step are not all there; they would not be computed again.
@@ -130,7 +130,7 @@ class RunFolder:
 
 
 def new_folder(out: str | Path | None, name: str) -> RunFolder:
-    """A folder for a new run: `out`, which must be new or empty, or the next one of that name, runs/NAME-001."""
+    """A folder for a new run: `out`, which must be new or empty, or the next number under runs/, such as NAME-001."""
     if out is None:
         base = Path("runs")
         ends = [p.name.removeprefix(f"{name}-") for p in base.glob(f"{escape(name)}-*")]
@@ -145,7 +145,7 @@ def new_folder(out: str | Path | None, name: str) -> RunFolder:
 
 
 def make_writable(path: Path) -> Path:
-    """Create a folder and make sure that it can be written to."""
+    """Create a folder and make sure that it is writable."""
     if len(path.parts) > DEEPEST:
         raise UsageError(f"output {short(str(path))} is {len(path.parts):,} folders deep; expected at most {DEEPEST}")
     try:
@@ -161,19 +161,19 @@ def make_writable(path: Path) -> Path:
 
 @contextmanager
 def locked(folder: RunFolder) -> Iterator[None]:
-    """Hold the folder for one process. The kernel lets go when the process dies, so a stale lock never blocks.
+    """Lock the folder for one process. The kernel releases it when the process dies, so a stale lock never blocks.
 
-    While it is held, run.lock names the process. What a killed one left in it is overwritten by the next.
+    While it is held, run.lock names the process. A name that a killed process left is overwritten by the next.
 
     Raises:
-        EnvironmentLacks: somebody else holds it, or seems to on another machine; its file system has no locks.
+        EnvironmentLacks: another process holds it, or seems to on another machine; or its file system has no locks.
     """
-    make_writable(folder.path)  # a folder to go on in may have become read-only
+    make_writable(folder.path)  # a folder to resume in may have become read-only
     lock = FileLock(folder.path / "run.lock", mode=files.PRIVATE)
     try:
         lock.acquire(timeout=0)
     except Timeout as problem:
-        # where the file system knows no locks the file itself is one, which a killed process leaves behind
+        # without locks in the file system the file itself is the lock, which a killed process leaves behind
         stale = "; if that has ended, delete run.lock" if isinstance(lock, SoftFileLock) else ""
         raise EnvironmentLacks(
             f"output {folder.path} is in use by another run{owner_of(folder)}; wait for it, or give another --out"
@@ -197,19 +197,19 @@ def locked(folder: RunFolder) -> Iterator[None]:
 
 
 def check_other_machine(folder: RunFolder) -> None:
-    """Refuse a folder that a process on another machine holds by its name, and in which something was written just now.
+    """Refuse a folder whose lock names a process on another machine and in which something was just written.
 
-    Some network file systems keep locks on each machine, so that both get theirs. A process that was killed there looks
-    the same for a while, and one that writes less often than every `QUIET` seconds is not noticed.
+    Some network file systems keep locks per machine, so that both machines get one. A process that was killed there
+    looks the same for a while, and one that writes less often than every `QUIET` seconds is not noticed.
 
     Raises:
-        EnvironmentLacks: it is so.
+        EnvironmentLacks: the folder seems to be in use there.
     """
     owner = owner_of(folder)
     if not owner or owner.endswith(f" on {platform.node()})"):
         return
     with tempfile.TemporaryFile(dir=folder.path) as probe:
-        now = os.fstat(probe.fileno()).st_mtime  # by the clock of the file system, which may not be ours
+        now = os.fstat(probe.fileno()).st_mtime  # by the clock of the file system, which may differ from ours
     age = now - max(path.lstat().st_mtime for path in folder.path.iterdir())
     if age < QUIET:
         raise EnvironmentLacks(
@@ -219,7 +219,7 @@ def check_other_machine(folder: RunFolder) -> None:
 
 
 def write_owner(folder: RunFolder, owner: str) -> None:
-    """Put a name into the lock that is held; it helps people and decides nothing, so a full disk is no matter."""
+    """Write the owner's name into the lock file. It only informs people, so a full disk does not matter."""
     with suppress(OSError):
         handle = os.open(folder.path / "run.lock", os.O_WRONLY | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0))
         try:
@@ -229,7 +229,7 @@ def write_owner(folder: RunFolder, owner: str) -> None:
 
 
 def owner_of(folder: RunFolder) -> str:
-    """` (process 17 on host)`, as the holder of the lock wrote it; nothing where that cannot be read."""
+    """` (process 17 on host)`, as the holder of the lock wrote it; an empty string if that cannot be read."""
     with suppress(UsageError):
         owner = foreign.read_text(folder.path / "run.lock", most=300)
         return f" ({owner})" if OWNER.fullmatch(owner) else ""
@@ -237,7 +237,7 @@ def owner_of(folder: RunFolder) -> str:
 
 
 def whole_lines(path: Path) -> list[bytes]:
-    """Lines that end in a newline: the last one may be torn by a kill. No file has none."""
+    """Lines that end in a newline; a last line that a kill cut short is left out. A missing file has none."""
     return foreign.read_lines(path, advice="restore the file") if os.path.lexists(path) else []
 
 
@@ -263,7 +263,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def describe_machine() -> dict[str, Any]:
-    """Versions and command, for whoever reads the run later."""
+    """Versions and command line, for later readers of the run."""
     versions: dict[str, str | None] = {}
     for name in ("pmdkit", *PACKAGES):
         try:

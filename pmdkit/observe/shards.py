@@ -1,7 +1,7 @@
 """Named tensors in safetensors files, one file or shards with an index, read a range of rows at a time.
 
-A shard holds whole tensors, or some rows of a tensor. The index is the one of the Hugging Face layout, `weight_map`
-from a name to its file; a tensor that is cut stands under `rows` too, with the first row that each file has.
+A shard holds whole tensors, or some rows of a tensor. The index follows the Hugging Face layout, with `weight_map`
+from a name to its file; a tensor that is split is also listed under `rows`, with the first row in each file.
 """
 
 import json
@@ -32,22 +32,22 @@ DTYPES = {
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 HEADER = 2**27
-"Bytes of the header of a safetensors file, which the library bounds at 100 MB too."
+"Limit for the header of a safetensors file, bytes; the library has one too, of 100 MB."
 INDEX = 2**28
-"Bytes of an index: a line for each tensor of each process."
+"Limit for an index, bytes; it has a line for each tensor of each process."
 BLOCK = 2**22
-"Bytes that are in memory at a time where a tensor moves from one file to another, or into memory of another kind."
+"Bytes in memory at a time while a tensor is copied from file to file, or to another kind of memory."
 ADVICE = "save it again, or take another"
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows of a tensor as they lie in one file.
+    """Rows of a tensor stored in one file.
 
     Attributes:
         path: of the file.
-        offset: of the first of their bytes in it.
-        first, rows: which ones; a tensor without axes is one row.
+        offset: of their first byte in it.
+        first, rows: the first row and how many; a tensor without axes is one row.
     """
 
     path: Path
@@ -58,7 +58,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor on disk: its pieces cover its rows once, in their order."""
+    """A tensor on disk: its pieces cover its rows once, in order."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -70,7 +70,7 @@ class StoredTensor:
         return prod(self.shape[1:]) * self.dtype.itemsize
 
     def read(self, first: int = 0, rows: int | None = None) -> Tensor:
-        """Some of its rows, or all of it, in memory of their own."""
+        """Read some of its rows, or all of it, into new memory."""
         rows = (self.shape[0] if self.shape else 1) - first if rows is None else rows
         found = torch.empty((rows, *self.shape[1:]) if self.shape else (), dtype=self.dtype)
         data = bytes_of(found)
@@ -92,7 +92,7 @@ class StoredTensor:
             some.copy_(self.read(first + at, len(some)))
 
     def blocks(self) -> Iterator[memoryview]:
-        """Its bytes from the first row to the last, some at a time."""
+        """Its bytes from the first row to the last, block by block."""
         for piece in self.pieces:
             done, size = 0, piece.rows * self.row_bytes
             while done < size:
@@ -103,7 +103,7 @@ class StoredTensor:
 
 
 def bytes_of(tensor: Tensor) -> memoryview:
-    """The bytes of a contiguous tensor on the host, which are its memory."""
+    """The memory of a contiguous CPU tensor as bytes, without a copy."""
     return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
@@ -122,7 +122,7 @@ def read_header(path: Path, advice: str = ADVICE) -> dict[str, tuple[torch.dtype
     """Type, shape and offset of the tensors of a safetensors file, by name.
 
     Raises:
-        UsageError: it is none, or its tensors are not where a file of safetensors has them.
+        UsageError: it is not a safetensors file, or its tensors are misplaced.
     """
     with foreign.open_file(path, foreign.WEIGHTS, advice) as file:
         length = int.from_bytes(file.read(8), "little")
@@ -146,12 +146,12 @@ def read_header(path: Path, advice: str = ADVICE) -> dict[str, tuple[torch.dtype
 
 
 def index_name(part: str) -> str:
-    """The file that says where the tensors of a part are, where they are in shards."""
+    """Name of the index of a part, which says in which shards its tensors are."""
     return f"{part}.safetensors.index.json"
 
 
 def shard_name(part: str, number: int, count: int) -> str:
-    """The file of the shard of that number, from 1, of so many."""
+    """Name of the file of shard `number`, from 1, of `count`."""
     return f"{part}-{number:05d}-of-{count:05d}.safetensors"
 
 
@@ -167,7 +167,7 @@ def read_index(path: Path, advice: str = ADVICE) -> dict[str, StoredTensor]:
     """The tensors that an index names, in the files beside it.
 
     Raises:
-        UsageError: it is not an index, a file lacks what the index says, or rows are missing or twice there.
+        UsageError: it is not an index, a file lacks what the index says, or rows are missing or duplicated.
     """
     index = foreign.read_json(path, INDEX, advice)
     with foreign.shaped(path, "an index of safetensors files", advice):
@@ -195,7 +195,7 @@ def assemble(
     folder: Path,
     held: Iterable[tuple[int, str, torch.dtype, tuple[int, ...], int]],
 ) -> StoredTensor:
-    """A tensor of what files hold of it: first row, file, type, shape and offset of each."""
+    """Assemble a tensor from its pieces: first row, file, type, shape and offset of each."""
     pieces, row = [], 0
     for first, file, kind, size, offset in held:
         if first != row or kind != dtype or size[1:] != shape[1:] or len(size) != len(shape):
@@ -215,16 +215,16 @@ def read_folder(folder: Path, part: str, advice: str = ADVICE) -> dict[str, Stor
 
 
 def is_cut(folder: Path, part: str) -> bool:
-    """Whether tensors of a part of a folder are cut over its files, so that only `read_folder` reads them."""
+    """Whether tensors of a part of a folder are split across files, so that only `read_folder` can read them."""
     index = folder / index_name(part)
     return index.exists() and "rows" in foreign.read_json(index, INDEX)
 
 
 def encode_index(entries: Mapping[str, Mapping[str, tuple[int, tuple[int, ...]]]], sizes: Mapping[str, int]) -> bytes:
-    """The index of what files hold.
+    """The index for the tensors in some files.
 
     Args:
-        entries: of each file the first row and the whole shape of each of its tensors.
+        entries: for each file, the first row and the whole shape of each of its tensors.
         sizes: bytes of each file.
     """
     weight_map: dict[str, str] = {}
@@ -239,7 +239,7 @@ def encode_index(entries: Mapping[str, Mapping[str, tuple[int, tuple[int, ...]]]
 
 
 def encode_header(tensors: Mapping[str, tuple[torch.dtype, tuple[int, ...]]]) -> bytes:
-    """What a safetensors file begins with; its tensors follow without gaps, in this order."""
+    """The header of a safetensors file; its tensors follow without gaps, in this order."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}  # transformers asks for it
     end = 0
     for name, (dtype, shape) in tensors.items():
@@ -256,7 +256,7 @@ def in_order(tensors: Mapping[str, Any]) -> list[str]:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> tuple[str, int]:
-    """Write tensors of the host to a new file of safetensors without a second copy; its SHA-256 and its bytes."""
+    """Write CPU tensors to a new safetensors file without a second copy; returns its SHA-256 and its size."""
     names = in_order(tensors)
 
     def parts() -> Iterator[bytes | memoryview]:
@@ -269,7 +269,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> tuple[str, int]:
 
 
 def write_stored(path: Path, tensors: Mapping[str, StoredTensor]) -> tuple[str, int]:
-    """Copy stored tensors into one new file that others may read, some bytes at a time; its SHA-256 and its bytes."""
+    """Copy stored tensors, block by block, into one new file that others may read; returns its SHA-256 and size."""
     names = in_order(tensors)
 
     def parts() -> Iterator[bytes | memoryview]:

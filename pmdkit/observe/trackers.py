@@ -1,8 +1,8 @@
-"""Copies of the metrics for TensorBoard, Weights & Biases and Trackio. metrics.jsonl stays the truth; a copy may fail.
+"""Copies of the metrics for TensorBoard, Weights & Biases and Trackio; metrics.jsonl stays authoritative.
 
-Each tracker lives in a thread of its own behind a short queue: it cannot stop a run, nor make it wait.
-accelerate.tracking has the same three, but logs only after accelerate has set up a process state of its own, beside the
-process group of the run, and opens them in the thread that trains.
+A copy may fail: each tracker runs in its own thread behind a short queue, and can neither stop a run nor make it wait.
+accelerate.tracking has the same three, but logs only after accelerate has set up its own process state, beside the
+process group of the run, and opens them in the training thread.
 """
 
 import html
@@ -26,23 +26,23 @@ from pmdkit.observe import files, redact
 Scalars = dict[str, float]
 Records = list[dict[str, Any]]
 
-WAITING = 1000  # rows; a tracker that is so far behind loses the next ones
+WAITING = 1000  # rows; a tracker this far behind loses the next ones
 PATIENCE = 10.0  # seconds that the end of a run waits for a tracker
 NO_TELEMETRY = {
     "DO_NOT_TRACK": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "WANDB_ERROR_REPORTING": "false",
-    "GRADIO_ANALYTICS_ENABLED": "False",  # of Trackio
+    "GRADIO_ANALYTICS_ENABLED": "False",  # for Trackio
 }
-"Variables that libraries which count their users read once, when they are imported."
+"Environment variables that libraries with telemetry read once, when they are imported."
 
 
 class TrackerRun(Protocol):
-    """Where one tracker's rows go. The runs of wandb and trackio are of this form."""
+    """Receives the rows of one tracker. The runs of wandb and trackio have this interface."""
 
     def log(self, values: dict[str, Any], step: int) -> Any:
-        """Numbers of one step, or tables that `table` made."""
+        """Log the numbers of one step, or tables made by an entry of `TABLES`."""
 
     def finish(self) -> Any:
         """Send what is left."""
@@ -55,7 +55,7 @@ class Trackers:
         self.trackers = trackers
 
     def log(self, row: dict[str, Any]) -> None:
-        """A row of metrics.jsonl; its numbers are passed on, tables and what has no meaning are not."""
+        """Log a row of metrics.jsonl; its numbers are passed on, other values are not."""
         values = {
             key: float(value)
             for key, value in row.items()
@@ -65,12 +65,12 @@ class Trackers:
             tracker.log(row["step"], values)
 
     def log_table(self, step: int, name: str, records: Records) -> None:
-        """A table of a step, such as completions; its rows have the same keys."""
+        """Log a table of a step, such as completions; its rows have the same keys."""
         for tracker in self.trackers:
             tracker.log(step, {name: redact.value(records)})
 
     def close(self) -> None:
-        """At the end of the run, however it ends."""
+        """Close all trackers at the end of the run, however it ends."""
         for tracker in self.trackers:
             tracker.close()
 
@@ -85,12 +85,12 @@ def make_trackers(
     """
     check_trackers(names)
     warn = warn or (lambda sentence: print(f"pmdkit: warning: {sentence}", file=sys.stderr))
-    shown = redact.value(config)  # what others get holds no secret
+    shown = redact.value(config)  # others must not receive secrets
     return Trackers([TrackerThread(name, folder, shown, warn) for name in dict.fromkeys(names)])
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Refuse names that are not known, and packages that are not here."""
+    """Refuse unknown names, and packages that are not installed."""
     for name in names:
         if name not in TRACKERS:
             raise UsageError(unknown("tracker in run.report_to", name, TRACKERS))
@@ -100,7 +100,7 @@ def check_trackers(names: Sequence[str]) -> None:
 
 
 class TrackerThread:
-    """One tracker in a daemon thread. What goes wrong there is one warning, given by the thread that logs."""
+    """One tracker in a daemon thread. Errors there become one warning, given by the thread that logs."""
 
     def __init__(self, name: str, folder: Path, config: dict[str, Any], warn: Callable[[str], None]) -> None:
         self.name = name
@@ -143,7 +143,7 @@ class TrackerThread:
             self.warn(f"the tracker {self.name} {what}; the run goes on, and metrics.jsonl has every row")
 
     def work(self, folder: Path, config: dict[str, Any]) -> None:
-        """The thread: rows in order, until there are no more or something fails."""
+        """Run the thread: log rows in order, until there are no more or something fails."""
         run: TrackerRun | None = None
         try:
             while (row := self.rows.get()) is not None:
@@ -158,7 +158,7 @@ class TrackerThread:
             if run is not None:
                 run.finish()
         except BaseException as problem:  # whatever a tracker raises, SystemExit included, the run goes on
-            reason = redact.text(" ".join(str(problem).split()))  # some name the address they called, keys included
+            reason = redact.text(" ".join(str(problem).split()))  # some include the URL they called, with its keys
             self.trouble = f"{type(problem).__name__}: {printable(reason[:200])}"
 
 
@@ -174,7 +174,7 @@ class TensorBoardRun:
             self.writer.add_text("config", f"```\n{json.dumps(config, indent=2)}\n```", 0)
 
     def log(self, values: dict[str, Any], step: int) -> None:
-        """One scalar each; a table is a text."""
+        """Log numbers as scalars, tables as text."""
         for name, value in values.items():
             if isinstance(value, str):
                 self.writer.add_text(name, value, step)
@@ -183,7 +183,7 @@ class TensorBoardRun:
 
 
 def markdown_table(records: Records) -> str:
-    """Records as a table of Markdown; a cell is text on one line and no Markdown of its own."""
+    """Records as a Markdown table; a cell is escaped text on one line."""
 
     def cells(values: Iterable[Any]) -> str:
         texts = ("<br>".join(html.escape(str(value)).replace("|", "&#124;").splitlines()) for value in values)
@@ -194,28 +194,28 @@ def markdown_table(records: Records) -> str:
 
 
 def frame_of(records: Records) -> Any:
-    """Records as a data frame, which the tables of W&B and Trackio take."""
+    """Records as a data frame, from which W&B and Trackio make tables."""
     from pandas import DataFrame
 
     return DataFrame(records)
 
 
 def wandb_table(records: Records) -> Any:
-    """A table of Weights & Biases."""
+    """Make a Weights & Biases table."""
     import wandb
 
     return wandb.Table(dataframe=frame_of(records))
 
 
 def trackio_table(records: Records) -> Any:
-    """A table of Trackio."""
+    """Make a Trackio table."""
     import trackio
 
     return trackio.Table(dataframe=frame_of(records))
 
 
 def open_wandb(folder: Path, config: dict[str, Any], first: int) -> TrackerRun:
-    """A run of Weights & Biases, offline in wandb/ of the run folder unless WANDB_MODE says otherwise."""
+    """Open a run of Weights & Biases, offline in wandb/ of the run folder unless WANDB_MODE says otherwise."""
     import wandb
 
     mode: Any = os.environ.get("WANDB_MODE", "offline")
@@ -233,11 +233,11 @@ def open_wandb(folder: Path, config: dict[str, Any], first: int) -> TrackerRun:
 
 
 def open_trackio(folder: Path, config: dict[str, Any], first: int) -> TrackerRun:
-    """A run of Trackio in its own folder (TRACKIO_DIR), local unless TRACKIO_SPACE_ID says otherwise."""
+    """Open a run of Trackio in its own folder (TRACKIO_DIR), local unless TRACKIO_SPACE_ID says otherwise."""
     import trackio
 
     for name, module in list(sys.modules.items()):
-        # it prints, and stdout is for data; redirecting stdout would redirect it for all threads
+        # it prints, but stdout is for data; redirecting stdout would affect all threads
         if name.split(".")[0] == "trackio":
             module.print = lambda *texts, **options: None  # type: ignore[attr-defined]
     run: TrackerRun = trackio.init(
@@ -261,13 +261,13 @@ TRACKERS: dict[str, tuple[str, Callable[[Path, dict[str, Any], int], TrackerRun]
 TABLES: dict[str, Callable[[Records], Any]] = defaultdict(
     lambda: markdown_table, {"wandb": wandb_table, "trackio": trackio_table}
 )
-"What makes the table of a tracker; by default text."
+"Makes the table of a tracker; by default text."
 
 naming = threading.Lock()
 
 
 def run_id(folder: Path) -> str:
-    """A name for the run on servers, drawn once and kept in its folder, so that a resumed run goes on there."""
+    """An id for the run on servers, drawn once and kept in its folder, so that a resumed run continues there."""
     path = folder / "trackers.json"
     with naming:
         if not path.exists():
@@ -276,9 +276,9 @@ def run_id(folder: Path) -> str:
 
 
 def no_telemetry() -> None:
-    """Switch the telemetry of other libraries off, here and in every process that inherits the environment.
+    """Disable the telemetry of other libraries, here and in every process that inherits the environment.
 
-    To be called before transformers, vLLM or a tracker is imported. A variable that is set already stays.
+    Call it before transformers, vLLM or a tracker is imported. A variable that is already set is kept.
     """
     for name, value in NO_TELEMETRY.items():
         os.environ.setdefault(name, value)

@@ -1,4 +1,4 @@
-"""What a recipe costs on accelerators that nobody has rented yet: memory by phase, seconds by phase, what would fit.
+"""Predicts the cost of a recipe on accelerators before they are rented: memory, time, and what would fit.
 
-Numbers only: no torch, no model. The sizes of a model come from its configuration (`sizes`).
+Arithmetic only: no weights are loaded. The sizes of a model come from its configuration (`model_size`).
 """

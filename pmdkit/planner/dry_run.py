@@ -1,4 +1,4 @@
-"""What a recipe comes to before anything starts, `pmdkit llm --dry-run`: batch, staleness, memory by phase, files."""
+"""The plan behind `pmdkit llm --dry-run`: batch, staleness, memory by phase and files of a recipe."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RecipePlan:
-    """A recipe in units with names.
+    """The plan of a recipe, as named quantities.
 
     Attributes:
-        batch: what a step asks, draws and updates.
+        batch: prompts, responses and updates of a step.
         memory: GiB that a process holds, by phase.
         model: its size.
         files: what the run folder will hold.
@@ -65,7 +65,7 @@ def batch(spec: Spec) -> dict[str, float]:
 
 
 def about(spec: Spec, config: "model_size.ModelShape | PretrainedConfig", weights: int, active: int) -> dict[str, Any]:
-    """The model's size in words."""
+    """The model's origin, architecture and size."""
     model = spec.model
     return {
         "from": getattr(model, "path", None) or f"{getattr(model, 'build', None)}, built here",
@@ -80,7 +80,7 @@ def about(spec: Spec, config: "model_size.ModelShape | PretrainedConfig", weight
 
 
 def files(spec: Spec, checkpoint: float) -> dict[str, str]:
-    """What the run folder will hold; `checkpoint` is the size of one, GiB."""
+    """What the run folder will hold; `checkpoint` is the size of one checkpoint in GiB."""
     assert spec.rollout is not None
     assert spec.evaluation is not None
     run = spec.run

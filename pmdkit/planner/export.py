@@ -1,6 +1,6 @@
-"""A recipe's batch arithmetic in the words of another framework: `pmdkit plan RECIPE --as verl`.
+"""A recipe's batch sizes as configuration keys of accelerate, TRL or verl: `pmdkit plan RECIPE --as verl`.
 
-Batch sizes, lengths, optimizer and engine are carried over. The objective is not: no key of theirs asks for it.
+Batch sizes, lengths, optimizer and engine are carried over. The objective is not: those frameworks have no key for it.
 """
 
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ from pmdkit.planner.predict import Prediction, engine_share
 
 @dataclass(frozen=True)
 class BatchSizes:
-    """Whole numbers of a step on a cluster.
+    """The batch sizes of a step on a cluster, as whole numbers.
 
     Attributes:
         prompts, group: P and G.
-        ministeps, passes: updates of a step are their product.
+        ministeps, passes: their product is the number of updates per step.
         rows: responses of one ministep on one accelerator.
-        micro: responses in one forward pass, where a framework counts rows and not tokens.
+        micro: responses in one forward pass, for frameworks that count rows rather than tokens.
     """
 
     prompts: int
@@ -37,11 +37,11 @@ class BatchSizes:
 
 
 def batch_of(prediction: Prediction, framework: str) -> BatchSizes:
-    """The arithmetic in whole numbers.
+    """The batch sizes of a prediction, in whole numbers.
 
     Raises:
-        UsageError: prompts do not divide into ministeps, or a ministep's responses into accelerators. pmdkit trains
-            such recipes; the other frameworks do not.
+        UsageError: the prompts do not divide evenly into ministeps, or a ministep's responses among the accelerators.
+            pmdkit trains such recipes; the other frameworks do not.
     """
     work, count = prediction.work, prediction.trainers.count
     prompts = round(work.prompts)
@@ -58,23 +58,23 @@ def batch_of(prediction: Prediction, framework: str) -> BatchSizes:
             + (", --serve or --gpus" if prediction.serve else " or --gpus")
         )
     rows = together // count
-    most = max(1, work.token_budget // work.longest)  # rows are padded, so each may be as long as the longest
+    most = max(1, work.token_budget // work.longest)  # rows are padded to the longest
     micro = max(size for size in range(1, rows + 1) if rows % size == 0 and size <= most)
     return BatchSizes(prompts, work.group, work.ministeps, work.passes, rows, micro)
 
 
 @dataclass(frozen=True)
 class Keys:
-    """What another framework is told, and a sentence for each key that is easily misread.
+    """The configuration keys for another framework, with a note on each key that is easily misread.
 
     Attributes:
-        values: by key, in the order to read them; a table of keys in YAML.
-        yaml: whether a file of `key: value` is wanted, and not overrides `key=value`.
-        program: what a program of one's own must say, in no file.
-        words: what a key counts, where names mislead.
-        checks: products that hold, written out.
-        missing: what this does not carry over.
-        version: the release whose words these are.
+        values: values by key, in reading order; a dict is a nested table in YAML.
+        yaml: whether the keys are written as a YAML file of `key: value` rather than as overrides `key=value`.
+        program: settings that belong in the user's own program and have no key in the file.
+        words: what a key counts, where its name is misleading.
+        checks: products that must hold, written out.
+        missing: what is not carried over.
+        version: the release of the framework that these keys belong to.
     """
 
     values: dict[str, object]
@@ -87,7 +87,7 @@ class Keys:
 
 
 def lines(keys: Keys) -> Iterator[str]:
-    """The keys as they go into a file or on a command line; everything else behind a #."""
+    """The keys as lines for a file or a command line, with everything else after a #."""
     for key, value in keys.values.items():
         said = f"  # {keys.words[key]}" if key in keys.words else ""
         if isinstance(value, dict):
@@ -104,7 +104,7 @@ def lines(keys: Keys) -> Iterator[str]:
 
 
 def as_text(value: object, yaml: bool = False) -> str:
-    """A value as command lines and YAML write it. YAML would read no as false and 1e-06 as a text."""
+    """A value as written on a command line or in YAML. YAML would read no as false and 1e-06 as a string."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
@@ -156,7 +156,7 @@ def accelerate_keys(spec: Spec, prediction: Prediction) -> Keys:
 
 
 def trl_keys(spec: Spec, prediction: Prediction) -> Keys:
-    """TRL's GRPOConfig: same prompts, responses and updates per rollout batch."""
+    """Keys of TRL's GRPOConfig: same prompts, responses and updates per rollout batch."""
     batch, count = batch_of(prediction, "TRL"), prediction.trainers.count
     assert spec.rollout is not None
     assert spec.update is not None
@@ -219,7 +219,7 @@ ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 
 
 def verl_keys(spec: Spec, prediction: Prediction) -> Keys:
-    """Overrides of verl's main_ppo: same prompts, responses and updates per rollout batch; token budgets."""
+    """Overrides for verl's main_ppo: same prompts, responses and updates per rollout batch, with token budgets."""
     apart = prediction.serve or prediction.work.lag
     prediction = replace(prediction, serve=0, work=replace(prediction.work, lag=0))
     batch, cluster = batch_of(prediction, "verl"), prediction.cluster
@@ -285,7 +285,7 @@ FRAMEWORKS = {"accelerate": accelerate_keys, "trl": trl_keys, "verl": verl_keys}
 
 
 def export(name: str, spec: Spec, prediction: Prediction) -> Keys:
-    """The keys of that framework, with what its batch-size words count."""
+    """The keys for the named framework, with what its batch sizes count."""
     if name not in FRAMEWORKS:
         raise UsageError("--as: " + unknown("framework", name, FRAMEWORKS))
     return FRAMEWORKS[name](spec, prediction)

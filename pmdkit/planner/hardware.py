@@ -1,4 +1,4 @@
-"""Accelerators by their data sheets, and how much of a data sheet is reached in practice; `32xH100` is read here."""
+"""Data sheets of accelerators, the share of them reached in practice, and the parser of `32xH100`."""
 
 import re
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ class GPU:
     Attributes:
         name: as on the command line.
         gib: memory in GiB. Data sheets say GB; drivers report about the same number of GiB.
-        flops: dense bfloat16 products, FLOP/s with float32 sums; data sheets often print twice that, for sparse ones.
-        bandwidth: of its memory, bytes/s.
+        flops: dense bfloat16 FLOP/s with float32 accumulation; data sheets often print twice that, for sparse ones.
+        bandwidth: memory bandwidth, bytes/s.
         link: to a neighbour in the same machine, bytes/s in one direction.
-        network: of its share to other machines, bytes/s in one direction.
-        reached: share of `flops` that the best large product reaches: clocks fall under load.
-        flash: share of `flops` that flash-attention 2 reaches, which torch has inside. Its kernels are built for
-            Ampere; on later machines they reach less of more.
+        network: its share of the network to other machines, bytes/s in one direction.
+        reached: share of `flops` that the best large matrix product reaches: clocks fall under load.
+        flash: share of `flops` reached by flash-attention 2, which torch includes. Its kernels are built for Ampere;
+            on later machines they reach a smaller share of a higher peak.
     """
 
     name: str
@@ -35,10 +35,10 @@ class GPU:
 
 
 # Source: data sheets of NVIDIA (A10G: Amazon's G5) and AMD. Networks are those of the vendors' eight-way machines:
-# 400 Gb/s a card with H100 and later, 200 Gb/s with A100; 100 Gb/s for four cards on PCIe is an assumption. A GB200 is
-# one of 72 on one NVLink. `reached`: "maximum achievable matmul FLOPS" of github.com/stas00/ml-engineering, 0.8 where
-# it has none. `flash`: forward passes at 16k in the flash-attention 2 and 3 papers (A100: 190 to 225 TFLOP/s, H100: 335
-# to 370), an assumption elsewhere.
+# 400 Gb/s per card with H100 and later, 200 Gb/s with A100; 100 Gb/s for four cards on PCIe is an assumption. A GB200
+# is one of 72 on one NVLink. `reached`: "maximum achievable matmul FLOPS" of github.com/stas00/ml-engineering, 0.8
+# where it lists none. `flash`: forward passes at 16k in the flash-attention 2 and 3 papers (A100: 190 to 225 TFLOP/s,
+# H100: 335 to 370), an assumption elsewhere.
 GPUS = {
     gpu.name: gpu
     for gpu in (
@@ -64,9 +64,9 @@ class Cluster:
     """Accelerators of one kind, and how the engines that generate share them.
 
     Attributes:
-        gpu: of which kind.
-        count: how many.
-        tensor: accelerators that one engine cuts every matrix over (TP).
+        gpu: the kind of accelerator.
+        count: how many there are.
+        tensor: accelerators that one engine splits every matrix over (TP).
         expert: accelerators that share one copy of the experts (EP); a multiple of `tensor`.
     """
 
@@ -77,26 +77,26 @@ class Cluster:
 
     @property
     def engines(self) -> int:
-        """Engines that generate side by side."""
+        """Number of engines that generate side by side."""
         return self.count // self.tensor
 
     @property
     def wire(self) -> float:
-        """Bytes/s between any two accelerators, one direction: the network, where there is more than one machine."""
+        """Bytes/s between any two accelerators, in one direction: the network if there is more than one machine."""
         return self.gpu.link if self.count <= NODE else self.gpu.network
 
     @property
     def ring(self) -> float:
-        """Bytes/s at which each takes in what all of them hold: a machine gets it once, over the networks of all of its
-        accelerators, and hands it round inside."""
+        """Bytes/s at which each accelerator receives what all of them hold: a machine receives it once, over the
+        networks of all its accelerators, and passes it on inside."""
         return self.gpu.link if self.count <= NODE else min(self.gpu.link, NODE * self.gpu.network)
 
 
 def cluster(text: str, tensor: int = 1, expert: int = 1) -> Cluster:
-    """The accelerators that a text such as `32xH100` asks for.
+    """Parse a string such as `32xH100` into a cluster.
 
     Raises:
-        UsageError: the text is not NxNAME, the name is not in the table, or the engines do not divide them.
+        UsageError: the string is not NxNAME, the name is not in the table, or the engines do not divide the count.
     """
     found = re.fullmatch(r"\s*(\d+)\s*[xX*]\s*(\S+)\s*", text)
     if not found:
@@ -115,10 +115,10 @@ def cluster(text: str, tensor: int = 1, expert: int = 1) -> Cluster:
 
 
 def divided(whole: Cluster, serve: int) -> int:
-    """How many of the accelerators only generate, once it is known that they can.
+    """The number of accelerators that only generate, checked.
 
     Raises:
-        UsageError: none would be left to train, or the engines do not divide them.
+        UsageError: none would be left to train, or the engines do not divide the number.
     """
     unit = max(whole.tensor, whole.expert)
     if not 0 < serve < whole.count or serve % unit:
@@ -129,41 +129,44 @@ def divided(whole: Cluster, serve: int) -> int:
     return serve
 
 
-# How much of a data sheet is reached: every constant of the planner that is not arithmetic, with source and range.
+# How much of a data sheet is reached: every empirical constant of the planner, with its source and range.
 #
-# Those of updates are calibrated on every other published run, named before anything was fitted; the other half only
-# checks them. Those of decoding are not fitted. docs/use/plan.md has both halves.
+# The constants for updates are calibrated on every other published run, chosen before anything was fitted; the other
+# half only checks them. The constants for decoding are not fitted. docs/use/plan.md has both halves.
 
 
 @dataclass(frozen=True)
 class Efficiency:
-    """Shares of the data sheet that are reached, and what is lost beside it.
+    """Shares of the data sheet that are reached, and the overheads beside it.
 
     Attributes:
-        bandwidth: of memory bandwidth in a decode step. 0.77: vLLM 0.23 with an 8B model in bfloat16 at one request on
-            an A100 decodes at 77 % of the roofline (johnmusgrave.com, "vLLM throughput-latency sweep"). A plain copy
-            reaches 0.9 on an H200. Range 0.65 to 0.9.
-        products: of dense FLOP/s in the matrix products of prefill and of large decode batches. Large products reach
-            0.8 on an H200 (788 of 989 TFLOP/s); those of decoding have few rows. An assumption; 0.45 to 0.8.
-        training: of the best product's rate (`GPU.reached`), in updates, by products of very many tokens. Calibrated.
-        half: tokens in one product at which half of that is reached, in units of FLOP/s over bytes/s, which is where
-            reading the weights takes as long as multiplying; 295 on an H100. Each expert gets few of a pass's tokens.
+        bandwidth: share of memory bandwidth in a decode step. 0.77: vLLM 0.23 with an 8B model in bfloat16 at one
+            request on an A100 decodes at 77 % of the roofline (johnmusgrave.com, "vLLM throughput-latency sweep"). A
+            plain copy reaches 0.9 on an H200. Range 0.65 to 0.9.
+        products: share of dense FLOP/s in the matrix products of prefill and of large decode batches. Large products
+            reach 0.8 on an H200 (788 of 989 TFLOP/s); those of decoding have few rows. An assumption; 0.45 to 0.8.
+        training: share of the best product's rate (`GPU.reached`) that very large products reach in updates.
             Calibrated.
+        half: tokens in one product at which half of that rate is reached, in units of FLOP/s over bytes/s, the point
+            where reading the weights takes as long as multiplying; 295 on an H100. It matters for experts, each of
+            which gets few of a pass's tokens. Calibrated.
         attention: share of the FLOP/s that attention reaches; None takes flash-attention 2, `GPU.flash`.
-        moves: times that what a layer keeps of a token is read or written by one forward pass; a backward pass moves it
-            twice as often. Norms, rotary embedding, gate and residuals, each a kernel of its own. Calibrated.
-        logit_bytes: that a training pass moves for each logit, in the head. Calibrated.
-        launch: seconds in which a host starts one kernel: short passes wait for it. An assumption; 4 to 10 us.
-        kernels: that one layer starts in a forward pass. 45 in a dense one, counted in a trace of Qwen2.
+        moves: how often one forward pass reads or writes what a layer keeps of a token; a backward pass moves it twice
+            as often. Norms, rotary embedding, gate and residuals, each a separate kernel. Calibrated.
+        logit_bytes: bytes that a training pass moves for each logit, in the head. Calibrated.
+        launch: seconds that a host needs to launch one kernel: short passes wait for it. An assumption; 4 to 10 us.
+        kernels: kernels that one layer launches in a forward pass. 45 in a dense one, counted in a trace of Qwen2.
         sync: seconds that a layer of experts waits for the host in each pass, where rows are sorted by expert.
-        alone: seconds of each product of one expert with one host synchronisation, where no kernel does all experts.
-        collective: of the link that gathering weights and summing gradients reach. 0.75: NCCL's own bus bandwidths on
-            eight H100s, 340 to 360 of 450 GB/s.
-        step_seconds: that an engine's host takes between two decode steps, while the accelerator waits: scheduling, and
+        alone: seconds of each product of one expert, with one host synchronisation, if no kernel handles all experts.
+        collective: share of the link's bandwidth reached when gathering weights and summing gradients. 0.75: NCCL's
+            own bus bandwidths on eight H100s, 340 to 360 of 450 GB/s.
+        step_seconds: seconds of an engine's host between two decode steps, while the accelerator waits: scheduling, and
             the sampled tokens. Calibrated; 1 to 3 ms.
-        row_seconds: that it takes there for each row: its tokens, log-probabilities and state. Calibrated; 10 to 80 us.
-        reduce_seconds: latency of one sum over a tensor-parallel engine, two for each layer. An assumption; 5 to 20 us.
-        memory: of an accelerator's memory that a plan may fill; the rest is for libraries and holes.
+        row_seconds: seconds of the host for each row there: its tokens, log-probabilities and state. Calibrated; 10 to
+            80 us.
+        reduce_seconds: latency of one all-reduce over a tensor-parallel engine, two per layer. An assumption; 5 to
+            20 us.
+        memory: share of an accelerator's memory that a plan may fill; the rest is for libraries and fragmentation.
     """
 
     bandwidth: float = 0.77

@@ -1,6 +1,6 @@
-"""The one memory model: GiB on one accelerator, by phase and by what holds them, from the shapes of tensors.
+"""The memory model: GiB on one accelerator by phase and by part, from the shapes of tensors.
 
-`memory` is the plan of a cluster, where a tenth is left free for libraries; `process_memory` that of a dry run.
+`memory` is for the plan of a cluster, where a tenth is left free for libraries; `process_memory` is for a dry run.
 """
 
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ FLOAT32 = 4
 
 @dataclass(frozen=True)
 class Memory:
-    """What one accelerator holds.
+    """Memory of one accelerator.
 
     Attributes:
-        phases: GiB by part, of "rollout" and "update".
+        phases: GiB by part, for "rollout" and "update".
         limit: GiB that a plan may fill.
         room: tokens whose keys and values one engine has room for.
         longest: tokens of the longest prompt and response; an engine must hold at least one such sequence.
@@ -42,9 +42,9 @@ class Memory:
 
 
 def memory(engine: EngineSize, work: Workload, lengths: ResponseLengths, trainers: Cluster | None = None) -> Memory:
-    """Memory by phase: the trainer's state is always there, and so are the weights of an engine that does not sleep.
+    """Memory by phase: the trainer's state always stays, and so do the weights of an engine that does not sleep.
 
-    With `trainers` the two are on accelerators of their own.
+    With `trainers`, engine and trainer are on separate accelerators.
     """
     sizes, cluster, efficiency = engine.sizes, engine.cluster, engine.efficiency
     there = trainers or cluster
@@ -69,11 +69,11 @@ def memory(engine: EngineSize, work: Workload, lengths: ResponseLengths, trainer
 
 
 def process_memory(spec: Spec, sizes: Sizes, work: Workload) -> dict[str, float]:
-    """GiB that each process of a recipe holds at most, by phase, its engine inside; and GiB of a checkpoint.
+    """GiB that each process of a recipe holds at most, by phase, engine included; and GiB of a checkpoint.
 
     Under fsdp2 a process has its share of weights, gradients and moments, and its engine a whole copy of the weights.
-    In one float32 process the embedded engine reads the trainer's own. vLLM is counted with its weights and one longest
-    sequence: beside them it fills `vllm.memory` of whatever accelerator it finds.
+    In a single float32 process the embedded engine reads the trainer's weights. vLLM is counted with its weights and
+    one longest sequence; in practice it fills `vllm.memory` of whatever accelerator it runs on.
     """
     assert spec.rollout is not None
     shares = spec.parallel.processes if spec.parallel is not None and work.fsdp2 else 1
@@ -93,23 +93,23 @@ def process_memory(spec: Spec, sizes: Sizes, work: Workload) -> dict[str, float]
 
 
 def trainer_state(sizes: Sizes, shares: int) -> dict[str, float]:
-    """Bytes that a trainer always holds: float32 weights, and the two moments of Adam of those that are trained."""
+    """Bytes that a trainer always holds: float32 weights, and Adam's two moments for those that are trained."""
     return {"weights": FLOAT32 * sizes.weights / shares, "optimizer": 2 * FLOAT32 * sizes.trained / shares}
 
 
 def update_parts(sizes: Sizes, work: Workload, shares: int) -> dict[str, float]:
-    """Bytes of an update beside the trainer's state, each process holding one of `shares` shares of the weights."""
+    """Bytes of an update on top of the trainer's state, if each process holds one of `shares` shards of the weights."""
     kept = sizes.kept_bytes_checkpointed if work.checkpointing else sizes.kept_bytes
     merged = sizes.merged // (sizes.layers if work.checkpointing else 1)
     head = sizes.vocabulary * sizes.dimension
     cut = shares > 1
     width = sizes.width_bytes
-    summed = width + (FLOAT32 if width < FLOAT32 else 0)  # a gradient, and its float32 copy on the way to the others
-    ends = head + sizes.lookup  # they stay whole from the first layer to the last
+    summed = width + (FLOAT32 if width < FLOAT32 else 0)  # a gradient, and its float32 copy for the reduction
+    ends = head + sizes.lookup  # head and embedding stay gathered from the first layer to the last
     whole = (
         (2 * width + summed) * sizes.block + (width + summed) * ends if cut else 0.0
-    )  # one block computes, one waits
-    cast = 0.0  # without shares: the weights in bfloat16, as long as a backward pass needs them
+    )  # one block computes while the next is prefetched
+    cast = 0.0  # without shards: the weights in bfloat16, for as long as a backward pass needs them
     if not cut and width < FLOAT32:
         cast = width * (2 * sizes.block + ends if work.checkpointing else sizes.weights)
     return {
@@ -118,5 +118,5 @@ def update_parts(sizes: Sizes, work: Workload, shares: int) -> dict[str, float]:
         "weights as computed with": cast,
         "activations": kept * max(work.token_budget, work.longest) + FLOAT32 * merged,
         "logits": FLOAT32 * sizes.head_tokens * sizes.vocabulary,
-        "gradient of the head": FLOAT32 * head,  # beside the one that it is added to, with adapters too
+        "gradient of the head": FLOAT32 * head,  # on top of the one that it is added to; with adapters too
     }

@@ -1,7 +1,7 @@
-"""How large a model is, from its configuration alone: weights, keys and values of a token, what a backward pass keeps.
+"""Sizes of a model from its configuration alone: weights, KV cache per token, activations per token.
 
-The shapes of the models that the recipes name are here, so that a plan needs no download, and no transformers: its
-model classes take longer to import than torch.
+The shapes of the models that the recipes name are stored here, so that a plan needs neither a download nor
+transformers, whose model classes take longer to import than torch.
 """
 
 import os
@@ -24,9 +24,9 @@ DENSE, SPARSE = "qwen2", "qwen3_moe"  # the architectures of shipped shapes, as 
 
 @dataclass(frozen=True)
 class ModelShape:
-    """What sizes are computed from, by the names of config.json, for a Qwen2 or a Qwen3-MoE.
+    """The fields of config.json that sizes are computed from, for a Qwen2 or a Qwen3-MoE.
 
-    Its weights are counted by arithmetic; tests hold that against the models of transformers.
+    Its weights are counted by arithmetic; tests compare the count with the models of transformers.
     """
 
     model_type: str
@@ -45,14 +45,14 @@ class ModelShape:
     num_experts_per_tok: int = 0
 
     def config(self) -> "PretrainedConfig":
-        """The configuration that transformers makes a model from."""
+        """The configuration from which transformers builds the model."""
         from transformers import AutoConfig
 
         config: PretrainedConfig = AutoConfig.for_model(**{k: v for k, v in asdict(self).items() if v is not None})
         return config
 
     def count(self) -> tuple[int, int]:
-        """All weights, and those that one token meets."""
+        """Number of all weights, and of those that one token uses."""
         d, sparse = self.hidden_size, self.model_type == SPARSE
         head = self.head_dim or d // self.num_attention_heads
         queries, keys = self.num_attention_heads * head, self.num_key_value_heads * head
@@ -71,7 +71,7 @@ class ModelShape:
 
 
 def qwen2_5(dimension: int, inner: int, heads: int, kv_heads: int, **differs: Any) -> ModelShape:
-    """A shape of Qwen2.5, with what differs from most of its sizes."""
+    """A shape of Qwen2.5, with overrides for what differs from the common values."""
     common = {"num_hidden_layers": 28, "max_position_embeddings": 131_072, "vocab_size": 151_936}
     return ModelShape(
         model_type=DENSE,
@@ -83,7 +83,7 @@ def qwen2_5(dimension: int, inner: int, heads: int, kv_heads: int, **differs: An
     )
 
 
-# Facts of the published config.json of each.
+# Values from the published config.json of each model.
 SHAPES: dict[str, ModelShape] = {
     "Qwen/Qwen2.5-0.5B": qwen2_5(896, 4864, 14, 2, num_hidden_layers=24),
     "Qwen/Qwen2.5-1.5B": qwen2_5(1536, 8960, 12, 2),
@@ -107,19 +107,19 @@ SHAPES: dict[str, ModelShape] = {
 
 
 def known(name: str) -> ModelShape | None:
-    """The shape of a model by its name on the hub, or None."""
+    """The stored shape of a model by its name on the hub, or None."""
     return SHAPES.get(name)
 
 
 def shape_of(spec: Spec) -> "ModelShape | PretrainedConfig":
-    """The shape of the model that the run would train: shipped, of the starter, or the configuration in its folder."""
+    """The shape of the model that the run would train: shipped, of the starter, or from its folder or the hub."""
     path = getattr(spec.model, "path", None)
     if path is None:
         from pmdkit.envs.math import make_math
         from pmdkit.llm.starter.vocabulary import SAMPLE, starter_shape, train_vocabulary
 
         env = dict(spec.env)
-        if env["kind"] == "arithmetic":  # a problem is the same however many there are: no more than are read
+        if env["kind"] == "arithmetic":  # problems do not depend on their number: make only as many as are read
             env["problems"] = min(env.get("problems", 2 * SAMPLE), 2 * SAMPLE)
         tokens = train_vocabulary(make_math(env)).get_vocab_size()
         return ModelShape(**starter_shape(getattr(spec.model, "build", ""), tokens))
@@ -134,7 +134,7 @@ def shape_of(spec: Spec) -> "ModelShape | PretrainedConfig":
     try:
         here = there or local_only()
         config: PretrainedConfig = AutoConfig.from_pretrained(path, trust_remote_code=False, local_files_only=here)
-    except Exception as problem:  # whatever transformers stumbles over in the file
+    except Exception as problem:  # transformers may raise anything for a bad file
         if there or isinstance(problem, ValueError):
             raise UsageError(f"model.path {path}: {first_line(problem)}") from problem
         raise EnvironmentLacks(
@@ -144,10 +144,10 @@ def shape_of(spec: Spec) -> "ModelShape | PretrainedConfig":
 
 
 def empty_model(config: "ModelShape | PretrainedConfig") -> "PreTrainedModel":
-    """The model of a configuration, without memory for its weights."""
+    """The model of a configuration on the meta device, without memory for its weights."""
     import torch
 
-    with warnings.catch_warnings():  # of tqdm in notebooks without ipywidgets; no bar of its is drawn here
+    with warnings.catch_warnings():  # from tqdm in notebooks without ipywidgets; it draws no bar here
         warnings.filterwarnings("ignore", message="IProgress not found")
         from transformers import AutoModelForCausalLM
 
@@ -155,13 +155,13 @@ def empty_model(config: "ModelShape | PretrainedConfig") -> "PreTrainedModel":
         with torch.device("meta"):
             given = config.config() if isinstance(config, ModelShape) else config
             model: PreTrainedModel = AutoModelForCausalLM.from_config(given)
-    except Exception as problem:  # whatever its class stumbles over in the numbers
+    except Exception as problem:  # the model class may raise anything for bad numbers
         raise UsageError(f"no model can be built from the configuration: {first_line(problem)}") from problem
     return model
 
 
 def count(config: "ModelShape | PretrainedConfig") -> tuple[int, int]:
-    """All weights, and those that one token meets; of a configuration from elsewhere by an empty model."""
+    """Number of all weights, and of those that one token uses; configurations not stored here need an empty model."""
     if isinstance(config, ModelShape):
         return config.count()
     model = empty_model(config)
@@ -174,7 +174,7 @@ def count(config: "ModelShape | PretrainedConfig") -> tuple[int, int]:
 
 
 def adapters(spec: Spec, config: "ModelShape | PretrainedConfig") -> tuple[int, int]:
-    """Weights of the adapters that [lora] asks for, and of the experts that have one."""
+    """Number of weights of the adapters that [lora] asks for, and of the experts that have one."""
     if not uses_lora(spec.lora):
         return 0, 0
     from pmdkit.llm.lora import adapter_sizes
@@ -183,18 +183,18 @@ def adapters(spec: Spec, config: "ModelShape | PretrainedConfig") -> tuple[int, 
 
 
 def cache_bytes(config: "ModelShape | PretrainedConfig", width: int) -> int:
-    """Bytes of keys and values of one token."""
+    """Bytes of the keys and values of one token."""
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return int(2 * config.num_hidden_layers * heads * size * width)
 
 
 def activations(config: "ModelShape | PretrainedConfig", width: int, checkpointing: bool) -> int:
-    """Bytes that the backward pass needs of one token: what each block's matrix products and norms keep."""
+    """Bytes per token kept for the backward pass: what each block's matrix products and norms save."""
     d, layers = config.hidden_size, config.num_hidden_layers
     inner = getattr(config, "moe_intermediate_size", None)
     chosen = 0 if inner is None else config.num_experts_per_tok
     inner = config.intermediate_size if inner is None else inner * chosen
-    block = 10 * d + 4 * inner  # inputs of norms, of q k v o and their results; gate, up, their product, silu
-    block += 2 * chosen * d  # a token's input once more for each expert that it visits, and what each makes of it
+    block = 10 * d + 4 * inner  # inputs of norms and of q k v o, and their outputs; gate, up, their product, silu
+    block += 2 * chosen * d  # the token's input again for each expert that it visits, and each expert's output
     return int(width * (layers * d + block if checkpointing else layers * block))

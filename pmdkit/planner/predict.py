@@ -1,6 +1,6 @@
-"""The whole prediction of a recipe on a cluster: its report, what would make it fit, and the best division.
+"""The full prediction for a recipe on a cluster: report, advice on what would fit, and the best division.
 
-A division of the cluster is how many accelerators only generate while the others train.
+A division of the cluster says how many accelerators only generate while the others train.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,17 +16,17 @@ from pmdkit.planner.timing import EngineSize, Generation, Update, generation, sc
 from pmdkit.planner.workload import ResponseLengths, Sizes, Workload
 from pmdkit.theory import METHODS, best_budget
 
-MOST = 4096  # accelerators; more is no advice
+MOST = 4096  # accelerators; more would not be useful advice
 NARROWEST = 256  # tokens; a mathematical answer with its reasoning is seldom shorter
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a step costs.
+    """The predicted cost of a step.
 
     Attributes:
-        sizes, work, lengths, cluster, efficiency: what it rests on.
-        serve: accelerators that only generate, the others only train; 0 where all do both in turns.
+        sizes, work, lengths, cluster, efficiency: the inputs of the prediction.
+        serve: accelerators that only generate while the others only train; 0 if all do both in turns.
     """
 
     sizes: Sizes
@@ -53,46 +53,46 @@ class Prediction:
 
     @cached_property
     def memory(self) -> Memory:
-        """By phase."""
+        """Memory by phase."""
         return memory(self.engine, self.work, self.lengths, self.trainers if self.serve else None)
 
     @property
     def room(self) -> float:
-        """Tokens whose keys and values an engine holds; a plan that does not fit is timed as if one row did."""
+        """Tokens whose keys and values an engine has room for; a plan that does not fit is timed as if one row did."""
         return max(self.memory.room, float(self.work.longest))
 
     @cached_property
     def generation(self) -> Generation:
-        """Of one step."""
+        """Generation time of one step."""
         found = generation(self.engine, self.lengths, self.work.rows, self.work.prompt, self.room, self.work.slots)
         sent = self.sizes.width_bytes * self.sizes.weights / self.cluster.wire  # trainers and engines may be far apart
         return replace(found, sync=sent) if self.serve else found
 
     @cached_property
     def update(self) -> Update:
-        """Of one step."""
+        """Update time of one step."""
         return update(self.sizes, self.work, self.lengths, self.trainers, self.efficiency)
 
     @cached_property
     def scoring(self) -> float:
-        """Seconds of one step."""
+        """Scoring time of one step, seconds."""
         return scoring(self.sizes, self.work, self.lengths, self.trainers, self.efficiency)
 
     @property
     def overlaps(self) -> bool:
-        """Whether generation and update run at the same time: on accelerators of their own, and one step behind."""
+        """Whether generation and update run at the same time: on separate accelerators, and with a lag."""
         return self.serve > 0 and self.work.lag > 0
 
     @property
     def seconds(self) -> float:
-        """Of one step, verifier and evaluations left out: the verifier runs beside the engine."""
+        """Seconds of one step, without evaluations, and without the verifier, which runs alongside the engine."""
         training = self.scoring + self.update.seconds
         generating = self.generation.seconds
         return max(generating, training) if self.overlaps else generating + training
 
     @property
     def tokens(self) -> float:
-        """Tokens of responses in a step."""
+        """Response tokens in a step."""
         return self.work.rows * self.lengths.mean
 
     @property
@@ -102,7 +102,7 @@ class Prediction:
 
     @property
     def ms_per_token(self) -> dict[str, float]:
-        """Milliseconds per token of response, of the whole cluster; "overall" leaves scoring out, as the paper does."""
+        """Milliseconds per response token for the whole cluster; "overall" leaves scoring out, as the paper does."""
         parts = {"generation": self.generation.seconds, "scoring": self.scoring, "update": self.update.seconds}
         milliseconds = {name: 1e3 * seconds / self.tokens for name, seconds in parts.items()}
         together = max if self.overlaps else sum
@@ -110,7 +110,7 @@ class Prediction:
 
     @property
     def on_policy(self) -> "Prediction":
-        """The same recipe with each ministep's prompts as a rollout batch of their own."""
+        """The same recipe with each ministep's prompts as a separate rollout batch."""
         alone = replace(self.work, prompts=self.work.prompts / self.work.ministeps, ministeps=1, lag=0)
         return replace(self, work=alone)
 
@@ -121,7 +121,7 @@ class Prediction:
 
 
 def divisions(prediction: Prediction) -> Iterator[Prediction]:
-    """The same with other numbers of accelerators that only generate; whole machines where there are several."""
+    """The same prediction for each possible number of accelerators that only generate; in whole machines if large."""
     whole = prediction.cluster
     unit = max(whole.tensor, whole.expert)
     if whole.count > 2 * NODE and NODE % unit == 0:
@@ -131,17 +131,18 @@ def divisions(prediction: Prediction) -> Iterator[Prediction]:
 
 
 def best(prediction: Prediction) -> Prediction | None:
-    """The fastest division that fits; with rollout.lag = 0 the two wait for each other in any.
+    """The fastest division that fits.
 
-    With a lag this is the balanced one, since a step lasts as long as the slower side.
+    With rollout.lag = 0 the two sides wait for each other in any division. With a lag the fastest division is the
+    balanced one, since a step lasts as long as the slower side.
     """
     fitting = [one for one in divisions(prediction) if one.memory.fits]
-    # where one side does not get faster, the other takes what it has no use for
+    # ties: if one side does not get faster, the other gets the accelerators that it cannot use
     return min(fitting, key=lambda d: (d.seconds, d.generation.seconds + d.update.seconds), default=None)
 
 
 def report(spec: Spec, prediction: Prediction) -> dict[str, Any]:
-    """What `pmdkit plan --json` prints. Memory is of one accelerator; seconds and ms/token are of the whole cluster."""
+    """What `pmdkit plan --json` prints. Memory is per accelerator; seconds and ms/token are for the whole cluster."""
     memory, work, cluster = prediction.memory, prediction.work, prediction.cluster
     engines = prediction.generators.engines
     return {
@@ -193,7 +194,7 @@ def report(spec: Spec, prediction: Prediction) -> dict[str, Any]:
 
 
 def division(prediction: Prediction) -> dict[str, Any]:
-    """Who generates and who trains, and the division whose step is shortest."""
+    """How many accelerators generate and train, and the division with the shortest step."""
     faster = best(prediction) if prediction.serve else None
     return {
         "generate": prediction.generators.count,
@@ -205,17 +206,18 @@ def division(prediction: Prediction) -> dict[str, Any]:
     }
 
 
-# The same responses in other groups: what the law of draws expects of them.
+# The same number of responses in other groups: what the law of draws predicts.
 
-POOL = (0.05, 0.2, 0.5, 0.8, 0.95)  # pass rates that are assumed where none are given
-RUNS = 60  # that are drawn, for a standard error of about 0.01
+POOL = (0.05, 0.2, 0.5, 0.8, 0.95)  # pass rates that are assumed if none are given
+RUNS = 60  # runs that are drawn, for a standard error of about 0.01
 
 
 def draws_advice(spec: Spec, rates: Sequence[float] = POOL) -> dict[str, Any] | None:
-    """What a prompt gains from its responses in groups as large as planned and in smaller ones that come more often.
+    """What a prompt gains from groups of the planned size, and from smaller groups that come more often.
 
-    The tokens, the responses of a step and its updates stay: half the group is twice the prompts. tau is the recipe's,
-    a quarter and four times of it. None where the law has nothing to say: other objectives, or a rule for tau.
+    The tokens, the responses of a step and its updates stay the same: half the group means twice the prompts. tau is
+    the recipe's, a quarter of it and four times it. None if the law does not apply: other objectives, or a rule for
+    tau.
     """
     chosen = spec.objective
     tau, name, group = chosen.get("tau"), chosen.get("name"), spec.schedule.group
@@ -254,9 +256,9 @@ class Change:
     """One option with another value.
 
     Attributes:
-        option: which; a plan changes it once.
-        words: how it is asked for on the command line.
-        apply: the prediction under it.
+        option: which option; a plan changes it at most once.
+        words: the change as written on the command line.
+        apply: maps a prediction to the one with this change.
     """
 
     option: str
@@ -269,9 +271,9 @@ class Advice:
     """Changes that make the plan fit.
 
     Attributes:
-        words: how they are asked for.
-        gib: the fullest phase then, GiB.
-        seconds: of a step then. A narrower response is less work, not faster work.
+        words: the changes as written on the command line.
+        gib: GiB of the fullest phase with them.
+        seconds: seconds per step with them. A narrower response is less work, not faster work.
     """
 
     words: str
@@ -280,7 +282,7 @@ class Advice:
 
 
 def advice(prediction: Prediction, most: int = 4) -> list[Advice]:
-    """Up to `most` suggestions: the fewest changed options that fit, fastest first, then other hardware."""
+    """Up to `most` suggestions: those that change the fewest options, fastest first, then one with other hardware."""
     if prediction.memory.fits:
         return []
     found: list[Advice] = []
@@ -296,7 +298,7 @@ def advice(prediction: Prediction, most: int = 4) -> list[Advice]:
 
 
 def tried(prediction: Prediction, changes: Sequence[Change]) -> list[Advice]:
-    """The advice, if it fits."""
+    """The changes as advice, if the plan then fits."""
     for change in changes:
         prediction = change.apply(prediction)
     if not prediction.memory.fits:
@@ -306,7 +308,7 @@ def tried(prediction: Prediction, changes: Sequence[Change]) -> list[Advice]:
 
 
 def settings(prediction: Prediction) -> Iterator[Change]:
-    """Options of the recipe and of the plan that need no other hardware."""
+    """Changes to options of the recipe and the plan that need no other hardware."""
     work, engines = prediction.work, prediction.generators
     if not work.checkpointing:
         yield Change("checkpointing", "--set model.checkpointing=true", with_work(checkpointing=True))
@@ -332,7 +334,7 @@ def settings(prediction: Prediction) -> Iterator[Change]:
 
 
 def hardware(prediction: Prediction) -> Iterator[Change]:
-    """More of the same accelerator, each with a share of the state where that is allowed, then larger ones."""
+    """More of the same accelerator, with the state sharded over them if that is allowed, then larger ones."""
     gpu, count = prediction.cluster.gpu, prediction.cluster.count
     share = may_share(prediction)
     while share and count < MOST:
@@ -353,29 +355,29 @@ def may_share(prediction: Prediction) -> bool:
 
 
 def serve_words(serve: int) -> str:
-    """How the accelerators that only generate are asked for."""
+    """The --serve option for this many accelerators that only generate; "" for 0."""
     return f" --serve {serve}" if serve else ""
 
 
 def engine_share(prediction: Prediction) -> float:
-    """The largest share of memory that the trainer leaves the engine, in hundredths."""
+    """The largest share of memory that the trainer leaves to the engine, rounded down to hundredths."""
     memory, parts = prediction.memory, prediction.memory.phases["rollout"]
     state = parts.get("weights", 0.0) + parts.get("optimizer", 0.0)
     return max(0.01, int(100 * (memory.limit - state) / prediction.cluster.gpu.gib) / 100)
 
 
 def with_work(**changes: Any) -> Callable[[Prediction], Prediction]:
-    """The same with other numbers in the recipe."""
+    """The same prediction with other values in the recipe."""
     return lambda p: replace(p, work=replace(p.work, **changes))
 
 
 def with_tensor(tensor: int) -> Callable[[Prediction], Prediction]:
-    """The same with engines over so many accelerators."""
+    """The same prediction with engines over `tensor` accelerators."""
     return lambda p: replace(p, cluster=replace(p.cluster, tensor=tensor))
 
 
 def narrower(width: int) -> Callable[[Prediction], Prediction]:
-    """The same with responses of the same shape at a smaller width."""
+    """The same prediction with response lengths of the same shape at a smaller width."""
 
     def change(p: Prediction) -> Prediction:
         work = replace(p.work, longest=p.work.longest - p.lengths.width + width)
@@ -386,7 +388,7 @@ def narrower(width: int) -> Callable[[Prediction], Prediction]:
 
 
 def with_gpus(name: str, count: int, fsdp2: bool) -> Callable[[Prediction], Prediction]:
-    """The same on others."""
+    """The same prediction on other accelerators."""
     return lambda p: replace(
         p,
         cluster=replace(p.cluster, gpu=GPUS[name], count=count),

@@ -1,4 +1,4 @@
-"""How a recipe scales as accelerators are added: simulated designs side by side, and what holds each of them back."""
+"""How a recipe scales with more accelerators: simulated designs side by side, and the bottleneck of each."""
 
 import math
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ from pmdkit.errors import UsageError
 from pmdkit.planner.predict import Prediction, best
 from pmdkit.planner.simulate import ALIKE, Durations, Simulated, durations, simulate
 
-WORTH = 1.5  # twice the accelerators for less than this is where a design stops scaling
-STEPS = 16  # that are simulated; the standard error of their mean is told
-ROWS = 2**18  # responses of a step, at most: the simulation stays a matter of seconds
+WORTH = 1.5  # a design stops scaling where twice the accelerators give less than this speed-up
+STEPS = 16  # simulated steps; the standard error of their mean is reported
+ROWS = 2**18  # responses of a step, at most, so that the simulation takes seconds
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,12 @@ class Design:
     """A way to use accelerators.
 
     Attributes:
-        name: in tables and figures.
-        lag: updates of the whole batch that rollouts are behind.
-        apart: generation and update on accelerators of their own.
-        grows: the rollout batch grows with the accelerators, ministeps stay as large as they are.
-        scored: pi_old is recomputed where the recipe says so. With a lag it cannot be: the trainer's weights have moved
-            on when a response arrives.
+        name: as shown in tables and figures.
+        lag: whole-batch updates that rollouts lag behind.
+        apart: generation and update run on separate accelerators.
+        grows: the rollout batch grows with the accelerators; the size of a ministep stays the same.
+        scored: pi_old is recomputed if the recipe says so. With a lag it cannot be: the trainer's weights have moved
+            on by the time a response arrives.
     """
 
     name: str
@@ -47,15 +47,15 @@ DESIGNS = (
 
 @dataclass(frozen=True)
 class ScalePoint:
-    """One design on so many accelerators.
+    """One design on a given number of accelerators.
 
     Attributes:
-        design, gpus: which.
-        serve: accelerators that only generate; 0 where all do both in turns.
-        responses: of a step.
-        fits: whether memory allows it; the times are given all the same.
-        found: what the simulation says.
-        bound: what holds it back, in words.
+        design, gpus: the design's name and the number of accelerators.
+        serve: accelerators that only generate; 0 if all do both in turns.
+        responses: responses per step.
+        fits: whether it fits in memory; the times are given in any case.
+        found: the result of the simulation.
+        bound: the bottleneck, in words.
     """
 
     design: str
@@ -68,7 +68,7 @@ class ScalePoint:
 
 
 def doublings(count: int) -> list[int]:
-    """Numbers of accelerators to look at: a quarter to sixteen times of these."""
+    """Numbers of accelerators to simulate: from a quarter to sixteen times `count`."""
     return [int(factor * count) for factor in (0.25, 0.5, 1, 2, 4, 8, 16) if factor * count % 1 == 0]
 
 
@@ -78,13 +78,13 @@ def scaling(
     """Every design on every number of accelerators, simulated with response lengths drawn from the recipe's shape.
 
     Args:
-        prediction: the recipe; its number of accelerators is where a growing batch has the recipe's size.
-        counts: of accelerators; by default a quarter to sixteen times the prediction's.
-        designs: which.
-        seed: of the response lengths.
+        prediction: the recipe; a growing batch has the recipe's size at the prediction's number of accelerators.
+        counts: numbers of accelerators; by default a quarter to sixteen times the prediction's.
+        designs: the designs to simulate.
+        seed: seed of the response lengths.
 
     Raises:
-        UsageError: a count that engines over several accelerators do not divide.
+        UsageError: a count does not divide into engines that span several accelerators.
     """
     points = []
     for count in counts or doublings(prediction.cluster.count):
@@ -110,11 +110,11 @@ def scaling(
 
 
 def place(prediction: Prediction, count: int, design: Design) -> Prediction | None:
-    """The recipe under that design; None where it makes no sense there."""
+    """The recipe under a design; None if the design makes no sense there."""
     whole = replace(prediction.cluster, count=count)
     work = replace(prediction.work, lag=design.lag, recompute=prediction.work.recompute and design.scored)
     if not (design.scored or design.apart or prediction.work.recompute):
-        return None  # the recipe itself
+        return None  # identical to the recipe itself
     if design.grows:
         factor = count / prediction.cluster.count
         if factor <= 1 or work.rows * factor > ROWS:
@@ -126,7 +126,7 @@ def place(prediction: Prediction, count: int, design: Design) -> Prediction | No
 
 
 def bound(prediction: Prediction, found: Simulated) -> str:
-    """What most of a step is spent on."""
+    """The bottleneck: what most of a step is spent on."""
     if found.generation >= found.training_seconds:
         if found.alone > 0.5 * found.generation:
             return "longest"
@@ -138,7 +138,7 @@ def bound(prediction: Prediction, found: Simulated) -> str:
 
 
 def stops(points: Sequence[ScalePoint], design: str) -> int | None:
-    """The number of accelerators from which on twice as many give less than WORTH; None where it scales to the end."""
+    """The number of accelerators beyond which doubling gives less than WORTH; None if it scales to the end."""
     for one, two in pairwise([point for point in points if point.design == design and point.fits]):
         if two.found.tokens < WORTH ** math.log2(two.gpus / one.gpus) * one.found.tokens:
             return one.gpus
@@ -146,7 +146,7 @@ def stops(points: Sequence[ScalePoint], design: str) -> int | None:
 
 
 def scale_report(recipe: str, prediction: Prediction, points: list[ScalePoint]) -> dict[str, Any]:
-    """What `pmdkit plan --scale --json` prints. Shares are of the accelerators that do the thing; times are seconds."""
+    """What `pmdkit plan --scale --json` prints. Shares are over the accelerators doing the task; times are seconds."""
     cluster = prediction.cluster
     names = {point.design for point in points}
     return {
@@ -162,7 +162,7 @@ def scale_report(recipe: str, prediction: Prediction, points: list[ScalePoint]) 
 
 
 def point_report(point: ScalePoint) -> dict[str, Any]:
-    """One design on so many accelerators."""
+    """The JSON values of one design on a given number of accelerators."""
     found = asdict(point.found)
     return {
         "design": point.design,

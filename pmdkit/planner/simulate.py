@@ -1,4 +1,4 @@
-"""Simulated steps of a recipe on a cluster: drawn lengths, engines event by event, updates with an exact lag."""
+"""Simulates steps of a recipe on a cluster: drawn lengths, discrete-event engines, updates with an exact lag."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,9 +22,9 @@ def draw(lengths: ResponseLengths, prompts: int, group: int, seed: int, step: in
     """Lengths of `group` responses to each prompt of one step, [prompts, group], tokens.
 
     Args:
-        lengths: what one response follows, whatever `alike` is.
+        lengths: distribution of a single response's length, whatever `alike` is.
         prompts, group: P and G.
-        seed, step: the address of the draws.
+        seed, step: identify the random stream.
         alike: correlation of the normal scores of two responses to one prompt; 0 makes them independent.
     """
     normal = generator(seed, "response lengths", step)
@@ -33,25 +33,25 @@ def draw(lengths: ResponseLengths, prompts: int, group: int, seed: int, step: in
 
 
 def survival(drawn: Tokens, width: int) -> Array:
-    """Share of these responses that is longer than t, t = 0 .. width - 1."""
+    """Share of these responses that are longer than t, for t = 0 .. width - 1."""
     ended = np.bincount(drawn.ravel(), minlength=width + 1).cumsum()[:width]
     return np.asarray(1 - ended / drawn.size, float)
 
 
 @dataclass(frozen=True)
 class Simulated:
-    """Steps of a run after its first ones.
+    """Averages over the simulated steps of a run, after its first steps.
 
     Attributes:
-        seconds: per step.
-        error: standard error of that over steps.
-        tokens: of responses, per second.
-        generating, training: share of time that an accelerator which does this works at it.
-        waiting: share of time that an accelerator does nothing, over all of them.
-        rows: that an engine writes at the same time, over decode steps that it makes.
+        seconds: seconds per step.
+        error: standard error of `seconds` over steps.
+        tokens: response tokens per second.
+        generating, training: share of time that an accelerator assigned to this task spends on it.
+        waiting: share of time that an accelerator is idle, averaged over all of them.
+        rows: rows that an engine decodes at the same time, averaged over its decode steps.
         staleness: updates between the policy that wrote a response and the last one that learns from it.
-        generation, training_seconds: of a step, until the last engine and the last trainer ends.
-        alone: seconds that the longest response of a step takes on an engine of its own.
+        generation, training_seconds: seconds per step until the last engine, or the last trainer, is done.
+        alone: seconds that the longest response of a step would take with an engine to itself.
     """
 
     seconds: float
@@ -69,14 +69,14 @@ class Simulated:
 
 @dataclass(frozen=True)
 class Durations:
-    """How long steps take, whatever waits for them.
+    """How long the parts of each step take, regardless of what waits for what.
 
     Attributes:
         engines, decodes: [steps, engines], seconds and decode steps of each engine's rows.
         training: [steps], seconds until the last trainer has scored and updated.
-        learning: [steps], seconds that a trainer works at it, on average.
-        tokens: [steps], of responses.
-        alone: [steps], seconds of the longest response on an engine of its own.
+        learning: [steps], seconds that a trainer spends on that, on average.
+        tokens: [steps], response tokens.
+        alone: [steps], seconds of the longest response with an engine to itself.
     """
 
     engines: Array
@@ -88,13 +88,13 @@ class Durations:
 
 
 def durations(prediction: Prediction, steps: int, seed: int = 0, alike: float = ALIKE) -> Durations:
-    """Seconds of so many steps, from drawn lengths; see `simulate`."""
+    """Durations of a number of steps, from drawn lengths; see `simulate`."""
     work = prediction.work
     drawn = [draw(prediction.lengths, round(work.prompts), work.group, seed, step, alike) for step in range(steps)]
     engines, decodes = np.stack([engine_seconds(prediction, lengths) for lengths in drawn], 1)
     training, learning = np.array([trainer_seconds(prediction, lengths) for lengths in drawn]).T
     tokens = np.array([float(lengths.sum()) for lengths in drawn])
-    single = Costs(prediction.engine, 1)  # one decode step of the longest after another: no cluster is faster
+    single = Costs(prediction.engine, 1)  # the longest response's decode steps in sequence: a lower bound
     alone = np.array([single.run(1, work.prompt, int(lengths.max())) for lengths in drawn])
     return Durations(engines, decodes, training, learning, tokens, alone)
 
@@ -102,14 +102,14 @@ def durations(prediction: Prediction, steps: int, seed: int = 0, alike: float = 
 def simulate(
     prediction: Prediction, steps: int = 16, seed: int = 0, alike: float = ALIKE, taken: Durations | None = None
 ) -> Simulated:
-    """So many steps of the recipe, after as many as it takes until every rollout has its full lag.
+    """Simulate steps of the recipe, after as many as it takes until every rollout has its full lag.
 
     Args:
         prediction: recipe, cluster, and how it is divided.
-        steps: that are counted.
-        seed: of the lengths. The same seed draws the same responses on every cluster.
-        alike: see `draws.draw`.
-        taken: the durations, where they are known already, of more than `steps + lag` steps.
+        steps: number of steps that are counted.
+        seed: seed of the lengths. The same seed draws the same responses on every cluster.
+        alike: see `draw`.
+        taken: the durations of more than `steps + lag` steps, if they are already known.
     """
     work, first = prediction.work, prediction.work.lag + 1
     taken = taken or durations(prediction, first + steps, seed, alike)
@@ -121,7 +121,7 @@ def simulate(
     length = window[1] - window[0]
     own = time.generation[:, :1, None] + np.stack([np.zeros_like(engines), engines], -1)
     writing = inside(own, window).sum(0).mean() / length
-    share = taken.learning[:count] / np.where(training > 0, training, 1)  # a trainer works, on average
+    share = taken.learning[:count] / np.where(training > 0, training, 1)  # of the time a trainer works, on average
     learning = (inside(time.update, window) * share).sum() / length
     whole = prediction.cluster.count
     busy = (writing * prediction.generators.count + learning * prediction.trainers.count) / whole
@@ -143,13 +143,13 @@ def simulate(
 
 
 def dealt(lengths: Tokens, engines: int) -> Tokens:
-    """Rows in their order over engines as evenly as may be, [engines, rows]; 0 fills up."""
+    """Rows dealt in order to the engines, as evenly as possible: [engines, rows], padded with 0."""
     parts = np.array_split(lengths.ravel(), engines)
     return np.stack([np.pad(part, (0, len(parts[0]) - len(part))) for part in parts])
 
 
 def engine_seconds(prediction: Prediction, lengths: Tokens) -> Array:
-    """Seconds of each engine for its rows, with their prompts and the new weights; decode steps. [2, engines]."""
+    """[2, engines]: seconds of each engine for its rows, with prefill and new weights, and its decode steps."""
     engine, work = prediction.engine, prediction.work
     mine = dealt(lengths, engine.cluster.engines)
     costs = Costs(engine, mine.shape[1])
@@ -164,7 +164,7 @@ def engine_seconds(prediction: Prediction, lengths: Tokens) -> Array:
 
 
 def trainer_seconds(prediction: Prediction, lengths: Tokens) -> tuple[float, float]:
-    """Seconds of scoring and updating with these responses: until the last accelerator ends, and the mean of all."""
+    """Seconds of scoring and updating with these responses: of the last accelerator to finish, and the mean of all."""
     work, place, efficiency = prediction.work, prediction.trainers, prediction.efficiency
     sizes, last, mean = prediction.sizes, 0.0, 0.0
     if work.recompute:
@@ -183,12 +183,12 @@ def trainer_seconds(prediction: Prediction, lengths: Tokens) -> tuple[float, flo
 
 
 def fullest(costs: Array, count: int) -> float:
-    """The load of the fullest of `count` accelerators over the mean of those that have any."""
+    """The load of the fullest of `count` accelerators, relative to the mean of those that have any."""
     return most(costs, count) * min(count, costs.size) / float(costs.sum())
 
 
 def most(costs: Array, count: int) -> float:
-    """The load of the fullest of `count` accelerators, rows dealt out longest first to the emptiest."""
+    """The load of the fullest of `count` accelerators if rows are dealt longest first, each to the least loaded."""
     if len(costs) <= count:
         return float(costs.max())
     ordered = np.sort(costs)[::-1]
@@ -199,11 +199,11 @@ def most(costs: Array, count: int) -> float:
     return float(max(loads))
 
 
-# A discrete-event simulation of one engine that batches continuously.
+# A discrete-event simulation of one engine with continuous batching.
 #
-# Rows start while their contexts fit; each decode step adds a token to every row; a row that ends leaves its room to
-# the next. Where the room overflows, the youngest row waits again and keeps its tokens, which are read again when it
-# goes on. Between two events the batch stays, so its decode steps are summed at once.
+# Rows start as long as their contexts fit; each decode step adds a token to every row; a row that ends frees its room
+# for the next. If the room overflows, the youngest row is preempted and keeps its tokens, which are prefilled again
+# when it resumes. Between two events the batch does not change, so its decode steps are summed in one go.
 
 
 @dataclass(frozen=True)
@@ -211,10 +211,10 @@ class Served:
     """What one engine did with its rows.
 
     Attributes:
-        seconds: from its first decode step to the end of its last row; the first reading of prompts is not in it.
-        tokens: that were written.
+        seconds: from its first decode step to the end of its last row, without the first prefill of the prompts.
+        tokens: tokens written.
         steps: decode steps.
-        stops: times that a row had to stop and wait for room.
+        stops: how often a row was preempted for lack of room.
     """
 
     seconds: float
@@ -225,11 +225,11 @@ class Served:
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of decode steps of an engine, by the number of rows.
+    """Seconds of an engine's decode steps, by the number of rows.
 
     Attributes:
         engine: what decoding costs.
-        rows: at most so many.
+        rows: the largest number of rows.
     """
 
     engine: EngineSize
@@ -237,41 +237,41 @@ class Costs:
 
     @cached_property
     def base(self) -> Array:
-        """Seconds without keys and values, [rows + 1]."""
+        """[rows + 1] seconds of a decode step without keys and values."""
         return self.engine.weights_seconds(np.arange(self.rows + 1, dtype=float))
 
     @cached_property
     def listed(self) -> list[float]:
-        """The same, for one row count at a time."""
+        """`base` as a list, for fast access to one row count at a time."""
         return [float(value) for value in self.base]
 
     @property
     def token(self) -> float:
-        """Seconds to read keys and values of one token."""
+        """Seconds to read the keys and values of one token."""
         return self.engine.cache_bytes() / self.engine.bandwidth
 
     def run(self, rows: int, context: float, steps: int) -> float:
-        """Seconds of `steps` decode steps that begin with so many rows and tokens of context: an arithmetic series."""
+        """Seconds of `steps` decode steps that begin with `rows` rows and `context` tokens: an arithmetic series."""
         first, grows = self.listed[rows] + self.token * context, self.token * rows
         return steps * first + grows * steps * (steps - 1) / 2
 
 
 def serve(costs: Costs, lengths: Sequence[int], prompt: int, room: float, slots: int | None = None) -> Served:
-    """One engine writes these rows, each once, in their order.
+    """Simulate one engine that generates these rows, each once, in order.
 
     Args:
-        costs: of its decode steps; for at least as many rows.
+        costs: costs of its decode steps, for at least as many rows.
         lengths: tokens of each response, [rows].
         prompt: tokens of each prompt.
-        room: tokens whose keys and values it holds; one row is written even where it does not fit.
-        slots: rows at the same time, at most.
+        room: tokens whose keys and values it can hold; a single row is generated even if it does not fit.
+        slots: largest number of rows at the same time.
     """
     most = slots or len(lengths)
-    waiting = [(int(length), 0) for length in reversed(lengths)]  # (tokens in all, tokens so far)
+    waiting = [(int(length), 0) for length in reversed(lengths)]  # (total tokens, tokens so far)
     ends: list[tuple[int, int]] = []  # (decode step at which a row ends, its number)
-    young: list[tuple[int, int]] = []  # (minus the step at which it would have begun, its number): the youngest first
+    young: list[tuple[int, int]] = []  # (minus the start step of an uninterrupted row, its number): youngest first
     running: dict[int, int] = {}  # number: length
-    begun: dict[int, int] = {}  # number: the step at which it would have begun
+    begun: dict[int, int] = {}  # number: the step at which it would have started without interruption
     seconds, step, context, number, stops, written = 0.0, 0, 0, 0, 0, 0
     while waiting or running:
         while waiting and (
@@ -310,7 +310,7 @@ def serve(costs: Costs, lengths: Sequence[int], prompt: int, room: float, slots:
 
 
 def together(costs: Costs, lengths: np.ndarray, prompt: int, room: float) -> Array | None:
-    """Seconds of engines whose rows all start at once, [engines]; None where some would have to wait.
+    """[engines] seconds of engines whose rows all start at once; None if some rows would have to wait.
 
     Args:
         costs, prompt, room: as in `serve`.
@@ -328,7 +328,7 @@ def together(costs: Costs, lengths: np.ndarray, prompt: int, room: float) -> Arr
     return np.asarray(seconds.sum(1), float)
 
 
-# When each step generates and updates, given how long both take: the wait of one for the other, with an exact lag.
+# When each step generates and updates, given how long both take: each waits for the other, with an exact lag.
 
 
 @dataclass(frozen=True)
@@ -337,7 +337,7 @@ class Timeline:
 
     Attributes:
         generation, update: [steps, 2].
-        version: updates of whole batches that the policy of each rollout has seen, [steps].
+        version: [steps], whole-batch updates that the policy of each rollout has had.
     """
 
     generation: Array
@@ -346,14 +346,14 @@ class Timeline:
 
 
 def timeline(generating: Array, training: Array, lag: int, apart: bool) -> Timeline:
-    """Every step's place in time: step s, from 1, rolls out with the version after step s - 1 - lag.
+    """When each step runs: step s, counted from 1, rolls out with the version after step s - 1 - lag.
 
-    Engines write one batch at a time, all of it with one version; the trainer takes batches in their order.
+    Engines generate one batch at a time, all of it with one version; the trainer takes batches in order.
 
     Args:
-        generating, training: seconds of each step's rollout and update, [steps].
+        generating, training: [steps], seconds of each step's rollout and update.
         lag: 0 rolls out and updates in turns.
-        apart: on accelerators of their own; else one waits for the other whatever the lag.
+        apart: engines and trainer are on separate accelerators; otherwise each waits for the other whatever the lag.
     """
     steps = len(generating)
     generation, update = np.zeros((steps, 2)), np.zeros((steps, 2))
@@ -370,5 +370,5 @@ def timeline(generating: Array, training: Array, lag: int, apart: bool) -> Timel
 
 
 def inside(spans: Array, window: tuple[float, float]) -> Array:
-    """Seconds of each span [..., 2] that lie in the window."""
+    """Seconds of each span [..., 2] that lie within the window."""
     return np.asarray(np.diff(np.clip(spans, *window), axis=-1)[..., 0], float)

@@ -1,4 +1,4 @@
-"""Seconds of a step: decode steps that read all weights, and updates at the rate that training reaches."""
+"""Time of a step: decode steps limited by reading the weights, and updates at the rate that training reaches."""
 
 import math
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from pmdkit.planner.workload import Array, ResponseLengths, Sizes, Workload, any
 
 @dataclass(frozen=True)
 class EngineSize:
-    """What decoding costs one engine.
+    """What decoding costs on one engine.
 
     Attributes:
-        sizes: of the model.
-        cluster: which accelerators, and over how many a model is cut.
-        efficiency: what is reached of their data sheet.
+        sizes: sizes of the model.
+        cluster: the accelerators, and how many of them a model is split over.
+        efficiency: share of their data sheet that is reached.
     """
 
     sizes: Sizes
@@ -24,26 +24,26 @@ class EngineSize:
     efficiency: Efficiency
 
     def weight_bytes(self) -> float:
-        """Weights that one accelerator of the engine holds."""
+        """Bytes of the weights on one accelerator of the engine."""
         s, c = self.sizes, self.cluster
         return s.width_bytes * ((s.weights - s.experts) / c.tensor + s.experts / max(c.tensor, c.expert))
 
     def cache_bytes(self) -> float:
-        """Keys and values of one token on one accelerator."""
+        """Bytes of one token's keys and values on one accelerator."""
         return self.sizes.kv_bytes / min(self.cluster.tensor, self.sizes.kv_heads)
 
     def decode(self, rows: Array, tokens: Array) -> Array:
-        """Seconds of one decode step of so many rows whose contexts hold so many tokens together.
+        """Seconds of one decode step of `rows` rows whose contexts hold `tokens` tokens in total.
 
-        The slower of reading weights and multiplying, then the keys and values, then the host.
+        The slower of reading weights and multiplying, plus the keys and values, plus the host.
         """
         return np.asarray(self.weights_seconds(rows) + tokens * self.cache_bytes() / self.bandwidth, float)
 
     def weights_seconds(self, rows: Array) -> Array:
-        """Seconds of a decode step of so many rows without their keys and values.
+        """Seconds of a decode step of `rows` rows without their keys and values.
 
-        Of the experts only those are read that a row visits: 1 - (1 - k/E)^rows of them, if visits are even. With EP
-        the rows of all engines meet there.
+        Only the experts that some row visits are read: a share 1 - (1 - k/E)^rows, if visits are uniform. With EP the
+        experts serve the rows of all engines that share them.
         """
         s, c, e = self.sizes, self.cluster, self.efficiency
         met = rows * max(1, c.expert // c.tensor)
@@ -56,11 +56,11 @@ class EngineSize:
 
     @property
     def bandwidth(self) -> float:
-        """Bytes/s of one accelerator's memory that decoding reaches."""
+        """Memory bandwidth that decoding reaches on one accelerator, bytes/s."""
         return self.cluster.gpu.bandwidth * self.efficiency.bandwidth
 
     def sums(self, rows: Array) -> Array:
-        """Seconds that a tensor-parallel engine spends on two sums for each layer."""
+        """Seconds that a tensor-parallel engine spends on two all-reduces per layer."""
         s, c = self.sizes, self.cluster
         if c.tensor == 1:
             return np.zeros_like(rows)
@@ -68,7 +68,7 @@ class EngineSize:
         return np.asarray(2 * s.layers * (self.efficiency.reduce_seconds + sent), float)
 
     def prefill(self, tokens: float) -> float:
-        """Seconds to read so many tokens of prompts."""
+        """Seconds to prefill this many prompt tokens."""
         return (
             2 * self.sizes.products * tokens / (self.cluster.tensor * self.cluster.gpu.flops * self.efficiency.products)
         )
@@ -79,10 +79,10 @@ class Generation:
     """Seconds of a rollout batch.
 
     Attributes:
-        decode, prefill: of the engine that ends last.
+        decode, prefill: of the engine that finishes last.
         sync: sending the new weights to the engines.
         steps: decode steps until the longest response ends.
-        queue: share of rows that cannot start at once, for lack of memory for keys and values or of slots.
+        queue: share of rows that cannot start at once, for lack of KV cache or slots.
     """
 
     decode: float
@@ -104,11 +104,11 @@ def generation(
 
     Args:
         engine: what decoding costs.
-        lengths: how long responses are; taken as independent.
-        rows: responses in all, spread evenly.
+        lengths: distribution of response lengths, assumed independent.
+        rows: responses in total, spread evenly.
         prompt: tokens of a prompt.
         room: tokens whose keys and values one engine can hold.
-        slots: rows that one engine writes at the same time, at most.
+        slots: largest number of rows that one engine generates at the same time.
     """
     engines = min(engine.cluster.engines, max(1.0, rows))
     mine = rows / engines
@@ -118,7 +118,7 @@ def generation(
 
 
 def peak_tokens(lengths: ResponseLengths, rows: float, prompt: int) -> float:
-    """The most tokens that are held at once if all rows start together, expected."""
+    """Expected peak number of tokens held at once if all rows start together."""
     return float((rows * lengths.alive * (prompt + np.arange(lengths.width))).max())
 
 
@@ -136,38 +136,38 @@ def decoding(
     if peak_tokens(lengths, rows, prompt) <= room and (most is None or rows <= most):
         seconds, steps = drain(engine, lengths.alive, context, rows, engines)
         return seconds, steps, 0.0
-    # Rows wait. While they do, the batch is as large as may be, and its rows are of every age.
+    # Rows wait. While they do, the batch is as large as possible, and its rows are of every age.
     age = lengths.square / (2 * lengths.mean)
     slots = min(rows, max(1.0, room / (prompt + age)), most or rows)
-    full_steps = max(0.0, rows * lengths.mean / slots - age)  # age is also what a row still has before it
+    full_steps = max(0.0, rows * lengths.mean / slots - age)  # age is also the expected remaining length of a row
     full = float(engine.decode(np.array([slots]), np.array([slots * (prompt + age)]))[0])
-    residual = np.cumsum(lengths.alive[::-1])[::-1] / lengths.mean  # P(more than t tokens to come), rows of every age
+    residual = np.cumsum(lengths.alive[::-1])[::-1] / lengths.mean  # P(more than t tokens left), over rows of every age
     seconds, steps = drain(engine, residual, context + age / 2, slots, engines)
     return full_steps * full + seconds, full_steps + steps, 1 - slots / rows
 
 
 def drain(engine: EngineSize, alive: Array, context: Array, rows: float, engines: float) -> tuple[float, float]:
     """Seconds and decode steps from a full batch to an empty one, in expectation over the lengths."""
-    some = any_alive(alive, rows * engines)  # P(the longest response of all is still being written)
-    left = np.maximum(rows * alive, some)  # rows beside it; it is one itself
+    some = any_alive(alive, rows * engines)  # P(the longest response of all is still running)
+    left = np.maximum(rows * alive, some)  # expected rows on its engine, at least itself
     there = some > 1e-12
     batch = left[there] / some[there]
     seconds = some[there] * engine.decode(batch, batch * context[there])
     return float(seconds.sum()), float(some.sum())
 
 
-# Seconds of training passes, cause by cause: products, experts, attention, what layers move, the head, and the host.
+# Seconds of training passes by cause: products, experts, attention, memory traffic of the layers, head, and host.
 
 
 def token_flops(sizes: Sizes, lengths: ResponseLengths, prompt: int) -> float:
-    """FLOPs of one token's forward pass: 2 per weight it meets, and attention to half of its sequence."""
+    """FLOPs of one token's forward pass: 2 per weight that it uses, and attention over half of its sequence."""
     return 2 * sizes.products + attention_flops(sizes, lengths, prompt)
 
 
 def attention_flops(sizes: Sizes, lengths: ResponseLengths, prompt: int) -> float:
     """FLOPs of one token's attention in a forward pass.
 
-    A query of size a meets on average E[n^2] / 2 E[n] earlier tokens in each layer, twice (scores and values).
+    A query of size a attends on average to E[n^2] / 2 E[n] earlier tokens in each layer, twice (scores and values).
     """
     square = lengths.square + 2 * prompt * lengths.mean + prompt**2
     context = square / (2 * (prompt + lengths.mean))
@@ -185,13 +185,13 @@ class PassSeconds:
     """Seconds of one training pass on one accelerator, by cause.
 
     Attributes:
-        products: matrix products that every token meets.
-        experts: those of the experts that it visits.
+        products: matrix products that every token goes through.
+        experts: matrix products of the experts that it visits.
         attention: scores and values.
-        moved: norms, activations and residuals: memory that is read and written.
+        moved: norms, activations and residuals: memory reads and writes.
         head: logits.
-        launches: of the host; what lies above is not waited for while it is longer.
-        syncs: of the host, which stop both.
+        launches: kernel launches by the host; hidden while the device time above is longer.
+        syncs: host synchronisations, which stall both.
     """
 
     products: float
@@ -212,10 +212,10 @@ class PassSeconds:
 def pass_seconds(
     sizes: Sizes, work: Workload, lengths: ResponseLengths, tokens: float, gpu: GPU, efficiency: Efficiency, train: bool
 ) -> PassSeconds:
-    """Seconds of a forward pass over so many tokens, with its backward pass if `train`.
+    """Seconds of a forward pass over `tokens` tokens, with its backward pass if `train`.
 
-    A backward pass is two products for each forward one, or one where the weight is frozen; attention's is 5 for 2,
-    since it forms the scores again. Checkpointing repeats the forward pass.
+    A backward pass takes two products for each forward one, or one if the weight is frozen; attention takes 5 for 2,
+    since it recomputes the scores. Checkpointing repeats the forward pass.
     """
     e = efficiency
     again = work.checkpointing if train else 0.0
@@ -246,9 +246,9 @@ class Update:
     """Seconds of all ministeps of a step.
 
     Attributes:
-        compute: of forward, backward and what checkpointing repeats.
-        wire: of gathering weights and summing gradients; hidden behind the former where it is shorter.
-        optimizer: of reading and writing weights, moments and gradients.
+        compute: forward, backward and what checkpointing repeats.
+        wire: gathering weights and summing gradients; hidden behind `compute` if it is shorter.
+        optimizer: reading and writing weights, moments and gradients.
         visits: forward and backward passes of one ministep on one accelerator.
         parts: what `compute` is made of.
     """
@@ -266,10 +266,10 @@ class Update:
 
 
 def update(sizes: Sizes, work: Workload, lengths: ResponseLengths, cluster: Cluster, efficiency: Efficiency) -> Update:
-    """Seconds of the ministeps and passes of one step, rows spread evenly by tokens; a row is not divided."""
+    """Seconds of the ministeps and passes of one step, with rows spread evenly by tokens; a row is not split."""
     updates = work.ministeps * work.passes
     rows = work.rows / work.ministeps
-    tokens = rows * (work.prompt + lengths.mean) / min(cluster.count, rows)  # on one that has any, in a ministep
+    tokens = rows * (work.prompt + lengths.mean) / min(cluster.count, rows)  # of a ministep, if it has any
     visits = max(1, math.ceil(tokens / work.token_budget - 1e-9))
     one = pass_seconds(sizes, work, lengths, tokens / visits, cluster.gpu, efficiency, True)
     frozen = sizes.weights - sizes.trained
@@ -287,19 +287,19 @@ def update(sizes: Sizes, work: Workload, lengths: ResponseLengths, cluster: Clus
 
 
 def gathered(sizes: Sizes, work: Workload, cluster: Cluster, times: int) -> float:
-    """Bytes that each accelerator takes in to have all weights so often, in the precision that it computes in."""
+    """Bytes that each accelerator receives to gather all weights `times` times, in its compute precision."""
     others = (cluster.count - 1) / cluster.count
     return times * sizes.width_bytes * sizes.weights * others if work.fsdp2 else 0.0
 
 
 def summed(sizes: Sizes, work: Workload, cluster: Cluster, visits: int) -> float:
-    """Bytes of float32 gradients that each accelerator sends: a share each visit, or twice all of them at the end."""
+    """Bytes of float32 gradients that each accelerator sends: once per visit under fsdp2, else twice in an update."""
     others = (cluster.count - 1) / cluster.count
     return 4 * sizes.trained * others * (visits if work.fsdp2 else 2)
 
 
 def scoring(sizes: Sizes, work: Workload, lengths: ResponseLengths, cluster: Cluster, efficiency: Efficiency) -> float:
-    """Seconds to score a step's responses once with the trainer, where the recipe asks for it."""
+    """Seconds to score a step's responses once with the trainer; 0 if the recipe does not ask for it."""
     if not work.recompute:
         return 0.0
     tokens = work.rows * (work.prompt + lengths.mean) / min(cluster.count, work.rows)

@@ -1,4 +1,4 @@
-"""What a recipe asks of accelerators: the sizes of its model, its batch, and how long its responses are."""
+"""The workload of a recipe: the sizes of its model, its batch, and its response lengths."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,20 +20,20 @@ class Sizes:
     """A model in numbers.
 
     Attributes:
-        weights, active: all of them; those that one token meets.
+        weights, active: number of all weights, and of those that one token uses.
         experts: weights inside experts; 0 in a dense model.
         choices, chosen: experts of a layer, and how many a token visits; 1 and 1 in a dense model.
-        lookup: weights of the embedding, which are looked up and not multiplied; 0 where the head uses them too.
+        lookup: weights of the embedding, which are looked up and not multiplied; 0 if the head shares them.
         layers, vocabulary, dimension: as in the configuration.
         attention: query heads times their size.
-        kv_bytes: keys and values of one token over all layers, in the dtype of the engine.
-        kv_heads: over so many accelerators keys and values can be cut.
-        kept_bytes, kept_bytes_checkpointed: what the backward pass needs of one token.
+        kv_bytes: bytes of the keys and values of one token over all layers, in the dtype of the engine.
+        kv_heads: the largest number of accelerators that keys and values can be split over.
+        kept_bytes, kept_bytes_checkpointed: bytes per token kept for the backward pass.
         head_tokens: rows of logits that exist at a time.
-        width_bytes: of one number in a forward pass, 2 or 4.
+        width_bytes: bytes of one number in a forward pass, 2 or 4.
         trained: weights with gradient and moments; fewer with adapters.
-        merged: weights of experts that have adapters, which are put together for a forward pass.
-        adapter: weights of the adapters, which are among `weights`.
+        merged: weights of experts that have adapters, which are merged for a forward pass.
+        adapter: weights of the adapters, included in `weights`.
     """
 
     weights: int
@@ -58,7 +58,7 @@ class Sizes:
 
     @property
     def products(self) -> int:
-        """Weights that one token is multiplied with: 2 FLOPs each, forward."""
+        """Weights that one token is multiplied with: 2 FLOPs each in a forward pass."""
         return self.active - self.lookup
 
     @property
@@ -73,10 +73,10 @@ def sizes_of(spec: Spec, config: "ModelShape | PretrainedConfig | None" = None) 
 
     Args:
         spec: the recipe.
-        config: of its model, where the caller knows it.
+        config: the configuration of its model, if the caller has it.
 
     Raises:
-        EnvironmentLacks: the configuration is neither shipped, nor in a folder, nor given by the hub.
+        EnvironmentLacks: the configuration is neither shipped, nor in a folder, nor available from the hub.
     """
     from pmdkit.planner.model_size import activations, adapters, cache_bytes, count, shape_of
 
@@ -115,7 +115,7 @@ class Workload:
     """What a recipe asks of the accelerators in one step.
 
     Attributes:
-        prompts: per step, P; a fraction where a ministep of another recipe is looked at.
+        prompts: per step, P; may be a fraction if it stands for a ministep of another recipe.
         group: responses to each, G.
         ministeps, passes: updates per step, M times passes.
         token_budget: tokens in one forward and backward pass.
@@ -123,11 +123,11 @@ class Workload:
         longest: tokens of the longest prompt and response together.
         checkpointing: share of the layers' products that a backward pass repeats: 0 or 1 in recipes.
         fsdp2, recompute: as in the recipe.
-        lag: updates of the whole batch that a rollout's policy is behind, `rollout.lag`.
-        sleeps: the engine gives its weights' memory back during updates.
-        share: of an accelerator's memory that the engine may have; None takes what the trainer leaves.
-        slots: responses that an engine writes at the same time, at most; None for as many as memory holds.
-        experts_alone: the accelerator has no kernel for all experts of a layer: each is a product and a host sync.
+        lag: whole-batch updates that a rollout's policy lags behind, `rollout.lag`.
+        sleeps: the engine frees the memory of its weights during updates.
+        share: share of an accelerator's memory that the engine may use; None takes what the trainer leaves.
+        slots: most responses that an engine generates at the same time; None for as many as memory holds.
+        experts_alone: the accelerator has no kernel for all experts of a layer, so each is a product and a host sync.
     """
 
     prompts: float
@@ -152,11 +152,11 @@ class Workload:
         return self.prompts * self.group
 
 
-PROMPT = 170  # tokens: problems of DAPO-Math-17k have 500 characters with the paper's template, at 3 a token
+PROMPT = 170  # tokens: problems of DAPO-Math-17k have 500 characters with the paper's template, about 3 per token
 
 
 def work_of(spec: Spec, prompt: int | None = None) -> Workload:
-    """What a resolved recipe asks for, with prompts of so many tokens on average."""
+    """The workload of a resolved recipe; `prompt` is the mean number of prompt tokens."""
     if prompt is not None and prompt < 1:
         raise UsageError(f"--prompt-length is {prompt}; expected at least 1 token")
     schedule, rollout, update = spec.schedule, spec.rollout, spec.update
@@ -184,7 +184,7 @@ def work_of(spec: Spec, prompt: int | None = None) -> Workload:
 
 
 def serving(spec: Spec) -> tuple[int, int]:
-    """Accelerators of one engine, and of all servers together; 0 where the trainer's own generate."""
+    """Accelerators of one engine, and of all servers together; the second is 0 if the trainer generates itself."""
     assert spec.rollout is not None
     vllm = spec.vllm
     if spec.rollout.engine == "transformers" or vllm is None:
@@ -211,7 +211,7 @@ class ResponseLengths:
 
     @property
     def width(self) -> int:
-        """The longest that a response may be, tokens."""
+        """The largest response length, tokens."""
         return len(self.alive)
 
     @property
@@ -225,31 +225,31 @@ class ResponseLengths:
         return float(((2 * np.arange(self.width) + 1) * self.alive).sum())
 
     def longest(self, rows: float) -> float:
-        """E[the longest of so many independent responses], tokens."""
+        """E[the longest of `rows` independent responses], tokens."""
         return float(any_alive(self.alive, rows).sum())
 
     def quantile(self, uniform: Array) -> Tokens:
-        """Lengths, 1 to width, in the shape of these numbers between 0 and 1; uniform ones draw responses."""
-        dead = 1 - self.alive  # P(length <= t), to be passed by the number
+        """Lengths, 1 to width, at these quantiles between 0 and 1, in their shape; uniform numbers draw responses."""
+        dead = 1 - self.alive  # P(length <= t); the quantile is the first t at which this exceeds the number
         return np.searchsorted(dead, uniform, side="right").clip(1, self.width)
 
 
 def any_alive(alive: Array, rows: float) -> Array:
-    """P(at least one of so many independent responses is longer than t)."""
+    """P(at least one of `rows` independent responses is longer than t)."""
     gone = np.clip(1 - alive, 0, 1)
     return np.asarray(1 - gone**rows, float)
 
 
 def from_quantiles(quantiles: Array, width: int) -> ResponseLengths:
-    """The distribution whose quantile function runs straight between these, tokens; longer responses are cut off."""
+    """The distribution with a piecewise linear quantile function through these, in tokens; longer ones are cut off."""
     inside = np.interp(np.arange(width), quantiles, np.linspace(0, 1, len(quantiles)), left=0.0, right=1.0)
     return ResponseLengths(1 - inside)
 
 
 def lengths(shape: str, width: int, mean: float | None = None) -> ResponseLengths:
-    """A measured shape at this width; with a mean, stretched or squeezed until the cut-off lengths have it.
+    """A measured shape at this width; with a mean, rescaled until the lengths, after the cut-off, have that mean.
 
-    Without a mean the lengths are the measured shares of the width: a model that may write more does.
+    Without a mean the lengths are the measured shares of the width: a model that is allowed to write more does so.
     """
     if shape not in QUANTILES:
         raise UsageError("--lengths: " + unknown("shape", shape, QUANTILES))
@@ -265,12 +265,12 @@ def lengths(shape: str, width: int, mean: float | None = None) -> ResponseLength
     return from_quantiles(quantiles * high, width)
 
 
-# Measured response lengths, as 41 evenly spaced quantiles, in units of the width at which responses were cut off.
+# Measured response lengths as 41 evenly spaced quantiles, in units of the width at which responses were cut off.
 #
 # `direct`: 7,000 responses of a 3B model after RL, no long thinking, to AIME 2024 and AMC 2023, cut at 2,048 tokens.
-# Source: open-thought/reasoning-gym-eval (Apache-2.0), lengths in characters; 2.32 characters a token puts the heap
-# of cut responses, at 4,750 characters, at the width. The scale is good to 20 %: 2.7 would make the mean 0.26 of the
-# width.
+# Source: open-thought/reasoning-gym-eval (Apache-2.0), lengths in characters; 2.32 characters per token puts the peak
+# of truncated responses, at 4,750 characters, at the width. The scale is accurate to 20 %: 2.7 would make the mean
+# 0.26 of the width.
 #
 # `thinking`: 7,744 responses of DeepSeek-R1-Distill-Qwen-1.5B to AIME 1983 to 2024, cut at 16,000 tokens.
 # Source: zacksifakis/task-hardness-analysis, token counts.

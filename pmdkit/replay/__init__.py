@@ -1,5 +1,5 @@
-"""The recorder: what a step was, kept in one file, and what can be asked of it later without a model.
+"""Recorded training steps: each is kept in one file and can be analysed later without a model.
 
-recording.py writes and reads the file; replay.py asks another objective through gradient.py, biography.py follows one
-response.
+recording.py writes and reads the file; replay.py evaluates another objective on it, using gradient.py; biography.py
+traces one response; web.py exports a run for the browser.
 """

@@ -1,7 +1,7 @@
-"""The story of one response under an objective, from its reward to the gradient on its tokens. Numbers; no printing.
+"""The story of one response under an objective, from its reward to the gradient on its tokens, as plain numbers.
 
-What kind of loss it is, a regression with a target or another that ends at some log-ratio, is found by asking the loss,
-so that a user's own is described in the same words.
+The kind of loss, a regression with a target or one that comes to rest at some log-ratio, is found by evaluating the
+loss, so that a user's own loss is described in the same way.
 """
 
 import re
@@ -19,8 +19,8 @@ from pmdkit.replay.recording import Recording, RecordingText
 from pmdkit.replay.replay import ReplayRequest
 
 FORMULA = re.compile(r"\$\$(.*?)\$\$", re.DOTALL)
-FAR = 30.0  # nats that a resting point is looked for in
-FINE = 1001
+FAR = 30.0  # nats within which a resting point is searched
+FINE = 1001  # points of a grid in that search
 
 
 def biography(recording: Recording, request: ReplayRequest, row: int, words: RecordingText) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def biography(recording: Recording, request: ReplayRequest, row: int, words: Rec
 
 
 def stage(request: ReplayRequest, recording: Recording, batch: Batch, name: str, row: int) -> dict[str, Any]:
-    """Log-ratio, residual, loss and gradient of the row at a point; `missing` says why there is none."""
+    """Log-ratio, residual, loss and gradient of the row at a recorded policy; `missing` says why there are none."""
     try:
         where = point(recording, name)
         if not bool(where.known[row]):
@@ -85,7 +85,7 @@ def stage(request: ReplayRequest, recording: Recording, batch: Batch, name: str,
         return {
             "log_ratio": log_ratio(batch, where, row),
             **regression_target(request.objective, batch, where, row, size),
-            "gradient": float(own[0]) if bool((own == own[0]).all()) else None,  # the same on each token, or one each
+            "gradient": float(own[0]) if bool((own == own[0]).all()) else None,  # only if it is the same on every token
             "gradient_sum": float(own.sum()),
             "share": float(here.values[row].abs().sum() / here.values.abs().sum().clamp_min(1e-300)),
             "pull": pull,
@@ -117,13 +117,13 @@ def tokens(recording: Recording, at: str, pull: torch.Tensor, row: int, words: R
 
 
 def formula(objective: Objective) -> str | None:
-    """The equation in the docstring of an objective, as TeX in one line."""
+    """The equation in an objective's docstring, as TeX on one line."""
     match = FORMULA.search(type(objective).__doc__ or "")
     return " ".join(match[1].split()) if match else None
 
 
 def regression_target(objective: Objective, batch: Batch, where: PolicyPoint, row: int, size: int) -> dict[str, Any]:
-    """The loss of a row, and where it is pulled to: target and residual of a regression, else the log-ratio of rest."""
+    """The loss of a row and where it pulls to: target and residual of a regression, else the resting log-ratio."""
     group = slice(row // size * size, (row // size + 1) * size)
     whole = batch_at(objective, batch[group], PolicyPoint(where.logp[group], where.known[group], where.sums))
     mine = int(where.known[group.start : row].sum())
@@ -147,13 +147,13 @@ ANCHORS: dict[str, Callable[[Batch], torch.Tensor]] = {
     "the reference policy": lambda b: b.seq_log_ratio_ref,
     "the group's mean over the reference policy": lambda b: b.centred(b.seq_log_ratio_ref),
 }
-"What log-ratios s of responses may be counted from."
+"What the log-ratios s of responses may be measured from."
 
 
 def regressed_on(objective: Objective, batch: Batch) -> str | None:
     """The anchor for which the loss of a group is (A - tau s)^2 over tau or 2 tau; None if it is no such square.
 
-    Tried with numbers of no meaning: in a group where nothing has moved yet, all anchors agree.
+    Tested with random numbers: in a group where nothing has moved yet, all anchors agree.
     """
     rng = generator(0, "anchor")
     probe = batch.folded()
@@ -169,13 +169,13 @@ def regressed_on(objective: Objective, batch: Batch) -> str | None:
 
 
 def resting_log_ratio(objective: Objective, row: Batch) -> float | None:
-    """The nearest log-ratio, downhill from 0, at which the loss of one response no longer pulls; None if none does."""
+    """The nearest log-ratio, downhill from 0, where the loss of one response stops pulling; None if there is none."""
     if traits(objective).whole_groups or float(row.advantage) == 0:
         return None
     first = loss_slope(objective, row, torch.zeros(1, dtype=torch.float64))
     way = -1.0 if float(first) > 0 else 1.0
     low, high = 0.0, FAR
-    for _ in range(3):  # each look is a thousand times finer
+    for _ in range(3):  # each pass is a thousand times finer
         s = torch.linspace(low, high, FINE, dtype=torch.float64)
         ended = (way * loss_slope(objective, row, way * s) >= 0).nonzero()
         if not len(ended) or int(ended[0]) == 0:
@@ -185,7 +185,7 @@ def resting_log_ratio(objective: Objective, row: Batch) -> float | None:
 
 
 def loss_slope(objective: Objective, row: Batch, s: torch.Tensor) -> torch.Tensor:
-    """[n] derivative of the loss of one response by its log-probability, at n log-ratios."""
+    """[n] derivative of the loss of one response with respect to its log-probability, at n log-ratios."""
     folded = row.folded()
     values = {field.name: getattr(folded, field.name) for field in fields(folded)}
     many: dict[str, Any] = {k: None if x is None else x.expand(len(s), *x.shape[1:]) for k, x in values.items()}

@@ -1,8 +1,8 @@
-"""Loss and gradient of an objective by the log-probabilities of a recorded step, row by row, at one of its policies.
+"""Loss and gradient of an objective with respect to recorded log-probabilities, at a recorded policy.
 
-A parameter's gradient is this one through the network's Jacobian, which no recording holds. Of the policies, `old`
-drew the rows, `seen` is the one each row's own update started from, `after` the one after the step. Nothing between
-them is made up: what was not recorded is a sentence.
+The gradient of the parameters is this one times the network's Jacobian, which no recording contains. Of the policies,
+`old` drew the rows, `seen` is the one that each row's own update started from, `after` the one after the step. Nothing
+in between is interpolated: what was not recorded is reported as missing, with the reason.
 """
 
 from dataclasses import dataclass, replace
@@ -17,11 +17,11 @@ from pmdkit.replay.recording import Recording
 
 POINTS = ("old", "seen", "after")
 MEANING = {"old": "that drew the rows", "seen": "before each update", "after": "after the step"}
-"What follows the words `the policy`."
+"Descriptions to be read after the words `the policy`."
 
 
 class NotRecorded(Exception):
-    """What was asked for is not in the recording; the sentence says what is missing. Caught where it is shown."""
+    """The recording lacks what was requested; the message says what is missing. Caught where it is displayed."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class PolicyPoint:
 
     Attributes:
         logp: [N, T], or [N, 1] sums over the response. Zero where unknown.
-        known: [N] boolean, rows that were recorded here.
+        known: [N] boolean, rows that were recorded at this policy.
         sums: whether only sums were recorded.
     """
 
@@ -41,7 +41,7 @@ class PolicyPoint:
 
 @dataclass(frozen=True)
 class UpdateOrder:
-    """How a step is cut into updates: their number, and the prompts [P] in the order in which they take them."""
+    """How a step is split into updates: their number, and the prompts [P] in the order in which they are used."""
 
     ministeps: int
     prompts: Tensor
@@ -53,15 +53,15 @@ class UpdateOrder:
 
 @dataclass(frozen=True)
 class Gradient:
-    """What an objective asks of the log-probabilities of a step.
+    """The gradient of an objective with respect to the log-probabilities of a step.
 
     Attributes:
-        losses: of each ministep.
-        values: [N, T] d loss / d logp of each token, weights included, 0 where nothing is asked.
-        moving: the same; of arms on the full support without the part that normalisation takes back, which is the
-            derivative by their free logits.
+        losses: loss of each ministep.
+        values: [N, T] d loss / d logp of each token, weights included; 0 where there is no gradient.
+        moving: like `values`; for arms on the full support, without the part that normalisation cancels, that is, the
+            derivative with respect to their free logits.
         counted: [N, T] boolean, tokens whose response has an advantage and a weight.
-        rows: responses that count and are known here, and that count.
+        rows: number of responses that count and are known here, and of those that count.
     """
 
     losses: list[float]
@@ -83,8 +83,8 @@ def gradient(
 
     Args:
         objective, batch, where: the batch is that of the whole step; the policy is `where`.
-        order, size: of the updates, and responses per prompt.
-        sampled: draws, or the full support.
+        order, size: the order of the updates, and the number of responses per prompt.
+        sampled: whether the rows are draws rather than the full support.
 
     Raises:
         NotRecorded: see `batch_at`.
@@ -94,11 +94,11 @@ def gradient(
     rows_of = torch.arange(len(batch.group)).view(prompts, size)
     values = torch.zeros(batch.mask.shape, dtype=torch.float64)
     counts = (batch.weight != 0) & batch.mask.any(1)
-    batch_at(objective, batch, where)  # whether there is anything to ask at all
+    batch_at(objective, batch, where)  # raises if nothing was recorded here
     losses = []
     for some in order.parts():
         rows = rows_of[some].flatten()
-        # as `cut` does: the part averages over its own prompts
+        # each part averages over its own prompts, as in `cut`
         weighed = replace(batch[rows], weight=batch.weight[rows] * (prompts / len(some)))
         here = PolicyPoint(where.logp[rows], where.known[rows], where.sums)
         if not bool((counts[rows] & here.known).any()):
@@ -117,7 +117,7 @@ def gradient(
         losses.append(loss.item())
         if pull is not None:
             kept = rows[here.known]
-            values[kept] = torch.where(batch.mask[kept], pull.double(), 0.0)  # a sum's number is each token's
+            values[kept] = torch.where(batch.mask[kept], pull.double(), 0.0)  # a sum: the same for each token
     counted = batch.mask & (counts & (batch.advantage != 0) & where.known)[:, None]
     arms = not sampled and values.shape[1] == 1
     moving = tangent(values, where.logp, size) if arms else values
@@ -125,7 +125,7 @@ def gradient(
 
 
 def point(recording: Recording, name: str) -> PolicyPoint:
-    """The log-probabilities of a point.
+    """The log-probabilities under one recorded policy.
 
     Raises:
         NotRecorded: there are none.
@@ -166,7 +166,7 @@ def rollouts_of(recording: Recording) -> Rollouts:
 
 
 def batch_of(objective: Objective, recording: Recording) -> Batch:
-    """Credit as the loop gives it: the batch of the whole step at pi_old.
+    """Credit as the training loop assigns it: the batch of the whole step at pi_old.
 
     Raises:
         UsageError: draws without peers, or an advantage that is not one number per response.
@@ -192,10 +192,11 @@ def batch_of(objective: Objective, recording: Recording) -> Batch:
 
 
 def batch_at(objective: Objective, batch: Batch, where: PolicyPoint) -> Batch:
-    """The rows of a batch that were recorded at a point, with the log-probabilities there.
+    """The rows of a batch that were recorded at one policy, with the log-probabilities there.
 
     Raises:
-        NotRecorded: no row that counts is there, or a part of a group is missing that the loss compares.
+        NotRecorded: no row that counts was recorded there, part of a group that the loss compares is missing, or only
+            sums were recorded and the loss is per token.
     """
     counts = (batch.weight != 0) & batch.mask.any(1)
     if bool(counts.any()) and not bool((counts & where.known).any()):
@@ -213,6 +214,6 @@ def batch_at(objective: Objective, batch: Batch, where: PolicyPoint) -> Batch:
 
 
 def tangent(values: Tensor, logp: Tensor, size: int) -> Tensor:
-    """[N, 1] derivative by the logits of a policy whose support is the rows of each group."""
+    """[N, 1] derivative with respect to the logits of a policy whose support is the rows of each group."""
     pull = values.view(-1, size)
     return (pull - pull.sum(1, keepdim=True) * logp.double().exp().view(-1, size)).view(-1, 1)

@@ -1,7 +1,7 @@
-"""A recorded step: its file, the callback that writes it in a run, and how its rows read as text.
+"""A recorded step: its file format, the callback that writes it during a run, and its rows as text.
 
 rollouts/step-N.safetensors holds tensors, and everything else as JSON in its header; docs/use/replay.md has the fields.
-Nothing in it depends on the clock, the path or the number of resumes: a step computed again has the same bytes.
+Nothing in it depends on the clock, the path or the number of resumes: a recomputed step has the same bytes.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ from pmdkit.observe.run_folder import RunFolder
 from pmdkit.trainer import RunContext, StepResult, TrainerCallback
 
 RECORDING_FORMAT = 1
-MOST_NUMBERS = 2**28  # of one tensor; a few bytes of a file may stand for that many
+MOST_NUMBERS = 2**28  # limit for one tensor, since a few bytes of a file may expand to arbitrarily many
 KEY = "pmdkit"  # the only key of the header: safetensors writes several in random order
 TOKENS = ("responses", "logp_old", "logp_engine", "logp_ref", "logp_seen", "logp_after", "correction")
 MACHINES = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -40,12 +40,13 @@ MACHINES = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=Fal
 
 @dataclass(frozen=True)
 class Recording:
-    """One step: what was drawn, what it earned, and the log-probabilities by who computed them and when.
+    """One step: the responses, their rewards, and their log-probabilities under each policy.
 
     Attributes:
         about: JSON values: step, tier, env, objective, schedule, updates, and what a tier adds.
         mask: [N, T] boolean, True on response tokens.
-        tensors: by name. Those in TOKENS may be [n, T], one number per token of the first n rows, 0 off the mask.
+        tensors: tensors by name. Those in TOKENS may be [n, T], one number per token of the first n rows, 0 outside
+            the mask.
     """
 
     about: dict[str, Any]
@@ -56,21 +57,21 @@ class Recording:
         return self.tensors[name]
 
     def get(self, name: str) -> Tensor | None:
-        """A tensor, or None where it was not recorded."""
+        """A tensor, or None if it was not recorded."""
         return self.tensors.get(name)
 
 
 def recorded_steps(folder: RunFolder) -> list[int]:
-    """Steps that have a recording, in order."""
+    """Steps that were recorded, in order."""
     names = (path.stem.removeprefix("step-") for path in folder.rollouts.glob("step-*.safetensors"))
     return sorted(int(name) for name in names if name.isdigit())
 
 
 def open_step(run: Path, step: int | None = None) -> Recording:
-    """The recording of a step, the newest one without a number.
+    """The recording of a step, by default the newest one.
 
     Raises:
-        UsageError: no run, no recording at all, none of this step, or a file that is damaged or of another version.
+        UsageError: there is no run, no recording, or none of this step, or the file is damaged or of another version.
     """
     folder = RunFolder(run)
     if not folder.started:
@@ -92,7 +93,7 @@ def open_step(run: Path, step: int | None = None) -> Recording:
 
 
 def spans(steps: list[int]) -> str:
-    """Step numbers in few words: `1 to 5, 8, 10 to 50 by 10`."""
+    """Step numbers in short form: `1 to 5, 8, 10 to 50 by 10`."""
     words, start = [], 0
     while start < len(steps):
         stop = start + 1
@@ -115,7 +116,7 @@ class StepExtras:
 
     Attributes:
         facts: JSON values: `passed`, the reward above which a response is right, or None; `vocabulary`, ...
-        tensors: `logp_after`, `prompt_tokens`, ...; None for one that this step does not have.
+        tensors: `logp_after`, `prompt_tokens`, ...; None for a tensor that this step lacks.
     """
 
     facts: dict[str, Any] = field(default_factory=dict)
@@ -123,11 +124,11 @@ class StepExtras:
 
 
 class Recorder(TrainerCallback):
-    """Writes every k-th step of a run. It needs no forward pass: the learner reports what its updates compute.
+    """Records every k-th step of a run. It needs no forward pass: the learner reports what its updates compute.
 
     Args:
         every: k, at least 1.
-        step_extras: what the tier adds.
+        step_extras: returns what the tier adds.
     """
 
     def __init__(self, every: int, step_extras: Callable[[Rollouts], StepExtras]) -> None:
@@ -136,18 +137,18 @@ class Recorder(TrainerCallback):
         self.updated = UpdateLogp()
 
     def on_train_begin(self, run: RunContext) -> None:
-        """Listen to the updates of the learner, if it reports them."""
+        """Subscribe to the learner's updates, if it reports them."""
         if hasattr(run.backend.learner, "on_logp"):
             run.backend.learner.on_logp = self.updated.add
 
     def on_step_end(self, run: RunContext, result: StepResult) -> None:
-        """Record the step if it is its turn."""
+        """Record the step if it is due."""
         if result.step % self.every == 0:
             self.record(run, result)
         self.updated.clear()
 
     def record(self, run: RunContext, result: StepResult) -> None:
-        """Write rollouts/step-N.safetensors; every process saw its own rows, the main one writes."""
+        """Write rollouts/step-N.safetensors: every process contributes its own rows, the main one writes."""
         group = run.backend.process_group
         seen = gather_rows(self.updated.of(result.rollouts), result.rollouts, group)
         if group.is_main_process:
@@ -156,7 +157,7 @@ class Recorder(TrainerCallback):
             put(run.folder.rollouts / f"step-{result.step}.safetensors", encode(recording))
 
     def recording(self, run: RunContext, result: StepResult, seen: Tensor | None) -> Recording:
-        """The step as it is kept."""
+        """The recording of a step."""
         rollouts, schedule, extras = result.rollouts, run.backend.schedule, self.step_extras(result.rollouts)
         about = {
             "tier": run.spec.tier,
@@ -188,21 +189,21 @@ class Recorder(TrainerCallback):
 
 
 class UpdateLogp:
-    """The log-probabilities that the updates of a step computed: each row's before its own update."""
+    """The log-probabilities that the updates of a step computed, each row's before its own update."""
 
     def __init__(self) -> None:
         self.parts: list[tuple[int, Sequence[int], Tensor]] = []
 
     def add(self, batch: Batch, rows: Sequence[int], logp: Tensor) -> None:
-        """A learner's report of a forward pass, see `pmdkit.loop.LogpHook`."""
+        """Take a learner's report of a forward pass, see `pmdkit.loop.LogpHook`."""
         self.parts.append((int(batch.group[0]), rows, logp.detach()))
 
     def clear(self) -> None:
-        """The step is over."""
+        """Forget everything at the end of a step."""
         self.parts = []
 
     def of(self, rollouts: Rollouts) -> Tensor | None:
-        """[N, T], or [N] sums, of the rows of a step; NaN where no update scored a row, None if none was reported."""
+        """[N, T], or [N] sums, for the rows of a step; NaN where no update scored a row, None if none was reported."""
         if not self.parts:
             return None
         count, width = rollouts.mask.shape
@@ -215,10 +216,10 @@ class UpdateLogp:
 
 
 def put(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all, whenever the process is killed.
+    """Write a file atomically: complete or not at all, even if the process is killed.
 
-    It is not flushed to the disk: that took ten times as long as all the rest. A loss of power may cost the newest
-    recordings; they fail their checksums then.
+    It is not flushed to disk: that took ten times as long as everything else. A power loss may corrupt the newest
+    recordings, which then fail their checksums.
     """
     aside = path.with_name(f".{path.name}.part")
     aside.unlink(missing_ok=True)
@@ -228,7 +229,7 @@ def put(path: Path, data: bytes) -> None:
 
 
 def gather_rows(seen: Tensor | None, rollouts: Rollouts, process_group: ProcessGroup) -> Tensor | None:
-    """What the processes saw, each its own rows; None where nobody saw any."""
+    """What the processes saw, each its own rows, combined; None if no process saw any."""
     if process_group.size == 1:
         return seen
     axes = max(int(part) for part in process_group.gather(torch.tensor([0 if seen is None else seen.ndim])))
@@ -249,11 +250,11 @@ def encode(recording: Recording) -> bytes:
     flat = {"length": mask.sum(1, dtype=np.int64)}
     places = None if mask.all() else np.flatnonzero(mask)
     if places is not None and (mask[:, 1:] > mask[:, :-1]).any():
-        flat["mask"] = mask  # tokens that do not stand at the beginning of the row
+        flat["mask"] = mask  # the tokens are not a prefix of the row
     rows: dict[str, int] = {}
     for name, tensor in recording.tensors.items():
         flat[name] = tensor.detach().cpu().numpy()
-        if name in TOKENS and tensor.ndim == 2:  # a number per token: one response after another, those of the mask
+        if name in TOKENS and tensor.ndim == 2:  # per token: only those in the mask, one response after another
             rows[name] = len(tensor)
             flat[name] = flat[name].reshape(-1)
             if places is not None:
@@ -272,7 +273,7 @@ def decode(data: bytes, where: str) -> Recording:
     """A recording from the bytes of a file.
 
     Raises:
-        UsageError: the file is truncated, damaged, of another version, or no recording.
+        UsageError: the file is truncated, damaged, of another version, or not a recording.
     """
     try:
         outer = foreign.parse_json(data[8 : 8 + int.from_bytes(data[:8], "little")], where)
@@ -311,15 +312,15 @@ def decode(data: bytes, where: str) -> Recording:
 
 
 def check(recording: Recording, where: str) -> None:
-    """What a replay takes for granted: all that a run writes, of the right kinds and shapes.
+    """Check what a replay relies on: every field that a run writes, with the right types and shapes.
 
     Raises:
-        ValueError, TypeError, KeyError: something is not so. The checksum finds damage, not what others invent.
+        ValueError, TypeError, KeyError: a check failed. The checksum detects damage, but not forged files.
     """
     about, mask = recording.about, recording.mask
     foreign.check_fields(about, ABOUT, where, AGAIN)
     foreign.check_fields(about["objective"], {"name": foreign.is_text}, f"{where}, its objective", AGAIN)
-    passed = {"passed": about.get("passed")}  # absent or null where no reward is right or wrong
+    passed = {"passed": about.get("passed")}  # absent or null if rewards are neither right nor wrong
     foreign.check_fields(passed, {"passed": foreign.none_or(foreign.is_number)}, where, AGAIN)
     for update in about["updates"]:
         foreign.check_fields(update, {"loss": foreign.is_number}, f"{where}, one of its updates", AGAIN)
@@ -357,7 +358,7 @@ def check(recording: Recording, where: str) -> None:
 
 
 def is_texts(value: Any) -> bool:
-    """A list of texts."""
+    """Whether a value is a list of strings."""
     return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
@@ -378,12 +379,12 @@ ABOUT: dict[str, foreign.Check] = {
 
 
 def spread(x: Tensor, mask: Tensor, rows: int | None) -> Tensor:
-    """[n, T] from the tokens of the first n rows; whatever is not per token stays as it is."""
+    """[n, T] from the tokens of the first n rows; tensors that are not per token are returned unchanged."""
     return x if rows is None else x.new_zeros(mask[:rows].shape).masked_scatter(mask[:rows], x)
 
 
 def checksum(about: str, stored: dict[str, NDArray[Any]]) -> str:
-    """Of everything in the file but the checksum itself."""
+    """SHA-256 of everything in the file except the checksum itself."""
     digest = hashlib.sha256(about.encode())
     for name in sorted(stored):
         digest.update(stored[name].reshape(-1).data)
@@ -391,16 +392,16 @@ def checksum(about: str, stored: dict[str, NDArray[Any]]) -> str:
 
 
 def to_json(value: Any) -> str:
-    """JSON for machines: one line, keys in order, NaN refused."""
+    """Canonical JSON: one line, sorted keys, NaN rejected."""
     return MACHINES.encode(value)
 
 
 class RecordingText:
-    """How the rows of a step read.
+    """The rows of a step as text.
 
     Args:
-        recording: of the step.
-        run: its run folder, for the tokenizer of a language model; None where there is none.
+        recording: the recording of the step.
+        run: its run folder, for the tokenizer of a language model; None if there is none.
 
     Attributes:
         note: why there is no text, or None.
@@ -415,7 +416,7 @@ class RecordingText:
             self.find_tokenizer(run)
 
     def find_tokenizer(self, run: Path | None) -> None:
-        """Take the tokenizer of the newest checkpoint that has one."""
+        """Load the tokenizer of the newest checkpoint that has one."""
         found = sorted(run.glob("checkpoints/step-*/tokenizer.json"), key=step_of_file) if run is not None else []
         if not found:
             self.note = "no text: the run has no checkpoint with a tokenizer; tokens are shown as numbers"
@@ -444,7 +445,7 @@ class RecordingText:
         """The response of a row."""
         tokens = self.recording["responses"][row][self.recording.mask[row]].tolist()
         episode = self.recording.get("episode")
-        if episode is not None:  # with what an environment said between
+        if episode is not None:  # includes what an environment said in between
             tokens = episode[row][: int(self.recording.mask[row].nonzero().max()) + 1].tolist()
         if self.vocabulary is not None:
             return " ".join(self.vocabulary[token] for token in tokens)
@@ -473,8 +474,8 @@ def step_of_file(path: Path) -> int:
     return int(name) if name.isdigit() else -1
 
 
-# Numbers in as few bytes as hold them exactly: one number for equal ones, small integers, float32. No rounding.
-# Narrowing is in numpy: it runs in every recorded step, where a call of torch costs more than the arithmetic in it.
+# Numbers in as few bytes as hold them exactly: one number for a constant array, small integers, float32. No rounding.
+# Narrowing uses numpy: it runs in every recorded step, where a torch call costs more than the arithmetic in it.
 
 SMALLER = {
     "int64": ("uint8", "int16", "int32"),
@@ -487,7 +488,7 @@ BOUNDS = {name: (int(np.iinfo(name).min), int(np.iinfo(name).max)) for name in S
 
 
 def narrow(x: NDArray[Any]) -> tuple[NDArray[Any], dict[str, Any]]:
-    """What is stored of an array, and how to get it back: `dtype`, and `shape` where one number stands for all."""
+    """The stored form of an array, and how to restore it: `dtype`, and `shape` if one number stands for all."""
     x = np.asarray(x, order="C")
     kind = NAMES.get(x.dtype) or x.dtype.name
     how: dict[str, Any] = {"dtype": kind}
@@ -501,7 +502,7 @@ def narrow(x: NDArray[Any]) -> tuple[NDArray[Any], dict[str, Any]]:
 
 
 def widen(stored: Tensor, how: dict[str, Any]) -> Tensor:
-    """The inverse of `narrow`, bit for bit but for the sign of a zero."""
+    """The inverse of `narrow`, exact to the bit except for the sign of zero."""
     if how["dtype"] not in ("bool", "uint8", "int16", "int32", "int64", "float32", "float64"):
         raise ValueError(f"a tensor of {short(how['dtype'])}")
     x = stored.to(getattr(torch, how["dtype"]))
@@ -513,7 +514,7 @@ def widen(stored: Tensor, how: dict[str, Any]) -> Tensor:
 
 
 def one_number(x: NDArray[Any]) -> bool:
-    """Whether all of several numbers are the same."""
+    """Whether an array of at least two numbers is constant."""
     if x.size < 2:
         return False
     first, last = x.item(0), x.item(-1)  # these two decide for most arrays
@@ -522,10 +523,10 @@ def one_number(x: NDArray[Any]) -> bool:
 
 
 def fits(x: NDArray[Any], dtype: str) -> bool:
-    """Whether every number survives the way there and back."""
+    """Whether every number survives the round trip."""
     if dtype in BOUNDS and x.size:
         low, high = BOUNDS[dtype]
-        # converting what is outside is undefined, and NaN is; the first number decides for log-probabilities
+        # converting NaN or numbers out of range is undefined; for log-probabilities the first number decides
         if not (low <= x.item(0) <= high and low <= x.min() and x.max() <= high):
             return False
     if x.dtype.kind != "f":
@@ -535,6 +536,6 @@ def fits(x: NDArray[Any], dtype: str) -> bool:
 
 
 def same(x: NDArray[Any], y: NDArray[Any]) -> bool:
-    """Equal everywhere, NaN where NaN."""
+    """Whether two arrays are equal everywhere, NaN counting as equal to NaN."""
     equal = x == y
     return bool(equal.all()) or bool((equal | ((x != x) & (y != y))).all())

@@ -1,7 +1,7 @@
-"""One recorded step under an objective: losses, gradient statistics and predictions, offline. The numbers; no printing.
+"""A recorded step under any objective: losses, gradient statistics and predictions, as plain numbers.
 
-Exact are the statements at the recorded policies. Another order or number of updates would visit others from its
-second update on; nothing is stated about those.
+Results at the recorded policies are exact. Another order or number of updates would visit other policies from its
+second update on; nothing is claimed about those.
 """
 
 from collections.abc import Mapping
@@ -20,13 +20,13 @@ from pmdkit.randomness import generator
 from pmdkit.replay.gradient import POINTS, Gradient, NotRecorded, UpdateOrder, batch_of, gradient, point, rollouts_of
 from pmdkit.replay.recording import Recording
 
-DRIVERS = 5  # prompts named
-NOTHING = 1e-12  # of a gradient by log-probabilities: rounding
+DRIVERS = 5  # prompts listed
+NOTHING = 1e-12  # a smaller gradient is rounding error
 
 
 @dataclass(frozen=True)
 class ReplayRequest:
-    """Which objective a replay asks, and in which order: the recorded one, that one with other options, or another.
+    """The objective to replay, recorded or another, with any options, and the order of the updates.
 
     Attributes: objective and its name; the order of updates, and its name.
     """
@@ -51,18 +51,20 @@ def make_request(
     ministeps: int | None = None,
     order: str | int = "recorded",
 ) -> ReplayRequest:
-    """What a recorded step is asked; the rest is as recorded.
+    """The request for a replay; whatever is not given is as recorded.
 
     Args:
-        recording: of the step.
-        objective, options: a name of OBJECTIVES or "my.py:MyLoss"; another one keeps the recorded tau if it has one.
+        recording: the recording of the step.
+        objective, options: a name in OBJECTIVES or "my.py:MyLoss"; another objective keeps the recorded tau if it has
+            that option.
         ministeps: updates of the step.
-        order: of the prompts: "recorded", "reversed", or a seed that shuffles them.
+        order: order of the prompts: "recorded", "reversed", or a seed that shuffles them.
 
     Raises:
-        UsageError: the recorded objective cannot be loaded again, an unknown option, or too many ministeps.
+        UsageError: the recorded objective cannot be loaded again, an option is unknown, or there are too many
+            ministeps.
     """
-    trust(objective, options)  # what is recorded is not named by anybody here
+    trust(objective, options)  # only what the caller names, never what a file names
     table = dict(recording.about["objective"])
     recorded = table.pop("name")
     name = objective or recorded
@@ -100,7 +102,7 @@ def prompts_in(order: str | int, count: int) -> torch.Tensor:
 
 
 def replay(recording: Recording, request: ReplayRequest) -> dict[str, Any]:
-    """Everything that `pmdkit replay --json` prints, as plain values. Raises what `batch_of` and `gradient` do."""
+    """Everything that `pmdkit replay --json` prints, as plain values. Raises what `batch_of` and `gradient` raise."""
     about, (prompts, size) = recording.about, recording["mass"].shape
     own: ReplayRequest | None = None
     with suppress(ValueError):  # the recorded objective cannot be loaded again
@@ -150,20 +152,20 @@ def replay(recording: Recording, request: ReplayRequest) -> dict[str, Any]:
 
 
 def anchor(request: ReplayRequest, recording: Recording) -> str:
-    """What log-ratios are taken to."""
+    """The policy that log-ratios are measured from."""
     if not traits(request.objective).uses_reference:
         return "pi_old"
     return "the reference policy" if recording.get("logp_ref") is not None else "pi_old, no reference was recorded"
 
 
 def check_recorded(recording: Recording, own: ReplayRequest | None) -> dict[str, Any]:
-    """The losses that the run reported, and those that the recording gives for the same request."""
+    """The losses that the run reported, and those recomputed from the recording for the same request."""
     reported = [update["loss"] for update in recording.about["updates"]]
     found: dict[str, Any] = {"losses": reported, "replayed": None, "why": None}
     if own is None:
         return found | {"why": "the recorded objective cannot be loaded again here"}
     size, batch = recording["mass"].shape[1], batch_of(own.objective, recording)
-    nothing = not bool((batch.weight != 0).any())  # groups of equal rewards that the run left out, all of them
+    nothing = not bool((batch.weight != 0).any())  # all groups have equal rewards, and the run dropped them
     try:
         where = point(recording, "old" if nothing else "seen")
         again = gradient(own.objective, batch, where, own.order, size)
@@ -173,8 +175,8 @@ def check_recorded(recording: Recording, own: ReplayRequest | None) -> dict[str,
 
 
 def gradient_statistics(here: Gradient) -> dict[str, Any]:
-    """Of a gradient by log-probabilities: of the mean over updates, as the loss in metrics.jsonl. Descent raises what
-    has a negative number."""
+    """Statistics of a gradient with respect to log-probabilities, for the mean over updates, like the loss in
+    metrics.jsonl. Descent raises log-probabilities with a negative gradient."""
     size = here.moving.abs().sum()
     up = float((-here.moving).clamp_min(0).sum() / size) if size > NOTHING else None
     counted = int(here.counted.sum())
@@ -210,13 +212,13 @@ def compare_with_recorded(here: Gradient, own: ReplayRequest | None, name: str, 
 
 
 def cosine(one: torch.Tensor, other: torch.Tensor) -> float | None:
-    """Of two gradients as vectors over tokens; None where one is 0."""
+    """Cosine of two gradients as vectors over tokens; None if one is 0."""
     norms = one.norm() * other.norm()
     return float((one * other).sum() / norms) if norms > 1e-24 else None
 
 
 def each_update(request: ReplayRequest, here: Gradient, recording: Recording) -> list[dict[str, Any]]:
-    """What each update of this order holds, at pi_old: exact for the first one, which nothing came before."""
+    """What each update of this order contains, at pi_old: exact for the first update, since nothing precedes it."""
     values = here.moving.view(*recording["mass"].shape, -1)
     found = []
     for prompts, loss in zip(request.order.parts(), here.losses, strict=True):
@@ -233,7 +235,7 @@ def each_update(request: ReplayRequest, here: Gradient, recording: Recording) ->
 
 
 def drivers(here: Gradient, recording: Recording) -> list[dict[str, Any]]:
-    """The prompts that ask for most: their share of the sum of absolute numbers."""
+    """The prompts with the largest gradients: their share of the sum of absolute values."""
     share = here.moving.abs().view(len(recording["mass"]), -1).sum(1)
     share = share / share.sum().clamp_min(1e-300)
     top = torch.argsort(share, descending=True, stable=True)[:DRIVERS].tolist()
@@ -251,15 +253,15 @@ def drivers(here: Gradient, recording: Recording) -> list[dict[str, Any]]:
 
 
 def pass_rate(recording: Recording) -> torch.Tensor | None:
-    """[P] share of right responses under pi_old; None where nothing passes or fails."""
+    """[P] share of right responses under pi_old; None if rewards do not pass or fail."""
     passed = recording.about.get("passed")
     return None if passed is None else (recording["mass"] * (recording["reward"] > passed)).sum(1)
 
 
 def buckets(request: ReplayRequest, recording: Recording) -> list[dict[str, Any]] | None:
-    """Mean log-ratio of wrong and right responses by pass rate: of the exact update, and measured where it was.
+    """Mean log-ratio of wrong and right responses by pass rate: for the exact update, and as measured if recorded.
 
-    Each group of draws is taken for the policy, as in the gauge of the run.
+    Each group of draws stands in for the policy, as in the gauge of the run.
     """
     passed = recording.about.get("passed")
     if passed is None:

@@ -1,8 +1,8 @@
-"""A recorded run as one JSON file for the browser: `biography.json`, which the page *Biography of a prompt* draws.
+"""A recorded run as one JSON file, `biography.json`, for the page *Biography of a prompt* in the browser.
 
 The file holds prompts with the responses of every recorded step that asked them: text, reward, length, log-ratios. It
-has no gradient: the page computes what any objective makes of these numbers, as `pmdkit.replay.gradient` does here.
-Texts are those of the run, escaped as on a terminal; whoever shows them must not read them as HTML.
+has no gradients: the page computes them for any objective, as `pmdkit.replay.gradient` does here. Texts come from the
+run and are escaped as for a terminal; a page that shows them must not interpret them as HTML.
 """
 
 import base64
@@ -25,14 +25,14 @@ from pmdkit.replay.recording import Recording, RecordingText, open_step, recorde
 
 WEB_FORMAT = 1
 NAME = "biography.json"
-MOST_BYTES = 2_000_000  # of the file: a page that takes longer to load is not read
-PROMPTS = 12  # more than that nobody scrolls through
-CHARACTERS = 4_000  # of one text
+MOST_BYTES = 2_000_000  # size of the file, so that the page loads quickly
+PROMPTS = 12  # nobody scrolls through more
+CHARACTERS = 4_000  # of one text, at most
 
 
 @dataclass
 class PromptHistory:
-    """One prompt: what the run calls it, its text, and the group of each recorded step that asked it."""
+    """One prompt: its name in the run, its text, and the group of each recorded step that asked it."""
 
     name: str
     text: str
@@ -40,7 +40,7 @@ class PromptHistory:
 
     @property
     def interest(self) -> tuple[int, float]:
-        """What to keep first: prompts that many steps asked, then those whose rewards differ most."""
+        """Sort key of what to keep first: prompts asked in many steps, then those whose rewards differ most."""
         spread = [max(known) - min(known) for group in self.groups if (known := scored(group))]
         return len(self.groups), sum(spread)
 
@@ -59,8 +59,8 @@ def write_web(run: Path, folder: Path, most: int = MOST_BYTES) -> tuple[Path, di
 
 
 def run_as_json(run: Path, most: int = MOST_BYTES) -> dict[str, Any]:
-    """What the file holds, as JSON values: the prompts of most interest, as many as fit."""
-    open_step(run)  # says what is wrong with the folder
+    """The contents of the file, as JSON values: the most interesting prompts, as many as fit."""
+    open_step(run)  # raises if something is wrong with the folder
     steps = recorded_steps(RunFolder(run))
     about: dict[str, Any] = {}
     found: dict[str, PromptHistory] = {}
@@ -89,7 +89,7 @@ def run_as_json(run: Path, most: int = MOST_BYTES) -> dict[str, Any]:
     }
     kept: list[dict[str, Any]] = []
     size = len(encode(head))
-    often = len(ranked[0].groups) / 2  # beside prompts that can be followed, those that were asked once say little
+    often = len(ranked[0].groups) / 2  # next to prompts with a history, those asked once say little
     for history in [each for each in ranked if len(each.groups) >= often][:PROMPTS]:
         prompt = {"name": history.name, "text": history.text, "groups": history.groups}
         size += len(encode(prompt)) + 1
@@ -148,7 +148,7 @@ def groups_of(recording: Recording, words: RecordingText) -> list[dict[str, Any]
 def log_ratios(recording: Recording, name: str) -> dict[str, list[Any]]:
     """Columns of one recorded policy: `seen` is log pi/pi_old of the responses, `seen_tokens` that of their tokens.
 
-    None where a row, or the whole policy, was not recorded; there are no tokens where only sums were.
+    None where a row, or the whole policy, was not recorded; tokens are None if only sums were recorded.
     """
     rows = len(recording.mask)
     nothing: list[Any] = [None] * rows
@@ -173,7 +173,7 @@ def summed(recording: Recording, where: PolicyPoint) -> Tensor:
 
 
 def packed(values: Tensor, mask: Tensor) -> list[str]:
-    """The numbers of each response's tokens, float32, little-endian, in base64: exact, and short."""
+    """The numbers of each response's tokens as little-endian float32 in base64: exact and compact."""
     return [
         base64.b64encode(row[there].float().numpy().astype("<f4").tobytes()).decode()
         for row, there in zip(values, mask, strict=True)
@@ -181,30 +181,30 @@ def packed(values: Tensor, mask: Tensor) -> list[str]:
 
 
 def flat(values: Tensor) -> list[Any]:
-    """The numbers of a tensor in one list."""
+    """The numbers of a tensor as a flat list."""
     found: list[Any] = values.flatten().tolist()
     return found
 
 
 def scored(group: dict[str, Any]) -> list[float]:
-    """The rewards that there are."""
+    """The rewards of the responses that have one."""
     return [value for value in group["reward"] if value is not None]
 
 
 def readable(text: str) -> str:
-    """A text of the run without control characters, and not endless."""
+    """A text of the run without control characters, cut to a maximum length."""
     shown = printable(text)
     return shown if len(shown) <= CHARACTERS else shown[:CHARACTERS] + " ..."
 
 
 def plain(table: dict[str, Any]) -> dict[str, Any]:
-    """Options of an objective that a page can use; others, such as a rule for tau, as their text."""
+    """Options of an objective that the page can use; others, such as a rule for tau, as text."""
     simple = (str, int, float, bool, type(None))
     return {key: value if isinstance(value, simple) else readable(repr(value)) for key, value in table.items()}
 
 
 def encode(value: Sequence[Any] | dict[str, Any]) -> str:
-    """JSON without blanks; what is not finite is null, which JSON has no number for."""
+    """JSON without whitespace; numbers that are not finite become null, since JSON has none for them."""
 
     def finite(part: Any) -> Any:
         if isinstance(part, float):

@@ -1,4 +1,4 @@
-"""Room: the whole paper again within a time budget, as one report. `reproduce` runs it; parts.py lists the parts."""
+"""Reproduces the paper within a time budget as one report. `reproduce` runs it; parts.py lists the parts."""
 
 from pmdkit.reproduce.part import Part, PartContext, budget_of, choose, clock, duration
 from pmdkit.reproduce.runner import ProgressLog, progress_on_stderr, reproduce

@@ -1,6 +1,6 @@
-"""Statements of the paper tried on random problems, here and now: each is computed in two ways that share no step.
+"""Statements of the paper checked on random problems, each computed in two independent ways.
 
-The tests try more, and harder; this is the short list that a reader can follow in the report.
+The tests check more, and more strictly; this is a short list that a reader of the report can follow.
 """
 
 import math
@@ -20,7 +20,7 @@ SEED = 0
 
 
 def checks(context: PartContext) -> list[Piece]:
-    """All of them, in the order of the paper."""
+    """All checks, in the order of the paper."""
     rng = np.random.default_rng(SEED)
     return [found for check in (gradients, mixture, contraction, bounds, scale) for found in check(rng)]
 
@@ -33,12 +33,12 @@ def problems(rng: np.random.Generator, smallest: float = 0.02) -> tuple[Array, A
 
 
 def below(name: str, claim: str, tried: str, worst: float, limit: float, unit: str = "") -> ClaimCheck:
-    """A check that an error is at most a limit; NaN is not."""
+    """A check that an error is at most a limit; NaN fails it."""
     return ClaimCheck(name, claim, tried, f"{worst:.1e}{unit}", f"at most {limit:g}{unit}", bool(worst <= limit))
 
 
 def gradients(rng: np.random.Generator) -> Iterator[ClaimCheck]:
-    """The losses as implemented rest where the theory says, with lengths and without."""
+    """The gradients of the losses as implemented vanish where the theory says, with lengths and without."""
     pi, reward, tau = problems(rng, 0.1)
     length = rng.integers(1, 9, pi.shape).astype(float)
     cases = (
@@ -67,7 +67,7 @@ def residual(name: str, norm: str, pi: Array, reward: Array, tau: float, log_rat
     width = int(length.max())
     mask = torch.arange(width) < torch.tensor(length)[:, None]
     groups = Groups(torch.tensor(reward)[None], torch.tensor(pi)[None], sampled=False)
-    # the log-probability of a response stands on its first token: the loss sees the sum, and the length by the mask
+    # put the log-probability of a response on its first token: the loss sees the sum, and the length from the mask
     first = torch.zeros(width, dtype=torch.float64)
     first[0] = 1.0
 
@@ -117,7 +117,7 @@ def mixture(rng: np.random.Generator) -> Iterator[ClaimCheck]:
 
 
 def contraction(rng: np.random.Generator) -> Iterator[ClaimCheck]:
-    """Rewards {0, 1}: the exact contraction, its inverse, and where the small-tau formula is off."""
+    """Rewards {0, 1}: the exact contraction, its inverse, and where the small-tau formula is wrong."""
     p = PS[:, None]
     back = theory.binary(p, theory.tau_for_eta(p, np.array([0.1, 0.5, 0.9]))).eta
     yield below(
@@ -146,7 +146,7 @@ def bounds(rng: np.random.Generator) -> Iterator[ClaimCheck]:
     for method in theory.METHODS:
         exact = theory.target_error(PS[:, None], n, 0.05, method)
         draws = theory.simulate_target_error(PS[:, None], n, 0.05, method, seeds, rng)
-        # groups without a success are rare where n p is large, and rarely drawn: there the scatter misses them
+        # where n p is large, groups without a success are rarely drawn, and the sampled scatter misses them
         seen = n * PS[:, None] < 4
         error = draws.per_seed.std(-1, ddof=1) / math.sqrt(seeds)
         worst = float((np.abs(draws.mean - exact.mean) / error)[seen].max())

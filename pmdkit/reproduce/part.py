@@ -1,10 +1,12 @@
-"""A part of a reproduction, which parts a time budget holds, and the folder that keeps what they computed.
+"""The parts of a reproduction, the choice of parts that fit a time budget, and the folder with their results.
 
 A part returns pieces: pictures, tables, checks, sentences. A piece is kept as JSON beside its pictures, and the report
-is made from that alone. Two pieces of one name are the same thing at different effort; the report shows the later one.
+is made from these alone. Two pieces with the same name are the same thing at different effort; the report shows the
+later one.
 
-In the folder: config.json (before the first part), env.json, parts/NAME/ with pictures and result.json, sweeps/, runs/,
-report.html, summary.json. A part counts as done when its result.json is there: it is written last, and whole.
+The folder has config.json (written before the first part), env.json, parts/NAME/ with pictures and result.json,
+sweeps/, runs/, report.html and summary.json. A part counts as done once its result.json exists and says so: it is
+written last, and atomically.
 """
 
 import os
@@ -20,7 +22,7 @@ from pmdkit.figures.style import Drawing
 from pmdkit.launchers import Launcher
 from pmdkit.observe import files, run_folder
 
-# where a number in the report comes from, in the words beside it
+# where a number in the report comes from, as shown next to it
 SCALES = {
     "exact": "exact",
     "simulated": "simulated",
@@ -30,7 +32,7 @@ SCALES = {
     "starter": "starter scale, runs of this report",
     "paper": "arithmetic on the paper's numbers",
 }
-SHADES = 96  # colours of a picture in the report: more only make it larger
+SHADES = 96  # colours of a picture in the report; more would only make it larger
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,12 @@ class Picture:
     """A figure, saved as PNG and SVG.
 
     Attributes:
-        name: of its files, without suffix.
+        name: name of its files, without suffix.
         title: what it is in the paper, or here.
         scale: a key of SCALES.
-        about: seeds and what else its kind needs, such as "5 seeds"; may be empty.
-        see: what to see.
-        alt: what it shows, for those who cannot see it.
+        about: seeds and other details of its kind, such as "5 seeds"; may be empty.
+        see: what to look for in it.
+        alt: text alternative, for those who cannot see it.
     """
 
     kind: ClassVar[str] = "picture"
@@ -57,7 +59,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table. Attributes as of `Picture`; columns: heads with units; rows: cells as shown."""
+    """A table. Attributes as for `Picture`, and columns: headings with units; rows: cells as shown."""
 
     kind: ClassVar[str] = "sheet"
     name: str
@@ -74,15 +76,15 @@ class Sheet:
 
 @dataclass(frozen=True)
 class ClaimCheck:
-    """Something that was tried here and held, or did not.
+    """A statement that was checked here, and whether it held.
 
     Attributes:
-        name: short.
-        claim: what should be so.
-        tried: on what.
-        found: the worst number met, with its unit.
-        allowed: what it may be.
-        held: whether it was.
+        name: short name.
+        claim: what should be true.
+        tried: what it was checked on.
+        found: the worst number found, with its unit.
+        allowed: what the number may be.
+        held: whether it was within that.
     """
 
     kind: ClassVar[str] = "check"
@@ -116,19 +118,19 @@ Piece = Picture | Sheet | ClaimCheck | Claims | Paragraph
 
 
 def record(piece: Piece) -> dict[str, Any]:
-    """A piece as JSON values, its kind among them."""
+    """A piece as JSON values, including its kind."""
     return {"kind": piece.kind, **asdict(piece)}
 
 
 def keep(drawing: Drawing, folder: Path, name: str, title: str, scale: str, about: str = "") -> Picture:
-    """Save a drawing in the folder of its part; the PNG with few colours, for it goes into the report."""
+    """Save a drawing in the folder of its part; its PNG, which goes into the report, gets a palette of few colours."""
     bitmap, _ = drawing.save(folder / name)
     files.replace(bitmap, few_colours(bitmap))
     return Picture(name, title, scale, about, drawing.sentence, drawing.alt)
 
 
 def few_colours(path: Path) -> bytes:
-    """A PNG with a palette: a third of the bytes, and no difference that a figure shows."""
+    """A PNG reduced to a palette: a third of the bytes, without a visible difference."""
     from io import BytesIO
 
     from PIL import Image
@@ -139,19 +141,19 @@ def few_colours(path: Path) -> bytes:
     return buffer.getvalue()
 
 
-RESERVED = 5.0  # seconds of a budget for starting Python and for the last report
-LONGEST = 24 * 60  # minutes that are tried when a budget is looked for
+RESERVED = 5.0  # seconds of a budget reserved for starting Python and for the last report
+LONGEST = 24 * 60  # minutes; the largest budget that `budget_of` tries
 UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 
 
 @dataclass(frozen=True)
 class PartContext:
-    """What a part works with.
+    """What a part is given to work with.
 
     Attributes:
         out: folder of the reproduction.
-        folder: of the part; it may write there.
-        launcher: makes runs, for parts that have some.
+        folder: folder of the part, which it may write to.
+        launcher: makes the runs of parts that have any.
         log: called with a sentence about each step of the work.
     """
 
@@ -162,7 +164,7 @@ class PartContext:
 
     @property
     def sweeps(self) -> Path:
-        """Folder of the sweeps: experiments share their runs in it."""
+        """Folder of the sweeps, in which experiments share their runs."""
         return self.out / "sweeps"
 
     @property
@@ -173,17 +175,17 @@ class PartContext:
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of work whose result is kept, and never done twice.
+    """A piece of work whose result is kept, and that is never done twice.
 
     Attributes:
-        name: of its folder.
+        name: name of its folder.
         title: heading in the report.
-        chapter: of the report, a key of parts.CHAPTERS.
-        about: what it computes, one sentence.
-        seconds: estimate, of one core of the machine that the list was measured on.
+        chapter: chapter of the report, a key of parts.CHAPTERS.
+        about: what it computes, in one sentence.
+        seconds: estimated time on one core of the machine that the list was measured on.
         make: computes the pieces.
-        needs: parts whose results it works with.
-        parallel: its work is done by processes of its own, several at a time where there are cores.
+        needs: names of the parts whose results it uses.
+        parallel: its work is done by separate processes, several at a time if there are cores.
     """
 
     name: str
@@ -196,12 +198,12 @@ class Part:
     parallel: bool = False
 
     def cost(self, jobs: int) -> float:
-        """Estimated seconds from begin to end."""
+        """Estimated seconds from start to end."""
         return self.seconds / jobs if self.parallel else self.seconds
 
 
 def choose(parts: Sequence[Part], budget: float, jobs: int) -> list[Part]:
-    """The parts that fit a budget of so many seconds: in order of value, each that still fits with what it needs."""
+    """The parts that fit a budget in seconds: in order of value, each part that still fits and has what it needs."""
     chosen: list[Part] = []
     left = budget - RESERVED
     for part in parts:
@@ -212,13 +214,13 @@ def choose(parts: Sequence[Part], budget: float, jobs: int) -> list[Part]:
 
 
 def budget_of(part: Part, parts: Sequence[Part], jobs: int) -> str:
-    """The smallest whole number of minutes that holds a part."""
+    """The smallest budget, in whole minutes, that includes a part."""
     fitting = (minutes for minutes in range(1, LONGEST) if part in choose(parts, 60.0 * minutes, jobs))
     return f"{minutes}m" if (minutes := next(fitting, None)) else f"more than {LONGEST // 60}h"
 
 
 def duration(text: str) -> float:
-    """Seconds of a text such as 2m, 90s, 1h or 1h30m."""
+    """Seconds of a duration such as 2m, 90s, 1h or 1h30m."""
     found = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", text.strip())
     seconds = 0.0
     if found is not None:
@@ -229,7 +231,7 @@ def duration(text: str) -> float:
 
 
 def clock(seconds: float) -> str:
-    """`90s` as `1m30s`: a duration that `duration` reads."""
+    """Seconds as a string that `duration` reads: 90 is `1m30s`."""
     whole = round(seconds)
     hours, rest = divmod(whole, 3600)
     minutes, rest = divmod(rest, 60)
@@ -237,15 +239,15 @@ def clock(seconds: float) -> str:
     return words or "0s"
 
 
-# The folder: when it may be resumed, and results that survive a kill.
+# The folder: when it may be resumed, and results that survive a killed process.
 
 KIND = "reproduce"
-DECISIVE = ("pmdkit", "torch", "numpy", "scipy")  # a report that mixes their versions would hold for none of them
+DECISIVE = ("pmdkit", "torch", "numpy", "scipy")  # a report must not mix versions of these
 Result = dict[str, Any]
 
 
 class ReportFolder:
-    """Where a reproduction lives."""
+    """The folder of a reproduction."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -256,7 +258,7 @@ class ReportFolder:
 
     @classmethod
     def open(cls, out: Path, resume: bool) -> "ReportFolder":
-        """A folder that is new or empty, or with `resume` that of a reproduction."""
+        """Open a folder that is new or empty or, with `resume`, that of a reproduction."""
         if out.exists() and not out.is_dir():
             raise UsageError(f"output {out} is a file; expected a folder: give another --out")
         folder = cls(out)
@@ -276,7 +278,7 @@ class ReportFolder:
     def load_config(self, budget: float | None) -> dict[str, Any]:
         """The configuration of a reproduction, written before its first part; a resumed one keeps its own.
 
-        A larger budget continues it. A smaller one is refused, and so are other versions of what computes the numbers.
+        A larger budget extends it. A smaller budget is refused, and so are other versions of the DECISIVE packages.
         """
         machine = {**run_folder.describe_machine(), "cores": cores()}
         now = {name: machine["versions"][name] for name in DECISIVE}
@@ -310,25 +312,25 @@ class ReportFolder:
         return self.path / "parts" / part.name
 
     def result(self, part: Part) -> Result | None:
-        """What a part left, None where it did not end."""
+        """The result of a part, or None if it has not ended."""
         path = self.of(part) / "result.json"
         return run_folder.read_json(path) if path.exists() else None
 
     def keep(self, part: Part, seconds: float, pieces: Sequence[Piece]) -> Result:
-        """Write down a part that ended well."""
+        """Record a part that succeeded."""
         return self.write(part, {"state": "done", "seconds": round(seconds, 2), "pieces": [*map(record, pieces)]})
 
     def fail(self, part: Part, seconds: float, reason: str, traceback: str) -> Result:
-        """Write down a part that failed; the next resume tries it again."""
+        """Record a part that failed; the next resume tries it again."""
         files.replace(self.of(part) / "failure.txt", traceback.encode())
         return self.write(part, {"state": "failed", "seconds": round(seconds, 2), "reason": reason, "pieces": []})
 
     def write(self, part: Part, result: Result) -> Result:
-        """result.json, at once."""
+        """Write result.json atomically."""
         files.replace(self.of(part) / "result.json", files.encode(result))
         return result
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

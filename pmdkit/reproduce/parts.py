@@ -1,8 +1,8 @@
-"""The parts of a reproduction in order of value: the table of contents, and where a new study plugs in.
+"""The list of parts of a reproduction, in order of value; a new study is added here.
 
-A part is added by one line. Seconds are of one core, measured on two virtual cores of an AMD EPYC (Zen 4) and taken
-half as large again; runner.py scales what is left by the speed that it meets. A part whose pieces have the names of
-an earlier part's is the same thing at more effort, and takes its place in the report.
+One line adds a part. Seconds are for one core, measured on two virtual cores of an AMD EPYC (Zen 4) and increased by
+half; runner.py scales the remaining estimates by the speed that it measures. A part whose pieces have the same names as
+an earlier part's is the same thing at more effort, and replaces it in the report.
 """
 
 import json
@@ -36,7 +36,7 @@ ABOUT_TABLE = {"tab2-speed": "toy rows: stored runs, 5 seeds"}
 
 
 def draw_figure(name: str) -> Callable[[PartContext], list[Piece]]:
-    """The part that draws a figure and compares its numbers with the stored ones."""
+    """The function of a part that draws a figure and compares its numbers with the stored ones."""
 
     def make(context: PartContext) -> list[Piece]:
         entry, drawing = FIGURES[name], draw(name)
@@ -49,7 +49,7 @@ def draw_figure(name: str) -> Callable[[PartContext], list[Piece]]:
 
 
 def paper_tables(context: PartContext) -> list[Piece]:
-    """The paper's tables with what follows from their numbers."""
+    """The paper's tables with quantities derived from their numbers."""
     found: list[Piece] = []
     for name, entry in TABLES.items():
         made = table(name)
@@ -112,13 +112,13 @@ def objectives_solved(context: PartContext) -> list[Piece]:
 
 
 def figure(name: str, seconds: float) -> Part:
-    """A figure of the paper from what is computed or stored."""
+    """A part for a figure of the paper, from exact numbers or stored runs."""
     entry = FIGURES[name]
     return Part(name, name, CHAPTER_OF[entry.source], entry.about, seconds, draw_figure(name))
 
 
 def experiment(name: str, seeds: int, seconds: float, needs: tuple[str, ...] = ()) -> Part:
-    """An experiment with so many seeds; with more than those of an earlier part it needs that part."""
+    """A part for an experiment with this many seeds; if an earlier part runs fewer seeds, it needs that part."""
     make = training_parts.experiment(name, seeds)
     return parallel_part(f"{name}-{seeds}", f"{name}, {seeds} seeds", EXPERIMENTS[name].about, seconds, make, needs)
 
@@ -132,24 +132,24 @@ def parallel_part(
     needs: tuple[str, ...] = (),
     chapter: str = "toy",
 ) -> Part:
-    """A part whose runs are processes of their own."""
+    """A part whose runs are separate processes."""
     return Part(name, title, chapter, about, seconds, make, needs, parallel=True)
 
 
 def study(tier: str, seconds: float) -> Part:
-    """A tier of the study of adaptive temperatures."""
+    """A part for one tier of the study of adaptive temperatures."""
     about = "Rules that give each prompt its tau, against a tuned fixed one."
     make = training_parts.adaptive_study(tier)
     return parallel_part(f"adaptive-{tier}", f"Adaptive tau, {tier}", about, seconds, make, chapter="adaptive")
 
 
 def measurement(name: str, about: str, seconds: float) -> Part:
-    """An experiment that is no grid of runs, with five seeds."""
+    """A part for an experiment that is not a grid of runs, with five seeds."""
     return Part(f"{name}-5", f"{name}, 5 seeds", "toy", about, seconds, training_parts.measurement(name, 5))
 
 
 def redrawn(seeds: int) -> list[Part]:
-    """The paper's training figures from the runs of this reproduction, as its experiments come in."""
+    """Parts that draw the paper's training figures from the runs of this reproduction."""
 
     def drawn(
         name: str, figures: tuple[str, ...], sources: tuple[str, ...], about: str, seconds: float, votes: bool = False

@@ -1,7 +1,7 @@
-"""The report: one HTML file from what the parts left, without scripts and without anything that is loaded.
+"""The report: one self-contained HTML file made from the results of the parts, without scripts.
 
-report.html is its template, report.css its style. Times are in elements of their own, so that two reports of the same
-work differ in nothing else.
+report.html is its template, report.css its style sheet. Times are in separate elements, so that two reports of the same
+work differ only in these.
 """
 
 import base64
@@ -17,10 +17,10 @@ from pmdkit.ledger import VERDICTS
 from pmdkit.reproduce.part import SCALES, Part, ReportFolder, Result, clock
 
 HERE = Path(__file__).parent
-# verdicts, as shown
+# verdicts, in the order shown
 FIRST = ("disagrees", "undecided", "holds-loosely", "reproduced-small", "not-on-this-hardware", "holds")
 SIGNS = ((r"\+-1\b", "±1"), (r"\^2\b", "²"), (r"(?<=\s)<=(?=\s)", "≤"), (r"(?<=\s)>=(?=\s)", "≥"))
-PIXELS = 0.62  # CSS pixels for a pixel of a picture of 200 per inch
+PIXELS = 0.62  # CSS pixels per pixel of a picture with 200 pixels per inch
 MIME = {".svg": "image/svg+xml", ".png": "image/png"}
 
 
@@ -41,7 +41,7 @@ def write_report(
     chapters = [
         {"key": key, "title": title, "sections": [each for each in sections if each["part"].chapter == key]}
         for key, title in CHAPTERS.items()
-        if key != "checks"  # gathered from all parts, at the end
+        if key != "checks"  # collected from all parts at the end of the report
     ]
     page = environment().from_string((HERE / "report.html").read_text(encoding="utf-8"))
     text = page.render(
@@ -66,19 +66,19 @@ def write_report(
 
 
 def arrange(parts: Sequence[Part], results: Mapping[str, Result]) -> list[dict[str, Any]]:
-    """Parts with the pieces that are shown: of pieces with one name the last, in the place of the first."""
+    """Parts with the pieces to show: of pieces with the same name the last one, in the place of the first."""
     last: dict[str, tuple[Part, dict[str, Any]]] = {}
     for part in parts:
         for piece in results.get(part.name, {"pieces": []})["pieces"]:
-            last[piece["name"]] = (part, piece)  # a dictionary keeps the place where a name came first
+            last[piece["name"]] = (part, piece)  # a dict keeps the position of the first insertion
     shown = [(part, piece) for part, piece in last.values() if piece["kind"] in ("picture", "sheet", "words")]
-    # the rows of the ledger are gathered from all parts: its section has no piece of its own
+    # the rows of the ledger are collected from all parts, so its section has no piece of its own
     gathered = [(part, None) for part, piece in last.values() if piece["kind"] == "claims"]
     return [{"part": part, "piece": piece} for part, piece in (*shown, *gathered)]
 
 
 def image(path: Path) -> str:
-    """The smaller one of a picture's two files, as a data address."""
+    """The smaller of a picture's two files, as a data URL."""
     files = [path.with_name(path.name + kind) for kind in MIME]
     smallest = min(files, key=lambda file: file.stat().st_size)
     data = base64.b64encode(smallest.read_bytes()).decode()
@@ -86,13 +86,13 @@ def image(path: Path) -> str:
 
 
 def width(path: Path) -> int:
-    """How wide a picture stands on the page, in CSS pixels: its letters are then those of the text around it."""
+    """The width of a picture on the page in CSS pixels, so that its letters match the surrounding text in size."""
     header = path.with_name(f"{path.name}.png").read_bytes()[:24]
     return round(int.from_bytes(header[16:20]) * PIXELS)
 
 
 def environment() -> Environment:
-    """Jinja, everything escaped, nothing undefined let through."""
+    """A Jinja environment that escapes everything and fails on undefined names."""
     found = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     found.filters["prose"] = prose
     found.filters["seconds"] = seconds
@@ -100,7 +100,7 @@ def environment() -> Environment:
 
 
 def prose(text: str) -> Markup:
-    """Our plain sentences as HTML: `code`, *slanted*, and signs for what a keyboard lacks."""
+    """Plain text as HTML: `code`, *emphasis*, **bold**, and symbols for what a keyboard lacks."""
     safe = str(escape(text))
     safe = safe.replace("&gt;", ">").replace("&lt;", "<")
     for pattern, sign in SIGNS:
@@ -112,7 +112,7 @@ def prose(text: str) -> Markup:
 
 
 def seconds(value: float | None) -> Markup:
-    """A time in its own element; a dash where there is none."""
+    """A time in its own element; a dash for None."""
     if value is None:
         return Markup("–")
     words = f"{value:.1f} s" if value < 60 else clock(value)

@@ -1,4 +1,4 @@
-"""Runs the parts of a reproduction: in order of value, within the budget, each once; the report grows with them."""
+"""Runs the parts of a reproduction within the budget, each once and in order of value, updating the report."""
 
 import sys
 import time
@@ -17,25 +17,25 @@ from pmdkit.observe import files, run_folder
 from pmdkit.reproduce.part import RESERVED, Part, PartContext, ReportFolder, Result, budget_of, choose, clock
 from pmdkit.reproduce.report import write_report
 
-MARGIN = 1.2  # a machine that others use may get slower while a part runs
-NAMED = 4  # parts left out that are named before it begins; the report names all
-WARM_UP = 10.0  # seconds of work before the speed of the machine counts for as much as the estimates
+MARGIN = 1.2  # a shared machine may get slower while a part runs
+NAMED = 4  # omitted parts that are named at the start; the report names all of them
+WARM_UP = 10.0  # seconds of work until the measured speed of the machine weighs as much as the estimates
 
 
 @dataclass
 class Reproduction:
-    """How far a reproduction is.
+    """The state of a reproduction.
 
     Attributes:
-        folder: where it lives.
-        config: as written.
-        parts: all that there are.
-        planned: those that the budget holds.
-        launcher: makes the runs of parts that have some, so many at a time.
-        results: of parts that ended, by name.
-        began: when this process did.
+        folder: its folder.
+        config: its configuration, as written.
+        parts: all parts.
+        planned: the parts that fit the budget.
+        launcher: makes the runs of parts that have any, a given number at a time.
+        results: results of parts that ended, by name.
+        began: when this process started, on the clock of time.monotonic.
         late: why a planned part did not run, by name.
-        before: seconds that earlier processes spent on parts that ended.
+        before: seconds that earlier processes spent on parts that succeeded.
     """
 
     folder: ReportFolder
@@ -50,12 +50,12 @@ class Reproduction:
 
     @property
     def left(self) -> float:
-        """Seconds of the budget that are left."""
+        """Seconds left of the budget."""
         return float(self.config["budget_seconds"]) - RESERVED - self.before - (time.monotonic() - self.began)
 
     @property
     def speed(self) -> float:
-        """Seconds that this machine takes for a second of the estimates."""
+        """Seconds that this machine takes per estimated second."""
         ended = [
             (part.cost(self.launcher.jobs), self.results[part.name])
             for part in self.planned
@@ -65,11 +65,11 @@ class Reproduction:
         return (sum(took for _, took in spent) + WARM_UP) / (sum(cost for cost, _ in spent) + WARM_UP)
 
     def done(self, part: Part) -> bool:
-        """Whether a part ended well."""
+        """Whether a part succeeded."""
         return self.results.get(part.name, {}).get("state") == "done"
 
     def obstacle(self, part: Part) -> str | None:
-        """Why a part cannot run now."""
+        """Why a part cannot run now, or None."""
         missing = [other.name for other in self.parts if other.name in part.needs and not self.done(other)]
         if missing:
             return f"it needs {missing[0]}, which did not end"
@@ -91,13 +91,13 @@ def reproduce(
     """Run what fits the budget in `out` and keep the report up to date; returns the summary.
 
     Args:
-        budget: seconds; None takes that of the folder.
-        out: new or empty, or with `resume` the folder of a reproduction. A finished one is left as it is.
-        launcher: makes the runs of parts that have some, so many at a time.
-        resume: parts that are done are not done again; failed ones are tried again.
-        progress: what happens is shown there.
-        parts: in order of value.
-        began: on the clock of time.monotonic, where the budget began to run before this call.
+        budget: seconds; None takes the budget stored in the folder.
+        out: new or empty, or with `resume` the folder of a reproduction. A finished one is left unchanged.
+        launcher: makes the runs of parts that have any, a given number at a time.
+        resume: skip parts that are done; failed ones are tried again.
+        progress: shows what happens.
+        parts: parts in order of value.
+        began: start of the budget on the clock of time.monotonic, if it was before this call.
     """
     began = time.monotonic() if began is None else began
     folder = ReportFolder.open(out, resume)
@@ -131,7 +131,7 @@ def reproduce(
 
 
 def run_part(state: Reproduction, part: Part, progress: "ProgressLog") -> bool:
-    """Run one part, or say why not; returns whether it ran."""
+    """Run one part, or report why it cannot run; returns whether it ran."""
     reason = state.obstacle(part)
     if reason is not None:
         state.late[part.name] = reason
@@ -156,7 +156,7 @@ def run_part(state: Reproduction, part: Part, progress: "ProgressLog") -> bool:
 
 
 def conclude(state: Reproduction) -> dict[str, Any]:
-    """The summary of how far it is, and the report of it; what stands there already and says the same is left alone."""
+    """Write the summary and the report of the current state, unless the files already have the same contents."""
     summary = summarise(state)
     write_if_new(state.folder.summary, files.encode(summary))
     write_if_new(state.folder.report, write_report(state.folder, state.config, summary, state.parts, state.results))
@@ -164,7 +164,7 @@ def conclude(state: Reproduction) -> dict[str, Any]:
 
 
 def write_if_new(path: Path, data: bytes) -> None:
-    """A finished reproduction that is resumed changes nothing."""
+    """Write a file only if its contents differ, so that resuming a finished reproduction changes nothing."""
     if not path.exists() or path.read_bytes() != data:
         files.replace(path, data)
 
@@ -206,7 +206,7 @@ class ProgressLog:
     def begin(
         self, budget: float, jobs: int, planned: Sequence[Part], already: int, outside: Mapping[str, str]
     ) -> None:
-        """What the budget holds, before it begins."""
+        """Announce what fits the budget, before the first part."""
         self.count, self.number, self.part = len(planned), already, planned[0]
         about = clock(sum(part.cost(jobs) for part in planned))
         several = f"{jobs} runs at a time" if jobs > 1 else "one run at a time"
@@ -219,18 +219,18 @@ class ProgressLog:
             self.note(f"left out, with the budget each needs: {', '.join(names[:NAMED])}{more}")
 
     def start(self, part: Part, seconds: float, left: float) -> None:
-        """A part begins; long ones are announced."""
+        """A part begins; parallel ones, which are long, are announced."""
         self.number, self.part = self.number + 1, part
         if part.parallel:
             self.note(f"{self.place} {part.name} begins, about {clock(max(1.0, seconds))}: {part.about}")
 
     @property
     def place(self) -> str:
-        """Where it is in the list."""
+        """The position in the list of planned parts."""
         return f"[{self.number}/{self.count}]"
 
     def message(self, sentence: str) -> None:
-        """A message of a part; those of a short part are dropped."""
+        """Show a message of a part; those of short parts are dropped."""
         if self.part.parallel:
             self.note(sentence)
 
@@ -239,7 +239,7 @@ class ProgressLog:
         self.note(f"{self.place} {part.name}: {seconds:.1f} s, {clock(max(0.0, left))} left")
 
     def skip(self, part: Part, reason: str) -> None:
-        """A part does not run."""
+        """A part is left out."""
         self.number += 1
         self.note(f"{self.place} {part.name}: left out, {reason}")
 
@@ -248,15 +248,15 @@ class ProgressLog:
         self.note(f"{self.place} {part.name}: failed: {reason}")
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """The reproduction ended."""
 
     def note(self, line: str) -> None:
-        """One line."""
+        """Print one line."""
         print(f"pmdkit: {line}", file=sys.stderr, flush=True)
 
 
 class ProgressBar(ProgressLog):
-    """A terminal: a line for each part that ended, and a bar below with the part that is running."""
+    """Progress on a terminal: a line for each part that ended, and below them a bar for the running part."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -271,7 +271,7 @@ class ProgressBar(ProgressLog):
         self.bar = self.progress.add_task("", total=None, about="", doing="")
 
     def start(self, part: Part, seconds: float, left: float) -> None:
-        """The bar names it."""
+        """Show the part on the bar."""
         self.progress.update(self.bar, total=self.count, completed=self.number)
         self.progress.start()
         self.number, self.part = self.number + 1, part
@@ -279,40 +279,40 @@ class ProgressBar(ProgressLog):
         self.progress.update(self.bar, about=about, doing=doing)
 
     def message(self, sentence: str) -> None:
-        """Beside the bar."""
+        """Show a message next to the bar."""
         room = max(12, self.console.width - 70)
         self.progress.update(self.bar, doing=sentence if len(sentence) <= room else sentence[: room - 1] + "…")
 
     def done(self, part: Part, seconds: float, left: float) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         rest = f"{clock(max(0.0, left))} left"
         self.stay(f"[green]✓[/green] {part.name:<20} {seconds:6.1f} s   [dim]{rest}[/dim]")
 
     def skip(self, part: Part, reason: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         self.number += 1
         self.stay(f"[yellow]–[/yellow] {part.name:<20} [dim]left out, {reason}[/dim]")
 
     def fail(self, part: Part, reason: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         safe = reason.replace("[", r"\[")
         self.stay(f"[red]✗[/red] {part.name:<20} failed: {safe}")
 
     def stay(self, line: str) -> None:
-        """Above the bar, which moves."""
+        """Print a line above the bar and advance the bar."""
         self.console.print(line, highlight=False)
         self.progress.update(self.bar, completed=self.number)
 
     def note(self, line: str) -> None:
-        """One line, before the bar."""
+        """Print one line above the bar."""
         self.console.print(line, style="dim", markup=False, highlight=False)
 
     def end(self) -> None:
-        """The bar goes, the lines stay."""
+        """Remove the bar; the lines stay."""
         self.progress.stop()
 
 
 def progress_on_stderr() -> ProgressLog:
-    """The one that fits where stderr goes."""
+    """A progress bar if stderr is a terminal, else a log."""
     console = Console(stderr=True)
     return ProgressBar(console) if console.is_terminal else ProgressLog()

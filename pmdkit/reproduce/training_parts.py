@@ -1,6 +1,6 @@
 """The parts of a reproduction that train: sweeps of toy transformers, the starter, a bandit, adaptive temperatures.
 
-The runs of a sweep are processes of their own, resumed where they stopped; the paper's training figures are drawn from
+The runs of a sweep are separate processes, resumed where they stopped; the paper's training figures are drawn from
 them.
 """
 
@@ -30,7 +30,7 @@ VOTES = 32
 
 
 def experiment(name: str, seeds: int) -> Callable[[PartContext], list[Piece]]:
-    """The part that runs an experiment with so many seeds and draws it."""
+    """The function of a part that runs an experiment with this many seeds and draws it."""
 
     def make(context: PartContext) -> list[Piece]:
         chosen = experiments.EXPERIMENTS[name]
@@ -43,7 +43,7 @@ def experiment(name: str, seeds: int) -> Callable[[PartContext], list[Piece]]:
 
 
 def run_all(context: PartContext, name: str, trials: list[grid.Trial], about: dict[str, Any]) -> dict[str, Any]:
-    """Bring runs to their end in the folder that all sweeps share; any that failed is an error."""
+    """Finish the runs in the folder that all sweeps share; a failed run is an error."""
     result = sweep(trials, context.sweeps, name, about, launcher=context.launcher, resume=True, log=context.log)
     failed = [run for run in result["runs"] if run["state"] == "failed"]
     if failed:
@@ -52,7 +52,7 @@ def run_all(context: PartContext, name: str, trials: list[grid.Trial], about: di
 
 
 def measurement(name: str, seeds: int, **more: Any) -> Callable[[PartContext], list[Piece]]:
-    """The part of an experiment that is not a grid of runs: its record is kept; if it is stopped, it starts over."""
+    """The function of a part for an experiment that is not a grid of runs: if it is stopped, it starts over."""
 
     def make(context: PartContext) -> list[Piece]:
         result = getattr(measurements, name)(seeds=range(seeds), log=context.log, **more)
@@ -67,12 +67,12 @@ def measurement(name: str, seeds: int, **more: Any) -> Callable[[PartContext], l
 def redrawn(
     names: tuple[str, ...], sources: tuple[str, ...], votes: bool = False
 ) -> Callable[[PartContext], list[Piece]]:
-    """The part that draws training figures of the paper from the runs of this reproduction.
+    """The function of a part that draws training figures of the paper from the runs of this reproduction.
 
     Args:
-        names: of the figures.
-        sources: experiments whose runs they read.
-        votes: also ask the runs of the first experiment for best-of and majority votes.
+        names: names of the figures.
+        sources: experiments whose runs they use.
+        votes: also sample from the runs of the first experiment for best-of and majority votes.
     """
 
     def make(context: PartContext) -> list[Piece]:
@@ -92,12 +92,12 @@ def redrawn(
 
 
 def differences(context: PartContext) -> list[Piece]:
-    """The part that sets the paper's differences between methods beside those of these runs."""
+    """The part that compares the paper's differences between methods with those of these runs."""
     return [differences_to_baselines({name: curves(context, name) for name in COMPARED_EXPERIMENTS})]
 
 
 def curves(context: PartContext, name: str) -> dict[str, Any]:
-    """An experiment's runs in the form that the training figures draw: lists per seed, by setting."""
+    """An experiment's runs in the form that the training figures use: lists per seed, by setting."""
     found = record.read(context.sweeps / f"{name}.json")
     settings = {}
     for label, runs in record.by_setting(found).items():
@@ -107,7 +107,7 @@ def curves(context: PartContext, name: str) -> dict[str, Any]:
 
 
 def in_lists(runs: Sequence[dict[str, Any]], keys: tuple[str, ...]) -> dict[str, Any]:
-    """The runs of one setting of a record, a list per seed."""
+    """The runs of one setting of a record, as lists over seeds."""
     return {
         "prompts": [step * runs[0]["options"]["schedule.prompts"] for step in runs[0]["curve"]["step"]],
         "seeds": [run["seed"] for run in runs],
@@ -117,7 +117,7 @@ def in_lists(runs: Sequence[dict[str, Any]], keys: tuple[str, ...]) -> dict[str,
 
 
 def add_votes(context: PartContext, settings: dict[str, dict[str, Any]]) -> None:
-    """Adds entropy over training and avg@32, pass@32, maj@32 after it, which the record of a sweep leaves out."""
+    """Add entropy over training and avg@32, pass@32, maj@32 after it, which the record of a sweep leaves out."""
     from pmdkit.evaluation.sampling import load_policy, sample_held_out
 
     for label in training_curves.METHODS:
@@ -134,7 +134,7 @@ def add_votes(context: PartContext, settings: dict[str, dict[str, Any]]) -> None
             of["measured"].append([estimates[measure].value for measure in MEASURES])
 
 
-# Runs of seconds: every objective on a bandit from draws, and PMD-mean on a small transformer.
+# Runs that take seconds: every objective on a bandit from draws, and PMD-mean on a small transformer.
 
 SEEDS = (0, 1, 2)
 SEED_RANGE = f"{len(SEEDS)} seeds, {SEEDS[0]} to {SEEDS[-1]}"
@@ -145,14 +145,14 @@ TOY: dict[str, Any] = {"steps": 100}
 def train_in_folder(
     context: PartContext, objective: str, tier: str, env: str, seed: int, schedule: dict[str, Any]
 ) -> Run:
-    """A run in the folder of the reproduction; one that is there already is not done again."""
+    """A run in the folder of the reproduction; an existing run is not repeated."""
     place = context.runs / f"{tier}-{env}-{objective}-{seed}"
     rare = {"run.checkpoint_every": schedule["steps"], "run.keep": 1}
     return train(objective, tier, env, out=place, resume=True, options=rare, seed=seed, **schedule)
 
 
 def bandit(context: PartContext) -> list[Piece]:
-    """Every objective on 64 problems as hard as real ones, the same draws of prompts, 16 responses each."""
+    """Every objective on 64 problems with real pass rates, with the same draws of prompts and 16 responses each."""
     curves, last = {}, {}
     for name in objectives.OBJECTIVES:
         context.log(f"{name} on the bandit")
@@ -182,7 +182,7 @@ def bandit(context: PartContext) -> list[Piece]:
 
 
 def small_multiples(curves: dict[str, Any]) -> Drawing:
-    """A small picture for each objective, the others in grey behind it."""
+    """A small panel for each objective, with the others in grey behind it."""
     columns = 4
     lines = -(-len(curves) // columns)
     steps = np.arange(1, next(iter(curves.values())).shape[1] + 1)
@@ -206,7 +206,7 @@ def small_multiples(curves: dict[str, Any]) -> Drawing:
 
 
 def toy(context: PartContext) -> list[Piece]:
-    """PMD-mean teaches a small transformer to add modulo 10; what one seed's run looks like against the theory."""
+    """PMD-mean teaches a small transformer to add modulo 10; the run of one seed compared with the theory."""
     runs = []
     for seed in SEEDS:
         context.log(f"toy modular-sum, seed {seed}")
@@ -241,7 +241,7 @@ def toy(context: PartContext) -> list[Piece]:
 
 
 def three_digits(value: float | None) -> str:
-    """Three digits, or a dash where there is none."""
+    """Three significant digits, or a dash for None."""
     return "-" if value is None else f"{value:.3g}"
 
 
@@ -252,18 +252,18 @@ def reached_share(measured: float | None, predicted: float | None) -> str:
     return f"{100 * measured / predicted:.2g} %"
 
 
-# The starter: a tiny Qwen2, built and taught on the spot, then trained by PMD-mean, PMD-part and GRPO. A seed gives all
-# three the same model, so that they are paired.
+# The starter: a tiny Qwen2, built and taught on the spot, then trained with PMD-mean, PMD-part and GRPO. With the same
+# seed all three start from the same model, so that they are paired.
 
 RECIPE = "starter"
 STARTER_METHODS = {name: experiments.METHODS[name] for name in training_curves.STARTER_METHODS}
-# prompts as in the recipe: the axis of the picture is made of what a run was told
+# prompts as in the recipe: the axis of the picture is computed from the options of a run
 STARTER_OPTIONS: grid.Options = {"schedule.prompts": 16, "run.checkpoint_every": 25, "run.keep": 1}
 STARTER_ABOUT = "PMD-mean, PMD-part and GRPO on a tiny language model."
 
 
 def starter(seeds: int) -> Callable[[PartContext], list[Piece]]:
-    """The part that trains the starter with three objectives and draws what came out."""
+    """The function of a part that trains the starter with three objectives and draws the results."""
 
     def make(context: PartContext) -> list[Piece]:
         trials = grid.variants("llm", RECIPE, list(STARTER_METHODS.values()), range(seeds), STARTER_OPTIONS)
@@ -271,7 +271,7 @@ def starter(seeds: int) -> Callable[[PartContext], list[Piece]]:
         result = run_all(context, "starter", trials, described)
         settings = record.by_setting(result)
         about = f"{seeds} seeds, 0 to {seeds - 1}"
-        name = "fig7-starter"  # takes the place of the one from stored runs
+        name = "fig7-starter"  # replaces the one from stored runs
         heading = FIGURES[name].about.rstrip(".")
         return [
             keep(starter_figure(settings), context.folder, name, heading, "starter", about),
@@ -288,7 +288,7 @@ def starter_figure(settings: dict[str, record.Runs]) -> Drawing:
 
 
 def starter_table(settings: dict[str, record.Runs], about: str) -> Sheet:
-    """The ends of training in numbers, paired by seed."""
+    """Results before and after training in numbers, paired by seed."""
     base = record.summary_values(settings["pmd-mean"], "pass_rate_last")
     rows = []
     for name, runs in settings.items():
@@ -310,7 +310,7 @@ def starter_table(settings: dict[str, record.Runs], about: str) -> Sheet:
 
 # The study of adaptive temperatures, one part for each tier.
 
-ADAPTIVE_COLUMNS = {  # of the study's tables
+ADAPTIVE_COLUMNS = {  # columns of the study's tables
     "auc": "area under the curve",
     "final": "final pass rate",
     "drop": "worst drop in one step",
@@ -319,7 +319,8 @@ ADAPTIVE_COLUMNS = {  # of the study's tables
 
 
 def adaptive_study(tier: str) -> Callable[[PartContext], list[Piece]]:
-    """The part that runs a tier of the study, "bandit", "toy" or "starter": every arm beside the tuned fixed tau."""
+    """The function of a part that runs a tier of the study, "bandit", "toy" or "starter": every arm against the tuned
+    fixed tau."""
 
     def make(context: PartContext) -> list[Piece]:
         place = context.out / "adaptive" / tier
@@ -330,7 +331,7 @@ def adaptive_study(tier: str) -> Callable[[PartContext], list[Piece]]:
 
 
 def adaptive_sheet(tier: str, cell: str, rows: list[dict[str, Any]]) -> Sheet:
-    """One setting: a row for each arm, differences to the fixed tau paired by seed."""
+    """One setting as a table: a row for each arm, with differences to the fixed tau paired by seed."""
 
     def ends(cell: dict[str, Any]) -> str:
         return interval_text(MeanInterval(**cell, count=rows[0]["seeds"]), ".3f")
@@ -350,17 +351,17 @@ def adaptive_sheet(tier: str, cell: str, rows: list[dict[str, Any]]) -> Sheet:
     return Sheet(f"adaptive-{tier}-{name}", title, "starter" if tier == "starter" else "toy", about, heads, cells, see)
 
 
-# The paper's differences between methods beside those of toy runs.
+# The paper's differences between methods, compared with those of toy runs.
 
 COMPARED_EXPERIMENTS = {"training-curves": "modular-sum", "sequence": "parity"}  # experiment: task
-BASELINES = {"GRPO": "grpo", "GSPO": "gspo", "on-policy": "rloo"}  # as the paper calls them: as we do
+BASELINES = {"GRPO": "grpo", "GSPO": "gspo", "on-policy": "rloo"}  # the paper's name: ours
 
 
 def differences_to_baselines(runs: Mapping[str, Any] | None = None) -> Sheet:
     """PMD-mean minus each baseline, in percentage points: the paper's two models, and toy transformers.
 
     Args:
-        runs: experiments in the form of the stored ones; by default those.
+        runs: experiments in the form of the stored ones; by default the stored ones.
     """
     found = {name: (runs or training_curves.stored())[name]["settings"] for name in COMPARED_EXPERIMENTS}
     seeds = len(next(iter(found.values()))["pmd-mean"]["seeds"])
@@ -387,7 +388,7 @@ def differences_to_baselines(runs: Mapping[str, Any] | None = None) -> Sheet:
 
 
 def paper_differences(model: str, other: str) -> str:
-    """PMD-mean at the temperature of the text minus another method, on both sets of problems."""
+    """PMD-mean at the temperature named in the text minus another method, on both sets of problems."""
     rows = (row for row in (*tables.SCORES, *tables.GSPO) if (row.model, row.method) == (model, other))
     if (base := next(rows, None)) is None:
         return "-"

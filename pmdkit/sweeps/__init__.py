@@ -1,4 +1,4 @@
-"""Room: grids of runs, comparisons paired by seed, and the paper's experiments in miniature.
+"""Grids of runs, comparisons paired by seed, and the paper's experiments in miniature.
 
-`grid` lists the runs, `run` runs them, `record` keeps their results, `compare` and `pictures` read those.
+`grid` lists the runs, `run` runs them, `record` stores their results, `compare` and `pictures` read those.
 """

@@ -1,8 +1,8 @@
 """The study of adaptive temperatures: its protocol, written before any of its runs; the runs; the verdict.
 
-Every arm gets the same number of values to be tuned over, on the same seeds, by the area under the curve. Then each
-runs at its best value on fresh seeds, paired with the tuned fixed tau. Each run is kept when it ends, so that a study
-continues where it was stopped.
+Every arm is tuned over the same number of values, on the same seeds, by the area under the curve. Then each arm runs at
+its best value on fresh seeds, paired with the tuned fixed tau. Each run is stored as soon as it ends, so that a stopped
+study continues where it was.
 """
 
 import functools
@@ -33,7 +33,7 @@ Options = dict[str, Any]
 FIXED = "fixed"
 "The arm that the others are compared with."
 TUNING = 1000
-"First seed of the tuning runs; those of the comparison count from 0."
+"First seed of the tuning runs; seeds of the comparison start at 0."
 
 
 def rule(name: str, key: str, values: tuple[float, ...], **more: Any) -> tuple[Tau, ...]:
@@ -41,7 +41,7 @@ def rule(name: str, key: str, values: tuple[float, ...], **more: Any) -> tuple[T
     return tuple({"rule": name, key: value, **more} for value in values)
 
 
-SCALES = (0.05, 0.15, 0.5, 1.5)  # tau of FIXED_TAUS at a pass rate of 0.2
+SCALES = (0.05, 0.15, 0.5, 1.5)  # give the values of FIXED_TAUS at a pass rate of 0.2
 FIXED_TAUS: tuple[Tau, ...] = (0.01, 0.03, 0.1, 0.3)
 SUGGESTED: tuple[Tau, ...] = rule("pass-rate", "scale", (0.14,), floor=0.1)
 ARMS: dict[str, tuple[Tau, ...]] = {
@@ -53,9 +53,10 @@ ARMS: dict[str, tuple[Tau, ...]] = {
     "chi2-budget": rule("chi2-budget", "budget", (30.0, 17.0, 10.0, 3.0)),
     "pass-rate 0.14, untuned": SUGGESTED,
 }
-# A budget that no pass rate of the pool can spend is `contraction` at its `most` under another name: KL budgets of 4
-# and 6 and a chi2 budget of 100 were. They stood in the grid of the stored runs; `tables` counts such a twin once.
-# moved after a first comparison, which had most arms of pmd-part and of the toy tasks at the end of the grids above
+# A budget that no pass rate of the pool can exhaust makes a rule identical to `contraction` at its `most`: KL budgets
+# of 4 and 6 and a chi2 budget of 100 did. They were in the grid of the stored runs; `tables` counts such twins once.
+# The grids below were moved after a first comparison, in which most arms of pmd-part and of the toy tasks were best at
+# the edge of the grids above.
 GENTLER: dict[str, tuple[Tau, ...]] = {
     FIXED: (0.1, 0.3, 1.0, 3.0),
     "pass-rate": rule("pass-rate", "scale", (0.5, 1.5, 5.0, 15.0), floor=0.1),
@@ -74,12 +75,12 @@ class StudyCell:
     Attributes:
         tier, env: as on the command line.
         objective: "pmd-mean" or "pmd-part".
-        options: of all runs.
-        seeds: of the comparison.
-        tuning: seeds of the tuning.
-        arms: name to the values it is tuned over.
-        block: steps that are averaged before a drop is looked for; 1 where pass rates are exact.
-        first: seed of the comparison; a follow-up takes seeds that chose nothing.
+        options: options of all runs.
+        seeds: number of seeds of the comparison.
+        tuning: number of seeds of the tuning.
+        arms: the values that each arm, by name, is tuned over.
+        block: steps that are averaged before drops are measured; 1 if pass rates are exact.
+        first: first seed of the comparison; a follow-up takes seeds that no choice was based on.
     """
 
     tier: str
@@ -94,7 +95,7 @@ class StudyCell:
 
 
 POOL: Options = {
-    # 16 prompts of pass rates 0.7 to 0.005 under one log-linear policy of 128 weights, without traps
+    # 16 prompts with pass rates from 0.7 to 0.005 under one log-linear policy of 128 weights, without traps
     "env.arms": 400,
     "env.dim": 128,
     "env.traps": 0,
@@ -102,7 +103,7 @@ POOL: Options = {
     "env.hard": 0.005,
     "schedule.steps": 12,
     "schedule.group": 16,
-    "schedule.passes": 50,  # towards the minimum of each step's loss: tau acts far from pi_old
+    "schedule.passes": 50,  # close to the minimum of each step's loss: tau matters far from pi_old
     "schedule.lr": 0.05,
 }
 NOISE: Options = {"env.false_positive": 0.05, "env.false_negative": 0.05}
@@ -116,7 +117,7 @@ TOY: Options = {
     "schedule.lr": 1e-4,
 }
 STARTER: Options = {"schedule.steps": 40, "schedule.ministeps": 8, "run.checkpoint_every": 20, "run.keep": 1}
-# in the toy tier runs take longer: without the variant of one rule and the twin of another
+# toy runs take longer, so one rule's variant and another rule's twin are left out
 FEWER = {arm: values for arm, values in GENTLER.items() if arm not in ("pass-rate, pooled", "chi2-budget")}
 THREE: dict[str, tuple[Tau, ...]] = {
     FIXED: (0.02, 0.1, 0.5),
@@ -151,7 +152,7 @@ ABOUT = (
 )
 
 
-# The verdict: every arm against the fixed tau, seed by seed, and which rules pass the stated test.
+# The verdict: every arm against the fixed tau, seed by seed, and the rules that pass the stated test.
 
 MEASURES = ("auc", "final", "drop", "dead")
 SURE = 0.05
@@ -165,7 +166,8 @@ def tables(runs: list[Row]) -> dict[str, list[Row]]:
     Args:
         runs: cell, arm, seed and MEASURES of each run of the comparison.
 
-    An arm whose runs are those of an earlier one names it as its `twin`, has no p-value and is not counted by Holm.
+    An arm whose runs equal those of an earlier arm names that arm as its `twin`, has no p-value and is left out of
+    Holm's correction.
     """
     found: dict[str, list[Row]] = {}
     for cell in dict.fromkeys(each["cell"] for each in runs):
@@ -175,7 +177,7 @@ def tables(runs: list[Row]) -> dict[str, list[Row]]:
         rows = [row(arm, values[arm], values[FIXED]) for arm in arms]
         for place, entry in enumerate(rows):
             entry["twin"] = next((a for a in arms[1:place] if same_runs(values[a], values[entry["arm"]])), None)
-        own = [entry for entry in rows[1:] if entry["twin"] is None]  # a comparison made twice is one comparison
+        own = [entry for entry in rows[1:] if entry["twin"] is None]  # the same comparison counts once
         for entry, p in zip(own, stats.holm([entry["p"] for entry in own]), strict=True):
             entry["p"] = p
         for entry in rows:
@@ -185,14 +187,14 @@ def tables(runs: list[Row]) -> dict[str, list[Row]]:
 
 
 def same_runs(first: list[Row], second: list[Row]) -> bool:
-    """Whether two arms did the same, run by run: one rule under two names."""
+    """Whether two arms have identical runs: one rule under two names."""
     return [[run[key] for key in ("seed", *MEASURES)] for run in first] == [
         [run[key] for key in ("seed", *MEASURES)] for run in second
     ]
 
 
 def row(arm: str, runs: list[Row], fixed: list[Row]) -> Row:
-    """Means of one arm, and its differences to the fixed tau where it is not that itself."""
+    """Means of one arm, and its differences to the fixed tau unless it is the fixed tau."""
     entry: Row = {"arm": arm, "seeds": len(runs), "p": None}
     for measure in MEASURES:
         own, other = (np.array([run[measure] for run in rows], dtype=float) for rows in (runs, fixed))
@@ -215,7 +217,7 @@ def gains(entry: Row) -> bool:
 
 
 def loses(entry: Row) -> bool:
-    """Whether it is worse."""
+    """Whether an arm is worse than the fixed tau beyond chance."""
     return entry["p"] is not None and entry["p"] < SURE and entry["auc_gain"]["mean"] < 0
 
 
@@ -226,7 +228,7 @@ def recommended(found: dict[str, list[Row]], objectives: dict[str, str]) -> list
         found: tables of all tiers together.
         objectives: cell -> objective.
     """
-    main = "pmd-mean"  # the cell that must show a gain, that of the bandit without errors
+    main = "pmd-mean"  # the cell that must show a gain: the bandit without errors
     cells = [cell for cell, objective in objectives.items() if objective == "pmd-mean" and cell in found]
     arms = [entry["arm"] for entry in found[main] if entry["arm"] != FIXED]
     passed = []
@@ -238,7 +240,7 @@ def recommended(found: dict[str, list[Row]], objectives: dict[str, str]) -> list
     return passed
 
 
-DEAD = 0.05  # pass rate of a context of the bandit below which it counts as given up
+DEAD = 0.05  # a context of the bandit counts as dead below this pass rate
 LAST = 5  # in the other tiers, dead prompts are counted over the last fifth of the steps
 JOURNAL = "runs.jsonl"
 
@@ -247,7 +249,7 @@ Outcome = dict[str, Any]
 
 @dataclass(frozen=True)
 class Job:
-    """One run to be made: a cell by name, an arm, a value of it, a seed."""
+    """One run to make: the name of a cell, an arm, a value of the arm, and a seed."""
 
     cell: str
     arm: str
@@ -256,7 +258,7 @@ class Job:
 
     @property
     def key(self) -> str:
-        """The same for the same run, in the journal."""
+        """Identifies the run in the journal."""
         return json.dumps([self.cell, self.arm, self.tau, self.seed], sort_keys=True)
 
 
@@ -273,11 +275,11 @@ def study(
 
     Args:
         tier: "bandit", "toy" or "starter".
-        out: new or empty, or with `resume` where it was begun.
+        out: new or empty, or with `resume` the folder of a started study.
         launcher: where the runs are made, and how many at a time.
-        resume: keep what is in the journal.
+        resume: keep the runs in the journal.
         log: called with a sentence about each step of the work.
-        cells: others than those of the protocol, by name.
+        cells: cells by name, in place of those of the protocol.
     """
     chosen = CELLS[tier] if cells is None else cells
     if out.exists() and any(path.name != "run.lock" for path in out.iterdir()) and not resume:
@@ -298,7 +300,7 @@ def study(
 
 
 def tuning(cells: dict[str, StudyCell]) -> list[Job]:
-    """The first half: every value of every arm that has more than one, on the tuning seeds."""
+    """Jobs of the first half: every value of every arm that has more than one, on the tuning seeds."""
     return [
         Job(name, arm, tau, TUNING + seed)
         for name, cell in cells.items()
@@ -322,7 +324,7 @@ def tuned(cells: dict[str, StudyCell], done: dict[str, Outcome]) -> dict[str, di
 
 
 def comparison(cells: dict[str, StudyCell], best: dict[str, dict[str, Tau]]) -> list[Job]:
-    """The second half: every arm at its best value, on fresh seeds."""
+    """Jobs of the second half: every arm at its best value, on fresh seeds."""
     return [
         Job(name, arm, best[name][arm], seed)
         for name, cell in cells.items()
@@ -339,10 +341,10 @@ def make_runs(
     launcher: Launcher,
     log: Callable[[str], None],
 ) -> None:
-    """Make the runs that are not in the journal, and write each down as it ends."""
+    """Make the runs that are not in the journal, and record each as it ends."""
     missing = {short_name(job): job for job in wanted if job.key not in done}
     calls = [job_call(job, cells[job.cell], out) for job in missing.values()]
-    # closed on every way out: its processes end with it
+    # closed on every exit path, which ends its processes
     with open(out / JOURNAL, "ab") as journal, closing(launcher.run(calls, out / run.LAUNCH)) as results:
         for count, result in enumerate(results, 1):
             job, found = missing[result.call.name], result.result()
@@ -354,7 +356,7 @@ def make_runs(
 
 
 def job_call(job: Job, cell: StudyCell, out: Path) -> Call:
-    """The call of `run_job` for a job; all that it needs is in its arguments."""
+    """The call of `make_job` for a job; its arguments are all that it needs."""
     place = out / "runs" / f"{job.arm.replace(' ', '-').replace(',', '')}-{short_name(job)[:8]}"
     kept = {key: value for key, value in vars(cell).items() if key not in ("arms", "seeds", "tuning")}
     arguments = {"cell": kept, "tau": job.tau, "seed": job.seed, "folder": str(place)}
@@ -362,17 +364,17 @@ def job_call(job: Job, cell: StudyCell, out: Path) -> Call:
 
 
 def short_name(job: Job) -> str:
-    """A file name that is the same for the same run."""
+    """A file name that identifies the run."""
     return hashlib.sha256(job.key.encode()).hexdigest()[:16]
 
 
 def make_job(cell: dict[str, Any], tau: Tau, seed: int, folder: str) -> Outcome:
-    """`run_job`, with arguments that came as JSON."""
+    """`run_job` with arguments from JSON."""
     return run_job(StudyCell(**cell, seeds=1, tuning=1), tau, seed, Path(folder))
 
 
 def read_journal(path: Path) -> dict[str, Outcome]:
-    """Finished runs by key. A last line that was cut off by a kill is dropped, in the file too."""
+    """Finished runs by key. A last line cut off by a killed process is dropped, also from the file."""
     if not path.exists():
         return {}
     data = path.read_bytes()
@@ -384,7 +386,7 @@ def read_journal(path: Path) -> dict[str, Outcome]:
 
 
 def summary(cells: dict[str, StudyCell], best: dict[str, dict[str, Tau]], done: dict[str, Outcome]) -> dict[str, Any]:
-    """What is kept of the study: the tuning in means, the comparison run by run, and the tables made of it."""
+    """The record of the study: means of the tuning, the comparison run by run, and the tables made from it."""
     runs = [
         {"cell": job.cell, "arm": job.arm, "seed": job.seed, **record.rounded(done[job.key])}
         for job in comparison(cells, best)
@@ -418,7 +420,7 @@ def summary(cells: dict[str, StudyCell], best: dict[str, dict[str, Tau]], done: 
     }
 
 
-# One run, by tier, and what is kept of it.
+# One run, by tier, and what is kept from it.
 
 
 def run_job(cell: StudyCell, tau: Tau, seed: int, folder: Path) -> Outcome:
@@ -427,9 +429,9 @@ def run_job(cell: StudyCell, tau: Tau, seed: int, folder: Path) -> Outcome:
     Args:
         cell: the setting.
         tau: a number or the table of a rule.
-        seed: of prompts, draws and weights; in the bandit also of the problem.
-        folder: of a language model's run, which is resumed there after an interruption; the others take seconds and are
-            not written.
+        seed: seed of prompts, draws and weights; in the bandit also of the problem.
+        folder: folder of a language model's run, which is resumed there after an interruption; other runs take seconds
+            and are not written.
     """
     torch.set_num_threads(1)
     options = {**cell.options, "objective.name": cell.objective, "objective.tau": tau, "run.seed": seed}
@@ -442,7 +444,7 @@ def run_job(cell: StudyCell, tau: Tau, seed: int, folder: Path) -> Outcome:
 
 
 def bandit_run(spec: Spec, objective: Any) -> Outcome:
-    """A bandit: true pass rates of all contexts after every step."""
+    """Run a bandit: true pass rates of all contexts after every step."""
     _, backend = build(spec, objective)
     learner: Any = backend.learner
     problem = envs.make(spec.env)
@@ -459,7 +461,7 @@ def bandit_run(spec: Spec, objective: Any) -> Outcome:
 
 
 def toy_run(spec: Spec, objective: Any, block: int) -> Outcome:
-    """A toy task: pass rates of each step's own draws, which are of the policy before the step."""
+    """Run a toy task: pass rates of each step's own draws, which come from the policy before the step."""
     _, backend = build(spec, objective)
     warmed = spec.model_copy(update={"objective": {"name": "pmd-mean", "tau": 1.0}})
     backend.learner.load_state_dict(deepcopy(warm_state(json.dumps(warmed.record(), sort_keys=True))))
@@ -479,7 +481,7 @@ def toy_run(spec: Spec, objective: Any, block: int) -> Outcome:
 
 @functools.lru_cache(maxsize=4)
 def warm_state(configuration: str) -> dict[str, Any]:
-    """State of a warm-started learner; the runs of a task and seed share it, whatever their objective."""
+    """State of a warm-started learner; the runs with the same task and seed share it, whatever their objective."""
     backend = build(Spec(**json.loads(configuration)))[1]
     if backend.warm_start is not None:
         backend.warm_start(lambda sentence: None)
@@ -487,26 +489,26 @@ def warm_state(configuration: str) -> dict[str, Any]:
 
 
 def llm_run(cell: StudyCell, options: dict[str, Any], folder: Path) -> Outcome:
-    """A language model: a run folder, resumed where it stopped."""
+    """Train a language model in a run folder, resumed where it stopped."""
     finished = train(cell.objective, cell.tier, cell.env, out=folder, resume=True, options=options)
     rows = finished.metrics
     gauges = [bucket for row in rows[-len(rows) // LAST :] for bucket in row["gauge"] or []]
     prompts = sum(bucket["prompts"] for bucket in gauges)
-    # the lowest bucket holds pass rates below 0.02: with 16 draws, groups without a right response
+    # the lowest bucket has pass rates below 0.02: with 16 draws, the groups without a right response
     wrong = sum(bucket["prompts"] for bucket in gauges if bucket["bucket"] == 0) / prompts
     rates = np.array([row["pass_rate"] for row in rows])
     return outcome(rates, finished.summary["pass_rate_last"], wrong, cell.block)
 
 
 def outcome(curve: np.ndarray, final: float, dead: float, block: int, before: float | None = None) -> Outcome:
-    """What is kept.
+    """What is kept from a run.
 
     Args:
         curve: [steps] pass rates.
-        final: of the policy after the last step.
-        dead: share of prompts.
-        block: steps averaged before a drop is looked for.
-        before: pass rate before the first step, where it is exact.
+        final: pass rate of the policy after the last step.
+        dead: share of dead prompts.
+        block: steps averaged before drops are measured.
+        before: pass rate before the first step, if it is exact.
     """
     means = curve[: len(curve) // block * block].reshape(-1, block).mean(1)
     means = means if before is None else np.concatenate([[before], means])

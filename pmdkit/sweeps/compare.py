@@ -1,4 +1,4 @@
-"""Compares finished runs that differ in their options, paired by seed: finds them, makes the arms, writes tables."""
+"""Compares finished runs that differ in their options, paired by seed: finds runs, forms arms, writes tables."""
 
 import csv
 import io
@@ -24,13 +24,13 @@ LATEX = {"\\": r"\textbackslash{}", **{c: rf"\{c}" for c in "&%$#_{}"}, "~": r"\
 
 @dataclass(frozen=True)
 class Arm:
-    """One of the things compared.
+    """One group of runs to compare.
 
     Attributes:
-        label: the options that set it apart.
-        values: metric by pair: the seed, and whatever else varies within all arms.
-        interval: mean over its seeds; where a seed has several runs, over their means.
-        against_first: difference to the first arm over the pairs both have; None for the first, or without a pair.
+        label: the options that distinguish it.
+        values: the metric by pairing key: the seed, and whatever else varies within arms.
+        interval: mean over its seeds; if a seed has several runs, over their means.
+        against_first: difference to the first arm over the pairs that both have; None for the first, or without pairs.
     """
 
     label: str
@@ -39,7 +39,7 @@ class Arm:
     against_first: stats.PairedDifference | None
 
     def row(self) -> dict[str, Any]:
-        """For JSON and CSV."""
+        """The arm as a row for JSON and CSV."""
         versus = self.against_first
         return {
             "arm": self.label,
@@ -57,10 +57,10 @@ class Arm:
 
 
 def collect(places: Iterable[Path]) -> tuple[list[Entry], list[str]]:
-    """Every finished run, once, and the names of those that are not finished.
+    """Every finished run, once, and the names of unfinished ones.
 
     Args:
-        places: run folders, folders with runs in them (at any depth up to two), or records of sweeps (.json).
+        places: run folders, folders that contain runs (one or two levels down), or records of sweeps (.json).
     """
     finished: dict[str, Entry] = {}
     skipped: list[str] = []
@@ -75,14 +75,14 @@ def collect(places: Iterable[Path]) -> tuple[list[Entry], list[str]]:
 
 
 def from_record(path: Path) -> tuple[dict[str, Entry], list[str]]:
-    """Runs of a record."""
+    """Finished and unfinished runs of a record."""
     runs = record.read(path)["runs"]
     finished = {run["name"]: run for run in runs if run["state"] == "finished"}
     return finished, [run["name"] for run in runs if run["state"] != "finished"]
 
 
 def from_folder(path: Path) -> tuple[dict[str, Entry], list[str]]:
-    """Runs in a folder: itself, or those one or two levels below."""
+    """Finished and unfinished runs in a folder: the folder itself, or those one or two levels below."""
     if not os.path.isdir(path):
         raise UsageError(f"{path} does not exist; expected a run folder, a folder of runs, or the record of a sweep")
     folders = [RunFolder(path)] if RunFolder(path).started else []
@@ -96,13 +96,13 @@ def from_folder(path: Path) -> tuple[dict[str, Entry], list[str]]:
 
 
 def compare(entries: Sequence[Entry], metric: str = "pass_rate_last", by: str | None = None) -> list[Arm]:
-    """The arms in the order of their first run, each against the first of them.
+    """The arms in the order of their first run, each compared with the first arm.
 
     Args:
         entries: finished runs, with `config` (dotted keys) and `summary`.
-        metric: a number of the summary.
-        by: the option that makes the arms, dotted or short; by default every option in which the runs differ. What
-            else varies within an arm is paired like the seed.
+        metric: a number in the summary.
+        by: the option that defines the arms, dotted or short; by default every option in which the runs differ.
+            Whatever else varies within an arm is paired like the seed.
     """
     for entry in entries:
         check_metric(entry, metric)
@@ -114,7 +114,7 @@ def compare(entries: Sequence[Entry], metric: str = "pass_rate_last", by: str | 
     arms: dict[Key, list[Entry]] = {}
     for entry in entries:
         arms.setdefault(tuple((key, frozen(entry["config"].get(key))) for key in keys), []).append(entry)
-    # an option that follows from the arm makes no further pairs
+    # an option that the arm determines adds no pairs
     strata = [key for key in differing if key not in keys and any(len(values(key, runs)) > 1 for runs in arms.values())]
     tables = {arm: pairs(runs, strata, metric, label(arm)) for arm, runs in arms.items()}
     first = next(iter(tables.values()))
@@ -138,12 +138,12 @@ def against(first: Mapping[Key, float], table: Mapping[Key, float]) -> stats.Pai
 
 
 def columns(table: Mapping[Key, float], keys: Sequence[Key]) -> tuple[stats.Array, stats.Array]:
-    """Values and seeds of some pairs."""
+    """Values and seeds of the given pairs."""
     return np.array([table[key] for key in keys]), np.array([key[0][1] for key in keys])
 
 
 def pairs(runs: Sequence[Entry], strata: Sequence[str], metric: str, arm: str) -> dict[Key, float]:
-    """The metric by seed and by what else varies; two runs of one seed cannot be told apart."""
+    """The metric by seed and whatever else varies; two runs with the same key are an error."""
     table: dict[Key, float] = {}
     for run in runs:
         key = tuple((name, frozen(run["config"].get(name))) for name in (SEED, *strata))
@@ -154,7 +154,7 @@ def pairs(runs: Sequence[Entry], strata: Sequence[str], metric: str, arm: str) -
 
 
 def independent_options(keys: Sequence[str], entries: Sequence[Entry]) -> list[str]:
-    """The options that tell the runs apart, without those that follow from the ones before, as a clip from its
+    """The options that tell the runs apart, without those that earlier ones determine, such as a clip range by its
     objective."""
     chosen: list[str] = []
     for key in sorted(keys, key=lambda key: key != SHORT["objective"]):
@@ -165,22 +165,22 @@ def independent_options(keys: Sequence[str], entries: Sequence[Entry]) -> list[s
 
 
 def differences(entries: Sequence[Entry]) -> list[str]:
-    """Options, seed and bookkeeping aside, that are not the same in all runs."""
+    """Options that differ between the runs, apart from seed and bookkeeping."""
     return [key for key in known(entries) if len(values(key, entries)) > 1]
 
 
 def values(key: str, entries: Sequence[Entry]) -> set[Any]:
-    """What an option is in these runs."""
+    """The values of an option in these runs."""
     return {frozen(entry["config"].get(key)) for entry in entries}
 
 
 def known(entries: Sequence[Entry]) -> list[str]:
-    """Every option of any of the runs that can make a difference; [run] cannot."""
+    """Every option of any run that can make a difference; those of [run] cannot."""
     return list(dict.fromkeys(key for entry in entries for key in entry["config"] if not key.startswith("run.")))
 
 
 def check_metric(entry: Entry, metric: str) -> None:
-    """The metric is a number of the summary."""
+    """Check that the metric is a number in the summary, and that the run has a seed."""
     numbers = [key for key, value in entry["summary"].items() if foreign.is_number(value)]
     if metric not in entry["summary"]:
         raise UsageError(unknown("metric", metric, numbers))
@@ -191,22 +191,22 @@ def check_metric(entry: Entry, metric: str) -> None:
 
 
 def frozen(value: Any) -> Any:
-    """A list or a table as a tuple, to be compared and hashed."""
+    """A list or a table as nested tuples, which can be compared and hashed."""
     if isinstance(value, dict):
         return tuple((key, frozen(part)) for key, part in value.items())
     return tuple(map(frozen, value)) if isinstance(value, list) else value
 
 
 def label(arm: Key) -> str:
-    """What sets an arm apart, in short names; options that it does not have are left out."""
+    """The options that distinguish an arm, with short names; options that it lacks are left out."""
     names = {long: short for short, long in SHORT.items()}
     words = [(names.get(key, key), value) for key, value in arm if value is not None]
     told = ", ".join(str(value) if name == "objective" else f"{name} {value}" for name, value in words) or "all runs"
-    return " ".join(printable(told).split())  # of a configuration from elsewhere
+    return " ".join(printable(told).split())  # the configuration is untrusted
 
 
 def to_csv(arms: Sequence[Arm]) -> str:
-    """One row per arm; numbers unrounded, empty where there is none."""
+    """One row per arm, with unrounded numbers; missing numbers are empty."""
     rows = [arm.row() for arm in arms]
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
@@ -216,7 +216,7 @@ def to_csv(arms: Sequence[Arm]) -> str:
 
 
 def to_latex(arms: Sequence[Arm], metric: str) -> str:
-    """A tabular for booktabs: mean with interval, paired difference with interval, wins."""
+    """A LaTeX tabular in booktabs style: mean with interval, paired difference with interval, wins."""
     lines = [
         r"% needs \usepackage{booktabs}; 95 % intervals of Student's t, differences paired by seed",
         r"\begin{tabular}{lrrr}",
@@ -246,5 +246,5 @@ def wins(arm: Arm) -> str:
 
 
 def escape(text: str) -> str:
-    """Plain text for LaTeX."""
+    """Escape plain text for LaTeX."""
     return re.sub(r"[\\&%$#_{}~^]", lambda match: LATEX[match[0]], text)

@@ -1,4 +1,4 @@
-"""The paper's experiments in miniature, by name: which runs each needs. Budgets were set for time, not for ranks."""
+"""The paper's experiments in miniature: the runs of each. Budgets were set by run time, not by ranking."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ METHODS: dict[str, Options] = {
     "grpo": {"objective.name": "grpo"},
     "gspo": {"objective.name": "gspo"},
 }
-# of all runs; pinned, so that the stored results stay those of these names when a recipe on the shelf changes
+# options of all runs; pinned, so that stored results stay valid when a recipe on the shelf changes
 MODEL: Options = {"model.dimension": 64, "model.heads": 4}
 QUIET: Options = {"run.keep": 1, "run.checkpoint_every": 50, "schedule.lr": 1e-3, **MODEL}
 
@@ -24,8 +24,8 @@ class Experiment:
     """A sweep with a name.
 
     Attributes:
-        about: the claim of the paper that it looks at.
-        env: of tier 2.
+        about: the claim of the paper that it examines.
+        env: an environment of tier 2.
         settings: what differs between its curves, by label.
     """
 
@@ -34,16 +34,16 @@ class Experiment:
     settings: dict[str, Options]
 
     def trials(self) -> list[Trial]:
-        """Its runs. Runs that two experiments share have one name, and are run once in one folder."""
+        """Its runs. Runs shared by two experiments have the same name, and in one folder they run only once."""
         return variants("toy", self.env, list(self.settings.values()), SEEDS, QUIET)
 
     def record(self) -> dict[str, Any]:
-        """What its record says about it."""
+        """Its description, as stored in its record."""
         return {"about": self.about, "env": self.env, "settings": self.settings}
 
 
 def schedule(updates: int, stale: int, group: int = 16, batch: int = BATCH) -> Options:
-    """`updates` updates of `batch` prompts, `stale` of them on each rollout batch."""
+    """A schedule of `updates` updates of `batch` prompts, `stale` of them on each rollout batch."""
     return {
         "schedule.steps": updates // stale,
         "schedule.prompts": batch * stale,
@@ -59,7 +59,7 @@ def methods(updates: int, stale: int, batch: int) -> dict[str, Options]:
 
 
 def over(method: str, key: str, values: tuple[Any, ...]) -> dict[str, Options]:
-    """One method with one option swept, at the standard schedule."""
+    """Settings of one method with one option swept, at the standard schedule."""
     short = key.rpartition(".")[2]
     return {f"{method} {short}={v}": {**METHODS[method], key: v, **schedule(UPDATES, STALE)} for v in values}
 

@@ -1,4 +1,4 @@
-"""Which runs a sweep has: every combination of the swept options, times the seeds."""
+"""The runs of a sweep: every combination of the swept options with every seed."""
 
 import hashlib
 import json
@@ -35,7 +35,7 @@ class Trial:
 
     Attributes:
         tier, env: as on the command line.
-        options: dotted keys to values, the seed among them.
+        options: values by dotted key, including the seed.
     """
 
     tier: str
@@ -44,12 +44,12 @@ class Trial:
 
     @property
     def seed(self) -> int:
-        """Of the run."""
+        """The seed of the run."""
         return int(self.options[SEED])
 
     @property
     def name(self) -> str:
-        """Of its folder: readable, and the same for the same options in any sweep."""
+        """The name of its folder: readable, and the same for the same options in any sweep."""
         whole = json.dumps([self.tier, self.env, self.options], sort_keys=True)
         short = "-".join(f"{key.rpartition('.')[2]}_{value}" for key, value in sorted(self.options.items()))
         readable = re.sub(r"[^A-Za-z0-9._-]", "", short.removeprefix("name_"))[:NAME_LENGTH]
@@ -59,10 +59,10 @@ class Trial:
 def expand(
     tier: str, env: str, over: Mapping[str, Sequence[Any]], seeds: Iterable[int], fixed: Mapping[str, Any]
 ) -> list[Trial]:
-    """Every combination of the values in `over`, the last key fastest, for every seed.
+    """Every combination of the values in `over`, the last key varying fastest, for every seed.
 
     Args:
-        over: dotted key to its values. Keys joined by + move together: {"schedule.prompts+schedule.ministeps":
+        over: values by dotted key. Keys joined by + move together: {"schedule.prompts+schedule.ministeps":
             [(32, 1), (512, 16)]} is two settings, not four.
         fixed: options that all runs share.
     """
@@ -77,13 +77,13 @@ def combine(over: Mapping[str, Sequence[Any]]) -> list[Options]:
 def variants(
     tier: str, env: str, settings: Sequence[Options], seeds: Iterable[int], fixed: Mapping[str, Any]
 ) -> list[Trial]:
-    """Each setting on top of what is fixed, with every seed. All settings of a seed run before the next seed, so that
-    whatever slows the machine down slows all of them, and an early look is a fair one."""
+    """Each setting on top of the fixed options, with every seed. All settings of a seed run before the next seed, so
+    that whatever slows the machine down affects all settings alike, and an early look is fair."""
     return [Trial(tier, env, {**fixed, **setting, SEED: seed}) for seed in seeds for setting in settings]
 
 
 def combination_options(over: Mapping[str, Sequence[Any]], values: Sequence[Any]) -> Options:
-    """The options of one combination, joined keys taken apart."""
+    """The options of one combination, with joined keys split."""
     options: Options = {}
     for key, value in zip(over, values, strict=True):
         keys = key.split("+")
@@ -92,7 +92,7 @@ def combination_options(over: Mapping[str, Sequence[Any]], values: Sequence[Any]
 
 
 def parse_over(pairs: Iterable[str]) -> dict[str, list[Any]]:
-    """`key=v1,v2` texts of the command line; short names become dotted keys, values are read as TOML."""
+    """Parse `key=v1,v2` from the command line; short names become dotted keys, values are read as TOML."""
     over: dict[str, list[Any]] = {}
     for pair in pairs:
         key, separator, text = pair.partition("=")
@@ -115,7 +115,7 @@ def parse_over(pairs: Iterable[str]) -> dict[str, list[Any]]:
 
 
 def value(text: str) -> Any:
-    """A TOML value, or plain text where it is none."""
+    """A TOML value, or plain text if it is not TOML."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

@@ -1,4 +1,4 @@
-"""The two experiments that are no grid of runs: `speed`, what a token costs, and `regimes`, which law a fit obeys."""
+"""Two experiments that are not a grid of runs: `speed`, what a token costs, and `regimes`, which law a fit obeys."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ ABOUT = {
     "neither.",
 }
 
-# What a token costs by staleness: all levels in turn, in one process.
+# The cost of a token by staleness: all levels take turns in one process.
 
 ENVS = ("modular-sum", "parity")  # answers of one token, and of up to fifteen
 LEVELS = (1, 4, 16, 64)
@@ -39,11 +39,11 @@ def speed(
 ) -> dict[str, Any]:
     """Milliseconds per generated token: roll out for `level` updates at once, then update batch by batch.
 
-    CPU time of one thread does not count what else the machine does. The levels take turns, so that whatever slows
-    the process down slows all of them.
+    CPU time of one thread excludes whatever else the machine does. The levels take turns, so that whatever slows the
+    process down affects all of them alike.
 
     Args:
-        envs: of tier 2. The policy is not trained, and not warm.
+        envs: environments of tier 2. The policy is neither trained nor warm-started.
         levels: updates per rollout batch.
         seeds: repetitions, each with its own model and prompts.
         log: called with a sentence about each step of the work.
@@ -59,7 +59,7 @@ def speed(
 
 
 def measure(env: str, seed: int, level: int, turns: int) -> dict[str, float]:
-    """`turns` rollouts of `level` batches each, and their updates, after one batch to warm up."""
+    """Time `turns` rollouts of `level` batches each, and their updates, after one batch to warm up."""
     options = {
         "schedule.prompts": BATCH * level,
         "schedule.group": GROUP,
@@ -85,10 +85,10 @@ def measure(env: str, seed: int, level: int, turns: int) -> dict[str, float]:
     return {f"ms_per_token_{phase}": 1e3 * seconds / tokens for phase, seconds in spent.items()}
 
 
-# The regime map: one frozen batch fitted for ever more passes, and which law the fitted policy then obeys.
+# The regime map: one frozen batch fitted for more and more passes, and the law that the fitted policy then obeys.
 
-ENV = "copy"  # rows of 3 symbols: 31 responses of 1 to 4 tokens, every expectation exact, from chance, p = 1/81
-DRAWS = 64  # per prompt: 0.8 right ones on average
+ENV = "copy"  # rows of 3 symbols: 31 responses of 1 to 4 tokens, exact expectations; starts at chance, p = 1/81
+DRAWS = 64  # per prompt: 0.8 of them right on average
 PROMPTS = 3
 OPTIONS: dict[str, Any] = {"env.length": 3, "schedule.group": DRAWS, "model.dimension": 32}
 PASSES = tuple(2**k for k in range(12))
@@ -108,18 +108,19 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def regimes(
     seeds: Sequence[int] = experiments.SEEDS, passes: Sequence[int] = PASSES, log: Callable[[str], None] = print
 ) -> dict[str, Any]:
-    r"""Distance of the fitted policy to each law, by passes.
+    r"""Distance of the fitted policy to each law, by number of passes.
 
     $$ d = \Big(\frac{E_{\pi_{old}}(u - u^\star)^2}{E_{\pi_{old}}\, u^{\star 2}}\Big)^{1/2}, \quad
        u = \log\tfrac{\pi}{\pi_{old}} $$
 
     u* is the exact update (Theorem 1, PMD-part: Boltzmann) or Theorem 1's length-weighted form. 0 is the law itself, 1
     is pi_old. `pass_rate` is that of the fitted policy on the prompts of the batch; `right` and `wrong` are the mean
-    log-ratios of such responses over those of the exact update, the share of the way that the fit has covered.
+    log-ratios of right and wrong responses divided by those of the exact update, the share of the way covered by the
+    fit.
 
     Args:
-        seeds: of the model, the prompts and the draws.
-        passes: optimizer steps on the batch, increasing.
+        seeds: seeds of the model, the prompts and the draws.
+        passes: numbers of optimizer steps on the batch, increasing.
         log: called with a sentence about each step of the work.
     """
     runs: list[dict[str, Any]] = []
@@ -137,7 +138,7 @@ def regimes(
 def fit(
     backend: Backend, setting: dict[str, Any], passes: Sequence[int], seed: int, lr: float
 ) -> dict[str, list[float]]:
-    """Fit one frozen batch; measure after each number of passes."""
+    """Fit one frozen batch and measure after each number of passes."""
     learner: Any = backend.learner
     learner.optimizer = type(learner.optimizer)(learner.model.parameters(), lr=lr)
     objective = load_objective(setting["name"], tau=TAU, norm=setting["norm"])
@@ -166,13 +167,13 @@ def fit(
 
 
 def countable(backend: Backend) -> torch.Tensor:
-    """[P, L] prompts that are not one symbol repeated: without absolute positions a transformer cannot count those."""
+    """[P, L] prompts that are not one repeated symbol: without absolute positions a transformer cannot count those."""
     prompts: torch.Tensor = backend.task.held_out(8)  # type: ignore[attr-defined]
     return prompts[(prompts != prompts[:, :1]).any(1)][:PROMPTS]
 
 
 def solutions(support: Rollouts, name: str, reward: Array, pi: Array) -> dict[str, Array]:
-    """[P, A] log-ratios by law; the exact update of the objective without lengths comes first."""
+    """[P, A] log-ratios by law; the exact update, without lengths, comes first."""
     if name == "pmd-part":
         return {"exact update": theory.pmd_part(pi, reward, TAU).log_ratio}
     length = support.mask.sum(1).view(support.mass.shape).double().numpy()

@@ -1,4 +1,4 @@
-"""A picture of each experiment, drawn from its stored record alone. PICTURES, at the end, is the table of contents."""
+"""Draws a picture of each experiment from its stored record alone. PICTURES, at the end, lists them."""
 
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ def training_curves(record: Record) -> Drawing:
 
 
 def differences_to_first(ax: Axes, settings: dict[str, Runs], metric: str) -> dict[str, PairedDifference]:
-    """Paired difference of each method to the first, lying on its side."""
+    """Draw the paired difference of each method to the first as horizontal bars."""
     first, *others = settings
     base = summary_values(settings[first], metric)
     found = {}
@@ -121,10 +121,10 @@ def against_option(
     """Two methods over a swept option: pass rate after training, and its mean over training.
 
     Args:
-        option: dotted key.
-        xlabel: of the option.
-        fixed: what the heading adds.
-        key: panel and place of the legend.
+        option: dotted key of the swept option.
+        xlabel: label of the option's axis.
+        fixed: text that the heading adds.
+        key: panel and location of the legend.
         methods: in the order in which they are drawn.
     """
     settings = by_setting(record)
@@ -142,7 +142,7 @@ def against_option(
 
 
 def swept(ax: Axes, settings: dict[str, Runs], option: str, metric: str, methods: tuple[str, str]) -> Ends:
-    """A metric against an option on a logarithmic axis, every seed and the mean with its interval."""
+    """Draw a metric against an option on a logarithmic axis: every seed, and the mean with its interval."""
     found: Ends = {}
     for side, method in zip((0.94, 1.06), methods, strict=True):
         runs = {r[0]["options"][option]: r for r in settings.values() if r[0]["options"]["objective.name"] == method}
@@ -186,7 +186,7 @@ def staleness(record: Record) -> Drawing:
     Source: arXiv:2602.05933, table main-results (staleness 1 and 16) and section 6.
     Differs: levels 4 and 64; the paper gives GRPO at 16 only and calls RLOO at 1 on-policy. What a token costs is
     the experiment speed.
-    Watch: the mean over training of a rollout batch that is one fifth of the whole begins with a fifth at chance.
+    Watch: if one rollout batch is a fifth of all prompts, a fifth of the mean over training is at chance.
     """
     xlabel, fixed, methods = "updates per rollout batch", " 320 updates of 512 draws,", ("pmd-mean", "grpo")
     figure, last, mean = against_option(record, "schedule.ministeps", xlabel, fixed, (1, "lower left"), methods)
@@ -200,7 +200,7 @@ def speed(record: Record) -> Drawing:
     """Bars of CPU time per token.
 
     Source: arXiv:2602.05933, table efficiency_comparison: 0.0569 ms on-policy, 0.0126 at staleness 16, 4.5 times less.
-    Differs: one CPU thread. The paper's gain comes from an engine that a small batch leaves idle; a thread is never.
+    Differs: one CPU thread. The paper's gain comes from an engine that a small batch leaves idle; a thread never is.
     """
     runs = record["runs"]
     phases = (("rollout", "generation", ORANGE, ""), ("update", "update", BLUE, "//"))
@@ -236,7 +236,7 @@ def speed(record: Record) -> Drawing:
 
 
 def min_ratio(table: Record, sequence: Record) -> Drawing:
-    """Minimum over the rows of a step of log pi_{t+1}/pi_t, against prompts answered.
+    """Minimum of log pi_{t+1}/pi_t over the rows of a step, against prompts answered.
 
     Source: arXiv:2602.05933, figure min_ratio.
     Differs: over all rows of the step, scored again after its last update; the paper takes the last mini-batch only.
@@ -262,7 +262,7 @@ def min_ratio(table: Record, sequence: Record) -> Drawing:
                 ends = f"{interval_text(first, '.1f')} to {interval_text(last, '.1f')}"
                 words.append(f"{heading}, {method_title(method)}: {ends}")
             ax.set(title=heading, xlabel=PROMPTS)
-            ax.set_ylim(top=0.4)  # an interval of Student's t may reach above 0, a minimum does not
+            ax.set_ylim(top=0.4)  # Student's t intervals may extend above 0; a minimum cannot
         figure.axes[0].set_ylabel("smallest log-ratio of the step (nats)")
         figure.axes[0].legend(loc="lower left")
     sentence = (
@@ -278,12 +278,12 @@ CONTRAST: tuple[dict[str, Any], dict[str, Any]] = (
 
 
 def contrast(record: Record, names: tuple[str, str], heading: str) -> Drawing:
-    """Pass rate over training of two settings, and their mean pass rates seed by seed.
+    """Pass rate of two settings over training, and their mean pass rates seed by seed.
 
     Args:
-        record: of the experiment; its first two settings are drawn.
-        names: what they are called.
-        heading: over the figure.
+        record: record of the experiment; its first two settings are drawn.
+        names: labels of the two settings.
+        heading: heading of the figure.
     """
     first, second = list(by_setting(record).values())[:2]
     data = {}
@@ -315,9 +315,9 @@ def contrast(record: Record, names: tuple[str, str], heading: str) -> Drawing:
 
 
 def clamp(record: Record) -> Drawing:
-    """PMD-part with the exact leave-one-out partition, and with the floor that the authors' code puts under it.
+    """PMD-part with the exact leave-one-out partition, and with the floor that the authors' code applies to it.
 
-    A success that is alone in its group has target 1/tau = 200 nats, or 18.42 with the floor.
+    A success that is the only one in its group has target 1/tau = 200 nats, or 18.42 with the floor.
 
     Source: OpenKimi `core_algos.py`, estimator `ploo`, against arXiv:2602.05933, eq. loo-s-part.
     """
@@ -327,7 +327,7 @@ def clamp(record: Record) -> Drawing:
 def half(record: Record) -> Drawing:
     """PMD-mean with the factor 1/2 of the main text and the authors' code, and without it as in the appendix.
 
-    The loss and twice the loss: AdamW divides the scale out again, except in the clip of the gradient's norm.
+    The losses differ by a factor of 2, which AdamW cancels, except in gradient-norm clipping.
 
     Source: arXiv:2602.05933, eq. L_mean against the appendix.
     """
@@ -337,7 +337,7 @@ def half(record: Record) -> Drawing:
 def baseline(record: Record) -> Drawing:
     """PMD-mean with the response's own reward left out of the baseline (the paper), and kept in (Kimi K1.5).
 
-    With 16 draws, the own reward shrinks every advantage by 15/16.
+    With 16 draws, keeping the response's own reward scales every advantage by 15/16.
 
     Source: arXiv:2602.05933, eq. loo-s-mean; Kimi K1.5, arXiv:2501.12599.
     """
@@ -362,9 +362,9 @@ REGIME_PANELS = {
 
 
 def regimes(record: Record) -> Drawing:
-    """How near the fitted policy is to each law, as the passes over one frozen batch grow.
+    """How close the fitted policy is to each law as the number of passes over one frozen batch grows.
 
-    Relative distance to each law, one panel per batch and objective, and the pass rate of the fitted policy.
+    Relative distance to each law, with one panel per batch and objective, and the pass rate of the fitted policy.
 
     Source: arXiv:2602.05933, Theorem 1 and its remark that few passes do not reach it; the length-weighted law is ours.
     """
@@ -411,7 +411,7 @@ def adaptive_tau(*records: Record) -> Drawing:
     """Gain in the area under the curve, mean and 95 % interval over paired seeds.
 
     Source: arXiv:2602.05933 leaves adaptive temperatures to future work.
-    Differs: nothing of this is in the paper.
+    Differs: none of this is in the paper.
     """
     found: dict[str, list[Row]] = {cell: rows for record in records for cell, rows in tables(record["runs"]).items()}
     names = {cell: f"{setting['tier']}: {cell}" for record in records for cell, setting in record["cells"].items()}
@@ -432,7 +432,7 @@ def adaptive_tau(*records: Record) -> Drawing:
 
 
 def cell_panel(ax: Axes, rows: list[Row], title: str) -> None:
-    """One cell."""
+    """Draw the panel of one cell."""
     ax.axvline(0.0, color="0.6", linewidth=0.8, zorder=1)
     others = [row for row in rows if row["arm"] != FIXED]
     for place, row in enumerate(others):
@@ -447,7 +447,7 @@ def cell_panel(ax: Axes, rows: list[Row], title: str) -> None:
 
 
 def outcome_text(found: dict[str, list[Row]], objectives: dict[str, str]) -> str:
-    """What came out, in words."""
+    """The outcome in words."""
     parts = []
     for cell, rows in found.items():
         better = [row["arm"] for row in rows if gains(row)]
@@ -461,11 +461,11 @@ def race(record: Record) -> Drawing:
     """What each tuned method gains over PMD-mean, and the share of its settings that do well, on every task.
 
     Source: arXiv:2602.05933, section 6: PMD-mean is as good as GRPO or better, and more stable.
-    Differs: many methods, each tuned with the same budget; tasks for two cores.
+    Differs: many methods, each tuned with the same budget; tasks small enough for two cores.
     """
     found: dict[str, list[Row]] = record["tables"]
     margin = record["outcome"]["margin"]
-    reference, *others = next(iter(found.values()))  # the reference comes first in all of them
+    reference, *others = next(iter(found.values()))  # the reference comes first in every task
     places = {task: {row["method"]: row for row in rows} for task, rows in found.items()}
     score = {row["method"]: np.mean([places[task][row["method"]]["gain"]["mean"] for task in found]) for row in others}
     names = sorted(score, key=lambda name: -score[name])
@@ -509,7 +509,7 @@ def race(record: Record) -> Drawing:
 
 
 def race_colour(name: str) -> str:
-    """The two methods of the paper have their colours, the others are grey."""
+    """The colour of a method: the two methods of the paper have their own, the others are grey."""
     return str(look(name)["color"]) if name in METHODS else "0.35"
 
 

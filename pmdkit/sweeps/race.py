@@ -1,7 +1,7 @@
-"""The race: every method tuned with the same budget, then compared on fresh seeds; how much of its grid works.
+"""The race: every method tuned with the same budget, then compared on fresh seeds, with its share of good settings.
 
-The protocol is a file, race.toml. Each run is written down when it ends, so that a race continues where it was stopped,
-and only under the protocol that it was begun with.
+The protocol is the file race.toml. Each run is recorded when it ends, so that a race continues where it was stopped,
+but only under the protocol that it was started with.
 """
 
 import functools
@@ -33,7 +33,7 @@ from pmdkit.training import build, plan, train
 PROTOCOL = Path(__file__).with_name("race.toml")
 JOURNAL = "runs.jsonl"
 MODELS = "models"  # taught once per seed
-BEGUN = "protocol.json"  # which protocol a folder was begun under
+BEGUN = "protocol.json"  # the protocol that a folder was started under
 KNOBS = 3  # values of a method's own option
 
 Options = dict[str, Any]
@@ -45,9 +45,9 @@ class Method:
     """A method and its own option.
 
     Attributes:
-        name: of the objective.
-        knob: dotted option, or several joined by + that move together; "" without one.
-        values: of the knob, KNOBS of them.
+        name: name of the objective.
+        knob: dotted option, or several joined by + that move together; "" if there is none.
+        values: values of the knob, KNOBS of them.
     """
 
     name: str
@@ -60,12 +60,12 @@ class RaceTask:
     """Where the methods run, and the grid that each is tuned over.
 
     Attributes:
-        lr: ends of the learning rates, the same for all methods.
-        points: learning rates between the ends, evenly spaced in their logarithm.
-        updates: numbers of updates that share a batch of rollouts.
-        seeds, tuning: seeds of the comparison and of the tuning.
-        block: steps that are averaged before a drop is looked for.
-        knobs: values of each knob that are tried.
+        lr: smallest and largest learning rate, the same for all methods.
+        points: number of learning rates from one end to the other, evenly spaced in the logarithm.
+        updates: numbers of updates per rollout batch that are tried.
+        seeds, tuning: number of seeds of the comparison and of the tuning.
+        block: steps that are averaged before drops are measured.
+        knobs: number of values of each knob that are tried.
     """
 
     name: str
@@ -81,7 +81,7 @@ class RaceTask:
     knobs: int = KNOBS
 
     def settings(self, method: Method) -> list[Options]:
-        """The grid of a method: as many settings for each, between the same learning rates."""
+        """The grid of a method: the same number of settings for every method, between the same learning rates."""
         dense = self.points * (1 if method.knob else self.knobs)
         rates = [record.rounded(float(lr)) for lr in np.geomspace(*self.lr, dense)]
         knobs = [knob_options(method, value) for value in thinned(method.values, self.knobs)] or [{}]
@@ -91,7 +91,7 @@ class RaceTask:
 
 @dataclass(frozen=True)
 class Protocol:
-    """What was stated. Attributes: sha256 of the file; its tables; whether it was cut down for a look."""
+    """The stated protocol. Attributes: sha256 of the file; its tables; whether it is the short form."""
 
     sha256: str
     question: str
@@ -115,17 +115,17 @@ class RaceRun:
 
     @property
     def key(self) -> str:
-        """The same for the same run, in the journal."""
+        """Identifies the run in the journal."""
         return json.dumps([self.task, self.method, json.loads(self.setting), self.seed], sort_keys=True)
 
     @property
     def short(self) -> str:
-        """Of its folder, and of its call."""
+        """A short hash that names its folder and its call."""
         return hashlib.sha256(self.key.encode()).hexdigest()[:12]
 
 
 def read_protocol(path: Path = PROTOCOL, short: bool = False) -> Protocol:
-    """The protocol in a file; `short` cuts it down as its own table says."""
+    """Read the protocol from a file; `short` reduces it as its table [short] says."""
     data = path.read_bytes()
     told = tomllib.loads(data.decode())
     methods = tuple(
@@ -154,7 +154,7 @@ def read_protocol(path: Path = PROTOCOL, short: bool = False) -> Protocol:
 
 
 def thinned(values: Sequence[Any], count: int) -> tuple[Any, ...]:
-    """`count` of the values, evenly spaced with both ends; the middle one if it is one."""
+    """`count` of the values, evenly spaced and including both ends; the middle one if `count` is 1."""
     if count >= len(values):
         return tuple(values)
     places = [len(values) // 2] if count == 1 else np.linspace(0, len(values) - 1, count).round().astype(int).tolist()
@@ -175,15 +175,15 @@ def race(
     resume: bool = False,
     log: Callable[[str], None] = lambda sentence: None,
 ) -> Outcome:
-    """Run the race in `out` until it is done or a part of it has taken its time.
+    """Run the race in `out` until it is done or the time limit of one call is reached.
 
     OUT/race.json is written at the end of each task, with the tasks that are finished.
 
     Args:
-        out: new or empty, or with `resume` where it was begun.
+        out: new or empty, or with `resume` the folder of a started race.
         protocol: read_protocol().
         launcher: where the runs are made, and how many at a time.
-        resume: keep what is in the journal.
+        resume: keep the runs in the journal.
         log: called with a sentence about each step of the work.
     """
     if out.exists() and any(path.name != "run.lock" for path in out.iterdir()) and not resume:
@@ -195,7 +195,7 @@ def race(
         until = time.monotonic() + 60 * protocol.budget["part_minutes"]
         try:
             with sigterm_interrupts():
-                for count in range(1, len(protocol.tasks) + 1):  # task by task: what is finished can be read
+                for count in range(1, len(protocol.tasks) + 1):  # task by task, so that finished tasks can be read
                     part = replace(protocol, tasks=protocol.tasks[:count])
                     make_runs(tuning(part), part, done, out, launcher, until, log)
                     best = tuned(part, done)
@@ -208,7 +208,7 @@ def race(
 
 
 def begin(path: Path, protocol: Protocol) -> None:
-    """Write down which protocol a race is begun under; refuse to go on with one that was begun under another."""
+    """Record the protocol that a race is started under; refuse to continue one that was started under another."""
     stated = {"sha256": protocol.sha256, "short": protocol.short}
     if not path.exists():
         files.replace(path, json.dumps(stated).encode() + b"\n")
@@ -220,12 +220,12 @@ def begin(path: Path, protocol: Protocol) -> None:
 
 
 def job(task: RaceTask, method: Method, setting: Options, seed: int) -> RaceRun:
-    """A run by the names of what it is."""
+    """The run of a method at a setting of a task, with a seed."""
     return RaceRun(task.name, method.name, json.dumps(setting, sort_keys=True), seed)
 
 
 def tuning(protocol: Protocol) -> list[RaceRun]:
-    """The first half: every setting of every method, on the tuning seeds. Seed by seed: an early look is fair."""
+    """The first half: every setting of every method, on the tuning seeds. In seed order: early looks are fair."""
     return [
         job(task, method, setting, protocol.first_tuning_seed + seed)
         for task in protocol.tasks
@@ -236,7 +236,7 @@ def tuning(protocol: Protocol) -> list[RaceRun]:
 
 
 def tuned(protocol: Protocol, done: dict[str, Outcome]) -> dict[str, dict[str, Options]]:
-    """task -> method -> the setting with the largest mean area under the curve; of equal ones the first."""
+    """task -> method -> the setting with the largest mean area under the curve; the first one in a tie."""
     scores = scored(protocol, done)
     return {
         task.name: {
@@ -263,7 +263,7 @@ def scored(protocol: Protocol, done: dict[str, Outcome]) -> dict[str, dict[str, 
 
 
 def comparison(protocol: Protocol, best: dict[str, dict[str, Options]]) -> list[RaceRun]:
-    """The second half: every method at its best setting, on fresh seeds."""
+    """Runs of the second half: every method at its best setting, on fresh seeds."""
     return [
         job(task, method, best[task.name][method.name], seed)
         for task in protocol.tasks
@@ -272,11 +272,11 @@ def comparison(protocol: Protocol, best: dict[str, dict[str, Options]]) -> list[
     ]
 
 
-# What comes out: the tuned methods against the reference, and the volume of good settings.
+# The outcome: the tuned methods against the reference, and the volume of good settings.
 
 
 def summary(protocol: Protocol, best: dict[str, dict[str, Options]], done: dict[str, Outcome]) -> Outcome:
-    """What is kept of a race: the tuning in means, the comparison run by run, and the tables made of both."""
+    """The record of a race: means of the tuning, the comparison run by run, and the tables made from both."""
     runs = [
         {"task": each.task, "method": each.method, "seed": each.seed, **record.rounded(done[each.key])}
         for each in comparison(protocol, best)
@@ -310,7 +310,7 @@ def summary(protocol: Protocol, best: dict[str, dict[str, Options]], done: dict[
 
 
 def tables(protocol: Protocol, grid: Outcome, runs: list[Outcome]) -> dict[str, list[Outcome]]:
-    """task -> a row per method: tuned means, the outcome against the reference, the volume of good settings."""
+    """task -> a row per method: means after tuning, outcome against the reference, and volume of good settings."""
     found: dict[str, list[Outcome]] = {}
     for task in dict.fromkeys(each["task"] for each in runs):
         members = sorted((each for each in runs if each["task"] == task), key=lambda each: int(each["seed"]))
@@ -341,10 +341,11 @@ def tables(protocol: Protocol, grid: Outcome, runs: list[Outcome]) -> dict[str, 
 
 
 def verdict(reference: stats.Array, own: stats.Array, p: float, comparisons: int, stated: Options) -> Outcome:
-    """Own minus reference, paired, and the word that the protocol gives it.
+    """The paired difference, own minus reference, and its outcome by the protocol's rules.
 
-    "no difference" is a finding: the 90 % interval lies within the margin. Where neither that nor the corrected test
-    decides, `seeds_needed` is how many pairs find a difference as large as the margin in four races of five.
+    "no difference" is a finding: the 90 % interval lies within the margin. If neither that nor the corrected test
+    decides, `seeds_needed` is the number of pairs that detect a difference as large as the margin in four of five
+    races.
     """
     difference = own - reference
     if stats.equivalent(reference, own, stated["margin"]):
@@ -360,9 +361,11 @@ def verdict(reference: stats.Array, own: stats.Array, p: float, comparisons: int
 
 
 def volumes(grid: dict[str, list[Outcome]], name: str, near: float) -> Outcome:
-    """Shares of a method's settings within `near` of its own best and of the best of all; is its best on an edge?
+    """Shares of a method's settings within `near` of its own best and of the overall best, and whether its best is on
+    an edge.
 
-    The edge is that of the learning rate: a method whose best lies there was not tuned, its grid was too narrow.
+    The edge is that of the learning rates: a method whose best lies there was not tuned, because its grid was too
+    narrow.
     """
     scores = np.array([each["auc"] for each in grid[name]])
     best_of_all = max(each["auc"] for rows in grid.values() for each in rows)
@@ -386,10 +389,10 @@ def make_runs(
     until: float,
     log: Callable[[str], None],
 ) -> None:
-    """Make the runs that are not in the journal, write each down as it ends, stop when the part has had its time."""
+    """Make the runs that are not in the journal, record each as it ends, and stop when the time limit is reached."""
     missing = {each.short: each for each in wanted if each.key not in done}
     calls = [job_call(each, protocol, out) for each in missing.values()]
-    # closed on every way out: its processes end with it
+    # closed on every exit path, which ends its processes
     with open(out / JOURNAL, "ab") as journal, closing(launcher.run(calls, out / run.LAUNCH)) as results:
         for count, result in enumerate(results, 1):
             each, found = missing[result.call.name], result.result()
@@ -403,7 +406,7 @@ def make_runs(
 
 
 def job_call(each: RaceRun, protocol: Protocol, out: Path) -> Call:
-    """The call of `run_job` for a job; all that it needs is in its arguments."""
+    """The call of `make_job` for a run; its arguments are all that it needs."""
     task = next(task for task in protocol.tasks if task.name == each.task)
     arguments = {"task": asdict(task), "method": each.method, "setting": json.loads(each.setting), "seed": each.seed}
     arguments |= {"folder": str(out / "runs" / each.short), "diverged": float(protocol.outcome["diverged"])}
@@ -411,7 +414,7 @@ def job_call(each: RaceRun, protocol: Protocol, out: Path) -> Call:
 
 
 def make_job(task: Options, folder: str, **more: Any) -> Outcome:
-    """`run_job`, with arguments that came as JSON."""
+    """`run_job` with arguments from JSON."""
     return run_job(RaceTask(**task), folder=Path(folder), **more)
 
 
@@ -419,9 +422,10 @@ def run_job(task: RaceTask, method: str, setting: Options, seed: int, folder: Pa
     """Area under the curve, final pass rate, worst drop and curve of one run, and the seconds it took.
 
     Args:
-        task, method, setting, seed: which run. In the bandit the seed is also that of the problem.
-        folder: of a language model's run, which is resumed there after an interruption; the others are not written.
-        diverged: pass rate of the steps after one that left a number that is not finite.
+        task, method, setting, seed: identify the run. In the bandit the seed is also that of the problem.
+        folder: folder of a language model's run, which is resumed there after an interruption; other runs are not
+            written.
+        diverged: pass rate assigned to the steps after one that left a non-finite number.
     """
     torch.set_num_threads(1)
     began = time.monotonic()
@@ -441,11 +445,11 @@ def run_job(task: RaceTask, method: str, setting: Options, seed: int, folder: Pa
 
 
 def local_rates(spec: Spec, objective: Any) -> tuple[list[float], float | None]:
-    """Pass rates of a bandit after each step, exactly, or of the draws of each step of a toy task; and of the end.
+    """Exact pass rates of a bandit after each step, or those of each step's draws in a toy task; and the final one.
 
-    A bandit whose rewards neither pass nor fail tells its mean reward instead.
+    A bandit whose rewards neither pass nor fail reports its mean reward instead.
 
-    A run that leaves a number that is not finite ends there, without a last pass rate.
+    A run that produces a non-finite number ends there, without a final pass rate.
     """
     _, backend = build(spec, objective)
     if backend.warm_start is not None:
@@ -479,14 +483,14 @@ def local_rates(spec: Spec, objective: Any) -> tuple[list[float], float | None]:
 
 
 def warm_spec(spec: Spec) -> Options:
-    """What a warm start depends on: the runs of a task and seed share it, whatever their objective and schedule."""
+    """What a warm start depends on: runs with the same task and seed share it, whatever objective or schedule."""
     plain = spec.record() | {"objective": {"name": "pmd-mean", "tau": 1.0}}
     return plain | {"schedule": plain["schedule"] | {"lr": 1e-3, "ministeps": 1}}
 
 
 @functools.lru_cache(maxsize=4)
 def warm_weights(configuration: str) -> dict[str, Any]:
-    """Weights after the warm start. The optimizer of the run starts fresh, as it does in a run of its own."""
+    """Weights after the warm start. The optimizer of the run starts fresh, as in a normal run."""
     backend = build(Spec(**json.loads(configuration)))[1]
     assert backend.warm_start is not None
     backend.warm_start(lambda sentence: None)
@@ -494,7 +498,7 @@ def warm_weights(configuration: str) -> dict[str, Any]:
 
 
 def language_rates(task: RaceTask, method: str, options: Options, folder: Path) -> tuple[list[float], float | None]:
-    """A language model: a run folder, resumed where it stopped. All methods of a seed start from the same weights."""
+    """Train a language model, resumed where it stopped. All methods of a seed start from the same weights."""
     spec, _ = plan(task.tier, task.env, options)
     assert isinstance(spec.model, LanguageModelTable)
     assert spec.warm_start is not None
@@ -509,7 +513,7 @@ def language_rates(task: RaceTask, method: str, options: Options, folder: Path) 
 
 
 def taught_model(models: Path, size: str, seed: int, pass_rate: float) -> Path:
-    """The folder of a starter model after its phase 0: built by the first run that asks, as jobs run side by side."""
+    """The folder of a starter model after phase 0, built by the first of several parallel runs that needs it."""
     from pmdkit.llm.starter import model
 
     folder = models / f"{size}-{seed}"
@@ -517,7 +521,7 @@ def taught_model(models: Path, size: str, seed: int, pass_rate: float) -> Path:
     with FileLock(models / f"{folder.name}.lock"):
         if not folder.exists():
             unfinished = models / f"{folder.name}.unfinished"
-            shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
+            shutil.rmtree(unfinished, ignore_errors=True)  # left by a killed process
             model.make(unfinished, size, seed, pass_rate, lambda sentence: None)
             unfinished.rename(folder)
     return folder

@@ -1,4 +1,4 @@
-"""What a sweep keeps: one small JSON with the options, summary, thinned curve and gauge of every run.
+"""The record of a sweep: one small JSON file with the options, summary, thinned curve and gauge of every run.
 
 The summary gains `pass_rate_mean` (over the rollouts of all steps), `log_ratio_min` (over all steps) and
 `ms_per_token_rollout` and `ms_per_token_update`.
@@ -17,8 +17,8 @@ from pmdkit.observe import files, gauge, run_folder
 from pmdkit.sweeps.grid import Trial
 
 CURVE = ("step", "pass_rate", "log_ratio_min", "response_length")
-POINTS = 40  # of a curve: a figure shows no more
-DIGITS = 6  # of a summary
+POINTS = 40  # per curve: a figure does not show more
+DIGITS = 6  # significant digits of a summary
 CURVE_DIGITS = 4
 
 HEAD: dict[str, foreign.Check] = {"name": foreign.is_text, "state": foreign.is_text}
@@ -37,14 +37,14 @@ def write(
     stopped: Mapping[str, str] | None = None,
     steps: int = 0,
 ) -> Entry:
-    """Write down every run of a sweep as far as it got, and return it.
+    """Write the record of a sweep, with every run as far as it got, and return it.
 
     Args:
-        folder: where its runs/ are.
-        failed: name to sentence.
-        about: what else the file says of the sweep as a whole.
-        stopped: name to sentence, of runs that successive halving ended before their last step.
-        steps: a run with fewer is not finished.
+        folder: the folder that contains runs/.
+        failed: reasons of failed runs, by name.
+        about: what else the record says about the sweep as a whole.
+        stopped: reasons, by name, of runs that successive halving ended before their last step.
+        steps: a run with fewer steps does not count as finished.
     """
     entries = []
     for trial in {trial.name: trial for trial in trials}.values():
@@ -66,7 +66,7 @@ def write(
 
 
 def common(entries: Sequence[Entry]) -> Entry:
-    """The resolved options that all finished runs share: they stand once in the record."""
+    """The resolved options that all finished runs share, which the record stores only once."""
     configs = [entry["config"] for entry in entries if "config" in entry]
     first = configs[0] if configs else {}
     return {k: v for k, v in first.items() if all(k in other and other[k] == v for other in configs)}
@@ -102,14 +102,14 @@ def flat(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]
 
 
 def thin(count: int) -> list[int]:
-    """Evenly spaced indices, first and last among them."""
+    """Evenly spaced indices, including the first and the last."""
     if count <= POINTS:
         return list(range(count))
     return sorted({round(i * (count - 1) / (POINTS - 1)) for i in range(POINTS)})
 
 
 def rounded(value: Any, digits: int = DIGITS) -> Any:
-    """Significant digits, all the way down: more than any interval here can resolve."""
+    """Round to significant digits, recursively: more digits than any interval here can resolve."""
     if isinstance(value, float):
         return float(f"{value:.{digits}g}")
     if isinstance(value, dict):
@@ -118,7 +118,7 @@ def rounded(value: Any, digits: int = DIGITS) -> Any:
 
 
 def read(path: Path) -> Entry:
-    """A sweep that was written down, each finished run with its whole `config`."""
+    """Read the record of a sweep, with the complete `config` of each finished run."""
     sweep = run_folder.read_json(path)
     runs = sweep.get("runs")
     if sweep.get("format") != 1 or not isinstance(runs, list) or not foreign.is_table(sweep.get("config")):
@@ -148,7 +148,7 @@ def by_setting(record: Mapping[str, Any]) -> dict[str, Runs]:
 
 
 def summary_values(runs: Runs, metric: str) -> Array:
-    """[seeds] a number of the summary."""
+    """[seeds] values of a number in the summary."""
     return np.array([run["summary"][metric] for run in runs], dtype=np.float64)
 
 

@@ -1,4 +1,4 @@
-"""Runs a sweep from its trials to its record: checked before it starts, one process per run, resumable."""
+"""Runs the trials of a sweep and writes its record: checked before it starts, one process per run, resumable."""
 
 import json
 import os
@@ -17,9 +17,9 @@ from pmdkit.processes import exit_reason
 from pmdkit.sweeps import grid, record, search
 from pmdkit.training import plan
 
-KILLED = "was killed by"  # how `exit_reason` begins
-LAUNCH = "launch"  # what a launcher keeps
-OURS = {"runs", "logs", "run.lock", "figures", LAUNCH}  # in the folder of a sweep
+KILLED = "was killed by"  # how the message of `exit_reason` begins
+LAUNCH = "launch"  # folder for a launcher's files
+OURS = {"runs", "logs", "run.lock", "figures", LAUNCH}  # what the folder of a sweep may contain, besides JSON files
 
 
 def sweep(
@@ -33,17 +33,17 @@ def sweep(
     halving: search.Halving | None = None,
     log: Callable[[str], None] = lambda sentence: None,
 ) -> dict[str, Any]:
-    """Run the trials of a sweep in `out`, keep what came out in `out`/`name`.json, and return that.
+    """Run the trials of a sweep in `out`, write the results to `out`/`name`.json, and return them.
 
     Runs that fail are recorded with their reason and do not stop the others; a later `resume` tries them again.
 
     Args:
         out: new or empty, or with `resume` the folder of a sweep; sweeps in one folder share their runs.
-        name: of the record.
-        about: what the record says of the sweep as a whole.
+        name: name of the record.
+        about: what the record says about the sweep as a whole.
         launcher: where the runs are made, and how many at a time.
         resume: skip finished runs and resume started ones.
-        halving: give most steps to the settings that are best after few.
+        halving: give the most steps to the settings that are best after few steps.
         log: called with a sentence about each step of the work.
     """
     devices = check_trials(trials)
@@ -79,7 +79,7 @@ def sweep(
 
 
 def check_trials(trials: Sequence[grid.Trial]) -> int:
-    """Resolve every setting before the first run starts, so that a typo costs nothing; the devices that a run takes."""
+    """Resolve every setting before the first run starts, so that a typo costs nothing; returns the devices per run."""
     if not trials:
         raise UsageError("the sweep has no runs; expected at least one value of an option and one seed")
     settings = {repr({**trial.options, grid.SEED: 0}): trial for trial in trials}.values()
@@ -88,7 +88,7 @@ def check_trials(trials: Sequence[grid.Trial]) -> int:
 
 
 def check_folder(out: Path, resume: bool) -> None:
-    """The folder is new or empty, or that of a sweep to be resumed."""
+    """Check that the folder is new or empty, or that of a sweep to resume."""
     if out.exists() and not out.is_dir():
         raise UsageError(f"output {out} is a file; expected a folder: give another --out")
     there = [path for path in out.glob("*") if path.name != "run.lock"]
@@ -107,17 +107,17 @@ def run_all(
     log: Callable[[str], None],
     steps: int | None = None,
 ) -> dict[str, str]:
-    """Bring every run to its end; whatever ends this call early stops the runs first.
+    """Finish every run; if this call ends early, the runs are stopped first.
 
     Args:
-        trials: what to run; a run in `folder`/runs that got as far is left alone.
-        launcher: where.
-        devices: that a run takes.
+        trials: what to run; a run in `folder`/runs that already got this far is left alone.
+        launcher: where the runs are made.
+        devices: number of devices per run.
         log: called with a sentence about each run that ends.
-        steps: stop all runs there; by default where their options say.
+        steps: the step at which all runs stop; by default as their options say.
 
     Returns:
-        Name of each run that failed, and the last line it said.
+        The reason of each failed run, by name.
     """
     distinct = {trial.name: trial for trial in trials}
     calls = {name: run_call(trial, folder, devices, steps) for name, trial in distinct.items()}
@@ -138,17 +138,17 @@ def run_all(
 
 
 def got_to(run: RunFolder, steps: int | None) -> bool:
-    """Whether a run has ended, after that many steps or more."""
+    """Whether a run has finished, after at least this many steps."""
     return run.finished and (steps is None or run.read_summary()["steps"] >= steps)
 
 
 def run_folder(folder: Path, trial: grid.Trial) -> RunFolder:
-    """Where a run of the sweep lives."""
+    """The folder of a run of the sweep."""
     return RunFolder(folder / "runs" / trial.name)
 
 
 def run_call(trial: grid.Trial, folder: Path, devices: int, steps: int | None = None) -> Call:
-    """The call that makes or resumes a run, in a process of its own."""
+    """The call that starts or resumes a run, in its own process."""
     options = trial.options if steps is None else {**trial.options, "schedule.steps": steps}
     arguments = {"tier": trial.tier, "env": trial.env, "options": options, "out": str(run_folder(folder, trial).path)}
     name = trial.name if steps is None else f"{trial.name}-{steps}"
@@ -156,16 +156,16 @@ def run_call(trial: grid.Trial, folder: Path, devices: int, steps: int | None = 
 
 
 def run_trial(tier: str, env: str, options: dict[str, Any], out: str, log: str) -> dict[str, Any]:
-    """In a worker: run `pmdkit TIER ENV` as the command line does, with its errors in the file `log`.
+    """In a worker: run `pmdkit TIER ENV` as on the command line, with stderr appended to the file `log`.
 
     Returns:
-        Exit code and seconds. Asked to stop, the run saves and the worker ends with it.
+        Exit code and seconds. If asked to stop, the run saves a checkpoint and the worker exits with it.
     """
     Path(log).parent.mkdir(parents=True, exist_ok=True)
     with open(log, "ab") as file:
         os.dup2(file.fileno(), 2)
     began = time.monotonic()
-    while in_use(RunFolder(Path(out))) and time.monotonic() < began + MERCY:  # one that was killed with its sweep saves
+    while in_use(RunFolder(Path(out))) and time.monotonic() < began + MERCY:  # the previous process may still be saving
         time.sleep(POLL)
     told = [f"{key}={json.dumps(value)}" for key, value in options.items()]
     sys.argv = ["pmdkit", tier, env, "--set", *told, "--out", out, "--resume", "--json"]
@@ -180,7 +180,7 @@ def run_trial(tier: str, env: str, options: dict[str, Any], out: str, log: str) 
 
 
 def in_use(run: RunFolder) -> bool:
-    """Whether another process works in a run folder."""
+    """Whether another process is using a run folder."""
     if not run.path.is_dir():
         return False
     try:
@@ -191,12 +191,12 @@ def in_use(run: RunFolder) -> bool:
 
 
 def log_path(folder: Path, trial: grid.Trial) -> Path:
-    """What a run said on stderr."""
+    """The file with a run's stderr."""
     return folder / "logs" / f"{trial.name}.log"
 
 
 def failure_reason(result: CallResult) -> str:
-    """The reason a run gave, or how its process ended; "" where it ended well."""
+    """The error that a run reported, or how its process ended; "" if it succeeded."""
     if result.reason:
         return result.reason
     code = result.value["code"]

@@ -1,9 +1,9 @@
-"""Settings of a sweep that are drawn from ranges, and successive halving, which gives most steps to the best of them.
+"""Draws settings of a sweep from ranges, and successive halving, which gives the most steps to the best of them.
 
-Settings are drawn by optuna, all of them before the first run: they are the same in every launcher and on every resume.
-Halving decides when all runs of a rung have ended; optuna's own pruner decides on those that happen to be there, so
-that its choice depends on which machine is faster. A run that goes on is resumed in its folder, so nothing is done
-twice, and what comes out is the run that would have gone to its last step at once.
+optuna draws all settings before the first run, so that they are the same with every launcher and on every resume.
+Halving decides when all runs of a rung have ended; optuna's own pruner decides among those that happen to be done, so
+that its choice depends on which machine is faster. A run that goes on is resumed in its folder, so nothing is computed
+twice, and the result is the same as that of an uninterrupted run.
 
 Source: successive halving as in Jamieson and Talwalkar, arXiv:1502.07943.
 """
@@ -27,12 +27,12 @@ from pmdkit.sweeps.record import rounded
 from pmdkit.training import plan
 
 SEARCHES = ("random", "sobol")
-DIGITS = 4  # of a number that is drawn: more would only make names longer
+DIGITS = 4  # significant digits of a drawn number: more would only make names longer
 
 
 @dataclass(frozen=True)
 class Range:
-    """Values of an option. Attributes: low and high, both included; log: evenly in the logarithm."""
+    """The range of an option. Attributes: key; low and high, both inclusive; log: drawn uniformly in the logarithm."""
 
     key: str
     low: float
@@ -46,7 +46,7 @@ class Range:
 
 
 def parse_ranges(pairs: Iterable[str]) -> list[Range]:
-    """`key=low:high` and `key=low:high:log` texts of the command line; short names become dotted keys."""
+    """Parse `key=low:high` and `key=low:high:log` from the command line; short names become dotted keys."""
     found: list[Range] = []
     for pair in pairs:
         name, _, text = pair.partition("=")
@@ -67,12 +67,12 @@ def parse_ranges(pairs: Iterable[str]) -> list[Range]:
 
 
 def draw_settings(ranges: Sequence[Range], kind: str, count: int, seed: int = 0) -> list[Options]:
-    """So many settings from the ranges.
+    """Draw settings from the ranges.
 
     Args:
-        kind: "random", or "sobol": points of a scrambled Sobol sequence, which leave fewer gaps; best is a power of 2.
-        count: how many.
-        seed: of the draws, and of nothing else.
+        kind: "random", or "sobol": points of a scrambled Sobol sequence, which leave fewer gaps; a power of 2 is best.
+        count: number of settings.
+        seed: seed of these draws only.
     """
     if kind not in SEARCHES:
         raise UsageError(unknown("search", kind, SEARCHES))
@@ -92,7 +92,7 @@ def draw_settings(ranges: Sequence[Range], kind: str, count: int, seed: int = 0)
         trial = study.ask(space)
         settings.append({key: rounded(trial.params[key], DIGITS) for key in space})
         study.tell(trial, 0.0)
-    return settings[1:]  # optuna learns the ranges from the first, which is no point of the sequence
+    return settings[1:]  # optuna learns the ranges from the first, which is not in the sequence
 
 
 # Successive halving.
@@ -103,8 +103,8 @@ class Halving:
     """How settings are thinned out.
 
     Attributes:
-        factor: of as many settings, one goes on, and gets as many times the steps.
-        metric: of the summary, a mean over seeds; larger is better.
+        factor: one of this many settings goes on, with this many times the steps.
+        metric: a number in the summary, averaged over seeds; larger is better.
     """
 
     factor: int = 3
@@ -115,7 +115,7 @@ class Halving:
             raise UsageError(f"--halving is {self.factor}; expected an integer >= 2, of as many settings one goes on")
 
     def rungs(self, settings: int, steps: int) -> list[int]:
-        """Steps after which settings are compared; the last are all that there are."""
+        """Numbers of steps after which settings are compared; the last is `steps`."""
         count = 0
         while self.factor ** (count + 1) <= settings:
             count += 1
@@ -124,7 +124,7 @@ class Halving:
 
 
 def common_steps(trials: Sequence[Trial]) -> int:
-    """The number of steps of the trials, which must be one for all: halving itself says who gets how many."""
+    """The number of steps of the trials, which must be the same for all, since halving decides how many each gets."""
     steps = {plan(trial.tier, trial.env, trial.options)[0].schedule.steps for trial in trials}
     if len(steps) > 1:
         raise UsageError(
@@ -141,18 +141,18 @@ def halve(
     path: Path,
     go_on: Callable[[Sequence[Trial], int], dict[str, str]],
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Bring all trials to the first rung, the best of them to the next, and so on to the last step.
+    """Run all trials to the first rung, the best of them to the next, and so on to the last step.
 
     Args:
         trials: each setting with every seed.
-        halving: how.
-        steps: of a run that is not stopped.
-        runs: the folder of their folders.
-        path: who went on from each rung is kept here: a sweep that was stopped does not decide twice.
-        go_on: brings trials to a step; returns who failed, and why.
+        halving: the factor and the metric.
+        steps: steps of a run that is not stopped.
+        runs: the folder that contains the run folders.
+        path: file that records which settings went on from each rung, so that a resumed sweep does not decide twice.
+        go_on: runs trials up to a step; returns the reasons of failed runs, by name.
 
     Returns:
-        Name to sentence: who failed, and who was stopped.
+        Reasons by name: of the runs that failed, and of those that were stopped.
     """
     settings: dict[str, list[Trial]] = {}
     for trial in trials:
@@ -184,7 +184,7 @@ def halve(
 
 
 def score(trials: Sequence[Trial], metric: str, runs: Path, failed: dict[str, str]) -> float:
-    """The mean of a number of the summary over the seeds of a setting; where a seed failed, the setting is the last."""
+    """The mean of the metric over the seeds of a setting; a setting with a failed seed ranks last."""
     if any(trial.name in failed for trial in trials):
         return -math.inf
     summaries = [RunFolder(runs / trial.name).read_summary() for trial in trials]
@@ -196,5 +196,5 @@ def score(trials: Sequence[Trial], metric: str, runs: Path, failed: dict[str, st
 
 
 def finite(number: float) -> float | None:
-    """As JSON has it."""
+    """The number, or None if it is not finite, for JSON."""
     return number if math.isfinite(number) else None

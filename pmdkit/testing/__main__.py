@@ -9,7 +9,7 @@ from pmdkit.testing import check_objective
 
 
 def main(arguments: list[str]) -> int:
-    """Print what each check says; 0 done, 2 wrong usage, 4 a check failed."""
+    """Print the verdict of each check; returns 0 when done, 2 for wrong usage, 4 if a check failed."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print(f"usage: {__doc__}")
         return 0 if arguments else UsageError.exit_code
@@ -26,7 +26,7 @@ def main(arguments: list[str]) -> int:
 
 
 def options(words: list[str]) -> dict[str, object]:
-    """`tau=0.1 norm=none` as keyword arguments; values are JSON where they can be, words otherwise."""
+    """`tau=0.1 norm=none` as keyword arguments; values are parsed as JSON if possible, and are strings otherwise."""
     found: dict[str, object] = {}
     for word in words:
         key, equals, value = word.partition("=")

@@ -1,4 +1,4 @@
-"""The contract suite for an Engine: what the trainer relies on, checked on one of your own. Not for tasks."""
+"""The contract suite for an Engine: checks what the trainer relies on. tasks.py has the one for tasks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,24 +25,24 @@ def check_engine(
     tolerance: float = 1e-4,
     seed: int = 0,
 ) -> None:
-    """Raise an AssertionError with a sentence where an engine breaks the contract of the trainer.
+    """Raise an AssertionError with a sentence if an engine breaks its contract with the trainer.
 
     The contract: responses have the promised shapes and types, end at an end token or at the width, and carry the
     log-probabilities that `score` gives them; a row is a function of its prompt, its seed and the published weights;
-    and from `publish` on nothing stems from older weights. The engine has the given weights again when the suite is
-    done, under a version that is higher by 3.
+    and after `publish`, nothing is computed from older weights. When the suite is done, the engine has the given
+    weights again, and its version is higher by 3.
 
     Args:
         engine: yours.
-        weights: those that it has now, named as `publish` takes them.
+        weights: its current weights, named as `publish` takes them.
         eos: its end tokens.
-        prompts: tokens that its model knows; at least two different ones.
+        prompts: token ids that its model knows; at least two different prompts.
         group: responses per prompt, at least 2.
-        width: of the responses; some should be able to end before.
+        width: token budget of the responses; some should be able to end before it.
         exact: the same call gives the same bits and rows do not depend on the batch; False for engines that do not
             promise it.
         tolerance: between log-probabilities of the same tokens, nats; wider where engine and score differ in precision.
-        seed: of the draws.
+        seed: seed for the draws.
     """
     start = {name: value.detach().clone() for name, value in weights.items()}
     seeds = generator(seed, "engine").integers(0, 2**63, len(prompts) * group).astype(np.uint64)
@@ -60,7 +60,7 @@ def check_engine(
 
 @dataclass(frozen=True)
 class EngineCase:
-    """What every check draws and compares; see `check_engine`."""
+    """The engine and the inputs that all checks share; see `check_engine`."""
 
     engine: Engine
     prompts: Sequence[Tokens]
@@ -71,13 +71,13 @@ class EngineCase:
     tolerance: float
 
     def generate(self, seeds: NDArray[np.uint64] | None = None, **options: bool) -> Responses:
-        """Responses to all prompts, by other seeds or other options of the sampling where they are given."""
+        """Responses to all prompts, with other seeds or sampling options if given."""
         drawn = self.seeds if seeds is None else seeds
         return self.engine.generate(self.prompts, self.group, drawn, replace(self.sampling, **options))
 
 
 def checked_responses(case: EngineCase) -> Responses:
-    """Responses that have the promised form."""
+    """Generate responses, and check that they have the promised form."""
     calls: list[tuple[int, int]] = []
     version, width = case.engine.version, case.sampling.width
     drawn = case.engine.generate(
@@ -130,7 +130,7 @@ def check_scores(case: EngineCase, drawn: Responses, where: str) -> None:
 
 
 def check_draws(case: EngineCase, first: Responses) -> None:
-    """The responses of a group differ, and other seeds give others."""
+    """The responses of a group differ, and other seeds give other responses."""
     group = case.group
     for p, rows in enumerate(first.tokens.split(group)):
         assert len(rows.unique(dim=0)) > 1, (
@@ -159,7 +159,7 @@ def check_rows(case: EngineCase, first: Responses) -> None:
 
 
 def check_width(case: EngineCase) -> None:
-    """A budget of one token is one, and the most likely token does not depend on the seed."""
+    """A budget of one token gives one token, and greedy responses do not depend on the seed."""
     one = checked_responses(replace(case, sampling=replace(case.sampling, width=1)))
     assert one.tokens.shape[1] == 1, f"a width of 1 gives {one.tokens.shape[1]} tokens"
     for rows in case.generate(greedy=True).tokens.split(case.group):
@@ -167,7 +167,7 @@ def check_width(case: EngineCase) -> None:
 
 
 def check_publish(case: EngineCase, first: Responses, start: Mapping[str, torch.Tensor], exact: bool) -> None:
-    """Other weights give other responses from their first token on, and the old weights the old ones."""
+    """Other weights change the responses from their first token on, and the old weights give the old ones again."""
     engine, group = case.engine, case.group
     version, moved = engine.version, {name: perturbed(value) for name, value in start.items()}
     seen = []
@@ -196,7 +196,7 @@ def check_publish(case: EngineCase, first: Responses, start: Mapping[str, torch.
 
 
 def perturbed(weight: torch.Tensor) -> torch.Tensor:
-    """Matrices by a few tenths, everywhere and each entry differently; the rest as it is."""
+    """A matrix with each entry changed by a different factor, up to 0.3 away from 1; other weights are unchanged."""
     if weight.ndim < 2 or not weight.is_floating_point():
         return weight.clone()
     wave = torch.sin(torch.arange(weight.numel(), device=weight.device, dtype=torch.float32)).view(weight.shape)
@@ -204,6 +204,6 @@ def perturbed(weight: torch.Tensor) -> torch.Tensor:
 
 
 def same(one: Responses, other: Responses) -> bool:
-    """Bit for bit, the version aside."""
+    """Whether two responses are equal bit for bit, apart from the version."""
     names = ("tokens", "logp", "mask", "ended")
     return all(torch.equal(getattr(one, name), getattr(other, name)) for name in names)

@@ -1,4 +1,4 @@
-"""The contract of an objective: `check_objective` runs every check in CHECKS, on random ragged batches in float64."""
+"""The contract suite for an objective: `check_objective` runs all CHECKS on random ragged batches."""
 
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, dataclass, fields, is_dataclass, replace
@@ -19,7 +19,7 @@ def check_objective(objective: Objective, seed: int = 0) -> dict[str, str]:
 
     Args:
         objective: one of OBJECTIVES, or an instance of your own frozen dataclass.
-        seed: of the random rewards, lengths and log-probabilities.
+        seed: seed for the random rewards, lengths and log-probabilities.
 
     Returns:
         For each check "ok", or why it does not apply (`pmdkit.objectives.Traits`).
@@ -108,7 +108,7 @@ def check_first_step(objective: Objective, seed: int = 0) -> str | None:
 
 
 def check_temperature(objective: Objective, seed: int = 0) -> str | None:
-    """Prompts with different taus give what each gives alone, with that number as its tau: in loss and in advantage."""
+    """Prompts with different taus have the loss and advantage that each has alone, with that number as its tau."""
     if not hasattr(objective, "tau"):
         return "does not apply: it has no tau"
 
@@ -124,7 +124,7 @@ def check_temperature(objective: Objective, seed: int = 0) -> str | None:
     doubled = with_tau(objective, 0.7).loss(replace(batch, tau=2 * batch.tau))
     assert not torch.equal(loss, doubled), "loss does not change with batch.tau; it has a tau and ignores it"
 
-    if traits(objective).whole_batch:  # no prompt can be asked alone: a rule that gives all one number is that number
+    if traits(objective).whole_batch:  # no prompt works alone: a rule that returns one number must equal that number
         ruled = with_tau(objective, lambda groups: torch.full_like(groups.reward[:, 0], 0.7)).advantage(it.groups)
         number = with_tau(objective, 0.7).advantage(it.groups)
         same(ruled, number, "advantage takes a rule for another tau than its number; take temperature(self, groups)")
@@ -138,7 +138,7 @@ def check_temperature(objective: Objective, seed: int = 0) -> str | None:
 
 
 def check_prompts(objective: Objective, seed: int = 0) -> str | None:
-    """Each prompt has the advantage that it has alone, unless `whole_batch` is stated; prompts may change places."""
+    """Each prompt has the advantage that it has alone, unless `whole_batch` is stated; prompts may be reordered."""
     it = ragged_draws(seed)
     groups, prompts = it.groups, len(it.groups.reward)
     together = objective.advantage(groups)
@@ -243,7 +243,7 @@ def check_row_order(objective: Objective, seed: int = 0) -> str | None:
 
 
 def check_token_order(objective: Objective, seed: int = 0) -> str | None:
-    """A loss [N] sees the sum over a response only: its tokens may change places."""
+    """A loss [N] depends on sums over a response only: its tokens may be reordered."""
     it = ragged_draws(seed)
     batch = it.batch(objective)
     loss = objective.loss(batch)
@@ -336,7 +336,7 @@ def check_derivative(objective: Objective, seed: int = 0) -> str | None:
 
 
 def check_coefficient(objective: Objective, seed: int = 0) -> str | None:
-    """d loss / d log pi(y|x) from the batch folded to one token is what autograd gives at every token of y."""
+    """d loss / d log pi(y|x), from the batch folded to one token, equals what autograd gives at every token of y."""
     batch = ragged_draws(seed).batch(objective)
     numbers = coefficient(objective, batch)
     if numbers is None:
@@ -355,7 +355,7 @@ def check_equal_groups(objective: Objective, seed: int = 0) -> str | None:
 
 
 def check_equal(objective: Objective, it: "RaggedDraws", level: Tensor) -> None:
-    """Every prompt has one reward, its own of `level` [P, 1]."""
+    """Check groups in which all responses to a prompt have the same reward, that prompt's entry of `level` [P, 1]."""
     it = replace(it, groups=Groups(level.expand_as(it.groups.reward).clone(), it.groups.mass))
     at_old = it.on_policy(objective)
     moved = replace(at_old, logp=it.logp)
@@ -375,7 +375,7 @@ def check_equal(objective: Objective, it: "RaggedDraws", level: Tensor) -> None:
 
 
 def check_unbiased(objective: Objective, seed: int = 0) -> str | None:
-    """Over all A^G draws of a bandit, weighted by their probability, the first step is that of the full support."""
+    """The mean first step over all A^G draws of a bandit, weighted by probability, is that of the full support."""
     if not traits(objective).unbiased:
         return "does not apply: unbiased is not claimed"
     for size in (2, 3, 4):
@@ -413,7 +413,7 @@ def mean_step(objective: Objective, seed: int, size: int, arms: int = 3) -> Tens
 def check_population(objective: Objective, seed: int = 0) -> str | None:
     """Responses of 1 to A tokens on their full support: the step vanishes at the solution of `pmdkit.theory`.
 
-    Under norm "length" PMD-mean and PMD-between solve a length-weighted problem; the theory is asked for that one.
+    Under norm "length", PMD-mean and PMD-between solve a length-weighted problem, and so does the theory here.
     """
     name = traits(objective).population
     if name is None:
@@ -485,7 +485,7 @@ class RaggedDraws:
         return credit(objective, self.groups, self.logp_old, self.mask, logp_ref, BUDGET)
 
     def rows(self, keep: Tensor) -> "RaggedDraws":
-        """The responses that the [P, G] boolean `keep` marks: as many of every prompt."""
+        """The responses that the [P, G] boolean `keep` marks, which must be equally many for every prompt."""
         prompts = int(keep.any(1).sum())
         reward, mass = (x[keep].reshape(prompts, -1) for x in (self.groups.reward, self.groups.mass))
         tokens = (x[keep.flatten()] for x in (self.logp, self.logp_old, self.logp_ref, self.mask))
@@ -525,5 +525,5 @@ def value_and_gradient(objective: Objective, batch: Batch) -> tuple[Tensor, Tens
 
 
 def same(actual: Tensor, expected: Tensor, sentence: str, atol: float = 1e-10) -> None:
-    """Equal up to the rounding of some hundred float64 operations, or an AssertionError that opens with a sentence."""
+    """Assert equality up to the rounding of a few hundred float64 operations; the error begins with `sentence`."""
     torch.testing.assert_close(actual, expected, atol=atol, rtol=1e-9, msg=lambda detail: f"{sentence}. {detail}")

@@ -1,4 +1,4 @@
-"""The contract suite for a Task: what the loop relies on, checked on one of your own. Not for objectives."""
+"""The contract suite for a Task: checks what the loop relies on. objectives.py has the one for objectives."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ Roll = Callable[[Tensor, int | None, int], Rollouts]
 
 
 def check_task(task: Task, rollout: Roll | None = None, *, group: int = 4, steps: int = 5, seed: int = 0) -> None:
-    """Raise an AssertionError with a sentence where a task breaks the contract of the loop.
+    """Raise an AssertionError with a sentence if a task breaks its contract with the loop.
 
     The contract: `prompts(step)` is a [P] tensor of integers, or [P, L] of token ids, and `reward(rollouts)` a floating
     [P, G] tensor, finite wherever mass > 0. Both depend on nothing but the task's seed, the step and the rollouts, so
@@ -27,11 +27,11 @@ def check_task(task: Task, rollout: Roll | None = None, *, group: int = 4, steps
 
     Args:
         task: yours.
-        rollout: answers (prompts, group, seed) as `learner.rollout` does; pass that of a learner for the task. For a
-            BanditTask uniformly drawn arms are the default.
+        rollout: called with (prompts, group, seed), like `learner.rollout`; pass that of a learner for the task. For a
+            BanditTask, the default draws arms uniformly.
         group: responses per prompt, at least 2.
-        steps: how many to look at.
-        seed: of the rollouts.
+        steps: how many steps to check.
+        seed: seed for the rollouts.
     """
     if rollout is None:
         assert isinstance(task, BanditTask), "give rollout, say learner.rollout: only a BanditTask has a default"
@@ -49,7 +49,7 @@ def check_task(task: Task, rollout: Roll | None = None, *, group: int = 4, steps
 
 
 def check_prompts(task: Task, steps: int) -> None:
-    """Prompts are [P] integers or [P, L] token ids, the same whenever and in whatever order a step is asked for."""
+    """Prompts are [P] integers or [P, L] token ids, the same whenever and in whatever order steps are requested."""
     seen = {step: task.prompts(step) for step in range(1, steps + 1)}
     for step, prompts in seen.items():
         assert isinstance(prompts, Tensor), f"prompts({step}) is a {type(prompts).__name__}; expected a tensor [P]"
@@ -64,7 +64,7 @@ def check_prompts(task: Task, steps: int) -> None:
 
 
 def check_reward(task: Task, rollouts: Rollouts, where: str) -> None:
-    """Rewards are [P, G], finite where scored, the same when asked again, and leave the rollouts alone."""
+    """Rewards are [P, G], finite where scored, the same on a second call, and leave the rollouts unchanged."""
     before = snapshot(rollouts)
     reward = task.reward(rollouts)
     shape = list(rollouts.mass.shape)
@@ -90,7 +90,7 @@ def check_order(task: Task, rollouts: Rollouts, where: str) -> None:
     rng = generator(rollouts.seed, "order")
     outer = torch.from_numpy(rng.permutation(prompts))
     inner = torch.from_numpy(rng.permuted(np.tile(np.arange(size), (prompts, 1)), axis=1))
-    rows = (outer[:, None] * size + inner).flatten()  # of the shuffled rollouts, where each stood before
+    rows = (outer[:, None] * size + inner).flatten()  # the old position of each shuffled rollout
     names = [name for name in ("responses", "logp_old", "mask", "logp_ref") if getattr(rollouts, name) is not None]
     shuffled = replace(
         rollouts,
@@ -106,12 +106,12 @@ def check_order(task: Task, rollouts: Rollouts, where: str) -> None:
 
 
 def graded_rewards(task: Task, rollouts: Rollouts) -> Tensor:
-    """The rewards of the rows that count; whatever stands in the others is never read."""
+    """The rewards of the rows that count; the others are never read."""
     return task.reward(rollouts)[rollouts.mass > 0]
 
 
 def uniform_arms(arms: int) -> Roll:
-    """A rollout of uniformly drawn arms, or of all of them where group is None."""
+    """A rollout function that draws arms uniformly, or returns all of them if group is None."""
 
     def rollout(prompts: Tensor, group: int | None, seed: int) -> Rollouts:
         size = arms if group is None else group
@@ -152,5 +152,5 @@ def no_global_randomness(what: str) -> Iterator[None]:
 
 
 def global_state() -> tuple[bytes, str, str]:
-    """Where the global generators stand."""
+    """The states of the global generators."""
     return bytes(torch.get_rng_state().numpy()), repr(np.random.get_state(legacy=False)), repr(random.getstate())

@@ -66,23 +66,23 @@ __all__ = [
     "SimulatedStep",  # the fields of `simulate_sampled_step`
     "TargetError",  # the fields of `target_error`
     "baseline_value",  # V_k, from the mean reward to tau log Z
-    "best_budget",  # the temperature, group, batch and ministeps that gain most from so many tokens
+    "best_budget",  # the temperature, group, batch and ministeps that gain most from a budget of tokens
     "best_k",  # the k whose step from n draws gains most
     "between",  # the exact update with V_k
     "binary",  # both updates on rewards {0, 1}: ratios, lambda, eta, B, B_+
     "binary_small_tau",  # the paper's small-tau expansions of everything in `binary`
     "chi2",  # chi-square divergence
     "epsilon",  # how far a leave-one-out mean strays
-    "epsilon_miss",  # the exact probability that it strays farther
+    "epsilon_miss",  # the exact probability that it strays farther than `epsilon`
     "erm_bound",  # distance of the fit to the ideal update
-    "expected_log_partition",  # what a group's log partition is on average
+    "expected_log_partition",  # the mean of a group's log partition
     "hard_prompt",  # y (1 - e^-y) = p/tau: PMD-mean on hard prompts, a law the paper misses
     "kl",  # Kullback-Leibler divergence
     "lambda_bounds",  # lower and upper bound on lambda
     "lambda_large_tau",  # half the variance of the rewards
     "lambda_small_tau",  # tau times the mean positive advantage
     "leave_one_out_targets",  # targets of a group of draws
-    "log_partition_estimate",  # log partition of so many successes
+    "log_partition_estimate",  # log partition estimated from a number of successes
     "log_ratio_range",  # bounds on log ratios from the range of the rewards alone
     "logit_hessian",  # curvature of the losses: PMD-mean is convex in the logits, PMD-part is not
     "mean_bound",  # target-error bound (a), corrected
@@ -100,7 +100,7 @@ __all__ = [
     "refined_bound",  # PMD-mean's fit without the floor
     "refined_bound_sharper",  # the refined lemma without its middle term
     "refined_order",  # the refined lemma without constants, main text or appendix
-    "regularised_objective",  # the value it maximises
+    "regularised_objective",  # the value that `mixed` maximises
     "rescale_tau",  # the same update on another reward scale
     "sampled_run",  # a whole run from draws, for a pool of pass rates
     "sampled_step",  # one step from n draws: its law, what it gains and what it loses, exactly

@@ -1,4 +1,4 @@
-"""One family from the mean reward to the log partition: the baseline V_k, its exact update, the best k for draws."""
+"""The family from mean reward to log partition: the baseline V_k, its exact update, the best k for draws."""
 
 from dataclasses import dataclass
 
@@ -10,8 +10,8 @@ from pmdkit.theory.pmd_part_update import log_mean_exp
 from pmdkit.theory.sampled_steps import fit_cells, sampled_step
 
 KS = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0)
-"The grid of `best_k`; closer together where V_k leaves the mean."
-SAME = 1e-9  # of pass rate: gains that differ by less count as equal
+"The grid of `best_k`; finer where V_k leaves the mean."
+SAME = 1e-9  # in pass rate: gains that differ by less count as equal
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def between(
 
 @dataclass(frozen=True)
 class BestK:
-    """Attributes: k [...] the best of the grid; gain [..., K] expected gain of pass rate at every k of it; ks [K]."""
+    """Attributes: k [...] the best of the grid; gain [..., K] expected gain in pass rate at each k; ks [K] the grid."""
 
     k: Array
     gain: Array
@@ -107,7 +107,7 @@ def best_k(
     false_positive: float = 0.0,
     false_negative: float = 0.0,
 ) -> BestK:
-    r"""The k whose step from n draws gains most, by the law of `sampled_step`; of equal ones the smallest.
+    r"""The k whose step from n draws gains most, by the law of `sampled_step`; the smallest if several are equal.
 
     $$ k^\star = \arg\max_k\; E_{draws}\,[p'_k] - p $$
 
@@ -128,7 +128,7 @@ def best_k(
 
 
 def shares(k: ArrayLike) -> Array:
-    """Scalar or [...] places in the family, in [0, 1]."""
+    """Scalar or [...] positions in the family, in [0, 1]."""
     values = numbers("k", k)
     expect((values >= 0) & (values <= 1), values, "k is {}; expected numbers from 0 (mean reward) to 1 (log partition)")
     return values

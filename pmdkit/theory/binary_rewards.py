@@ -1,4 +1,4 @@
-"""Rewards {0, 1}: one exact update, tau as a function of eta, the law of hard prompts, trajectories."""
+"""Rewards {0, 1}: the exact update, tau as a function of eta, the law of hard prompts, trajectories."""
 
 from dataclasses import dataclass
 
@@ -67,7 +67,7 @@ def tau_for_eta(p: ArrayLike, eta: ArrayLike) -> Array:
 
     Args:
         p: pass rate in (0, 1]; broadcasts with eta.
-        eta: contraction wanted, in (0, 1).
+        eta: the contraction wanted, in (0, 1).
 
     Watch: a constant eta needs a tau almost proportional to p, the paper's question about adaptive temperatures.
     Relative error below 1e-10 down to p = 1e-305. A temperature below 1e-308 is 0, with numpy's warning of an overflow.
@@ -189,7 +189,7 @@ def lambert_terms(p: Array, tau: Array) -> tuple[Array, Array]:
 
 
 def binomial_probabilities(m: int, p: Array) -> Array:
-    """[..., m + 1] probabilities of 0 .. m successes at pass rate p [...]; normalised, which takes out rounding."""
+    """[..., m + 1] probabilities of 0 .. m successes at pass rate p [...]; normalised to remove rounding errors."""
     from scipy.special import gammaln, xlog1py, xlogy
 
     k = np.arange(m + 1.0)

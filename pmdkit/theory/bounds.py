@@ -1,4 +1,4 @@
-"""The paper's bounds and limits, as stated and corrected: lambda and ratios, target error, fit, next pass rate."""
+"""The paper's bounds and limits, as stated and corrected: lambda, ratios, target error, fit, pass rate."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -173,7 +173,7 @@ def refined_bound(
     Args:
         p: pass rate, rewards {0, 1}.
         tau: temperature.
-        bound: B of the policy class, nats; `binary(p, tau).B` is the least that contains the ideal update.
+        bound: B of the policy class, nats; `binary(p, tau).B` is the smallest that contains the ideal update.
         n: responses, >= 2.
         delta: failure probability in (0, 1).
         policies: size of the policy class, >= 1.
@@ -338,7 +338,7 @@ def log_ratio_range(gap: ArrayLike, tau: ArrayLike, lam: ArrayLike = 0.0) -> tup
     Args:
         gap: R, the largest reward minus the smallest, reward units, >= 0.
         tau: temperature, reward units.
-        lam: 0 is the KL problem.
+        lam: lambda, reward units squared; 0 is the KL problem.
     """
     gap, tau, lam = inputs.weights("gap", gap), inputs.temperatures(tau), inputs.weights("lam", lam)
     chi2 = np.log1p(gap * tau / np.where(lam > 0, lam, 1.0))

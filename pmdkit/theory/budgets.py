@@ -1,10 +1,10 @@
-r"""A budget of tokens: whole runs from draws, and the temperature, group, batch and ministeps that gain most.
+r"""A budget of tokens: whole sampled runs, and the temperature, group, batch and ministeps that gain most.
 
-A run repeats the step of `sampled_steps`, each from the policy that the last one left. A pool has kinds of prompts; all
+A run repeats the step of `sampled_steps`, each from the policy after the previous one. A pool has kinds of prompts; all
 prompts of a kind share one policy over their cells, and kinds share nothing. A step draws n responses to each of g
 prompts of every kind, all from the policy before the step, and either
 
-* solves the regression of the batch (`lr=None`): its minimum forgets where a search began, and no update is stale; or
+* solves the regression of the batch (`lr=None`): its minimum does not depend on a start, and no update is stale; or
 * takes M gradient steps, each on the groups of g / M prompts of every kind. The last one is M - 1 updates stale: its
   targets, draws and anchor are those of the policy before the step.
 
@@ -20,8 +20,8 @@ from numpy.typing import ArrayLike
 from pmdkit.theory.inputs import Array, group_sizes, numbers, temperatures, together
 from pmdkit.theory.sampled_steps import baseline, fit_cells, open_rates, place, take_steps
 
-LOWEST = 1e-12  # of a cell: a softmax in floating point gives up none for good
-SILENT = 1e-12  # nats: targets of a group whose rewards are all equal
+LOWEST = 1e-12  # probability of a cell: a softmax in floating point never loses a cell for good
+SILENT = 1e-12  # nats: smaller targets count as those of a group whose rewards are all equal
 TAUS = (0.02, 0.05, 0.2, 1.0)
 SIZES = (2, 4, 8, 16, 32)
 BATCHES = (1, 4, 16)
@@ -59,7 +59,7 @@ def sampled_run(
     runs: int = 100,
     seed: int = 0,
 ) -> SampledRun:
-    r"""What a pool of pass rates becomes over `steps` steps from draws.
+    r"""How a pool of pass rates changes over `steps` steps from draws.
 
     $$ \pi_{t+1} = \pi_t\,e^{u_t}, \qquad u_t \text{ one sampled step from } g \text{ groups of } n
        \text{ draws of } \pi_t $$
@@ -78,8 +78,8 @@ def sampled_run(
             a cell per reward unit, for the mean loss over the groups of one kind.
         cells: how many right and wrong cells a policy has, equally likely at the start.
         false_positive, false_negative: chances of a wrong verdict.
-        runs: that are drawn. All temperatures and step sizes see the same uniforms.
-        seed: of the draws.
+        runs: number of runs drawn. All temperatures and step sizes use the same uniform numbers.
+        seed: seed for the draws.
 
     Watch: the step size is that of plain gradient descent on a table; it says nothing of the learning rate of Adam.
     """
@@ -137,8 +137,8 @@ def batch_targets(
 
     Args:
         pi: [H, R, P, A] policies.
-        uniform: [R, P, g n] that choose the cell of each draw.
-        verdict: the same for verdicts; None where none errs.
+        uniform: [R, P, g n] uniform numbers that choose the cell of each draw.
+        verdict: the same for verdicts; None if no verdict errs.
         label: [A] chance of verdict 1.
         peers: [H, n] V / tau by the number of peers with verdict 1.
         heats: [H] temperatures.
@@ -167,11 +167,11 @@ class BudgetChoice:
     Attributes:
         tau: temperature.
         n: responses per prompt.
-        prompts: per rollout batch.
-        ministeps: updates per rollout batch; None where each batch is solved.
+        prompts: prompts per rollout batch.
+        ministeps: updates per rollout batch; None if each batch is solved.
         lr: step size of a ministep; None likewise.
         steps: rollout batches that the budget pays for.
-        pass_rate: expected of the pool at the end.
+        pass_rate: expected pass rate of the pool at the end.
         error: its standard error.
     """
 
@@ -204,7 +204,7 @@ def best_budget(
     runs: int = 50,
     seed: int = 0,
 ) -> tuple[BudgetChoice, ...]:
-    r"""Every way of a grid to spend a budget of tokens on a pool, the best first, by `sampled_run`.
+    r"""Every way in a grid to spend a budget of tokens on a pool, the best first, by `sampled_run`.
 
     $$ \text{steps} = \Big\lfloor\frac{\text{tokens}}{n\,g\,P\,\text{length} + \text{overhead}}\Big\rfloor, \qquad
        \max_{\tau, n, g, M, \ell}\; E[\bar p_{\text{steps}}] $$
@@ -213,10 +213,10 @@ def best_budget(
 
     Args:
         p: [P] pass rates of the kinds of prompts, equally many of each.
-        tokens: of all responses and overheads of the run.
+        tokens: total of all responses and overheads of the run.
         length: mean tokens of a response.
-        overhead: tokens that could have been written while a rollout batch waits for its longest response and for new
-            weights. At 0 every batch of several ministeps could have been as many batches for the same price, and
+        overhead: tokens that could have been generated while a rollout batch waits for its longest response and for new
+            weights. At 0, every batch of several ministeps could have been as many batches for the same price, and
             staleness has a cost but no use.
         taus, sizes, groups, ministeps, lr: the grid. `groups` are prompts of each kind in a batch, so that a batch has
             P times as many; ministeps that do not divide them are left out. lr None solves each batch.
@@ -283,7 +283,7 @@ def step_sizes(lr: ArrayLike) -> Array:
 
 
 def check_batch(steps: int, groups: int, ministeps: int, gradient: bool, cells: tuple[int, int], runs: int) -> None:
-    """Whole numbers that fit together."""
+    """Check that the counts are whole numbers that fit together."""
     counts = {"steps": (steps, 1), "groups": (groups, 1), "ministeps": (ministeps, 1), "runs": (runs, 2)}
     counts |= {"cells": (min(cells), 1)} if len(cells) == 2 else {"cells": (0, 1)}
     for name, (value, least) in counts.items():

@@ -1,4 +1,4 @@
-"""What every function of `theory` accepts, checked once at the edge; and the arithmetic that keeps its digits."""
+"""Checks of what the functions of `theory` accept, and arithmetic that avoids losing digits."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ Array = NDArray[np.float64]
 
 METHODS = ("pmd-mean", "pmd-part")
 
-SMALLEST = 1e-305  # probabilities below count as 0: their ratios, up to 1 / probability, would overflow
+SMALLEST = 1e-305  # smaller probabilities count as 0: their ratios, up to 1 / probability, would overflow
 FLOOR = float(np.log(SMALLEST))
 
 
@@ -66,14 +66,14 @@ def problem(
 
 
 def pass_rates(p: ArrayLike | None) -> Array:
-    """Scalar or [...] pass rates, in [0, 1]. The two updates take one below SMALLEST for 0."""
+    """Scalar or [...] pass rates, in [0, 1]. The two updates treat one below SMALLEST as 0."""
     values = numbers("p", p)
     expect((values >= 0) & (values <= 1), values, "p is {}; expected pass rates in [0, 1]")
     return values
 
 
 def group_sizes(n: ArrayLike | None) -> NDArray[np.int64]:
-    """Scalar or [...] responses per prompt: whole numbers >= 2, for a draw needs a peer."""
+    """Scalar or [...] responses per prompt: whole numbers >= 2, because a draw needs a peer."""
     values = numbers("n", n)
     expect(
         np.isfinite(values) & (values >= 2) & (values == np.floor(values)),
@@ -102,7 +102,7 @@ def lengths(length: ArrayLike | None, shape: tuple[int, ...]) -> Array | None:
 
 
 def known_method(method: str) -> str:
-    """One of METHODS, or an error that says the nearest name."""
+    """One of METHODS, or an error that suggests the nearest name."""
     if method not in METHODS:
         raise ValueError(unknown("method", str(method), METHODS))
     return method
@@ -138,12 +138,12 @@ def together(**arrays: NDArray[Any]) -> tuple[int, ...]:
 
 
 def leading_shape(pi: Array, reward: Array, **arrays: NDArray[Any]) -> tuple[int, ...]:
-    """The common shape of the prompts: of pi and reward without their actions, and of what has no actions."""
+    """The common shape of the prompts: of pi and reward without their actions, and of arrays that have none."""
     return together(pi=pi[..., 0], reward=reward[..., 0], **arrays)
 
 
 def centred(pi: Array, reward: Array) -> Array:
-    """[..., A] advantage r - E[r], counted from the most probable action: digits stay where pi is almost sure of it."""
+    """[..., A] advantage r - E[r], relative to the most probable action: keeps digits if pi is almost 1 there."""
     pi, reward = np.broadcast_arrays(pi, reward)
     most = pi.argmax(-1, keepdims=True)
     advantage = reward - np.take_along_axis(reward, most, -1)
@@ -152,7 +152,7 @@ def centred(pi: Array, reward: Array) -> Array:
 
 
 def ratio(log_ratio: Array) -> Array:
-    """e^u, 0 below SMALLEST; only an action of probability 0 can pass e^709, and its product with pi stays 0."""
+    """e^u, 0 below SMALLEST; only an action of probability 0 can exceed e^709, and its product with pi stays 0."""
     if log_ratio.max(initial=0.0) > 709:
         log_ratio = np.minimum(log_ratio, 709.0)
     if log_ratio.min(initial=0.0) >= FLOOR:

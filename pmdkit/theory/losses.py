@@ -1,4 +1,4 @@
-"""Population losses of PMD-mean and PMD-part: values, curvature, and the identity that ties them to the update."""
+"""Population losses of PMD-mean and PMD-part: values, curvature, and an identity linking them to the update."""
 
 from dataclasses import dataclass
 
@@ -57,7 +57,7 @@ class QuadraticGrowth:
     """The two sides of the identity gap = distance + pull, each [...], nats^2.
 
     Attributes:
-        gap: how much more PMD-mean's loss is than at its minimum.
+        gap: how far PMD-mean's loss is above its minimum.
         distance: half the mean squared distance to the ideal log ratio.
         pull: lambda/tau^2 KL(ideal || policy), what the simplex adds.
     """
@@ -97,13 +97,13 @@ def logit_hessian(
     method: str = "pmd-mean",
     length: ArrayLike | None = None,
 ) -> Array:
-    r"""Second derivatives of tau times the population loss by the logits of the new policy, reward units.
+    r"""Second derivatives of tau times the population loss with respect to the new policy's logits, reward units.
 
     $$ H = \tau\,\big[J^\top W J + c\,(\mathrm{diag}\,\pi' - \pi'\pi'^\top)\big], \quad J = I - 1\pi'^\top, \quad
        W = \mathrm{diag}\frac{\pi}{|y|}, \quad c = E_\pi\Big[\frac{s - u}{|y|}\Big] $$
 
     u are the log ratios of the new policy pi', s the targets. For PMD-mean without lengths E s = 0, so
-    c = KL(pi || pi') >= 0 and H is positive semidefinite: the loss is convex. For PMD-part c is less by
+    c = KL(pi || pi') >= 0 and H is positive semidefinite: the loss is convex. For PMD-part c is smaller by
     KL(pi || pi_part); at pi' = pi this leaves H = tau (1 - KL(pi || pi_part)) (diag pi - pi pi'), negative where the
     target lies more than one nat away.
 

@@ -1,6 +1,6 @@
-"""KL, chi-square and total variation between two policies; the mixed KL-chi2 subproblem that charges for the first two.
+"""KL, chi-square and total variation between two policies, and the mixed KL-chi2 subproblem.
 
-The subproblem is solved on its own for any weight lambda; the solution shares no step with the PMD-mean solver.
+The subproblem is solved for any weight lambda; the solver shares no step with that of PMD-mean.
 """
 
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ def tv(new: ArrayLike, old: ArrayLike) -> Array:
 
 
 def kl_of_ratio(pi: Array, log_ratio: Array) -> Array:
-    """[...] KL(pi e^u || pi) from log ratios u: E_pi[u e^u - (e^u - 1)]; nothing rounds away."""
+    """[...] KL(pi e^u || pi) from log ratios u: E_pi[u e^u - (e^u - 1)], without cancellation."""
     u = np.minimum(log_ratio, 700.0)
     close = np.abs(u) < 0.02
     terms = np.where(close, np.exp(u) * excess(np.where(close, -u, 0.0)), u * np.exp(u) - np.expm1(u))
@@ -133,7 +133,7 @@ def mixed(pi: ArrayLike, reward: ArrayLike, tau: ArrayLike, lam: ArrayLike) -> M
 
 
 def log_mass(pi: Array, u: Array, k: Array) -> tuple[Array, Array]:
-    """[...] log E_pi e^u, a straight line in d where k = 0, and its derivative by d."""
+    """[...] log E_pi e^u, linear in d where k = 0, and its derivative with respect to d."""
     top = u.max(-1, keepdims=True, where=pi > 0, initial=-np.inf)
     share = pi * np.exp(np.minimum(u - top, 0.0))
     far = top[..., 0] + np.log(share.sum(-1) / pi.sum(-1))
@@ -159,7 +159,7 @@ def response(target: Array, k: Array) -> Array:
 def regularised_objective(
     log_ratio: ArrayLike, pi: ArrayLike, reward: ArrayLike, tau: ArrayLike, lam: ArrayLike = 0.0
 ) -> Array:
-    r"""What the update with log ratios u is worth, reward units; `mixed` maximises it.
+    r"""The value of the update with log ratios u, reward units; `mixed` maximises it.
 
     $$ E_{\pi'} r - \tau\,KL(\pi'\|\pi) - \frac{\lambda}{2\tau}\chi^2(\pi'\|\pi), \qquad \pi' = \pi e^u $$
 

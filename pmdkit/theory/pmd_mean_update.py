@@ -1,4 +1,4 @@
-"""PMD-mean's exact update, Theorem 1, also for rows with lengths.
+"""PMD-mean's exact update (Theorem 1), also for responses with lengths.
 
 `pmd_mean` checks its arguments; `solve_rows` cuts the rows into blocks; `solve` is Newton's method and the reference.
 `FastSolver` and `pairs` are its fast twins, for long rows and for rows of two rewards.
@@ -16,10 +16,10 @@ from pmdkit.theory.inputs import Array, centred, excess, leading_shape, lengths,
 Reals = NDArray[np.floating]
 
 BLOCK = 32_768  # entries solved at a time: few calls, and arrays that still fit the cache
-SMALL = -7.0  # where log x is below, the sum over pi hardly depends on it: `solve` treats it with care
-FEWEST = 4096  # entries; in fewer, the calls cost the fast twin more time than the arithmetic
-FEW = 32  # actions; in fewer, its sums run over a few numbers only
-LARGE = 1e5  # |delta| beyond it has few digits in single precision
+SMALL = -7.0  # for smaller log x, the sum over pi hardly depends on it, and `solve` takes special care
+FEWEST = 4096  # entries; with fewer, the calls cost the fast twin more time than the arithmetic
+FEW = 32  # actions; with fewer, its sums run over only a few numbers
+LARGE = 1e5  # |delta| beyond this has few digits in single precision
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ def pmd_mean(
         tau: scalar or [...] temperature, reward units, > 0. Required.
         length: [..., A] tokens per action, > 0.
         log_pi: log-probabilities instead of `pi`.
-        out: a solution of the same shape that is not needed any more: its `log_ratio` and `probs` are overwritten and
-            returned. With two rewards, memory for two new arrays takes up to a third of the time.
+        out: a solution of the same shape that is no longer needed: its `log_ratio` and `probs` are overwritten and
+            returned. With two rewards, allocating two new arrays takes up to a third of the time.
 
     Returns:
-        MeanSolution; leading dimensions broadcast. Where pi sees one reward only, nothing moves and lambda is 0.
+        MeanSolution; leading dimensions broadcast. Where pi sees only one reward, nothing moves and lambda is 0.
 
     Good values: relative error below 1e-10 for tau in [1e-4, 1e4], pass rates in [1e-12, 1 - 1e-12].
     Watch: real rewards do not become greedy as tau goes to 0: the ratio tends to Delta_+ / E[Delta_+].
@@ -83,7 +83,7 @@ def pmd_mean(
 
 
 def output_arrays(shape: tuple[int, ...], out: MeanSolution | None, read: Sequence[Array]) -> tuple[Array, Array]:
-    """What log-ratios and probabilities are written into: new arrays, or those of `out`; never one that is read."""
+    """The arrays for log-ratios and probabilities: new ones, or those of `out`; never an array that is read."""
     if out is None:
         return np.empty(shape), np.empty(shape)
     log_ratio, probs = out.log_ratio, out.probs
@@ -104,7 +104,7 @@ def output_arrays(shape: tuple[int, ...], out: MeanSolution | None, read: Sequen
 def solve_rows(pi: Array, reward: Array, *length: Array, tau: Array, out: Sequence[Array]) -> Array:
     """Writes log-ratios and probabilities [S, A] to `out` and returns log x [S].
 
-    By pairs where two rewards are all, else in blocks of rows.
+    If no row has more than two rewards, it solves by `pairs`, otherwise in blocks of rows.
     """
     if not length and (two := pairs(pi, reward)) is not None:
         with numpy_buffer(2):
@@ -171,7 +171,7 @@ def solve(pi: Array, delta: Array, length: Array | None = None) -> tuple[Array, 
         slope = np.vecdot(exp_u, w)
         step = (np.vecdot(pi, expm1_u) - np.vecdot(exp_u, f)) / np.where(slope > 0, slope, 1)
         dlog_x = np.clip(step, -3, 3)  # g falls steadily in log x: short steps cannot miss
-        if log_x.min() < SMALL:  # where x is small, g is a straight line in x itself: one step down is enough
+        if log_x.min() < SMALL:  # where x is small, g is linear in x itself: one step down is enough
             down = (step < 0) & (log_x < SMALL)
             dlog_x = np.where(down, np.log1p(np.maximum(step, 1e-10 - 1)), dlog_x)
         dlog_x = np.where(equal, 0, dlog_x)
@@ -184,10 +184,10 @@ def solve(pi: Array, delta: Array, length: Array | None = None) -> tuple[Array, 
             effect = left * (w * inverse).max(1)
             left = np.where((log_x < SMALL) & (effect <= 1e-12 * np.abs(u).max(1)), 0, left)
         log_x += dlog_x
-        if max(left.max(), f.max(), -f.min()) < 1e-7:  # Newton: what is left is the square,
+        if max(left.max(), f.max(), -f.min()) < 1e-7:  # Newton's remaining error is the square of this,
             if last or log_x.min() >= SMALL:
                 break
-            last = True  # over x: one sweep more where x is small
+            last = True  # divided by x: one more sweep where x is small
     else:
         raise ArithmeticError("PMD-mean: Newton did not converge in 100 sweeps; please report pi, reward and tau")
 
@@ -202,7 +202,7 @@ def solve(pi: Array, delta: Array, length: Array | None = None) -> tuple[Array, 
 def first_x(delta: Array, delta_plus: Array, mean: Callable[..., Array]) -> Array:
     """[S] an estimate of x: the smaller of the paper's bound log A, A = E e^delta, and x^2 = E delta_+ (1 + E delta_+).
 
-    The second law is that of `hard_prompt`, y (1 - e^-y) = p/tau, to some per cent.
+    The second law is that of `hard_prompt`, y (1 - e^-y) = p/tau, to within a few per cent.
     """
     log_a = np.log1p(mean(np.expm1(np.minimum(delta, 600.0))))
     return np.minimum(log_a, np.sqrt(delta_plus * (1 + delta_plus)))
@@ -215,11 +215,11 @@ def lambert_guess(z: Array) -> Array:
 
 
 class FastSolver:
-    """The fast twin of `solve` for rows without lengths: Newton in single precision, then few sweeps in double.
+    """The fast twin of `solve` for rows without lengths: Newton in single precision, then a few sweeps in double.
 
-    Single precision brings u and log x near at a third of the cost. Sweeps in double precision follow, each with a
-    step of second order in place of another exponential. Where that is not sure to give all digits the twin declines,
-    and `solve` takes over. Its arrays are those of one block, allocated once for all blocks of a call.
+    Single precision brings u and log x close at a third of the cost. Sweeps in double precision follow, each with a
+    second-order step in place of another exponential. Where that may not give all digits, the twin declines and
+    `solve` takes over. Its arrays hold one block and are allocated once for all blocks of a call.
     """
 
     def __init__(self, rows: int, actions: int) -> None:
@@ -234,7 +234,7 @@ class FastSolver:
             return self.finish(pi, delta, u, self.near(pi, delta, u))
 
     def near(self, pi: Array, delta: Array, u: Array) -> Array:
-        """Newton in single precision, to some 1e-6; the start is that of `solve`."""
+        """Newton in single precision, to about 1e-6, from the same start as `solve`."""
         buffers = self.single[:, : len(pi)]
         a, z, _, _, p, d, v = buffers
         p[...], d[...] = pi, delta
@@ -271,9 +271,9 @@ class FastSolver:
         return log_x.astype(float)
 
     def finish(self, pi: Array, delta: Array, u: Array, log_x: Array) -> Array:
-        """Newton in double precision, and its second order: what is left is of third order.
+        """Newton in double precision with a second-order correction: the remaining error is of third order.
 
-        A sweep takes w = x |y| e^u for a straight line in s = du + dlog x. The curvature it leaves out,
+        A sweep treats w = x |y| e^u as linear in s = du + dlog x. The curvature that it leaves out,
         w s^2 / 2 in f and E[e^u du^2] / 2 in g, is the residual of one more Newton step:
 
             dlog x = E[e^u (du^2 - w s^2 / (1 + w))] / (2 E[e^u w / (1 + w)])
@@ -308,11 +308,11 @@ def newton_sweep(pi: Reals, delta: Reals, u: Reals, log_x: Reals, buffers: Reals
     `buffers` [4.., S, A] then holds pi e^u and w / (1 + w) in its first two parts.
     """
     pi_exp_u, share, minus_du, scratch = buffers[:4]
-    np.maximum(u, -40, out=scratch)  # below, e^u - 1 is -1 to the last digit, and numpy takes long to find it
+    np.maximum(u, -40, out=scratch)  # below that, e^u - 1 is -1 to the last digit, and numpy is slow to compute it
     # not expm1, which costs two to ten times as much without AVX-512: with log x >= SMALL the roundings of e^u, some
     # 1e-16 of g, move log x by 1e-13 and u, by w / (1 + w) of that, by 1e-16
     np.exp(scratch, out=pi_exp_u)
-    g = np.vecdot(pi, np.subtract(pi_exp_u, 1, out=scratch))  # 1 is taken from each: their sum would round
+    g = np.vecdot(pi, np.subtract(pi_exp_u, 1, out=scratch))  # 1 is subtracted from each: their sum would round
     np.multiply(pi_exp_u, np.exp(log_x)[:, None], out=share)  # w
     np.add(u, share, out=minus_du)
     minus_du -= delta  # f = u + w - delta
@@ -327,9 +327,9 @@ def newton_sweep(pi: Reals, delta: Reals, u: Reals, log_x: Reals, buffers: Reals
     return minus_du, dlog_x, slope
 
 
-# Two rewards are all that a verifier gives. The update is the same for all actions of one reward, so a row enters
+# A verifier gives only two rewards. The update is the same for all actions with the same reward, so a row enters
 # through the two masses alone: a problem of two actions is solved and spread over the row, without an exponential per
-# entry. What is left is reading the arrays, in blocks that stay in the cache between passes.
+# entry. What remains is reading the arrays, in blocks that stay in the cache between passes.
 
 
 @dataclass(frozen=True)
@@ -337,7 +337,7 @@ class Pairs:
     """Rows of two rewards.
 
     Attributes:
-        high, low: [S] the rewards; equal where a row has one.
+        high, low: [S] the rewards; equal where a row has only one.
         best: [S, A] 1.0 on the high reward, 0.0 on the low one.
         mass: [S, 2] probability of the high and of the low reward.
     """
@@ -364,7 +364,7 @@ def pairs(pi: Array, reward: Array) -> Pairs | None:
 
 
 def masses(pi: Array, reward: Array, high: Array, low: Array, verdicts: bool = False) -> Pairs | None:
-    """The pairs of these rewards, [S, 1]; None where a row holds another. `verdicts`: 0 and 1 are `best` themselves."""
+    """The pairs of these rewards, [S, 1]; None if a row has a third. `verdicts`: rewards 0 and 1 serve as `best`."""
     best, mass = reward if verdicts else np.empty(reward.shape), np.empty((len(reward), 2))
     for rows in blocks(reward):
         old, values, is_best = pi[rows], reward[rows], best[rows]
@@ -399,14 +399,14 @@ def spread(pi: Array, best: Array, log_ratio: Array, wide: Array, probs: Array) 
 
 
 def blocks(rows: Array) -> list[slice]:
-    """Slices of so many rows that a few arrays of them stay in the cache."""
+    """Slices with so few rows that several arrays of them stay in the cache."""
     step = max(1, BLOCK // rows.shape[1])
     return [slice(first, first + step) for first in range(0, len(rows), step)]
 
 
 @contextmanager
 def numpy_buffer(actions: int) -> Iterator[None]:
-    """[S, A] with [S, 1] takes numpy a third of the time where two rows do not fit its buffer; short rows need one."""
-    with np.errstate():  # its end restores the buffer
+    """Set numpy's buffer: [S, A] with [S, 1] takes a third of the time if two rows exceed it; short rows need it."""
+    with np.errstate():  # leaving it restores the buffer
         np.setbufsize(64 if actions > 64 else 8192)
         yield

@@ -1,4 +1,4 @@
-"""PMD-part's exact update: the Boltzmann reweighting, with the log partition kept to full relative accuracy."""
+"""PMD-part's exact update: the Boltzmann reweighting, with the log partition to full relative accuracy."""
 
 from dataclasses import dataclass
 

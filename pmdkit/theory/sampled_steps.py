@@ -1,12 +1,12 @@
-r"""One step from n draws: the law of the pass rate that the regression's minimiser, or a few gradient steps, reach.
+r"""One step from n draws: the law of the pass rate after solving the regression or a few gradient steps.
 
 The model. A policy gives each cell of responses one log ratio $u_a = \log\pi'_a/\pi_a$. Two cells, right and wrong
-responses, are a policy class that holds every ideal update; cells may also be single arms. A group of n draws from pi
-gives the cell a the share $w_a$ of the draws and the mean $\bar s_a$ of their leave-one-out targets. The regression is
+responses, are a policy class that contains every ideal update; cells may also be single arms. A group of n draws from
+pi gives cell a the share $w_a$ of the draws and the mean $\bar s_a$ of their leave-one-out targets. The regression is
 
 $$ \min_u\; \tfrac12\sum_a w_a (u_a - \bar s_a)^2 \quad\text{subject to}\quad \sum_a \pi_a e^{u_a} = 1, $$
 
-a sum over the cells that were drawn, in which the spread of the targets inside a cell is a constant. Three cases:
+a sum over the cells that were drawn; the spread of the targets within a cell is a constant. There are three cases:
 
 * The drawn cells have room, $\sum_{drawn}\pi_a e^{\bar s_a} \le 1$, and some cell was not drawn. Every target is met.
   The loss does not say how undrawn cells share what is left; here they keep their proportions, the closest in KL.
@@ -29,8 +29,8 @@ from pmdkit.theory.inputs import Array, group_sizes, known_method, pass_rates, p
 from pmdkit.theory.pmd_part_update import pmd_part
 from pmdkit.theory.target_errors import leave_one_out_targets, log_partition_estimate
 
-OUTCOMES = 200_000  # of one context that are enumerated, some 50 MB
-GRID = 96  # places at which a root is looked for; the roots are then bisected
+OUTCOMES = 200_000  # most outcomes enumerated for one context, about 50 MB
+GRID = 96  # points at which a root is searched for; the roots are then bisected
 SETTLED = 1e-9  # relative change of a pass rate below which it counts as the same: 100 times the rounding
 
 
@@ -39,20 +39,20 @@ class SampledStep:
     r"""The law of one step from draws. Leading dimensions [...] are those of p and tau.
 
     Attributes:
-        pass_rates: [..., K] pass rate after the step, one per outcome of the draws; the expected reward in `simulate`.
+        pass_rates: [..., K] pass rate after the step, one per outcome of the draws; the expected reward if simulated.
         probability: [..., K] of each outcome.
         before: [...] pass rate before.
         gain: [...] expected pass rate after, minus before.
         variance: [...] of the pass rate after.
         drop: [...] chance that the pass rate falls.
-        still: [...] chance that it stays: no draw says anything.
+        still: [...] chance that it does not change: the draws say nothing.
         ideal: [...] pass rate of the exact KL-regularised (Boltzmann) step.
-        chi2: [...] what the method loses of it with every response seen, its chi2 term: 0 for PMD-part.
+        chi2: [...] what the method loses of that through its chi2 term, with every response seen: 0 for PMD-part.
         support: [...] what it loses because n draws stand for the policy, with the baseline known exactly.
         targets: [...] what it loses because the baseline is estimated. ideal - chi2 - support - targets is the
             expected pass rate; a negative loss is a gain.
         fit: [...] expected squared distance E_pi (u - u_ideal)^2 of the fit to the method's own population update,
-            nats^2, with log ratios above -`FLOOR_NATS`: what the target error is supposed to tell.
+            nats^2, with log ratios above -`FLOOR_NATS`: what the target error is supposed to predict.
     """
 
     pass_rates: Array
@@ -98,13 +98,13 @@ def sampled_step(
         tau: temperature in units of rewards {0, 1}.
         n: responses per prompt, >= 2.
         method: "pmd-mean" or "pmd-part".
-        k: in place of the method, the baseline V_k of `between`, from 0 (PMD-mean) to 1 (PMD-part).
-        ministeps: None solves the regression. A number takes so many gradient steps of tau times the loss on one
-            logit per cell, each on a group of its own, all drawn from the policy before the step: prompts alike that
-            share the policy. One is a policy gradient step.
+        k: instead of the method, the baseline V_k of `between`, from 0 (PMD-mean) to 1 (PMD-part).
+        ministeps: None solves the regression. A number takes that many gradient steps on tau times the loss, with one
+            logit per cell, each on a group of its own, all drawn from the policy before the step: similar prompts that
+            share the policy. One step is a policy gradient step.
         lr: step size of a ministep, logits per reward unit.
         false_positive: chance that the verifier calls a wrong response right.
-        false_negative: chance that it calls a right one wrong. The law is then multinomial, and cells stay what
+        false_negative: chance that it calls a right one wrong. The law is then multinomial, and the cells remain what
             responses are, not what the verifier says.
 
     Watch: without verifier errors the pass rate never falls. With them, a group that is right throughout and has one
@@ -143,7 +143,7 @@ def sampled_step(
 
 @dataclass(frozen=True)
 class SimulatedStep:
-    """`SampledStep` from drawn groups, with intervals of 95 %.
+    """`SampledStep` from drawn groups, with 95 % intervals.
 
     Attributes:
         step: the law of the outcomes drawn.
@@ -179,11 +179,11 @@ def simulate_sampled_step(
     Args:
         pi: [A] policy over the cells, every probability > 0.
         reward: [A] reward of each cell, reward units.
-        tau, n, method, k, ministeps, lr: as there.
-        draws: groups (with ministeps, sequences of groups) that are drawn, >= 2.
+        tau, n, method, k, ministeps, lr: as in `sampled_step`.
+        draws: number of groups drawn (with ministeps, of sequences of groups), >= 2.
         rng: a generator or its seed.
     """
-    from pmdkit.stats import clopper_pearson, mean_interval  # they load scipy, which a solve does without
+    from pmdkit.stats import clopper_pearson, mean_interval  # they load scipy, which a solve does not need
 
     probs, reward, heat = problem(pi, reward, tau)
     if probs.ndim != 1 or reward.ndim != 1 or heat.ndim or not (probs > 0).all():
@@ -195,7 +195,7 @@ def simulate_sampled_step(
     update = partial(take_steps, lr=lr) if ministeps is not None else fit_cells
     probs = probs / probs.sum()
     k = place(method, k)
-    # a place k in the family is the log partition at the temperature tau / k, in units of tau
+    # a position k in the family is the log partition at the temperature tau / k, in units of tau
     exact = (
         (reward - (probs @ reward)) / heat if k == 0 else (reward / heat - pmd_part(probs, reward, heat / k).log_z / k)
     )
@@ -234,14 +234,15 @@ def simulate_sampled_step(
 
 @dataclass(frozen=True)
 class Context:
-    """What the K outcomes of the draws are for one p and tau.
+    """The K outcomes of the draws for one p and tau.
 
     Attributes:
         pi: [2] policy over right and wrong responses.
         tau: temperature.
         likely: [K] probability of each outcome.
-        ideal, population, known, estimated: shares and targets [K or 1, 2] of each ministep's group: with every
-            response seen and the targets of the KL step, or of the method; drawn, the baseline known, or estimated.
+        ideal, population, known, estimated: shares and targets [K or 1, 2] of each ministep's group. The first two see
+            every response, with the targets of the KL step and of the method; the last two are drawn, with the
+            baseline known and estimated.
     """
 
     pi: Array
@@ -283,7 +284,7 @@ class Context:
 
 
 def walk_all(contexts: list[Context], name: str, update: Any) -> list[Array]:
-    """`walk` for the groups of this name of all contexts together; [K, 2] log ratios of each context."""
+    """`walk` for the groups with this name of all contexts together; returns [K, 2] log ratios for each context."""
     groups = [getattr(one, name) for one in contexts]
     sizes = [len(of[0][0]) for of in groups]
     pi = np.repeat([one.pi for one in contexts], sizes, 0)
@@ -332,7 +333,7 @@ def falls(after: Array, before: float) -> NDArray[np.bool_]:
 
 
 def collect(rows: list[SampledStep], shape: tuple[int, ...]) -> SampledStep:
-    """Contexts stacked to their leading shape; outcomes of probability 0 fill rows that have fewer."""
+    """Contexts stacked to their leading shape; rows with fewer outcomes are padded with outcomes of probability 0."""
     longest = max(len(row.probability) for row in rows)
 
     def padded(values: Array) -> Array:
@@ -356,7 +357,7 @@ def place(method: str, k: float | None) -> float:
 
 
 def baseline(successes: ArrayLike, peers: int, tau: float, k: float) -> Array:
-    """V_k / tau from `peers` responses with so many rewards of 1, nats; with peers = 1, from a pass rate."""
+    """V_k / tau from `peers` responses with `successes` rewards of 1, nats; with peers = 1, from a pass rate."""
     if k == 0:
         return np.asarray(successes, float) / peers / tau
     return log_partition_estimate(successes, peers, tau / k) / k
@@ -405,9 +406,9 @@ def take_steps(pi: Array, share: Array, target: Array, *, tau: ArrayLike, start:
 
 
 def fit_cells(pi: Array, share: Array, target: Array, *, tau: ArrayLike = 1.0, start: Array | None = None) -> Array:
-    """[..., A] log ratios that minimise the regression over all policies; the three cases are on top of this module.
+    """[..., A] log ratios that minimise the regression over all policies; the top of this module lists the three cases.
 
-    Neither tau, a factor of the loss, nor the start has a part in a minimum.
+    Neither tau, which only scales the loss, nor the start affects the minimum.
     """
     shape = np.broadcast_shapes(np.shape(pi), np.shape(share), np.shape(target))
     rows = [np.broadcast_to(x, shape).reshape(-1, shape[-1]) for x in (pi, share, target)]
@@ -442,7 +443,7 @@ def fit_over(log_pi: Array, weight: Array, s: Array) -> Array:
         mass = log_pi + np.where(seen, s - w, -np.inf)
         total = log_sum(mass)
         low, high = np.where(total > 0, log_mu, low), np.where(total > 0, high, log_mu)
-        fall = (np.exp(mass - total[:, None]) * (w / (1 + w))).sum(1)  # of the logarithm of the total by log mu
+        fall = (np.exp(mass - total[:, None]) * (w / (1 + w))).sum(1)  # minus the derivative of total by log mu
         with np.errstate(divide="ignore", over="ignore"):
             newton = log_mu + total / fall
         inside = (newton >= low) & (newton <= high)
@@ -464,7 +465,7 @@ def fit_under(log_pi: Array, weight: Array, s: Array) -> Array:
     steepest = slope.max(1)
     for leader in range(s.shape[1]):
         most = -(log_pi[:, leader] + s[:, leader])  # the v at which the leader alone has all mass
-        # the others have a small root if v - log v >= 1 + what the steepest of them is ahead; by v = 1 + it + log v
+        # the others have a small root if v - log v >= 1 + ahead, the lead of the steepest; solved by iteration
         ahead = steepest - slope[:, leader]
         least = 1 + ahead
         for _ in range(60):
@@ -498,7 +499,7 @@ def fit_under(log_pi: Array, weight: Array, s: Array) -> Array:
 
 
 def lifted(s: Array, slope: Array, leader: int, v: Array) -> Array:
-    """[R, A] log ratios when the leader lies v above its target and the others at the small root that belongs to it."""
+    """[R, A] log ratios when the leader is v above its target and the others are at the corresponding small root."""
     z = (np.log(v) - v - slope[:, leader])[:, None] + slope
     u = s + small_root(np.maximum(-z, 1.0))
     u[:, leader] = s[:, leader] + v
@@ -516,7 +517,7 @@ def small_root(z: Array) -> Array:
 
 
 def log_total(log_pi: Array, s: Array, slope: Array, leader: int, v: Array) -> Array:
-    """[R] log of the mass of such a policy; v is held above 0, where there is no leader's root."""
+    """[R] log of the mass of the policy of `lifted`; v is kept above 0, where the leader has no root."""
     return log_sum(log_pi + lifted(s, slope, leader, np.maximum(v, 1e-300)))
 
 
@@ -538,7 +539,7 @@ def open_rates(p: ArrayLike) -> Array:
 
 
 def check_steps(ministeps: int | None, lr: float) -> None:
-    """A number of steps >= 1 and a finite step size > 0."""
+    """Check for a number of steps >= 1 and a finite step size > 0."""
     if ministeps is not None and (ministeps != int(ministeps) or ministeps < 1):
         raise ValueError(f"ministeps is {ministeps}; expected a whole number >= 1, or None to solve the regression")
     if not (np.isfinite(lr) and lr > 0):

@@ -1,4 +1,4 @@
-"""Leave-one-out targets, and how wrong they are on rewards {0, 1}: exactly over the binomial, and simulated."""
+"""Leave-one-out targets, and their error on rewards {0, 1}: exact over the binomial, and simulated."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from pmdkit.theory.binary_rewards import binary, binomial_probabilities, lambert
 from pmdkit.theory.bounds import mean_bound, part_bound
 from pmdkit.theory.inputs import Array, group_sizes, known_method, numbers, pass_rates, rewards, temperatures, together
 
-TABLE = 4_000_000  # binomial terms held at a time: 32 MB
+TABLE = 4_000_000  # binomial terms held in memory at a time: 32 MB
 
 
 def leave_one_out_targets(reward: ArrayLike, tau: ArrayLike, method: str = "pmd-mean") -> Array:
@@ -67,7 +67,7 @@ def expected_log_partition(p: ArrayLike, n: int, tau: ArrayLike) -> Array:
         tau: temperature in units of rewards {0, 1}.
 
     Watch: in small groups it lies far below log Z (2.4 against 15.4 nats at p = 0.01, tau = 0.05, n = 16): PMD-part
-    from draws is then another update than the Boltzmann reweighting, one that moves less.
+    from draws is then a different update from the Boltzmann reweighting, one that moves less.
     """
     m = int(group_sizes(n)) - 1
     p, tau = pass_rates(p), temperatures(tau)
@@ -84,7 +84,7 @@ class TargetError:
         positive: mean over groups, given that a response's own reward is 1.
         negative: the same, given 0.
         mean: p * positive + (1 - p) * negative, the expectation of the paper's bar Delta^2.
-        bound: with probability 1 - delta the group's own bar Delta^2 is below; None without delta.
+        bound: with probability 1 - delta, the group's own bar Delta^2 is below this; None without delta.
     """
 
     positive: Array
@@ -166,7 +166,7 @@ def simulate_target_error(
     Source: arXiv:2602.05933, figures target_estimation (`per_seed`) and target_actions (`positive`, `negative`).
     Differs: the paper does not say how it averages over positives. Here it is pooled: every response with reward 1 of
     every group counts once, which estimates `target_error(...).positive`. The mean over groups of `per_seed_positive`
-    is another number, for groups with few successes weigh more in it.
+    is a different number, because groups with few successes weigh more in it.
 
     Args:
         p: pass rate in [0, 1].
@@ -215,10 +215,10 @@ class NoiseShare:
     """Shares between 0 and 1, each of the broadcast shape of p and tau.
 
     Attributes:
-        response: responses whose peers all have one reward; their log partition is that of a prompt never or always
-            solved, whatever p and tau are.
+        response: responses whose peers all have the same reward; their log partition is that of a prompt never or
+            always solved, whatever p and tau are.
         touched: groups with such a response.
-        silent: groups with one reward only; all their targets are 0.
+        silent: groups with only one reward; all their targets are 0.
         drowned: groups whose mean squared target error is above the mean square of the ideal log ratios.
     """
 
@@ -264,7 +264,7 @@ def noise_share(p: ArrayLike, n: int, tau: ArrayLike) -> NoiseShare:
 
 
 def peers_agree(reward: ArrayLike) -> NDArray[np.bool_]:
-    """[..., n] whether all other responses of the group have one reward, so that they say nothing about log Z.
+    """[..., n] whether all other responses of the group have the same reward, so that they say nothing about log Z.
 
     Source: arXiv:2602.05933, eq. loo-s-part. For any rewards, n >= 2; `.any(-1).mean()` is the share of groups touched,
     `.mean()` the share of responses.
@@ -308,7 +308,7 @@ def group_errors(p: Array, tau: Array, n: int) -> tuple[Array, Array]:
     best = binary(p, tau, "pmd-part")
     signal = p * best.log_ratio_pos**2 + (1 - p) * best.log_ratio_neg**2
     successes = np.arange(n + 1.0)
-    # a group without successes has no response of that kind: its weight is 0, and any count of peers will do
+    # a group without successes has no right response: its weight is 0, and any count of peers will do
     peers_of_right, peers_of_wrong = np.maximum(successes - 1, 0), np.minimum(successes, n - 1)
     right, wrong = (part_gap(p[..., None], tau[..., None], of, n - 1) for of in (peers_of_right, peers_of_wrong))
     return (successes * right**2 + (n - successes) * wrong**2) / n, signal

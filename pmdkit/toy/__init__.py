@@ -1,6 +1,6 @@
-"""Backend 2: a small transformer on token tasks, written to be read. Draws responses, or enumerates them where few.
+"""Backend 2: a small transformer on token tasks. Draws responses, or enumerates them if there are few.
 
-Environments of Gymnasium have a backend of their own in `episodes`, which needs Gymnasium.
+It is written to be read. Gymnasium environments have their own backend in `episodes`, which needs Gymnasium.
 """
 
 from collections.abc import Callable

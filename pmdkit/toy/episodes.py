@@ -1,4 +1,4 @@
-"""A policy that acts: episodes of a Gymnasium environment as responses, action by action, and their backend.
+"""The backend for Gymnasium: a policy that acts, whose responses are episodes, action by action.
 
 The probability of an episode is a product of the policy's and the environment's; the environment's cancels in
 log pi / pi_old, so the objectives see sums over actions as they see sums over tokens.
@@ -33,7 +33,7 @@ DRAWS = 4
 
 @dataclass(frozen=True)
 class Episodes(Rollouts):
-    """Rollouts whose responses are actions, with what was seen before each of them and what each episode earned.
+    """Rollouts whose responses are actions, with the observation before each of them and the return of each episode.
 
     Attributes:
         observations: [N, T, D].
@@ -58,7 +58,7 @@ class ActionPolicy(nn.Module):
         features: D.
         actions: A.
         dimension: units of each hidden layer.
-        layers: matrices; one alone has a logit per feature and action, a table where observations are discrete.
+        layers: matrices; one alone has a logit per feature and action, a table if observations are discrete.
         seed: of the hidden weights.
     """
 
@@ -113,7 +113,7 @@ class EpisodeLearner(GradientLearner):
             return (cdf[:, :-1] <= uniform[rows, t, None] * cdf[:, -1:]).sum(1)
 
         played = self.problem.play(prompts.numpy(), group, derive(seed, "episodes"), act)
-        longest = int(played.mask.sum(1).max())  # what is behind the longest episode is not kept
+        longest = int(played.mask.sum(1).max())  # steps after the longest episode are not kept
         observations, actions, mask = (
             torch.from_numpy(x[:, :longest]) for x in (played.observations, played.actions, played.mask)
         )
@@ -138,7 +138,7 @@ class EpisodeLearner(GradientLearner):
         return score(self.model, rollouts.observations, rollouts.responses, rollouts.mask)
 
     def save_pretrained(self, path: str | Path) -> None:
-        """Write the weights, and what they are of, to a folder."""
+        """Write the weights, and the environment they belong to, to a folder."""
         Path(path).mkdir(parents=True, exist_ok=True)
         save_file(self.model.state_dict(), Path(path) / "policy.safetensors")
         about = {"env": self.problem.id, "options": self.problem.options, "actions": self.problem.actions}
@@ -146,7 +146,7 @@ class EpisodeLearner(GradientLearner):
 
 
 def score(model: nn.Module, observations: Tensor, actions: Tensor, mask: Tensor) -> Tensor:
-    """[N, T] log-probabilities of actions, 0 off the mask; what is off the mask is not computed."""
+    """[N, T] log-probabilities of actions, 0 off the mask, where nothing is computed."""
     chosen = model(observations[mask]).gather(1, actions[mask][:, None])[:, 0]
     return torch.zeros(mask.shape, dtype=torch.float64).masked_scatter(mask, chosen)
 

@@ -1,6 +1,6 @@
-"""Hugging Face folders, written and read by hand: neither transformers nor tokenizers is needed on this side.
+"""Hugging Face model folders, written and read without transformers or tokenizers.
 
-The folder is a LlamaForCausalLM with its tokenizer, one word per token, as tier 3 and others load them.
+The folder is a LlamaForCausalLM with its tokenizer, one word per token, which tier 3 and others can load.
 """
 
 import json
@@ -27,8 +27,8 @@ SIZES = {
     "floor": "rms_norm_eps",
 }
 Weights = dict[str, torch.Tensor]
-# Llama keeps q, k and v apart, gate and up too, and turns coordinate i of a head with i + D/2; ours are stacked, and
-# turned with their neighbour. Only names and order differ, no number does.
+# Llama keeps q, k and v apart, gate and up too, and rotates coordinate i of a head with i + D/2; ours are stacked, and
+# rotated with their neighbour. Only names and order differ, the numbers are the same.
 OUTSIDE = {"embedding": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
 BLOCK = {  # our name: what is stacked in it, from the top
     "norm_attention": ("input_layernorm",),
@@ -112,7 +112,7 @@ def config_to_llama(config: ModelConfig, eos: int) -> dict[str, Any]:
 
 
 def config_from_llama(table: dict[str, Any], folder: Path) -> ModelConfig:
-    """The sizes in config.json, once everything else in it is as our architecture has it."""
+    """The sizes in config.json, after checking that everything else in it matches our architecture."""
     for name in ("rope_parameters", "bos_token_id", "eos_token_id", *SIZES.values()):
         if name not in table:
             raise ValueError(f"{folder}/config.json has no {name}; expected the config.json of a LlamaForCausalLM")
@@ -178,7 +178,7 @@ def write_tokenizer(vocabulary: Sequence[str], eos: str, folder: Path) -> None:
         "pre_tokenizer": {"type": "WhitespaceSplit"},
         "post_processor": None,
         "decoder": None,  # words are joined by spaces
-        # the format wants a name for unknown words; it is no token, so an unknown word is an error and not a guess
+        # the format needs a name for unknown words; it is no token, so an unknown word is an error and not a guess
         "model": {
             "type": "WordLevel",
             "vocab": {word: i for i, word in enumerate(vocabulary)},

@@ -1,6 +1,6 @@
-"""The toy learner: a small transformer that samples or enumerates responses and follows the gradient of the loss.
+"""The toy learner: a small transformer that samples or enumerates responses and takes gradient steps.
 
-Below it its evaluation on problems that are held out, the model that it starts from, and the warm start of that.
+Below it are its evaluation on held-out problems, the model that it starts from, and the warm start of that model.
 """
 
 from collections.abc import Callable
@@ -29,13 +29,13 @@ CLIP = 1.0  # norm of the gradient, as in the paper's runs
 
 
 class GradientLearner:
-    """The part of a small learner that the kind of its policy does not change: gradient steps and checkpoints.
+    """The part of a small learner that does not depend on its policy: gradient steps and checkpoints.
 
     Args:
         model: trained in place.
         optimizer: of its weights.
         passes: optimizer steps on every ministep.
-        reference: the reference policy, where there is one.
+        reference: the reference policy, if there is one.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class ToyLearner(GradientLearner):
         vocabulary: texts of the tokens, for `save_pretrained`.
         eos: the token that ends a response.
         width: generation budget, tokens.
-        space: [A, T] every response and its mask, where they can be enumerated: the full support of `group=None`.
+        space: [A, T] every response and its mask, if they can be enumerated: the full support for `group=None`.
         lr, optimizer, passes: of the updates; `passes` optimizer steps on every ministep.
         reference: keep a copy of the model as the reference policy.
     """
@@ -179,14 +179,14 @@ class ToyLearner(GradientLearner):
 
 @dataclass(frozen=True)
 class HeldOutEvaluation:
-    """The fixed evaluation of a run: exact where responses can be enumerated, else fixed draws on held-out problems.
+    """The fixed evaluation of a run: exact if responses can be enumerated, else fixed draws on held-out problems.
 
-    Called with a learner, it returns the pass rate.
+    Called with a learner, it returns `pass_rate` and `reward`.
 
     Attributes:
-        problem: grades.
-        prompts: [P, L] held out, or all of them where the problem has few.
-        draws: per prompt, where responses are not enumerated.
+        problem: grades the responses.
+        prompts: [P, L] held out, or all of them if the problem has few.
+        draws: per prompt, if responses are not enumerated.
         seed: of the draws, the same at every call.
     """
 
@@ -215,7 +215,7 @@ class HeldOutEvaluation:
 
 
 def build_model(table: ModelTable, problem: TokenProblem, seed: int) -> Transformer:
-    """The transformer of a run: of the size in [model], or from its folder, with room for prompt and response."""
+    """The transformer of a run, built from [model] or loaded from its folder, with room for prompt and response."""
     context = problem.prompt_length + problem.width
     if table.path is None:
         config = ModelConfig(
@@ -252,7 +252,7 @@ def warm_start(
 ) -> None:
     """Supervised learning on right answers until the policy passes a chosen share of the problems, in place.
 
-    AdamW on the likelihood of answers to prompts that are not held out; the seed is that of prompts and answers.
+    AdamW on the likelihood of answers to prompts that are not held out; the seed is for drawing prompts and answers.
     `pass_rate` measures the model on the evaluation problems, and `note` is called with lines of progress.
     """
     optimizer = make_optimizer(model.parameters(), "adamw", options.lr, fused=True)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from pmdkit.randomness import derive
 
-FREED_BLOCK = 31 * 2**20  # bytes; glibc learns from blocks of up to 32 MiB
+FREED_BLOCK = 31 * 2**20  # bytes; glibc adapts to blocks of up to 32 MiB
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,10 @@ class ModelConfig:
 
     Attributes:
         vocabulary: V, number of tokens.
-        context: most tokens of prompt and response together.
+        context: maximum tokens of prompt and response together.
         dimension: d, width of the residual stream.
         layers: number of blocks.
-        heads: H; d / H must be even. Engines for large models want it to be at least 32.
+        heads: H; d / H must be even. Engines for large models need at least 32.
         inner: F, width inside the feed-forward block; 8/3 d gives it as many weights as 4 d without a gate.
         tied: whether the output head is the token embedding.
         theta: wavelength base of the rotary positions.
@@ -53,16 +53,16 @@ class ModelConfig:
 
 
 class KVCache:
-    """What a transformer keeps of the tokens that it has read: keys and values of `length` tokens in every layer.
+    """The key-value cache of a transformer: keys and values of the `length` tokens read so far, in every layer.
 
-    Every row has read equally many tokens, so there is no padding and no mask. A copy of rows is made when a layer
-    reads on; where no gradient is wanted, it goes straight to its place before the new tokens.
+    Every row has read equally many tokens, so there is no padding and no mask. Rows are copied when a layer reads
+    further tokens; without gradients, they are copied straight to their place before the new tokens.
     """
 
     def __init__(self, layers: dict[int, Tensor] | None = None, length: int = 0, index: Tensor | None = None) -> None:
         self.layers = layers or {}  # each [M, length, 2, H, D]: keys, then values
         self.length = length
-        self.index = index  # [N] the row of `layers` that each row goes on from; None: its own
+        self.index = index  # [N] the row of `layers` that each row continues from; None: its own
 
     def append(self, layer: int, pair: Tensor) -> Tensor:
         """Add the keys and values [N, S, 2, H, D] of new tokens; returns those of all C tokens, [N, C, 2, H, D]."""
@@ -85,7 +85,7 @@ class KVCache:
         self.length, self.index = self.length + count, None
 
     def select(self, index: Tensor) -> "KVCache":
-        """Some rows, in the order of `index` and as often as it names them. What they read on is theirs alone."""
+        """Some rows, in the order of `index` and as often as it names them. Tokens they read later are not shared."""
         return KVCache(self.layers.copy(), self.length, index if self.index is None else self.index[index])
 
 
@@ -95,12 +95,12 @@ class Transformer(nn.Module):
     $$ h \leftarrow h + \mathrm{attention}(\mathrm{norm}(h)), \qquad h \leftarrow h + \mathrm{feed}(\mathrm{norm}(h)) $$
 
     Source: arXiv:2302.13971 (Llama): RMSNorm before each block, rotary positions, SwiGLU, no biases.
-    Differs: q, k and v are one matrix, gate and up another; a pair of coordinates that turns is a complex number, so
-    neighbours turn together. `hf` reorders the rows for other libraries. Qwen2 is the same with biases on q, k and v.
+    Differs: q, k and v are one matrix, gate and up another; a pair of rotated coordinates is a complex number, so
+    neighbours rotate together. `hf` reorders the rows for other libraries. Qwen2 is the same with biases on q, k and v.
 
     Attributes:
         config: sizes.
-        seed: of the first weights, which depend on nothing else.
+        seed: of the initial weights, which depend on nothing else.
 
     Good values: dimension 64, two layers, two heads for modular-sum; AdamW at 1e-3.
     Watch: all rows are equally long and none is padded, so there is no attention mask to get wrong.
@@ -110,7 +110,7 @@ class Transformer(nn.Module):
 
     def __init__(self, config: ModelConfig, seed: int = 0) -> None:
         super().__init__()
-        keep_freed_memory()  # every batch frees what the next one asks for
+        keep_freed_memory()  # every batch frees memory that the next one asks for
         self.config = config
         self.embedding = nn.Embedding(config.vocabulary, config.dimension)
         self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.layers))
@@ -127,7 +127,7 @@ class Transformer(nn.Module):
         return self.head(self.hidden(tokens))
 
     def hidden(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
-        """What the head reads, [N, S, d]. With a cache, `tokens` follow those in it, and are added to it."""
+        """The input of the head, [N, S, d]. With a cache, `tokens` follow those in it, and are added to it."""
         start = 0 if cache is None else cache.length
         stop = start + tokens.shape[1]
         self.check_context(stop)
@@ -141,7 +141,7 @@ class Transformer(nn.Module):
 
     def prefill(self, prompts: Tensor, max_length: int) -> tuple[Tensor, KVCache]:
         """Read prompts [P, L]: logits [P, V] of the next token, and a cache for up to `max_length` tokens in all."""
-        self.check_context(max_length)  # else the last token is refused after all others were read
+        self.check_context(max_length)  # else the last token would be refused after all others were read
         cache = KVCache()
         return self.head(self.hidden(prompts, cache)[:, -1]), cache
 
@@ -178,7 +178,7 @@ class Block(nn.Module):
         return h + self.down(F.silu(gate) * up)
 
     def attention(self, h: Tensor, rotary: Tensor, cache: KVCache | None) -> Tensor:
-        """Each token looks at itself and at all before it."""
+        """Causal attention: each token attends to itself and to all before it."""
         rows, new, d = h.shape
         qkv = self.qkv(h).view(rows, new, 3, self.heads, -1, 2)  # pairs of coordinates: complex numbers
         qkv = torch.view_as_real(torch.view_as_complex(qkv) * rotary).flatten(-2)  # [N, S, 3, H, D]
@@ -196,7 +196,7 @@ class Block(nn.Module):
 
 
 def rotation(config: ModelConfig) -> Tensor:
-    """[context, 3, 1, D / 2] complex numbers of size one, by which queries and keys turn; values do not turn."""
+    """[context, 3, 1, D / 2] complex numbers of modulus one that rotate queries and keys; values do not rotate."""
     size = config.dimension // config.heads
     frequency = config.theta ** -(torch.arange(0, size, 2) / size)  # [D / 2]
     angle = torch.outer(torch.arange(config.context).float(), frequency)  # [context, D / 2]
@@ -213,9 +213,9 @@ def initialise(model: Transformer, seed: int) -> None:
             continue
         gain = 1.0
         if weight is model.head.weight:
-            gain = 0.1  # the first policy is then close to uniform, and every answer is drawn now and then
+            gain = 0.1  # the first policy is then close to uniform, and every answer is drawn sometimes
         elif name.endswith(("mix.weight", "down.weight")):
-            gain = (2 * model.config.layers) ** -0.5  # the stream keeps its size over all that is added to it
+            gain = (2 * model.config.layers) ** -0.5  # the stream keeps its scale whatever is added to it
         weight.copy_(torch.randn(weight.shape, generator=rng) * gain * weight.shape[1] ** -0.5)
 
 
@@ -224,8 +224,8 @@ def keep_freed_memory() -> None:
     """Have glibc keep up to twice `FREED_BLOCK` bytes of freed memory, from now on in this process.
 
     By default it hands tensors of some hundred kilobytes back to the kernel, which then has to clear every page that
-    the next tensor touches. It changes its mind once a larger block was freed: see `M_MMAP_THRESHOLD` in mallopt(3).
-    This block is never touched, so it costs no memory. Elsewhere than under glibc, and where the environment sets
-    `MALLOC_TRIM_THRESHOLD_` or its like, nothing changes. No result depends on it.
+    the next tensor touches. It stops doing so once a larger block has been freed: see `M_MMAP_THRESHOLD` in mallopt(3).
+    This block is never touched, so it costs no memory. Without glibc, or if the environment sets
+    `MALLOC_TRIM_THRESHOLD_` or the like, nothing changes. No result depends on it.
     """
     torch.empty(FREED_BLOCK, dtype=torch.uint8, device="cpu")

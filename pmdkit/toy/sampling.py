@@ -1,4 +1,4 @@
-"""Sample responses from a transformer, and score given ones. What several responses have in common is read once.
+"""Sample responses from a transformer, and score given ones; common prefixes are read only once.
 
 Shapes: P prompts of L tokens, G responses each, N = P * G rows of at most T tokens, V vocabulary.
 """
@@ -12,7 +12,7 @@ from pmdkit.toy.model import Transformer
 
 Samples = tuple[Tensor, Tensor, Tensor]
 LARGEST_INT64 = 2**63 - 1
-ROWS = 1024  # at a time on a CPU: what they compute at dimension 64 still fits the cache of a core
+ROWS = 1024  # at a time on a CPU: at dimension 64 their activations still fit the cache of a core
 
 
 def generate(
@@ -28,20 +28,20 @@ def generate(
 ) -> Samples:
     """Sample `group` responses per prompt, token by token, until `eos` or `width` tokens.
 
-    A row is a function of its prompt and of its own row of uniform numbers; which other prompts are in the batch
-    moves its log-probabilities by rounding only. The same call gives the same bits on the same machine and threads.
+    A row is a function of its prompt and of its own row of uniform numbers; other prompts in the batch change its
+    log-probabilities by rounding only. The same call gives the same bits on the same machine and number of threads.
     Rows with a common prefix share its forward passes: the prompt is read once per group, and so is the first token
-    that several of its responses have in common, and so on. A row that ended costs nothing from then on, and a response
-    of one token nothing but the prompt.
+    that several of its responses have in common, and so on. A row that has ended costs nothing more, and a response
+    of one token costs only the prompt.
 
     Args:
-        model: of which log-probabilities are taken at temperature 1.
+        model: the policy, sampled at temperature 1.
         prompts: [P, L].
         group: G.
         width: T, generation budget, tokens.
         eos: the token that ends a response and belongs to it.
         seed: of this step; `uniforms(seed, N, T)` are the draws.
-        uniform: [N, T] in [0, 1), instead of those: with the rows of some prompts, these are drawn again as they were.
+        uniform: [N, T] in [0, 1), instead of those: the rows of some prompts reproduce the responses to these.
         greedy: take the most likely token instead; the draws are not used.
 
     Returns:
@@ -94,7 +94,7 @@ def sample_tokens(model: Transformer, prompts: Tensor, uniform: Tensor, eos: int
 def score(model: Transformer, prompts: Tensor, responses: Tensor, mask: Tensor) -> Tensor:
     """Log-probability of each response token, [N, T] nats, with gradient; 0 where the mask is False.
 
-    Responses that read the same are read once, and the last token of a response is never read: responses of one token
+    Equal responses to a prompt are read once, and the last token of a response is never read: responses of one token
     cost P forward passes and not N. The head is applied to response tokens only.
 
     Args:
@@ -134,7 +134,7 @@ def leaves(owner: Tensor, tokens: Tensor, vocabulary: int) -> Tensor:
 
     Owner and tokens are the digits of one number, so equal prefixes have equal numbers, in the order of the tree.
     """
-    number, count = owner, int(owner.max()) + 1  # below which all numbers are
+    number, count = owner, int(owner.max()) + 1  # all numbers are below `count`
     for token in tokens.unbind(1):
         if count > LARGEST_INT64 // vocabulary:  # the next digit may not fit: count the nodes reached so far instead
             number, count = torch.unique(number, return_inverse=True)[1], len(number)
@@ -148,7 +148,7 @@ def uniforms(seed: int, rows: int, width: int) -> Tensor:
 
 
 def inverse_cdf(log_policy: Tensor, node: Tensor, uniform: Tensor) -> Tensor:
-    """[n] the first token whose cumulated probability exceeds the uniform number; never one of probability 0."""
+    """[n] the first token whose cumulative probability exceeds the uniform number; never one of probability 0."""
     cdf = log_policy.double().exp().cumsum(-1)  # float64: a float32 sum would shift rare tokens by 1e-7
     if not cdf[:, -1].isfinite().all():
         raise Diverged("the model's probabilities are not numbers: an update diverged; lower lr, or raise tau")
@@ -156,7 +156,7 @@ def inverse_cdf(log_policy: Tensor, node: Tensor, uniform: Tensor) -> Tensor:
 
 
 def check(model: Transformer, prompts: Tensor, width: int) -> None:
-    """Refuse prompts that the model cannot read, and responses that do not fit behind them."""
+    """Refuse prompts that the model cannot read, and responses that do not fit after them."""
     context, vocabulary = model.config.context, model.config.vocabulary
     if prompts.ndim != 2 or 0 in prompts.shape:
         raise ValueError(f"prompts has shape {list(prompts.shape)}; expected [P, L], at least one prompt of one token")

@@ -25,7 +25,7 @@ GPUS = "32xH100"
 
 
 def draw() -> Explorable:
-    """Two steps of the run in turns, and its two phases in memory."""
+    """Two steps of the run along time, and the memory of its two phases."""
     spec, _ = plan("llm", "qwen2.5-7b", {})
     assert spec.rollout is not None
     paper = Prediction(sizes_of(spec), work_of(spec), lengths("direct", spec.rollout.width), cluster(GPUS))
@@ -51,7 +51,7 @@ def draw() -> Explorable:
 
 
 def steps(axes: Axes, one: Prediction) -> None:
-    """Two steps in turns, ministeps by their age."""
+    """Two consecutive steps, with ministeps coloured by policy age."""
     updates = one.work.ministeps * one.work.passes
     colours = shades(updates)[::-1]
     for step in range(2):

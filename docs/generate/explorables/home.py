@@ -1,4 +1,4 @@
-"""The simplex of the first page as a still: one step of both updates, and where one step ends at every tau."""
+"""The static picture of the first page's simplex: one step of both updates, and where one step ends at every tau."""
 
 from generate.explorables.simplex import PI, REWARD, TAU, draw_updates, solutions
 from matplotlib.figure import Figure

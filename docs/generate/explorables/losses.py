@@ -25,7 +25,7 @@ def draw() -> Explorable:
         for name in SHOWN:
             loss, slope = curves(name)
             data |= {f"loss {name}": loss, f"push {name}": -slope}
-            if name != "cispo":  # its loss is no integral of its push, and says little
+            if name != "cispo":  # its loss is not the integral of its push, and says little
                 upper.plot(LOG_RATIOS, loss, **look(name))
             lower.plot(LOG_RATIOS, -slope, label=NAMES[name], **look(name))
         for axes, limits in ((upper, (-1.5, 1.3)), (lower, (-0.8, 1.3))):

@@ -1,4 +1,4 @@
-"""The rollout lab as a still: the targets of a lone success beside the truth, and the error against the group size."""
+"""The static picture of the rollout lab: targets of a lone success beside the truth, and the error by group size."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from pmdkit import theory
 from pmdkit.figures.style import COLOURS, RIGHT, TITLES, WRONG, Drawing, look, style
 
-P, GROUP, TAU = 0.05, 16, 0.05  # the lab starts here too
+P, GROUP, TAU = 0.05, 16, 0.05  # the lab starts with the same values
 NS = np.unique(np.geomspace(2, 1024, 55).round().astype(int))  # six an octave: it holds GROUP
 METHODS = ("pmd-part", "pmd-mean")
 

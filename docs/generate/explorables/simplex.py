@@ -1,4 +1,4 @@
-"""The simplex explorer as a still: one step of both updates, their solutions for every tau, KL and chi2 level lines."""
+"""The static picture of the simplex explorer: a step of both updates, solutions for every tau, KL and chi2 lines."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from pmdkit.figures import simplex
 from pmdkit.figures.solutions import policy_text
 from pmdkit.figures.style import BLACK, COLOURS, TITLES, Drawing, look, style
 
-PI, REWARD, TAU = np.array([0.6, 0.3, 0.1]), np.array([0.0, 0.7, 1.0]), 0.2  # the explorer starts here too
+PI, REWARD, TAU = np.array([0.6, 0.3, 0.1]), np.array([0.0, 0.7, 1.0]), 0.2  # the explorer starts with the same values
 TAUS = np.geomspace(100, 0.003, 200)
 KL_LEVELS = np.array([0.02, 0.1, 0.3, 0.7, 1.4])  # nats
 DOTS = (0, (1, 1.5))

@@ -1,7 +1,7 @@
-"""TRL with pmdkit's objectives: `PMDTrainer` on GRPOTrainer, `PMDConfig` on GRPOConfig. Needs trl 1.16.
+"""pmdkit's objectives in TRL 1.16: `PMDTrainer` extends GRPOTrainer, `PMDConfig` extends GRPOConfig.
 
 TRL samples, scores, shards and steps; the advantage and the loss are those of `pmdkit.objectives`. docs/use/trl.md has
-a script, and says what is refused.
+a script and says what is refused.
 """
 
 from importlib import import_module, metadata
@@ -28,10 +28,10 @@ def __getattr__(name: str) -> Any:
 
 
 def check_trl() -> None:
-    """Stop where TRL is missing, or is a version whose inner methods were not checked.
+    """Stop if TRL is missing or is a version whose internal methods were not checked.
 
     Raises:
-        EnvironmentLacks: with the command that installs the right one.
+        EnvironmentLacks: with the command that installs the right version.
     """
     if find_spec("trl") is None:
         raise EnvironmentLacks("trl is not installed; pip install trl==1.16.0")

@@ -1,4 +1,4 @@
-"""GRPOConfig with an objective of pmdkit, without the settings that would change it: each is refused with a reason."""
+"""GRPOConfig with an objective of pmdkit; settings that would change it are refused with a reason."""
 
 import warnings
 from dataclasses import dataclass, field
@@ -8,12 +8,13 @@ from trl import GRPOConfig
 
 from pmdkit.errors import UsageError
 from pmdkit.objectives import Objective, load_objective, objective_name, traits
+from pmdkit.objectives.regulariser import added_terms
 
 CLIP = "clipping belongs to the objective: objective='grpo' with objective_options={'clip_low': ..., 'clip_high': ...}"
 ELSEWHERE = "it belongs to a loss of TRL's that is not used"
 ONLY = "nothing is added to the objective's loss"
 
-# settings of GRPOConfig: (the value that is accepted, why another is not)
+# settings of GRPOConfig: (the accepted value, why no other is accepted)
 SETTINGS: dict[str, tuple[Any, str]] = {
     "loss_type": ("pmd", "`objective` says what the loss is"),
     "scale_rewards": ("none", "the objective takes rewards as they are, and standardises them itself where it does"),
@@ -42,7 +43,7 @@ SETTINGS: dict[str, tuple[Any, str]] = {
     "disable_dropout": (True, "with dropout the policy that is trained is not the one that sampled"),
 }
 
-# the same for sampling: the loss takes the log-probabilities of the whole distribution
+# likewise for sampling: the loss uses log-probabilities of the full distribution
 SAMPLING: dict[str, Any] = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
 
 
@@ -52,15 +53,15 @@ class PMDConfig(GRPOConfig):
 
     Attributes:
         objective: a key of OBJECTIVES, or a file and a class in it, "my.py:MyLoss".
-        tau: temperature in reward units; None is the objective's default.
-        objective_options: further options of the objective, such as {"norm": "none"}, or a rule of the group's rewards
-            as temperature, {"tau": {"rule": "pass-rate", "base": 0.02}}.
+        tau: temperature in reward units; None means the objective's default.
+        objective_options: further options of the objective, such as {"norm": "none"}, or a temperature rule based on
+            the group's rewards, {"tau": {"rule": "pass-rate", "scale": 0.14}}.
         passed: rewards above it count as passed in the metric `pass_rate`.
         on_policy_tolerance: largest log-ratio of a token, nats, before the first update on a rollout batch.
 
     Raises:
         ValueError: a setting of GRPOConfig that has no meaning here or would change the objective; an unknown objective
-            or option; a batch that is cut within groups.
+            or option; batch sizes that would split groups.
     """
 
     _VALID_DICT_FIELDS: ClassVar[list[str]] = [*GRPOConfig._VALID_DICT_FIELDS, "objective_options"]
@@ -91,7 +92,9 @@ class PMDConfig(GRPOConfig):
         super().__post_init__()
         check_settings(self)
         check_sampling(self)
-        check_batches(self, self.make_objective())
+        objective = self.make_objective()
+        check_objective(objective)
+        check_batches(self, objective)
 
     def make_objective(self) -> Objective:
         """The objective with its options."""
@@ -102,7 +105,7 @@ class PMDConfig(GRPOConfig):
 
 
 def check_settings(config: Any) -> None:
-    """Stop at the first setting that changes the objective, or that nobody would read."""
+    """Stop at the first setting that would change the objective or would be ignored."""
     for name, (accepted, reason) in SETTINGS.items():
         if (found := getattr(config, name)) != accepted:
             raise UsageError(f"{name} is {found!r}; expected {accepted!r}: {reason}")
@@ -115,7 +118,7 @@ def check_settings(config: Any) -> None:
 
 
 def check_sampling(config: Any) -> None:
-    """Stop where responses would be drawn from another policy than the one that is scored."""
+    """Stop if responses would be drawn from a policy other than the one that is scored."""
     for name, accepted in SAMPLING.items():
         if (found := getattr(config, name)) != accepted:
             raise UsageError(
@@ -135,8 +138,18 @@ def check_sampling(config: Any) -> None:
         )
 
 
+def check_objective(objective: Objective) -> None:
+    """Stop if the objective needs log-probabilities that TRL's trainer does not pass to it."""
+    if terms := added_terms(objective):
+        raise UsageError(
+            f"the objective has {' and '.join(terms)}; expected neither: they need the log-probabilities of pi_old and "
+            "of a reference policy beside the rewards, which TRL does not pass on: leave them out, or train with "
+            "pmdkit llm"
+        )
+
+
 def check_batches(config: Any, objective: Objective) -> None:
-    """Stop where ministeps do not come out even, or would cut groups."""
+    """Stop if the rollout batch does not divide evenly into ministeps, or if they would split groups."""
     accumulation, per_rollout = config.gradient_accumulation_steps, config.steps_per_generation
     micro, size = config.per_device_train_batch_size, config.num_generations
     if per_rollout % accumulation and (accumulation % per_rollout or config.num_iterations > 1):

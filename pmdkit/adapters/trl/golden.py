@@ -1,7 +1,7 @@
-"""The golden vectors through TRL: PMDTrainer trains on recorded responses, with recorded log-probabilities.
+"""The golden vectors through TRL: PMDTrainer trains on recorded responses and log-probabilities.
 
-Everything between is TRL's: sampler, rewards, shuffle, micro-batches, accumulation, backward. The tiny model is there
-because GRPOTrainer wants one; a table stands where it would score tokens.
+Everything in between is TRL's: sampler, rewards, shuffle, micro-batches, accumulation, backward. The tiny model is
+there because GRPOTrainer needs one; a table replaces its token scores.
 """
 
 import logging
@@ -25,7 +25,7 @@ PAD, FIRST = 0, 1  # token ids: padding; from here on, the number of a row or pr
 
 
 def path(case: Case) -> Result:
-    """Losses of the ministeps, and the gradient by every token's log-probability."""
+    """Losses of the ministeps, and the gradient with respect to every token's log-probability."""
     trainer = recorded(case, micro=len(case["reward"][0]))
     return trainer.losses, [row[: len(tokens)] for row, tokens in zip(trainer.gradient, case["logp"], strict=True)]
 
@@ -61,7 +61,7 @@ def recorded(case: Case, micro: int, **settings: Any) -> "Recorded":
             max_steps=updates,
             max_completion_length=case["width"] or max(map(len, case["logp"])),
             max_grad_norm=0.0,
-            on_policy_tolerance=float("inf"),  # a case is away from pi_old from the start
+            on_policy_tolerance=float("inf"),  # a case differs from pi_old from the start
             shuffle_dataset=False,
             gradient_checkpointing=False,
             save_strategy="no",
@@ -78,7 +78,7 @@ def recorded(case: Case, micro: int, **settings: Any) -> "Recorded":
 
 @contextmanager
 def silent() -> Iterator[None]:
-    """No advice about a model that writes nothing, and no message for each reward that is None."""
+    """Suppress advice about a model that generates nothing, and a message for each reward that is None."""
     logger = logging.getLogger("trl")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -110,7 +110,7 @@ class Recorded(PMDTrainer):
         )
 
     def reward(self, completion_ids: list[list[int]], **_: Any) -> list[float | None]:
-        """The recorded rewards. TRL asks for them after it has scored pi_old: from here on the policy has moved."""
+        """The recorded rewards. TRL asks for them after scoring pi_old, so this is where the policy moves."""
         with torch.no_grad():
             self.table.copy_(rows_of(self.case, "logp"))
         flat = [reward for group in self.case["reward"] for reward in group]
@@ -138,7 +138,7 @@ class Recorded(PMDTrainer):
 
 
 class Collect(TrainerCallback):
-    """Takes each ministep's gradient away before the optimizer has it; a row's is in its own ministep."""
+    """Collects and clears each ministep's gradient before the optimizer step; each row has one in its own ministep."""
 
     def __init__(self, trainer: Recorded) -> None:
         self.trainer = trainer
@@ -148,6 +148,6 @@ class Collect(TrainerCallback):
         trainer = self.trainer
         assert trainer.table.grad is not None
         trainer.gradient = (torch.tensor(trainer.gradient, dtype=torch.float64) + trainer.table.grad).tolist()
-        trainer.table.grad = None  # Trainer clears the gradients of the model alone
+        trainer.table.grad = None  # Trainer only clears the gradients of the model
         if len(trainer.losses) < trainer.case["ministeps"]:
             trainer.losses.append(0.0)

@@ -1,4 +1,4 @@
-"""Rows as TRL carries them: credit over the whole rollout batch, the loss of some rows, and numbers for its log.
+"""Rows of TRL's rollout batch: credit for all of them, the loss of some, and metrics for the log.
 
 TRL keeps a rollout batch as a dict of tensors, one entry per response, and cuts it into micro-batches by rows.
 Nothing here imports TRL.
@@ -16,7 +16,7 @@ from pmdkit.observe.metrics import expect
 
 CARRIED = ("length", "advantage", "weight", "tau", "mass", "group")
 PREFIX = "pmd_"
-ROW = PREFIX + "row"  # the place of a row before TRL shuffles
+ROW = PREFIX + "row"  # the position of a row before TRL shuffles
 
 
 def groups_of(reward: Tensor, size: int) -> Groups:
@@ -33,7 +33,7 @@ def groups_of(reward: Tensor, size: int) -> Groups:
 
 
 def credited(objective: Objective, groups: Groups, length: Tensor, width: int) -> dict[str, Tensor]:
-    """What each row carries to its loss, [N] each: length, advantage, weight, tau, mass, group.
+    """The fields that each row carries to its loss, [N] each: length, advantage, weight, tau, mass, group.
 
     Args:
         objective: gives advantage, temperature and length rule.
@@ -42,7 +42,8 @@ def credited(objective: Objective, groups: Groups, length: Tensor, width: int) -
         width: generation budget, tokens.
     """
     mask = torch.arange(int(length.max()), device=length.device) < length[:, None]
-    nothing = torch.zeros((), dtype=torch.float64, device=length.device).expand(mask.shape)  # credit reads no logp
+    # in place of log-probabilities, which `credit` reads only for the `shape_reward` of a `Regulariser`
+    nothing = torch.zeros((), dtype=torch.float64, device=length.device).expand(mask.shape)
     batch = credit(objective, groups, nothing, mask, width=width)
     return {PREFIX + name: getattr(batch, name) for name in CARRIED}
 
@@ -54,11 +55,11 @@ def response_mask(rows: Mapping[str, Any]) -> Tensor:
 
 
 def batch_of(rows: Mapping[str, Any], logp: Tensor) -> Batch:
-    """Some rows as the objectives take them.
+    """Some rows as the objectives' `Batch`.
 
     Args:
-        rows: of a rollout batch, with what `credited` gave them. Without `old_per_token_logps` the policy is pi_old:
-            TRL leaves them out where no update lies between a rollout and its loss.
+        rows: of a rollout batch, with the fields of `credited`. Without `old_per_token_logps` the policy is pi_old:
+            TRL leaves them out if there is no update between a rollout and its loss.
         logp: [n, T] under the current policy, with gradient.
     """
     old = rows.get("old_per_token_logps")
@@ -73,9 +74,9 @@ def batch_of(rows: Mapping[str, Any], logp: Tensor) -> Batch:
 
 
 def rows_loss(objective: Objective, batch: Batch, accumulation: int, per_rollout: int, processes: int) -> Tensor:
-    """Scalar float64: these rows' share of their ministep's loss, as TRL wants it from one micro-batch.
+    """Scalar float64: these rows' share of their ministep's loss, as TRL expects it from one micro-batch.
 
-    Over the micro-batches and processes of a ministep, the shares come to pmdkit's `total`: the weights average over
+    Over the micro-batches and processes of a ministep, the shares add up to pmdkit's `total`: the weights average over
     the P prompts of the rollout batch, and a ministep averages over its own.
 
     Args:
@@ -83,15 +84,15 @@ def rows_loss(objective: Objective, batch: Batch, accumulation: int, per_rollout
         batch: the rows.
         accumulation: micro-batches of this process in this ministep.
         per_rollout: micro-batches of this process in a rollout batch.
-        processes: whose gradients are averaged afterwards, not added.
+        processes: number of processes, whose gradients are averaged afterwards, not added.
     """
     return total(objective, batch) * (per_rollout / accumulation * processes)
 
 
 def in_order(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The micro-batches with their rows as they were before TRL shuffled: groups stand together, prompt by prompt.
+    """The micro-batches with rows in the order before TRL's shuffle: groups are contiguous, prompt by prompt.
 
-    A shuffle spreads every prompt over all ministeps, so that none of them averages over its own prompts.
+    The shuffle spreads every prompt over all ministeps, so that none of them would average over its own prompts.
     """
     order = torch.cat([part[ROW] for part in parts]).argsort()
     joined = {
@@ -102,7 +103,7 @@ def in_order(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def rollout_metrics(groups: Groups, passed: float) -> dict[str, float]:
-    """Of the rewards: `reward_mean`, `pass_rate`, `zero_variance_groups` and `unscored`."""
+    """Metrics of the rewards: `reward_mean`, `pass_rate`, `zero_variance_groups` and `unscored`."""
     scored = groups.present.any(1)
     top = torch.where(groups.present, groups.reward, -torch.inf).max(1).values
     low = torch.where(groups.present, groups.reward, torch.inf).min(1).values
@@ -115,9 +116,9 @@ def rollout_metrics(groups: Groups, passed: float) -> dict[str, float]:
 
 
 def engine_mismatch(sampled: Tensor, batch: Batch) -> dict[str, float]:
-    """How far the engine's log-probabilities [n, T] are from the trainer's, nats: per token and per response, means.
+    """Mean distance of the engine's log-probabilities [n, T] from the trainer's, nats: per token and per response.
 
-    Of the micro-batch of this process. vLLM gives NaN for a token that it did not score; it is left out.
+    For the micro-batch of this process. vLLM gives NaN for a token that it did not score; such tokens are left out.
     """
     known = batch.mask & ~sampled.isnan()
     found = mismatch_metrics(torch.where(known, batch.logp_old - sampled, 0.0), known)
@@ -125,21 +126,21 @@ def engine_mismatch(sampled: Tensor, batch: Batch) -> dict[str, float]:
 
 
 class RolloutRange:
-    """Smallest and largest log-ratio of a response over the updates on a rollout batch, each before its own update."""
+    """Smallest and largest log-ratio of a response over the updates on a rollout batch, measured before each update."""
 
     def __init__(self) -> None:
         self.low: Tensor | None = None
         self.high: Tensor | None = None
 
     def add(self, batch: Batch) -> None:
-        """Take in a micro-batch."""
+        """Add a micro-batch."""
         change = batch.seq_log_ratio.detach()
         low, high = change.min(), change.max()
         self.low = low if self.low is None else torch.minimum(self.low, low)
         self.high = high if self.high is None else torch.maximum(self.high, high)
 
     def taken(self, accelerator: Any) -> dict[str, float]:
-        """Over all processes, nats; and begin anew."""
+        """The range over all processes, nats; starts a new one."""
         assert self.low is not None
         assert self.high is not None
         found = accelerator.gather(torch.stack([self.low, -self.high])[None]).min(0).values

@@ -1,7 +1,7 @@
-"""GRPOTrainer with an objective of pmdkit: credit on whole groups, one loss per response, rows in the paper's order.
+"""GRPOTrainer with an objective of pmdkit: credit on whole groups, rows in the paper's order.
 
-TRL samples, calls the rewards, shards and steps. Overridden are four of its methods: where rewards are gathered, where
-a rollout batch is made, where it is cut, and the loss.
+TRL samples, calls the rewards, shards and steps. Four of its methods are overridden: those that gather rewards, make a
+rollout batch, cut it, and compute the loss.
 """
 
 from typing import Any, ClassVar
@@ -10,7 +10,7 @@ import torch
 from trl import GRPOTrainer
 
 from pmdkit.adapters.trl import rows
-from pmdkit.adapters.trl.config import PMDConfig, check_batches
+from pmdkit.adapters.trl.config import PMDConfig, check_batches, check_objective
 from pmdkit.errors import CheckFailed, UsageError
 from pmdkit.objectives import Batch, Objective, load_objective
 
@@ -34,8 +34,8 @@ class PMDTrainer(GRPOTrainer):
     """Train with any objective of pmdkit in TRL.
 
     Args:
-        model, reward_funcs, and all others but these two: as of GRPOTrainer. A reward of None or NaN from every
-            function is a response without a verdict: it has mass 0, in the baseline and in the loss.
+        model, reward_funcs, and all others except the two below: as for GRPOTrainer. A response that gets None or NaN
+            from every function has no verdict: it has mass 0, in the baseline and in the loss.
         args: a PMDConfig.
         objective: an instance or a name, instead of `args.objective` and its options.
 
@@ -74,6 +74,7 @@ class PMDTrainer(GRPOTrainer):
         if isinstance(objective, str):
             objective = load_objective(objective)
         self.objective: Objective = objective or args.make_objective()
+        check_objective(self.objective)
         check_batches(args, self.objective)
         self.pmd_rewards = torch.zeros(0)
         self.pmd_range = rows.RolloutRange()
@@ -87,7 +88,7 @@ class PMDTrainer(GRPOTrainer):
         return each
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """The process's rows of a rollout batch, with what they carry to their loss."""
+        """The process's rows of a rollout batch, with the fields that they carry to their loss."""
         scored: dict[str, Any] = super()._generate_and_score_completions(inputs)
         if "num_images" in scored:
             raise UsageError("the prompts have images; the adapter was written for text alone")
@@ -101,7 +102,7 @@ class PMDTrainer(GRPOTrainer):
         scored |= {name: value[mine] for name, value in credit.items()}
         scored[rows.ROW] = torch.arange(count, device=length.device)
         scored["advantages"] = scored[rows.PREFIX + "advantage"]
-        for _ in range(min(len(length), len(self._logs["advantages"]))):  # TRL's own, which no loss sees
+        for _ in range(min(len(length), len(self._logs["advantages"]))):  # TRL's own, which no loss uses
             self._logs["advantages"].pop()
         self._logs["advantages"].extend(credit[rows.PREFIX + "advantage"].tolist())
         for name, value in rows.rollout_metrics(groups, self.args.passed).items():
@@ -109,7 +110,7 @@ class PMDTrainer(GRPOTrainer):
         return scored
 
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
-        """The next micro-batch; of a new rollout batch, in the order of its prompts."""
+        """The next micro-batch; a new rollout batch is first put in the order of its prompts."""
         before = self._buffered_inputs
         micro_batch: dict[str, Any] = super()._prepare_inputs(generation_batch)
         if self.model.training and self._buffered_inputs is not before:
@@ -132,7 +133,7 @@ class PMDTrainer(GRPOTrainer):
         return rows.rows_loss(self.objective, batch, accumulation, self.args.steps_per_generation, processes)
 
     def watch(self, batch: Batch, sampled: torch.Tensor | None = None) -> None:
-        """Note how far the policy has moved, and at first how far the engine's numbers are from the trainer's.
+        """Record how far the policy has moved, and in the first pass how far the engine's numbers are from TRL's.
 
         Before the first update the policy must not have moved.
         """
@@ -140,7 +141,7 @@ class PMDTrainer(GRPOTrainer):
         visit = self._step % visits
         if visit == 0:
             off = batch.log_ratio.detach().abs().max()
-            worst = float(self.accelerator.gather(off[None]).max())  # of all, so that all processes stop together
+            worst = float(self.accelerator.gather(off[None]).max())  # over all processes, so that they stop together
             if not worst <= self.args.on_policy_tolerance:
                 raise CheckFailed(
                     f"before the first update on these responses a token's log-ratio is {worst:.2g} nats; expected at "

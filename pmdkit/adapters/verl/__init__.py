@@ -1,7 +1,7 @@
 """pmdkit's objectives inside verl 0.9: importing this registers them. Tested with verl 0.9.1.
 
-verl imports it in each of its processes, by the entry point `verl.plugins`. The trainer for adaptive temperatures is
-in `trainer.py` and is imported on demand; the keys to type are in `conf/pmd/`.
+verl imports it in each of its processes, through the entry point `verl.plugins`. The trainer for adaptive temperatures
+is in `trainer.py` and is imported on demand; the keys to set are in `conf/pmd/`.
 """
 
 from verl.trainer.ppo.core_algos import register_adv_est, register_policy_loss

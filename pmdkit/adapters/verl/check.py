@@ -1,6 +1,6 @@
-"""`python -m pmdkit.adapters.verl.check OVERRIDES`: verl's configuration with these overrides, checked; starts nothing.
+"""`python -m pmdkit.adapters.verl.check OVERRIDES`: check verl's configuration; starts nothing.
 
-It is what verl's own start does before Ray, without Ray and without a GPU, and it says what the batch words mean.
+It makes the checks that verl makes before it starts Ray, needs no GPU, and says what the batch sizes mean.
 """
 
 import sys
@@ -18,21 +18,21 @@ SEARCH = "hydra.searchpath=[pkg://pmdkit.adapters.verl.conf]"
 
 
 def composed(overrides: list[str]) -> DictConfig:
-    """verl's main_ppo configuration with these overrides; the group `pmd` is found without a search path."""
+    """verl's main_ppo configuration with these overrides; the group `pmd` needs no search path."""
     found = [word for word in overrides if word.startswith("hydra.searchpath")]
     with initialize_config_module("verl.trainer.config", version_base=None):
         return compose("ppo_trainer", overrides=[*([] if found else [SEARCH]), *overrides])
 
 
 def checked(config: DictConfig) -> PMDPolicyLossConfig:
-    """The policy loss of this configuration, which verl's own checks have seen too.
+    """The policy loss of this configuration, after verl's own checks of it.
 
     Raises:
-        UsageError: what is refused, or the run has another loss.
+        UsageError: a setting is refused, or the run has another loss.
     """
     try:
         loss = omega_conf_to_dataclass(config.actor_rollout_ref.actor).policy_loss
-    except InstantiationException as error:  # hydra wraps the sentence; it is the cause that was meant to be read
+    except InstantiationException as error:  # hydra wraps the error; its cause has the message for the user
         if isinstance(error.__cause__, PmdkitError):
             raise error.__cause__ from None
         if isinstance(error.__cause__, ValueError):
@@ -45,7 +45,7 @@ def checked(config: DictConfig) -> PMDPolicyLossConfig:
 
 
 def batch_words(config: DictConfig) -> list[str]:
-    """What verl's batch sizes are, in pmdkit's words."""
+    """Explain verl's batch sizes in pmdkit's words."""
     actor, group = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout.n
     prompts, mini = config.data.train_batch_size, actor.ppo_mini_batch_size
     gpus = config.trainer.nnodes * config.trainer.n_gpus_per_node
@@ -72,7 +72,7 @@ def batch_words(config: DictConfig) -> list[str]:
 
 
 def main(overrides: list[str]) -> int:
-    """Print what was checked; 0, or the exit code of the refusal."""
+    """Print what was checked; returns 0, or the exit code of the error."""
     try:
         config = composed(overrides)
         loss = checked(config)

@@ -1,6 +1,6 @@
-"""The configuration of the loss inside verl, `policy_loss._target_`: its objective, and what is refused before a start.
+"""The configuration of the loss inside verl, `policy_loss._target_`, and the settings that it refuses.
 
-Each refusal names the key to change. The loss itself is checked once in each process.
+Each error names the key to change. The loss itself is checked once in each process.
 """
 
 import json
@@ -14,6 +14,7 @@ from verl.workers.config import PolicyLossConfig
 
 from pmdkit.errors import CheckFailed, UsageError
 from pmdkit.objectives import Objective, load_objective, traits
+from pmdkit.objectives.regulariser import added_terms
 
 OBJECTIVE_OF = {"pmd_mean": "pmd-mean", "pmd_part": "pmd-part"}
 SYNC_TRAINER, ADAPTIVE_TRAINER = "sync", "pmd_sync"
@@ -32,7 +33,7 @@ STARTED: list[bool] = []
 
 @dataclass
 class PMDPolicyLossConfig(PolicyLossConfig):
-    """verl's policy_loss with an objective of pmdkit. verl makes it before it starts anything, and that is the check.
+    """verl's policy_loss with an objective of pmdkit. verl builds it before it starts anything, which runs the checks.
 
     Attributes:
         loss_mode: "pmd" for pmd-mean and pmd-part, "pmdkit" for any objective.
@@ -41,7 +42,7 @@ class PMDPolicyLossConfig(PolicyLossConfig):
             without one. The only tau of the run: `algorithm.pmd.tau` points here.
         pmd_options: other fields of the objective: norm, scale, baseline, target_cap ...
         pmd_width: generation budget in tokens, for norm "max"; points at data.max_response_length.
-        pmd_run: what else the run is made of, see `refuse`; every entry points at its key.
+        pmd_run: other settings of the run, checked by `refuse`; every entry points at its key.
     """
 
     loss_mode: str = "pmd"
@@ -56,7 +57,7 @@ class PMDPolicyLossConfig(PolicyLossConfig):
         self_check()
 
     def objective(self) -> Objective:
-        """The objective, the same object for the same words."""
+        """The objective; the same settings give the same object."""
         return objective_of(self.pmd_objective, self.pmd_tau, self.pmd_options)
 
 
@@ -64,11 +65,11 @@ def self_check() -> None:
     """Run the golden vectors of PMD through verl's registry, the first time this is called.
 
     Raises:
-        CheckFailed: a loss or a gradient is off by more than 1e-6, or other code took the name of a loss.
+        CheckFailed: a loss or a gradient is off by more than 1e-6, or other code registered a loss under its name.
     """
     if STARTED:
         return
-    STARTED.append(True)  # before the work: the golden cases call the loss, which calls this
+    STARTED.append(True)  # first, since the golden cases call the loss, which calls this
     from pmdkit.adapters.verl.golden import path
     from pmdkit.testing.golden import TOLERANCE, cases, largest_error
 
@@ -94,7 +95,7 @@ def plain(value: Any) -> Any:
 
 
 def objective_of(objective: str, tau: Any, options: Any) -> Objective:
-    """The objective of these words.
+    """The objective for these settings.
 
     Args:
         objective: a key of OBJECTIVES, or "my.py:MyLoss".
@@ -111,7 +112,7 @@ def objective_of(objective: str, tau: Any, options: Any) -> Objective:
 
 @cache
 def build(name: str, words: str) -> Objective:
-    """The objective, made once for each configuration."""
+    """Build the objective, once for each configuration."""
     options = json.loads(words)
     objective = load_objective(name, **options)
     if hasattr(objective, "tau") and "tau" not in options:
@@ -125,6 +126,11 @@ def build(name: str, words: str) -> Objective:
     if facts.uses_reference:
         raise UsageError(
             f"{name} reads a reference policy; verl's policy losses are given none: take another objective"
+        )
+    if terms := added_terms(objective):
+        raise UsageError(
+            f"{name} has {' and '.join(terms)}; expected neither: verl's advantage estimators are not given the "
+            "log-probabilities that they need: leave them out, or train with pmdkit llm"
         )
     if objective.norm == "tokens":
         raise UsageError(
@@ -143,14 +149,14 @@ def estimator_objective(algorithm: DictConfig) -> tuple[Objective, int]:
 
 
 def refuse(loss_mode: str, objective: str, tau: Any, options: Any, run: Mapping[str, Any]) -> None:
-    """Say no to a run whose loss would not be the objective's.
+    """Refuse a run whose loss would not be the objective's.
 
     Args:
         loss_mode, objective, tau, options: of PMDPolicyLossConfig.
         run: the rest of the configuration, one entry for each of RUN.
 
     Raises:
-        UsageError, ValueError: what was got, what was wanted, which key to change.
+        UsageError, ValueError: names the value found, the value expected and the key to change.
     """
     lacking = [name for name in RUN if name not in run]
     if lacking:
@@ -186,7 +192,7 @@ def refuse(loss_mode: str, objective: str, tau: Any, options: Any, run: Mapping[
 
 
 def refuse_names(loss_mode: str, objective: str, estimator: str) -> None:
-    """The names of loss, estimator and objective belong together."""
+    """Refuse names of loss, estimator and objective that do not belong together."""
     if loss_mode not in ("pmd", "pmdkit"):
         raise UsageError(f"policy_loss.loss_mode is {loss_mode}; expected pmd or pmdkit beside PMDPolicyLossConfig")
     if loss_mode == "pmd" and objective not in OBJECTIVE_OF.values():
@@ -199,7 +205,7 @@ def refuse_names(loss_mode: str, objective: str, estimator: str) -> None:
 
 
 def refuse_two_taus(objective: str, tau: Any, options: Any, estimator: Any) -> None:
-    """The estimator's words are the loss's."""
+    """Refuse an estimator whose settings differ from the loss's."""
     mine = {"objective": objective, "tau": plain(tau), "options": plain(options or {})}
     theirs = {name: (estimator or {}).get(name) for name in mine}
     theirs["options"] = theirs["options"] or {}
@@ -212,7 +218,7 @@ def refuse_two_taus(objective: str, tau: Any, options: Any, estimator: Any) -> N
 
 
 def refuse_corrections(correction: Mapping[str, Any]) -> None:
-    """Importance weights and rejection by response only: a masked token would leave its response's sum."""
+    """Allow importance weights and rejection per response only: a masked token would drop out of the response's sum."""
     prefix = "algorithm.rollout_correction"
     if correction.get("rollout_is") == "token":
         raise UsageError(

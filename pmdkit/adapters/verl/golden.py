@@ -1,6 +1,6 @@
-"""The golden path through verl: registry, `ppo_loss`, `agg_loss`, micro-batches and data-parallel ranks, on one CPU.
+"""The golden vectors through verl's registry, `ppo_loss`, `agg_loss`, micro-batches and ranks, on one CPU.
 
-A case goes through whole, in three unequal micro-batches, and both again on two ranks; the worst counts.
+Each case runs whole and in three unequal micro-batches, on one rank and on two; the worst result counts.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ SPLITS = [(1, 1), (1, 3), (2, 1), (2, 3)]  # ranks, micro-batches of each
 
 
 def path(case: Case) -> Result | None:
-    """Losses of the ministeps and the gradient [N][T_n], or None for a case that verl has no words for.
+    """Losses of the ministeps and the gradient [N][T_n], or None for a case that verl cannot express.
 
     verl has no responses without a verdict, gives its losses no reference policy, and knows the tokens of a mini-batch
     but not those of a rollout batch.
@@ -36,7 +36,7 @@ def path(case: Case) -> Result | None:
 
 
 def through(case: Case, ranks: int, micro_batches: int) -> Result:
-    """The case on so many ranks, each in so many micro-batches: gradients summed in a rank, averaged over ranks."""
+    """Run a case in micro-batches on several ranks: gradients are summed within a rank and averaged over ranks."""
     logp = rows_of(case, "logp").requires_grad_()
     config = actor_config(case)
     fields = batch_of(case)
@@ -70,7 +70,7 @@ def micro_batch(
     data = TensorDict(tensors, batch_size=len(part))
     tokens = int(fields["response_mask"].sum())
     tu.assign_non_tensor(data, dp_size=ranks, batch_num_tokens=tokens, global_batch_size=rows)
-    # the engine's output stands one token early: the last of a sequence predicts nothing
+    # the engine's output is shifted left by one token: the last of a sequence predicts nothing
     last = logp.new_zeros(1)
     full = torch.cat([torch.cat([logp[row, :n], last]) for row, n in zip(part.tolist(), lengths, strict=True)])
     if "pmd_tau" in fields:
@@ -79,7 +79,7 @@ def micro_batch(
 
 
 def batch_of(case: Case) -> dict[str, Tensor]:
-    """What reaches verl's losses, [N, T]: mask, old log-probabilities, advantages and, where tau varies, tau."""
+    """The inputs of verl's losses, [N, T]: mask, old log-probabilities, advantages and, where tau varies, tau."""
     mask, groups = mask_of(case), groups_of(case)
     prompts, size = groups.reward.shape
     rewards = torch.zeros(mask.shape, dtype=torch.float64)
@@ -87,7 +87,7 @@ def batch_of(case: Case) -> dict[str, Tensor]:
     uid = [f"prompt-{p}" for p in range(prompts) for _ in range(size)]
     fields = {"response_mask": mask.long(), "old_log_probs": rows_of(case, "logp_old")}
     if varies(case):
-        objective = objective_of(case)  # the configuration has no words for a rule that knows the recorded tau
+        objective = objective_of(case)  # no configuration can name a rule that knows the recorded tau
         fields["advantages"] = verl_loss.advantages(objective, rewards, mask, uid, size)
         fields["pmd_tau"] = verl_loss.row_tau(objective, rewards, mask, uid, size)[:, None].expand(mask.shape)
     else:
@@ -106,15 +106,15 @@ def varies(case: Case) -> bool:
 
 
 def words(case: Case) -> dict[str, Any]:
-    """The objective in the words of the configuration."""
+    """The objective as settings of the configuration."""
     tau: Any = case["tau"][0] if case["tau"] else None
     if varies(case):
-        tau = {"rule": "pass-rate"}  # stands for the recorded one: the loss reads the batch's tau alone
+        tau = {"rule": "pass-rate"}  # placeholder for the recorded one: the loss reads only the batch's tau
     return {"objective": case["objective"], "tau": tau, "options": {"norm": case["norm"], **case["options"]}}
 
 
 def actor_config(case: Case) -> FSDPActorConfig:
-    """verl's ActorConfig for the case; the aggregation mode is one that the loss must not use."""
+    """verl's ActorConfig for the case; its aggregation mode is one that the loss must ignore."""
     own = words(case)
     named = case["objective"] in OBJECTIVE_OF.values()
     run = {
@@ -141,7 +141,7 @@ def actor_config(case: Case) -> FSDPActorConfig:
 
 
 def unequal(rows: Tensor, count: int) -> list[Tensor]:
-    """`count` runs of rows, the first the longest; fewer where there are not enough rows."""
+    """Cut the rows into `count` parts, the first the longest; one part if there are fewer rows than that."""
     if count == 1 or len(rows) < count:
         return [rows]
     return [rows[: len(rows) - count + 1], *rows[len(rows) - count + 1 :].split(1)]

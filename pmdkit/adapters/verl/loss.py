@@ -1,8 +1,8 @@
-"""Advantage estimators and policy losses for verl's registries: an objective's own `advantage` and `loss`.
+"""Advantage estimators and policy losses for verl: an objective's own `advantage` and `loss`.
 
 Groups are found by their uid. verl sums over micro-batches, averages gradients over data-parallel ranks and, under
-Megatron, multiplies by the number of micro-batches; `agg_loss` makes up for all of it. It is given one number: the
-user's `loss_agg_mode` has no say.
+Megatron, multiplies by the number of micro-batches; `agg_loss` compensates for all of this. It is given one number,
+so the user's `loss_agg_mode` has no effect.
 """
 
 from collections.abc import Callable
@@ -25,15 +25,15 @@ from pmdkit.objectives import Batch, Groups, Objective, row_weight, temperature,
 def groups_by_uid(uid: Any, response_mask: Tensor, group: int) -> Tensor:
     """[P, G] row numbers of each prompt's responses.
 
-    Rows that verl adds to fill a batch have a uid of their own and no token; they belong to no group.
+    Rows that verl adds as padding have their own uid and no tokens; they belong to no group.
 
     Args:
-        uid: [N], which prompt a row answers.
+        uid: [N], the prompt that a row answers.
         response_mask: [N, T].
         group: responses to each prompt, `rollout.n`.
 
     Raises:
-        UsageError: no uid, a group of one, or a group of another size.
+        UsageError: no uid, a group of one, or a group of the wrong size.
     """
     if uid is None:
         raise UsageError("the batch has no uid; a group baseline needs verl's `uid` to know which rows share a prompt")
@@ -64,7 +64,7 @@ def grouped_rewards(token_level_rewards: Tensor, rows: Tensor) -> Groups:
 
 
 def over_rows(values: Tensor, rows: Tensor, count: int) -> Tensor:
-    """[N] from [P, G]; 0 for a row of no group."""
+    """[N] from [P, G]; 0 for a row that is in no group."""
     out = values.new_zeros(count)
     out[rows.flatten().to(values.device)] = values.flatten()
     return out
@@ -82,7 +82,7 @@ def advantages(
 
 
 def row_tau(objective: Objective, token_level_rewards: Tensor, response_mask: Tensor, uid: Any, group: int) -> Tensor:
-    """[N] the temperature of each row's prompt, reward units, float64; 1 for a row of no group, whose loss is 0."""
+    """[N] the temperature of each row's prompt, reward units, float64; 1 for a row in no group, whose loss is 0."""
     rows = groups_by_uid(uid, response_mask, group)
     tau = temperature(objective, grouped_rewards(token_level_rewards, rows))
     out = over_rows(tau[:, None].expand(rows.shape), rows, len(response_mask))
@@ -92,24 +92,24 @@ def row_tau(objective: Objective, token_level_rewards: Tensor, response_mask: Te
 def estimate(
     token_level_rewards: Tensor, response_mask: Tensor, index: Any = None, config: Any = None, **unused: Any
 ) -> tuple[Tensor, Tensor]:
-    """Advantages and returns as verl asks for them, both [N, T] and the same.
+    """Advantages and returns in the form that verl expects, both [N, T] and the same.
 
-    The baseline is taken over all responses of a prompt, those that verl's rejection masked included: rejection is an
-    importance weight of 0, and says nothing about the reward.
+    The baseline is taken over all responses of a prompt, including those that verl's rejection masked: rejection is an
+    importance weight of 0 and says nothing about the reward.
 
     Args:
         token_level_rewards: [N, T].
         response_mask: [N, T].
         index: [N] uid of each row's prompt.
         config: verl's `algorithm` node; `config.pmd` has the objective, tau, options and group size.
-        unused: what verl passes to other estimators.
+        unused: arguments that verl passes for other estimators.
     """
     objective, group = estimator_objective(config)
     found = advantages(objective, token_level_rewards, response_mask, index, group)
     return found, found
 
 
-# one function under each name: the start-up check holds pmd_mean and pmd_part to their objectives
+# the same function under each name: the start-up check ties pmd_mean and pmd_part to their objectives
 ESTIMATORS: dict[str, Callable[..., tuple[Tensor, Tensor]]] = dict.fromkeys([*OBJECTIVE_OF, "pmdkit"], estimate)
 
 
@@ -122,7 +122,7 @@ def policy_loss(
     config: Any = None,
     rollout_is_weights: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, float]]:
-    """The loss of a micro-batch and its metrics, as verl asks for them.
+    """The loss of a micro-batch and its metrics, in the form that verl expects.
 
     Args:
         old_log_prob, log_prob: [N, T], nats; only `log_prob` has a gradient.
@@ -152,13 +152,13 @@ def policy_loss(
 def loss_with_tau(
     config: Any, model_output: dict[str, Tensor], data: TensorDict, dp_group: Any = None
 ) -> tuple[Tensor, dict[str, Any]]:
-    """What replaces verl's `ppo_loss` under the trainer `pmd_sync`: the same loss, with the batch's own `pmd_tau`.
+    """Replaces verl's `ppo_loss` under the trainer `pmd_sync`: the loss of `policy_loss`, with the batch's `pmd_tau`.
 
     Args:
         config: verl's ActorConfig.
         model_output: `log_probs`, nested, prompt and response.
         data: a micro-batch, with `pmd_tau` beside the fields of `ppo_loss`.
-        dp_group: has no use here.
+        dp_group: not used.
     """
     options = options_of(config)
     objective = options.objective()
@@ -186,7 +186,7 @@ def batch_of(
     tau: Tensor,
     width: int | None,
 ) -> Batch:
-    """verl's [N, T] tensors as a batch; the weight is the length rule alone, the number of rows is `agg_loss`'s."""
+    """verl's [N, T] tensors as a batch. The weight is the length rule; `agg_loss` divides by the number of rows."""
     mask = response_mask.bool()
     length = mask.sum(1).clamp_min(1)
     ones = torch.ones(len(mask), dtype=torch.float64, device=mask.device)
@@ -253,7 +253,7 @@ def one_per_row(values: Tensor, mask: Tensor, name: str) -> Tensor:
 
 
 def options_of(config: Any) -> PMDPolicyLossConfig:
-    """The policy loss of an ActorConfig, refused where it is of another class."""
+    """The policy loss of an ActorConfig; refused if it is of another class."""
     found = getattr(config, "policy_loss", None)
     if not isinstance(found, PMDPolicyLossConfig):
         raise UsageError(

@@ -1,7 +1,7 @@
-"""The trainer `pmd_sync`: verl's synchronous trainer, with one tau per prompt on its way to the loss.
+"""The trainer `pmd_sync`: verl's synchronous trainer, which also passes one tau per prompt to the loss.
 
 verl hands its policy losses neither tau nor the prompt of a row, so this trainer stores a field `pmd_tau` beside the
-advantages and replaces the workers' loss function. Importing this file registers it: VERL_USE_EXTERNAL_MODULES.
+advantages and replaces the workers' loss function. Importing this file registers it; see VERL_USE_EXTERNAL_MODULES.
 """
 
 from functools import partial
@@ -24,10 +24,10 @@ from pmdkit.errors import UsageError
 
 @register_trainer(ADAPTIVE_TRAINER)
 class PMDTrainerSync(PPOTrainerSync):
-    """verl's synchronous trainer for an objective whose tau is a rule of the group's rewards."""
+    """verl's synchronous trainer for an objective whose tau is a rule based on the group's rewards."""
 
     def __init__(self, config: DictConfig) -> None:
-        # made here too: this process may be the first to see the configuration
+        # built here too: this process may be the first to see the configuration
         self.actor_config = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
         if config.algorithm.use_kl_in_reward:
             raise UsageError(
@@ -41,12 +41,12 @@ class PMDTrainerSync(PPOTrainerSync):
         return super()._build_replay_buffer()
 
     def on_init_end(self) -> None:
-        """The workers exist: give them the loss that reads `pmd_tau`."""
+        """Give the workers, which exist by now, the loss that reads `pmd_tau`."""
         super().on_init_end()
         self.actor_rollout_wg.set_loss_fn(partial(loss_with_tau, config=self.actor_config))
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """verl's advantages, then tau of every row."""
+        """Compute verl's advantages, then the tau of every row."""
         batch = super()._compute_advantage(batch, metrics)
         data = tq.kv_batch_get(
             keys=batch.keys, partition_id=batch.partition_id, select_fields=["uid", "response_mask", "rm_scores"]

@@ -1,6 +1,6 @@
 """Mathematical problems with checkable answers: read from files, or generated. No torch here.
 
-Shelves and kinds are loaded on first use, so `pmdkit.envs.math.problem` alone costs nothing.
+The kinds are loaded on first use, so importing `pmdkit.envs.math.problem` alone is cheap.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ def make_math(table: dict[str, Any]) -> MathProblems:
 
 
 def check_math(table: dict[str, Any]) -> None:
-    """Refuse an [env] table whose kind or options are wrong, before anything is read or generated."""
+    """Reject an [env] table whose kind or options are wrong, before anything is read or generated."""
     from pmdkit.envs.build import described
     from pmdkit.envs.math.datasets import MATH_KINDS
 

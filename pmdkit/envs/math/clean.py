@@ -1,7 +1,7 @@
-"""The damage of the public copy of DAPO-Math-17k: what is certain is repaired, the rest is dropped, all of it counted.
+"""Clean the public copy of DAPO-Math-17k: repair clear damage, drop the other damaged rows, count both.
 
-Somebody read `\\frac` with the escapes of a programming language, which makes a form feed and "rac". Texts from PDF
-files lost the ligatures fi and ff. Some large answers went through a float.
+`\\frac` was once read with the escapes of a programming language, which turned it into a form feed and "rac". Texts
+from PDF files lost the ligatures fi and ff. Some large answers were rounded by a float.
 """
 
 import re
@@ -11,8 +11,9 @@ from dataclasses import replace
 
 from pmdkit.envs.math.problem import Problem, conflicts, fingerprint
 
-# The rest of a LaTeX command by the letter that its backslash ate. After a tab or a line feed any word may follow,
-# so only rests that begin no English word stand there ("an" of \tan, "u" of \nu, "o" of \to do).
+# Control character: the letter that was lost to it together with the backslash, and the possible rests of the LaTeX
+# command. Any word may follow a tab or a line feed, so rests that begin an English word are not listed for them ("an"
+# of \tan, "u" of \nu, "o" of \to).
 RESTS = {
     "\a": ("a", "lpha|ngle|pprox"),
     "\b": ("b", "eta|inom|oxed|mod|egin|igl|igr"),
@@ -22,7 +23,7 @@ RESTS = {
     "\f": ("f", "rac(?=[{ ])|orall|loor"),
     "\r": ("r", "ight|angle|floor|ceil|ho(?![a-z])"),
 }
-# A ligature beside its own letters is only a mark to take out; alone in a word it is the letters.
+# A ligature mark next to its own letters is just removed; alone in a word it is replaced by the letters.
 LIGATURES = [
     (re.compile(r"(?<=fi)\f(?=[a-z])|\f(?=fi)|(?<=i)\v(?=ff)"), ""),
     (re.compile(r"(?<![a-z])\f(?=nd\b|rst\b|tting\b)|(?<=satis)\f(?=es\b)"), "fi"),
@@ -31,9 +32,9 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def clean(problems: Iterable[Problem]) -> tuple[list[Problem], Counter[str]]:
-    """Problems without damage, and what was done, by reason.
+    """The problems without damage, and counts of what was done, by reason.
 
-    Problems that differ in layout alone but have different answers are dropped, all copies; those with the same
+    If problems differ only in layout but have different answers, all copies are dropped; those with the same
     answer are kept and counted elsewhere.
     """
     counts: Counter[str] = Counter()
@@ -54,7 +55,7 @@ def clean(problems: Iterable[Problem]) -> tuple[list[Problem], Counter[str]]:
 
 
 def repair(text: str) -> tuple[str, list[str]]:
-    """The text with its certain damage undone, and the names of what was."""
+    """The text with its clear damage repaired, and the names of the repairs."""
     done = []
     repaired = text
     for control, (letter, rests) in RESTS.items():
@@ -70,9 +71,9 @@ def repair(text: str) -> tuple[str, list[str]]:
 
 
 def float_rounded(answer: str) -> bool:
-    """Whether an integer is too long for a float, is one all the same, and is neither round nor a power.
+    """Whether an integer looks rounded by a float: too long for one, yet exactly one, and neither round nor a power.
 
-    2 * 10^21 and 2^60 are floats too, but of few digits in base 10 or 2, so rounding is not what made them.
+    2 * 10^21 and 2^60 are exact floats too, but with few significant digits in base 10 or 2: not a result of rounding.
     """
     if not re.fullmatch(r"-?\d{16,300}", answer):
         return False

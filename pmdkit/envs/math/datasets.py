@@ -1,6 +1,6 @@
-"""The kinds of mathematical problems: files of the user's own, MATH, GSM8K, DAPO-Math-17k, AIME 2024 and 2025.
+"""Kinds of mathematical problems: your own files, MATH, GSM8K, DAPO-Math-17k, AIME 2024 and 2025.
 
-MATH_KINDS has them by name, generated ones included.
+MATH_KINDS lists them by name, including the generated ones.
 """
 
 from collections import Counter
@@ -32,10 +32,10 @@ DATA = Path(__file__).parent / "data"
 
 @dataclass(frozen=True)
 class MathFile:
-    """Problems of a JSON Lines, JSON or Parquet file, or of a data set of the hub, in plain or verl layout.
+    """Problems from a JSON Lines, JSON or Parquet file, or from a data set on the hub, in plain or verl layout.
 
-    Plain: a column with the question, one with the answer or with a solution that has #### 42 or \\boxed{42}.
-    verl: `prompt` is a list of chat messages, `reward_model.ground_truth` the answer; DAPO's wording is taken off.
+    Plain: one column with the question, and one with the answer or a solution that contains #### 42 or \\boxed{42}.
+    verl: `prompt` is a list of chat messages, `reward_model.ground_truth` the answer; DAPO's wording is stripped.
     """
 
     path: str
@@ -45,13 +45,13 @@ class MathFile:
     answer: str | None = None
     "Column of the answer; by default answer, reward_model.ground_truth, solution and the like."
     id: str | None = None
-    "Column of the id; by default id or extra_info.index, else the number of the row."
+    "Column of the id; by default id, extra_info.index, unique_id or index, else the row number."
     held_out: int | str = 0
     'How many problems are never trained on, chosen by a hash of their text; "all" for an evaluation set.'
     drop_bad_rows: bool = False
     "Drop and count rows without a usable question and answer, instead of stopping."
     limit: int | None = None
-    "Take so many problems, the first ones."
+    "Take only this many problems, from the start."
     subset: str | None = None
     "Subset of a data set on the hub."
     split: str = "train"
@@ -73,7 +73,7 @@ class MathFile:
         check_split(self.held_out, self.limit)
 
     def read(self) -> tuple[list[Problem], Counter[str]]:
-        """Every row as a problem, copies included, and what was dropped by reason."""
+        """Every row as a problem, duplicates included, and counts of what was dropped, by reason."""
         return read_problems(
             self.path,
             problem=self.problem,
@@ -86,7 +86,7 @@ class MathFile:
         )
 
     def build(self) -> MathProblems:
-        """The problems, numbered in the order of the file; one of each text, without texts whose answers conflict."""
+        """The problems, numbered in file order, without duplicates and without texts whose answers conflict."""
         problems, counts = self.read()
         problems, merged = merge_duplicates(problems)
         return collect(Path(self.path).stem, problems, self.held_out, self.limit, counts + merged)
@@ -102,12 +102,12 @@ class HendrycksMath(MathFile):
     name: ClassVar[str] = "math"
 
     path: str = "DigitalLearningGmbH/MATH-lighteval"
-    "A local copy, or a data set of the hub."
+    "A local copy, or a data set on the hub."
 
 
 @dataclass(frozen=True)
 class GSM8K(MathFile):
-    """GSM8K: sums in stories; the answer stands after #### in the last line of the solution.
+    """GSM8K: grade-school word problems; the answer follows #### on the last line of the solution.
 
     Source: arXiv:2110.14168.
     """
@@ -115,7 +115,7 @@ class GSM8K(MathFile):
     name: ClassVar[str] = "gsm8k"
 
     path: str = "openai/gsm8k"
-    "A local copy, or a data set of the hub."
+    "A local copy, or a data set on the hub."
     subset: str | None = "main"
     "Subset of a data set on the hub."
 
@@ -124,19 +124,19 @@ class GSM8K(MathFile):
 class DapoMath(MathFile):
     """DAPO-Math-17k: about 17,000 competition problems with integer answers, some of them in Chinese.
 
-    Source: arXiv:2503.14476. The public copy repeats every row a hundred times and holds damaged texts, which are
-    repaired, dropped and counted; see `counts` of what build() returns.
+    Source: arXiv:2503.14476. The public copy repeats every row a hundred times and contains damaged texts, which are
+    repaired or dropped, and counted; see `counts` in the result of build().
     """
 
     name: ClassVar[str] = "dapo-math"
 
     path: str = "BytedTsinghua-SIA/DAPO-Math-17k"
-    "A local copy, or a data set of the hub."
+    "A local copy, or a data set on the hub."
     cleaning: bool = True
     "Repair and drop damaged rows, and drop problems whose copies have different answers."
 
     def build(self) -> MathProblems:
-        """The problems, numbered in the order of the file."""
+        """The problems, numbered in file order."""
         problems, counts = self.read()
         problems = with_source(problems, "dapo-math-17k")
         if self.cleaning:
@@ -149,7 +149,7 @@ class DapoMath(MathFile):
 
 @dataclass(frozen=True)
 class AIME24:
-    """AIME 2024, both contests: answers are integers from 0 to 999. Evaluation of the paper, section 5."""
+    """AIME 2024, both contests: answers are integers from 0 to 999. Used for evaluation in the paper, section 5."""
 
     name: ClassVar[str] = "aime24"
 
@@ -160,7 +160,7 @@ class AIME24:
 
 @dataclass(frozen=True)
 class AIME25:
-    """AIME 2025, both contests: answers are integers from 0 to 999. Evaluation of the paper, section 5."""
+    """AIME 2025, both contests: answers are integers from 0 to 999. Used for evaluation in the paper, section 5."""
 
     name: ClassVar[str] = "aime25"
 
@@ -171,10 +171,10 @@ class AIME25:
 
 @dataclass(frozen=True)
 class Mixture:
-    """Several sources, each with a share of every step; a text that an earlier source has is left out of later ones."""
+    """Several sources, each with a share of every step; a text found in an earlier source is left out of later ones."""
 
     sources: list[dict[str, Any]]
-    "[[env.sources]] tables: a kind with its options, and share, its part of the prompts of a step."
+    "[[env.sources]] tables: each has a kind with its options, and `share`, its share of the prompts of a step."
 
     def __post_init__(self) -> None:
         if not isinstance(self.sources, list) or len(self.sources) < 2:
@@ -188,7 +188,7 @@ class Mixture:
             described(without_share(table), {k: v for k, v in MATH_KINDS.items() if v is not Mixture}, MathProblems)
 
     def build(self) -> MathProblems:
-        """The problems of all sources, in their order."""
+        """The problems of all sources, in the order of the sources."""
         table: list[Problem] = []
         seen: set[str] = set()
         ids: set[str] = set()
@@ -224,7 +224,7 @@ class Mixture:
 
 
 def without_share(table: dict[str, Any]) -> dict[str, Any]:
-    """The [env] table of a source."""
+    """The [env] table of a source, without its share."""
     return {key: value for key, value in table.items() if key != "share"}
 
 
@@ -242,6 +242,6 @@ MATH_KINDS: dict[str, Any] = {
 
 
 def evaluation_set(name: str) -> MathProblems:
-    """A file that comes with the package, all of it held out."""
+    """The problems of a file shipped with the package, all held out."""
     problems, counts = read_problems(str(DATA / f"{name}.jsonl"))
     return collect(name, problems, "all", counts=counts)

@@ -1,4 +1,4 @@
-"""A problem with a checkable answer, and a numbered collection of them without duplicates, some held out."""
+"""A problem with a checkable answer, and numbered collections of them: deduplication and held-out splits."""
 
 import hashlib
 import re
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pmdkit.errors import UsageError
 
 LAYOUT = re.compile(r"\\(?:left|right|displaystyle|quad)(?![a-zA-Z])|\\[,;!()\[\]]")
-# What changes a value stays: x^2 - 3 and x^2 + 3 are two problems, as are 2(x + 1) and 2x + 1, or 1.5 and 15.
+# Signs that change a value are kept: x^2 - 3 and x^2 + 3 are two problems, as are 2(x + 1) and 2x + 1, or 1.5 and 15.
 SIGNS = re.compile(r"[^\w+\-/=<>^|≤≥≠!().]|_|(?<!\d)\.|\.(?!\d)")
 
 
@@ -25,9 +25,9 @@ class Problem:
     Attributes:
         id: unique in its collection, such as "dapo-00050".
         problem: the text of the question alone; template and chat format are added later, never part of it.
-        answer: what the verifier compares with.
+        answer: the gold answer that the verifier compares with.
         source: where it comes from.
-        columns: the row of the data, for reward functions that ask for it.
+        columns: the data row, for reward functions that ask for it.
     """
 
     id: str
@@ -43,11 +43,11 @@ class MathProblems:
 
     Attributes:
         name: for reports.
-        problem: number to problem, pure: read from a table, or generated from the number.
-        train: [n] numbers that training may ask.
-        held_out: [m] numbers that it never asks; may be empty.
-        counts: what reading dropped, repaired or merged, by reason, for people.
-        sources: of several, the name, the share of each step, and the numbers; none where the order is one shuffle.
+        problem: a pure function from number to problem: read from a table, or generated from the number.
+        train: [n] numbers of the training problems.
+        held_out: [m] numbers of the problems never trained on; may be empty.
+        counts: what reading dropped, repaired or merged, by reason; for people to read.
+        sources: of a mixture, each source's name, share of a step and training numbers; empty if there is only one.
     """
 
     name: str
@@ -67,7 +67,7 @@ def collect(
 ) -> MathProblems:
     """The first `limit` problems in the order given, `held_out` of them never trained on.
 
-    Which are held out is decided by a hash of their text: the same for every seed, whatever the order of the file.
+    The held-out ones are chosen by a hash of their text: the same for every seed and any order of the file.
     """
     table = problems[:limit]
     size = len(table)
@@ -87,7 +87,7 @@ def collect(
 
 
 def merge_duplicates(problems: Iterable[Problem]) -> tuple[list[Problem], Counter[str]]:
-    """One of each text, the first. Texts whose answers conflict are dropped, all copies: which is right is unknown."""
+    """Keep the first copy of each text; drop all copies if their answers conflict, since the right one is unknown."""
     problems = list(problems)
     conflicting = conflicts(problems, normalise_spaces)
     first = {normalise_spaces(problem.problem): problem for problem in reversed(problems)}
@@ -98,7 +98,7 @@ def merge_duplicates(problems: Iterable[Problem]) -> tuple[list[Problem], Counte
 
 
 def conflicts(problems: Iterable[Problem], key: Callable[[str], str]) -> set[str]:
-    """Ids of the problems whose text has, by its key, more than one answer."""
+    """Ids of problems whose texts share a key but have different answers."""
     groups: defaultdict[str, list[Problem]] = defaultdict(list)
     for problem in problems:
         groups[key(problem.problem)].append(problem)
@@ -106,13 +106,13 @@ def conflicts(problems: Iterable[Problem], key: Callable[[str], str]) -> set[str
 
 
 def near_duplicates(problems: Iterable[Problem]) -> int:
-    """How many problems differ from an earlier one in layout alone."""
+    """The number of problems that differ from an earlier one only in layout."""
     sketches = [fingerprint(problem.problem) for problem in problems]
     return len(sketches) - len(set(sketches))
 
 
 def leaks(train: Iterable[str], evaluation: Iterable[str]) -> int:
-    """The number of evaluation texts whose hash is that of a training text; layout and case make no difference.
+    """The number of evaluation texts with the same hash as a training text; layout and case are ignored.
 
     Rewordings are not found.
     """
@@ -121,23 +121,23 @@ def leaks(train: Iterable[str], evaluation: Iterable[str]) -> int:
 
 
 def digest(text: str) -> bytes:
-    """16 bytes that stand for a text."""
+    """A 16-byte hash of a text's fingerprint."""
     return hashlib.blake2b(fingerprint(text).encode(), digest_size=16).digest()
 
 
 def normalise_spaces(text: str) -> str:
-    """Text with every run of white space as one space."""
+    """The text with every run of white space replaced by one space."""
     return " ".join(text.split())
 
 
 def fingerprint(text: str) -> str:
-    """Letters, digits and the signs of arithmetic alone: the same for two ways to write one problem in LaTeX."""
+    """The letters, digits and arithmetic signs of a text: the same for two LaTeX spellings of one problem."""
     text = unicodedata.normalize("NFKC", LAYOUT.sub("", text))
     return SIGNS.sub("", re.sub(r"\\[dt]frac", r"\\frac", text)).casefold()
 
 
 def check_split(held_out: int | str, limit: int | None) -> None:
-    """Refuse values of env.held_out and env.limit that are not a number of problems."""
+    """Reject values of env.held_out and env.limit that are not a number of problems."""
     whole = isinstance(held_out, int) and not isinstance(held_out, bool) and held_out >= 0
     if not whole and held_out != "all":
         raise ValueError(f"env.held_out is {held_out!r}; expected a number of problems >= 0, or 'all'")

@@ -1,6 +1,6 @@
-"""From a file or a data set of the hub to a list of problems: everything is read and checked before a run starts.
+"""Read problems from a file or a hub data set; everything is read and checked before a run starts.
 
-Three layers, each with a comment above it: problems of a data set, the columns of a row, the rows of a file.
+Three layers, each with a comment above it: the problems of a data set, the columns of a row, the rows of a file.
 """
 
 import json
@@ -20,22 +20,22 @@ from pmdkit.errors import EnvironmentLacks, UsageError, first_line
 from pmdkit.hub import local_only
 
 Row = dict[str, Any] | str  # a string says what is wrong with the row
-PEEKED_ROWS = 100  # whose columns are looked at
-SHOWN_ROWS = 5  # bad rows that a message lists
+PEEKED_ROWS = 100  # rows inspected to find the columns
+SHOWN_ROWS = 5  # bad rows listed in a message
 PROBLEM = ("problem", "question", "prompt")
 ANSWER = ("answer", "final_answer", "expected_answer", "reward_model.ground_truth", "ground_truth", "solution")
 ID = ("id", "extra_info.index", "unique_id", "index")
 HALF_PAIR = re.compile("[\ud800-\udfff]")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-LONGEST_FIELD = 100_000  # characters of one field: more is no question, and a tokenizer takes seconds over it
+LONGEST_FIELD = 100_000  # characters of one field: a longer one is not a question, and takes seconds to tokenize
 MARK = re.compile(r"^####[ \t]*(.*\S)[ \t]*$", re.MULTILINE)
 BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])\s*")
-SAVED = ("state.json", "dataset_dict.json")  # in a folder that datasets' save_to_disk wrote
+SAVED = ("state.json", "dataset_dict.json")  # files in a folder written by save_to_disk of `datasets`
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".parquet")
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 BATCH = 1024
 LARGEST = 2**40  # bytes of a file that is read line by line
-LONGEST_LINE = 10_000_000  # bytes of a line; 17,000 problems have 10 million together
+LONGEST_LINE = 10_000_000  # bytes of a line; 17,000 problems together have 10 million
 TOO_LONG = f"the line is longer than {LONGEST_LINE:,} bytes"
 UTF_16 = "is UTF-16; expected UTF-8. Save it again as UTF-8"
 OTHERS = {  # first bytes in lower case, and what they mean
@@ -58,7 +58,7 @@ AFTER = '\n\nRemember to put your answer on its own line after "Answer:".'
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of columns; a dot goes into a nested one, as in "reward_model.ground_truth"."""
+    """Names of columns; a dot selects a nested column, as in "reward_model.ground_truth"."""
 
     problem: str
     answer: str
@@ -76,13 +76,13 @@ def read_problems(
     split: str = "train",
     revision: str | None = None,
 ) -> tuple[list[Problem], Counter[str]]:
-    """Problems in the order of the file, and what was dropped or merged, by reason.
+    """Problems in file order, and counts of what was dropped or merged, by reason.
 
-    Rows with the same id and the same content are one problem. Without a column of ids they are numbered by row.
+    Rows with the same id and the same content count as one problem. Without an id column, ids are row numbers.
 
     Raises:
-        UsageError: a bad row and not drop_bad_rows, no row that is good, a missing column, a file that is none.
-        EnvironmentLacks: pyarrow, datasets or the hub is not there.
+        UsageError: a row is bad without drop_bad_rows, no row is good, a column is missing, the file is not readable.
+        EnvironmentLacks: pyarrow, datasets or the hub is not available.
     """
     name = Path(path).name
     rows = enumerate(raw_rows(path, subset, split, revision), 1)
@@ -119,12 +119,12 @@ def read_problems(
 
 
 def without_blank_lines(rows: Any) -> Iterator[tuple[int, Row]]:
-    """Rows less the blank lines."""
+    """The rows, without blank lines."""
     return ((number, row) for number, row in rows if row != {})
 
 
 def parse_row(row: Row, columns: Columns, otherwise: str, source: str) -> Problem:
-    """The problem in a row; ValueError says what is wrong with it."""
+    """The problem in a row; a ValueError says what is wrong with the row."""
     if isinstance(row, str):
         raise ValueError(row)
     text = parse_problem(look_up(row, columns.problem))
@@ -140,7 +140,7 @@ def unusable(text: str) -> bool:
 
 
 def bad_rows_message(name: str, bad: list[tuple[int, str]], total: int) -> str:
-    """The first bad rows, each by its number, and what to do."""
+    """A message that lists the first bad rows by number and says what to do."""
     shown = "; ".join(f"row {number}: {reason}" for number, reason in bad[:SHOWN_ROWS])
     more = f"; and {len(bad) - SHOWN_ROWS} more" if len(bad) > SHOWN_ROWS else ""
     return (
@@ -154,16 +154,16 @@ def with_source(problems: list[Problem], source: str) -> list[Problem]:
     return [replace(problem, source=source) for problem in problems]
 
 
-# Columns: which of them hold the problem, the answer and the id, and what of a row is usable.
+# Columns: which ones hold the problem, the answer and the id, and which values are usable.
 
 
 def find_columns(
     name: str, rows: Iterable[dict[str, Any]], problem: str | None, answer: str | None, id: str | None
 ) -> Columns:
-    """The columns asked for, else the first known ones that some row has.
+    """The requested columns, else the first known ones that some row has.
 
     Raises:
-        UsageError: a column is not there; the message lists those that are.
+        UsageError: a column is missing; the message lists those found.
     """
     rows = list(rows)
     found = list(dict.fromkeys(column for row in rows for column in column_names(row)))
@@ -205,10 +205,10 @@ def look_up(row: dict[str, Any], column: str) -> Any:
 
 
 def parse_problem(value: Any) -> str:
-    """The question: text, or chat messages of which the one user message holds it; without DAPO's wording.
+    """The question, from text or from the only user message of a chat, without DAPO's wording.
 
     Raises:
-        ValueError: in words for a person, what is wrong with it.
+        ValueError: the value is unusable; the message says why in plain words.
     """
     if isinstance(value, list):
         if not all(isinstance(message, dict) and isinstance(message.get("role"), str) for message in value):
@@ -227,10 +227,10 @@ def parse_problem(value: Any) -> str:
 
 
 def parse_answer(value: Any, column: str) -> str:
-    """The final answer: text, an integer, or a decimal; out of a solution where one is given.
+    """The final answer as text, from text, an integer or a decimal; extracted if a whole solution is given.
 
     Raises:
-        ValueError: in words for a person, what is wrong with it.
+        ValueError: the value is unusable; the message says why in plain words.
     """
     if isinstance(value, bool):
         raise ValueError("the answer is true or false; expected text or a number")
@@ -265,7 +265,7 @@ def parse_id(value: Any, otherwise: str) -> str:
 
 
 def check_text(value: Any, what: str) -> str:
-    """Text that a tokenizer can take."""
+    """Return the value if it is text that a tokenizer can handle, else raise a ValueError."""
     if value is None:
         raise ValueError(f"the {what} is missing")
     if not isinstance(value, str):
@@ -280,7 +280,7 @@ def check_text(value: Any, what: str) -> str:
 
 
 def final_answer(text: str) -> str | None:
-    """What stands after the last `####`, else in the last `\\boxed{...}`; None where there is neither.
+    """The text after the last `####`, else inside the last `\\boxed{...}`; None if there is neither.
 
     Raises:
         ValueError: the braces of the last box do not close.
@@ -293,7 +293,7 @@ def final_answer(text: str) -> str | None:
 
 
 def braced(text: str) -> str:
-    """The group in braces that text begins with; without braces its first word, as in `\\boxed 5`."""
+    """The content of the braces that open the text; without braces its first word, as in `\\boxed 5`."""
     if not text.startswith("{"):
         return re.split(r"[\s$.,]", text, maxsplit=1)[0]
     depth, place = 0, 0
@@ -309,10 +309,10 @@ def braced(text: str) -> str:
 
 
 def unwrap(text: str) -> str:
-    """The question alone: DAPO's wording is taken off where the whole of it is there.
+    """The question alone: DAPO's wording is stripped if all of it is present.
 
     Raises:
-        ValueError: only one half of the wording is there, so that the template would say the rest twice.
+        ValueError: only half of the wording is present, so the template would repeat that half.
     """
     begins, ends = text.startswith(BEFORE.strip()), text.rstrip().endswith(AFTER.strip())
     if begins and ends:
@@ -324,12 +324,12 @@ def unwrap(text: str) -> str:
     return text
 
 
-# Rows: JSON Lines, a JSON list, Parquet, or a data set of the hub. A row is a dict, or a sentence that says why it is
-# none. Rows are counted from 1, in JSON Lines by their lines. No script of a data set is run, nothing is unpickled.
+# Rows: JSON Lines, a JSON list, Parquet, or a data set on the hub. A row is a dict, or a sentence that says what is
+# wrong with it. Rows count from 1; in JSON Lines by line. No data set's script is run, and nothing is unpickled.
 
 
 def raw_rows(path: str, subset: str | None = None, split: str = "train", revision: str | None = None) -> Iterator[Row]:
-    """The rows of a local file, or of a data set of the hub where no such file is and the path is `owner/name`."""
+    """The rows of a local file, or of a data set on the hub if there is no such file and the path is `owner/name`."""
     file = Path(path)
     if os.path.isdir(path):  # a Path would raise for some names that no file can have
         if any((file / name).is_file() for name in SAVED):
@@ -346,7 +346,7 @@ def raw_rows(path: str, subset: str | None = None, split: str = "train", revisio
 
 
 def check_beginning(file: Path) -> None:
-    """Refuse a file that its first bytes give away as something else, with what to do about it."""
+    """Reject a file whose first bytes show that it is something else, and say what to do about it."""
     with foreign.open_file(file, LARGEST) as opened:
         head = opened.read(64)
     if not head:
@@ -357,13 +357,13 @@ def check_beginning(file: Path) -> None:
 
 
 def json_lines(file: Path) -> Iterator[Row]:
-    """One object a line. Blank lines hold no row, yet count as lines."""
+    """One object per line. Blank lines hold no row but count as lines."""
     with foreign.open_file(file, LARGEST) as lines:
         first = True
         while line := lines.readline(LONGEST_LINE):
             whole = line.endswith(b"\n") or len(line) < LONGEST_LINE
             yield one_line(line.removeprefix(b"\xef\xbb\xbf") if first else line) if whole else TOO_LONG
-            while not whole:  # nobody needs the rest, and it may be larger than the memory
+            while not whole:  # skip the rest piece by piece: it may not fit into memory
                 rest = lines.readline(LONGEST_LINE)
                 whole = rest.endswith(b"\n") or len(rest) < LONGEST_LINE
             first = False
@@ -387,7 +387,7 @@ def one_line(line: bytes) -> Row:
 
 
 def json_rows(file: Path) -> Iterator[Row]:
-    """A list of objects; a file that is JSON Lines in truth is read as such."""
+    """The objects of a JSON list; a file that is actually JSON Lines is read as such."""
     try:
         rows = json.loads(foreign.read_text(file, foreign.LARGE), object_pairs_hook=foreign.unique_keys)
     except UsageError:
@@ -425,7 +425,7 @@ def parquet_rows(file: Path) -> Iterator[Row]:
 
 
 def rows_of(batch: Any) -> list[Row]:
-    """The rows of a batch; where one holds text that is not UTF-8, each by itself."""
+    """The rows of a batch; if one holds text that is not UTF-8, each row is decoded on its own."""
     try:
         return list(batch.to_pylist())
     except UnicodeDecodeError:
@@ -442,14 +442,14 @@ def one_row(batch: Any) -> Row:
 
 
 def saved_rows(folder: Path, split: str) -> Iterator[Row]:
-    """Rows of a folder that `datasets` wrote with save_to_disk, of one split or of several."""
+    """Rows of a folder written by save_to_disk of `datasets`, with one split or several."""
     try:
         import datasets
     except ImportError as problem:
         raise EnvironmentLacks(f"reading {folder} needs datasets; run: pip install datasets") from problem
     try:
         table = datasets.load_from_disk(str(folder))
-    except Exception as problem:  # what Arrow raises for files that are none
+    except Exception as problem:  # whatever Arrow raises for files that it cannot read
         raise UsageError(
             f"{folder} cannot be read as a saved data set ({first_line(problem)}); save it again"
         ) from problem
@@ -459,27 +459,27 @@ def saved_rows(folder: Path, split: str) -> Iterator[Row]:
 
 
 def table_rows(table: Any) -> Iterator[Row]:
-    """Rows of a data set of `datasets`."""
+    """Rows of a `datasets` data set."""
     for batch in table.iter(batch_size=BATCH):
         for values in zip(*batch.values(), strict=True):
             yield dict(zip(batch, values, strict=True))
 
 
 def hub_rows(name: str, subset: str | None, split: str, revision: str | None) -> Iterator[Row]:
-    """Rows of a data set of the hub, through its cache."""
+    """Rows of a data set on the hub, through the local cache."""
     try:
         import datasets
     except ImportError as problem:
         raise EnvironmentLacks(
             f"reading {name} from the hub needs datasets; run: pip install datasets. Or give a local file"
         ) from problem
-    if local_only():  # then its library looks into the cache alone, at once
+    if local_only():  # makes its library look only into the cache, without waiting for the network
         import huggingface_hub.constants
 
         datasets.config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True
     try:
         table = datasets.load_dataset(name, subset, split=split, revision=revision)
-    except ValueError as problem:  # a subset or split that is not there; the message lists those that are
+    except ValueError as problem:  # a subset or split that does not exist; the message lists those that do
         raise UsageError(f"data set {name}: {problem}; set env.subset or env.split") from problem
     except Exception as problem:  # the hub raises what its HTTP library raises, which changes between versions
         raise EnvironmentLacks(

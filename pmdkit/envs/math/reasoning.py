@@ -1,7 +1,7 @@
-"""reasoning-gym: a hundred kinds of generated puzzles with verifiers of their own, as problems and as a reward.
+"""reasoning-gym: a hundred kinds of generated puzzles with their own verifiers, as problems and as a reward.
 
 Source: arXiv:2505.24760; the package is `reasoning-gym`, an extra. Nothing is downloaded: a puzzle is a function of its
-data set, the options, the seed and its number, from which the reward generates it to judge an answer.
+data set, the options, the seed and its number, so the reward can generate it again to judge an answer.
 """
 
 import re
@@ -16,7 +16,7 @@ from pmdkit.errors import UsageError, unknown
 from pmdkit.extras import need
 
 ANSWER = re.compile(r"answer\s*:[ \t]*(.*?)\s*\Z", re.IGNORECASE | re.DOTALL)
-"What follows the last `Answer:`, all lines of it: some answers are grids."
+"Everything after the last `Answer:`, across lines: some answers are grids."
 MOST = 1_000_000
 
 
@@ -24,18 +24,18 @@ MOST = 1_000_000
 class ReasoningGym:
     """Puzzles of one data set of reasoning-gym, such as chain_sum, leg_counting, sudoku or rush_hour.
 
-    The last `held_out` ones are never trained on. Grade them with `reward.grade = "reasoning-gym"`, which asks the data
-    set's own verifier for a number from 0 to 1; `math` serves where answers are numbers.
+    `held_out` of them, chosen by a hash, are never trained on. Grade answers with `reward.grade = "reasoning-gym"`,
+    which asks the data set's own verifier for a number from 0 to 1; `math` works where answers are numbers.
     """
 
     name: ClassVar[str] = "reasoning-gym"
 
     dataset: str
-    "Its name in reasoning-gym."
+    "Name of the data set in reasoning-gym."
     size: int = 2000
-    "Puzzles, held-out ones included."
+    "Number of puzzles, held-out ones included."
     seed: int = 0
-    "Of the puzzles."
+    "Seed of the puzzles."
     held_out: int = 200
     "How many are never trained on, chosen by a hash of their text."
     options: dict[str, Any] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class ReasoningGym:
         check_split(self.held_out, None)
 
     def build(self) -> MathProblems:
-        """One puzzle of each text; texts that came with two answers, of which either may be right, are dropped."""
+        """One puzzle per text; texts generated with two different answers are dropped, since either may be right."""
         made = make_puzzles(self.dataset, self.size, self.seed, dumps(self.options, sort_keys=True))
         about = {"dataset": self.dataset, "size": self.size, "seed": self.seed, "options": self.options}
         problems, counts = merge_duplicates(
@@ -59,13 +59,13 @@ class ReasoningGym:
 
 @lru_cache(maxsize=8)
 def make_puzzles(dataset: str, size: int, seed: int, options: str) -> Any:
-    """A data set of reasoning-gym, whose items are made when they are asked for.
+    """A data set of reasoning-gym, whose items are generated on access.
 
     Args:
         dataset: its name.
         size: number of items.
-        seed: of all of them.
-        options: its own ones, in JSON.
+        seed: of the whole data set.
+        options: the data set's own options, as JSON.
     """
     gym = need("reasoning_gym", "kind = 'reasoning-gym'")
     known = gym.factory.DATASETS
@@ -78,9 +78,9 @@ def make_puzzles(dataset: str, size: int, seed: int, options: str) -> Any:
 
 
 def score_puzzle(response: str, cut_off: bool, columns: dict[str, Any]) -> float:
-    """The reward `reasoning-gym`: what the data set's verifier says of the text behind the last `Answer:`.
+    """The reward `reasoning-gym`: the score that the data set's verifier gives the text after the last `Answer:`.
 
-    A response that was cut off, or that names no answer, gets 0 unasked.
+    A response that was cut off or gives no answer gets 0 without calling the verifier.
     """
     start = response.lower().rfind("answer:")
     found = ANSWER.match(response[start:]) if start >= 0 and not cut_off else None

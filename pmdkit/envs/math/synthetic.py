@@ -10,7 +10,7 @@ from pmdkit.envs.build import check_whole
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.randomness import derive
 
-HELD_OUT = 10  # one sum in so many is never trained on
+HELD_OUT = 10  # one sum in this many is never trained on
 NAMES = ("Ana", "Ben", "Chen", "Dora", "Emil", "Fatima", "Goran", "Hana")
 THINGS = ("apples", "books", "coins", "eggs", "nuts", "pears", "shells", "stamps")
 
@@ -20,8 +20,8 @@ class Story:
     """One kind of story.
 
     Attributes:
-        start: with the places {name}, {things} and {first}.
-        links: words before every further number, taken in turn.
+        start: the opening, with the placeholders {name}, {things} and {first}.
+        links: the words before each further number, used in turn.
         end: the question.
     """
 
@@ -30,7 +30,7 @@ class Story:
     end: str
 
     def text(self, numbers: Sequence[int], name: str, things: str, turn: int = 0) -> str:
-        """The story of two or more numbers, in their order; `turn` says with which link it begins."""
+        """The story of two or more numbers, in order; `turn` is the index of the first link."""
         more = [f"{self.links[(turn + k) % len(self.links)]} {number}" for k, number in enumerate(numbers[1:])]
         middle = ", ".join(more[:-1]) + " and " * (len(more) > 1) + more[-1]
         opening = self.start.format(name=name, things=things, first=numbers[0])
@@ -49,8 +49,8 @@ STORIES = (
 class Arithmetic:
     """Sums of `numbers` numbers of `digits` digits, as stories: "Ana has 3 apples, buys 5, finds 2 and gets 7. ...".
 
-    Problem i is a function of i and of the options. One sum in ten is held out, decided by its numbers and their order
-    alone, so that no held-out sum is trained on in other words.
+    Problem i depends only on i and on the options. One sum in ten is held out, chosen by its numbers and their order
+    alone, so that no held-out sum is trained on in a different wording.
 
     Good values: 4 numbers of 1 digit for the starter model; 2 digits are far harder.
     """
@@ -60,11 +60,11 @@ class Arithmetic:
     numbers: int = 4
     "How many numbers are added."
     digits: int = 1
-    "Of each number; the first digit is never 0."
+    "Digits of each number; the first is never 0."
     stories: int = len(STORIES)
-    "How many kinds of story there are."
+    "Number of kinds of story."
     problems: int = 20_000
-    "How many problems there are, training and held-out ones together."
+    "Number of problems, training and held-out ones together."
 
     def __post_init__(self) -> None:
         check_whole("numbers", self.numbers, 2, 20)
@@ -92,22 +92,22 @@ class Arithmetic:
         )
 
     def operands(self, number: int) -> tuple[int, ...]:
-        """The numbers that one problem adds, in their order."""
+        """The numbers that one problem adds, in order."""
         low, high = 10 ** (self.digits - 1), 10**self.digits
         return tuple(low + derive(0, self.name, number, place) % (high - low) for place in range(self.numbers))
 
     def is_held_out(self, operands: tuple[int, ...]) -> bool:
-        """Whether a sum is kept from training: by a hash of its numbers."""
+        """Whether a sum is held out, decided by a hash of its numbers."""
         return derive(0, self.name, "held out", *operands) % HELD_OUT == 0
 
 
 def wording_count(stories: int) -> int:
-    """In how many ways the first `stories` stories can be worded."""
+    """The number of ways to word the first `stories` stories."""
     return sum(len(story.links) for story in STORIES[:stories]) * len(NAMES) * len(THINGS)
 
 
 def word_problem(numbers: Sequence[int], wording: int, stories: int) -> str:
-    """The story of these numbers in one of the `wording_count(stories)` ways."""
+    """The story of these numbers in one of the `wording_count(stories)` wordings."""
     wording, name = divmod(wording, len(NAMES))
     turn, things = divmod(wording, len(THINGS))
     for story in STORIES[:stories]:

@@ -12,7 +12,7 @@ __all__ = ["KINDS", "TokenEnv", "TokenProblem", "TokenTask", "TokenVectorEnv", "
 
 
 def __getattr__(name: str) -> Any:
-    """Gymnasium environments on first use: they load the rest of Gymnasium."""
+    """Load the Gymnasium environments on first use, since they import the rest of Gymnasium."""
     if name not in ("TokenEnv", "TokenVectorEnv"):
         raise AttributeError(f"module 'pmdkit.envs.tokens' has no attribute '{name}'")
     from pmdkit.envs.tokens import gym

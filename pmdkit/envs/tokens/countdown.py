@@ -1,6 +1,6 @@
-"""Countdown: reach a target from given numbers. Many responses are right, and checking is easier than finding.
+"""Countdown: reach a target from given numbers. Many responses are right; checking is easier than finding.
 
-Below the task: what an expression is worth, and which values some numbers can reach. No eval.
+Below the task: how expressions are evaluated, without eval, and which values some numbers can reach.
 """
 
 from collections import Counter
@@ -20,17 +20,17 @@ from pmdkit.errors import unknown
 OPERATORS = "+-*/"
 NUMBER, PRODUCT, SUM = 3, 2, 1  # precedence of an expression
 
-Solution = tuple[tuple[str, ...], int]  # tokens, and their precedence
+Solution = tuple[tuple[str, ...], int]  # tokens and their precedence
 
 
 @dataclass(frozen=True)
 class Countdown(TokenProblem):
-    """Numbers and a target, answered by an expression that is worth the target and uses each number at most once.
+    """Numbers and a target, answered by an expression that equals the target and uses each number at most once.
 
-    The prompt is the numbers from small to large, then the target, which is none of them. Every pair of numbers and
+    The prompt is the numbers from small to large, then the target, which is not one of them. Every pair of numbers and
     target that has a solution is equally likely. Every number is one token. Division must leave no remainder.
 
-    A uniform policy passes almost never; this one needs a warm start.
+    A uniform policy almost never passes; this task needs a warm start.
 
     Good values: 3 numbers up to 9 and targets up to 20 with "+-*"; 4 numbers are harder, "/" a little.
     """
@@ -40,11 +40,11 @@ class Countdown(TokenProblem):
     numbers: int = 3
     "Numbers given."
     largest: int = 9
-    "Largest of them; they are drawn from 1 on, repeats allowed."
+    "Largest possible number; numbers start at 1 and may repeat."
     highest: int = 20
     "Highest target; the lowest is 1."
     operators: str = "+-*"
-    "Those of the vocabulary, some of + - * /."
+    "Operators in the vocabulary, some of + - * /."
 
     def __post_init__(self) -> None:
         check_whole("numbers", self.numbers, 2, 4)
@@ -59,7 +59,7 @@ class Countdown(TokenProblem):
 
     @cached_property
     def vocabulary(self) -> tuple[str, ...]:
-        """The numbers from 1 on, operators, parentheses where three numbers can need them, `<eos>`."""
+        """The numbers from 1 up, operators, parentheses if there are three numbers or more, `<eos>`."""
         words = map(str, range(1, max(self.largest, self.highest) + 1))
         return (*words, *self.operators, *("()" if self.numbers > 2 else ""), EOS)
 
@@ -87,20 +87,20 @@ class Countdown(TokenProblem):
                 f"no target up to {self.highest} can be reached with '{self.operators}' and is none of the numbers; "
                 "raise env.highest or env.largest, or allow more env.operators"
             )
-        return np.array(rows, dtype=np.int64) - 1  # the token of a number stands one place below it
+        return np.array(rows, dtype=np.int64) - 1  # a number's token id is the number minus 1
 
     def sample(self, rng: np.random.Generator, count: int) -> Indices:
-        """[count, L] prompts of the table."""
+        """[count, L] prompts drawn from the table."""
         return self.table[rng.integers(len(self.table), size=count)]
 
     def check(self, prompt: Indices, response: list[int]) -> bool:
-        """Whether a response is an expression of numbers that were given, and worth the target."""
+        """Whether a response is an expression of the given numbers that equals the target."""
         words = [self.vocabulary[token] for token in response]
         *given, target = (self.vocabulary[token] for token in prompt)
         return Counter(filter(str.isdigit, words)) <= Counter(given) and evaluate(words) == int(target)
 
     def answer(self, prompt: Indices, rng: np.random.Generator) -> list[int]:
-        """An expression found by search; any of several where different numbers lead there."""
+        """An expression found by search; a random one if several choices of numbers reach the target."""
         *given, target = (int(self.vocabulary[token]) for token in prompt)
         found = reachable(tuple(given), self.operators)[target]
         return [self.vocabulary.index(word) for word in (*found[rng.integers(len(found))], EOS)]
@@ -111,7 +111,7 @@ class Countdown(TokenProblem):
 
 
 def evaluate(words: Sequence[str]) -> int | None:
-    """The value of an expression; None for what is not an expression, or divides with a remainder or by 0."""
+    """The value of an expression; None if it is not an expression, or divides with a remainder or by 0."""
     parser = ExpressionParser(words)
     result = parser.sum()
     return result if parser.place == len(words) else None
@@ -125,7 +125,7 @@ class ExpressionParser:
         self.place = 0
 
     def take(self, wanted: str) -> str:
-        """The next token if it is one of those wanted, else nothing."""
+        """Consume and return the next token if it is one of those wanted, else return an empty string."""
         word = self.words[self.place] if self.place < len(self.words) else ""
         if not word or word not in wanted:
             return ""
@@ -200,7 +200,7 @@ def parts(used: int) -> Iterator[int]:
 
 
 def join(left: Solution, sign: str, right: Solution) -> Solution:
-    """left sign right, in parentheses only where the value would change without."""
+    """left sign right, with parentheses only where the value would change without them."""
     level = SUM if sign in "+-" else PRODUCT
     return (*wrapped(left, left[1] < level), sign, *wrapped(right, right[1] < level + (sign in "-/"))), level
 

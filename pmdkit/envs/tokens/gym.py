@@ -1,4 +1,4 @@
-"""A token problem as a Gymnasium environment, single and vectorised: an action is a token, the reward comes last."""
+"""A token problem as a Gymnasium environment, single and vectorised: one token per action, reward at the end."""
 
 from typing import Any
 
@@ -17,13 +17,13 @@ from pmdkit.envs.tokens.tasks import make_tokens
 class TokenEnv(gymnasium.Env[Indices, np.int64]):
     """One response per episode, terminated by `<eos>` or when the width is reached; then the reward is 0 or 1.
 
-    The observation is the prompt and the tokens so far, [L + T] ids, and V, a padding id, where nothing stands yet.
+    The observation is the prompt and the tokens so far, [L + T] ids, padded with the id V.
 
     Args:
         env: name of a spec on the shelf, path of a .toml file, or a TokenProblem. "modular-sum" unless `kind` is given.
-        held_out: ask the held-out prompts only; else those for training.
+        held_out: use only held-out prompts instead of those for training.
         render_mode: None or "ansi", the prompt and the response as text.
-        options: of the environment's kind, in place of the spec's; with `kind` they need no spec.
+        options: options of the environment's kind that replace the spec's; with `kind` no spec is needed.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012, a class attribute in Gymnasium's interface
@@ -47,7 +47,7 @@ class TokenEnv(gymnasium.Env[Indices, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Indices, dict[str, Any]]:
-        """A prompt."""
+        """A new prompt."""
         super().reset(seed=seed)
         self.tokens = blank(self.problem, 1)[0]
         self.tokens[: self.problem.prompt_length] = sample_prompts(self.problem, self.np_random, 1, self.held_out)[0]
@@ -55,7 +55,7 @@ class TokenEnv(gymnasium.Env[Indices, np.int64]):
         return self.tokens.copy(), {}
 
     def step(self, action: np.int64) -> tuple[Indices, float, bool, bool, dict[str, Any]]:
-        """The response with one token more."""
+        """The response with one more token."""
         if not self.action_space.contains(action):
             raise ValueError(f"the action is {action!r}; expected a token from 0 to {len(self.problem.vocabulary) - 1}")
         length = self.problem.prompt_length
@@ -77,13 +77,13 @@ class TokenVectorEnv(VectorEnv[Indices, Indices, np.ndarray]):
     """`num_envs` copies of TokenEnv that share one random generator, without a loop over the copies.
 
     Autoreset is SAME_STEP: where a response ends, the observation returned by `step` is the next prompt, and
-    `final_obs` in the infos holds the finished response. So no step is lost on a reset.
+    `final_obs` in the infos holds the finished response. So no step is lost to a reset.
 
     Args:
         env, held_out, options: see TokenEnv.
         num_envs: copies, N.
         render_mode: None or "ansi".
-        max_episode_steps: accepted since `make_vec` passes it on; at least the width, which ends an episode anyway.
+        max_episode_steps: accepted because `make_vec` passes it; at least the width, which ends an episode anyway.
     """
 
     metadata = {  # noqa: RUF012, a class attribute in Gymnasium's interface
@@ -131,7 +131,7 @@ class TokenVectorEnv(VectorEnv[Indices, Indices, np.ndarray]):
         return self.tokens.copy(), {}
 
     def step(self, actions: Indices) -> tuple[Indices, Array, np.ndarray, np.ndarray, dict[str, Any]]:
-        """[N] responses with one token more; those that ended are followed by the next prompt."""
+        """[N] responses with one more token; those that ended are replaced by the next prompt."""
         tokens, words = np.asarray(actions), len(self.problem.vocabulary)
         if tokens.shape != (self.num_envs,) or not np.issubdtype(tokens.dtype, np.integer):
             raise ValueError(
@@ -157,7 +157,7 @@ class TokenVectorEnv(VectorEnv[Indices, Indices, np.ndarray]):
         return self.tokens.copy(), reward, over, np.zeros(self.num_envs, dtype=np.bool_), infos
 
     def render(self) -> tuple[str, ...] | None:
-        """Prompt -> response of each copy, as the last step left it; a response that ended is shown whole."""
+        """Prompt -> response of each copy after the last step; a response that ended is shown whole."""
         if self.render_mode is None:
             return None
         return tuple(describe(self.problem, tokens) for tokens in self.shown)
@@ -177,7 +177,7 @@ class TokenVectorEnv(VectorEnv[Indices, Indices, np.ndarray]):
 
 
 def spaces(problem: TokenProblem) -> tuple[Space[Any], Space[Any]]:
-    """Of one observation and one action."""
+    """The spaces of one observation and one action."""
     words = len(problem.vocabulary)
     return Box(0, words, (problem.prompt_length + problem.width,), np.int64), Discrete(words)
 

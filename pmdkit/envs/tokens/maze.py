@@ -1,4 +1,4 @@
-"""A maze, answered by a row of moves: many ways lead out, and each is checked by walking it."""
+"""A maze, answered by a sequence of moves: many paths reach the goal, and each is checked by walking it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,18 +13,19 @@ from pmdkit.envs.tokens.problem import EOS, Flags, TokenProblem
 FLOOR, WALL, START, GOAL, KEY, DOOR = range(6)
 CELLS = (".", "#", "S", "G", "K", "D")  # in that order
 MOVES = ("^", "v", "<", ">")
-FAR = 10**4  # longer than any way, and fits 16 bits
-ROUNDS = 1000  # batches drawn before a maze counts as impossible
+FAR = 10**4  # longer than any path, and fits into 16 bits
+ROUNDS = 1000  # batches drawn before such mazes count as impossible
 
 
 @dataclass(frozen=True)
 class Maze(TokenProblem):
     """A square of cells, answered by moves; right if they end on the goal.
 
-    A move into a wall changes nothing. With `door`, a wall with a door parts start and key from the goal, and the door
-    opens to whoever has stepped on the key. Mazes are drawn uniformly among those with a way of at most `moves` moves.
+    A move into a wall changes nothing. With `door`, a wall with a door separates start and key from the goal, and the
+    door opens once the key has been stepped on. Mazes are drawn uniformly from those with a path of at most `moves`
+    moves.
 
-    Good values: size 3 with 2 walls and 4 moves is learned from chance; larger ones and doors need a warm start.
+    Good values: size 3 with 2 walls and 4 moves is learned from scratch; larger ones and doors need a warm start.
     """
 
     name: ClassVar[str] = "maze"
@@ -32,11 +33,11 @@ class Maze(TokenProblem):
     size: int = 4
     "Cells along one edge."
     walls: int = 4
-    "Cells that are wall, besides the one with the door."
+    "Cells that are wall, not counting the wall with the door."
     moves: int = 8
-    "Moves that a response may have; the shortest way is no longer."
+    "Maximum number of moves in a response; the shortest path is no longer."
     door: bool = False
-    "Key and door."
+    "Add a key and a door."
 
     def __post_init__(self) -> None:
         check_flag("door", self.door)
@@ -61,7 +62,7 @@ class Maze(TokenProblem):
         return self.moves + 1
 
     def sample(self, rng: np.random.Generator, count: int) -> Indices:
-        """[count, L] mazes that can be solved, by rejection."""
+        """[count, L] solvable mazes, by rejection sampling."""
         kept: list[Indices] = []
         missing = count
         for _ in range(ROUNDS):
@@ -79,7 +80,7 @@ class Maze(TokenProblem):
         )
 
     def right(self, prompts: Indices, responses: Indices, length: Indices) -> Flags:
-        """[N] which responses are moves only, and end on the goal."""
+        """[N] which responses consist of moves only and end on the goal."""
         moves = responses - self.vocabulary.index(MOVES[0])
         inside = np.arange(self.width) < length[:, None]
         proper = ((moves >= 0) & (moves < len(MOVES))) | ~inside
@@ -94,13 +95,13 @@ class Maze(TokenProblem):
         return bool(self.right(prompt[None], row, np.array([len(response)]))[0])
 
     def answer(self, prompt: Indices, rng: np.random.Generator) -> list[int]:
-        """A shortest way; any of them, by a coin at each fork."""
+        """A shortest path, chosen at random at each fork."""
         tokens, mask = self.answers(prompt[None], rng)
         answer: list[int] = tokens[mask].tolist()
         return answer
 
     def answers(self, prompts: Indices, rng: np.random.Generator) -> tuple[Indices, Flags]:
-        """[N, T] shortest ways and their masks: in every step a move to a cell that is one nearer to the goal."""
+        """[N, T] shortest paths and their masks: each move goes to a cell that is one step nearer to the goal."""
         far, step = distances(prompts), offsets(self.size)
         cells, rows = bordered(prompts), np.arange(len(prompts))
         place, key = (cells == START).argmax(axis=1), np.zeros(len(prompts), dtype=np.int64)
@@ -116,7 +117,7 @@ class Maze(TokenProblem):
         return tokens, np.arange(self.width) <= (tokens != self.eos).sum(axis=1)[:, None]
 
     def text(self, ids: Sequence[int] | Indices) -> str:
-        """A maze as a square, moves in a row."""
+        """A maze as a square of characters, moves on one line."""
         words = super().text(ids).split(" ")
         if len(ids) < self.prompt_length or words[0] not in CELLS:
             return " ".join(words)
@@ -124,12 +125,12 @@ class Maze(TokenProblem):
         return "\n".join("".join(line) for line in lines)
 
 
-# Mazes by the thousand in NumPy: drawing them, walking through them, and the way out.
+# Mazes by the thousand in NumPy: drawing them, walking through them, and finding shortest paths.
 # A maze is a square of cells, flattened row by row. With a border of walls the four moves are four offsets.
 
 
 def bordered(grids: Indices) -> Indices:
-    """[N, (size + 2)**2] the cells of mazes [N, size**2] with a wall around."""
+    """[N, (size + 2)**2] the cells of mazes [N, size**2] with a wall around them."""
     size = side(grids)
     return np.pad(grids.reshape(-1, size, size), ((0, 0), (1, 1), (1, 1)), constant_values=WALL).reshape(len(grids), -1)
 
@@ -140,7 +141,7 @@ def offsets(size: int) -> Indices:
 
 
 def walk(grids: Indices, moves: Indices) -> Iterator[tuple[Indices, Flags]]:
-    """Place [N] and key [N] before the first and after each of the moves [N, T]; a move of -1 stands still.
+    """Yield place [N] and key [N] before the first and after each of the moves [N, T]; -1 means no move.
 
     A move into a wall, or into a door without the key, changes nothing.
     """
@@ -158,9 +159,9 @@ def walk(grids: Indices, moves: Indices) -> Iterator[tuple[Indices, Flags]]:
 
 
 def distances(grids: Indices) -> np.ndarray:
-    """[N, 2, (size + 2)**2] moves to the goal from each cell without and with the key, FAR where there is no way."""
+    """[N, 2, (size + 2)**2] moves to the goal from each cell without and with the key, FAR where there is no path."""
     cells, step = bordered(grids), offsets(side(grids))
-    first, end = step[1] + 1, cells.shape[1] - step[1] - 1  # the first cell inside the border, and behind the last
+    first, end = step[1] + 1, cells.shape[1] - step[1] - 1  # the first cell inside the border, and one past the last
     free = np.stack([(cells != WALL) & (cells != DOOR), cells != WALL], axis=1)
     keys = cells == KEY
     far = np.where((cells == GOAL)[:, None], 0, np.full(free.shape, FAR, dtype=np.int16))
@@ -179,14 +180,14 @@ def distances(grids: Indices) -> np.ndarray:
 def scatter(rng: np.random.Generator, count: int, size: int, walls: int, door: bool) -> Indices:
     """[count, size**2] start, goal and walls at random places, solvable or not.
 
-    With a door, a column of wall with one door in it parts the maze; start and key are on one side, the goal on the
+    With a door, a column of wall with one door in it divides the maze; start and key are on one side, the goal on the
     other.
     """
     order = rng.permuted(np.tile(np.arange(size**2), (count, 1)), axis=1)
     grids = np.full((count, size**2), FLOOR)
     rows = np.arange(count)
     if not door:
-        for kind, stop in ((WALL, walls + 2), (GOAL, 2), (START, 1)):  # the later overwrite the earlier
+        for kind, stop in ((WALL, walls + 2), (GOAL, 2), (START, 1)):  # later ones overwrite earlier ones
             np.put_along_axis(grids, order[:, :stop], kind, axis=1)
         return grids
     column = rng.integers(1, size - 1, size=(count, 1))
@@ -208,7 +209,7 @@ def scatter(rng: np.random.Generator, count: int, size: int, walls: int, door: b
 
 
 def nth(where: Flags, n: int) -> Flags:
-    """The n-th place of each row that is marked."""
+    """The n-th marked place of each row."""
     return where & (where.cumsum(axis=1) == n)
 
 

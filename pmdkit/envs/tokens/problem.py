@@ -1,7 +1,7 @@
-"""What a token problem is: a vocabulary, prompts of one length, a judge and a teacher; and the same as a Task.
+"""A token problem (vocabulary, prompts of one length, judge, teacher), and the same as a Task of the loop.
 
-Which prompts are held out is decided by their content. `build` checks that the parts of a problem fit together.
-NumPy alone: torch is imported when a task is asked for prompts, so that `import pmdkit.envs` stays light.
+Whether a prompt is held out depends on its content. `build` checks that the parts of a problem fit together.
+NumPy only: torch is imported when a task is asked for prompts, so that `import pmdkit.envs` stays light.
 """
 
 from abc import ABC, abstractmethod
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 Flags = np.ndarray
 
 EOS = "<eos>"
-MOST_RESPONSES = 4096  # a few rows per prompt more and drawing is cheaper than enumerating
-FEW_PROMPTS = 1024  # prompts; below, an eighth would measure little, and learning the whole table is the task
+MOST_RESPONSES = 4096  # with more responses, sampling is cheaper than enumerating
+FEW_PROMPTS = 1024  # up to this many, none are held out: an eighth would measure little; the table itself is the task
 HASH_BITS = 3  # bits of the hash that must be 0: one prompt in 8 is held out
-ROUNDS = 64  # draws of a batch before a set counts as exhausted
+ROUNDS = 64  # batches drawn before a set counts as exhausted
 PROBED_PROMPTS = 16  # prompts that the teacher must get right: few, since a search behind an answer may be slow
 
 
 @dataclass(frozen=True)
 class TokenProblem(ABC):
-    r"""Prompts that are answered token by token, reward 1 for a right response and 0 for any other.
+    r"""Prompts that are answered token by token, with reward 1 for a right response and 0 for any other.
 
     A subclass is a frozen dataclass; its fields are the options of [env]. Token ids are positions in the vocabulary.
     A response ends with `<eos>` after at most `width` tokens, else it is wrong. Where `needs_eos` is False a response
     may also end by filling the width.
 
     An untrained model is close to uniform over the V tokens, so its pass rate is near
-    \(p_0 = \sum_{y\ \mathrm{right}} V^{-|y|}\), \(|y|\) with `<eos>`.
+    \(p_0 = \sum_{y\ \mathrm{right}} V^{-|y|}\), where \(|y|\) counts `<eos>`.
     """
 
     name: ClassVar[str] = "own"
@@ -58,7 +58,7 @@ class TokenProblem(ABC):
     @property
     @abstractmethod
     def width(self) -> int:
-        """T, tokens that a response may have, `<eos>` among them."""
+        """T, the maximum number of tokens in a response, including `<eos>`."""
 
     @abstractmethod
     def sample(self, rng: np.random.Generator, count: int) -> Indices:
@@ -70,22 +70,22 @@ class TokenProblem(ABC):
 
     @abstractmethod
     def answer(self, prompt: Indices, rng: np.random.Generator) -> list[int]:
-        """A right response with its `<eos>`, one of them where there are many: the teacher of a warm start."""
+        """A right response with its `<eos>`, one of them if there are many: the teacher of a warm start."""
 
     def all_prompts(self) -> Indices | None:
-        """[S, L] every prompt once, where they are so few that none can be held out; else None."""
+        """[S, L] every prompt once, if they are so few that none can be held out; else None."""
         return None
 
     def right(self, prompts: Indices, responses: Indices, length: Indices) -> Flags:
-        """[N] which responses [N, T] are right for prompts [N, L]; `<eos>` stands from place `length` [N] on.
+        """[N] which responses [N, T] are right for prompts [N, L]; they hold `<eos>` from place `length` [N] on.
 
-        `check` row by row; override it where NumPy judges all rows at once.
+        Calls `check` row by row; override it if NumPy can judge all rows at once.
         """
         rows = zip(prompts, responses, length, strict=True)
         return np.array([self.check(prompt, row[:end].tolist()) for prompt, row, end in rows], dtype=np.bool_)
 
     def grade(self, prompts: Indices, responses: Indices, mask: Flags) -> Array:
-        """[P, G] rewards 0 or 1 of responses [N, T'] to prompts [P, L], prompt-major; mask [N, T'] with the `<eos>`."""
+        """[P, G] rewards 0 or 1 of responses [N, T'] to prompts [P, L], prompt-major; mask [N, T'] covers `<eos>`."""
         given, places = len(responses), responses.shape[1]
         if places > self.width:
             raise ValueError(f"responses have {places} tokens; expected at most {self.width}, the width of {self.name}")
@@ -95,7 +95,7 @@ class TokenProblem(ABC):
         length = mask.sum(axis=1)
         ends = (responses == self.eos) & mask
         ended = ends.any(axis=1) & (ends.argmax(axis=1) == length - 1)
-        # an <eos> with tokens behind it is no response; neither is one that stops without it before the width
+        # tokens after an <eos> invalidate a response, and so does an end before the width without one
         complete = ended if self.needs_eos else ended | (~ends.any(axis=1) & (length == self.width))
         length = length - ended
         tokens = np.full((given, self.width), self.eos)
@@ -107,7 +107,7 @@ class TokenProblem(ABC):
         return result.reshape(len(prompts), -1)
 
     def responses(self) -> tuple[Indices, Flags] | None:
-        """[A, T] every response once and its mask, the ones cut at the width included; None above 4096 of them."""
+        """[A, T] every response once and its mask, including those cut off at the width; None above 4096 of them."""
         others = np.array([token for token in range(len(self.vocabulary)) if token != self.eos])
         lengths = range(self.width + 1)
         if sum(len(others) ** length for length in lengths) > MOST_RESPONSES:
@@ -120,13 +120,13 @@ class TokenProblem(ABC):
         return np.concatenate(rows), np.arange(self.width) < np.concatenate(counts)[:, None]
 
     def answers(self, prompts: Indices, rng: np.random.Generator) -> tuple[Indices, Flags]:
-        """[N, T] a right response to each prompt [N, L], and its mask; `answer` row by row, as `right` is `check`."""
+        """[N, T] a right response to each prompt [N, L], and its mask; calls `answer` row by row, like `right`."""
         rows = [self.answer(prompt, rng) for prompt in prompts]
         tokens = np.array([row + [self.eos] * (self.width - len(row)) for row in rows], dtype=np.int64)
         return tokens, np.arange(self.width) < np.array([[len(row)] for row in rows])
 
     def text(self, ids: Sequence[int] | Indices) -> str:
-        """Tokens for people; `<eos>` and ids beyond the vocabulary, which are padding, are left out."""
+        """Tokens as text for people; `<eos>` and ids beyond the vocabulary, which are padding, are left out."""
         return " ".join(self.vocabulary[i] for i in ids if i < len(self.vocabulary) and i != self.eos)
 
     @cached_property
@@ -136,18 +136,18 @@ class TokenProblem(ABC):
 
     @cached_property
     def grid(self) -> Indices | None:
-        """`all_prompts()`, made once."""
+        """`all_prompts()`, computed once."""
         return self.all_prompts()
 
     def build(self) -> Self:
-        """The problem itself, once its parts are checked against each other."""
+        """The problem itself, after checking that its parts fit together."""
         check_problem(self)
         return self
 
 
 @dataclass(frozen=True)
 class OneAnswer(TokenProblem):
-    """A problem where one response is right, the `target` of its prompt: judge and teacher follow.
+    """A problem where exactly one response is right, the `target` of its prompt; judge and teacher follow from it.
 
     A uniform policy passes with probability V^-T, where T counts the `<eos>`.
     """
@@ -197,7 +197,7 @@ class TokenTask:
         self.seed = seed
 
     def prompts(self, step: int) -> "Tensor":
-        """[P, L] token ids of a step, counted from 1."""
+        """[P, L] token ids of a step; steps count from 1."""
         import torch
 
         if step < 1:
@@ -214,9 +214,9 @@ class TokenTask:
         return torch.from_numpy(checked_rewards(self.problem, prompts, responses, mask)).to(rollouts.mass.device)
 
     def held_out(self, count: int) -> "Tensor":
-        """[at most count, L] different prompts that no step asks, fewer where there are no more.
+        """[at most count, L] different prompts that no step uses; fewer if there are no more.
 
-        Fixed by the seed. All prompts, in a random order, where the problem holds none out.
+        Fixed by the seed. If the problem holds none out, they come from all prompts, in random order.
         """
         import torch
 
@@ -226,7 +226,7 @@ class TokenTask:
 
 
 def is_held_out(prompts: Indices) -> Flags:
-    """[P] which prompts [P, L] are never trained on: multiply-shift hash of the ids, one in 8."""
+    """[P] which prompts [P, L] are never trained on: one in 8, by a multiply-shift hash of the ids."""
     weights = generator(0, "split").integers(2**64 - 1, size=prompts.shape[1], dtype=np.uint64, endpoint=True) | 1
     mixed = ((prompts.astype(np.uint64) + 1) * weights).sum(axis=1)  # wraps at 2**64, as it should
     return mixed >> (64 - HASH_BITS) == 0
@@ -235,7 +235,7 @@ def is_held_out(prompts: Indices) -> Flags:
 def sample_prompts(problem: TokenProblem, rng: np.random.Generator, count: int, held_out: bool = False) -> Indices:
     """[count, L] prompts for training, or held-out ones, drawn independently.
 
-    Where a problem lists `all_prompts` nothing is held out: both are draws from the whole.
+    If a problem lists `all_prompts`, nothing is held out: both are drawn from all prompts.
     """
     if problem.grid is not None:
         return problem.sample(rng, count)
@@ -256,9 +256,9 @@ def sample_prompts(problem: TokenProblem, rng: np.random.Generator, count: int, 
 
 
 def held_out_prompts(problem: TokenProblem, rng: np.random.Generator, count: int) -> Indices:
-    """[at most count, L] different held-out prompts in a random order; the whole of a problem that holds none out.
+    """[at most count, L] different held-out prompts in random order; from all prompts if the problem holds none out.
 
-    Fewer than `count` where there are no more.
+    Fewer than `count` if there are no more.
     """
     if problem.grid is not None:
         return rng.permutation(problem.grid)[:count]
@@ -272,7 +272,7 @@ def held_out_prompts(problem: TokenProblem, rng: np.random.Generator, count: int
 
 
 def check_problem(problem: TokenProblem) -> None:
-    """Raise a ValueError where vocabulary, lengths, prompts, teacher and judge of a problem contradict each other."""
+    """Raise a ValueError if vocabulary, lengths, prompts, teacher and judge of a problem contradict each other."""
     check_sizes(problem)
     rng = generator(0, "contract")
     prompts = problem.sample(rng, PROBED_PROMPTS)
@@ -284,7 +284,7 @@ def check_problem(problem: TokenProblem) -> None:
 
 
 def check_sizes(problem: TokenProblem) -> None:
-    """The vocabulary holds `<eos>` and something to choose from; lengths are positive."""
+    """Check that the vocabulary holds `<eos>` and at least two other tokens, and that lengths are positive."""
     words, name = problem.vocabulary, problem.name
     if len(set(words)) < len(words):
         twice = next(word for word in words if words.count(word) > 1)
@@ -304,7 +304,7 @@ def check_sizes(problem: TokenProblem) -> None:
 
 
 def check_prompts(problem: TokenProblem, prompts: Indices, method: str, count: int) -> None:
-    """Prompts are [count, L] ids of the vocabulary."""
+    """Check that prompts are [count, L] ids of the vocabulary."""
     shape, wanted = list(np.shape(prompts)), [count, problem.prompt_length]
     if shape != wanted or prompts.dtype != np.int64 or count < 1:
         kind = getattr(prompts, "dtype", type(prompts).__name__)
@@ -317,7 +317,7 @@ def check_prompts(problem: TokenProblem, prompts: Indices, method: str, count: i
 
 
 def check_teacher(problem: TokenProblem, prompt: Indices, answer: list[int]) -> None:
-    """The teacher's answer fits the width, ends as it must, and gets reward 1."""
+    """Check that the teacher's answer fits the width, ends as it must, and gets reward 1."""
     shown = f"answer of {problem.name} to '{problem.text(prompt)}' is '{problem.text(answer)}'"
     if len(answer) > problem.width:
         raise ValueError(f"{shown}, {len(answer)} tokens; expected at most its width, {problem.width}: raise the width")
@@ -329,7 +329,7 @@ def check_teacher(problem: TokenProblem, prompt: Indices, answer: list[int]) -> 
 
 
 def checked_rewards(problem: TokenProblem, prompts: Indices, responses: Indices, mask: Flags) -> Array:
-    """What `grade` gives, [P, G] float64, once it is numbers: a judge of one's own may return anything."""
+    """The rewards of `grade`, [P, G] float64, after checking them: a user's own judge may return anything."""
     rewards = problem.grade(prompts, responses, mask)
     wanted, number = [len(prompts), len(responses) // len(prompts)], isinstance(rewards, np.ndarray)
     if not number or rewards.dtype.kind not in "bif" or list(rewards.shape) != wanted:

@@ -1,4 +1,4 @@
-"""The token tasks, smallest first; KINDS has all of them by name, countdown and maze included."""
+"""The token tasks, smallest first; KINDS lists all of them by name, countdown and maze included."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -19,18 +19,18 @@ class ModularSum(OneAnswer):
     r"""Prompt a b, answer (a + b) mod m: the smallest task that has to be understood to be solved.
 
     The answer is one token and fills the width, so no `<eos>` follows. Over all prompts every number is right equally
-    often: whoever answers with numbers and does not look at the prompt passes with probability p0 = 1/m exactly, 0.1
-    at m = 10. The vocabulary has one token more, `<eos>`, always wrong here: a policy uniform over all V = m + 1 tokens
+    often, so a policy that answers with numbers and ignores the prompt passes with probability p0 = 1/m exactly, 0.1
+    at m = 10. The vocabulary has one more token, `<eos>`, always wrong here: a policy uniform over all V = m + 1 tokens
     starts at 1/(m + 1), and rises to 1/m as soon as it no longer answers `<eos>`.
 
-    Good values: m = 10. The m * m prompts are few up to m = 32, and then none are held out.
+    Good values: m = 10. Up to m = 32 the m * m prompts are so few that none are held out.
     """
 
     name: ClassVar[str] = "modular-sum"
     needs_eos: ClassVar[bool] = False
 
     modulus: int = 10
-    "Numbers, m."
+    "The modulus m; the numbers are 0 to m - 1."
 
     def __post_init__(self) -> None:
         check_whole("modulus", self.modulus, 2, 1000)
@@ -87,7 +87,7 @@ class Copy(OneAnswer):
         return self.length
 
     def sample(self, rng: np.random.Generator, count: int) -> Indices:
-        """[count, L] rows of symbols, each drawn on its own."""
+        """[count, L] rows of symbols, each drawn independently."""
         return rng.integers(self.symbols, size=(count, self.length))
 
     def target(self, prompts: Indices) -> Indices:
@@ -132,13 +132,13 @@ class Parity(TokenProblem):
     r"""Bits, answered by whether the number of ones is odd: an optional thought, then "=", the parity, `<eos>`.
 
     Hard to answer at once, easy bit by bit. The teacher thinks aloud: the parity of the first bit, of the first two,
-    and so on. A response is right if its last two tokens are "=" and the parity, whatever stands before. So a guess
-    after "=" is right half of the time, and reward alone decides whether thinking is kept.
+    and so on. A response is right if its last two tokens before `<eos>` are "=" and the parity, whatever comes before.
+    So a guess after "=" is right half of the time, and reward alone decides whether thinking is kept.
 
-    A uniform policy passes with \(p_0 = (1 - (3/4)^{T - 2}) / 16\): V = 4, the last three tokens are given and none of
+    A uniform policy passes with \(p_0 = (1 - (3/4)^{T - 2}) / 16\): V = 4, the last three tokens are fixed and none of
     those before is `<eos>`.
 
-    Good values: length 8 with thoughts. Without them a guess is all that the teacher's shape allows, p0 = 0.5.
+    Good values: length 8 with thoughts. Without them the teacher's format only allows a guess, p0 = 0.5.
     """
 
     name: ClassVar[str] = "parity"
@@ -168,7 +168,7 @@ class Parity(TokenProblem):
         return self.length * self.thoughts + 3
 
     def sample(self, rng: np.random.Generator, count: int) -> Indices:
-        """[count, L] fair coins."""
+        """[count, L] fair coin flips."""
         return rng.integers(2, size=(count, self.length))
 
     def right(self, prompts: Indices, responses: Indices, length: Indices) -> Flags:
@@ -195,8 +195,8 @@ class Parity(TokenProblem):
 class Addition(OneAnswer):
     """Two numbers of `digits` digits, "a + b =", answered by the `digits` + 1 digits of their sum, zeros written out.
 
-    Units first, a digit of the answer needs two digits of the prompt and one carry. Units last, the first digit of the
-    answer needs all of them at once. A uniform policy passes with p0 = (base + 3)^-(digits + 2).
+    With units first, each digit of the answer needs two digits of the prompt and one carry. With units last, the first
+    digit of the answer needs all of them at once. A uniform policy passes with p0 = (base + 3)^-(digits + 2).
 
     Good values: 2 digits, base 10, units first; then units last, then 3 digits.
     """
@@ -206,7 +206,7 @@ class Addition(OneAnswer):
     digits: int = 2
     "Digits of each number."
     base: int = 10
-    "Of the digits; 2 is binary."
+    "Base of the digits; 2 is binary."
     units_first: bool = True
     "Answer from the units up, as one does on paper. The prompt is always written as usual."
 
@@ -226,7 +226,7 @@ class Addition(OneAnswer):
         return 2 * self.digits + 2
 
     def sample(self, rng: np.random.Generator, count: int) -> Indices:
-        """[count, L] numbers with every digit drawn on its own, leading zeros included."""
+        """[count, L] numbers with every digit drawn independently, leading zeros included."""
         return self.written(rng.integers(self.base, size=(count, 2 * self.digits)))
 
     def written(self, numbers: Indices) -> Indices:

@@ -1,6 +1,6 @@
 """Is the answer right? Strict integers first, symbolic comparison in a killable process second, no guessing.
 
-`verify` judges one response, `Grader` many, also with a grader of the user's own; `audit` shows what was decided.
+`verify` judges one response, `Grader` many, also with a user's own grader; `audit` shows what was decided.
 """
 
 from pmdkit.envs.verifier.audit import audit

@@ -1,4 +1,4 @@
-"""What a verifier decided, for a person to look over before a long run: shares by path and outcome, with examples."""
+"""A summary of a verifier's decisions, to review before a long run: shares by outcome, with examples."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ OUTCOMES = {True: "right", False: "wrong", None: "unscored"}
 def audit(items: "Sequence[Item]", verdicts: Sequence[Verdict], examples: int = 2) -> list[dict[str, Any]]:
     """One row per path and outcome, most frequent first: path, outcome, count, share in [0, 1], examples.
 
-    An example says what was extracted (or how the response ends), the gold and the reason, each shortened and escaped.
+    An example shows what was extracted (or how the response ends), the gold and the reason, shortened and escaped.
     """
     if len(items) != len(verdicts):
         raise ValueError(f"{len(items)} items and {len(verdicts)} verdicts; expected one verdict per item")

@@ -1,6 +1,6 @@
-r"""What counts as the same answer, row by row: `TABLE` is the decision, the other modules of this folder carry it out.
+r"""What counts as the same answer, row by row: `TABLE` decides, the other modules of this folder implement it.
 
-These are choices, not mathematics: other checkers choose otherwise. The tests execute every row.
+These are choices, not mathematics: other checkers choose differently. The tests execute every row.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Convention(NamedTuple):
-    """One decision: for this gold, this answer is judged so, and why."""
+    """One decision: how this answer is judged for this gold, and why."""
 
     what: str
     gold: str

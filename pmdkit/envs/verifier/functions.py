@@ -1,7 +1,7 @@
-"""Reward functions of a user's own: the arguments that they take by name, and how whole groups and async ones are run.
+"""User-defined reward functions: the arguments they take by name, and how group-wise and async ones run.
 
-The names are those of TRL where it has them: a function with `prompts` or `completions` among its parameters scores all
-responses of a prompt in one call. A worker process calls `OwnReward`; a Grader makes the rows that it is called with.
+The names follow TRL where it has them: a function with `prompts` or `completions` among its parameters scores all
+responses to a prompt in one call. A worker process calls `OwnReward` with the rows that a Grader makes.
 """
 
 import asyncio
@@ -15,19 +15,19 @@ from typing import Any, Literal
 
 Message = dict[str, Any]
 Takes = Literal["pair", "row", "rows"]
-"""What a function is called with: (response, gold), one response by names, or the responses to a prompt together."""
+"""What a function is called with: (response, gold), one response by name, or all responses to a prompt together."""
 ROW = ("prompt", "response", "response_ids", "cut_off", "gold", "columns")
 GROUP = ("prompts", "completions", "completion_ids", "cut_off", "gold", "columns")
 
 
 @dataclass(frozen=True)
 class RewardRow:
-    """What a reward function may ask of a response beside its text and the gold answer.
+    """What a reward function may ask about a response besides its text and the gold answer.
 
     Attributes:
         messages: the prompt as messages, in JSON.
         tokens: ids of the response.
-        columns: the row of the data, in JSON.
+        columns: the data row, in JSON.
         group: responses to one prompt have the same number.
     """
 
@@ -50,20 +50,20 @@ def row_message(response: str, gold: str, cut_off: bool, row: RewardRow) -> Mess
 
 
 def adjacent_groups(groups: Sequence[int]) -> list[slice]:
-    """Runs of equal numbers: the responses to one prompt stand together."""
+    """The slices of equal numbers: responses to one prompt are adjacent."""
     sizes = [len(list(run)) for _, run in groupby(groups)]
     starts = [sum(sizes[:n]) for n in range(len(sizes))]
     return [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
 
 
 class OwnReward:
-    """A function of the user's own, called with what it asks for.
+    """A user's own function, called with the arguments it asks for.
 
     Args:
-        function: of two parameters, (response, gold) whatever they are called; or of parameters by name: those of ROW
-            for one response, those of GROUP for all responses to a prompt, and columns of the data. Two by name stand
-            behind a `*`. It may be async, and is then called by names.
-        seconds: that an async call may take; of any other call the pool watches the clock.
+        function: takes two parameters, (response, gold) under any names; or parameters by name: those in ROW for one
+            response, those in GROUP for all responses to a prompt, and columns of the data. If there are only two, put
+            a `*` before them to take them by name. It may be async, and is then called by name.
+        seconds: time limit of an async call; the pool enforces that of any other call.
 
     Attributes:
         takes: what the pool has to send.
@@ -103,7 +103,7 @@ class OwnReward:
         return {"error": reason} if value is None else {"value": value}
 
     def score_rows(self, rows: list[Message]) -> Message:
-        """The values of the responses to one prompt; None is no verdict, with a reason."""
+        """The values of the responses to one prompt; None means no verdict and comes with a reason."""
         if self.whole_group:
             columns = {name: [row["columns"].get(name) for row in rows] for row in rows for name in row["columns"]}
             known = {
@@ -122,13 +122,13 @@ class OwnReward:
         return {"values": [value for value, _ in judged], "reasons": [reason for _, reason in judged]}
 
     async def gather(self, rows: list[Message]) -> list[Any]:
-        """What an async function says of several responses at the same time; an exception is what it says of one."""
+        """Run an async function on several responses concurrently; an exception counts as the result of one of them."""
 
         calls = [asyncio.wait_for(self.function(**self.arguments(row, row["columns"])), self.seconds) for row in rows]
         return await asyncio.gather(*calls, return_exceptions=True)
 
     def arguments(self, known: Mapping[str, Any], columns: Mapping[str, Any]) -> Message:
-        """The parameters that the function names, out of what is known of a response and of its row."""
+        """The arguments that the function asks for, from what is known about a response and from its data row."""
         names = GROUP if self.whole_group else ROW
         everything = {**columns, **{name: known[name] for name in names}}
         missing = [name for name, needed in self.wanted.items() if needed and name not in everything]
@@ -137,7 +137,7 @@ class OwnReward:
         return everything if self.anything else {name: everything[name] for name in self.wanted if name in everything}
 
     def number(self, found: Any) -> tuple[float | None, str]:
-        """A value and the reason why there is none. One of (response, gold) goes from 0 to 1, others may be any."""
+        """A value, or None and the reason. A function of (response, gold) gives 0 to 1, others any finite number."""
         wanted = "a number from 0 to 1" if self.positional else "a finite number"
         if isinstance(found, BaseException):
             return None, f"{type(found).__name__}: {str(found)[:200]}"

@@ -1,7 +1,7 @@
-"""Graders: many responses judged in order, the costly ones in worker processes that may be killed at any time.
+"""Graders: judge many responses in order, the costly ones in worker processes that may be killed at any time.
 
 A worker receives requests over a pipe, with deadlines; a journal keeps its verdicts for a resumed run. Responses may be
-submitted while others are still being written: a thread judges them ahead, and `grade` collects.
+submitted while others are still being generated: a thread judges them ahead, and `grade` collects the verdicts.
 """
 
 import contextlib
@@ -30,9 +30,9 @@ from pmdkit.version import __version__
 CALLS = 1000
 "Answers after which a worker is replaced: sympy caches grow, and a grader may leak."
 REASON = 200
-"Characters of a reason that come from elsewhere."
+"Maximum length of a reason that comes from other code."
 AHEAD = 2**16
-"Responses that are judged ahead and not collected, at most: those of an engine that was lost are never asked for."
+"Maximum number of responses judged ahead and not yet collected: those of a lost engine are never collected."
 PATIENCE = 10
 "Wall-clock seconds per second of processor time before a comparison counts as stuck: a crowded machine is slow."
 
@@ -43,7 +43,7 @@ class Item:
 
     Attributes:
         truncated: the length limit cut the response off.
-        problem: the question, if at hand; see `verify`. A grader of the user's own does not get it.
+        problem: the question, if available; see `verify`. A user's own grader does not get it.
         row: what a reward function that takes its arguments by name may ask for.
     """
 
@@ -65,30 +65,30 @@ class WorkerRequest:
 class Grader:
     """Judges responses; safe to call from any thread, one batch at a time.
 
-    What was submitted ahead of `grade` gets the verdict that it would get there, earlier. Only verdicts are kept: a
-    response that a worker failed on is asked again by `grade`, which has the second chance and writes the journal.
+    A response submitted ahead of `grade` gets the same verdict, only earlier. Only verdicts are kept: a response on
+    which a worker failed is judged again by `grade`, which gives the second chance and writes the journal.
 
     Args:
         grade: "math" for `verify`'s rules, or a function of your own such as "my.py:grade", called as
             grade(response, gold) and returning a number from 0 to 1, or with its parameters by name, see
             `functions.OwnReward`.
         boxed: take the answer from the last \\boxed{} instead of the last Answer: line ("math" only).
-        workers: processes at most; they start when first needed.
-        seconds: limit per answer: processor time of the comparison for "math", so that no load of the machine changes
-            a verdict, with ten times that by the clock; by the clock for a function of your own, which may wait. An
-            answer over its processor time is unscored at once; other failures are tried once more, alone. What is
-            costly is refused unparsed, so that a comparison takes milliseconds; 0.8 s keeps even those that run over
-            below a second.
+        workers: maximum number of processes; they start when first needed.
+        seconds: limit per answer. For "math" it is processor time of the comparison, so that the load of the machine
+            changes no verdict, with ten times as much wall-clock time; for a function of your own, which may wait, it
+            is wall-clock time. An answer over its processor time is unscored at once; other failures are retried once,
+            alone. Costly answers are rejected unparsed, so that a comparison takes milliseconds; 0.8 s keeps even those
+            that run over below a second.
         memory_mb: MiB that an answer may make a worker allocate.
-        journal: a JSONL file that makes verdicts of workers permanent.
-        most_unscored: share of a batch without a verdict, and one at least, above which the verifier is what failed:
-            that is not written down, and asked again by whoever goes on after it was repaired.
-        score_cut_off: call a function of (response, gold) for responses that were cut off too, in place of wrong. One
-            that takes its arguments by name sees `cut_off` and is always called.
+        journal: a JSONL file that stores the verdicts of workers for resumed runs.
+        most_unscored: share of a batch that may be unscored (one response always may). Above it the verifier itself
+            has failed: its unscored verdicts are not written down, and a run resumed after a repair asks again.
+        score_cut_off: call a function of (response, gold) for cut-off responses too, instead of judging them wrong. A
+            function that takes its arguments by name gets `cut_off` and is always called.
 
     Raises:
-        UsageError: the file of an own grader cannot be loaded (tried in a worker), or a number makes no sense.
-        ComponentDied: the worker that tried it was killed, as by a kernel short of memory.
+        UsageError: the file of a user's own grader cannot be loaded (tried in a worker), or a number makes no sense.
+        ComponentDied: the worker that tried it was killed, for example by a kernel short of memory.
     """
 
     def __init__(
@@ -115,17 +115,17 @@ class Grader:
         self.journal = None if journal is None else VerdictJournal(journal)
         self.most_unscored = most_unscored
         self.score_cut_off = score_cut_off
-        self.takes: Takes = "pair"  # what a function of the user's own is called with; its worker knows
+        self.takes: Takes = "pair"  # what a user's own function is called with; its worker reports it
         self.processes: list[VerifierProcess] = []
         self.owner = os.getpid()
-        self.outage = "no worker"  # why none could start, when last tried
+        self.outage = "no worker"  # why none could start at the last attempt
         self.lock = threading.RLock()
-        self.waiting: deque[Callable[[], Item]] = deque()  # submitted and not looked at
+        self.waiting: deque[Callable[[], Item]] = deque()  # submitted, not yet judged
         self.arrived = threading.Event()
-        self.thread: threading.Thread | None = None  # judges ahead; it lives on, since its workers end with it
-        self.ahead_ok = True  # workers could start, when last tried ahead
+        self.thread: threading.Thread | None = None  # judges ahead; never ends early, since its workers end with it
+        self.ahead_ok = True  # workers could start at the last attempt to judge ahead
         self.prepared: dict[Item, Verdict | WorkerRequest] = {}
-        self.judged: dict[str, Verdict] = {}  # by workers, of requests not collected
+        self.judged: dict[str, Verdict] = {}  # by workers, for requests not yet collected
         if self.own:
             try:
                 self.ensure(1)
@@ -136,20 +136,20 @@ class Grader:
                     raise UsageError(f"the grader {grade} cannot be used: {error}") from error
                 raise ComponentDied(f"the grader {grade} was not ready: {error}; run again, with --resume") from error
         if self.takes == "rows":
-            self.patience = 2 * seconds + 1  # an async call ends at its own limit, with the values of the others
+            self.patience = 2 * seconds + 1  # an async call ends at its own limit, and the others' values count
 
     def submit(self, item: Callable[[], Item]) -> None:
-        """Have an item judged ahead, in a thread that also makes it from tokens; `grade` is asked for it later."""
-        if self.takes == "rows":  # the rest of the group is still being written
+        """Judge an item ahead, in a thread that also makes it from tokens; `grade` collects its verdict later."""
+        if self.takes == "rows":  # the rest of the group is still being generated
             return
         self.waiting.append(item)
-        if self.thread is None or not self.thread.is_alive():  # as in a fork
+        if self.thread is None or not self.thread.is_alive():  # for example in a fork
             self.thread = threading.Thread(target=self.work_ahead, name="verifier", daemon=True)
             self.thread.start()
         self.arrived.set()
 
     def work_ahead(self) -> None:
-        """What the thread does: a few items at a time, so that `grade` and `close` do not wait long."""
+        """The loop of the thread: judge a few items at a time, so that `grade` and `close` do not wait long."""
         mine = threading.current_thread()
         while self.thread is mine:
             self.arrived.wait()
@@ -159,7 +159,7 @@ class Grader:
                     self.judge_ahead(2 * self.workers)
 
     def judge_ahead(self, most: int) -> None:
-        """Judge up to so many of the waiting items."""
+        """Judge at most `most` of the waiting items."""
         requests: dict[str, WorkerRequest] = {}
         for _ in range(most):
             try:
@@ -181,7 +181,7 @@ class Grader:
             self.ahead_ok = len(requests) == len(failed) + sum(key in self.judged for key in requests)
 
     def take_judged(self) -> dict[str, Verdict]:
-        """What workers judged ahead, by key, for the grader of another process; nothing of it is kept here."""
+        """The verdicts that workers gave ahead, by key, for another process's grader; none are kept here."""
         with self.lock:
             self.judge_ahead(len(self.waiting))
             taken, self.judged = self.judged, {}
@@ -190,11 +190,11 @@ class Grader:
         return taken
 
     def grade(self, items: Sequence[Item]) -> list[Verdict]:
-        """One verdict per item, in their order. Nothing an item holds raises, or changes another item's verdict."""
+        """One verdict per item, in order. Whatever an item holds, it raises nothing and changes no other verdict."""
         return self.grade_groups(items) if self.takes == "rows" else self.grade_each(items)
 
     def grade_groups(self, items: Sequence[Item]) -> list[Verdict]:
-        """The same by a function that is asked for the responses to a prompt together: each group is one item."""
+        """The same with a function that scores all responses to a prompt together: each group is one item."""
         groups = adjacent_groups([row_of(item).group for item in items])
         whole = [Item(json.dumps([arguments(item) for item in items[group]]), "") for group in groups]
         found: list[Verdict] = []
@@ -208,9 +208,9 @@ class Grader:
         return found
 
     def grade_each(self, items: Sequence[Item]) -> list[Verdict]:
-        """One verdict per item, whatever an item is."""
+        """One verdict per item, where an item may be a whole group."""
         with self.lock:
-            self.judge_ahead(len(self.waiting))  # all at once; behind this the thread finds nothing to do
+            self.judge_ahead(len(self.waiting))  # all at once; after this the thread finds nothing to do
             verdicts: list[Verdict | None] = []
             requests: dict[str, WorkerRequest] = {}  # equal items are judged once
             places: dict[str, list[int]] = {}
@@ -237,14 +237,14 @@ class Grader:
                     verdicts[place] = verdict
             found = [verdict for verdict in verdicts if verdict is not None]
             outage = sum(not verdict.scored for verdict in found) > max(1, self.most_unscored * len(found))
-            if self.journal is not None and requests:  # before anybody sees them; a pool that cannot start says nothing
+            if self.journal is not None and requests:  # before anyone sees them; nothing if no worker could start
                 kept = [key for key in requests if key in from_workers and (judged[key].scored or not outage)]
                 self.journal.append({key: judged[key] for key in kept})
             self.ahead_ok = True
             return found
 
     def key(self, item: Item) -> str:
-        """The name of the verdict of a worker."""
+        """The key of a worker's verdict."""
         if self.takes == "row":
             return key_of(self.identity, item.gold, item.response, json.dumps(arguments(item)))
         return key_of(self.identity, item.gold, item.response, None if self.own else item.problem)
@@ -252,7 +252,7 @@ class Grader:
     def probe(self) -> Verdict:
         """Ask a worker whether 34 is 34: correct is True if the pool works, None with the reason if it does not.
 
-        A function that takes its arguments by name is not called: no row is at hand.
+        A function that takes its arguments by name is not called, since there is no row.
         """
         if self.takes != "pair":
             return self.ready()
@@ -264,7 +264,7 @@ class Grader:
         return verdict
 
     def ready(self) -> Verdict:
-        """Whether a worker is there."""
+        """A passing verdict if a worker is ready, else an unscored one with the reason."""
         with self.lock:
             try:
                 self.ensure(1)
@@ -292,7 +292,7 @@ class Grader:
         self.close()
 
     def prepare(self, item: Item) -> Verdict | WorkerRequest:
-        """The verdict where rules give one, else the request for a worker."""
+        """The verdict if the rules give one, else the request for a worker."""
         if self.takes == "rows":
             return WorkerRequest({"rows": json.loads(item.response)}, None)
         if self.takes == "row":
@@ -309,7 +309,7 @@ class Grader:
         return graded
 
     def ask_workers(self, requests: dict[str, WorkerRequest]) -> tuple[dict[str, Verdict], set[str]]:
-        """(verdicts, keys of those that came from a worker). Failed ones get a second chance, alone."""
+        """(verdicts, keys of those that came from a worker). Failed requests get a second chance, alone."""
         verdicts: dict[str, Verdict] = {}
         failed = self.run_requests(requests, verdicts, self.workers)
         for key in failed:
@@ -324,7 +324,7 @@ class Grader:
     def run_requests(
         self, requests: dict[str, WorkerRequest], verdicts: dict[str, Verdict], workers: int
     ) -> dict[str, str]:
-        """Fill `verdicts` from up to `workers` processes; returns why others failed. Stops short if none can start."""
+        """Fill `verdicts` from up to `workers` processes; return why the others failed. Stop if none can start."""
         waiting, failed = deque(requests), dict[str, str]()
         running: Running = {}
         try:
@@ -362,26 +362,26 @@ class Grader:
         except WorkerFailed as error:  # of `ensure`: no worker can start
             self.outage = f"the verifier cannot start: {error}"
         finally:
-            for process, key, _ in list(running.values()):  # an interrupt: the reply of a worker left behind is stale
+            for process, key, _ in list(running.values()):  # after an interrupt: their late replies would be stale
                 failed[key] = self.discard(running, process, "interrupted")
         return failed
 
     def discard(self, running: "Running", process: "VerifierProcess", reason: str) -> str:
-        """Kill a worker; its place is filled when it is needed."""
+        """Kill a worker, which is replaced when needed, and return the reason."""
         running.pop(process.replies, None)
         self.processes.remove(process)
         process.kill()
         return reason
 
     def ensure(self, count: int, running: Container[int] = ()) -> None:
-        """At least `count` workers alive and ready, the worn ones among them replaced."""
+        """Make sure that at least `count` workers are alive and ready; replace those that are worn out."""
         if os.getpid() != self.owner:  # a fork: its workers belong to the parent
             self.processes, self.owner = [], os.getpid()
         for process in list(self.processes):
             if process.replies not in running and (process.calls >= CALLS or not process.alive):
                 self.processes.remove(process)
                 process.kill()
-        for last in (False, True):  # one that is killed while it starts, as by the kernel short of memory, is replaced
+        for last in (False, True):  # replace one that is killed while it starts, for example when memory is short
             while len(self.processes) < count:
                 self.processes.append(VerifierProcess(self.grade_path, self.seconds, self.memory_mb))
             for process in list(self.processes):
@@ -411,11 +411,11 @@ class Grader:
 
 
 class CannotLoad(WorkerFailed):
-    """What a worker was to load raised an error: another worker will meet it too."""
+    """The code that a worker had to load raised an error: another worker would fail too."""
 
 
 class OverTime(WorkerFailed):
-    """The worker ended itself: an answer took more processor time than it may. No load of the machine does that."""
+    """The worker ended itself: an answer exceeded its processor time, whatever the load of the machine."""
 
 
 class VerifierProcess(WorkerProcess):
@@ -460,16 +460,16 @@ class VerifierProcess(WorkerProcess):
         return super().failure()
 
 
-# Descriptor of its replies -> worker, key of its request, deadline in monotonic seconds.
+# File descriptor of a worker's replies -> worker, key of its request, deadline in monotonic seconds.
 Running = dict[int, tuple[VerifierProcess, str, float]]
 
 
 class VerdictJournal:
-    """Verdicts on disk, so that a resumed run gets the verdict it got before, also where it was a time-out.
+    """Verdicts on disk, so that a resumed run gets the same verdict as before, even if it was a time-out.
 
     A file of JSON lines, append-only; the first verdict of a key counts.
 
-    A last line without its end was being written when the process died: it is dropped from the file.
+    An incomplete last line was being written when the process died: it is removed from the file.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -493,11 +493,11 @@ class VerdictJournal:
         self.path.touch()
 
     def get(self, key: str) -> Verdict | None:
-        """An earlier verdict."""
+        """The earlier verdict of a key, if there is one."""
         return self.verdicts.get(key)
 
     def append(self, verdicts: dict[str, Verdict]) -> None:
-        """Write and flush to the disk; only then may they be used."""
+        """Write verdicts and flush them to disk; only then may they be used."""
         lines = [
             json.dumps({"key": key, **asdict(verdict)}, allow_nan=False) + "\n" for key, verdict in verdicts.items()
         ]
@@ -509,7 +509,7 @@ class VerdictJournal:
 
 
 def identify(grade: str, boxed: bool) -> tuple[str, str]:
-    """(what a worker loads, who judges: another file or version is another judge)."""
+    """(what a worker loads, the identity of the judge: another file or version is another judge)."""
     if grade == "math":
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions = [f"{name} {metadata.version(name)}" for name in ("math-verify", "sympy")]
@@ -528,7 +528,7 @@ def identify(grade: str, boxed: bool) -> tuple[str, str]:
 
 
 def row_of(item: Item) -> RewardRow:
-    """What a function by names is asked with."""
+    """The row of an item, for a function that takes its arguments by name."""
     if item.row is None:
         raise UsageError(
             "a reward function takes its arguments by name, and an item has no row; give Item(..., row=RewardRow(...))"
@@ -537,19 +537,19 @@ def row_of(item: Item) -> RewardRow:
 
 
 def arguments(item: Item) -> dict[str, Any]:
-    """What a reward function by names may ask of an item."""
+    """All arguments that a reward function may take by name, for one item."""
     return row_message(item.response, item.gold, item.truncated, row_of(item))
 
 
 def own_verdict(value: float | None, reason: str = "") -> Verdict:
-    """Of a user's function: half of the way or more passes."""
+    """The verdict of a user's function: a value of 0.5 or more passes."""
     if value is None:
         return unscored(None, reason, "own")
     return Verdict(value >= 0.5, None, "own", f"graded {value:g}", value)
 
 
 def group_verdict(message: dict[str, Any], count: int) -> Verdict:
-    """The values and reasons of a group in one verdict, as JSON in `extracted`; unscored where no response has one."""
+    """The values and reasons of a group in one verdict, as JSON in `extracted`; unscored if no response has a value."""
     values, reasons = message.get("values"), message.get("reasons")
     checked = [isinstance(x, list) and len(x) == count for x in (values, reasons)]
     if not all(checked) or not all(value is None or foreign.is_number(value) for value in values or ()):
@@ -562,11 +562,11 @@ def group_verdict(message: dict[str, Any], count: int) -> Verdict:
 
 
 def unscored(extracted: str | None, reason: str, path: Literal["own", "timeout"] = "timeout") -> Verdict:
-    """No verdict, and why. A grader's error may quote the response."""
+    """An unscored verdict and the reason, made printable: a grader's error may quote the response."""
     return Verdict(None, extracted, path, printable(reason, REASON), None)
 
 
 def key_of(identity: str, gold: str, response: str, problem: str | None = None) -> str:
-    """The name of a verdict: who judges, against what, what, and knowing which problem."""
+    """The key of a verdict: a hash of the judge, the gold answer, the response and, if it is known, the problem."""
     parts = [identity, gold, response] if problem is None else [identity, gold, response, problem]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

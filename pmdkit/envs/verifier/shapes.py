@@ -1,4 +1,4 @@
-"""What an answer is made of, read without a parser, and what is too complex for one."""
+"""The structure of an answer, read without a parser, and limits on what is passed to one."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -11,15 +11,15 @@ Part = tuple[str, ...]
 
 
 class Reading(NamedTuple):
-    """One commitment, read.
+    """What one answer commits to.
 
     Attributes:
-        parts: what is offered, in the order in which it stands.
-        names: per part the name that stands before its equals sign, or "".
+        parts: the values offered, in order.
+        names: for each part the name before its equals sign, or "".
         members: the other members of a chain of equalities, each as parts; they must equal the gold too.
-        variable: of an inequality.
+        variable: the variable, if it is an inequality.
         refusal: why it is not an answer, whatever the gold.
-        alternatives: the parts are joined by `or`.
+        alternatives: whether the parts are joined by `or`.
     """
 
     parts: tuple[Part, ...] = ()
@@ -47,7 +47,7 @@ LINKS = re.compile(
     r"|(?:long)?[lrLR]*eft?[rR]?ightarrow|(?:long)?[rR]ightarrow|(?:long)?[lL]eftarrow|leftrightarrow)(?![A-Za-z])"
     r"|!=|≠|:=|=="
 )
-"Links that are no equality."
+"Links that are not equalities."
 APPROXIMATE = re.compile(r"≈|\\(?:approx|simeq|doteq)(?![A-Za-z])")
 EMPTY = re.compile(
     r"(?:\\emptyset|\\varnothing|∅|Ø|\\?\{ ?\\?\}"
@@ -70,7 +70,7 @@ COMMANDS = GREEK | listed(
     Gamma Theta Omega Sigma Phi
     """
 )
-"Commands that a name may hold."
+"Commands that a name may contain."
 NAME_SIGNS = re.compile(
     r"(?:[A-Za-z' \\|+_{}(),/°\[\]-]|\^ ?\{? ?\\circ ?\}?|(?<=_)[0-9]|(?<=_\{)[0-9]+(?=\})|(?<=\()[0-9, -]+(?=\)))*"
 )
@@ -88,10 +88,10 @@ PAIRED = {"(": ")", "[": "]"}
 
 
 def read(span: str, known: frozenset[str] = frozenset(), allowed: frozenset[str] = frozenset()) -> Reading:
-    """The parts of a span that is stripped and has its text opened.
+    """The parts of a span that is stripped and whose text commands are unwrapped.
 
     Args:
-        known: unknowns of the gold; a left side made of others is a name.
+        known: unknowns of the gold; a left-hand side made of others is a name.
         allowed: words of the problem.
     """
     if EMPTY.fullmatch(span.strip(" .")):
@@ -121,7 +121,7 @@ def read(span: str, known: frozenset[str] = frozenset(), allowed: frozenset[str]
 
 
 def as_tuple(reading: Reading) -> Reading:
-    """x = 1, y = 2 as the pair (1, 2), in the order of the names; other readings as they are."""
+    """x = 1, y = 2 as the pair (1, 2), in the order of the names; other readings unchanged."""
     names = reading.names
     if len(names) < 2 or reading.alternatives or "" in names or len(set(names)) < len(names):
         return reading
@@ -133,7 +133,7 @@ def as_tuple(reading: Reading) -> Reading:
 
 
 def joined_thousands(span: str) -> str:
-    """Commas that group thousands taken out: outside of brackets, and in those that separate by comma and blank."""
+    """Remove commas that group thousands: outside brackets, and inside if `, ` or `;` is the separator."""
     span = TIED_THOUSANDS.sub(lambda found: found[1] + re.sub(r"[^0-9]", "", found[2]), span)
     if "," not in span:
         return span
@@ -150,7 +150,7 @@ def ungrouped(found: re.Match[str]) -> str:
 
 
 def split_list(span: str) -> tuple[list[str], list[str]]:
-    """(pieces between separators outside of brackets, the separators by word)."""
+    """(the pieces between separators outside brackets, the separators)."""
     level, last = 0, 0
     pieces: list[str] = []
     words: list[str] = []
@@ -198,7 +198,7 @@ def read_chain(span: str, known: frozenset[str], allowed: frozenset[str]) -> Rea
 
 
 def is_name(member: str, known: frozenset[str], allowed: frozenset[str]) -> bool:
-    """Whether a left side names what is asked: x, f(x), AB, m + n, the area; no unknown of the gold."""
+    """Whether a left-hand side names what is asked for: x, f(x), AB, m + n, the area; not an unknown of the gold."""
     member = member.strip()
     if CALL.fullmatch(member):
         return True
@@ -223,7 +223,7 @@ def is_name(member: str, known: frozenset[str], allowed: frozenset[str]) -> bool
 
 
 def unknowns(text: str) -> frozenset[str]:
-    """Letters that stand for something, Greek ones by name; not e, i and functions."""
+    """Letters that stand for something, Greek ones by name, except for e, i and functions."""
     found: set[str] = set()
     for slash, word in LETTERS.findall(text):
         if slash:
@@ -234,7 +234,7 @@ def unknowns(text: str) -> frozenset[str]:
 
 
 def read_value(span: str, known: frozenset[str], allowed: frozenset[str]) -> Reading:
-    """One member: words around it taken off, then what kind of object it is."""
+    """Read one member: strip the words around it, then find out what kind of object it is."""
     if REALS.fullmatch(span):
         return Reading((("(,)", "-\\infty", "\\infty"),), ("",))
     based = read_base(span)
@@ -287,7 +287,7 @@ def read_value(span: str, known: frozenset[str], allowed: frozenset[str]) -> Rea
 
 
 def read_braces(signs: list[str], core: str) -> Reading:
-    r"""Both values of an expression with \pm; in the braces of a set each element on its own."""
+    r"""Both values of an expression with \pm; inside the braces of a set, each element on its own."""
     inner = within(core, "\\{", "\\}")
     if inner is None:
         return Reading(tuple(("", sign.removeprefix("+").strip()) for sign in signs), ("", ""))
@@ -299,7 +299,7 @@ def read_braces(signs: list[str], core: str) -> Reading:
 
 
 def read_inequality(core: str) -> Reading:
-    """x < 2, 2 > x and 1 < x <= 5 as intervals; any other relation as it is, for the parser."""
+    """x < 2, 2 > x and 1 < x <= 5 as intervals; any other relation unchanged, for the parser."""
     signs = RELATIONS.findall(core)
     sides = [side.strip() for side in RELATIONS.split(core)]
     raw = Reading((("raw", core),), ("",))
@@ -333,7 +333,7 @@ def opposite(sign: str) -> str:
 
 
 def within(text: str, opener: str, closer: str) -> str | None:
-    """What stands between two delimiters at the ends of a text, if the text is one such group."""
+    """The text between two delimiters at its ends, if it is one such group, else None."""
     if text.startswith(opener) and text.endswith(closer) and len(text) >= len(opener) + len(closer):
         inner = text[len(opener) : len(text) - len(closer)]
         level = 0
@@ -346,7 +346,7 @@ def within(text: str, opener: str, closer: str) -> str | None:
 
 
 def opens_whole(text: str) -> bool:
-    """Whether the bracket that opens a text closes at its end; half-open intervals mix the two kinds."""
+    """Whether the bracket that opens a text closes at its end; half-open intervals mix two kinds of bracket."""
     level = 0
     for place, char in enumerate(text):
         level += (char in "([{") - (char in ")]}")
@@ -355,9 +355,9 @@ def opens_whole(text: str) -> bool:
     return False
 
 
-# Limits: spans that cost more than an answer is worth, or that a parser would read in part, never reach it. A rule
-# counts only where the gold itself passes it, so that no gold is out of reach. Signs and words that are in no list are
-# refused as well: math-verify drops what it does not know.
+# Limits: spans that would cost too much, or that a parser would read only in part, never reach it. A rule applies only
+# if the gold itself passes it, so that every gold can be matched. Signs and words that are in no list are rejected as
+# well: math-verify drops what it does not know.
 
 LENGTH = 400
 DIGITS = 60
@@ -366,7 +366,7 @@ EXPONENT = 1000
 GROUP_EXPONENT = 20
 COUNT = 60
 CALLS = 6
-"Characters; digits in a row; brackets in brackets; exponents, and of a bracket with letters; operators; functions."
+"Limits on characters, digits in a row, nesting, exponents (then of a bracket with letters), operators, functions."
 
 OPERATORS = re.compile(
     r"\\(?:sum|prod|int|iint|iiint|oint|lim|limsup|liminf|bigcup|bigcap|coprod|bigoplus|binom|tbinom|dbinom|choose)"
@@ -377,7 +377,7 @@ FACTORIAL = re.compile(r"(?<![0-9])([0-9]{1,3})!(?![!0-9])")
 DROPPED = re.compile(
     r"[0-9.] ?\\(?:overline|bar|dot)|[0-9)}] ?_|\\[lcd]?dots|\\(?:text|mathrm|mbox)[a-z]*\{[^{}]*[0-9]"
 )
-"Periods, the base of a number, dots, a number inside text: math-verify reads the rest as if it were all."
+"Periods, the base of a number, dots, a number inside text: math-verify reads the rest as if that were everything."
 READABLE = listed(
     """
     frac dfrac tfrac cfrac sqrt pi cdot times div infty sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh
@@ -385,9 +385,9 @@ READABLE = listed(
     text pm cup le leq ge geq lt gt leqslant geqslant ne neq in big Big bigg Bigg bigl bigr Bigl Bigr displaystyle mid
     """
 )
-"Commands of LaTeX that the parser reads as a reader does; any other, such as \\phantom, must stand in the gold."
+"LaTeX commands that the parser reads as a person does; any other, such as \\phantom, must occur in the gold."
 SIGNS = frozenset("π×·∞≤≥÷√²³±≠∪∩∈−")
-"Characters beyond ASCII that models write for LaTeX."
+"Non-ASCII characters that models write instead of LaTeX."
 ASCII = frozenset("+-*/^_(){}[]|!.,<>= '\\")
 COMMAND = re.compile(r"\\([A-Za-z]+|.)?", re.DOTALL)
 WORD = re.compile(r"(?<![A-Za-z\\])[A-Za-z]+")
@@ -396,7 +396,7 @@ FUNCTION = re.compile(r"(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?|log|ln|lg|exp")
 NESTED = re.compile(rf"(?:(?:{FUNCTION.pattern})[\\ ({{]*){{3}}")
 PLAIN_POWER = re.compile(r"([0-9]+) ?(?:\^|\*\*) ?\{? ?([0-9]{1,4})(?![0-9])")
 RESULT = 2000
-"Digits of a power of a number."
+"Maximum digits of a power of a number."
 POWER = re.compile(r"\*\*|\^")
 
 
@@ -413,9 +413,9 @@ def too_complex(span: str, gold: str) -> str | None:
 
 
 def unknown_symbol(span: str, gold: str) -> str | None:
-    r"""Why the span is not equal to the gold, unparsed: an unknown or a sign of its own. None if it has neither.
+    r"""Why the span does not equal the gold, without parsing: it has an unknown or a sign that the gold lacks. Or None.
 
-    \frac{1}{2} has no x in it. To show that x - x + 34 is 34 takes algebra without a bound, and nobody answers so.
+    \frac{1}{2} has no x in it. Showing that x - x + 34 is 34 takes unbounded algebra, and nobody answers like that.
     """
     for char in span:
         if not (char.isascii() and char.isalnum()) and char not in ASCII and char not in SIGNS and char not in gold:
@@ -440,7 +440,7 @@ def unknown_symbol(span: str, gold: str) -> str | None:
 
 
 def depth(span: str) -> int:
-    """Brackets in brackets, of all kinds taken together."""
+    """How deeply brackets are nested, all kinds taken together."""
     deepest = level = 0
     for char in span:
         if char in "{([":
@@ -476,14 +476,14 @@ def round_closing(text: str) -> int | None:
 
 
 def nested_power(span: str) -> bool:
-    """A power in an exponent, or a power of a power of numbers; (x^2+1)^2 is none."""
+    """Whether there is a power in an exponent, or a power of a power of numbers; (x^2+1)^2 is neither."""
     if re.search(r"(?:\^|\*\*)[^A-Za-z]*[)}] ?(?:\^|\*\*)", span):
         return True
     return any(POWER.search(inside) or "!" in inside or POWER.match(after) for _, inside, after in find_powers(span))
 
 
 def big_exponent(span: str) -> bool:
-    """An exponent above EXPONENT, or above GROUP_EXPONENT on a bracket, or one that is computed; a long result."""
+    """Whether an exponent is above EXPONENT, above GROUP_EXPONENT on a bracket, or computed, or a result is long."""
     for before, inside, _ in find_powers(span):
         numbers = [int(n) for n in re.findall(r"[0-9]+", inside) if len(n) < 9] + [
             EXPONENT + 1 for n in re.findall(r"[0-9]{9,}", inside)
@@ -498,32 +498,32 @@ def big_exponent(span: str) -> bool:
 
 
 def many_powers(span: str) -> bool:
-    """Products of many powers grow as fast as towers."""
+    """Whether there are many powers, whose product grows as fast as a tower."""
     return len(POWER.findall(span)) > 8
 
 
 def big_factorial(span: str) -> bool:
-    """A factorial of anything but one number below 1000, or more than four of them."""
+    """Whether there is a factorial of anything but one number below 1000, or more than four factorials."""
     return "!" in FACTORIAL.sub("", span.replace("!=", "")) or len(FACTORIAL.findall(span)) > 4
 
 
 def big_operator(span: str) -> bool:
-    """Sums, products, integrals, limits and binomials other than of small numbers."""
+    """Whether there is a sum, product, integral or limit, or a binomial of other than small numbers."""
     return OPERATORS.search(CHEAP_BINOMIAL.sub("", span)) is not None
 
 
 def long_digits(span: str) -> bool:
-    """More digits in a row than a computed answer has, or a power of ten in e-notation beyond a float."""
+    """Whether there are more digits in a row than a computed answer has, or a power of ten too large for a float."""
     return re.search(rf"[0-9]{{{DIGITS}}}|[0-9]\.?[eE][+-]?[0-9]{{4}}", span) is not None
 
 
 def many_operators(span: str) -> bool:
-    """More commands and operators than an answer has: each costs the parser, some of them a simplification."""
+    """Whether there are more commands and operators than an answer has: each costs parsing, some a simplification."""
     return len(re.findall(r"\\[A-Za-z]+|[+*/^=<>|-]", span)) > COUNT
 
 
 def many_functions(span: str) -> bool:
-    """More functions than an answer has, or one of one of one: simplifying them tries every identity."""
+    """Whether there are more functions than an answer has, or three nested ones: simplifying tries every identity."""
     return len(FUNCTION.findall(span)) > CALLS or NESTED.search(span) is not None
 
 

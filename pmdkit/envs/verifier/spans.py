@@ -1,28 +1,29 @@
-r"""An answer as text: where it stands, what of it says nothing, and plain numbers, each with one reading.
+r"""An answer as text: find it, strip decoration without meaning, and read plain numbers exactly.
 
-The last `Answer:` or `\boxed{}`; dollars, boxes and markdown come off. `parse_number` reads a span exactly; `exact`
-rewrites the decimals, periods, mixed numbers and degrees inside a formula as fractions, so that no parser rounds them.
+It follows the last `Answer:` or is in the last `\boxed{}`; dollars, boxes and markdown are stripped. `parse_number`
+reads a span exactly; `exact` rewrites the decimals, repeating decimals and mixed numbers inside a formula as fractions,
+so that no parser rounds them, and `radians` does so for degrees.
 """
 
 import re
 from fractions import Fraction
 
-# An answer stands after the last `Answer:`, or in the last `\boxed{}`. Source of the marker: the prompt and reward of
+# An answer follows the last `Answer:`, or is in the last `\boxed{}`. Source of the marker: the prompt and reward of
 # DAPO (arXiv:2503.14476), `Answer\s*:` in any case, last one wins.
 MARKER = re.compile(r"(?<![A-Za-z])answer[ \t]*[*_}`]{0,4}[ \t]*:[ \t]*[*_}`]{0,4}", re.ASCII | re.IGNORECASE)
-"The word in any case, markdown or the end of \\text{} around the colon, also inside a line (Final Answer: 34)."
+"The word in any case, with markdown or the end of \\text{} around the colon, even within a line (Final Answer: 34)."
 TAILS = (64, 400)
-"Characters searched first; nearly every answer stands there, and a long response costs no more than a short one."
+"Characters at the end that are searched first: nearly every answer is there, so long responses cost no more."
 SEARCHED = 200_000
-"Characters at the end in which a marker is looked for: twice the longest response, and milliseconds at any length."
+"Characters at the end that are searched for a marker: twice the longest response, and milliseconds at any length."
 BOX = 20_000
-"Characters in which a box must close; what is longer is no answer."
+"Characters within which a box must close; anything longer is not an answer."
 OPENERS = {"\\[": "\\]", "$$": "$$", "\\(": "\\)"}
 BOXES = ("\\boxed", "\\fbox")
 BOLD = re.compile(r"(?<![0-9A-Za-z)}])\*\*([^*]+)\*\*(?![0-9A-Za-z({])")
 SPACE = re.compile(r"(?<!\\)\\([!,;: ]|q?quad(?![A-Za-z]))")
 TIE = re.compile(r"(?<=[0-9A-Za-z}${])~(?=[0-9A-Za-z{\\])")
-"A blank of LaTeX between two words; elsewhere a tilde says about."
+"A LaTeX space between two words; elsewhere a tilde means `about`."
 TEXT = re.compile(
     r"\\(?:text|textbf|textit|textrm|textnormal|mathrm|mathbf|mathit|operatorname|mbox|rm)\s*\{([^{}]*)\}"
 )
@@ -46,7 +47,7 @@ TYPED = str.maketrans(
     {"½": " 1/2", "⅓": " 1/3", "⅔": " 2/3", "¼": " 1/4", "¾": " 3/4", "⅕": " 1/5", "⅙": " 1/6", "⅛": " 1/8"}
     | {char: f"_{digit}" for digit, char in enumerate("₀₁₂₃₄₅₆₇₈₉")}
 )
-"Fractions and subscripts that are one character."
+"Fractions and subscripts typed as one character."
 DELIMITERS = re.compile(r"\\?\$|\\[()\[\]]|[€£¥₹¢]|\\(?:pounds|euro)(?![A-Za-z])")
 ESCAPED = re.compile(r"\\\\(?=[A-Za-z])")
 "A backslash that was escaped once too often; in a matrix it ends a row."
@@ -54,10 +55,10 @@ SIZES = re.compile(r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|limits)(?![A-Za-
 
 
 def answer_line(response: str) -> str | None:
-    """What follows the last marker, to the end of its line; None without a marker or with nothing behind it.
+    """What follows the last marker, to the end of its line; None without a marker or with nothing after it.
 
-    An empty rest of the line passes on to the next line with text. Mathematics that opens there (`\\[`, `$$`) is taken
-    to where it closes. Lines after the answer are ignored, whatever they say, unless they hold a marker themselves.
+    If the rest of the line is empty, the next line with text is used. Mathematics that opens there (`\\[`, `$$`) is
+    read to where it closes. Lines after the answer are ignored, whatever they say, unless they contain a marker.
     """
     response = response[-SEARCHED:]
     last = None
@@ -80,10 +81,10 @@ def answer_line(response: str) -> str | None:
 
 
 def last_box(response: str) -> str | None:
-    r"""Inside of the last \boxed{} or \fbox{} with balanced braces; `\boxed 7` gives 7; None if there is none.
+    r"""The inside of the last \boxed{} or \fbox{} with balanced braces; `\boxed 7` gives 7; None if there is none.
 
-    A last box that never closes, or not soon, is no answer, even where an earlier one closes: the response was cut off
-    or broken.
+    If the last box never closes, or not soon, there is no answer, even if an earlier one closes: the response was cut
+    off or broken.
     """
     start = max(response.rfind(name) for name in BOXES)
     if start < 0:
@@ -111,9 +112,9 @@ def closing(text: str, start: int) -> int | None:
 
 
 def strip_decoration(span: str) -> str:
-    r"""Take off what says nothing: $ and \( \), \boxed{} and \text{}, markdown, quotes, a full stop at the end."""
+    r"""Strip what has no meaning: $ and \( \), \boxed{} and \text{}, markdown, quotes, a full stop at the end."""
     span = BOLD.sub(r"\1", span.translate(MINUS))
-    for _ in range(12):  # more layers than anybody writes; deeper ones meet the limits of shapes.py
+    for _ in range(12):  # more layers than anyone writes; the limits of shapes.py catch deeper ones
         before = span
         span = span.strip(EDGES).rstrip(".,; \t\n\\") if not span.endswith("...") else span.strip(EDGES)
         for opener, closer in PAIRS:
@@ -134,7 +135,7 @@ def strip_decoration(span: str) -> str:
 
 
 def wraps(opener: str, inner: str) -> bool:
-    """Whether the brackets at both ends belong together, and mean nothing: (1, 2) and [0, 1) keep theirs."""
+    """Whether the brackets at both ends belong together and have no meaning: (1, 2) and [0, 1) keep theirs."""
     if opener in ("(", "[", "\\left("):
         return PLAIN.fullmatch(inner.strip()) is not None or FRAC.fullmatch(inner.strip()) is not None
     if opener == "{":
@@ -143,7 +144,7 @@ def wraps(opener: str, inner: str) -> bool:
 
 
 def open_text(span: str) -> str:
-    r"""\text{...} and the size of brackets opened; what remains is read as words or as mathematics."""
+    r"""Unwrap \text{...} and drop bracket sizes; what remains is read as words or as mathematics."""
     span = span.translate(TYPED)
     if "\\begin" not in span:
         span = ESCAPED.sub(r"\\", span)
@@ -151,11 +152,11 @@ def open_text(span: str) -> str:
 
 
 def without_dollars(span: str) -> str:
-    r"""A span without dollars, \( \) and signs of currency: blanks, so that nothing is glued to what stood outside."""
+    r"""Replace dollars, \( \) and currency signs by blanks, so that nothing is glued to what was outside."""
     return " ".join(DELIMITERS.sub(" ", span).split())
 
 
-# Numbers as models write them: integers, decimals, ratios, mixed numbers, periods, bases.
+# Numbers as models write them: integers, decimals, ratios, mixed numbers, repeating decimals, bases.
 
 PLAIN = re.compile(r"[+-]?[0-9]+")
 GROUPED = re.compile(r"([1-9][0-9]{0,2})((?:,[0-9]{3})+|(?:\{,\}[0-9]{3})+|(?: [0-9]{3})+)(\.[0-9]*)?")
@@ -186,7 +187,7 @@ TRIGONOMETRIC = re.compile(r"(?<![A-Za-z])(?:a(?:rc)?)?(?:sin|cos|tan|cot|sec|cs
 JUXTAPOSED = re.compile(r"[0-9.}] [0-9.]")
 "Two numbers side by side: neither a product nor one number."
 BARE = re.compile(r"(?<![A-Za-z\\{])(arc(?:sin|cos|tan)|sin|cos|tan|cot|sec|csc|ln|log|pi)(?![A-Za-z{])")
-"Functions as they are typed without a backslash."
+"Functions typed without a backslash."
 PRODUCT = re.compile(r"(?<![0-9A-Za-z_^.,{])([0-9]+) ?(?=\(|\\frac)")
 "A number before a bracket or a fraction: the parser takes 1(1/2) for a mixed number."
 CURRENCY = ("\\$", "$", "€", "£", "¥", "₹", "\\pounds", "\\euro")
@@ -197,18 +198,18 @@ BASE = re.compile(
     r"(?:_ ?(?:\{ ?)?\(?(?P<below>[0-9]{1,2}|[a-z]+)\)? ?\}?|\(?(?:in )?base[ -](?P<word>[0-9]{1,2}|[a-z]+)\)?)"
 )
 LONGEST = 100
-"Digits of a number that is turned into a fraction."
+"Maximum digits of a number that is turned into a fraction."
 
 
 def canonical_integer(digits: str) -> str:
-    """An integer as text without leading zeros and plus; "-0" is "0". Text, so that no length of digits is slow."""
+    """An integer as text without leading zeros and plus; "-0" is "0". Text, so that even long ones are not slow."""
     negative = digits[0] == "-"
     digits = digits.lstrip("+-").lstrip("0") or "0"
     return "-" + digits if negative and digits != "0" else digits
 
 
 def canonical_fraction(value: Fraction) -> str | Fraction:
-    """An integer as its canonical text."""
+    """The canonical text of an integer; any other fraction unchanged."""
     return str(value.numerator) if value.denominator == 1 else value
 
 
@@ -249,7 +250,7 @@ def parse_number(span: str) -> str | Fraction | None:
 
 
 def read_mixed(span: str) -> Fraction | None:
-    r"""1 1/2 and 1\frac{1}{2} as 3/2; the fraction is a proper one, else the two are no mixed number."""
+    r"""1 1/2 and 1\frac{1}{2} as 3/2; None if the fraction is not a proper one."""
     found = MIXED.fullmatch(span)
     return None if found is None else mixed_value(found)
 
@@ -267,7 +268,7 @@ def read_period(span: str) -> Fraction | None:
 
 
 def period_value(found: re.Match[str]) -> Fraction | None:
-    """The value of a match of PERIOD or DOTTED; None for 33.999... and 34.000..., which dress a rounded number up."""
+    """The value of a match of PERIOD or DOTTED; None for 33.999... and 34.000..., which dress up a rounded number."""
     whole, before, *periods = found.groups()
     period = next(group for group in periods if group)
     if set(period) in ({"0"}, {"9"}):
@@ -278,7 +279,7 @@ def period_value(found: re.Match[str]) -> Fraction | None:
 
 
 def read_base(span: str) -> tuple[str, int] | None:
-    """(digits, base) of 42_5 and `42 base 5`; None if the span is no such number."""
+    """(digits, base) of 42_5 and `42 base 5`; None if the span is not such a number."""
     found = BASE.fullmatch(span)
     if found is None:
         return None
@@ -291,9 +292,9 @@ def read_base(span: str) -> tuple[str, int] | None:
 
 
 def radians(span: str) -> str:
-    r"""Degrees of angles in a trigonometric function as radians; other degree signs are units and go.
+    r"""Convert degrees to radians if there is a trigonometric function; otherwise degree signs are units and dropped.
 
-    \sin 30 has no sign and stays: the function takes radians.
+    \sin 30 has no degree sign and stays as it is: the function takes radians.
     """
     if TRIGONOMETRIC.search(span):
         return ANGLE.sub(lambda found: in_radians(Fraction(found[1])), span)
@@ -307,7 +308,7 @@ def in_radians(degrees: Fraction) -> str:
 
 
 def exact(span: str) -> str:
-    """A formula for the parser, which would round decimals and drop periods: all of them as fractions."""
+    """A formula rewritten for the parser, which would round decimals and drop periods: all become fractions."""
     span = BARE.sub(r"\\\1 ", span.replace("**", "^"))
     span = MIXED.sub(lambda found: as_fraction(mixed_value(found), found), span)
     span = PERIOD.sub(lambda found: as_fraction(period_value(found), found), span)
@@ -317,14 +318,14 @@ def exact(span: str) -> str:
 
 
 def written(value: str | Fraction) -> str:
-    """A number as the parser shall see it."""
+    """A number as it is passed to the parser."""
     if isinstance(value, str):
         return value
     return rf"{'-' * (value < 0)}\frac{{{abs(value.numerator)}}}{{{value.denominator}}}"
 
 
 def as_fraction(value: Fraction | None, found: re.Match[str]) -> str:
-    """A value in LaTeX, in brackets so that nothing beside it is glued to a part of it."""
+    """A value in LaTeX, in brackets so that nothing next to it is glued to a part of it; for None the matched text."""
     if value is None:
         return found.group()
     if value.denominator == 1:
@@ -333,7 +334,7 @@ def as_fraction(value: Fraction | None, found: re.Match[str]) -> str:
 
 
 def braced(span: str) -> str:
-    r"""\frac12 as \frac{1}{2}, which leaves no digits side by side that mean two numbers."""
+    r"""Write \frac12 as \frac{1}{2}, so that no adjacent digits mean two numbers."""
     for _ in range(8):
         before = span
         span = SHORT_FRAC.sub(

@@ -1,6 +1,6 @@
-r"""Are two spans equal as mathematics? math-verify decides. Runs in a worker only: it may take for ever, or all memory.
+r"""Compare two spans as mathematics with math-verify; workers only, since it may take forever or all memory.
 
-math-verify's own time-outs use SIGALRM and are off; the deadline belongs to whoever owns the worker.
+math-verify's own time-outs use SIGALRM and are off; the owner of the worker enforces the deadline.
 """
 
 import logging
@@ -18,11 +18,11 @@ from sympy.core.function import AppliedUndef  # type: ignore[import-untyped]
 from sympy.core.random import seed  # type: ignore[import-untyped]
 
 PLACES = 12
-"math-verify rounds floats to so many; none reach it, as the rules write decimals as fractions."
+"math-verify rounds floats to this many places; none reach it, since the rules write decimals as fractions."
 CLOSE = 1e-9
-"Absolute and relative: values nearer than that may be equal, and are compared to more places."
+"Absolute and relative: values closer than this may be equal, and are compared to more places."
 DIGITS = 130
-"Places to which values must agree before they are equal: more than an answer may have digits."
+"Places to which values must agree to be equal: more than the digits that an answer may have."
 NEAR = sympy.Float(10, DIGITS) ** (10 - DIGITS)
 TERMS = (sympy.Number, sympy.NumberSymbol, sympy.Symbol, sympy.Add, sympy.Mul, sympy.Pow, sympy.Function)
 CONFIG = (
@@ -32,7 +32,7 @@ CONFIG = (
         )
     ),
 )
-"Its units are off: it takes letters such as m off the end of a formula."
+"Its unit handling is off: it strips letters such as m from the end of a formula."
 IMAGINARY = re.compile(r"(?<![A-Za-z\\])i(?![A-Za-z])")
 UNICODE = {
     "π": r"\pi ",
@@ -46,7 +46,7 @@ UNICODE = {
     "³": "^{3}",
 }
 ROOT = re.compile(r"(?<![A-Za-z\\])sqrt ?\(([^()]*)\)|√ ?(?:\(([^()]*)\)|([0-9]+|[a-z]))")
-logging.getLogger("math_verify").setLevel(logging.CRITICAL)  # it logs whole answers, and that its alarms are off
+logging.getLogger("math_verify").setLevel(logging.CRITICAL)  # it logs whole answers, and that its time-outs are off
 
 
 def compare(span: str, gold: str) -> tuple[bool, str]:
@@ -63,13 +63,13 @@ def compare(span: str, gold: str) -> tuple[bool, str]:
         return False, "the values differ far out"
     if len(wanted) == len(answer) == 1 and same_constant(wanted[0], answer[0]):
         return True, "equal to 120 places"
-    seed(0)  # sympy draws numbers to test its guesses: the same answer shall get the same verdict
+    seed(0)  # sympy draws numbers to test its guesses: the same answer must get the same verdict
     equal = math_verify.verify(wanted, answer, timeout_seconds=None, raise_on_error=True, float_rounding=PLACES)
     return bool(equal), "equal by math-verify" if equal else "not equal by math-verify"
 
 
 def compare_parts(members: list[list[list[str]]], gold: list[list[str]]) -> tuple[bool, str]:
-    """Whether every member has the parts of the gold, in any order: equal tags, and pieces that are equal in turn."""
+    """Whether every member has the parts of the gold, in any order: with equal tags and pairwise equal pieces."""
     reason = "equal by math-verify"
     for member in members:
         left = list(gold)
@@ -100,7 +100,7 @@ def equal_parts(part: list[str], wanted: list[str]) -> tuple[bool, str]:
 def differ_far_out(wanted: Any, answer: Any) -> bool:
     """Whether two readings that agree in their first places differ in later ones: no decimal is a surd.
 
-    math-verify takes 1.4142135623730950488 for the root of 2.
+    math-verify takes 1.4142135623730950488 for the square root of 2.
     """
     if not is_term(answer) or not is_term(wanted) or sympy.Symbol in (type(wanted), type(answer)):
         return False
@@ -116,9 +116,9 @@ def differ_far_out(wanted: Any, answer: Any) -> bool:
 
 
 def same_constant(wanted: Any, answer: Any) -> bool:
-    """Whether two irrational constants, which agree to 120 places, are one; simplifying finds it out for few of them.
+    """Whether two irrational constants that agree to 120 places are the same; simplifying proves it for few of them.
 
-    Two answers of at most some hundred characters do not come nearer to one another by chance.
+    Two answers of at most a few hundred characters do not come that close by chance.
     """
     if not (is_term(wanted) and is_term(answer)) or wanted.free_symbols or answer.free_symbols:
         return False
@@ -131,15 +131,15 @@ def same_constant(wanted: Any, answer: Any) -> bool:
 
 
 def clearly_different(wanted: Any, answer: Any) -> bool:
-    """Whether two readings differ in shape, or in value at one place: then nothing is simplified.
+    """Whether two readings differ in kind, or in value at one point: then nothing needs to be simplified.
 
-    False where they agree there, or have no value: math-verify decides. It is never asked whether a finite number
-    equals an infinite one, which its simplifications get wrong at times. The place has odd coordinates, near which no
-    answer has a pole.
+    False if they agree there, or have no value: math-verify decides. It is never asked whether a finite number equals
+    an infinite one, which its simplifications sometimes get wrong. The point has odd coordinates, near which no answer
+    has a pole.
     """
     if isinstance(wanted, sympy.Symbol) or isinstance(answer, sympy.Symbol) or not is_term(answer):
         return False  # math-verify compares a symbol by its name
-    if isinstance(wanted, sympy.Set | sympy.Tuple):  # it takes a set of one for its element
+    if isinstance(wanted, sympy.Set | sympy.Tuple):  # math-verify takes a set of one for its element
         return not isinstance(wanted, sympy.FiniteSet | sympy.Tuple) or len(wanted) != 1
     if not is_term(wanted):
         return False
@@ -155,12 +155,12 @@ def clearly_different(wanted: Any, answer: Any) -> bool:
 
 
 def complex_value(number: Any) -> complex:
-    """A number of sympy as one of Python; no number is a TypeError."""
+    """A sympy number as a Python complex; TypeError if it is not a number."""
     return complex(math.inf) if number in (sympy.nan, sympy.zoo) else complex(number)
 
 
 def is_term(part: Any) -> bool:
-    """Made of numbers, symbols, sums, products, powers and named functions alone."""
+    """Whether a reading consists only of numbers, symbols, sums, products, powers and named functions."""
     return (
         (isinstance(part, TERMS) or part in (sympy.I, sympy.zoo))
         and not isinstance(part, AppliedUndef)
@@ -170,14 +170,14 @@ def is_term(part: Any) -> bool:
 
 @lru_cache(maxsize=1000)  # a group of responses shares its gold
 def parse_latex(span: str) -> list[Any]:
-    """What math-verify makes of the whole span as LaTeX; empty if nothing.
+    """What math-verify reads from the whole span as LaTeX; empty if nothing.
 
-    Never as plain text: that takes the first number it finds, 25 from 25√2.
+    Never as plain text, which takes the first number it finds, 25 from 25√2.
     """
     text = "".join(UNICODE.get(char, char) for char in ROOT.sub(root, IMAGINARY.sub(" i ", span)))
     return list(parse(f"${text}$", CONFIG, parsing_timeout=None, fallback_mode="no_fallback", raise_on_error=False))
 
 
 def root(found: re.Match[str]) -> str:
-    r"""sqrt(x), √(x) and √2 as \\sqrt{...}."""
+    r"""sqrt(x), √(x) and √2 as \sqrt{...}."""
     return rf"\sqrt{{{found[1] or found[2] or found[3]}}}"

@@ -1,6 +1,6 @@
-r"""One response, one verdict: right, wrong, or none, and the third is never the second.
+r"""Judge one response: right, wrong, or unscored, and unscored never counts as wrong.
 
-Where the answer stands, strict numbers, refusals and limits decide nearly all responses here at once. They parse no
+Finding the answer, strict numbers, rejections and limits decide nearly all responses here at once. They parse no
 mathematics and start no process, and every step is linear in the length of the response. A worker of the pool compares
 the rest.
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 NO_HINTS = Hints()
 LONGEST = 1000
-"Characters of a span that are looked at; a longer one is no answer that anybody asks for."
+"Maximum characters of a span; a longer one is not an answer that anyone asks for."
 PERCENT = re.compile(r"\\?%|(?<![A-Za-z])(?:per ?cent|percentage|pct)(?![A-Za-z])", re.IGNORECASE)
 UNFINISHED = re.compile(r"\.\.\.|…|\\[lcd]?dots(?![A-Za-z])")
 OPENER = re.compile(
@@ -49,9 +49,9 @@ INTRODUCTION = re.compile(
     r"|the (?:final |correct )?(?:answer|value|solution|root)s? (?:is|are))(?: that)? ?:? ",
     re.IGNORECASE,
 )
-"In front of what is then judged by itself."
+"An introduction; what follows is judged on its own."
 HOPE = re.compile(r"\.? ?I hope (?:it|this) is correct\.?$")
-"The end of a widely used prompt's answers."
+"The closing phrase of answers to a widely used prompt."
 ROUNDED = re.compile(
     r"(?<![A-Za-z])(?:about|approximately|approx\.?|around|roughly|nearly) |\\approx(?![A-Za-z]) ?|≈ ?"
 )
@@ -74,13 +74,13 @@ class Verdict:
 
     Attributes:
         correct: True, False, or None where there is no verdict: the response is unscored.
-        extracted: the span taken for the answer, cut and with control characters escaped; None where there is none.
+        extracted: the span taken for the answer, cut and with control characters escaped; None if there is none.
         path: how it was decided. "integer": exact comparison of plain numbers; "symbolic": math-verify on the
             extracted span, or the same text; "own": a user's grader; "none": no answer was found; "rejected": decided
             by a rule without parsing (cut off, an unknown word, several answers, too large to parse); "timeout": the
             worker ran over its time or memory or died.
-        reason: one short sentence for a person, as safe to print.
-        value: 1 right, 0 wrong, between for a user's grader that gives partial credit; None where unscored.
+        reason: one short sentence for a person, equally safe to print.
+        value: 1 for right, 0 for wrong, or the number that a user's grader gave; None if unscored.
     """
 
     correct: bool | None
@@ -105,9 +105,9 @@ def verify(
     Args:
         response: what a model wrote, without the prompt.
         gold: the answer of the data set, such as "34" or "\\frac{1}{2}".
-        boxed: the answer stands in the last \boxed{} instead.
-        truncated: the length limit cut the response off; it is wrong, whatever it says.
-        problem: the question, if at hand: its words may stand around a value, and "about 34" counts if it asks to
+        boxed: the answer is in the last \boxed{} instead.
+        truncated: the length limit cut the response off; it counts as wrong, whatever it says.
+        problem: the question, if available: its words may appear around a value, and "about 34" counts if it asks to
             round.
 
     Returns:
@@ -133,7 +133,7 @@ def shared_grader(boxed: bool) -> "Grader":
 
 
 class Pending(NamedTuple):
-    """For a worker: does each member, a list of parts in any order, equal the gold?"""
+    """A question for a worker: does each member, a list of parts in any order, equal the gold?"""
 
     members: tuple[tuple[Part, ...], ...]
     gold: tuple[Part, ...]
@@ -144,16 +144,16 @@ class Gold(NamedTuple):
     """A gold answer, read once.
 
     Attributes:
-        text: stripped.
-        opened: the same with text commands and dollars opened.
-        squeezed: both without blanks, for answers that are the same text.
-        integer: canonical text if it is an integer, with a unit or percent sign taken off.
-        percent: whether it says so; an answer may then say so too.
-        parts: what it holds, see `shapes`.
-        names: of its parts, as in x = 1, y = 2; empty if they have none.
-        variable: of an inequality.
+        text: the stripped gold.
+        opened: the same with text commands and dollar signs removed.
+        squeezed: both without blanks, to recognise answers that are the same text.
+        integer: canonical text if it is an integer, without its unit or percent sign.
+        percent: whether it has a percent sign or word; an answer may then have one too.
+        parts: what it consists of, see `shapes`.
+        names: the names of its parts, as in x = 1, y = 2; empty if they have none.
+        variable: the variable, if it is an inequality.
         letters: its unknowns.
-        plain: in lower case, if it is text and no mathematics.
+        plain: the gold in lower case, if it is text rather than mathematics.
     """
 
     text: str
@@ -184,7 +184,7 @@ def read_gold(gold: str) -> Gold:
     plain = plain_text(opened, text)
     reading = shapes.read(opened)
     if reading.refusal is not None and TEXT.search(bare) and TEXT.sub("", bare).strip():
-        reading = shapes.read(opened_span(TEXT.sub(" ", bare)))  # a unit of the gold that is in no list
+        reading = shapes.read(opened_span(TEXT.sub(" ", bare)))  # the gold has a unit that is in no list
     if reading.members or reading.refusal is not None or "\\begin" in opened:
         relation = re.search(r"[=<>≤≥]|\\(?:[lg]eq?|n?eq?|lt|gt|begin)(?![a-z])", opened) is not None
         raw = (("raw" if relation else "", opened),)
@@ -199,13 +199,13 @@ def read_gold(gold: str) -> Gold:
 
 
 def opened_span(span: str) -> str:
-    """A stripped span without text commands, dollars and degree signs that say no more than a unit does."""
+    """A stripped span without text commands, dollars, and degree signs that are mere units."""
     text = OPENER.sub("", radians(without_dollars(open_text(HOPE.sub("", span)))), count=1)
     return strip_decoration(INTRODUCTION.sub("", text, count=1))
 
 
 def spelled(piece: str) -> str:
-    """A piece for comparison, without floats and mixed numbers."""
+    """A piece rewritten for comparison, without floats and mixed numbers."""
     piece = strip_decoration(piece)
     number = parse_number(piece)
     return exact(braced(piece)) if number is None else written(number)
@@ -246,18 +246,18 @@ def grade_by_rules(
 
 @lru_cache(maxsize=2048)
 def compare_span(span: str, gold: str, hints: Hints) -> "Verdict | Pending":
-    """As `compare_spans`; the answers of a group repeat."""
+    """Like `compare_spans`, but cached, since answers within a group repeat."""
     return compare_spans(span, strip_decoration(span), read_gold(gold), hints)
 
 
 @lru_cache(maxsize=4096)
 def plain_integers(span: str, gold: str) -> Verdict:
-    """The usual case; the answers of a group repeat."""
+    """The usual case; cached, since answers within a group repeat."""
     return verdict(canonical_integer(span) == gold, span, "integer", "integers compared")
 
 
 def compare_spans(extracted: str, span: str, wanted: Gold, hints: Hints) -> Verdict | Pending:
-    """The rules of conventions.TABLE in their order."""
+    """Apply the rules of conventions.TABLE in order."""
     if not span:
         return wrong_verdict(extracted, "none", "nothing is left of the answer but decoration")
     if UNFINISHED.search(extracted) and not UNFINISHED.search(wanted.text) and not DOTTED.search(span):
@@ -299,7 +299,7 @@ def compare_spans(extracted: str, span: str, wanted: Gold, hints: Hints) -> Verd
 
 
 def other_names(names: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
-    """Whether an answer names another thing than the gold: y = 5 for x = 5, a cosine for a sine; a longer name may."""
+    """Whether an answer names something other than the gold: y = 5 for x = 5, a cosine for a sine. Longer names may."""
     if len(names) != 1 or not names[0] or not wanted:
         return False
     name, gold = names[0], ",".join(wanted)
@@ -335,13 +335,13 @@ def compare_members(extracted: str, members: tuple[tuple[Part, ...], ...], wante
 
 
 def equal_numbers(piece: str, gold: str) -> bool | None:
-    """Whether two pieces are the same plain number; None where one of them is none."""
+    """Whether two pieces are the same plain number; None if one of them is not a plain number."""
     one, other = parse_number(piece), parse_number(gold)
     return None if one is None or other is None else one == other
 
 
 def for_worker(extracted: str, members: tuple[tuple[Part, ...], ...], wanted: Gold) -> Verdict | Pending:
-    """The request, or why no parser shall see it."""
+    """The request for a worker, or a verdict that says why the answer must not be parsed."""
     for member in members:
         for part in member:
             for piece in part[1:]:
@@ -353,28 +353,28 @@ def for_worker(extracted: str, members: tuple[tuple[Part, ...], ...], wanted: Go
 
 
 def squeezed(text: str) -> str:
-    r"""Text without blanks, full stop and \text{}, for answers that are words. Case counts: x is not X."""
+    r"""Text without blanks, full stop and \text{}, for answers that are words. Case matters: x is not X."""
     text = re.sub(r"(?<=[0-9]) *: *(?=[0-9])", ":", TEXT.sub(r"\1", text))
     return re.sub(r"(?<![0-9,]) +| +(?![0-9])", "", text).rstrip(".")
 
 
 def verdict(correct: bool, extracted: str, path: Path, reason: str) -> Verdict:
-    """Right or wrong, with the value that goes with it."""
+    """A verdict of right or wrong, with the matching value."""
     return Verdict(correct, shortened(extracted), path, reason, float(correct))
 
 
 def wrong_verdict(extracted: str | None, path: Path, reason: str) -> Verdict:
-    """A wrong answer."""
+    """The verdict on a wrong answer."""
     return Verdict(False, None if extracted is None else shortened(extracted), path, reason, 0.0)
 
 
 def shortened(span: str) -> str:
-    """A span for a verdict, cut where it is longer than a person reads."""
+    """A span for a verdict, cut to a length that a person reads."""
     return printable(span, SHOWN)
 
 
 def printable(text: str, most: int) -> str:
-    """At most so many characters for logs and records; those that steer a terminal or turn text around are escaped."""
+    """At most `most` characters for logs and records; terminal and text-direction control characters are escaped."""
     safe = "".join(
         char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode() for char in text[:most]
     )

@@ -1,9 +1,9 @@
-r"""Words around a value, by an allow-list: a frame that is known is taken off, any other word refuses the answer.
+r"""Words around a value: known phrases are stripped by an allow-list, and any other word rejects the answer.
 
-Before a value may stand how an answer is announced ("The area of the triangle is", "It costs"), after it a unit or a
-counted noun ("cm^2", "blue marbles", "dollars per hour"). Each word has a class, a letter, and the frames are patterns
-of classes. Two places are open to words that are in no list, as no list holds the names of all asked things: a plural
-noun after a number, and a capitalised name in front of a verb. `CHANGING` guards both.
+A value may be preceded by an announcement ("The area of the triangle is", "It costs") and followed by a unit or a
+counted noun ("cm^2", "blue marbles", "dollars per hour"). Each word has a class, a letter, and the known phrases are
+patterns of classes. Two places are open to words that are in no list, since no list names everything that is asked for:
+a plural noun after a number, and a capitalised name before a verb. `CHANGING` guards both.
 """
 
 import re
@@ -38,9 +38,9 @@ CHANGING = listed(
     sixty seventy eighty ninety first second digits points basis multiples divisors radicals moduli residues bits
     """
 )
-"Words that change the number beside them, or take it back: no noun and no name, wherever one may stand."
+"Words that change the number next to them or retract it: they never count as a noun or a name."
 ROUNDING = frozenset(["about", "approximately", "approx", "around", "roughly", "nearly", "≈"])
-"Words that a problem may ask for."
+"Words of approximation, which only a problem that asks for rounding allows."
 UNITS = listed(
     """
     mm cm dm m km kms in ft yd mi nm um inch inches foot feet yard yards mile miles meter meters metre metres
@@ -91,7 +91,7 @@ MEASURES = listed(
     "total value cost price length distance score amount height width depth weight volume area perimeter profit "
     "population speed rate probability measure maximum minimum average mean"
 )
-"Nouns whose `of` names a number: a total of 34."
+"Nouns whose `of` is followed by their number: a total of 34."
 ADJECTIVES = listed(
     """
     final correct required desired requested total overall combined new original initial remaining smallest largest
@@ -104,7 +104,7 @@ ADJECTIVES = listed(
     """
 ) - {"least", "short"}
 # Classes of words before a value: l discourse, s pronoun, d determiner, p preposition, c copula, m modal, v verb, x
-# "exactly", u currency; and found by lead_class: h a noun that has a value, a adjective, n other noun, y letters, Y a
+# "exactly", u currency; and assigned by lead_class: h noun that has a value, a adjective, n other noun, y letters, Y
 # capitalised name.
 LEAD_CLASSES = {
     "l": "so thus therefore hence then finally consequently ergo accordingly altogether overall also",
@@ -142,7 +142,7 @@ TAIL = re.compile(
     r"|)"
     r"(?:C|L|Id[nU]|[dD]U|P[Un])*"  # in total, left, in the class, that day
 )
-# Behind a value: U unit, n noun, A adjective, q before a unit of area, W its power, P per, C total, L left or long,
+# After a value: U unit, n noun, A adjective, q before a unit of area, W its power, P per, C total, L left or long,
 # I in, d and D determiners.
 TAIL_CLASSES = {
     "q": "square cubic sq cu",
@@ -168,7 +168,7 @@ CLAUSE = re.compile(
     r"([a-z ]{3,120}) (?:is|equals|was)",
     re.IGNORECASE,
 )
-"The probability that both are red is: what is counted may be described in any words but these."
+"As in `The probability that both are red is`: what is counted may be described in any words but those in TWISTED."
 TWISTED = listed(
     """
     answer answers result value twice half double doubled triple square squared cube cubed root reciprocal negative
@@ -187,11 +187,11 @@ ASKS_TO_ROUND = re.compile(
     r"(?<![A-Za-z])(?:round|nearest|approximat|estimate|decimal place|significant)", re.IGNORECASE
 )
 MOST = 24
-"Words of a frame; an announcement is shorter."
+"Maximum number of words around a value; an announcement is shorter."
 
 
 class Framed(NamedTuple):
-    """What stands in a frame, or why the frame is not known."""
+    """The value within the words around it, or why these words are not known."""
 
     core: str
     refusal: str | None = None
@@ -203,8 +203,8 @@ def unframe(span: str, allowed: frozenset[str] = frozenset(), known: frozenset[s
 
     Args:
         span: without \text and dollars around the whole.
-        allowed: words of the problem, which may name what is asked.
-        known: unknowns of the gold; letters among them are a product, no word.
+        allowed: words of the problem, which may name what is asked for.
+        known: unknowns of the gold; letters among them are a product, not a word.
     """
     words = [word for word in WORD.finditer(span) if is_word(word, span, known) or is_unit_letter(word, span)]
     if not words:
@@ -232,7 +232,7 @@ def unframe(span: str, allowed: frozenset[str] = frozenset(), known: frozenset[s
 
 
 def is_word(found: re.Match[str], span: str, known: frozenset[str]) -> bool:
-    """Whether letters are a word of a sentence, not a name, a product of letters or a function."""
+    """Whether letters are a word of a sentence rather than a name, a product of letters or a function."""
     word = found.group()
     if (
         len(word) < 2
@@ -248,7 +248,7 @@ def is_word(found: re.Match[str], span: str, known: frozenset[str]) -> bool:
 
 
 def is_unit_letter(found: re.Match[str], rest: str) -> bool:
-    """A single letter after a number and a blank that is a unit, as in 34 m; glued to it, it is a variable."""
+    """Whether a single letter after a number and a blank is a unit, as in 34 m; without the blank it is a variable."""
     return (
         found.group() in ("m", "g", "s", "h", "L", "l", "t")
         and re.search(r"[0-9}] $|[0-9}]\) $", rest[: found.start()]) is not None
@@ -262,7 +262,7 @@ def first_sign(span: str) -> int:
 
 
 def refuse_lead(text: str, allowed: frozenset[str]) -> str | None:
-    """Why the words in front of a value are no known announcement, or None."""
+    """Why the words before a value are not a known announcement, or None."""
     text = re.sub(r"[$*`\"]|\\[,; ]", " ", text)
     tokens = re.findall(r"[A-Za-z]+(?:['’][a-z]*)?|:|[^\sA-Za-z,.]", text)
     clause = CLAUSE.fullmatch(" ".join(tokens))
@@ -310,26 +310,26 @@ def lead_class(token: str, place: int, tokens: list[str], allowed: frozenset[str
 
 
 def known_noun(word: str, allowed: frozenset[str]) -> bool:
-    """A noun of the lists or of the problem, or any plural that is no word of scale."""
+    """Whether a word is in the lists or the problem, a plural or an -ing form, and does not change a number."""
     if word in CHANGING or is_share(word):
         return False
     return word in NOUNS or word in allowed or is_plural(word) or (len(word) > 5 and word.endswith("ing"))
 
 
 def is_share(word: str) -> bool:
-    """Whether a word is a fraction, as hundredths are."""
+    """Whether a word is a fraction, such as hundredths."""
     return THS.fullmatch(word) is not None and word not in ("months", "paths", "baths", "moths", "lengths", "depths")
 
 
 def is_plural(word: str) -> bool:
-    """Whether a word may be a plural noun, as in 34 pens; fractions (hundredths) and words of scale are none."""
+    """Whether a word may be a plural noun, as in 34 pens; words that change a number are not."""
     if word in CHANGING or len(word) < 4:
         return False
     return word.isascii() and word.isalpha() and word.endswith("s") and word[-2] not in "sui"
 
 
 def refuse_tail(text: str, allowed: frozenset[str]) -> str | None:
-    """Why the words behind a value are no known unit or noun, or None."""
+    """Why the words after a value are not a known unit or noun, or None."""
     text = re.sub(r"[$*`\"(){}\\,]|\\[,; ]|~", " ", text).rstrip(" .;!")
     for pattern, phrase in PHRASES:
         text = pattern.sub(phrase, text)
@@ -346,7 +346,7 @@ def refuse_tail(text: str, allowed: frozenset[str]) -> str | None:
 
 
 def tail_class(token: str, place: int, tokens: list[str], allowed: frozenset[str]) -> str:
-    """The class of a word behind a value."""
+    """The class of a word after a value."""
     if token in ("^2", "^3", "²", "³", "^ 2", "^ 3"):
         return "W"
     if token in ("/", "."):
@@ -378,7 +378,7 @@ def tail_class(token: str, place: int, tokens: list[str], allowed: frozenset[str
 
 
 def known_noun_or_unit(word: str, allowed: frozenset[str]) -> bool:
-    """As `known_noun`, units included."""
+    """Like `known_noun`, but units count too."""
     return word in UNITS or known_noun(word, allowed)
 
 

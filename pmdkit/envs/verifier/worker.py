@@ -1,8 +1,9 @@
-"""A process that compares answers, or runs a user's grader, under limits. The pool starts it, with options as JSON.
+"""A worker process that compares answers or runs a user's grader, under limits; the pool starts it.
 
-It may hang, grow or die: whoever started it holds the deadline. It imports no torch and sees few environment
-variables. While it compares answers it can write to no file and start no process, and processor time, memory and open
-files are limited. Not a sandbox: a user's grader can read files and open sockets; model output is only ever data here.
+It gets its options as JSON. It may hang, grow or die: its owner enforces the deadline. It imports no torch and sees few
+environment variables. While it compares answers it can write no files and start no processes, and processor time,
+memory and open files are limited. It is not a sandbox: a user's grader can read files and open sockets; model output is
+only ever treated as data here.
 """
 
 import json
@@ -16,15 +17,15 @@ from pathlib import Path
 from pmdkit.processes import Message, claim_pipes, die_with_parent, receive_request, send_reply
 
 NEAR = 8 * 2**20
-"Bytes below the limit of memory at which a comparison has met it: math-verify takes a lack of memory for unequal."
+"A comparison this many bytes below the memory limit counts as over it: math-verify takes a lack of memory for unequal."
 OPEN_FILES = 64
-"The pipes, and modules that sympy imports when it first needs them."
+"Enough for the pipes, and for modules that sympy imports when it first needs them."
 WARM = ((r"\frac{1}{2}", "0.5"), (r"(2,\sqrt{3}]", r"\{1,x\}"), (r"((x^2+\sin(2))) \cdot 1", r"\pi"), ("x<1", "y=2"))
-"Spans and golds that make the parser build its tables and sympy import its parts, before anybody waits."
+"Spans and golds that make the parser build its tables and sympy import its parts before the first request."
 
 
 def main(options: Message) -> None:
-    """Load the grader, say so, then answer requests until the pipe closes."""
+    """Load the grader, report that it is ready, then answer requests until the pipe closes."""
     die_with_parent(options["parent"])
     requests, replies = claim_pipes()
     try:
@@ -32,7 +33,7 @@ def main(options: Message) -> None:
     except BaseException as error:
         send_reply(replies, {"failed": f"{type(error).__name__}: {error}"})
         return
-    # counted from here: what a grader imports is its own affair, what an answer makes it allocate is not
+    # counted from here: what a grader imports is not limited, what an answer makes it allocate is
     limit = address_space() + options["memory_mb"] * 2**20
     near = max(limit - NEAR, peak()) if options["grade"] == "math" else math.inf
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -50,9 +51,9 @@ def main(options: Message) -> None:
 
 
 def drop_privileges() -> None:
-    """Give up what a comparison does not need: files to write, new processes (not enforced on root), many open files.
+    """Give up what a comparison does not need: writing files, new processes (not enforced for root), many open files.
 
-    Processor time over the limit ends the process by SIGPROF, also in the middle of a long multiplication: how long an
+    Exceeding the processor time ends the process by SIGPROF, even in the middle of a long multiplication: how long an
     answer may take does not depend on what else the machine does.
     """
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -62,7 +63,7 @@ def drop_privileges() -> None:
 
 
 def answer(judge: Callable[[Message], Message], request: Message) -> Message:
-    """One reply. After a lack of memory the process is not used again: it may be in any state."""
+    """One reply. After it runs out of memory, the process is not used again, since it may be in any state."""
     try:
         return judge(request)
     except MemoryError:
@@ -72,7 +73,7 @@ def answer(judge: Callable[[Message], Message], request: Message) -> Message:
 
 
 def load(grade: str, seconds: float) -> Callable[[Message], Message]:
-    """math-verify, warmed up, or the function that a shipped reward or `my.py:grade` names."""
+    """The judge: math-verify, warmed up, a shipped reward, or the function that `my.py:grade` names."""
     if grade == "math":
         from pmdkit.envs.verifier.symbolic import compare, compare_parts
 
@@ -97,10 +98,10 @@ def load(grade: str, seconds: float) -> Callable[[Message], Message]:
         from pmdkit.envs.math.reasoning import score_puzzle
         from pmdkit.extras import need
 
-        need("reasoning_gym", "the reward reasoning-gym")  # imports it, which takes seconds, before anybody waits
+        need("reasoning_gym", "the reward reasoning-gym")  # imports it now, since that takes seconds
         return OwnReward(score_puzzle, seconds)
     file, _, name = grade.rpartition(":")
-    plugins.trust(grade)  # whoever started this process has checked it
+    plugins.trust(grade)  # the process that started this one has checked it
     function = getattr(plugins.module_from_file(Path(file)), name, None)
     if not callable(function):
         raise ValueError(f"{file} has no function '{name}'; expected def {name}(response: str, gold: str) -> float")
@@ -109,7 +110,7 @@ def load(grade: str, seconds: float) -> Callable[[Message], Message]:
 
 
 def address_space() -> int:
-    """Bytes of this process, 0 where the system does not report it."""
+    """The address space of this process in bytes, 0 if the system does not report it."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     except OSError:
@@ -117,7 +118,7 @@ def address_space() -> int:
 
 
 def peak() -> int:
-    """The most bytes of address space so far, 0 where the system does not report it."""
+    """The largest address space so far in bytes, 0 if the system does not report it."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:
@@ -126,7 +127,7 @@ def peak() -> int:
 
 
 def allow_seconds(seconds: float) -> None:
-    """CPU time for one answer: stops a runaway worker even where the parent itself is stopped."""
+    """Limit the CPU time of one answer: this stops a runaway worker even if the parent itself is stopped."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     soft = int(usage.ru_utime + usage.ru_stime + 2 * seconds) + 2
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)

@@ -1,6 +1,7 @@
-"""What an exercise is, and the exercises: a file per lesson, lesson_103.py with EXERCISES = (first, second, ...).
+"""What an exercise is, and how to find one; each lesson has a file of them, such as lesson_103.py.
 
-An exercise is a question, a right function, and recognised wrong ones. A lesson's file is loaded on first use.
+An exercise is a question, a right function, and recognised wrong ones. A lesson's file sets EXERCISES = (first, second,
+...) and is loaded on first use.
 """
 
 import functools

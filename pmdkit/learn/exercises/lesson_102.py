@@ -116,7 +116,7 @@ EXERCISES = (
         title="a log-partition that survives a small tau",
         task=(
             "PMD-part needs $\\log Z = \\log \\sum_y \\mathrm{mass}(y)\\, e^{r(y)/\\tau}$. With rewards of up to 5 and "
-            "`tau = 0.005` the exponent is 1000, and $e^{1000}$ is no double. Write a `log Z` that survives this. An "
+            "`tau = 0.005` the exponent is 1000, and $e^{1000}$ overflows. Write a `log Z` that survives this. An "
             "action with mass 0 does not count, whatever its reward."
         ),
         start=log_partition,

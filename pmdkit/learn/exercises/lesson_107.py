@@ -1,4 +1,4 @@
-"""Exercises of lesson 107: comparing runs by seed, and a bandit of one's own."""
+"""Exercises of lesson 107: comparing runs by seed, and a bandit of your own."""
 
 from collections.abc import Callable
 

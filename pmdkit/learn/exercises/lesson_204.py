@@ -95,8 +95,8 @@ EXERCISES = (
         title="where the push turns round",
         task=(
             "A policy is right in a way that is quick to check with probability `quick`, right in a way that is slow "
-            "to check with probability `slow`, and wrong else. Of the slow answers a share is silent, and silence is "
-            "booked as reward 0. From which share on are slow right answers pushed *down* on average? The picture "
+            "to check with probability `slow`, and wrong otherwise. Of the slow answers a share is silent, and silence "
+            "is booked as reward 0. From which share on are slow right answers pushed *down* on average? The picture "
             "above says two thirds for `quick = slow = 0.25`; write the formula."
         ),
         start=turning_point,

@@ -6,7 +6,7 @@ from pmdkit.learn.exercises import Array, Exercise, Misconception
 
 
 def by_token(advantage: Array, length: Array, prompts: int, group: int) -> Array:
-    """Derivative of the loss by the log-probability of one token, at pi_old: [N]."""
+    """Derivative of the loss in the log-probability of one token, at pi_old: [N]."""
     return ...
 
 
@@ -49,8 +49,8 @@ EXERCISES = (
         title="the push on one token",
         task=(
             "The division by length again, token by token. At $\\pi = \\pi_{old}$, what is the derivative of the "
-            "PMD-mean loss by the log-probability of *one token* of a response with advantage $\\Delta$ and length "
-            "$|y|$, in a batch of $P$ prompts with $G$ draws each?"
+            "PMD-mean loss with respect to the log-probability of *one token* of a response with advantage $\\Delta$ "
+            "and length $|y|$, in a batch of $P$ prompts with $G$ draws each?"
         ),
         start=by_token,
         solution=solved_by_token,

@@ -70,7 +70,8 @@ EXERCISES = (
         task=(
             "A colleague's configuration says how many responses one GPU takes in one forward pass, how many passes "
             "make an update (accumulation), how many passes a rollout batch lasts, how many responses each prompt "
-            "gets, and there are so many GPUs. How many prompts has a rollout batch, and how stale is its last update?"
+            "gets, and how many GPUs there are. How many prompts does a rollout batch have, and how stale is its last "
+            "update?"
         ),
         start=read_trl,
         solution=solved_read_trl,

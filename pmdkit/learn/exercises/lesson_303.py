@@ -1,4 +1,4 @@
-"""Exercises of lesson 303: errors of a score, pass@k, a difference between methods, and the price of choosing."""
+"""Exercises of lesson 303: the error of a score, pass@k, comparing methods, and the price of choosing."""
 
 from math import comb
 
@@ -113,7 +113,8 @@ EXERCISES = (
         task=(
             "`right` holds how many of `draws` answers were right on each of P problems. Write both standard errors of "
             "their mean share, avg@k: if the *same* problems were asked again, from an unbiased estimate of the "
-            "variance of each problem's share; and for *other* problems of the kind, of which these are a sample."
+            "variance of each problem's share; and for *other* problems of the same kind, of which these are a "
+            "sample."
         ),
         start=two_errors,
         solution=solved_two_errors,

@@ -1,4 +1,4 @@
-"""Engines write responses. One protocol, one file or folder per engine, imported when it is asked for."""
+"""Engines, which generate responses: one protocol, and one file or folder per engine, imported on demand."""
 
 # name -> "module:function" that makes an Engine from an EngineConfig
 ENGINES = {
@@ -7,5 +7,5 @@ ENGINES = {
     "vllm-server": "pmdkit.llm.engines.vllm.server:make",
 }
 
-# engines of which the main process has the only one, and controls it for all
+# engines that exist in the main process only, which controls them for all processes
 CENTRAL = {"vllm-server"}

@@ -1,4 +1,4 @@
-"""The protocol of an engine, which writes and scores responses; what it is made from; and the check of its answers."""
+"""The protocol of engines, which generate and score responses, their configuration, and a check of answers."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,17 +16,17 @@ from pmdkit.errors import ComponentDied, UsageError
 
 NO_WEIGHTS = -1  # version of an engine without weights
 CPU = torch.device("cpu")
-CHANCE = 1e-9  # of two draws being the same text, over all pairs of an answer, below which they are one draw
+CHANCE = 1e-9  # chance of an equal pair among all draws of an answer, below which the two count as one draw
 Tokens = Sequence[int]
 Phase = Literal["rollout", "update", "idle"]
 Progress = Callable[[int, int], None]
-"Called now and then with tokens written so far and rows that ended; may raise to stop."
+"Called now and then with the tokens written and the rows finished so far; may raise to stop."
 Finished = Callable[[int, Tokens], None]
-"Called with the place of a prompt in the call, and the tokens of a response to it, as soon as that is written."
+"Called with the place of a prompt in the call, and the tokens of a response to it, as soon as it is finished."
 
 
 class EngineLost(ComponentDied):
-    """An engine crashed, is silent for longer than its deadline, or answers nonsense. `restart` may help."""
+    """An engine crashed, was silent beyond its deadline, or gave an invalid answer. `restart` may help."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Sampling:
     Attributes:
         width: generation budget, tokens; a response that has not ended by then is cut off.
         temperature: 1 for training: log-probabilities are those of the distribution that is sampled.
-        top_p: smallest set of tokens of that mass; 1 for training.
-        greedy: the most likely token instead of a draw.
+        top_p: draw from the smallest set of tokens with that mass; 1 for training.
+        greedy: take the most likely token instead of a draw.
     """
 
     width: int
@@ -48,7 +48,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Responses:
-    """N = P * G rows, prompt-major: the G responses of a prompt stand together.
+    """N = P * G rows, prompt-major: the G responses to a prompt are adjacent.
 
     Attributes:
         tokens: [N, T] int64, the end token included where a row ended, padded with the end token.
@@ -67,13 +67,13 @@ class Responses:
 
 @runtime_checkable
 class Engine(Protocol):
-    """Writes and scores responses under the weights last published.
+    """Generates and scores responses under the weights last published.
 
-    Methods raise `EngineLost` where the engine itself failed; from then on only `restart` and `close` are called.
+    Methods raise `EngineLost` if the engine itself failed; from then on only `restart` and `close` are called.
 
     An engine may have an attribute `on_finished`, a `Finished` or None, which `generate` then calls for each response
-    while others are still being written. What it reports is a head start for a verifier, and nothing else: a response
-    may be reported again after a loss, and the answer of `generate` alone counts.
+    while others are still being generated. These reports only give a verifier a head start: a response may be reported
+    again after a loss, and only the answer of `generate` counts.
     """
 
     version: int
@@ -92,34 +92,34 @@ class Engine(Protocol):
         """[T_n] log-probabilities of the tokens of N responses, each to its own prompt, at temperature 1."""
 
     def publish(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Take over these weights, named as the model names them. Nothing computed with older ones survives.
+        """Load these weights, named as in the model. Nothing computed with older ones survives.
 
-        Each weight is looked at once, in their order: it may be put together from the shares of many processes then.
+        Each weight is accessed once, in order: an access may gather it from the shards of many processes.
         """
 
     def enter(self, phase: Phase) -> None:
-        """Prepare for the phase that comes next: free or claim memory."""
+        """Prepare for the next phase: free or claim memory."""
 
     def restart(self) -> None:
-        """Start again after `EngineLost`. What it held is gone: nothing is asked before the next `publish`."""
+        """Start again after `EngineLost`. The weights are gone: nothing is requested before the next `publish`."""
 
     def close(self) -> None:
-        """Let everything go; the engine is not used again."""
+        """Release everything; the engine is not used again."""
 
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """What the `make` functions of ENGINES get.
+    """What the `make` functions of ENGINES receive.
 
     Attributes:
         model: the trainer's, on its device, float32. The engine has its configuration; weights are published later.
         tokenizer: of the model.
-        ends: tokens that end a response; the first also fills up rows.
+        ends: tokens that end a response; the first also pads rows.
         rollout, vllm: of the recipe.
         dtype: "float32" or "bfloat16", what the engine computes in.
-        context: tokens of the longest prompt and response together that will be asked for, evaluations included.
-        device: where an engine of this process computes.
-        own: the engine must hold weights of its own: they are cut over processes, or it writes while they are trained.
+        context: most tokens of a prompt and its response together, evaluations included.
+        device: of an engine in this process.
+        own: the engine must hold its own weights: the trainer's are sharded, or are updated while it generates.
         rank, size: of this process in its group.
         seed: of the run.
     """
@@ -140,14 +140,14 @@ class EngineConfig:
 
 @dataclass(frozen=True)
 class ResponseCheck:
-    """What the answer of any engine must look like: a wrong row would train a wrong policy.
+    """Checks the answers of any engine: a wrong row would train a wrong policy.
 
-    An answer that breaks a rule means a lost engine: it is asked again after a restart, and never repaired here. Which
-    weights wrote it is not checked here.
+    An answer that breaks a rule means a lost engine: it is requested again after a restart, and never repaired here.
+    Which weights wrote it is not checked here.
 
     Attributes:
-        ends: tokens that end a response; none where it is not known which.
-        vocabulary: tokens that the model knows, None where it is not known.
+        ends: tokens that end a response; empty if they are unknown.
+        vocabulary: number of tokens that the model knows; None if it is unknown.
     """
 
     ends: Sequence[int] = ()
@@ -157,8 +157,8 @@ class ResponseCheck:
         """Refuse an answer to `prompts` prompts with `group` responses each.
 
         Raises:
-            EngineLost: rows are missing or too many, cut off, repeated, of tokens that do not exist, or carry numbers
-                that are no log-probabilities.
+            EngineLost: rows are missing or too many, cut off early, repeated, have tokens that do not exist, or numbers
+                that are not log-probabilities.
         """
         rows = prompts * group
         check_shapes(drawn, rows, f"{prompts} prompts times {group} responses", sampling.width)
@@ -184,11 +184,11 @@ class ResponseCheck:
 
 
 ANY_RESPONSES = ResponseCheck()
-"Nothing is known of the rows."
+"For engines whose end tokens and vocabulary are unknown."
 
 
 def check_shapes(drawn: Responses, rows: int, why: str, width: int) -> None:
-    """Every tensor has all rows, none wider than asked for."""
+    """Check that every tensor has all rows, and none is wider than requested."""
     found = {name: list(getattr(drawn, name).shape) for name in ("tokens", "logp", "mask", "ended")}
     given = found["ended"][0] if found["ended"] else 0
     if given != rows:
@@ -201,16 +201,16 @@ def check_shapes(drawn: Responses, rows: int, why: str, width: int) -> None:
 
 
 def refuse(rows: Tensor, sentence: str) -> None:
-    """Name the first row that breaks a rule."""
+    """Raise `EngineLost` for the first row that breaks a rule, if there is one."""
     for row in rows.nonzero().flatten()[:1].tolist():
         raise EngineLost(f"the engine's row {row} {sentence}; {int(rows.sum())} of {len(rows)} rows are so")
 
 
 def refuse_repeated(drawn: Responses, length: Tensor, group: int) -> None:
-    """One draw returned as two: a group holds a text twice that is too improbable for it.
+    """Refuse one draw returned as two: a group holds the same text twice, although it is too improbable for that.
 
-    Two honest draws are the same text of probability p with probability p, so that over all pairs of an answer the
-    chance to see a pair of log-probability below log(CHANCE / pairs) is at most CHANCE.
+    A second honest draw equals a text of probability p with probability p, so over all pairs of an answer the chance of
+    an equal pair with log-probability below log(CHANCE / pairs) is at most CHANCE.
     """
     pairs = len(length) * (group - 1) / 2
     if pairs == 0:
@@ -230,7 +230,7 @@ def refuse_repeated(drawn: Responses, length: Tensor, group: int) -> None:
 def check_request(
     prompts: Sequence[Tokens], group: int, seeds: NDArray[np.uint64], sampling: Sampling, vocabulary: int
 ) -> None:
-    """Refuse what makes no sense before anything is computed."""
+    """Refuse a request that makes no sense, before anything is computed."""
     if not len(prompts) or not all(len(prompt) for prompt in prompts):
         raise UsageError("no prompts, or one without tokens; expected at least one prompt, each of at least one token")
     if group < 1 or seeds.shape != (len(prompts) * group,) or seeds.dtype != np.uint64:

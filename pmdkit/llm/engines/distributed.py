@@ -1,8 +1,8 @@
-"""One engine over all processes, which a run can rely on.
+"""One engine over all processes: it splits prompts, gathers responses and restarts engines that are lost.
 
-Prompts are split, responses gathered; an engine that is lost is restarted, and one that hangs ends the run.
-`generate_share` and `push_weights` concern this process alone and may run in any thread; all processes together do
-everything else. An engine of ours that writes alone, in the trainer's process, needs none of this: see `supervise`.
+An engine that hangs ends the run. `generate_share` and `push_weights` concern this process alone and may run in any
+thread; everything else is called by all processes together. The transformers engine in a single process needs none of
+this: see `supervise`.
 """
 
 import threading
@@ -24,15 +24,15 @@ from pmdkit.llm.mismatch import ExpectedLogp, WeightSyncCheck
 from pmdkit.llm.weights import LazyWeights
 
 TRIES = 3
-POLL = 0.5  # seconds between looks at a call that is silent
-PATIENCE = 1.5  # an engine has a deadline of its own, which comes first
+POLL = 0.5  # seconds between checks of a silent call
+PATIENCE = 1.5  # factor on `silence`: an engine's own deadline comes first
 CLOSING = 5.0  # seconds that a thread may take to notice that nobody waits for it
 
 
 def supervise(engine: Engine, process_group: ProcessGroup = SINGLE) -> "TransformersEngine | DistributedEngine":
     """An engine that a run can rely on: checked, restarted when it is lost, and one for all processes.
 
-    The engine of transformers in a single process is returned as it is: it cannot be lost without the run.
+    The transformers engine in a single process is returned as it is: it cannot be lost without the run.
     """
     if isinstance(engine, DistributedEngine) or (isinstance(engine, TransformersEngine) and process_group.size == 1):
         return engine
@@ -53,16 +53,16 @@ class GenerateRequest:
 class DistributedEngine:
     """An Engine over the engines of a process group's processes.
 
-    A row depends on its prompt and its seed, so who writes it does not matter, up to rounding. An engine that is lost
-    is restarted, gets the weights again, and writes again what it was asked for; the third loss in a row ends the run.
+    A row depends on its prompt and its seed only, so it does not matter, up to rounding, which engine generates it. A
+    lost engine is restarted, gets the weights again, and repeats the request; the third loss in a row ends the run.
 
     Args:
         engine: of this process; None where another process has the only one.
         process_group: every process calls every method, in the same order.
-        end: token that fills up rows.
+        end: padding token.
         central: only the main process has an engine.
-        span: consecutive processes that are one engine together, its tensor-parallel ranks.
-        joined: engines of several processes begin and end together, so that one alone cannot be restarted.
+        span: number of consecutive processes that form one engine, its tensor-parallel ranks.
+        joined: engines of several processes start and stop together, so that one alone cannot be restarted.
         silence: seconds without a new token after which an engine counts as hung; None where it cannot hang alone,
             because it runs in the calling thread.
         sync_check: compares engine and trainer after every publish.
@@ -70,7 +70,7 @@ class DistributedEngine:
 
     Attributes:
         found: what the last sync check measured.
-        restarts: in all.
+        restarts: total number.
         warn: called with a sentence when an engine is restarted.
         on_finished: called with the finished responses of this process's share, see `Engine`.
     """
@@ -126,7 +126,7 @@ class DistributedEngine:
         return self.gather(part)
 
     def generate_watched(self, request: GenerateRequest) -> Responses | None:
-        """This process's share, written in a thread where an engine may hang."""
+        """This process's share, generated in a watched thread if the engine may hang."""
         if self.silence is None:
             return self.generate_share(request)
 
@@ -142,7 +142,7 @@ class DistributedEngine:
         return self.running.result()
 
     def prompts_here(self, count: int) -> range:
-        """Which of so many prompts this process answers."""
+        """Which of `count` prompts this process answers."""
         if self.central:
             return range(count if self.process_group.is_main_process else 0)
         if self.span == 1:
@@ -171,9 +171,9 @@ class DistributedEngine:
         return drawn
 
     def report_finished(self, start: int) -> None:
-        """Let the engine report finished responses, where it can; `start` is the place of its first prompt.
+        """Let the engine report finished responses, if it can; `start` is the place of its first prompt.
 
-        Of the processes of one engine, which all see all of its responses, the first reports them.
+        All processes of one engine see all of its responses; only the first of them reports.
         """
         if not hasattr(self.engine, "on_finished"):
             return
@@ -203,7 +203,7 @@ class DistributedEngine:
         )
 
     def gather_tensor(self, tensor: Tensor) -> list[Tensor]:
-        """What each engine has, one process of each."""
+        """The tensor of each engine, from one of its processes."""
         return self.process_group.gather(tensor)[:: self.span]
 
     def score(self, prompts: Sequence[Tokens], responses: Sequence[Tokens]) -> list[Tensor]:
@@ -213,7 +213,7 @@ class DistributedEngine:
         return self.engine.score(prompts, responses)
 
     def publish(self, weights: Mapping[str, Tensor], version: int, expected: ExpectedLogp | None = None) -> None:
-        """Take over these weights, then run the sync check, where there is one and the trainer's numbers are given."""
+        """Load these weights, then run the sync check if there is one and the trainer's numbers are given."""
         self.published = weights, version, expected
         _, lost = self.catch_loss(lambda: self.push_weights(weights, version, expected))
         while self.process_group.any_rank(lost is not None):
@@ -222,9 +222,9 @@ class DistributedEngine:
     def push_weights(
         self, weights: Mapping[str, Tensor], version: int, expected: ExpectedLogp | None, restart: bool = False
     ) -> None:
-        """Publish to the engine of this process, restarted where it was lost.
+        """Publish to the engine of this process, restarted first if it was lost.
 
-        Every weight is looked at, whatever becomes of the engine.
+        Every weight is accessed, whatever happens to the engine.
         """
         tracked = TrackedWeights(weights)
         self.version = NO_WEIGHTS
@@ -234,19 +234,19 @@ class DistributedEngine:
                     self.engine.restart()
                 self.engine.publish(tracked, version)
         finally:
-            tracked.visit_rest()  # looking at a weight may put it together from the shares of all processes
+            tracked.visit_rest()  # an access may gather a weight from the shards of all processes
         self.version = version
         if self.sync_check is not None and self.engine is not None and expected is not None:
             self.found = self.sync_check.check(self.engine, expected, self.response_check)
 
     def recover(self, lost: EngineLost | None) -> None:
-        """After a loss in any process: until every engine has the weights again."""
+        """After a loss in any process, republish until every engine has the weights again."""
         again: EngineLost | None = self.republish(lost)
         while self.process_group.any_rank(again is not None):
             again = self.republish(again)
 
     def republish(self, lost: EngineLost | None) -> EngineLost | None:
-        """Restart the engine of this process if it is the lost one, and publish; returns what went wrong again."""
+        """Restart the engine of this process if it is the lost one, and publish; returns the next loss, if any."""
         assert self.published is not None
         self.count_loss(lost)
         weights, version, expected = self.published
@@ -256,7 +256,7 @@ class DistributedEngine:
         return self.catch_loss(lambda: self.push_weights(weights, version, expected, restart=True))[1]
 
     def count_loss(self, lost: EngineLost | None) -> None:
-        """One more loss in a row; too many end the run."""
+        """Count one more loss in a row; too many end the run."""
         self.failures += 1
         self.restarts += lost is not None
         reason = str(lost) if lost is not None else "the engine of another process was lost"
@@ -269,7 +269,7 @@ class DistributedEngine:
             self.warn(f"{reason}; it is restarted and writes again what it was asked for")
 
     def catch_loss(self, call: Callable[[], Responses | None]) -> tuple[Responses | None, EngineLost | None]:
-        """What a call returns, or how the engine was lost in it."""
+        """What a call returns, or the loss of the engine during it."""
         try:
             return call(), None
         except EngineLost as lost:
@@ -277,24 +277,24 @@ class DistributedEngine:
             return None, lost
 
     def enter(self, phase: Phase) -> None:
-        """Prepare for the phase that comes next."""
+        """Prepare for the next phase."""
         if self.engine is not None:
             self.engine.enter(phase)
 
     def restart(self) -> None:
-        """Begin anew."""
+        """Restart the engine of this process; it has no weights then."""
         self.version = NO_WEIGHTS
         if self.engine is not None:
             self.engine.restart()
 
     def close(self) -> None:
-        """Let everything go. A call that does not end ends with the process, and so does its engine."""
+        """Release everything. A call that does not return ends with the process, and so does its engine."""
         if self.engine is not None and (self.running is None or self.running.abandon()):
             self.engine.close()
 
 
 class TrackedWeights(LazyWeights):
-    """Weights, and which of them have been looked at. Every process looks at all of them, once and in their order."""
+    """Weights that track which of them were accessed. Every process accesses all of them, once and in order."""
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         super().__init__(weights)
@@ -305,7 +305,7 @@ class TrackedWeights(LazyWeights):
         return self.source[name]
 
     def visit_rest(self) -> None:
-        """Look at those that nobody has looked at."""
+        """Access those that were not accessed yet."""
         for name in list(self.left):
             self[name]
 
@@ -317,7 +317,7 @@ class Abandoned(Exception):
 class WatchedCall:
     """A call of an engine in a thread of its own, watched for signs of life.
 
-    An engine inside this process that does not come back cannot be stopped, only left behind: the run ends.
+    An engine that hangs inside this process cannot be stopped, only left behind: the run ends.
 
     Args:
         call: what the thread runs. It calls `heartbeat` at every sign of life.
@@ -340,10 +340,10 @@ class WatchedCall:
         threading.Thread(target=self.run, name="rollout", daemon=True).start()
 
     def run(self) -> None:
-        """What the thread does."""
+        """The body of the thread."""
         try:
             if self.device is not None:
-                torch.cuda.set_device(self.device)  # each thread has its own
+                torch.cuda.set_device(self.device)  # each thread has its own current device
             while self.after is not None and not self.after.done.wait(POLL):
                 if self.abandoned:
                     raise Abandoned
@@ -356,7 +356,7 @@ class WatchedCall:
             self.done.set()
 
     def heartbeat(self, more: float = 0.0) -> None:
-        """The engine is alive; it may be silent for `more` seconds beyond the usual. Abandoned if nobody waits."""
+        """Note a sign of life; `more` seconds of silence are allowed on top. Raises `Abandoned` if nobody waits."""
         if self.abandoned:
             raise Abandoned
         self.deadline = time.monotonic() + PATIENCE * self.silence + more
@@ -367,7 +367,7 @@ class WatchedCall:
         Raises:
             ComponentDied: the engine has been silent for too long.
         """
-        self.heartbeat()  # it may have stood in line until now
+        self.heartbeat()  # it may have been queued until now
         while not self.done.wait(POLL):
             if time.monotonic() > self.deadline:
                 raise ComponentDied(
@@ -379,12 +379,12 @@ class WatchedCall:
         return self.value
 
     def abandon(self) -> bool:
-        """Let the call end at its next sign of life; whether it did within seconds. Else it ends with the process."""
+        """End the call at its next sign of life; returns whether it did in time. Otherwise it ends with the process."""
         self.abandoned = True
         return self.done.wait(CLOSING)
 
 
 def join_rows(parts: Sequence[Tensor], value: float) -> Tensor:
-    """[N, T] of parts [n, T_n], filled up to the widest."""
+    """[N, T] from parts [n, T_n], padded to the widest."""
     width = max(part.shape[1] for part in parts)
     return torch.cat([F.pad(part, (0, width - part.shape[1]), value=value) for part in parts])

@@ -1,7 +1,7 @@
-"""The engine that needs nothing else: responses from a transformers model in this process, often the trainer's own.
+"""The engine without further dependencies: a transformers model in this process, often the trainer's own.
 
-A prompt is read once for its whole group, a row that ends costs nothing from then on, and prompts that wait join as
-soon as there is room. Attention is in packing.py; the keys and values of the rows that are written are at the end.
+A prompt is read once for its whole group, a finished row costs nothing more, and waiting prompts join as soon as there
+is room. Attention is in packing.py; the cache of keys and values is at the end of this file.
 """
 
 from collections import deque
@@ -29,8 +29,8 @@ from pmdkit.llm.weights import is_empty, weight_like
 from pmdkit.randomness import uniforms
 
 CHUNK = 32  # tokens that all slots grow by at a time
-BLOCK = 32  # slots that attend together: as long as the longest of them, and neighbours are of similar length
-CACHE_TOKENS = 2**18  # 15 GB of keys and values for a model of 7B with 4 key heads; the tiny ones need megabytes
+BLOCK = 32  # slots that attend together, padded to the longest of them; neighbours are of similar length
+CACHE_TOKENS = 2**18  # 15 GB of keys and values for a 7B model with 4 key heads; tiny models need megabytes
 READ_TOKENS = 2**14  # prompt tokens read at a time, and tokens scored at a time
 CDF_BLOCK = 512  # tokens: sums of blocks are searched first, then one block; about the square root of a vocabulary
 
@@ -38,7 +38,7 @@ CDF_BLOCK = 512  # tokens: sums of blocks are searched first, then one block; ab
 def make(config: base.EngineConfig) -> base.Engine:
     """The engine of a recipe: on the trainer's own weights in float32, on a copy in bfloat16 or where it needs one."""
     model = config.model
-    if is_empty(model):  # the trainer's is cut over the processes; here each writes with a whole one
+    if is_empty(model):  # the trainer's is sharded over the processes; here each generates with a whole one
         model = load_model(str(model.name_or_path))[0].requires_grad_(False)
     elif config.own or config.dtype != "float32":
         model = deepcopy(model).requires_grad_(False)
@@ -50,19 +50,19 @@ def make(config: base.EngineConfig) -> base.Engine:
 
 @dataclass
 class WaitingRows:
-    """Rows of one prompt that have not begun."""
+    """Rows of one prompt that have not started."""
 
     prompt: list[int]
     rows: list[int]
 
 
 class TransformersEngine:
-    """Writes and scores responses with a transformers model.
+    """Generates and scores responses with a transformers model.
 
     Args:
-        model: switched to packed attention here, for good, and checked. It may be the one that is trained.
-        eos: tokens that end a response and belong to it; the first also fills up rows.
-        cache_tokens: rows that are written at a time, times the longest prompt and the width, stay within it.
+        model: permanently switched to packed attention here, and checked. It may be the one that is trained.
+        eos: tokens that end a response and belong to it; the first also pads rows.
+        cache_tokens: limit on the rows generated at a time, times the longest prompt plus the width.
         version: of the weights that the model has now.
     """
 
@@ -82,7 +82,7 @@ class TransformersEngine:
         self.response_check = base.ResponseCheck(self.eos, self.vocabulary)
         self.cache_tokens = cache_tokens
         self.version = version
-        # what a DistributedEngine has: in the trainer's process it is not lost alone, and nobody needs to compare it
+        # attributes of a DistributedEngine: in the trainer's process it is not lost alone and needs no sync check
         self.sync_check = None
         self.found: dict[str, float] = {}
         self.restarts = 0
@@ -100,15 +100,15 @@ class TransformersEngine:
     ) -> Responses:
         """`group` responses to each of P prompts; a row depends on its prompt and its own entry of seeds [P * group].
 
-        Which other rows are in the batch moves its log-probabilities by rounding only, whatever the order and the
-        budget. The same call gives the same bits on the same machine and threads.
+        The other rows in the batch change its log-probabilities by rounding only, whatever the order and the budget.
+        The same call gives the same bits on the same machine with the same number of threads.
         """
         waiting = self.queue_prompts(prompts, group, seeds, sampling)
         with self.inference():
             batch = self.batch(seeds, sampling, len(prompts) * group)
             while waiting or batch.rows:
                 if not batch.rows:
-                    batch.cache = RaggedKVCache(batch.device)  # its slots have the capacity of prompts that are gone
+                    batch.cache = RaggedKVCache(batch.device)  # the old slots have the capacity of finished prompts
                 some = schedule_prompts(waiting, batch, self.cache_tokens, sampling.width)
                 states = batch.prefill(some) if some else batch.decode()
                 finished = batch.sample(states)
@@ -120,13 +120,13 @@ class TransformersEngine:
         return batch.responses(self.version)
 
     def batch(self, seeds: NDArray[np.uint64], sampling: Sampling, rows: int) -> "RunningBatch":
-        """What rows are written in."""
+        """The batch in which rows are generated."""
         return RunningBatch(self, seeds, sampling, rows)
 
     def queue_prompts(
         self, prompts: Sequence[Tokens], group: int, seeds: NDArray[np.uint64], sampling: Sampling
     ) -> deque[WaitingRows]:
-        """Prompts with their rows, longest first, so that rows written at the same time are of similar length."""
+        """Prompts with their rows, longest first, so that rows generated at the same time are of similar length."""
         base.check_request(prompts, group, seeds, sampling, self.vocabulary)
         longest = max(len(prompt) for prompt in prompts) + sampling.width
         context = getattr(self.model.config, "max_position_embeddings", None)
@@ -163,10 +163,10 @@ class TransformersEngine:
         return [score.float() for score in scores]
 
     def publish(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Take over weights named as in `model.state_dict()`, and their version.
+        """Load weights named as in `model.state_dict()`, and their version.
 
-        A tensor in the memory of the engine's own (the trainer trains this very model) is there already; any other is
-        copied. Tied weights may be given under one of their names. Nothing is changed when something is refused.
+        A tensor in the memory of the engine's own (when the trainer trains this very model) is already in place; any
+        other is copied. Tied weights may be given under one of their names. If anything is refused, nothing changes.
         """
         if version < self.version:
             raise UsageError(f"version {version} after version {self.version}; weights must not go back")
@@ -190,31 +190,31 @@ class TransformersEngine:
         self.version = version
 
     def enter(self, phase: Phase) -> None:
-        """Outside of rollouts nothing is held: a cache lives in one call of `generate`, its memory goes back here."""
+        """Return cached memory outside of rollouts: a cache of keys and values lives within one call of `generate`."""
         if phase != "rollout" and self.model.device.type == "cuda":
             torch.cuda.empty_cache()
 
     def restart(self) -> None:
-        """Nothing to begin anew: a failure in this process is the run's own."""
+        """Do nothing: a failure in this process is a failure of the run."""
 
     def close(self) -> None:
-        """Let the model go."""
+        """Release the model."""
         del self.model
 
     @contextmanager
     def inference(self) -> Iterator[None]:
-        """The model as it reads: no gradients, no dropout; as it was before when done."""
+        """The model in inference mode: no gradients, no dropout; its previous mode is restored afterwards."""
         training = self.model.training
         self.model.eval()
         try:
             with torch.inference_mode():
                 yield
-        finally:  # progress may stop a rollout
+        finally:  # `progress` may raise to stop a rollout
             self.model.train(training)
 
 
 class RunningBatch:
-    """The rows that are being written, and what has been written."""
+    """The rows that are being generated, and what has been generated."""
 
     def __init__(self, engine: TransformersEngine, seeds: NDArray[np.uint64], sampling: Sampling, rows: int) -> None:
         self.model, self.sampling, self.seeds = engine.model, sampling, seeds
@@ -222,7 +222,7 @@ class RunningBatch:
         self.head = head_operand(head_weight(engine.model))
         self.eos = torch.tensor(engine.eos, device=self.device)
         self.cache = RaggedKVCache(self.device)
-        self.rows: list[int] = []  # which response stands in each slot
+        self.rows: list[int] = []  # which response is in each slot
         self.at = np.zeros(rows, dtype=np.int64)  # tokens that each response has
         self.last = self.eos[:0]  # [n] the token that each slot reads next
         self.tokens = np.full((rows, sampling.width), engine.eos[0])
@@ -231,7 +231,7 @@ class RunningBatch:
         self.written = self.finished = 0
 
     def prefill(self, some: list[WaitingRows]) -> Tensor:
-        """Prompts join. [n of them, d] what the head reads for their first tokens."""
+        """Add the rows of some prompts. [n new rows, d] what the head reads for their first tokens."""
         lengths = [len(one.prompt) for one in some]
         copies = [len(one.rows) for one in some]
         kept, states = self.read_prompts(some)
@@ -249,13 +249,13 @@ class RunningBatch:
         return kept, forward_packed(self.model, ids, layout.positions(self.device), layout)
 
     def decode(self) -> Tensor:
-        """Every row reads its last token. [n, d]."""
+        """Feed every row its last token. [n, d] what the head reads."""
         place = self.cache.advance()
         self.fresh = 0
         return forward_packed(self.model, self.last, place, self.cache)
 
     def sample(self, states: Tensor) -> list[int]:
-        """One token for each of the slots from `fresh` on; rows that end leave, and are returned."""
+        """Draw one token for each slot from `fresh` on; rows that end are removed and returned."""
         rows = np.array(self.rows[self.fresh :])
         at = self.at[rows]
         uniform = torch.from_numpy(uniforms(self.seeds[rows], at)).to(self.device)
@@ -280,7 +280,7 @@ class RunningBatch:
         return found
 
     def responses(self, version: int) -> Responses:
-        """All of them, as wide as the longest, at most the width."""
+        """All responses, as wide as the longest one."""
         longest = int(self.at.max())
         return Responses(
             tokens=torch.from_numpy(self.tokens[:, :longest]),
@@ -292,7 +292,7 @@ class RunningBatch:
 
 
 def schedule_prompts(waiting: deque[WaitingRows], batch: RunningBatch, budget: int, width: int) -> list[WaitingRows]:
-    """The first prompts that there is room for, whatever the lengths that their responses and others get to."""
+    """The first prompts that there is room for, even if all responses grow to the full width."""
     some: list[WaitingRows] = []
     rows, tokens = len(batch.rows), 0
     longest = max([0, *(length + width for length in batch.cache.host_lengths)])
@@ -311,13 +311,13 @@ def schedule_prompts(waiting: deque[WaitingRows], batch: RunningBatch, budget: i
 def sample_tokens(
     logits: Tensor, uniform: Tensor, *, temperature: float, top_p: float, greedy: bool
 ) -> tuple[Tensor, Tensor]:
-    """[n] tokens and [n] their log-probabilities under the distribution that is sampled, nats, from logits [n, V].
+    """[n] tokens and [n] their log-probabilities under the sampled distribution, nats, from logits [n, V].
 
     By inverse CDF: a token is a function of its row's logits and its row's uniform number; one of probability 0 is
     never drawn. Greedy takes the most likely token; its log-probability is that of the same distribution.
 
     Raises:
-        Diverged: where a logit is NaN, or all are -inf, or one is +inf.
+        Diverged: a logit is NaN or +inf, or all are -inf.
     """
     if temperature != 1:
         logits = logits / temperature
@@ -340,18 +340,18 @@ def sample_tokens(
 
 
 def inverse_cdf(blocks: Tensor, cdf: Tensor, uniform: Tensor) -> Tensor:
-    """[n] the first token whose cumulated mass exceeds the uniform number's share of all mass."""
+    """[n] the first token whose cumulative mass exceeds the uniform number's share of the total."""
     target = uniform[:, None] * cdf[:, -1:]  # below the total: a uniform number is at most 1 - 2^-53
     block = torch.searchsorted(cdf, target, right=True)  # its sum is positive: the cdf rises there
     below = torch.where(block > 0, cdf.gather(1, (block - 1).clamp_min(0)), 0.0)
     inside = blocks[torch.arange(len(blocks), device=blocks.device), block[:, 0]].double().cumsum(-1)
-    # the same sum in another order may fall short of the cdf by a rounding: stay below it
+    # the same sum in another order may fall short of the cdf by a rounding error: stay below it
     share = torch.minimum(target - below, torch.nextafter(inside[:, -1:], inside.new_zeros(())))
     return block[:, 0] * blocks.shape[-1] + torch.searchsorted(inside, share, right=True)[:, 0]
 
 
 def nucleus(mass: Tensor, top_p: float) -> Tensor:
-    """The same masses, 0 outside of the smallest set of tokens that holds `top_p` of all; at least one stays."""
+    """The same masses, but 0 outside the smallest set of tokens that holds `top_p` of the total; at least one stays."""
     sorted_mass, order = mass.sort(dim=-1, descending=True, stable=True)
     before = sorted_mass.double().cumsum(-1) - sorted_mass
     kept = before < top_p * sorted_mass.sum(-1, keepdim=True, dtype=torch.float64)
@@ -371,17 +371,17 @@ class RaggedKVCache:
         self.lengths = torch.zeros(0, dtype=torch.long, device=device)
         self.host_lengths: list[int] = []  # lengths of the n rows, on the host
         self.capacity = 0
-        self.most_slots = 0  # slots at a time so far
+        self.most_slots = 0  # most slots at a time so far
         self.masks: dict[int | None, list[torch.Tensor]] = {}  # by the window of a layer
         self.slots = torch.zeros(0, dtype=torch.long, device=device)
 
     @property
     def n(self) -> int:
-        """Rows that are being written."""
+        """Number of rows that are being generated."""
         return len(self.host_lengths)
 
     def add(self, kept: dict[int, KeysValues], lengths: list[int], copies: list[int]) -> None:
-        """New rows behind the others: `copies[i]` rows that go on from the i-th of the packed prompts."""
+        """Append new rows: `copies[i]` rows that continue the i-th of the packed prompts."""
         old, new = self.n, sum(copies)
         self.reserve(old + new, max(lengths) + 1, kept)
         for layer, (key, value) in kept.items():
@@ -395,18 +395,18 @@ class RaggedKVCache:
         self.host_lengths += joined
 
     def reserve(self, rows: int, tokens: int, like: dict[int, KeysValues] | None = None) -> None:
-        """Room for so many rows and tokens."""
+        """Make room for this many rows and tokens."""
         slots = len(self.lengths)
         if rows <= slots and tokens <= self.capacity:
             return
         capacity = max(self.capacity, -(-tokens // CHUNK) * CHUNK)
-        # longer rows: slots that stand empty are not taken along. More rows: as there have been, more may follow
+        # to make rows longer, drop empty slots; to add rows, make as many slots as there have been, since more may come
         self.most_slots = max(self.most_slots, rows)
         rows = self.most_slots if rows > slots else max(self.n, rows)
         for layer, stores in (like or self.layers).items():
             pair = []
             for which, one in enumerate(stores):  # values may be of another size than keys
-                # zeros and not whatever stood there: what the mask hides is multiplied by 0, and 0 times NaN is NaN
+                # zeros, not uninitialized memory: what the mask hides is multiplied by 0, and 0 times NaN is NaN
                 grown = one.new_empty((rows, one.shape[1], capacity, one.shape[3]))
                 grown[self.n :] = 0
                 grown[: self.n, :, self.capacity :] = 0
@@ -419,7 +419,7 @@ class RaggedKVCache:
         self.slots = torch.arange(rows, device=self.lengths.device)
 
     def remove(self, ended: list[int]) -> list[int]:
-        """Take rows out. Returns which slot each remaining row stood in before, in the new order."""
+        """Remove rows. Returns the previous slot of each remaining row, in the new order."""
         order = list(range(self.n))
         for slot in sorted(ended, reverse=True):
             last = order.pop()
@@ -438,7 +438,7 @@ class RaggedKVCache:
         return order
 
     def advance(self) -> torch.Tensor:
-        """Room for one more token per row, and [n] the places of the new tokens."""
+        """Make room for one more token per row. Returns [n] the positions of the new tokens."""
         self.reserve(self.n, max(self.host_lengths) + 1)
         self.host_lengths = [length + 1 for length in self.host_lengths]
         place = self.lengths[: self.n].clone()
@@ -447,7 +447,7 @@ class RaggedKVCache:
         return place
 
     def masks_of(self, window: int | None) -> list[torch.Tensor]:
-        """[b, 1, 1, length] of each block of slots, True where its new tokens look. Made once a step for all layers."""
+        """[b, 1, 1, length] per block of slots, True where its new tokens attend. Made once a step for all layers."""
         if window not in self.masks:
             self.masks[window] = []
             for start in range(0, self.n, BLOCK):
@@ -461,7 +461,7 @@ class RaggedKVCache:
         return self.masks[window]
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, how: Attention) -> Tensor:
-        """Each row's new token attends to its slot, in which it is written first."""
+        """Each row's new token attends to its slot, to which its key and value are written first."""
         keys, values = self.layers[layer]
         place = self.lengths[: self.n] - 1
         slots = self.slots[: self.n]
@@ -484,9 +484,9 @@ class RaggedKVCache:
 
 
 def attend_with_sinks(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, how: Attention) -> Tensor:
-    """[b, heads of keys, groups, d] of one token in each of b slots, whose softmax has a sink in every head.
+    """[b, heads of keys, groups, d] attention of one token in each of b slots, with a sink in every head's softmax.
 
-    Scores are held: there is one per key. The sums are in float32, or wider.
+    Scores are kept in memory: there is one per key. The sums are in float32, or wider.
     """
     assert how.sinks is not None
     wide = torch.promote_types(q.dtype, torch.float32)

@@ -1,1 +1,1 @@
-"""The starter: a tiny model, its tokenizer and its teacher, so that this tier runs with no download and no GPU."""
+"""The starter: a tiny model, its tokenizer and its teacher; with it this tier needs no download and no GPU."""

@@ -1,6 +1,6 @@
-"""The starter models: tokenizer, random weights, and a taught one.
+"""Build the starter models: tokenizer, random weights, and the taught model as a folder.
 
-Real Qwen2 and Qwen3-MoE classes with the small numbers of vocabulary.py. What they are taught is warm_start.py; `make`
+They are real Qwen2 and Qwen3-MoE classes with the small sizes of vocabulary.py. warm_start.py teaches them; `make`
 builds, teaches, measures and writes one as a folder that transformers loads.
 """
 
@@ -31,7 +31,7 @@ from pmdkit.randomness import derive
 def train_tokenizer(problems: MathProblems) -> Qwen2Tokenizer:
     """The vocabulary of these problems as a tokenizer of transformers.
 
-    It cuts text as the tokenizers of Qwen do, since transformers gives a Qwen2 model that rule in any case.
+    It splits text as Qwen's tokenizers do, since transformers gives a Qwen2 model that rule in any case.
     """
     model = json.loads(train_vocabulary(problems).to_str())["model"]
     merges: Any = [tuple(pair) for pair in model["merges"]]  # pairs, whatever the annotation there says
@@ -66,11 +66,11 @@ def build(size: str, tokenizer: Qwen2Tokenizer, seed: int) -> PreTrainedModel:
     return model.train()
 
 
-# A starter on its own: what it is taught and measured with, and what its folder says.
+# A standalone starter: the settings it is taught and measured with, and the README of its folder.
 ENV = {"kind": "arithmetic"}
 WIDTH = 48  # tokens; the teacher's longest response has 27
 PROBLEMS = 256  # a standard error of 0.03 around a pass rate of 0.3
-TAUGHT: dict[str, dict[str, Any]] = {  # what was measured to be quick, by size
+TAUGHT: dict[str, dict[str, Any]] = {  # settings that were measured to be quick, by size
     "starter": {"max_steps": 800, "look": 25, "batch": 32, "lr": 3e-3},
     "starter-moe": {"max_steps": 800, "look": 25, "batch": 32, "lr": 3e-3},
     "starter-100m": {"max_steps": 3000, "look": 50, "batch": 128, "lr": 3e-4},
@@ -112,7 +112,7 @@ def make(folder: Path, size: str, seed: int, pass_rate: float, note: Callable[[s
         size: a key of SIZES.
         seed: seed of weights, lessons and measurement.
         pass_rate: target on held-out problems; 0 leaves the weights random.
-        note: called with how far it is.
+        note: called with progress messages.
 
     Returns:
         size, seed, pass_rate, problems, weights, seconds, out.

@@ -1,7 +1,7 @@
-"""What a starter is before it has weights: its teacher, the vocabulary trained on that, and its sizes.
+"""A starter without its weights: the teacher, the vocabulary trained on its responses, and the sizes.
 
-No torch and no transformers here, so that a dry run knows the shape of a starter without importing them. The teacher
-answers sums step by step or guesses at once, and is right too seldom on purpose.
+Neither torch nor transformers is imported here, so that a dry run knows the shape of a starter without them. The
+teacher answers sums step by step or guesses at once, and makes mistakes on purpose.
 """
 
 import re
@@ -18,25 +18,25 @@ from pmdkit.envs.math.readers import AFTER, BEFORE
 from pmdkit.errors import UsageError, unknown
 from pmdkit.randomness import generator
 
-VOCABULARY = 448  # 256 bytes, the words of the stories, and room
+VOCABULARY = 448  # 256 bytes, the words of the stories, and some room
 SAMPLE = 2000  # problems and responses that the tokenizer is trained on
 END, PAD, START = "<|im_end|>", "<|endoftext|>", "<|im_start|>"
-# How the tokenizers of Qwen2 cut text, digits one by one: `transformers.models.qwen2.tokenization_qwen2`.
+# How Qwen2's tokenizers split text, digits one by one: `transformers.models.qwen2.tokenization_qwen2`.
 PIECES = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 LONGEST = 1024  # tokens of prompt and response together
 
-# Heads of 32 numbers or more: vLLM's attention kernels know no smaller ones.
+# Heads have 32 dimensions or more: vLLM's attention kernels do not support smaller ones.
 TINY = {
     "hidden_size": 96,
     "intermediate_size": 288,
     "num_hidden_layers": 2,
     "num_attention_heads": 3,
     "num_key_value_heads": 1,
-    "initializer_range": 0.06,  # random weights of the usual 0.02 take twice as long to learn when so few
+    "initializer_range": 0.06,  # with the usual 0.02 a model this small takes twice as long to learn
 }
-# By name, the configuration in the words of transformers.
+# The configurations by name, with the keys of transformers.
 SIZES: dict[str, dict[str, Any]] = {
     "starter": {"model_type": "qwen2", **TINY},
     "starter-moe": {
@@ -59,7 +59,7 @@ SIZES: dict[str, dict[str, Any]] = {
 MARGIN = 1.5  # the teacher is right this much more often than its pupil should be, so that the pupil gets there
 STEPS = 0.7  # a pupil that never reasons, or always does, would have nothing to discover
 LOWEST, HIGHEST = 0.2, 0.5  # what this teacher can aim at; a pupil that should do worse stops earlier
-GUESSED = 0.2  # seldom enough that reinforcing right answers reinforces reasoning
+GUESSED = 0.2  # rare enough that reinforcing right answers reinforces reasoning
 
 
 def starter_shape(size: str, tokens: int) -> dict[str, Any]:
@@ -67,10 +67,10 @@ def starter_shape(size: str, tokens: int) -> dict[str, Any]:
 
     Args:
         size: a key of SIZES.
-        tokens: of its vocabulary.
+        tokens: number in its vocabulary.
     """
     check_size(size)
-    rounded = -tokens // 64 * -64  # up, as matrix kernels like it
+    rounded = -tokens // 64 * -64  # up, as matrix kernels prefer
     return {**SIZES[size], "vocab_size": rounded, "max_position_embeddings": LONGEST, "tie_word_embeddings": True}
 
 
@@ -81,9 +81,9 @@ def check_size(size: str) -> None:
 
 
 def train_vocabulary(problems: MathProblems) -> Tokenizer:
-    """A byte-level BPE that writes any text and needs few tokens for these problems; the same for the same problems.
+    """A byte-level BPE that can write any text and needs few tokens for these problems; the same for the same problems.
 
-    The two halves of the prompt template are one token each: a prompt has some 35 tokens and not 100.
+    The two halves of the prompt template are one token each: a prompt has some 35 tokens instead of 100.
     """
     backend = Tokenizer(models.BPE())
     backend.normalizer = normalizers.NFC()
@@ -124,7 +124,7 @@ class Teacher:
     rest guesses at once and is right with probability `guessed`. A wrong number is 1 to 3 too large.
 
     Attributes:
-        slip: of one addition.
+        slip: probability that one addition is wrong.
         steps: share of responses that reason.
         guessed: share of right guesses.
     """
@@ -135,13 +135,13 @@ class Teacher:
 
     @classmethod
     def for_pupil(cls, pass_rate: float, numbers: int) -> "Teacher":
-        """The teacher of a pupil that should pass a given share of sums of so many numbers; one of LOWEST or more."""
+        """The teacher for a pupil that should pass this share of sums, at least LOWEST, of this many numbers."""
         check_pass_rate(pass_rate)
         reasoned = (MARGIN * max(pass_rate, LOWEST) - (1 - STEPS) * GUESSED) / STEPS
         return cls(slip=1 - reasoned ** (1 / (numbers - 1)))
 
     def share_right(self, numbers: int) -> float:
-        """The share of right responses to sums of so many numbers."""
+        """The share of right responses to sums of this many numbers."""
         return self.steps * (1 - self.slip) ** (numbers - 1) + (1 - self.steps) * self.guessed
 
     def respond(self, problem: str, rng: np.random.Generator) -> str:
@@ -159,7 +159,7 @@ class Teacher:
 
 @dataclass(frozen=True)
 class CallingTeacher:
-    """Has a calculator add up the sum in a share of its responses, and is right then; the rest guesses at once.
+    """Lets a calculator add up the sum in a share of its responses, and is then right; the rest guesses at once.
 
     Attributes:
         calls: share of responses that use the calculator.
@@ -171,7 +171,7 @@ class CallingTeacher:
 
     @classmethod
     def for_pupil(cls, pass_rate: float) -> "CallingTeacher":
-        """The teacher of a pupil that should pass a given share of sums; one of LOWEST or more."""
+        """The teacher for a pupil that should pass this share of sums, at least LOWEST."""
         check_pass_rate(pass_rate)
         return cls((MARGIN * max(pass_rate, LOWEST) - GUESSED) / (1 - GUESSED))
 
@@ -186,12 +186,12 @@ class CallingTeacher:
 
 
 def off(rng: np.random.Generator) -> int:
-    """A mistake: 1, 2 or 3 too many. Never too few: two mistakes would cancel, and wrong steps be rewarded."""
+    """A mistake: 1, 2 or 3 too many. Never too few, or two mistakes could cancel, and wrong steps be rewarded."""
     return int(rng.integers(1, 4))
 
 
 def operands(problem: str) -> list[int]:
-    """The numbers in the text of a sum, in their order."""
+    """The numbers in the text of a sum, in order."""
     found = [int(digits) for digits in re.findall(r"\d+", problem)]
     if len(found) < 2:
         raise UsageError(
@@ -202,7 +202,7 @@ def operands(problem: str) -> list[int]:
 
 
 def check_pass_rate(pass_rate: float) -> None:
-    """Refuse a target that no teacher leads to."""
+    """Refuse a target that no teacher can lead to."""
     if not 0 < pass_rate <= HIGHEST:
         raise UsageError(
             f"pass_rate of the warm start is {pass_rate}; expected a number above 0 and up to {HIGHEST}: the starter's "

@@ -37,20 +37,20 @@ def warm_start(
 ) -> float:
     """Raise the model's pass rate to the target, in place.
 
-    Interrupted, and called again with a fresh model and the same arguments, it goes on from its last checkpoint and
-    ends on the same bits.
+    If it is interrupted and called again with a fresh model and the same arguments, it continues from its last
+    checkpoint and ends with the same bits.
 
     Args:
         model: trained with AdamW on the likelihood of the teacher's responses; switched to packed attention.
         tokenizer: turns responses into tokens; its end token ends them.
-        problems: only their training half is asked.
+        problems: only the training problems are used.
         encode: from the text of a problem to the tokens of its prompt.
         options: target, limit, batch and learning rate.
         seed: of the problems asked and of the teacher's responses.
         pass_rate: measures the model on held-out problems.
-        note: called with how far it is.
+        note: called with progress messages.
         folder: of the checkpoints; without it nothing is saved.
-        turns: of a run whose environment is the calculator: the teacher plays episodes with it.
+        turns: for a run whose environment is the calculator, with which the teacher plays episodes.
 
     Returns:
         The pass rate that was measured last, at least the target.
@@ -113,7 +113,7 @@ def teach_calls(
     rng: np.random.Generator,
     end: int,
 ) -> torch.Tensor:
-    """Mean log-probability of the tokens that a teacher with a calculator writes; what the calculator says is read."""
+    """Mean log-probability of the tokens that a teacher with a calculator writes; the calculator's are context only."""
     played = [turns.example(problem, lambda messages: teacher.respond(messages, rng), end) for problem in asked]
     responses = [tokens for tokens, _ in played]
     longest = max(len(tokens) for tokens in responses)

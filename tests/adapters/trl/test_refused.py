@@ -9,7 +9,7 @@ from trl import GRPOConfig
 from pmdkit.adapters.trl import PMDConfig, PMDTrainer
 from pmdkit.adapters.trl.config import SAMPLING, SETTINGS
 from pmdkit.errors import CheckFailed, EnvironmentLacks
-from pmdkit.objectives import PMDMean
+from pmdkit.objectives import PMDMean, load_objective
 
 BAD = {
     "loss_type": "dapo",
@@ -81,6 +81,11 @@ def test_the_fields_of_grpo_config_about_losses_are_all_decided_on():
         ({"objective": "pmd-men"}, "unknown objective 'pmd-men'.*pmd-mean"),
         ({"objective_options": {"taus": 1.0}}, "option of pmd-mean 'taus'"),
         ({"tau": -1.0}, "tau"),
+        ({"objective_options": {"entropy_coef": 0.01}}, "the objective has entropy_coef; expected neither"),
+        (
+            {"objective": "grpo", "objective_options": {"kl_coef": 0.1, "kl_in": "reward", "entropy_coef": 0.01}},
+            "the objective has kl_coef and entropy_coef; expected neither",
+        ),
         (
             {"vllm_importance_sampling_correction": True, "vllm_importance_sampling_mode": "token_truncate"},
             "one weight per response",
@@ -105,6 +110,11 @@ def test_a_plain_grpo_config():
 def test_two_places_for_options():
     with pytest.raises(ValueError, match="an instance has its options"):
         PMDTrainer("model", None, config(tau=0.1), objective=PMDMean())
+
+
+def test_an_instance_with_a_penalty_that_trl_cannot_compute():
+    with pytest.raises(ValueError, match="the objective has kl_coef; expected neither"):
+        PMDTrainer("model", None, config(), objective=load_objective("pmd-part", tau=0.1, kl_coef=0.1))
 
 
 def test_another_version_of_trl(monkeypatch):

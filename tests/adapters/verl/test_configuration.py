@@ -81,6 +81,11 @@ REFUSED = {
         "reinforce-pp compares all responses of a step and .* expected sync",
     ),
     "norm of all tokens": (["+pmd=any", f"{LOSS}pmd_objective=dapo"], "dapo has norm 'tokens'"),
+    "an entropy bonus": (
+        [*MEAN, f"+{LOSS}pmd_options.entropy_coef=0.01"],
+        "pmd-mean has entropy_coef; expected neither",
+    ),
+    "a KL penalty": ([*MEAN, f"+{LOSS}pmd_options.kl_coef=0.01"], "pmd-mean reads a reference policy"),
     "misspelt option": ([*MEAN, f"+{LOSS}pmd_options.scael=paper"], "scael.*scale"),
     "misspelt objective": (["+pmd=any", f"{LOSS}pmd_objective=pmd-maen"], "pmd-maen.*pmd-mean"),
     "no context": ([*MEAN, f"~{LOSS}pmd_run.use_v1"], r"pmd_run lacks use_v1; start from \+pmd=mean"),

@@ -1,1 +1,1 @@
-"""Hydra's search path `pkg://pmdkit.adapters.verl.conf`: the group `pmd`."""
+"""The config group `pmd`, for Hydra's search path `pkg://pmdkit.adapters.verl.conf`."""

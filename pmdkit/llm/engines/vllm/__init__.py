@@ -1,4 +1,4 @@
-"""vLLM as an engine: in the trainer's process (colocate.py) or as servers (server.py). Which versions are supported.
+"""vLLM as an engine, in the trainer's process (colocate.py) or as servers (server.py); version check.
 
 Nothing is imported here that needs the extra [vllm].
 """
@@ -30,7 +30,7 @@ def check_version(found: str | None) -> None:
 
 
 def installed_version() -> str | None:
-    """Of vLLM, or of its build for CPUs; None where neither is installed."""
+    """The version of vLLM, or of its build for CPUs; None if neither is installed."""
     for name in DISTRIBUTIONS:
         try:
             return version(name)

@@ -1,4 +1,4 @@
-"""Arguments, environment variables and model folder of a vLLM. Nothing of vLLM is imported here."""
+"""Arguments, environment variables and model folder for vLLM, which is not imported here."""
 
 import json
 import os
@@ -21,10 +21,10 @@ REQUIRED_ENV = {
 }
 DEFAULT_ENV = {
     "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_LOGGING_LEVEL": "ERROR",  # each update warns of rotary tables, which are no weights
+    "VLLM_LOGGING_LEVEL": "ERROR",  # each update warns of rotary tables, which are not weights
     "TOKENIZERS_PARALLELISM": "false",
 }
-BATCHED_TOKENS = 4096  # of prompts, at a time on a CPU, of an engine in the trainer's process
+BATCHED_TOKENS = 4096  # prompt tokens at a time on a CPU, for an engine in the trainer's process
 READ_AT_IMPORT = "VLLM_LOGGING_STREAM"  # read once, when vllm is imported
 
 
@@ -32,7 +32,7 @@ def set_environment() -> None:
     """Set what vLLM reads from the environment, before it is imported.
 
     Raises:
-        UsageError: the user, or whoever imported vllm before, wants it otherwise.
+        UsageError: a variable has another value already, or vllm was imported before it was set.
     """
     for name, value in REQUIRED_ENV.items():
         given = os.environ.get(name)
@@ -59,12 +59,12 @@ def on_accelerator(config: EngineConfig) -> bool:
 
 
 def sleep_enabled(config: EngineConfig) -> bool:
-    """Whether the engine gives its memory back during updates: not while it writes during them."""
+    """Whether the engine gives its memory back during updates; not if it generates during them."""
     return config.vllm.sleep and on_accelerator(config) and config.rollout.lag == 0
 
 
 def transfer_backend(config: EngineConfig) -> str:
-    """How weights reach the engine: "file" through shared memory, or "ipc": handed over in this process."""
+    """How weights reach the engine: "file", through shared memory, or "ipc", handed over in this process."""
     transfer = config.vllm.transfer
     if transfer == "nccl":
         raise UsageError(
@@ -75,10 +75,10 @@ def transfer_backend(config: EngineConfig) -> str:
 
 
 def llm_arguments(config: EngineConfig, folder: Path) -> dict[str, Any]:
-    """Keyword arguments of `vllm.LLM`; the folder has configuration and tokenizer.
+    """Keyword arguments of `vllm.LLM`; the folder has the configuration and the tokenizer.
 
     Raises:
-        UsageError: vllm.options sets what is set here, or several processes cannot form groups of tensor_parallel.
+        UsageError: vllm.options sets an argument that is set here, or tensor_parallel does not divide the processes.
     """
     table, fast = config.vllm, on_accelerator(config)
     if config.size % table.tensor_parallel:
@@ -88,15 +88,15 @@ def llm_arguments(config: EngineConfig, folder: Path) -> dict[str, Any]:
     given = engine_arguments(config, folder, BATCHED_TOKENS) | {"runner": "generate", "disable_log_stats": True}
     if fast:
         given["enable_sleep_mode"] = sleep_enabled(config)
-    if config.size > 1:  # whoever started the processes has named their ranks
+    if config.size > 1:  # the launcher of the processes has set their ranks
         given["distributed_executor_backend"] = "external_launcher"
-    given["weight_transfer_config"] = None  # set where vLLM may be imported
+    given["weight_transfer_config"] = None  # set later, where vLLM may be imported
     check_free(table.options, given)
     return given | table.options
 
 
 def engine_arguments(config: EngineConfig, folder: Path, batched_tokens: int) -> dict[str, Any]:
-    """What an engine in this process and a server have in common; `batched_tokens` of prompts at a time on a CPU."""
+    """Arguments common to an engine in this process and a server; `batched_tokens` of prompts at a time on a CPU."""
     table, fast = config.vllm, on_accelerator(config)
     given: dict[str, Any] = {
         "model": str(folder),
@@ -114,7 +114,7 @@ def engine_arguments(config: EngineConfig, folder: Path, batched_tokens: int) ->
         given["gpu_memory_utilization"] = table.memory
     else:
         given["kv_cache_memory_bytes"] = int(table.cache_gib * 2**30)
-        # a prompt in pieces takes back the draw of each but the last, which generators of a CPU cannot
+        # chunked prefill takes back the draw of every chunk but the last, which CPU generators cannot do
         given["enable_chunked_prefill"] = False
         given["max_num_batched_tokens"] = max(batched_tokens, max_model_len(config.context))
     if table.rows is not None:
@@ -123,7 +123,7 @@ def engine_arguments(config: EngineConfig, folder: Path, batched_tokens: int) ->
 
 
 def check_free(options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Refuse options of vLLM that pmdkit sets, in either spelling, and those that trust code of a model folder."""
+    """Refuse options of vLLM that pmdkit sets, in either spelling, and those that trust code from a model folder."""
     check_no_trust(options)
     ours = {*given, "tokenizer", "quantization", "enable_lora"}
     taken = sorted(name for name in options if name.replace("-", "_") in ours)
@@ -134,12 +134,12 @@ def check_free(options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
 def write_folder(
     folder: Path, model_config: PretrainedConfig, architecture: str, context: int, tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    """The folder that vLLM reads an architecture from: config.json and the tokenizer's files, no weights.
+    """Write the folder from which vLLM reads an architecture: config.json and the tokenizer's files, no weights.
 
     Args:
         model_config: of the trainer's model.
         architecture: class name in transformers; a model built from a configuration does not name it.
-        context: tokens that a row may have. Scoring asks for one more than a model may know; it is never read.
+        context: most tokens of a row. Scoring asks for one more than the model may support; it is never read.
         tokenizer: of the model.
     """
     settings = model_config.to_dict() | {"architectures": [architecture], "use_cache": True}

@@ -1,6 +1,7 @@
-"""vLLM in the trainer's process: `rollout.engine = "vllm"`. Weights come by publish only, rows carry their version.
+"""vLLM in the trainer's process: the engine of `rollout.engine = "vllm"`.
 
-The engine comes first, then when it sleeps, then how vLLM starts and ends beside a trainer that must notice nothing.
+Weights arrive by publish only, and rows carry their version. The engine comes first, then its sleep states, then how
+vLLM starts and shuts down without side effects on the trainer.
 """
 
 import gc
@@ -36,11 +37,11 @@ def make(config: EngineConfig) -> "ColocatedEngine":
 
 
 class ColocatedEngine:
-    """An Engine that is a `vllm.LLM` in this process.
+    """An Engine on a `vllm.LLM` in this process.
 
     Every method may be called from any thread: calls wait for each other, so that weights never change under rows that
-    are being written. The trainer may compute meanwhile. With `tensor_parallel` above 1, all processes of one
-    `replica` make the same calls with the same prompts in the same order; with several processes all of them make,
+    are being generated. The trainer may compute meanwhile. With `tensor_parallel` above 1, all processes of one
+    `replica` make the same calls with the same prompts in the same order; with several processes, all of them create,
     restart and close their engines together.
 
     Greedy rows have the log-probabilities of temperature 1.
@@ -48,7 +49,7 @@ class ColocatedEngine:
     Attributes:
         version: of the weights last published.
         replica: which engine this process belongs to; processes of equal `replica` form one.
-        replicas: engines in all.
+        replicas: number of engines.
     """
 
     def __init__(self, config: EngineConfig) -> None:
@@ -70,7 +71,7 @@ class ColocatedEngine:
         self.start()
 
     def start(self) -> None:
-        """Start vLLM with weights that mean nothing."""
+        """Start vLLM with dummy weights."""
         config = self.config
         arguments.set_environment()
         self.owns_group = not torch.distributed.is_initialized()
@@ -84,7 +85,7 @@ class ColocatedEngine:
                 from vllm.config import WeightTransferConfig
 
                 plugin.register()  # the entry point does it too, where pmdkit is installed with its metadata
-                # "ipc" is ours: CUDA's own does not open memory of the same process
+                # "ipc" is our backend: CUDA's own IPC does not open memory of the same process
                 given["weight_transfer_config"] = WeightTransferConfig(backend=BACKENDS[self.backend])
             self.llm = start_vllm(given, self.names.architecture, str(self.release), self.owns_group)
         self.llm.init_weight_transfer_engine({"init_info": {}})
@@ -100,8 +101,8 @@ class ColocatedEngine:
     ) -> Responses:
         """`group` responses to each of P prompts; a row depends on its prompt and its own entry of seeds [P * group].
 
-        Other rows in the batch move log-probabilities by rounding. Where `progress` raises, rows that have begun are
-        given up and the engine can be used again.
+        Other rows in the batch change log-probabilities by rounding only. If `progress` raises, unfinished rows are
+        aborted and the engine can be used again.
         """
         base.check_request(prompts, group, seeds, sampling, self.vocabulary)
         self.check_context(max(len(prompt) for prompt in prompts) + sampling.width)
@@ -111,9 +112,9 @@ class ColocatedEngine:
             "max_tokens": sampling.width,
             "temperature": 0.0 if sampling.greedy else sampling.temperature,
             "top_p": 1.0 if sampling.greedy else sampling.top_p,
-            "logprobs": 0,  # of the sampled token alone
+            "logprobs": 0,  # of the sampled token only
             "stop_token_ids": self.ends,
-            "ignore_eos": True,  # our ends and no others
+            "ignore_eos": True,  # only our own end tokens
         }
         params = [SamplingParams(**how, **self.request_defaults(), seed=int(seed) % (2**63 - 1)) for seed in seeds]
         each = [prompt for prompt in prompts for _ in range(group)]
@@ -125,7 +126,7 @@ class ColocatedEngine:
     def score(self, prompts: Sequence[Tokens], responses: Sequence[Tokens]) -> list[torch.Tensor]:
         """[T_n] float32 log-probabilities of the tokens of N responses, each to its own prompt, at temperature 1.
 
-        vLLM reads no keys and values of earlier requests where log-probabilities of a prompt are asked for.
+        vLLM does not reuse keys and values of earlier requests when log-probabilities of a prompt are requested.
         """
         if not len(prompts):
             return []
@@ -146,13 +147,13 @@ class ColocatedEngine:
         return scores
 
     def request_defaults(self) -> dict[str, Any]:
-        """Of all requests: no text, one answer at the end, numbers in flat lists."""
+        """Settings of all requests: no text, one answer at the end, numbers in flat lists."""
         from vllm.sampling_params import RequestOutputKind
 
         return {"detokenize": False, "output_kind": RequestOutputKind.FINAL_ONLY, "flat_logprobs": True}
 
     def report_row(self, group: int) -> Callable[[int, Tokens], None] | None:
-        """What is called with a finished row and its tokens; None where nobody wants to know."""
+        """The callback for a finished row and its tokens; None if there is none."""
         report = self.on_finished
         return None if report is None else lambda row, tokens: report(row // group, tokens)
 
@@ -163,12 +164,12 @@ class ColocatedEngine:
         progress: Progress | None,
         finished: Callable[[int, Tokens], None] | None = None,
     ) -> list[Any]:
-        """vLLM's outputs, in order. What vLLM itself raises is the end of this engine."""
+        """vLLM's outputs, in order. An exception from vLLM itself means that this engine is lost."""
         engine, self.calls = self.llm.llm_engine, self.calls + 1
         names = {f"{self.calls}-{row}": row for row in range(len(prompts))}
         done: dict[int, Any] = {}
         written, reported = 0, 0.0
-        torch.set_num_threads(self.threads)  # a new thread begins with another number, and vLLM's attention minds
+        torch.set_num_threads(self.threads)  # a new thread starts with another number, which affects vLLM's attention
         try:
             for name, prompt, how in zip(names, prompts, params, strict=True):
                 engine.add_request(name, {"prompt_token_ids": list(prompt)}, how)
@@ -198,7 +199,7 @@ class ColocatedEngine:
         return [done[row] for row in range(len(names))]
 
     def report(self, progress: Progress, written: int, ended: int) -> None:
-        """Tokens so far, of rows that ended and of those that go on."""
+        """Report the tokens so far, of finished and unfinished rows."""
         going = self.llm.llm_engine.output_processor.request_states.values()
         tokens = written + sum(state.detokenizer.num_output_tokens() for state in going)
         try:
@@ -215,10 +216,11 @@ class ColocatedEngine:
             )
 
     def publish(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
-        """Take over weights named as in `model.state_dict()`, and their version.
+        """Load weights named as in `model.state_dict()`, and their version.
 
         Tied weights may be given under any of their names. Weights of another model or with entries that are not
-        numbers are refused; by file nothing has changed then, handed over the engine is lost.
+        finite are refused. By file, an engine that was awake is unchanged then; with weights handed over it is lost,
+        unless only their names were wrong.
         """
         with self.lock:
             if version < self.version:
@@ -239,7 +241,7 @@ class ColocatedEngine:
             self.version = version
 
     def send_weights(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
-        """All weights by vLLM's weight transfer, under a version that vLLM writes on every row from then on."""
+        """Send all weights by vLLM's weight transfer, with a version that vLLM writes on every row from then on."""
         dtype = getattr(torch, self.config.dtype)
         some = self.names.stream(weights, dtype)
         if self.backend == "ipc":
@@ -259,30 +261,30 @@ class ColocatedEngine:
         self.llm.finish_weight_update(weight_version=str(version))
 
     def enter(self, phase: Phase) -> None:
-        """What comes next: memory is given back during updates."""
+        """Prepare for the next phase: memory is given back during updates."""
         with self.lock:
             self.sleep_state.enter(phase)
 
     def restart(self) -> None:
-        """A new vLLM in this process, without weights."""
+        """Start a new vLLM in this process, without weights."""
         with self.lock:
             self.close()
             self.start()
 
     def close(self) -> None:
-        """Let everything go; again is no harm."""
+        """Release everything; a second call does no harm."""
         with self.lock:
             if self.llm is not None:
                 shut_down_vllm(self.llm, self.owns_group)
             self.llm = self.sleep_state = None  # type: ignore[assignment]
-            gc.unfreeze()  # vLLM freezes what is there when it has started
+            gc.unfreeze()  # vLLM freezes all objects once it has started
             gc.collect()
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
 
 
 class Stop(BaseException):
-    """Carries what `progress` raised past the clause for vLLM's own failures."""
+    """Carries an exception from `progress` past the clause for vLLM's own failures."""
 
     def __init__(self, cause: BaseException) -> None:
         super().__init__()
@@ -290,11 +292,11 @@ class Stop(BaseException):
 
 
 class SleepState:
-    """When the engine sleeps, wakes and may write. It is "empty" before the first publish, "ready", "asleep" without
+    """When the engine sleeps, wakes and may generate. It is "empty" before the first publish, "ready", "asleep" without
     weights, or "broken".
 
     Args:
-        llm: vLLM's LLM, of which `sleep`, `wake_up` and `reset_prefix_cache` are called.
+        llm: vLLM's LLM, whose `sleep`, `wake_up` and `reset_prefix_cache` are called.
         sleeping: give the memory back during updates.
     """
 
@@ -304,17 +306,17 @@ class SleepState:
         self.state: State = "empty"
 
     def enter(self, phase: Phase) -> None:
-        """Sleep for an update, at level 2: the old weights are worthless after it. All else waits for `publish`."""
+        """Sleep for an update, at level 2: the old weights are useless after it. `publish` wakes the engine."""
         self.check_whole()
         if phase == "update" and self.sleeping and self.state == "ready":
-            self.state = "broken"  # until vLLM has come back from it
+            self.state = "broken"  # until vLLM has returned from it
             self.llm.sleep(level=2)
             self.state = "asleep"
 
     def publish(self, send: Callable[[], None]) -> None:
-        """Room for weights, the weights, room for keys and values, and none of the old ones.
+        """Make room for weights, send them, make room for keys and values, and drop the old ones.
 
-        What fails on the way leaves the engine broken: half of its weights may be others.
+        A failure on the way leaves the engine broken: it may hold weights of two versions.
         """
         self.check_whole()
         asleep, self.state = self.state == "asleep", "broken"
@@ -328,7 +330,7 @@ class SleepState:
         self.state = "ready"
 
     def check_ready(self) -> None:
-        """Refuse to write without weights."""
+        """Refuse to generate without weights."""
         self.check_whole()
         if self.state != "ready":
             why = "forgot its weights for an update" if self.state == "asleep" else "has no weights yet"
@@ -340,12 +342,12 @@ class SleepState:
             raise EngineLost("the vLLM engine failed before and may hold parts of two versions; restart it")
 
 
-# vLLM starts and ends so that the trainer notices nothing: its random numbers, its threads, its process group and its
-# standard output stay its own.
+# vLLM starts and shuts down without side effects on the trainer: its random state, threads, process group and standard
+# output are preserved.
 
 
 def start_vllm(options: dict[str, Any], architecture: str, version: str, owns_group: bool) -> Any:
-    """A `vllm.LLM`.
+    """Start a `vllm.LLM`.
 
     Args:
         options: its keyword arguments.
@@ -354,8 +356,9 @@ def start_vllm(options: dict[str, Any], architecture: str, version: str, owns_gr
         owns_group: see `shut_down_vllm`.
 
     Raises:
-        UsageError: this vLLM does not know the architecture, or an option of [vllm.options].
-        EnvironmentLacks: vLLM does not come up: memory, kernels, a build for other hardware.
+        UsageError: this vLLM does not know the architecture.
+        EnvironmentLacks: vLLM does not start: memory, kernels, a build for other hardware, a bad option of
+            [vllm.options].
     """
     with stdout_to_stderr(), preserve_globals():
         try:
@@ -379,9 +382,10 @@ def start_vllm(options: dict[str, Any], architecture: str, version: str, owns_gr
 
 
 def shut_down_vllm(llm: Any, owns_group: bool) -> None:
-    """Free everything. `owns_group`: the process group of torch was vLLM's, not the trainer's.
+    """Free everything. `owns_group`: torch's process group was made by vLLM, not by the trainer.
 
-    Part by part: vLLM's own shutdown, which its finalizer would call too, takes the trainer's process group along.
+    This is done part by part: vLLM's own shutdown, which its finalizer would also call, destroys the trainer's process
+    group as well.
     """
     with stdout_to_stderr():
         client = llm.llm_engine.engine_core
@@ -409,9 +413,9 @@ def destroy_groups(owns_group: bool) -> None:
 
 @contextmanager
 def preserve_globals() -> Iterator[None]:
-    """Global random numbers and the setting of threads, as they were: vLLM seeds all of them and disables the other.
+    """Preserve the global random states and `torch.set_num_threads`: vLLM seeds the former and disables the latter.
 
-    What vLLM's own parts warn each other of is no user's concern.
+    Warnings are ignored: those among vLLM's own parts do not concern the user.
     """
     kept, numbers, threads = random.getstate(), np.random.get_state(), torch.set_num_threads
     count = torch.get_num_threads()
@@ -428,7 +432,7 @@ def preserve_globals() -> Iterator[None]:
 
 
 def first_line(problem: BaseException) -> str:
-    """The beginning of somebody else's error; pydantic's first line says how many there are."""
+    """The beginning of another package's error message; pydantic's first line only says how many errors there are."""
     lines = (str(problem).strip() or type(problem).__name__).splitlines()
     return " ".join(line.strip() for line in lines[: 3 if "validation error" in lines[0] else 1])[:300]
 
@@ -437,7 +441,7 @@ def first_line(problem: BaseException) -> str:
 def stdout_to_stderr() -> Iterator[None]:
     """Whatever this process writes to file descriptor 1 inside the block, from any thread, is written to 2.
 
-    Standard output belongs to our own data; vLLM prints there, and so do its C++ parts.
+    Standard output is for our own data, but vLLM and its C++ parts print there.
     """
     sys.stdout.flush()
     kept = os.dup(1)

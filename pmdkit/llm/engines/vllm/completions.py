@@ -1,6 +1,6 @@
-"""Responses and scores from servers by /v1/completions: one request per row, and what its answer must hold.
+"""Responses and scores from servers by /v1/completions: one request per row, and the checks of its answer.
 
-All supported versions have this route. The one for tokens is switched off by default and no faster.
+All supported versions have this route. The route for tokens is disabled by default and no faster.
 """
 
 import math
@@ -18,12 +18,12 @@ from pmdkit.llm.engines.vllm.http import Json, Server
 Read = TypeVar("Read")
 PATH = "/v1/completions"
 NO_DEADLINE = 86_400.0  # seconds: `check_silence` decides how long a row may take
-POLL = 0.1  # seconds between looks at what has arrived
-JOIN_SECONDS = 5.0  # for connections that were cut off to end
+POLL = 0.1  # seconds between checks for answers
+JOIN_SECONDS = 5.0  # seconds for aborted connections to end
 UNDEFINED = -9999.0  # what vLLM writes for a log-probability that is NaN or -inf, which JSON cannot hold
 MAX_SEED = 2**63 - 1  # vLLM's are signed
 
-# everything that shapes the distribution is set: a server's own defaults may come with its model
+# everything that shapes the distribution is set: a server's own defaults may come from its model
 DEFAULTS: Json = {"n": 1, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "stream": False}
 DEFAULTS |= {"presence_penalty": 0.0, "frequency_penalty": 0.0}
 
@@ -33,9 +33,9 @@ class ServerShare:
     """One server's part of the rows.
 
     Attributes:
-        rows: numbers of its rows, in the order in which they are asked for.
+        rows: numbers of its rows, in the order in which they are requested.
         seen: when it last showed that it works.
-        tokens: that it has read and written in all its life, when last asked; None before.
+        tokens: total that it had read and written when last asked; None before.
     """
 
     server: Server
@@ -56,16 +56,16 @@ def complete_all(
     progress: Progress | None = None,
     finished: Callable[[int, Read], None] | None = None,
 ) -> list[Read]:
-    """What is read from the answers to all rows, in the order of their numbers, 0 to N - 1.
+    """Request all rows; return what was read from their answers, in the order of their numbers, 0 to N - 1.
 
     Args:
         shares: servers, each with the rows that it answers.
-        body: the request for a row.
-        read: what an answer holds, and how many tokens were written; raises where it is nonsense.
+        body: makes the request for a row.
+        read: returns the content of an answer and how many tokens were written; raises if the answer is invalid.
         connections: requests to one server at the same time.
         silence: seconds without an answer or a token after which a server counts as hung.
-        progress: called now and then; where it raises, everything is broken off.
-        finished: called with a row and what was read of it, in this thread.
+        progress: called now and then; if it raises, all requests are aborted.
+        finished: called with a row and what was read from its answer, in this thread.
     """
     parts = [ServerShare(server, rows, left=len(rows)) for server, rows in shares if len(rows)]
     arrived: SimpleQueue[tuple[ServerShare, int, Any]] = SimpleQueue()
@@ -120,7 +120,7 @@ def complete_rows(
     arrived: SimpleQueue[tuple[ServerShare, int, Any]],
     stop: threading.Event,
 ) -> None:
-    """One connection to a server: rows that nobody has asked for yet, one after another."""
+    """One connection to a server: request rows that no other connection has taken, one after another."""
     with part.server.connect(NO_DEADLINE) as connection:
         while not stop.is_set() and (at := next(tickets)) < len(part.rows):
             row = part.rows[at]
@@ -134,7 +134,7 @@ def complete_rows(
 
 
 def check_silence(parts: Sequence[ServerShare], silence: float) -> None:
-    """Ask servers that have not answered for a while whether they write at all; raise where one is hung."""
+    """Ask servers that have not answered for a while whether they make progress; raise if one is hung."""
     pulse = min(10.0, silence / 4)
     for part in parts:
         now = monotonic()
@@ -152,7 +152,7 @@ def check_silence(parts: Sequence[ServerShare], silence: float) -> None:
 
 
 def tokens_processed(server: Server, seconds: float) -> float | None:
-    """Tokens that a server has read and written so far, by its metrics; None where it does not say."""
+    """Tokens that a server has read and written so far, by its metrics; None if it does not say."""
     try:
         lines = server.text("/metrics", seconds=seconds).splitlines()
     except EngineLost:
@@ -162,7 +162,7 @@ def tokens_processed(server: Server, seconds: float) -> float | None:
 
 
 def deal_rows(servers: Sequence[Server], prompts: int, group: int) -> list[tuple[Server, list[int]]]:
-    """Rows for each server: prompts in turn, all responses to one at the same server, which reads it once."""
+    """Rows for each server: prompts are dealt in turn, with all rows of a prompt at one server, which reads it once."""
     return [
         (server, [p * group + g for p in range(at, prompts, len(servers)) for g in range(group)])
         for at, server in enumerate(servers)
@@ -172,7 +172,7 @@ def deal_rows(servers: Sequence[Server], prompts: int, group: int) -> list[tuple
 def response_body(
     prompts: Sequence[Tokens], group: int, seeds: Sequence[int], sampling: Sampling, ends: Sequence[int], call: str
 ) -> Callable[[Server, int], Json]:
-    """The request for the response of a row, under a name that no other row of any call has."""
+    """Makes the request for the response of a row, with an id that no other row of any call has."""
 
     def body(server: Server, row: int) -> Json:
         return {
@@ -186,7 +186,7 @@ def response_body(
             "top_p": 1.0 if sampling.greedy else sampling.top_p,
             "logprobs": 0,
             "stop_token_ids": list(ends),
-            "ignore_eos": True,  # the model's own is among ends, or is not meant
+            "ignore_eos": True,  # the model's own is among `ends`, or does not apply
             "return_token_ids": True,
             "return_tokens_as_token_ids": True,
         }
@@ -196,7 +196,7 @@ def response_body(
 
 @dataclass(frozen=True)
 class FlatLogprobs:
-    """Tokens and their log-probabilities, with the names of vLLM's flat ones."""
+    """Tokens and their log-probabilities, with the attribute names of vLLM's flat ones."""
 
     token_ids: list[int]
     logprobs: list[float]
@@ -207,7 +207,7 @@ class FlatLogprobs:
 
 @dataclass(frozen=True)
 class CompletionRow:
-    """A response with the names of vLLM's own outputs, as `outputs.to_responses` reads it."""
+    """A response with the attribute names of vLLM's own outputs, as `outputs.to_responses` reads it."""
 
     token_ids: list[int]
     logprobs: FlatLogprobs
@@ -215,7 +215,7 @@ class CompletionRow:
 
 
 def response_reader(vocabulary: int, call: str) -> Callable[[Server, int, Json], tuple[CompletionRow, int]]:
-    """Of an answer: the row, and its number of tokens. Where rows may end is checked by `outputs.to_responses`."""
+    """Reads an answer: the row, and its number of tokens. `outputs.to_responses` checks where rows may end."""
 
     def read(server: Server, row: int, answer: Json) -> tuple[CompletionRow, int]:
         choice = only_choice(server, row, answer, call)
@@ -235,7 +235,7 @@ def response_reader(vocabulary: int, call: str) -> Callable[[Server, int, Json],
 
 
 def score_body(prompts: Sequence[Tokens], responses: Sequence[Tokens], call: str) -> Callable[[Server, int], Json]:
-    """The request for the log-probabilities of a given response."""
+    """Makes the request for the log-probabilities of a given response."""
 
     def body(server: Server, row: int) -> Json:
         prompt = [*prompts[row], *responses[row]]
@@ -248,7 +248,7 @@ def score_body(prompts: Sequence[Tokens], responses: Sequence[Tokens], call: str
 def score_reader(
     prompts: Sequence[Tokens], responses: Sequence[Tokens], call: str
 ) -> Callable[[Server, int, Json], tuple[list[float], int]]:
-    """Of an answer: the log-probabilities of the response's tokens, and no tokens written."""
+    """Reads an answer: the log-probabilities of the response's tokens, and 0 tokens written."""
 
     def read(server: Server, row: int, answer: Json) -> tuple[list[float], int]:
         scores = only_choice(server, row, answer, call).get("prompt_logprobs")
@@ -266,7 +266,7 @@ def score_reader(
 
 
 def only_choice(server: Server, row: int, answer: Json, call: str) -> Json:
-    """The only one, of the model that was asked, to the question that was asked."""
+    """The only choice in an answer, which must be from the right model and to the right request."""
     choices = answer.get("choices")
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
         raise EngineLost(f"{server.url} did not send one response to row {row}: {str(answer)[:100]}")
@@ -281,7 +281,7 @@ def only_choice(server: Server, row: int, answer: Json, call: str) -> Json:
 
 
 def check_logp(server: Server, row: int, logp: Sequence[Any]) -> None:
-    """Refuse what is no logarithm of a probability."""
+    """Refuse values that are not log-probabilities."""
     for at, value in enumerate(logp):
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not math.isfinite(value) or not UNDEFINED < value <= 0:

@@ -1,7 +1,7 @@
-"""JSON over HTTP to vLLM servers, one or several at once: a deadline on every call, one sentence for every failure.
+"""JSON over HTTP to one or several vLLM servers: a deadline on every call, one sentence for every failure.
 
-By the standard library: thousands of small rows in threads cost as little as with aiohttp and half of httpx (both were
-measured), and a trainer has no package for it that vLLM has as well.
+It uses the standard library: thousands of small rows in threads cost as little as with aiohttp and half as much as with
+httpx (both were measured), and the trainer and vLLM share no package for it.
 """
 
 import json
@@ -25,7 +25,7 @@ Json = dict[str, Any]
 
 
 class Server:
-    """Where a vLLM server answers, and under which name it serves the model.
+    """The address of a vLLM server, and the name under which it serves the model.
 
     Args:
         url: such as http://127.0.0.1:8000.
@@ -47,7 +47,7 @@ class Server:
 
     @contextmanager
     def connect(self, seconds: float) -> Iterator["Connection"]:
-        """A connection for calls one after another, each reading at most so many seconds at a time."""
+        """A connection for calls one after another; each read may take at most this many seconds."""
         connection = Connection(self, seconds)
         with self.lock:
             self.connections.add(connection)
@@ -56,15 +56,15 @@ class Server:
         finally:
             with self.lock:
                 self.connections.discard(connection)
-            # in the thread that uses it, since its number goes to the next one that is opened
+            # in the thread that uses it, since its file descriptor may be reused at once
             connection.http.close()
 
     def call(self, method: str, path: str, body: Json | None = None, *, seconds: float) -> Json:
-        """One call on a connection of its own, all of it within so many seconds.
+        """One call on a new connection, which must finish within this many seconds.
 
         Raises:
-            UsageError: the server refuses it (4xx), with the server's words.
-            EngineLost: no answer in time, a broken connection, a failure there (5xx), something else than JSON.
+            UsageError: the server refuses it (4xx); the message has the server's reason.
+            EngineLost: no answer in time, a broken connection, a server error (5xx), or an answer that is not JSON.
         """
         with self.connect(seconds) as connection:
             timer = threading.Timer(seconds, connection.cut)  # bytes that drip in one by one never time out
@@ -77,13 +77,13 @@ class Server:
         return answer
 
     def text(self, path: str, *, seconds: float) -> str:
-        """What a path holds, as it is; "" where there is nothing."""
+        """The raw text at a path; "" if there is none."""
         with self.connect(seconds) as connection:
             status, data = connection.exchange("GET", path, None)
         return data.decode(errors="replace") if status == 200 else ""
 
     def cut(self) -> None:
-        """Break off everything that is under way; whoever waits for it fails at once."""
+        """Abort all calls in progress; threads that wait for them fail at once."""
         with self.lock:
             for connection in self.connections:
                 connection.cut()
@@ -98,7 +98,7 @@ class Connection:
         self.broken = False
 
     def call(self, method: str, path: str, body: Json | None) -> Json:
-        """The JSON object that is answered."""
+        """The JSON object of an answer."""
         status, data = self.exchange(method, path, body)
         if status >= 500:
             raise EngineLost(f"the server at {self.server.url} fails at {path} ({status}): {error_text(data)}")
@@ -119,7 +119,7 @@ class Connection:
             if connection.sock is None:
                 connection.connect()
                 assert connection.sock is not None
-                if self.broken:  # in between
+                if self.broken:  # aborted meanwhile
                     raise ConnectionAbortedError("broken off")
                 connection.sock.settimeout(self.seconds)
                 connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -134,7 +134,7 @@ class Connection:
             raise EngineLost(f"the server at {self.server.url} is lost at {path}: {reason}") from problem
 
     def cut(self) -> None:
-        """Break it off, from whichever thread; the one that reads it notices, and closes it."""
+        """Abort the connection, from any thread; the one that reads from it notices, and closes it."""
         self.broken = True
         if (sock := self.http.sock) is not None:
             with suppress(OSError):
@@ -142,7 +142,7 @@ class Connection:
 
 
 def error_text(data: bytes, most: int = 300) -> str:
-    """What a server says about a failure, without the frame around it."""
+    """What a server says about a failure, without the JSON around it."""
     text = data.decode(errors="replace").strip()
     try:
         answer = json.loads(text)
@@ -154,9 +154,9 @@ def error_text(data: bytes, most: int = 300) -> str:
 
 
 def call_each(items: Sequence[Item], call: Callable[[Item], Answer]) -> list[Answer]:
-    """What the call returns for every item, in their order; the first failure is raised when all calls have ended.
+    """Call with every item in parallel; return the results in order, or raise the first failure once all have ended.
 
-    Each call has a deadline of its own.
+    Each call must have its own deadline.
     """
     if not items:
         return []
@@ -166,9 +166,9 @@ def call_each(items: Sequence[Item], call: Callable[[Item], Answer]) -> list[Ans
 
 
 def with_deadline(seconds: float, what: str, call: Callable[[], Answer]) -> Answer:
-    """What a call returns or raises; it runs in a thread, which is left behind where it does not come back in time.
+    """What a call returns or raises; it runs in a thread, which is left behind if it does not return in time.
 
-    For calls of others that have no deadline. Nothing that such a thread holds can be used again.
+    For calls of other packages that have no deadline. Nothing that such a thread holds can be used again.
     """
     future: Future[Answer] = Future()
 

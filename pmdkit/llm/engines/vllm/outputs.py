@@ -1,4 +1,4 @@
-"""What vLLM answers: rows, checked token by token since a wrong number would train a wrong policy; and routes."""
+"""Convert and check vLLM's outputs token by token, and compare expert routes of engine and trainer."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,23 +15,23 @@ from pmdkit.llm.engines.base import EngineLost, Responses, Tokens
 
 
 def to_responses(outputs: Sequence[Any], ends: Sequence[int], width: int, version: int) -> Responses:
-    """Rows from finished outputs in the order of rows.
+    """Responses from finished outputs, in row order; strictly checked, since a wrong number would train a wrong policy.
 
     Args:
         outputs: N `CompletionOutput` of vLLM.
-        ends: tokens that end a response; the first fills up rows.
+        ends: tokens that end a response; the first pads rows.
         width: budget, tokens.
         version: of the weights that must have written them.
 
     Raises:
-        EngineLost: a log-probability is missing, not finite or positive; a row is empty, too long, goes on behind an
+        EngineLost: a log-probability is missing, not finite or positive; a row is empty, too long, continues after an
             end, stops without one, or was written by other weights.
     """
     last = set(ends)
     rows = []
     for row, output in enumerate(outputs):
         tokens = list(output.token_ids)
-        spans = getattr(output, "weight_versions", None)  # None of a vLLM that writes none on rows
+        spans = getattr(output, "weight_versions", None)  # None from a vLLM that does not write them
         if spans is not None and {span.version for span in spans} != {str(version)}:
             found = [span.version for span in spans]
             raise EngineLost(f"row {row} was written by weights {found}; expected version {version} alone")
@@ -53,7 +53,7 @@ def to_responses(outputs: Sequence[Any], ends: Sequence[int], width: int, versio
 
 
 def token_logps(row: int, tokens: Sequence[int], found: Any) -> list[float]:
-    """Of the tokens of one row: flat lists of vLLM, or one small dictionary per token."""
+    """Log-probabilities of one row's tokens, from vLLM's flat lists or from one small dictionary per token."""
     if found is None or len(found) != len(tokens):
         raise EngineLost(f"vLLM answers row {row} with {len(tokens)} tokens and not as many log-probabilities")
     if getattr(found, "token_ids", None) == list(tokens):
@@ -74,7 +74,7 @@ def token_logps(row: int, tokens: Sequence[int], found: Any) -> list[float]:
 
 # Engine and trainer may send a token to different experts, which moves its log-probability by nats: both compute the
 # same router on slightly different numbers, and at a near tie another expert wins. Hooks on the routers of transformers
-# see the trainer's choice. The engine's is seen by hooks on vLLM's routers in eager mode, or returned by vLLM itself.
+# record the trainer's choice. Hooks on vLLM's routers record the engine's in eager mode, or vLLM itself returns it.
 
 ROUTES_OPTION = "enable_return_routed_experts"
 
@@ -86,9 +86,9 @@ def routing_mismatch(
 
     Args:
         engine: a ColocatedEngine with these weights.
-        model: the trainer's, as it computes.
+        model: the trainer's, in the precision in which it computes.
         prompts: N.
-        responses: N; all places of prompt and response count but the last token's, from which nothing is predicted.
+        responses: N; all tokens of prompt and response count except the last, from which nothing is predicted.
 
     Raises:
         UsageError: the model has no routers.
@@ -128,14 +128,14 @@ def engine_routes(engine: Any, tokens: Sequence[int]) -> Tensor:
     inner = engine.llm.llm_engine.model_executor.driver_worker.model_runner.model
     k = experts_per_token(config.model.config)
     chosen: list[Tensor] = []
-    engine.llm.reset_prefix_cache()  # every token is to pass the routers
+    engine.llm.reset_prefix_cache()  # so that every token passes the routers
     with record_outputs(routers(inner), lambda output: chosen.append(chosen_experts(output, k))):
         engine.score([list(tokens[:1])], [list(tokens[1:])])
     return torch.stack(chosen, 1).cpu()
 
 
 def returned_routes(engine: Any, tokens: Sequence[int]) -> Tensor:
-    """What vLLM returns beside a response of one token."""
+    """The routes that vLLM returns with a response of one token."""
     from vllm import SamplingParams
 
     how = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True, **engine.request_defaults())
@@ -154,7 +154,7 @@ def routers(model: nn.Module) -> list[nn.Module]:
 
 
 def chosen_experts(output: Any, k: int) -> Tensor:
-    """[T, k] chosen experts, from what a router returns: its logits, alone or first of several."""
+    """[T, k] chosen experts, from what a router returns: its logits, alone or first in a tuple."""
     scores = output[0] if isinstance(output, tuple) else output
     chosen: Tensor = scores.detach().float().flatten(0, -2).topk(k, dim=-1).indices
     return chosen

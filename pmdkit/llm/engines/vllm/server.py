@@ -1,7 +1,7 @@
-"""The engine of rollout.engine = "vllm-server": vLLM servers, started here or elsewhere, that all hold one policy.
+"""The engine of rollout.engine = "vllm-server": vLLM servers, started here or elsewhere, with one policy.
 
-Only the main process owns and asks them. Whoever reaches a server can replace its weights, since vLLM's routes for that
-have no keys: loopback by default, a private network at most.
+Only the main process owns and calls them. Anyone who reaches a server can replace its weights, since vLLM's routes for
+that have no authentication: servers listen on loopback by default, on a private network at most.
 """
 
 import tempfile
@@ -34,10 +34,10 @@ from pmdkit.llm.engines.vllm.weights_file import WeightNames
 from pmdkit.llm.engines.vllm.weights_transfer import FileTransfer, NCCLTransfer, make_transfer
 
 Answer = TypeVar("Answer")
-REQUESTS_PER_REPLICA = 288  # at a time: vLLM writes 256 together, some wait at its door
-POLL = 0.25  # seconds between looks at a server that starts
-LAST_WORDS = 1.0  # seconds for a server that failed to end and say why
-SOON = 10.0  # seconds in which a server that works answers what costs it nothing
+REQUESTS_PER_REPLICA = 288  # at a time: vLLM generates 256 together, the rest wait in its queue
+POLL = 0.25  # seconds between checks of a server that starts
+LAST_WORDS = 1.0  # seconds for a failed server to exit and say why
+SOON = 10.0  # seconds in which a working server answers a trivial request
 PLUGINS = "vllm.general_plugins"
 HOW_TO_START = (
     "start it with VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --logprobs-mode processed_logprobs "
@@ -49,9 +49,9 @@ def make(config: EngineConfig) -> "ServerEngine":
     """Servers for a run, ready for weights.
 
     Raises:
-        EnvironmentLacks: vLLM or accelerators are missing, a port is taken, a server does not start or answer, or is
-            not as it must be.
-        UsageError: vllm.options sets what is set here, vllm.host is every network, a URL is none.
+        EnvironmentLacks: vLLM or accelerators are missing, a port is taken, a server does not start or answer, or has
+            the wrong settings.
+        UsageError: vllm.options sets an argument that is set here, vllm.host is every network, a URL is invalid.
     """
     fleet = Fleet(config)
     try:
@@ -68,10 +68,10 @@ def make(config: EngineConfig) -> "ServerEngine":
 
 
 class ServerEngine:
-    """Writes and scores responses with the servers of a fleet, which answer.
+    """Generates and scores responses with the running servers of a fleet.
 
     Attributes:
-        tag: of the weights that all servers have confirmed; "" where there are none, or a publish was cut off.
+        tag: of the weights that all servers have confirmed; "" if there are none, or a publish was interrupted.
         torn: some server may hold parts of two versions.
     """
 
@@ -96,7 +96,7 @@ class ServerEngine:
     ) -> Responses:
         """`group` responses to each of P prompts; a row depends on its prompt and its own entry of seeds [P * group].
 
-        Which other rows are written at the same time, and on which server, moves its log-probabilities by rounding.
+        The server, and the other rows generated at the same time, change its log-probabilities by rounding only.
         """
         if not len(prompts) or group < 1 or seeds.shape != (len(prompts) * group,):
             raise UsageError(
@@ -116,7 +116,7 @@ class ServerEngine:
                 finished=None if report is None else lambda row, found: report(row // group, found.token_ids),
             )
         )
-        self.check_weights()  # nobody has exchanged them in between
+        self.check_weights()  # nobody has replaced them meanwhile
         return self.call_servers(lambda: outputs.to_responses(rows, self.ends, sampling.width, self.version))
 
     def score(self, prompts: Sequence[Tokens], responses: Sequence[Tokens]) -> list[torch.Tensor]:
@@ -137,9 +137,9 @@ class ServerEngine:
         return [torch.tensor(row, dtype=torch.float32) for row in rows]
 
     def publish(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
-        """All servers take these weights, named as the model names them, or none is asked for anything any more.
+        """Load these weights, named as in the model, into all servers; after a failure none is used before `restart`.
 
-        They are paused until each has loaded everything and says so; nothing computed with older ones survives.
+        Servers are paused until each has confirmed that all is loaded; nothing computed with older weights survives.
         """
         if version < self.version:
             raise UsageError(f"version {version} after version {self.version}; weights must not go back")
@@ -160,23 +160,23 @@ class ServerEngine:
         self.tag, self.torn, self.version = tag, False, version
 
     def enter(self, phase: Phase) -> None:
-        """Servers have memory of their own: there is nothing to free or claim."""
+        """Do nothing: servers have their own memory, so there is nothing to free or claim."""
 
     def restart(self) -> None:
-        """Start anew what was started here and is dead, hung or half updated; wait for servers of others."""
+        """Restart servers started here that are dead, hung or half updated; wait for external servers."""
         self.tag, self.version = "", NO_WEIGHTS
         self.fleet.restart(every=self.torn)
         self.transfer.prepare(self.fleet.servers)
         self.torn = False
 
     def close(self) -> None:
-        """End what was started here; servers of others run on, without a connection for weights."""
+        """Stop the servers started here; external servers keep running, without a connection for weights."""
         self.tag = ""
         self.transfer.close(self.fleet.servers)
         self.fleet.close()
 
     def check_weights(self) -> None:
-        """Refuse to ask servers without weights, and servers with others than were published."""
+        """Refuse to call servers without weights, or with weights other than those published."""
         if self.torn:
             raise EngineLost("the last publish was cut off: a vLLM server may hold parts of two versions; restart it")
         if not self.tag:
@@ -184,11 +184,11 @@ class ServerEngine:
         self.call_servers(lambda: self.check_tags(self.tag))
 
     def check_tags(self, tag: str) -> None:
-        """Every server holds these weights."""
+        """Check that every server holds the weights with this tag."""
         servers = self.fleet.servers
         answers = call_each(servers, lambda one: one.call("GET", "/weight_info", seconds=self.silence))
         for server, answer in zip(servers, answers, strict=True):
-            held = str(answer.get("weight_version"))  # vLLM's name of the weights that a server holds
+            held = str(answer.get("weight_version"))  # vLLM's name for the weights that a server holds
             if held != tag:
                 raise EngineLost(
                     f"the server at {server.url} has weights {held}; expected {tag}: somebody else exchanged them, or "
@@ -196,7 +196,7 @@ class ServerEngine:
                 )
 
     def call_servers(self, call: Callable[[], Answer]) -> Answer:
-        """What a call to servers returns; where it is lost, with the last words of a server that ended."""
+        """What a call to servers returns; a loss is raised with the last words of a server that ended."""
         try:
             return call()
         except EngineLost as lost:
@@ -205,14 +205,14 @@ class ServerEngine:
 
 
 class Fleet:
-    """The servers of a run: started here or given by address; waited for, checked, started anew.
+    """The servers of a run, started here or given by URL: waits for them, checks and restarts them.
 
     Args:
-        config: what the engine is made from; `vllm.urls` are servers of others, none starts `vllm.servers` here.
+        config: of the engine; `vllm.urls` are external servers, without any `vllm.servers` are started here.
 
     Attributes:
-        servers: all that are asked.
-        processes: of servers started here, in the same order; none of others.
+        servers: all that are used.
+        processes: of servers started here, in the same order; empty for external servers.
         transfer: "file" or "nccl".
         names: of the weights.
     """
@@ -228,10 +228,10 @@ class Fleet:
         self.folder = Path(self.scratch.name)
 
     def start(self) -> None:
-        """All of them, at the same time; they answer when this returns.
+        """Start all servers at the same time; they answer when this returns.
 
         Raises:
-            EnvironmentLacks: a port is taken, accelerators or vLLM are missing, a server of others is not as needed.
+            EnvironmentLacks: a port is taken, accelerators or vLLM are missing, an external server has wrong settings.
             EngineLost: a server ends, or does not answer in time.
         """
         config, table = self.config, self.config.vllm
@@ -250,7 +250,7 @@ class Fleet:
         ports: list[int] = []
         while len(ports) < table.servers:
             port = server_process.find_port(table.host, table.port + len(ports) if table.port else 0)
-            ports += [port] if port not in ports else []  # a free one may be given twice
+            ports += [port] if port not in ports else []  # the same free port may be found twice
         for at, port in enumerate(ports):
             server, process = self.launch(at, port)
             self.servers.append(server)
@@ -258,7 +258,7 @@ class Fleet:
         self.wait()
 
     def launch(self, at: int, port: int) -> tuple[Server, server_process.ServerProcess]:
-        """Start one server, under a name that no other server has."""
+        """Start one server, under a unique model name."""
         host, model = self.config.vllm.host, f"pmdkit-{token_hex(8)}"
         command = server_process.server_command(self.config, self.folder, self.transfer, host, port, model)
         environment = server_process.server_environment(self.config, self.accelerators[at])
@@ -266,7 +266,7 @@ class Fleet:
         return Server(f"http://{f'[{host}]' if ':' in host else host}:{port}", model), process
 
     def wait(self) -> None:
-        """Until every server answers, as the one that is meant."""
+        """Wait until every server answers, and check that it is the right one."""
         seconds = self.config.vllm.start
         until = monotonic() + seconds
         for at, server in enumerate(self.servers):
@@ -282,7 +282,7 @@ class Fleet:
             self.check_name(server)
 
     def check_name(self, server: Server) -> None:
-        """The server that answers is the one that was started; one of others is taken by the name it has."""
+        """Check that the server that answers is the one that was started; adopt an external server's model name."""
         models = server.call("GET", "/v1/models", seconds=SOON).get("data")
         found = [one.get("id") for one in models if isinstance(one, dict)] if isinstance(models, list) else []
         if not server.model and found:
@@ -293,7 +293,7 @@ class Fleet:
             )
 
     def check_others(self) -> None:
-        """Servers of others are of a supported version and were started as they must be."""
+        """Check that external servers have a supported version and the right settings."""
         for server in self.servers:
             check_version(str(server.call("GET", "/version", seconds=SOON).get("version")))
         self.transfer = transfer_kind(self.config)
@@ -301,7 +301,7 @@ class Fleet:
             check_settings(server, self.config, self.transfer)
 
     def restart(self, every: bool) -> None:
-        """Servers started here: anew where they ended, do not work, or all. Those of others: waited for."""
+        """Restart servers started here that ended or do not work, or all with `every`; wait for external servers."""
         if self.own:
             again = [at for at, server in enumerate(self.servers) if every or not self.works(at, server)]
             call_each(again, lambda at: self.processes[at].close())
@@ -312,7 +312,7 @@ class Fleet:
         self.wait()
 
     def works(self, at: int, server: Server) -> bool:
-        """Whether all processes of a server started here answer, the workers too."""
+        """Whether all processes of a server started here answer, including the workers."""
         body = {"method": "check_health", "timeout": SOON}
         return not self.processes[at].ended and answers(server, "POST", "/collective_rpc", body, SOON)
 
@@ -325,7 +325,7 @@ class Fleet:
         return f"{problem}; the server {ended[0]}" if ended and ended[0] not in str(problem) else str(problem)
 
     def close(self) -> None:
-        """End what was started here."""
+        """Stop the servers started here, and remove their files."""
         call_each(self.processes, lambda process: process.close())
         self.processes = []
         self.servers = []
@@ -333,7 +333,7 @@ class Fleet:
 
 
 def answers(server: Server, method: str, path: str, body: Json | None, seconds: float) -> bool:
-    """Whether a server answers in time that it is well."""
+    """Whether a server answers in time and without an error."""
     try:
         server.call(method, path, body, seconds=seconds)
     except (EngineLost, UsageError):
@@ -342,7 +342,7 @@ def answers(server: Server, method: str, path: str, body: Json | None, seconds: 
 
 
 def transfer_kind(config: EngineConfig) -> str:
-    """How weights reach servers: "file" or "nccl". UsageError where vllm.transfer is a way that no server knows."""
+    """How weights reach servers: "file" or "nccl". UsageError if servers do not support vllm.transfer."""
     kind = config.vllm.transfer
     if kind == "ipc":
         raise UsageError("vllm.transfer is 'ipc', which works in one process; servers take 'nccl', 'file' or 'auto'")
@@ -352,10 +352,10 @@ def transfer_kind(config: EngineConfig) -> str:
 
 
 def check_plugin() -> None:
-    """vLLM finds our backend by an entry point, which only an installed pmdkit has.
+    """Check that vLLM can find our backend: by an entry point, which only an installed pmdkit has.
 
     Raises:
-        EnvironmentLacks: there is none.
+        EnvironmentLacks: there is no entry point.
     """
     if not any(point.value == "pmdkit.llm.engines.vllm.plugin:register" for point in entry_points(group=PLUGINS)):
         raise EnvironmentLacks(
@@ -365,10 +365,10 @@ def check_plugin() -> None:
 
 
 def check_settings(server: Server, config: EngineConfig, transfer: str) -> None:
-    """Of one server of others: log-probabilities, context, and the way weights take.
+    """Check the settings of an external server: log-probabilities, context, and weight transfer.
 
     Raises:
-        EnvironmentLacks: something is otherwise than it must be, with how to start it.
+        EnvironmentLacks: a setting is wrong; the message says how to start the server.
     """
     backend = FILE if transfer == "file" else transfer
     try:
@@ -390,9 +390,9 @@ def check_settings(server: Server, config: EngineConfig, transfer: str) -> None:
 
 
 def while_paused(servers: Sequence[Server], update: Callable[[], None], seconds: float) -> None:
-    """Stop generation everywhere, update, forget what was computed with older weights, go on.
+    """Pause generation on all servers, update, drop what was computed with older weights, and resume.
 
-    What fails on the way leaves the servers paused: they take requests, and write nothing.
+    A failure on the way leaves the servers paused: they accept requests, but generate nothing.
     """
     call_each(servers, lambda server: server.call("POST", "/pause?mode=abort", seconds=seconds))
     update()

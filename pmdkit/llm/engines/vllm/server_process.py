@@ -1,4 +1,4 @@
-"""The process of a vLLM server: its command, environment and accelerators; watched, and ended with all it started."""
+"""The process of a vLLM server under a guard: its command, environment, port and accelerators."""
 
 import json
 import os
@@ -20,8 +20,8 @@ from pmdkit.llm.engines.vllm.arguments import check_free, engine_arguments, on_a
 from pmdkit.llm.engines.vllm.plugin import FILE, OF_A_RUN
 from pmdkit.processes import GuardedProcess, exit_reason
 
-BATCHED_TOKENS = 8192  # of prompts, at a time on a CPU
-UNSET = {"VLLM_API_KEY", "VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_PORT"}  # of engines in this process, or of others
+BATCHED_TOKENS = 8192  # prompt tokens at a time on a CPU
+UNSET = {"VLLM_API_KEY", "VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_PORT"}  # for engines in this process, or others
 UNSET |= {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK"}
 RANK_PREFIXES = ("ACCELERATE_", "TORCHELASTIC_")  # a server is not a rank of the trainer
 ERROR_LINE = re.compile(r"\b[A-Z]\w*(?:Error|Exception|Interrupt)\b: *\S")
@@ -29,12 +29,12 @@ PREFIX = re.compile(r"^(?:\(\w+[^)]*\) )?(?:(?:INFO|WARNING|ERROR|CRITICAL) [\d:
 
 
 class ServerProcess(GuardedProcess):
-    """A running command under a guard. It ends when this process does, in whatever way that ends.
+    """A running command under a guard, with all that it starts. It ends when this process does, however that ends.
 
     Args:
         command: argument list; no shell sees it.
         environment: all of it.
-        log: what it prints is appended to this file.
+        log: its output is appended to this file.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
@@ -48,12 +48,12 @@ class ServerProcess(GuardedProcess):
 
     @property
     def how(self) -> str:
-        """How it ended, and the last telling line that it printed."""
+        """How it ended, and the last informative line that it printed."""
         code = self.exit_code
         if code is None:
             return "still runs"
         end = exit_reason(code if code <= 128 else code - 256)  # a guard's code is that of the server modulo 256
-        words = "" if "SIGKILL" in end else last_words(self.log)  # nobody can say anything of that one
+        words = "" if "SIGKILL" in end else last_words(self.log)  # a killed process cannot say why
         return f"{end}; its last words: {words}" if words else end
 
 
@@ -65,14 +65,14 @@ def last_words(log: Path, most: int = 300) -> str:
             lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
     except OSError:
         return ""
-    # what follows from an error elsewhere says so, and where to look: the error itself is more telling
+    # an error that follows from another one refers to its root cause: the latter is more informative
     telling = [line for line in lines if ERROR_LINE.search(line) and "root cause" not in line]
     line = (telling or lines or [""])[-1]
     return PREFIX.sub("", line)[:most]
 
 
 def find_port(host: str, port: int) -> int:
-    """A port that nobody listens on: this one, or a free one for 0.
+    """A port that nothing listens on: this one, or any free one for 0.
 
     Raises:
         EnvironmentLacks: it is taken, or there is no such address here.
@@ -91,10 +91,10 @@ def find_port(host: str, port: int) -> int:
 
 
 def server_command(config: EngineConfig, folder: Path, transfer: str, host: str, port: int, model: str) -> list[str]:
-    """The argument list of one server, with weights by "file" or "nccl", under a name that is known to nobody else.
+    """The argument list of one server, with weights by "file" or "nccl", under a unique model name.
 
     Raises:
-        UsageError: vllm.options sets what is set here.
+        UsageError: vllm.options sets an argument that is set here.
     """
     table = config.vllm
     given = engine_arguments(config, folder, BATCHED_TOKENS) | {
@@ -110,7 +110,7 @@ def server_command(config: EngineConfig, folder: Path, transfer: str, host: str,
 
 
 def flags(arguments: Mapping[str, Any]) -> list[str]:
-    """Arguments by their names in Python as a command line holds them."""
+    """Arguments by their Python names, as command-line flags."""
     line: list[str] = []
     for name, value in arguments.items():
         flag = name.replace("_", "-")
@@ -138,10 +138,10 @@ def server_environment(config: EngineConfig, accelerators: Sequence[str]) -> dic
 
 
 def server_accelerators(config: EngineConfig) -> list[list[str]]:
-    """The accelerators of each server: the last ones of this machine that no rank of the trainer has.
+    """The accelerators of each server: the last ones of this machine that no rank of the trainer uses.
 
     Raises:
-        EnvironmentLacks: there are fewer.
+        EnvironmentLacks: there are too few.
     """
     table = config.vllm
     if not on_accelerator(config):
@@ -162,9 +162,9 @@ def server_accelerators(config: EngineConfig) -> list[list[str]]:
 
 
 def check_host(host: str) -> None:
-    """Refuse to listen everywhere; warn where others may reach the server.
+    """Refuse to listen on every network; warn if others may reach the server.
 
-    A server that takes weights takes them from anyone who reaches it (VLLM_SERVER_DEV_MODE has no keys).
+    A server accepts weights from anyone who reaches it (VLLM_SERVER_DEV_MODE has no authentication).
     """
     try:
         address = ip_address(host)

@@ -1,9 +1,9 @@
-"""Weights as vLLM takes them: by the names that files have; and a file of them in shared memory, whole or not at all.
+"""Weights for vLLM: under their names in files, and as a file in shared memory that is written atomically.
 
-transformers holds the experts of a layer as one tensor, files and vLLM one by one: its own rules for saving are applied
-to one layer at a time, so that no second copy of a model is held. vLLM itself drops a missing or misnamed tensor
-without a word, which is why everything is compared here, in trainer and engine. A tied head is sent under both of its
-names: on a CPU vLLM packs it apart from the embedding, and it would keep its old weights in silence.
+transformers holds the experts of a layer as one tensor, files and vLLM one by one: transformers' own rules for saving
+are applied to one layer at a time, so that no second copy of a model is held. vLLM silently ignores a missing or
+misnamed tensor, which is why everything is compared here, in trainer and engine. A tied head is sent under both of its
+names: on a CPU vLLM packs it separately from the embedding, and it would silently keep its old weights.
 """
 
 import hashlib
@@ -34,16 +34,16 @@ NEW = 10.0  # seconds: a file that is younger may not be locked yet
 
 
 class WeightNames:
-    """The weights of an architecture.
+    """The names and shapes of an architecture's weights.
 
     Args:
         config: of a causal language model.
 
     Attributes:
         architecture: the name of its class in transformers.
-        model_shapes: names in the model to shapes; a tied head stands once.
-        aliases: further names of tied weights to the one they stand under.
-        file_shapes: names in files to shapes, aliases included.
+        model_shapes: shapes by name in the model; a tied head appears once.
+        aliases: maps further names of tied weights to the one in `model_shapes`.
+        file_shapes: shapes by name in files, including aliases.
     """
 
     def __init__(self, config: PretrainedConfig) -> None:
@@ -58,7 +58,7 @@ class WeightNames:
         self.file_shapes: Shapes = {name: tuple(tensor.shape) for name, tensor in self.to_file_names(whole.items())}
 
     def check(self, names: Iterable[str]) -> None:
-        """Refuse weights that are not those of the model, one for one; tied ones may have any of their names."""
+        """Refuse names that do not match those of the model one to one; tied weights may have any of their names."""
         given = set(names)
         unknown = sorted(given - set(self.model_shapes) - set(self.aliases))
         other = {own for alias, own in self.aliases.items() if alias in given}
@@ -72,10 +72,10 @@ class WeightNames:
     def stream(
         self, weights: Mapping[str, torch.Tensor], dtype: torch.dtype | None = None
     ) -> Iterator[tuple[str, torch.Tensor]]:
-        """Names in files and tensors, one layer at a time; a tensor is looked at once, since that may put it together.
+        """Names in files and tensors, one layer at a time; a tensor is accessed once, since access may gather it.
 
         Raises:
-            UsageError: a name is missing or unknown (before the first tensor), or a shape is another one.
+            UsageError: a name is missing or unknown (before the first tensor), or a shape is wrong.
             Diverged: a weight is not finite.
         """
         self.check(weights)
@@ -96,7 +96,7 @@ class WeightNames:
             yield target, tensor
 
     def to_file_names(self, weights: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
-        """The same under the names in files, by the rules with which transformers saves."""
+        """The same weights under their names in files, by transformers' rules for saving."""
         from transformers.core_model_loading import revert_weight_conversion
 
         for _, some in groupby(weights, key=lambda pair: layer(pair[0])):
@@ -106,7 +106,7 @@ class WeightNames:
 
 
 def layer(name: str) -> str:
-    """Everything up to the first number: `model.layers.3.mlp.experts.down_proj` is of `model.layers.3`."""
+    """Everything up to the first number: `model.layers.3.mlp.experts.down_proj` belongs to `model.layers.3`."""
     parts = name.split(".")
     number = next((i for i, part in enumerate(parts) if part.isdigit()), None)
     return "" if number is None else ".".join(parts[: number + 1])
@@ -114,13 +114,13 @@ def layer(name: str) -> str:
 
 @dataclass(frozen=True)
 class WeightFile:
-    """What the reader gets: it compares the whole file with it before it loads anything.
+    """A weight file as described to its reader, which checks the whole file before it loads anything.
 
     Attributes:
         path: of the file.
-        digest: sha256 of all of it, hexadecimal.
+        digest: sha256 of the whole file, hexadecimal.
         size: bytes.
-        descriptor: of the writer, whose lock on the file says that it lives.
+        descriptor: of the writer, whose lock on the file shows that it is alive.
     """
 
     path: str
@@ -133,16 +133,16 @@ class WeightFile:
         return {"path": self.path, "digest": self.digest, "size": self.size}
 
     def remove(self) -> None:
-        """Nobody needs it any more."""
+        """Delete the file, and release its lock."""
         Path(self.path).unlink(missing_ok=True)
         if self.descriptor is not None:
             os.close(self.descriptor)
 
 
 def folder_for(given: str | None) -> Path:
-    """Where files are written: the given folder, shared memory, or the system's folder for temporary files.
+    """The folder for weight files: the given one, shared memory, or the system's folder for temporary files.
 
-    What killed trainers left in the latter two is removed: a whole model each, which nobody else would free.
+    Files that killed trainers left in the latter two are removed: each is a whole model, which nothing else would free.
     """
     if given is not None:
         folder = Path(given)
@@ -157,15 +157,15 @@ def folder_for(given: str | None) -> Path:
 
 
 def remove_abandoned(path: Path) -> None:
-    """Delete a file of weights whose writer was killed, which is why its lock is free."""
-    with suppress(OSError), open(path, "rb") as file:  # it goes meanwhile, is locked, or belongs to somebody else
+    """Delete a weight file whose writer was killed, as shown by its free lock."""
+    with suppress(OSError), open(path, "rb") as file:  # it vanishes meanwhile, is locked, or belongs to another user
         lock(file.fileno())
         if time.time() - os.fstat(file.fileno()).st_mtime > NEW:
             path.unlink()
 
 
 def lock(descriptor: int) -> None:
-    """Until the opened file is closed, by all who have it, or they are gone. OSError: somebody else holds it."""
+    """Lock an open file until all its holders close it or exit. OSError if another process holds the lock."""
     import fcntl  # not on Windows, where there is no vLLM
 
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -174,16 +174,16 @@ def lock(descriptor: int) -> None:
 def write_weights(
     path: Path, weights: Iterable[tuple[str, torch.Tensor]], shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype
 ) -> WeightFile:
-    """Write weights as they come, one at a time, under another name, and give the file its name at the end.
+    """Write weights as they arrive, one at a time, under a temporary name, and rename the file at the end.
 
-    Nothing is forced to a disk: the file is read once, at once, on this machine or not at all. It is locked until
-    `WeightFile.remove`, or until this process is gone.
+    Nothing is synced to disk: the file is read once, immediately, on this machine or not at all. It is locked until
+    `WeightFile.remove`, or until this process exits.
 
     Args:
         path: of the file.
-        weights: names and tensors; whatever they raise leaves no file.
-        shapes: of all of them, known beforehand.
-        dtype: of all of them in the file.
+        weights: names and tensors; if they raise, no file is left.
+        shapes: of all weights, known beforehand.
+        dtype: of all weights in the file.
     """
     width = torch.empty((), dtype=dtype).element_size()
     table, ends = {}, 0
@@ -197,7 +197,7 @@ def write_weights(
     digest = hashlib.sha256(head)
     try:
         with open(hidden, "xb") as file:
-            with suppress(OSError):  # a file system without locks, where what is left stays
+            with suppress(OSError):  # a file system without locks, where abandoned files stay
                 lock(file.fileno())
             file.write(head)
             for name, tensor in in_order(weights, shapes):
@@ -207,7 +207,7 @@ def write_weights(
                 file.write(data)
             file.flush()
             os.replace(hidden, path)
-            held = os.dup(file.fileno())  # of the same opened file: the lock goes with the last of them
+            held = os.dup(file.fileno())  # of the same open file: the lock is released with the last descriptor
     except OSError as problem:
         raise EnvironmentLacks(
             f"weights cannot be written to {path}: {problem}; make room ({ends / 2**30:.2f} GiB), or set vllm.folder"
@@ -218,7 +218,7 @@ def write_weights(
 
 
 def in_order(weights: Iterable[tuple[str, torch.Tensor]], order: Iterable[str]) -> Iterable[tuple[str, torch.Tensor]]:
-    """In the order of the header; those that come earlier, of the same layer, wait."""
+    """Weights in the order of the header; those that arrive earlier, of the same layer, wait."""
     waiting: dict[str, torch.Tensor] = {}
     source = iter(weights)
     for name in order:
@@ -229,7 +229,7 @@ def in_order(weights: Iterable[tuple[str, torch.Tensor]], order: Iterable[str]) 
 
 
 def read_weights(file: WeightFile, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, torch.Tensor]:
-    """The tensors, mapped into memory, once the whole file was compared with its digest and the shapes.
+    """The tensors, mapped into memory, after the whole file was checked against its digest and the shapes.
 
     Raises:
         EngineLost: the file is missing, cut off or altered, or has other names or shapes.
@@ -253,7 +253,7 @@ def read_weights(file: WeightFile, shapes: Mapping[str, tuple[int, ...]]) -> dic
 
 
 def compare_shapes(found: Mapping[str, tuple[int, ...]], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse weights of another model: vLLM would leave out what it lacks, and cut down what is too large."""
+    """Refuse weights of another model: vLLM would skip tensors that are missing, and truncate those too large."""
     for name in sorted(found.keys() | shapes.keys()):
         a, b = (list(x[name]) if name in x else "absent" for x in (found, shapes))
         if a != b:

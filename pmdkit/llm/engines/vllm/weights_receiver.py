@@ -1,7 +1,7 @@
-"""The engine's side of a publish, as vLLM's weight transfer calls it: look at all of it first, then load. Needs vLLM.
+"""Receive published weights in vLLM, called by its weight transfer: check everything, then load. Needs vLLM.
 
-Until everything has been compared the model keeps its old weights. What fails after that leaves a model that must not
-be asked: the exception reaches vLLM, and the trainer gives the engine up.
+Until everything has been checked, the model keeps its old weights. A failure after that leaves a model that must not be
+used: the exception reaches vLLM, and the trainer gives up the engine.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ from pmdkit.llm.engines.vllm.weights_file import WeightFile, WeightNames, read_w
 
 @dataclass
 class EmptyInitInfo(base.WeightTransferInitInfo):
-    """There is nothing to agree on beforehand."""
+    """Empty: there is nothing to agree on beforehand."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class TensorUpdateInfo(base.WeightTransferUpdateInfo):
 
 
 class ReloadReceiver(base.WeightTransferEngine[Any, Any]):
-    """Loads tensors by vLLM's layerwise reload: into the memory that compiled graphs know, repacked as kernels want."""
+    """Loads tensors by vLLM's layerwise reload: into the memory that compiled graphs use, repacked for the kernels."""
 
     init_info_cls = EmptyInitInfo
 
@@ -48,27 +48,27 @@ class ReloadReceiver(base.WeightTransferEngine[Any, Any]):
         self.begun = False
 
     def init_transfer_engine(self, init_info: EmptyInitInfo) -> None:
-        """Nothing to agree on."""
+        """Do nothing: there is nothing to agree on."""
 
     def start_weight_update(self) -> None:
-        """Nothing is touched before the weights have been looked at."""
+        """Note that an update begins; nothing is touched before the weights have been checked."""
         self.begun = False
 
     def load(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Put the weights in place and count what arrived."""
+        """Load the weights, and check that vLLM left none out."""
         from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
 
         self.begun = True
         reset_moe_kernels(self.model, self.device)
         initialize_layerwise_reload(self.model)
-        wanted = {name for name, _ in self.model.named_parameters()}  # now: tied ones are apart during a reload
+        wanted = {name for name, _ in self.model.named_parameters()}  # now: tied ones are separate during a reload
         loaded = self.model.load_weights(weights)
         missing = sorted(wanted - loaded) if loaded is not None else []
         if missing:
             raise EngineLost(f"vLLM left out {len(missing)} weights, {missing[:3]}; restart the engine")
 
     def finish_weight_update(self) -> None:
-        """Repack what waited for its last tensor."""
+        """Repack the layers that waited for their last tensor."""
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
 
         if not self.begun:
@@ -77,7 +77,7 @@ class ReloadReceiver(base.WeightTransferEngine[Any, Any]):
         self.begun = False
 
     def shutdown(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
 
 class FileReceiver(ReloadReceiver):
@@ -86,7 +86,7 @@ class FileReceiver(ReloadReceiver):
     update_info_cls = FileUpdateInfo
 
     def receive_weights(self, update_info: FileUpdateInfo) -> None:
-        """Compare the whole file, then load it."""
+        """Check the whole file, then load it."""
         file = WeightFile(update_info.path, update_info.digest, update_info.size)
         self.load(read_weights(file, self.names.file_shapes).items())
 
@@ -97,12 +97,12 @@ class TensorReceiver(ReloadReceiver):
     update_info_cls = TensorUpdateInfo
 
     def receive_weights(self, update_info: TensorUpdateInfo) -> None:
-        """Load them as they come; their names and shapes are checked by whoever hands them over."""
+        """Load the weights as they arrive; the sender checks their names and shapes."""
         self.load(count_weights(update_info.weights, len(self.names.file_shapes)))
 
 
 def count_weights(weights: Iterable[tuple[str, torch.Tensor]], expected: int) -> Iterator[tuple[str, torch.Tensor]]:
-    """The same, all of them."""
+    """The same weights; raises if fewer or more than expected arrive."""
     arrived = 0
     for arrived, pair in enumerate(weights, 1):  # noqa: B007
         yield pair
@@ -111,9 +111,9 @@ def count_weights(weights: Iterable[tuple[str, torch.Tensor]], expected: int) ->
 
 
 def reset_moe_kernels(model: torch.nn.Module, device: torch.device) -> None:
-    """On a CPU vLLM packs the experts of a layer for its kernel when that is built, and not for an update: build anew.
+    """Let vLLM rebuild its MoE kernels: on a CPU it packs a layer's experts when a kernel is built, not on an update.
 
-    Without this an update stops over the padded size, or, where nothing is padded, leaves weights in another order.
+    Without this an update fails on the padded size or, where nothing is padded, leaves the weights in another order.
     """
     if device.type != "cpu":
         return

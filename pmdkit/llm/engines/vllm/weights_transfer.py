@@ -1,7 +1,7 @@
-"""How weights reach paused servers: through a file on the same machine, or by NCCL from accelerator to accelerator.
+"""Send weights to paused servers: through a file on the same machine, or by NCCL between accelerators.
 
-NCCL: vLLM's own sender here, its receivers there, HTTP for the handshakes. A rendezvous or a broadcast whose other side
-is gone never returns by itself, which is why both run in threads with a deadline.
+NCCL uses vLLM's own sender here, its receivers in the servers, and HTTP for the handshakes. A rendezvous or a broadcast
+whose other side is gone never returns by itself, which is why both run in threads with a deadline.
 """
 
 import os
@@ -21,7 +21,7 @@ from pmdkit.llm.engines.vllm.http import Json, Server, call_each, with_deadline
 from pmdkit.llm.engines.vllm.server_process import find_port
 from pmdkit.llm.engines.vllm.weights_file import PREFIX, WeightFile, WeightNames, folder_for, in_order, write_weights
 
-LEAVE_SECONDS = 10.0  # for each to take leave; a server that is gone does not
+LEAVE_SECONDS = 10.0  # for each side to leave the group; a dead server never does
 
 
 def make_transfer(config: EngineConfig, kind: str, names: WeightNames) -> "FileTransfer | NCCLTransfer":
@@ -38,7 +38,7 @@ class FileTransfer:
     Args:
         names: of the weights.
         dtype: that the servers compute in.
-        folder: seen by trainer and servers.
+        folder: visible to trainer and servers.
         seconds: deadline of each call.
     """
 
@@ -46,17 +46,17 @@ class FileTransfer:
         self.names, self.dtype, self.folder, self.seconds = names, dtype, folder, seconds
 
     def prepare(self, servers: Sequence[Server]) -> None:
-        """Before the first weights, and again after servers were started anew; refused without weight transfer."""
+        """Called before the first weights, and again after servers were restarted; needs their weight transfer."""
         body: Json = {"init_info": {}}
         call_each(servers, lambda one: one.call("POST", "/init_weight_transfer_engine", body, seconds=self.seconds))
 
     def pack(self, weights: Mapping[str, Tensor]) -> WeightFile:
-        """The file, whole; what is refused here has touched no server."""
+        """Write the whole file; a refusal here has touched no server."""
         path = self.folder / f"{PREFIX}{os.getpid()}-{id(self)}.safetensors"
         return write_weights(path, self.names.stream(weights, self.dtype), self.names.file_shapes, self.dtype)
 
     def push_weights(self, packed: WeightFile, servers: Sequence[Server], tag: str) -> None:
-        """All servers load it; the tag is vLLM's weight version from then on."""
+        """Have all servers load the file; the tag is vLLM's weight version from then on."""
 
         def push(server: Server) -> None:
             server.call("POST", "/start_weight_update", seconds=self.seconds)
@@ -66,19 +66,19 @@ class FileTransfer:
         call_each(servers, push)
 
     def release(self, packed: WeightFile) -> None:
-        """Nobody needs the file any more."""
+        """Delete the file."""
         packed.remove()
 
     def close(self, servers: Sequence[Server]) -> None:
-        """Nothing is kept."""
+        """Do nothing: no connection is kept."""
 
 
 class BroadcastClient:
-    """vLLM's four calls of a weight update, each to all servers at once: its VLLMWeightSyncClient.
+    """The four calls of a weight update, each to all servers at once, in place of vLLM's VLLMWeightSyncClient.
 
     Args:
         servers: in the order of their ranks.
-        worlds: accelerators of each.
+        worlds: number of accelerators of each.
         seconds: deadline of each call.
 
     Attributes:
@@ -91,7 +91,7 @@ class BroadcastClient:
         self.tag = ""
 
     def init_weight_transfer_engine(self, init_info: Json) -> None:
-        """Meet in one group: the workers of a server have their ranks behind those of the servers before it."""
+        """Form one group: the ranks of a server's workers follow those of the servers before it."""
         self.post(
             "/init_weight_transfer_engine",
             lambda server: {
@@ -100,31 +100,31 @@ class BroadcastClient:
         )
 
     def start_weight_update(self) -> None:
-        """Weights will come."""
+        """Announce an update."""
         self.post("/start_weight_update", lambda server: {})
 
     def update_weights(self, update_info: Any) -> None:
-        """They come; returns when all servers have received them."""
+        """Have all servers receive the weights; returns when they have."""
         self.post("/update_weights", lambda server: {"update_info": update_info})
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """They have come, under the tag."""
+        """Finish the update, under the tag."""
         self.post("/finish_weight_update", lambda server: {"weight_version": weight_version or self.tag})
 
     def post(self, path: str, body: Any) -> None:
-        """One call to each."""
+        """One call to each server."""
         call_each(self.servers, lambda server: server.call("POST", path, body(server), seconds=self.seconds))
 
 
 class WeightStream:
-    """vLLM's WeightSource over the weights of a publish; what it declares is known before any of them is looked at."""
+    """vLLM's WeightSource over the weights of a publish; its metadata is known before any of them is accessed."""
 
     def __init__(self, names: WeightNames, dtype: torch.dtype) -> None:
         self.names, self.dtype = names, dtype
         self.weights: Mapping[str, Tensor] = {}
 
     def metadata(self) -> list[Any]:
-        """Names in files, one dtype, shapes, in the order in which the tensors come."""
+        """Names in files, one dtype, and shapes, in the order of the tensors."""
         from vllm.distributed.weight_transfer.base import ParamMeta
 
         return [ParamMeta(name, self.dtype, shape) for name, shape in self.names.file_shapes.items()]
@@ -142,7 +142,7 @@ class NCCLTransfer:
         names: of the weights.
         dtype: that the servers compute in.
         device: of the trainer's model here.
-        start: seconds for the group to meet.
+        start: seconds for the group to form.
         seconds: deadline of every other call, and of a broadcast.
     """
 
@@ -155,11 +155,11 @@ class NCCLTransfer:
         self.sender: Any = None
 
     def prepare(self, servers: Sequence[Server]) -> None:
-        """Meet the workers of all servers; again after any of them was started anew.
+        """Form a group with the workers of all servers; called again after any of them was restarted.
 
         Raises:
             EnvironmentLacks: there is no CUDA here, or no vLLM in the trainer's environment.
-            EngineLost: they do not meet in time.
+            EngineLost: the group does not form in time.
         """
         check_cuda(self.device)
         try:
@@ -186,12 +186,12 @@ class NCCLTransfer:
         client.seconds = self.seconds
 
     def pack(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Only names are compared before servers are touched: tensors are put together as they are sent."""
+        """Check only the names before servers are touched: tensors are gathered as they are sent."""
         self.stream.names.check(weights)
         return weights
 
     def push_weights(self, packed: Mapping[str, Tensor], servers: Sequence[Server], tag: str) -> None:
-        """Broadcast all weights; the servers hold the tag from then on."""
+        """Broadcast all weights; the servers report the tag from then on."""
         if self.client is None or self.sender is None:
             raise EngineLost("the servers and the trainer have not met; restart the engine")
         self.stream.weights, self.client.tag = packed, tag
@@ -200,11 +200,11 @@ class NCCLTransfer:
                 self.seconds, "sending weights by NCCL (rollout.silence)", self.on_device(self.sender.send_weights)
             )
         except BaseException:
-            self.sender = None  # half of a broadcast is in its streams
+            self.sender = None  # its streams may hold half of a broadcast
             raise
 
     def release(self, packed: Mapping[str, Tensor]) -> None:
-        """The weights are the trainer's again."""
+        """Drop the reference to the trainer's weights."""
         self.stream.weights = {}
 
     def close(self, servers: Sequence[Server]) -> None:
@@ -220,7 +220,7 @@ class NCCLTransfer:
                 with_deadline(LEAVE_SECONDS, "leaving the NCCL group", self.on_device(sender.shutdown))
 
     def on_device(self, call: Any) -> Any:
-        """The call, in a thread that has the device of this process."""
+        """The call, which first selects the device of this process in its thread."""
 
         def run() -> Any:
             torch.cuda.set_device(self.device)
@@ -238,7 +238,7 @@ def world_size(server: Server, seconds: float) -> int:
 
 
 def local_address(servers: Sequence[Server]) -> str:
-    """The address of this machine in the network of the servers: not loopback where one of them is elsewhere."""
+    """The address of this machine on the route to the servers: not loopback if one of them is on another machine."""
     found = []
     for server in servers:
         try:
