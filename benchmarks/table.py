@@ -40,7 +40,7 @@ def page_text(on_processors: list[Record], on_accelerators: list[Record]) -> str
     there = [claim for claim in claims() if benchmark_of(claim.key) in scriptless()]
     intro = (
         "Ratios are of CPU seconds on one thread, unless a row says by the clock. A cell has the median and the range "
-        "of the rounds, whether the median reaches the goal, and how many times its limit the row takes."
+        "of the rounds, whether the median reaches the goal and, for rows with a physical limit, how far it is away."
     )
     parts = [intro, table(here, on_processors), "### On an accelerator", table(there, on_accelerators)]
     return "\n\n".join(parts)
@@ -48,7 +48,8 @@ def page_text(on_processors: list[Record], on_accelerators: list[Record]) -> str
 
 def table(listed: list[Claim], records: list[Record]) -> str:
     """How many goals each processor reaches, one row per claim and one column per processor, and the machines."""
-    counts = [count(record, listed) for record in records] or ["No machine has run these rows yet."]
+    nobody = "No machine has run these rows yet; `benchmarks/gpu.py` measures them."
+    counts = [count(record, listed) for record in records] or [nobody]
     titles = ["what", "workload", "peer", "goal", *map(processor_of, records), "limit"]
     lines = [f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
     for claim in listed:
@@ -90,8 +91,8 @@ def cell(claim: Claim, record: Record) -> str:
     verdict = {"-": "", "no": ", **no**"}.get(mark := met(values, claim), f", {mark}")
     words = [result(values, claim) + verdict, found.get("note", "")]
     if found.get("times"):
-        measured = f"{found['limit']}: " if found.get("limit") else ""
-        words.append(f"limit {measured}{number(spread(found['times'])[0])}x")
+        measured = f" ({found['limit']})" if found.get("limit") else ""
+        words.append(f"{number(spread(found['times'])[0])} times its limit{measured}")
     if entry["load"][0] > 1.5:
         words.append(f"load {entry['load'][0]:.1f}")
     return "; ".join(filter(None, words))

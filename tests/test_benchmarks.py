@@ -51,7 +51,7 @@ def split(table, line=0):
 def test_a_row_has_its_goal_median_range_verdict_and_limit(bench):
     row = {"values": [7.0, 6.0, 6.5], "limit": "2 ns", "times": [3.0, 4.0, 3.5], "note": "said"}
     found = cells(bench, record([claim(limit="five", peer="scipy")], {"speed/one": row}))
-    assert found == ["W", "L", "scipy", ">= 5x", "6.5x [6, 7], yes; said; limit 2 ns: 3.5x", "five"]
+    assert found == ["W", "L", "scipy", ">= 5x", "6.5x [6, 7], yes; said; 3.5 times its limit (2 ns)", "five"]
 
 
 @pytest.mark.parametrize(
