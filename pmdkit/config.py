@@ -43,7 +43,7 @@ def find(name: str, tier: str) -> Path:
     """The file of a spec, by name or path; the error for a misspelt name suggests the nearest."""
     if name.endswith(".toml"):
         if not os.path.isfile(name):  # Path.is_file raises for some impossible names
-            what = "is no file" if os.path.lexists(name) else "does not exist"
+            what = "is not a file" if os.path.lexists(name) else "does not exist"
             raise UsageError(f"spec file {name[:200]} {what}; give a name ({', '.join(names(tier))}) or a .toml file")
         return Path(name)
     if name not in names(tier):

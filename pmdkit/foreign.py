@@ -72,7 +72,7 @@ def open_file(path: Path | str, most: int = LARGE, advice: str = ADVICE) -> Iter
     except ValueError as problem:
         if isinstance(problem, UsageError):
             raise
-        raise UsageError(f"{short(str(path))} is no name of a file ({problem}); {advice}") from problem
+        raise UsageError(f"{short(str(path))} is not a file name ({problem}); {advice}") from problem
     with file:
         if about.st_size > most:
             raise UsageError(f"{path} has {about.st_size:,} bytes; expected at most {most:,}: {advice}")

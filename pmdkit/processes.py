@@ -248,7 +248,7 @@ def take_message(buffer: bytearray, largest: int = LARGEST) -> Message | None:
     message = json.loads(bytes(buffer[HEAD.size : HEAD.size + length]))
     del buffer[: HEAD.size + length]
     if not isinstance(message, dict):
-        raise ValueError("a message that is no object")
+        raise ValueError("a message that is not an object")
     return message
 
 

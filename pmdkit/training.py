@@ -353,7 +353,7 @@ def launch(
             return resume_run(folder, tier, env, changes, display, given, trust, accept_changes)
         strangers = [p.name for p in folder.path.glob("*") if p.name not in OURS and not p.name.startswith(".")]
         if strangers:
-            raise UsageError(f"output {out} is no run folder (it holds {strangers[0]}); nothing was changed")
+            raise UsageError(f"output {out} is not a run folder (it holds {strangers[0]}); nothing was changed")
     spec, objective = plan(tier, env, changes, given)
     trackers.check_trackers(spec.run.report_to)
     backend = build(spec, objective)[1]

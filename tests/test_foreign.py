@@ -60,7 +60,7 @@ def test_what_is_no_regular_file_is_refused_at_once(odd, kind, told):
 
 
 def test_a_name_that_no_file_can_have():
-    with pytest.raises(UsageError, match="is no name of a file"):
+    with pytest.raises(UsageError, match="is not a file name"):
         foreign.read_bytes("a\0b")
     with pytest.raises(UsageError, match="File name too long"):
         foreign.read_bytes("x" * 5000)

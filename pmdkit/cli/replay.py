@@ -332,7 +332,7 @@ def show_target(line: Any, story: dict[str, Any], at: dict[str, Any]) -> None:
         tau = f"(tau {number(story['tau'])})"
         line("target", f"A / tau = {number(at['target'])} nats from {at['anchor']} {tau}: there the row is at rest")
     elif at["rest"] is not None:
-        line("target", f"log-ratio {number(at['rest'])} nats: there the pull ends (the loss is no square)")
+        line("target", f"log-ratio {number(at['rest'])} nats: there the pull ends (the loss is not a square)")
     elif story["advantage"] == 0:
         line("target", "none: the row has no advantage")
     elif at["per_token"]:

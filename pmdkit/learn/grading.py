@@ -36,7 +36,7 @@ def submissions(folder: Path) -> list[Submission]:
         UsageError: the path is not a folder, or there is no submission in it.
     """
     if not folder.is_dir():
-        raise UsageError(f"{folder} is no folder; expected one with a folder per student, or with their notebooks")
+        raise UsageError(f"{folder} is not a folder; expected one with a folder per student, or with their notebooks")
     files: dict[str, tuple[Path, ...]] = {}  # alice.ipynb and alice.py are one student
     for entry in visible(folder):
         if is_folder(entry):

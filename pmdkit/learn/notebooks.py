@@ -75,7 +75,7 @@ def read(path: Path, links: bool = True) -> list[NotebookCell]:
     except OSError as problem:
         raise UsageError(f"{path} cannot be read: {problem.strerror}") from problem
     except UnicodeDecodeError as problem:
-        raise UsageError(f"{path} is no text in UTF-8; save it again") from problem
+        raise UsageError(f"{path} is not UTF-8 text; save it again") from problem
     if path.suffix == ".ipynb":
         cells = from_notebook(text, path)
     elif len(text) <= LONGEST and re.search(r"^# %%", text, re.MULTILINE):
@@ -99,7 +99,7 @@ def regular_text(path: Path) -> str:
     with open(descriptor, "rb") as file:
         about = os.fstat(descriptor)
         if not stat.S_ISREG(about.st_mode):
-            raise UsageError(f"{path} is no regular file; expected a notebook, or a file with the function")
+            raise UsageError(f"{path} is not a regular file; expected a notebook, or a file with the function")
         if about.st_size > LARGEST:
             raise UsageError(f"{path} is larger than {LARGEST // 2**20} MiB; clear its outputs")
         return file.read(LARGEST).decode("utf-8-sig")
@@ -123,7 +123,7 @@ def from_notebook(text: str, path: Path) -> list[NotebookCell]:
         found = [c for c in notebook["cells"] if c["cell_type"] == "code"]
         return [cell_of("".join(c["source"]), c.get("metadata", {}).get("tags")) for c in found]
     except (ValueError, KeyError, TypeError, AttributeError, AssertionError, RecursionError) as problem:
-        raise UsageError(f"{path} is no notebook of format 4; open it in Jupyter and save it again") from problem
+        raise UsageError(f"{path} is not a notebook of format 4; open it in Jupyter and save it again") from problem
 
 
 def cell_of(source: str, tags: Any) -> NotebookCell:

@@ -91,9 +91,9 @@ def ask(request: Message, what: str) -> Message:
     finally:
         worker.kill()
     if reply is None:
-        raise UsageError(f"{what} does not end within {SECONDS} s of processor time; take another model, or mend it")
+        raise UsageError(f"{what} does not end within {SECONDS} s of processor time; take another model, or fix it")
     if "failed" in reply:
-        raise UsageError(f"{what} fails: {printable(str(reply['failed']))[:300]}; take another model, or mend it")
+        raise UsageError(f"{what} fails: {printable(str(reply['failed']))[:300]}; take another model, or fix it")
     return reply
 
 

@@ -151,7 +151,9 @@ class ResponseCoefficients:
             return list(range(count + 1))
         ids, sizes = torch.unique_consecutive(self.batch.group, return_counts=True)
         if len(ids) != len(torch.unique(ids)):
-            raise UsageError("rows of a group stand apart; expected the responses to a prompt one after another")
+            raise UsageError(
+                "rows of a group are not next to each other; expected the responses to a prompt one after another"
+            )
         return [0, *sizes.cumsum(0).tolist()]
 
     def __call__(self, rows: slice, logp: Sequence[Tensor]) -> Tensor:

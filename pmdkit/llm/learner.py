@@ -381,7 +381,9 @@ class CausalLearner:
         lora.load_model_state(self.model, state, self.process_group)
         if self.reference is not None:
             if "reference" not in state:
-                raise ResumeRefused("the checkpoint has no reference policy, which this objective needs; start anew")
+                raise ResumeRefused(
+                    "the checkpoint has no reference policy, which this objective needs; start a new run"
+                )
             weights.load_weights(self.reference, state["reference"], self.process_group)
         placed = weights.place_optimizer_state(state["optimizer"], self.optimizer, self.process_group)
         self.optimizer.load_state_dict(placed)

@@ -73,7 +73,7 @@ def load_model(
         if here:
             raise UsageError(f"model.path {path} does not load: {first_line(problem)}") from problem
         raise EnvironmentLacks(
-            f"model '{path}' is no folder here and the hub did not give it ({first_line(problem)}); "
+            f"model '{path}' is not a folder here, and the hub did not provide it ({first_line(problem)}); "
             "download it first, then name its folder"
         ) from problem
     if empty:

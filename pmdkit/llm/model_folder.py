@@ -113,12 +113,12 @@ def read_shapes(path: Path) -> dict[str, list[int]]:
     with foreign.open_file(path, foreign.WEIGHTS, ADVICE) as file:
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= HEADER:
-            raise UsageError(f"{path} is no file of safetensors (a header of {length:,} bytes); {ADVICE}")
+            raise UsageError(f"{path} is not a safetensors file (a header of {length:,} bytes); {ADVICE}")
         header = foreign.parse_json(file.read(length), f"the header of {path}", ADVICE)
     with foreign.shaped(path, "a file of safetensors", ADVICE):
         shapes = {name: list(entry["shape"]) for name, entry in header.items() if name != "__metadata__"}
         if not all(foreign.is_count(size) for shape in shapes.values() for size in shape):
-            raise TypeError("a shape is no list of sizes")
+            raise TypeError("a shape is not a list of sizes")
     return shapes
 
 

@@ -239,7 +239,9 @@ def read_recordings(path: Path) -> Iterator[LoggedResponse]:
     elif path.suffix == ".safetensors":
         parts = [recording.decode(foreign.read_bytes(path, foreign.LARGE, ADVICE), str(path))]
     else:
-        raise UsageError(f"the log {path} is none of a run folder, a recorded step-N.safetensors, a .jsonl; {ADVICE}")
+        raise UsageError(
+            f"the log {path} is neither a run folder nor a recorded step-N.safetensors nor a .jsonl file; {ADVICE}"
+        )
     for part in parts:
         with foreign.shaped(path, "a recording of a language model", ADVICE):
             yield from recorded_responses(part)

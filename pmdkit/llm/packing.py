@@ -331,7 +331,9 @@ class PackedLayout:
         if self.after and len(self.after) != len(self.lengths):
             raise ValueError(f"after has {len(self.after)} entries; expected {len(self.lengths)}, one per sequence")
         if any(head >= 0 and self.after[head] >= 0 for head in self.after):
-            raise ValueError("after points at a sequence that goes on from another one; one level is all there is")
+            raise ValueError(
+                "after points at a sequence that itself continues another one; only one level is supported"
+            )
 
     @cached_property
     def starts(self) -> list[int]:

@@ -78,7 +78,7 @@ class Encoder:
         self.thinking = thinking
         self.chat = has_format if chat is None else chat
         if thinking is not None and not self.chat:
-            raise ValueError("prompt.thinking is set, but there is no chat template that could; leave it out")
+            raise ValueError("prompt.thinking is set, but the tokenizer has no chat template to use it; leave it out")
         # Some tokenizers have runs of whitespace as added tokens; those control nothing.
         added = {id: str(token) for id, token in tokenizer.added_tokens_decoder.items() if str(token).strip()}
         self.added = frozenset(added)
@@ -127,7 +127,7 @@ class Encoder:
     def data(self, text: str) -> list[int]:
         """Ids of the problem alone; none of them is the id of an added token."""
         if HALF_PAIR.search(text):
-            raise UsageError("the text holds half a surrogate pair, which is no character; drop the problem")
+            raise UsageError("the text holds half a surrogate pair, which is not a character; drop the problem")
         ids = [id for piece in self.pieces(text) for id in self.ids(piece, split=True)]
         if comparable(text) not in comparable(self.tokenizer.decode(ids)):
             raise UsageError(

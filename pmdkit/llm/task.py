@@ -271,7 +271,7 @@ def stop_if_ungraded(verdicts: Sequence[Verdict], most: float, kept: str) -> Non
     if len(unscored) > max(1, most * len(verdicts)):
         raise ComponentDied(
             f"the verifier came to no verdict on {len(unscored)} of {len(verdicts)} responses "
-            f"({unscored[0].reason}), above the share of {most:.3g} (reward.most_unscored in a run); {kept}: mend it, "
+            f"({unscored[0].reason}), above the share of {most:.3g} (reward.most_unscored in a run); {kept}: fix it, "
             "then go on with --resume"
         )
 

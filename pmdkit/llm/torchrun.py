@@ -136,8 +136,8 @@ def check_rank(device: str, timeout: float) -> None:
         wrong = [f"{name}={value}" for name, value in told.items()][:4]
     if wrong:
         raise UsageError(
-            f"the environment has {', '.join(wrong)}, which is no rank of a run: start all processes by `pmdkit llm`, "
-            "`accelerate launch` or torchrun, and unset these variables in a shell that keeps them"
+            f"the environment has {', '.join(wrong)}, which is not a rank of a run: start all processes with "
+            "`pmdkit llm`, `accelerate launch` or torchrun, and unset these variables in a shell that keeps them"
         )
     gpus, here = torch.cuda.device_count() if device != "cpu" else 0, int(told["LOCAL_WORLD_SIZE"])
     if 0 < gpus < here:

@@ -401,9 +401,9 @@ def check_plain_state(state: Any) -> None:
     version = state.get("version", 0)
     numbers = [state["first"][key] for key in ("pass_rate", "reward")] if "first" in state else []
     if not all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in numbers):
-        raise Damaged("state.json holds a first evaluation that is no number")
+        raise Damaged("state.json holds a first evaluation that is not a number")
     if isinstance(version, bool) or not isinstance(version, int) or version < 0:
-        raise Damaged("state.json holds a version that is no count")
+        raise Damaged("state.json holds a version that is not a count")
     if not isinstance(state["optimizer"]["param_groups"], list):
         raise Damaged("state.json holds no groups of parameters")
 

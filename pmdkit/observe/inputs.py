@@ -56,7 +56,7 @@ def refuse_changes(folder: RunFolder, before: Mapping[str, str], found: Mapping[
         details = ", ".join(f"{name} (was {before[name][:SHOWN]}, is {found[name][:SHOWN]})" for name in changed)
         raise ResumeRefused(
             f"{folder.path} was begun with other inputs: {details}; nothing was changed: put back what was there, give "
-            "another --out, or add --accept-changes to go on and have it written down"
+            "another --out, or add --accept-changes to continue and record the change"
         )
 
 

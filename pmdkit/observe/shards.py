@@ -127,7 +127,7 @@ def read_header(path: Path, advice: str = ADVICE) -> dict[str, tuple[torch.dtype
     with foreign.open_file(path, foreign.WEIGHTS, advice) as file:
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= HEADER:
-            raise UsageError(f"{path} is no file of safetensors (a header of {length:,} bytes); {advice}")
+            raise UsageError(f"{path} is not a safetensors file (a header of {length:,} bytes); {advice}")
         header = foreign.parse_json(file.read(length), f"the header of {path}", advice)
         size = file.seek(0, 2) - 8 - length
     found = {}
@@ -138,7 +138,7 @@ def read_header(path: Path, advice: str = ADVICE) -> dict[str, tuple[torch.dtype
             dtype, shape = DTYPES[entry["dtype"]], tuple(entry["shape"])
             begin, end = entry["data_offsets"]
             if not all(foreign.is_count(number) for number in (*shape, begin, end)) or end > size:
-                raise TypeError("a shape or an offset is no count")
+                raise TypeError("a shape or an offset is not a count")
             if end - begin != prod(shape) * dtype.itemsize:
                 raise ValueError("a tensor has other bytes than its shape")
             found[name] = dtype, shape, 8 + length + begin

@@ -138,7 +138,8 @@ def shape_of(spec: Spec) -> "ModelShape | PretrainedConfig":
         if there or isinstance(problem, ValueError):
             raise UsageError(f"model.path {path}: {first_line(problem)}") from problem
         raise EnvironmentLacks(
-            f"model.path {path} is no folder here and the hub did not give it; download it first, then name its folder"
+            f"model.path {path} is not a folder here, and the hub did not provide it; download it first, then name its "
+            "folder"
         ) from problem
     return config
 

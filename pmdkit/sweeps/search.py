@@ -112,7 +112,7 @@ class Halving:
 
     def __post_init__(self) -> None:
         if self.factor < 2:
-            raise UsageError(f"--halving is {self.factor}; expected an integer >= 2, of as many settings one goes on")
+            raise UsageError(f"--halving is {self.factor}; expected an integer >= 2: one in so many settings continues")
 
     def rungs(self, settings: int, steps: int) -> list[int]:
         """Numbers of steps after which settings are compared; the last is `steps`."""

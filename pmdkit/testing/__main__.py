@@ -31,7 +31,7 @@ def options(words: list[str]) -> dict[str, object]:
     for word in words:
         key, equals, value = word.partition("=")
         if not equals:
-            raise UsageError(f"'{word}' is no option; expected key=value, such as tau=0.1")
+            raise UsageError(f"'{word}' is not an option; expected key=value, such as tau=0.1")
         try:
             found[key] = json.loads(value)
         except json.JSONDecodeError:

@@ -103,7 +103,7 @@ def checked_responses(case: EngineCase) -> Responses:
     )
     for row, (tokens, length) in enumerate(zip(drawn.tokens.tolist(), lengths.tolist(), strict=True)):
         inside, last, ended = set(tokens[: length - 1]), tokens[length - 1], bool(drawn.ended[row])
-        assert not inside & case.ends, f"row {row} goes on behind an end token; expected it to end there"
+        assert not inside & case.ends, f"row {row} continues after an end token; expected it to end there"
         assert ended == (last in case.ends), (
             f"row {row} has ended={ended} and its last token is {last}; end tokens are {case.ends}"
         )

@@ -100,7 +100,7 @@ def check_order(task: Task, rollouts: Rollouts, where: str) -> None:
     )
     expected = task.reward(rollouts).flatten()[rows].view(prompts, size)
     assert torch.equal(graded_rewards(task, shuffled), expected[shuffled.mass > 0]), (
-        f"the reward of a response changes when prompts and responses stand in another order {where}; "
+        f"the reward of a response changes when prompts and responses are put in another order {where}; "
         "judge each row by its own prompt and response"
     )
 

@@ -191,7 +191,9 @@ def resolve_config(spec: Spec, objective: Objective) -> Spec:
     if spec.warm_start is not None and spec.warm_start.pass_rate > 0:
         raise UsageError("warm_start.pass_rate is set; an environment has no teacher: --set warm_start.pass_rate=0")
     if model.path is not None:
-        raise UsageError(f"model.path is {model.path}; a policy for an environment starts anew: leave it out")
+        raise UsageError(
+            f"model.path is {model.path}; a policy for an environment always starts from random weights: leave it out"
+        )
     if schedule.group is None:
         raise UsageError("schedule.group is not set; episodes are too many to enumerate: give --group, such as 16")
     if schedule.update not in ("auto", "gradient"):

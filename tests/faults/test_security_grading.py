@@ -114,7 +114,7 @@ def test_links_pipes_devices_and_books_are_refused_with_a_sentence(graded):
     text = graded["out"].stdout
     for name in ("link.py is a link", "neighbour.py is a link", "zero.py is a link"):
         assert name in text
-    assert "pipe.ipynb is no regular file" in text
+    assert "pipe.ipynb is not a regular file" in text
     assert "long.py has more than 131,072 characters of code" in text
     assert complaints
 

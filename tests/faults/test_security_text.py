@@ -272,7 +272,7 @@ def test_the_folders_of_runs_and_sweeps_have_plain_names(path):
 @settings(max_examples=scaled(100), **REPEATABLE)
 @given(any_path)
 def test_no_path_is_taken_for_the_name_of_a_spec(path):
-    with pytest.raises(UsageError, match=r"unknown|does not exist|is no file"):
+    with pytest.raises(UsageError, match=r"unknown|does not exist|is not a file"):
         plan("bandit", path, {})
-    with pytest.raises(UsageError, match=r"unknown|does not exist|is no file"):
+    with pytest.raises(UsageError, match=r"unknown|does not exist|is not a file"):
         plan("bandit", path + ".toml", {})

@@ -91,7 +91,7 @@ def test_what_counts_can_be_chosen_and_comes_as_json(folder, call, capsys):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("none",), "none is no folder"),
+        (("none",), "none is not a folder"),
         ((".",), "holds no .ipynb and no .py"),
         ((".", "--csv", "--json"), "choose one"),
         ((".", "--seconds", "0"), "above 0"),

@@ -356,5 +356,5 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(UsageError, match="per token"):
         fused_linear_loss(states, weight, targets, LENGTHS, OBJECTIVES["grpo"](), batch)
     apart = replace(batch, group=torch.arange(8) % 2)
-    with pytest.raises(UsageError, match="stand apart"):
+    with pytest.raises(UsageError, match="not next to each other"):
         fused_linear_loss(states, weight, targets, LENGTHS, OBJECTIVES["rebel"](), apart)

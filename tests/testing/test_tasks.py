@@ -92,7 +92,7 @@ def first_only(self, rollouts):
         ({"reward": noisy}, "differs when the same rollouts are judged again"),
         ({"reward": careless}, "used a global random generator"),
         ({"reward": meddling}, "changed the rollouts' mass"),
-        ({"reward": first_only}, "stand in another order"),
+        ({"reward": first_only}, "put in another order"),
     ],
 )
 def test_each_breach_is_named(methods, message):

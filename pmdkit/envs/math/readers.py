@@ -380,7 +380,7 @@ def one_line(line: bytes) -> Row:
     try:
         row = json.loads(text, object_pairs_hook=foreign.unique_keys)
     except foreign.RepeatedKey as problem:
-        return f"the line is no row: {problem}"
+        return f"the line is not a row: {problem}"
     except (ValueError, RecursionError):
         return "the line is not JSON"
     return row if isinstance(row, dict) else f"the line is a {type(row).__name__}; expected an object"
@@ -393,7 +393,7 @@ def json_rows(file: Path) -> Iterator[Row]:
     except UsageError:
         raise
     except foreign.RepeatedKey as problem:
-        raise UsageError(f"{file} holds an object that is none: {problem}; leave one out") from problem
+        raise UsageError(f"{file} holds an object with a repeated key: {problem}; leave one out") from problem
     except (ValueError, RecursionError):
         yield from json_lines(file)
         return

@@ -484,7 +484,7 @@ class VerdictJournal:
                     self.verdicts.setdefault(row.pop("key"), Verdict(**row))
                 except (ValueError, TypeError, KeyError, AttributeError) as error:
                     raise ResumeRefused(
-                        f"{self.path}, line {number} is no verdict: {error}; "
+                        f"{self.path}, line {number} is not a verdict: {error}; "
                         "verdicts after it may be lost, move the file away to judge again"
                     ) from error
             if whole < len(data):

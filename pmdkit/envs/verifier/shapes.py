@@ -177,7 +177,7 @@ def split_list(span: str) -> tuple[list[str], list[str]]:
 def read_chain(span: str, known: frozenset[str], allowed: frozenset[str]) -> Reading:
     """A piece of a list: a value, `name = value`, an inequality, or a chain of equalities."""
     if LINKS.search(span):
-        return Reading(refusal="a link that is no equality")
+        return Reading(refusal="a link that is not an equality")
     members = [member.strip() for member in re.split(r"(?<![<>=!:])=(?![<>=])", span)]
     if len(members) > 1 and not members[0]:
         del members[0]  # "= 34"

@@ -53,7 +53,7 @@ def compare(span: str, gold: str) -> tuple[bool, str]:
     """(equal, one short sentence). Both are spans without delimiters, stripped."""
     wanted = parse_latex(gold)
     if not wanted or sympy.nan in wanted or sympy.zoo in wanted:
-        return False, "the gold is no mathematics and the texts differ"
+        return False, "the gold answer is not mathematics and the texts differ"
     answer = parse_latex(span)
     if not answer:
         return False, "the answer cannot be read as mathematics"

@@ -73,7 +73,7 @@ class Verdict:
     """One response judged.
 
     Attributes:
-        correct: True, False, or None where there is no verdict: the response is unscored.
+        correct: True, False, or None if there is no verdict: the response is unscored.
         extracted: the span taken for the answer, cut and with control characters escaped; None if there is none.
         path: how it was decided. "integer": exact comparison of plain numbers; "symbolic": math-verify on the
             extracted span, or the same text; "own": a user's grader; "none": no answer was found; "rejected": decided

@@ -71,7 +71,7 @@ EXERCISES = (
         slips=(
             Misconception(
                 lambda reward, scored: of_others(reward * scored),
-                "That books silence as 0. Who is silent is no peer.",
+                "That books silence as 0. A silent response is not a peer.",
             ),
             Misconception(
                 lambda reward, scored: np.where(scored, of_others(reward * scored), 0.0),

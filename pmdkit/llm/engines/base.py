@@ -167,7 +167,7 @@ class ResponseCheck:
         refuse(~(on == drawn.mask).all(1) | (length < 1), "has gaps, or no token; expected it whole from its first")
         if self.vocabulary is not None:
             foreign = on & ((drawn.tokens < 0) | (drawn.tokens >= self.vocabulary))
-            refuse(foreign.any(1), f"holds a token that is none of the model's, 0 to {self.vocabulary - 1}")
+            refuse(foreign.any(1), f"holds a token outside the model's vocabulary, 0 to {self.vocabulary - 1}")
         wrong = on & ~((drawn.logp <= 0) & torch.isfinite(drawn.logp))
         for row, place in wrong.nonzero()[:1].tolist():
             raise EngineLost(

@@ -364,7 +364,7 @@ def start_vllm(options: dict[str, Any], architecture: str, version: str, owns_gr
         try:
             from vllm import LLM, ModelRegistry
         except (ImportError, OSError) as problem:
-            raise EnvironmentLacks(f"vLLM {version} does not load: {first_line(problem)}; install it anew") from problem
+            raise EnvironmentLacks(f"vLLM {version} does not load: {first_line(problem)}; reinstall it") from problem
         known = ModelRegistry.get_supported_archs()
         if architecture not in known:
             raise UsageError(

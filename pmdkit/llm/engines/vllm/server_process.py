@@ -172,11 +172,11 @@ def check_host(host: str) -> None:
         address = None
     if address is not None and address.is_unspecified:
         raise UsageError(
-            f"vllm.host is {host}, every network of this machine; whoever reaches a server can replace its weights: "
+            f"vllm.host is {host}, every network of this machine; anyone who reaches a server can replace its weights: "
             "name the address of one private network, or take 127.0.0.1"
         )
     if host != "localhost" and (address is None or not address.is_loopback):
         warnings.warn(
-            f"vLLM servers listen on {host}: whoever reaches them can replace their weights; private networks only",
+            f"vLLM servers listen on {host}: anyone who reaches them can replace their weights; private networks only",
             stacklevel=2,
         )
