@@ -57,7 +57,7 @@ def read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(data.decode("utf-8-sig"))
     except RecursionError:
-        raise UsageError(f"spec {path} nests values without end; expected tables of keys and values") from None
+        raise UsageError(f"spec {path} nests values too deeply; expected tables of keys and values") from None
     except ValueError as problem:  # also for bytes that are not UTF-8, and integers of thousands of digits
         raise UsageError(f"spec {path} is not valid TOML: {problem}; fix that line") from problem
 
@@ -88,7 +88,7 @@ Count = Annotated[
     expects("an integer >= 1", lambda n: n >= 1),
     expects(f"an integer of at most {MOST:,}", lambda n: n <= MOST),
 ]
-CountOrNever = Annotated[int, expects(f"an integer from 0, for never, to {MOST:,}", lambda n: 0 <= n <= MOST)]
+CountOrNever = Annotated[int, expects(f"an integer from 0 (never) to {MOST:,}", lambda n: 0 <= n <= MOST)]
 Positive = Annotated[float, expects("a finite number > 0", lambda x: math.isfinite(x) and x > 0)]
 NonNegative = Annotated[float, expects("a number >= 0", lambda x: x >= 0)]
 Share = Annotated[float, expects("a share from 0 to below 1", lambda x: 0 <= x < 1)]
@@ -513,7 +513,7 @@ class Spec(Strict):
     def check_name(cls, name: str) -> str:
         """Refuse a name that cannot be part of a folder name; a run from elsewhere may have any name."""
         if name in ("", ".", "..") or not NAME.fullmatch(name):
-            raise UsageError(f"the name of a spec is {short(name)}; expected one without slashes or controls")
+            raise UsageError(f"the name of a spec is {short(name)}; expected one without slashes or control characters")
         return name
 
     @property
@@ -651,7 +651,7 @@ def check_plain(section: str, table: Any) -> None:
         elif isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"{key} is {value}; expected a finite number")
         elif isinstance(value, int) and value.bit_length() > 63:
-            raise UsageError(f"{key} is {short(value)}; expected one of at most 63 bits")
+            raise UsageError(f"{key} is {short(value)}; expected an integer of at most 63 bits")
 
 
 def to_toml(tables: dict[str, Any]) -> str:

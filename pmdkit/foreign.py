@@ -85,7 +85,7 @@ def open_file(path: Path | str, most: int = LARGE, advice: str = ADVICE) -> Iter
 def check_kind(path: Path | str, mode: int, advice: str) -> None:
     """Refuse anything but a regular file."""
     if not stat.S_ISREG(mode):
-        kind = next((name for holds, name in KINDS if holds(mode)), "no file that can be read")
+        kind = next((name for holds, name in KINDS if holds(mode)), "not a readable file")
         raise UsageError(f"{path} is {kind}; expected a regular file: {advice}")
 
 
@@ -152,7 +152,7 @@ def parse_json(data: bytes, where: str, advice: str = ADVICE, numbers: bool = Tr
         if data.count(b"[") + data.count(b"{") > DEEPEST or (numbers and ODD_NUMBER.search(data)):
             check_values(value, numbers)
     except RecursionError:
-        raise UsageError(f"{where} cannot be read as JSON (it is nested without end); {advice}") from None
+        raise UsageError(f"{where} cannot be read as JSON (it is nested too deeply); {advice}") from None
     except ValueError as problem:
         raise UsageError(f"{where} cannot be read as JSON ({first_line(problem)}); {advice}") from problem
     return value
@@ -271,4 +271,4 @@ def check_numbers(weights: Mapping[str, Any], where: str) -> None:
     if wrong:
         shown = printable(wrong[0][:100])
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-        raise UsageError(f"the weights of {where} are not numbers (NaN in {shown}{more}); take others")
+        raise UsageError(f"the weights of {where} are not numbers (NaN in {shown}{more}); use other weights")

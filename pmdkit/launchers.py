@@ -416,7 +416,7 @@ class SubmititArray(ClusterLauncher):
             executor = submitit.AutoExecutor(folder / "submitit", cluster=self.cluster)
             executor.update_parameters(**wanted)
         except (NameError, TypeError, ValueError, RuntimeError) as problem:
-            raise UsageError(f"submitit does not take {self.options} for {self.cluster}: {problem}") from problem
+            raise UsageError(f"submitit does not accept {self.options} for {self.cluster}: {problem}") from problem
         tasks = executor.map_array(ArrayTask(), shares, *([text] * len(shares) for text in (results, self.cwd())))
         files.replace(folder / TASKS, json.dumps([task.job_id for task in tasks]).encode())
         return list(tasks)
@@ -474,7 +474,7 @@ class RayTasks(ClusterLauncher):
                 ray.init(address=address, log_to_driver=False, logging_level="ERROR", **own)
             except Exception as problem:  # Ray raises a bare Exception if its processes do not start in time
                 raise EnvironmentLacks(
-                    f"Ray does not start: {first_line(problem)} Its logs are in /tmp/ray; address= names another"
+                    f"Ray does not start: {first_line(problem)} Its logs are in /tmp/ray; address= sets another cluster"
                 ) from problem
             self.joined = True
         devices = max(call.devices for share in shares for call in share)
@@ -482,7 +482,7 @@ class RayTasks(ClusterLauncher):
         try:
             remote = ray.remote(**{"num_cpus": 1, "max_retries": 3, **wanted})(make_share)
         except (TypeError, ValueError) as problem:
-            raise UsageError(f"Ray does not take {wanted}: {problem}") from problem
+            raise UsageError(f"Ray does not accept {wanted}: {problem}") from problem
         return [remote.remote(list(share), results, self.cwd()) for share in shares]
 
     def end_of(self, task: Any) -> str | None:

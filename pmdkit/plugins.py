@@ -74,7 +74,7 @@ def require_trust(name: str | Path, source: bytes | None = None) -> None:
         if found != wanted:
             raise UsageError(
                 f"{file} is not the code that the run began with (sha256 {found[:12]}, {wanted[:12]} then); "
-                "nothing of it was run: put the old file back"
+                "none of it was run: put the old file back"
             )
 
 
@@ -82,7 +82,7 @@ def require_named(file: Path) -> None:
     """Refuse a file that the user has not named."""
     if file.resolve() not in TRUSTED:
         raise UsageError(
-            f"a configuration names the code of {file}, and nothing of it was run; if you trust it, name it yourself: "
+            f"a configuration names the code of {file}, and none of it was run; if you trust it, name it yourself: "
             f"add --trust {file}, or trust='{file}' in Python"
         )
 

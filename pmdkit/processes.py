@@ -196,7 +196,7 @@ class WorkerProcess(ChildProcess):
         while data:
             _, writable, _ = select.select([], [self.requests], [], max(deadline - time.monotonic(), 0))
             if not writable:
-                raise WorkerFailed("the worker took no request in time")
+                raise WorkerFailed("the worker did not accept a request in time")
             try:
                 data = data[os.write(self.requests, data) :]
             except BlockingIOError:
@@ -242,7 +242,7 @@ def take_message(buffer: bytearray, largest: int = LARGEST) -> Message | None:
         return None
     (length,) = HEAD.unpack_from(buffer)
     if length > largest:
-        raise ValueError("a message of impossible length")
+        raise ValueError("a message with an impossible length")
     if len(buffer) < HEAD.size + length:
         return None
     message = json.loads(bytes(buffer[HEAD.size : HEAD.size + length]))

@@ -283,7 +283,7 @@ def run_steps(
                     if short is not None:
                         display.warn(short)
             if stopping and step < last:
-                why = "since run.max_time comes" if over and not stop.is_set() else "on request"
+                why = "because run.max_time is near" if over and not stop.is_set() else "on request"
                 raise Stopped(f"stopped {why} after step {step} of {last}; run again with --resume to go on")
 
         display.begin(spec, start)

@@ -396,7 +396,7 @@ def resume_run(
     for key in regrouped:  # how work is split changes sums in the last digits, and nothing else
         was, now = differences.pop(key)
         if key not in ("parallel.timeout", "parallel.restarts"):
-            display.warn(f"{key} was {was} and is now {now}: the run does not end on the bits of an undisturbed one")
+            display.warn(f"{key} was {was} and is now {now}: the run will not match an uninterrupted one bit for bit")
     if differences:
         changed = ", ".join(f"{key} was {a} and is now {b}" for key, (a, b) in sorted(differences.items()))
         raise ResumeRefused(

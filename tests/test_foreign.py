@@ -92,7 +92,7 @@ def test_a_file_system_that_stops_to_answer(tmp_path, monkeypatch):
 
 WRONG = [
     (b'{"a": 1, "a": 2}', "has the key 'a' twice"),
-    (b"[" * 100_000, "nested without end"),
+    (b"[" * 100_000, "nested too deeply"),
     (b"[" * 65 + b"]" * 65, "nested more than 64 deep"),
     (b'{"a": NaN}', "holds nan"),
     (b'{"a": -Infinity}', "holds -inf"),

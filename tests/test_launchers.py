@@ -278,7 +278,7 @@ def test_a_launcher_by_its_name():
 @pytest.mark.slow
 def test_an_option_that_submitit_does_not_have_is_a_sentence(tmp_path):
     pytest.importorskip("submitit")
-    with pytest.raises(UsageError, match="submitit does not take"):
+    with pytest.raises(UsageError, match="submitit does not accept"):
         run(SubmititArray(1, {"gpus": 1}, cluster="local"), [Call("a", "os:getpid", {})], tmp_path)
 
 

@@ -104,7 +104,7 @@ def test_a_time_limit_ends_behind_a_checkpoint_and_the_run_goes_on_to_the_same_b
     from pmdkit.errors import Stopped
 
     train(out=tmp_path / "whole", steps=6, **RECIPE)
-    with pytest.raises(Stopped, match=r"run\.max_time comes after step 1 of 6"):
+    with pytest.raises(Stopped, match=r"run\.max_time is near after step 1 of 6"):
         train(out=tmp_path / "short", steps=6, max_time=1e-3, **RECIPE)
     assert steps(tmp_path / "short" / "checkpoints") == [1]
     train(out=tmp_path / "short", steps=6, resume=True, max_time=1e6, **RECIPE)
@@ -122,7 +122,7 @@ def test_callbacks_of_ones_own_see_every_step_once_somebody_has_named_their_file
     train(out=tmp_path / "run", steps=2, options=options, **RECIPE)
     assert len(list((tmp_path / "run").glob("seen-*"))) == 2
     plugins.TRUSTED.clear()
-    with pytest.raises(UsageError, match="nothing of it was run"):
+    with pytest.raises(UsageError, match="none of it was run"):
         train(out=tmp_path / "run", steps=3, resume=True, **RECIPE)
     file.write_text(file.read_text().replace("seen", "other"))
     with pytest.raises(ResumeRefused, match="other inputs"):

@@ -134,7 +134,10 @@ def explain_error(problem: Exception) -> tuple[str, int]:
     if isinstance(problem, ValueError):
         return str(problem), 2
     if isinstance(problem, MemoryError):
-        return f"out of memory: {problem or 'no room'}; ask for less, or run where there is more", 1
+        return (
+            f"out of memory: {problem or 'allocation failed'}; reduce the sizes, or use a machine with more memory",
+            1,
+        )
     if isinstance(problem, RuntimeError) and str(problem).startswith("Symlink loop"):  # from Path.resolve
         return f"{problem}; remove the link", 2
     if isinstance(problem, OSError) and problem.errno == errno.ENAMETOOLONG:

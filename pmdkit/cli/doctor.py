@@ -116,7 +116,7 @@ def version_of(package: str) -> str | None:
 def others() -> dict[str, dict[str, Any]]:
     """Packages that work with pmdkit but are not part of it: the installed version, and whether it is supported."""
     if find_spec("torch") is None:
-        return {name: {"version": None, "works": False, "told": "wants torch first"} for name in ("vllm", *HOSTS)}
+        return {name: {"version": None, "works": False, "told": "needs torch first"} for name in ("vllm", *HOSTS)}
     from pmdkit.llm.engines.vllm import check_version, installed_version
 
     found: dict[str, dict[str, Any]] = {}
@@ -133,10 +133,10 @@ def others() -> dict[str, dict[str, Any]]:
     for host, wanted in HOSTS.items():
         version = version_of(host)
         if version is None:
-            found[host] = {"version": None, "works": False, "told": f"pmdkit.adapters.{host} wants {host} {wanted}"}
+            found[host] = {"version": None, "works": False, "told": f"pmdkit.adapters.{host} needs {host} {wanted}"}
             continue
         works = version == wanted or version.startswith(wanted + ".")
-        told = f"{host} {version}" if works else f"{host} {version}; pmdkit.adapters.{host} wants {wanted}"
+        told = f"{host} {version}" if works else f"{host} {version}; pmdkit.adapters.{host} needs {wanted}"
         found[host] = {"version": version, "works": works, "told": told}
     return found
 
@@ -145,9 +145,7 @@ def show(found: dict[str, Any]) -> None:
     """The same as a table."""
     console = Console(highlight=False)
     console.print(f"pmdkit {found['pmdkit']}, Python {found['python']}, {found['platform']}", soft_wrap=True)
-    torch = (
-        f"{found['threads']} threads of torch" if found["threads"] else "no torch: theory, figures and exercises work"
-    )
+    torch = f"{found['threads']} torch threads" if found["threads"] else "no torch: theory, figures and exercises work"
     console.print(f"{torch}; accelerator: {found['accelerator'] or 'none (not needed here)'}", soft_wrap=True)
     table = simple_table("part", "state", "versions, or what is missing")
     remedies = {}

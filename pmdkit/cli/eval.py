@@ -177,7 +177,7 @@ def small(run: Path, k: int, problems: int | None, seed: int, json: bool) -> Non
     console.print(table)
     over = found["interval_over"]
     what = "all problems" if over == "draws" else "held-out problems"
-    about = f"{found['problems']} {what}, {found['draws']} draws on each; intervals by drawing {over} again"
+    about = f"{found['problems']} {what}, {found['draws']} draws on each; intervals by resampling {over}"
     console.print(about, soft_wrap=True)
 
 
@@ -208,7 +208,7 @@ def show(summary: dict[str, Any]) -> None:
     told = (f"{short}, {long}".format(k=k) for short, long in MEANING.values())
     console.print("; ".join(told), soft_wrap=True)
     console.print(
-        "Over draws: these problems asked again. Over problems: others of their kind, of which these are a sample",
+        "Over draws: the same problems, asked again. Over problems: others of the kind that these are a sample of",
         soft_wrap=True,
     )
     console.print(f"Responses: {shown(summary['out'])}", soft_wrap=True)

@@ -232,7 +232,7 @@ def questions(
         cells = notebooks.read(Path(which))
         found = notebooks.exercises_in(cells, chosen(None))
         if not found:
-            raise UsageError(f"{which} answers no exercise: no cell is tagged with one and no function has its name")
+            raise UsageError(f"{which} answers no exercise: no cell is tagged with one, no function named after one")
         return [(e, cells, Path(which)) for e in found]
     one = exercise(which)  # before looking for the file, so that a misspelt id is reported first
     path = file or notebooks.lesson_notebook(one.lesson)
@@ -270,7 +270,7 @@ def grade(
     if csv and json:
         raise UsageError("--csv and --json both write to stdout; choose one")
     if (seconds is not None and not seconds > 0) or memory_mb < 1:
-        raise UsageError("--seconds and --memory-mb are above 0")
+        raise UsageError("--seconds and --memory-mb must be above 0")
     handed_in, wanted = grading.submissions(folder), chosen(only)
 
     def log(line: str) -> None:
@@ -280,7 +280,7 @@ def grade(
         grader.started()  # if it cannot start, report that first
         rows = grading.grade(handed_in, wanted, grader, log)
     if not rows:
-        raise UsageError(f"no file in {folder} answers an exercise: no tagged cell, and no function of that name")
+        raise UsageError(f"no file in {folder} answers an exercise: no tagged cell, and no function named after one")
     if csv:
         print(grading.to_csv(rows), end="")
     elif json:

@@ -140,7 +140,7 @@ def start_here(recipe: str, options: LLMOptions, fit: bool) -> None:
     save_recipe(spec, options)
     refuse_fit(fit)
     if table.restarts and options.out is None:
-        raise UsageError("parallel.restarts is set; name the run's folder with --out, so that it is found again")
+        raise UsageError("parallel.restarts is set; name the run's folder with --out, so that it can be found again")
     device, threads = getattr(spec.model, "device", "auto"), spec.run.threads
     code, told = launcher.start_ranks(sys.argv[1:], table.processes, device, threads, table.timeout, table.restarts)
     if told:
@@ -152,7 +152,7 @@ def refuse_fit(fit: bool) -> None:
     """Refuse --fit with several processes."""
     if fit:
         raise UsageError(
-            "--fit measures one process; run it with --set parallel.processes=1 first, then name what it found: "
+            "--fit measures one process; run it with --set parallel.processes=1 first, then set what it found: "
             "--set update.token_budget=..."
         )
 
@@ -206,7 +206,7 @@ def show_plan(spec: "Spec", json: bool) -> None:
         console.print(f"[italic]{title}[/italic]")
         console.print(pair_table(rows))
     console.print(
-        "Memory counts tensors by their shapes; libraries and the allocator come on top. Nothing was started."
+        "Memory is that of the tensors, by shape; libraries and the allocator need more. Nothing was started."
     )
 
 

@@ -134,10 +134,9 @@ def show_plan_tables(told: dict[str, Any]) -> None:
         costs = {it["words"]: f"{it['gib']:.1f} GiB, {number(it['seconds'])} s per step" for it in told["advice"]}
         console.print(pair_table(costs, title="what would fit"))
     elif not told["fits"]:
-        console.print("Nothing that was tried fits: take a smaller model, or train adapters ([lora] rank = 8).")
+        console.print("No variant that was tried fits: use a smaller model, or train adapters ([lora] rank = 8).")
     console.print(
-        "Predicted from shapes and data sheets, not measured; the engine is taken to be one like vLLM. "
-        "Nothing was started."
+        "Predicted from shapes and data sheets, not measured; an engine like vLLM is assumed. Nothing was started."
     )
 
 
@@ -202,13 +201,13 @@ def divided(told: dict[str, Any]) -> dict[str, str]:
             )
     share = told["assumptions"]["engine_memory_share"]
     if parts["apart"] and share is not None and share < 0.85:
-        rows[f"vllm.memory {share:g}"] = "an engine on accelerators of its own may have 0.9 of their memory"
+        rows[f"vllm.memory {share:g}"] = "an engine with its own accelerators can use 0.9 of their memory"
     if parts["overlap"]:
-        rows[f"rollout.lag {lag}"] = "generation and update at the same time: a step lasts as long as the slower"
+        rows[f"rollout.lag {lag}"] = "generation and update overlap: a step takes as long as the slower of the two"
     elif lag:
         rows[f"rollout.lag {lag}"] = (
-            "gains nothing where the same accelerators generate and train, and the policy is as stale: --serve divides "
-            "them"
+            "gains nothing if the same accelerators generate and train, and the policy is just as stale: --serve "
+            "divides them"
         )
     elif parts["apart"]:
         rows["rollout.lag 0"] = "engines and trainer wait for each other; --set rollout.lag=1 overlaps them"
@@ -246,8 +245,8 @@ def assumed(told: dict[str, Any]) -> dict[str, str]:
         "response": f"{a['mean_response_tokens']:,.0f} tokens on average, the longest of a step "
         f"{a['longest_response_tokens']:,.0f}",
         "prompt": f"{a['prompt_tokens']} tokens",
-        "reached of the data sheet": f"{100 * a['bandwidth']:.0f} % of bandwidth and {100 * a['products']:.0f} % of "
-        f"products while generating, {100 * a['training']:.0f} % of products in updates",
+        "share of the data sheet's peak": f"{100 * a['bandwidth']:.0f} % of bandwidth and {100 * a['products']:.0f} % "
+        f"of products while generating, {100 * a['training']:.0f} % of products in updates",
     }
 
 
@@ -260,8 +259,8 @@ def number(value: float) -> str:
 
 BOUNDS = {
     "longest": "engines wait until the longest response ends",
-    "room": "responses wait for memory of keys and values",
-    "decoding": "decode steps of responses side by side take the time",
+    "room": "responses wait for memory for their keys and values",
+    "decoding": "the decode steps of parallel responses take most of the time",
     "network": "trainers wait for weights and gradients",
     "rows": "a ministep has too few responses to fill the trainers",
     "products": "trainers compute",
@@ -302,17 +301,19 @@ def show_scaling_table(told: dict[str, Any]) -> None:
     console.print(table)
     for design, gpus in told["stops_scaling_at"].items():
         end = (
-            f"twice {gpus} give less than {told['worth']:g} times as much" if gpus else "scales to the end of the table"
+            f"twice {gpus} give less than {told['worth']:g} times the speed"
+            if gpus
+            else "scales to the end of the table"
         )
         console.print(f"[dim]{design}:[/dim] {end}")
     seen = dict.fromkeys(point["bound"] for point in told["points"])
     console.print("\n" + "\n".join(f"[dim]{name}:[/dim] {BOUNDS[name]}" for name in seen))
     if any(not point["fits"] for point in told["points"]):
-        console.print("[dim]!:[/dim] does not fit the memory")
+        console.print("[dim]!:[/dim] does not fit in memory")
     console.print(
-        "\nsplit: accelerators that write + those that train. write, train: share of time that these work at it. "
+        "\nsplit: accelerators that write + those that train. write, train: share of the time that they are busy. "
         "stale: updates between the policy that wrote a response and the last one that learns from it. unscored: in "
-        "turns, with pi_old from the engine, as every lag needs it. larger batch: in turns, with a rollout batch that "
+        "turns, with pi_old from the engine, as any lag requires. larger batch: in turns, with a rollout batch that "
         "grows with the accelerators and ministeps that do not."
     )
     console.print(

@@ -164,7 +164,7 @@ def show_check(console: Console, recorded: dict[str, Any]) -> None:
     worst = max(abs(a - b) for a, b in pairs)
     mean = sum(recorded["losses"]) / len(pairs)
     console.print(
-        f"check     the run reported a loss of {number(mean)}; the recording gives it again, to {worst:.1e}",
+        f"check     the run reported a loss of {number(mean)}; the recording reproduces it to {worst:.1e}",
         soft_wrap=True,
     )
 
@@ -183,10 +183,10 @@ def show_points(console: Console, found: dict[str, Any]) -> None:
         table.add_row(MEANING[name], *cells, rows, plain(at["cosine"]), size)
     console.print(table)
     console.print(
-        "Gradients are by the log-probabilities of the tokens"
-        + ("" if found["sampled"] else ", of arms by their free logits")
-        + ". up: share of the pull that raises responses; silent: tokens that have an advantage and no gradient "
-        "(clipped, or at rest); cosine and size: beside the recorded objective at the same policy.",
+        "Gradients are with respect to the log-probabilities of the tokens"
+        + ("" if found["sampled"] else ", or the free logits of arms")
+        + ". up: share of the pull that raises responses; silent: tokens that have an advantage but no gradient "
+        "(clipped, or at rest); cosine and size: compared with the recorded objective at the same policy.",
         soft_wrap=True,
     )
     for name, at in found["points"].items():
@@ -243,7 +243,7 @@ def show_gauge(console: Console, found: dict[str, Any]) -> None:
     console.print(table)
     console.print(
         "Mean log-ratios, nats: of the exact update of each group under the asked and the recorded objective, and "
-        "after the run's own step. - is no such response, no known solution, or not recorded.",
+        "after the run's own step. - means no such response, no known solution, or not recorded.",
         soft_wrap=True,
     )
 
@@ -336,7 +336,7 @@ def show_target(line: Any, story: dict[str, Any], at: dict[str, Any]) -> None:
     elif story["advantage"] == 0:
         line("target", "none: the row has no advantage")
     elif at["per_token"]:
-        line("target", "none for the response: the loss is one per token, each pushed by its own ratio")
+        line("target", "none for the response: the loss is per token, and each token is pushed by its own ratio")
     else:
         line("target", "none: no log-ratio of the response within 30 nats ends the pull")
 
@@ -372,4 +372,4 @@ def show_tokens(console: Console, story: dict[str, Any], most: int = 40) -> None
     if len(story["tokens"]) > most:
         console.print(f"and {len(story['tokens']) - most} more tokens; --json has all")
     if any(token["logp"] is None for token in story["tokens"]):
-        console.print("logp: not recorded by token, the update saw the sum of the response only", soft_wrap=True)
+        console.print("logp: not recorded per token; the update saw only the sum over the response", soft_wrap=True)

@@ -84,10 +84,10 @@ def sweep(
     from pmdkit.sweeps.search import Halving
 
     if short and experiment != RACE:
-        raise UsageError(f"--short is a form of --experiment {RACE} and of nothing else; leave it out")
+        raise UsageError(f"--short is only for --experiment {RACE}; leave it out")
     makes_runs = make_launcher(launcher, jobs, assignments(launcher_options or []))
     if halving is not None and experiment is not None:
-        raise UsageError("--halving is for a sweep of TIER and ENV; an experiment says itself how long its runs are")
+        raise UsageError("--halving is for a sweep of TIER and ENV; an experiment sets the length of its own runs")
     if experiment == RACE:
         race(out, makes_runs, resume, json, dry_run, short)
         return
@@ -246,7 +246,7 @@ def show_race(result: dict[str, Any]) -> None:
         console.print(table)
         console.print()
     if result["short"]:
-        console.print("The short form: a look, and no finding.")
+        console.print("The short form: a first look, not a finding.")
 
 
 def alone(name: str, out: Path | None, json: bool) -> None:
@@ -302,8 +302,8 @@ def show_study(result: dict[str, Any]) -> None:
         console.print(table)
         console.print()
     console.print(
-        "mean: pass rate over training, gain: against the tuned fixed tau, paired by seed, 95 %, p: by Holm; drop: the "
-        "worst from one step to the next; dead: share of prompts",
+        "mean: pass rate over training; gain: against the tuned fixed tau, paired by seed, 95 %; p: Holm-corrected; "
+        "drop: the worst from one step to the next; dead: share of prompts",
         soft_wrap=False,
     )
 
@@ -343,7 +343,7 @@ def compare(
             raise UsageError(f"output {path} {what}; nothing was changed: give another name")
     entries, skipped = compare.collect(places)
     if skipped:
-        print(f"pmdkit: {len(skipped)} runs are not finished and left out", file=sys.stderr)
+        print(f"pmdkit: {len(skipped)} runs are not finished and were left out", file=sys.stderr)
     arms = compare.compare(entries, metric, by)
     if csv is not None:
         csv.write_text(compare.to_csv(arms), encoding="utf-8")

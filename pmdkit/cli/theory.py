@@ -147,4 +147,4 @@ def show_budget(found: "tuple[BudgetChoice, ...]", json: bool) -> None:
             end = f"{one.pass_rate:.3f} ± {one.error:.3f}"
             table.add_row(f"{one.tau:g}", str(one.n), str(one.prompts), *updates, str(one.steps), end)
         console.print(table)
-    console.print("The law of draws, for policies of the cells given; a run with other learning rates is another run.")
+    console.print("By the law of draws, for policies with these cells; other learning rates give other results.")

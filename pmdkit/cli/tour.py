@@ -110,8 +110,8 @@ def summary(runs: "dict[str, Run]") -> list[str]:
         f"{-hard['log_ratio_neg']:.1f} nats at pass rate {hard['pass_rate']:.2f}, {-easy['log_ratio_neg']:.1f} at "
         f"{easy['pass_rate']:.2f}.",
         f"2. Minimising the loss over all answers is the same step, to {agree:.0e} nats.",
-        f"3. From 16 draws per problem it reaches {slow}; one optimizer step goes {share:.0%} of the exact way.",
-        f"4. The same object teaches {parameters(taught):,} weights to add modulo 10 in "
+        f"3. From 16 draws per problem it reaches {slow}; one optimizer step covers {share:.0%} of the exact step.",
+        f"4. The same objective teaches {parameters(taught):,} weights to add modulo 10 in "
         f"{taught.summary['seconds']:.1f} s and {taught.summary['tokens']:,} tokens.",
         f"5. And a Qwen2 of {parameters(spoken):,} weights to reason in words: answers grow from "
         f"{spoken.metrics[0]['response_length']:.0f} to {spoken.metrics[-1]['response_length']:.0f} tokens, see "

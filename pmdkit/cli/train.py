@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LONG = 20.0  # seconds; a run at least this long gets its picture at the end, which takes three seconds to draw
 GONE = (errno.EPIPE, errno.EIO)  # the reader closed the pipe; the terminal hung up
-OUTSIDE = "stopped outside of the steps, nothing that was saved is lost; run again with --resume"
+OUTSIDE = "stopped outside a step, and nothing that was saved is lost; run again with --resume"
 
 
 def bandit(env: BanditName, /, *, options: RunOptions | None = None) -> None:

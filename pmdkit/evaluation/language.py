@@ -337,9 +337,9 @@ class ProgressReport:
 def warn_of_leaks(copies: int | None, problems: int, lost: str | None, display: Display) -> None:
     """Warn of problems that the run was trained on, since they measure little."""
     if copies:
-        display.warn(f"{copies} of {problems} problems are in the training set of the run, by their text")
+        display.warn(f"{copies} of {problems} problems are in the training set of the run, judging by their text")
     if lost is not None:
-        display.warn(f"whether the run was trained on these problems is not known: {lost}")
+        display.warn(f"it is not known whether the run was trained on these problems: {lost}")
 
 
 def warn_of_ungraded(answers: Sequence[Answered], display: Display) -> None:

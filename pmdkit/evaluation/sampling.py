@@ -85,13 +85,13 @@ def check_counts(**counts: int | None) -> None:
             raise UsageError(f"{name} is {value}; expected an integer >= 1")
     k = counts["k"]
     if k is not None and k > MOST_K:
-        raise UsageError(f"k is {k}; expected at most {MOST_K}, draws of one attempt")
+        raise UsageError(f"k is {k}; expected at most {MOST_K}, the draws of one attempt")
 
 
 def bandit_draws(problem: Bandit, backend: Backend, k: int, problems: int | None, seed: int) -> GradedDraws:
     """Draw arms; one that passes with some probability is right with it. The verifier's noise is left out."""
     if problem.success is None:
-        raise UsageError(f"{problem.name} has real rewards and nothing that passes or fails; read reward_last instead")
+        raise UsageError(f"{problem.name} has real-valued rewards: nothing passes or fails; read reward_last instead")
     contexts = np.arange(problem.contexts)[:problems]
     given = k * blocks(len(contexts), k)
     arms = backend.learner.rollout(torch.from_numpy(contexts), given, derive(seed, "eval")).responses

@@ -10,7 +10,7 @@ import numpy as np
 def form(given: Any, wanted: Any) -> str | None:
     """What is wrong with the form of an answer, whatever its value: type, shape or NaN; None if the form is right."""
     if given is ...:
-        return "Filled in on some inputs only; expected an answer to every input."
+        return "It answers on some inputs only; expected an answer for every input."
     if given is None:
         return "It returned nothing; is there a `return`?"
     if is_parts(wanted):

@@ -94,7 +94,7 @@ def of_parts(asked: Asked, given: list[list[Any]], wanted: list[list[Any]]) -> D
     columns = [([g[i] for g in given], [w[i] for w in wanted]) for i in range(count)]
     order = [next((j for j in range(count) if asked.agree(g, columns[j][1])), None) for g, _ in columns]
     if None not in order and sorted(order) == list(range(count)):  # type: ignore[type-var]
-        return Diagnosis("order", "The values are right, in another order.")
+        return Diagnosis("order", "The values are right, but in a different order.")
     off = [i for i, (g, w) in enumerate(columns) if not asked.agree(g, w)]
     found = [of_values(asked, *columns[i]) for i in off]
     first = found[0]
@@ -108,7 +108,7 @@ def exchanged(given: Sequence[Sequence[Any]], wanted: Sequence[Sequence[Any]]) -
     """Words in another order."""
     pairs = [(list(g), list(w)) for g, w in zip(given, wanted, strict=True)]
     if all(sorted(map(str, g)) == sorted(map(str, w)) for g, w in pairs):
-        return Diagnosis("order", "The words are right, in another order.")
+        return Diagnosis("order", "The words are right, but in a different order.")
     return None
 
 
@@ -133,8 +133,8 @@ def of_values(asked: Asked, given: Sequence[Any], wanted: Sequence[Any]) -> Diag
 def transformed(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | None:
     """A function of the right answer, entry by entry."""
     table: list[tuple[str, str, Callable[[np.ndarray], np.ndarray]]] = [
-        ("sign", "The size is right, the sign is the other one.", lambda w: -w),
-        ("sign", "The size is right, and the sign is lost.", np.abs),
+        ("sign", "The size is right, but the sign is wrong.", lambda w: -w),
+        ("sign", "The size is right, but the sign is lost.", np.abs),
         ("inverse", "Upside down: this is 1 over the right answer.", lambda w: 1 / w),
         ("square", "This is the square of the right answer; is a root missing?", lambda w: w**2),
         ("square", "This is the square root of the right answer; is a square missing?", np.sqrt),
@@ -198,7 +198,7 @@ def constant(factor: float) -> Diagnosis | None:
     plain = min((n / d for n in range(1, 13) for d in (1, 2, 3, 4, 6, 8)), key=lambda known: abs(abs(factor) - known))
     if not math.isclose(abs(factor), plain, rel_tol=1e-6):
         return None
-    turned = ", and the sign is the other one" if factor < 0 else ""
+    turned = ", with the opposite sign" if factor < 0 else ""
     return Diagnosis("factor", f"This is {plain:.4g} times the right answer on every input{turned}.")
 
 
@@ -215,17 +215,17 @@ def sizes(cases: list[tuple[Any, ...]], names: list[str]) -> Iterator[tuple[str,
         for axis in range(min(np.ndim(v) if hasattr(v, "shape") else 0 for v in values)):
             n = np.array([v.shape[axis] for v in values], float)
             length = f"the length of `{name}`" if values[0].ndim == 1 else f"the length of axis {axis} of `{name}`"
-            yield length, "aggregate", "This is the right answer times {name}: is a sum where a mean should be?", n
+            yield length, "aggregate", "This is the right answer times {name}: should the sum be a mean?", n
             yield (
                 length,
                 "aggregate",
-                "This is the right answer divided by {name}: is it divided once too often?",
+                "This is the right answer divided by {name}: is there one division too many?",
                 1 / n,
             )
             yield length, "square", "This is the right answer times the root of {name}.", np.sqrt(n)
             yield length, "square", "This is the right answer divided by the root of {name}.", 1 / np.sqrt(n)
             for says, factor in (("n where n - 1", (n - 1) / n), ("n - 1 where n", n / (n - 1))):
-                yield length, "off-by-one", f"With n for {{name}}: {says} should be divided by.", factor
+                yield length, "off-by-one", f"With n for {{name}}: this divides by {says} is right.", factor
 
 
 def is_count(value: Any) -> bool:
@@ -247,7 +247,7 @@ def counted(given: Numbers, wanted: Numbers) -> Diagnosis | None:
             for rounded in (np.ceil, np.floor)
         )
         if up or down:
-            return Diagnosis("rounding", f"A whole number is asked: round {'up' if up else 'down'}.")
+            return Diagnosis("rounding", f"A whole number is asked for: round {'up' if up else 'down'}.")
         return None
     for gap, word in ((1, "many"), (-1, "few")):
         if np.all((gaps == gap) | (sizes > LARGEST_COUNT)):
@@ -256,7 +256,7 @@ def counted(given: Numbers, wanted: Numbers) -> Diagnosis | None:
             return Diagnosis("off-by-one", f"One too {word} wherever the answer is not 0.")
     if set(gaps) in ({0.0, 1.0}, {0.0, -1.0}) and np.any(sizes[gaps != 0] >= COUNTING):
         more = "many" if gaps.max() > 0 else "few"
-        return Diagnosis("rounding", f"Right on some inputs and one too {more} on others: which way is it rounded?")
+        return Diagnosis("rounding", f"Right on some inputs and one too {more} on others: which way should it round?")
     return None
 
 
@@ -269,15 +269,15 @@ def moved(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | None:
     ):
         return Diagnosis("axis", "Rows and columns are exchanged.")
     if explains(asked, given, wanted, [w[::-1] for w in wanted]):
-        return Diagnosis("order", "The entries are right, from last to first.")
+        return Diagnosis("order", "The entries are right, but in reverse order.")
     if explains(asked, [np.sort(g, None) for g in given], wanted_as_lists(wanted), [np.sort(w, None) for w in wanted]):
-        return Diagnosis("order", "The entries are right, in another order.")
+        return Diagnosis("order", "The entries are right, but in a different order.")
     long = [(g, w) for g, w in zip(given, wanted, strict=True) if w.ndim == 1 and len(w) >= 4 and len(set(w)) > 2]
     if len(long) >= 2 and any(
         all(asked.close(g[a], w[b]) for g, w in long)
         for a, b in ((slice(1, None), slice(-1)), (slice(-1), slice(1, None)))
     ):
-        return Diagnosis("off-by-one", "The entries are right, one place further than they should be.")
+        return Diagnosis("off-by-one", "The entries are right, but shifted by one place.")
     return None
 
 
@@ -294,14 +294,14 @@ def at_the_edge(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | No
     if passing and failing:
         zero = [not np.any(w) for w in wanted]
         if all(zero[n] for n in failing) and not any(zero[n] for n in passing):
-            return Diagnosis("edge", "Right but where the answer is 0.")
+            return Diagnosis("edge", "Right, except where the answer is 0.")
         if asked.exercise.exact:  # whole numbers and words agree on some inputs by chance
             return None
         for i, name in enumerate(asked.names):
             for says, holds in SPECIAL:
                 found = [holds(case[i]) for case in asked.cases]
                 if all(found[n] for n in failing) and not any(found[n] for n in passing):
-                    return Diagnosis("edge", f"Right but where `{name}` {says}.")
+                    return Diagnosis("edge", f"Right, except where `{name}` {says}.")
     if not asked.exercise.exact and (place := edge_entries(asked, given, wanted)):
         return Diagnosis("edge", place)
     return None
@@ -344,16 +344,16 @@ def edge_entries(asked: Asked, given: Numbers, wanted: Numbers) -> str | None:
     if len(wrong) < 2 or any(len(masks[n]) < 2 or masks[n].all() for n in wrong):
         return None
     if all(not masks[n][:-1].any() for n in wrong):
-        return "Right but in the last place: does a loop end too early?"
+        return "Right, except in the last place: does a loop end too early?"
     if all(not masks[n][1:].any() for n in wrong):
-        return "Right but in the first place: does a loop begin too late?"
+        return "Right, except in the first place: does a loop begin too late?"
     for i, name in enumerate(asked.names):
         values = [v for case in asked.cases if (v := as_numbers(case[i])) is not None]
         if [v.shape for v in values] != [m.shape for m in masks]:
             continue
         for says, test in (("0", lambda x: x == 0), ("nan", np.isnan)):
             if all(np.array_equal(test(v), m) for v, m in zip(values, masks, strict=True)):
-                return f"Right but in the entries where `{name}` is {says}."
+                return f"Right, except in the entries where `{name}` is {says}."
     return None
 
 
@@ -370,8 +370,8 @@ def nearly(asked: Asked, given: Numbers, wanted: Numbers) -> Diagnosis | None:
         return None
     return Diagnosis(
         "rounding",
-        f"Nowhere farther off than {100 * max(errors):.2g} %, and nowhere near enough: is something rounded, "
-        "approximated, or looked for on a coarse grid?",
+        f"Never off by more than {100 * max(errors):.2g} %, but never close enough: is something rounded, "
+        "approximated, or searched for on a coarse grid?",
     )
 
 
@@ -387,12 +387,12 @@ def of_form(asked: Asked, given: Sequence[Any], wanted: Sequence[Any]) -> Diagno
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if all(x.ndim == 2 and x.shape == y.shape[::-1] and asked.close(x, y.T) for x, y in zip(g, w, strict=True)):
-            return Diagnosis("axis", "The numbers are right, with rows and columns exchanged.")
+            return Diagnosis("axis", "The numbers are right, but with rows and columns exchanged.")
         for name, reduce in (("mean", np.mean), ("sum", np.sum)):
             if all(x.ndim == 0 and y.ndim for x, y in zip(g, w, strict=True)) and all(
                 asked.close(x, np.asarray(reduce(y))) for x, y in zip(g, w, strict=True)
             ):
-                return Diagnosis("aggregate", f"This is the {name} of the numbers that are asked.")
+                return Diagnosis("aggregate", f"This is the {name} of the numbers that are asked for.")
             if all(x.ndim and not y.ndim for x, y in zip(g, w, strict=True)) and all(
                 asked.close(np.asarray(reduce(x)), y) for x, y in zip(g, w, strict=True)
             ):
@@ -401,7 +401,7 @@ def of_form(asked: Asked, given: Sequence[Any], wanted: Sequence[Any]) -> Diagno
         for name, value in zip(asked.names, case, strict=True):
             shape = tuple(getattr(value, "shape", ()))
             if len(shape) == 2 and y.shape == shape[:1] and x.shape == shape[1:] and shape[0] != shape[1]:
-                return Diagnosis("axis", f"There is one number per column of `{name}`, and one per row is asked.")
+                return Diagnosis("axis", f"There is one number per column of `{name}`, but one per row is asked for.")
     return None
 
 
@@ -481,7 +481,7 @@ def other_arguments(asked: Asked) -> Iterator[Change]:
                 same_answer,
             )
         if number or array:
-            says = f"This is the right answer for `{name}` with the other sign."
+            says = f"This is the right answer for `{name}` with the opposite sign."
             yield "sign", says, with_other(i, lambda x: -x), same_answer
         if array and all(case[i].ndim == 2 for case in asked.cases):
             says = f"This is the right answer for `{name}` with rows and columns exchanged: the wrong axis."
@@ -490,7 +490,7 @@ def other_arguments(asked: Asked) -> Iterator[Change]:
             says = f"This is the right answer for `{name}` = 1: is it used?"
             yield "unused", says, with_other(i, lambda x: type(x)(1)), same_answer
         if array and all(case[i].ndim == 1 for case in asked.cases):
-            says = f"This is the right answer where all entries of `{name}` are alike: is it used?"
+            says = f"This is the right answer if all entries of `{name}` are equal: is it used?"
             yield "unused", says, with_other(i, lambda x: np.ones(x.shape)), same_answer
             yield "unused", says, with_other(i, lambda x: np.full(x.shape, 1 / max(len(x), 1))), same_answer
 

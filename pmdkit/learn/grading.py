@@ -118,7 +118,7 @@ def opened(submission: Submission) -> tuple[dict[Path, list[NotebookCell]], list
         except UsageError as problem:
             complaints.append(printable(f"{problem}."))
     if len(submission.files) > MOST_FILES:
-        complaints.append(f"{len(submission.files)} files; the first {MOST_FILES} count.")
+        complaints.append(f"{len(submission.files)} files; only the first {MOST_FILES} count.")
     return cells, complaints
 
 
@@ -156,5 +156,5 @@ def summary(rows: Sequence[Grade]) -> str:
     right, absent = sum(row.right for row in rows), sum(row.verdict == ABSENT for row in rows)
     unread = sum(not row.exercise for row in rows)
     wrong = len(rows) - right - absent - unread
-    line = f"{len(students)} students, {len(exercises)} exercises: {right} right, {wrong} not, {absent} not handed in"
+    line = f"{len(students)} students, {len(exercises)} exercises: {right} right, {wrong} wrong, {absent} not handed in"
     return line + (f", {unread} files not read" if unread else "")

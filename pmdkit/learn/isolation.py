@@ -96,7 +96,7 @@ def unshare() -> None:
                 with open(f"/proc/self/{name}", "w") as file:
                     file.write(content)
         except OSError as problem:
-            raise Unavailable(f"a namespace for users: {problem.strerror}") from problem
+            raise Unavailable(f"a user namespace: {problem.strerror}") from problem
 
 
 def see_only(visible: Iterable[str], folder: str, folder_mb: int) -> None:
@@ -127,8 +127,8 @@ def see_only(visible: Iterable[str], folder: str, folder_mb: int) -> None:
     mount("tmpfs", folder + folder, "tmpfs", NO_SETUID | NO_DEVICES | NO_PROGRAMS, own)
     os.chdir(folder)
     number = PIVOT_ROOT.get(os.uname().machine, -1)
-    require(library().syscall(number, b".", b"."), "a root of its own")  # the old one then lies on top of the new one
-    require(library().umount2(b".", DETACHED), "a root of its own")
+    require(library().syscall(number, b".", b"."), "a separate root")  # the old one then lies on top of the new one
+    require(library().umount2(b".", DETACHED), "a separate root")
     os.chdir("/")
 
 
@@ -152,7 +152,7 @@ def give_up_rights() -> None:
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
-        require(library().unshare(NEW_USER), "a namespace for users")
+        require(library().unshare(NEW_USER), "a user namespace")
     control(NO_NEW_PRIVILEGES, 1)
 
 
@@ -160,7 +160,7 @@ def require_readable(visible: Iterable[str]) -> None:
     """Raise Unavailable if the command's account cannot read a file or folder."""
     for path in visible:
         if not os.access(path, os.R_OK):
-            raise Unavailable(f"{path} is not readable by everybody: chmod o+rX, or start as the account that owns it")
+            raise Unavailable(f"{path} is not readable by everybody: chmod o+rX, or run as the account that owns it")
 
 
 def with_parent(watched: int) -> None:
@@ -174,7 +174,7 @@ def with_parent(watched: int) -> None:
 def mount(source: str | None, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
     """Call mount(2)."""
     given = [None if text is None else os.fsencode(text) for text in (source, target, kind, options)]
-    require(library().mount(*given[:3], ctypes.c_ulong(flags), given[3]), f"to mount {source or target}")
+    require(library().mount(*given[:3], ctypes.c_ulong(flags), given[3]), f"mounting {source or target}")
 
 
 def control(option: int, value: int) -> None:

@@ -65,7 +65,7 @@ def call(answer: Answer, case: tuple[Any, ...]) -> Any:
     except (TooLong, Failed):
         raise
     except (Exception, SystemExit) as error:
-        raise Failed(f"{raised(error, answer)} Asked with {shown(case)}.") from error
+        raise Failed(f"{raised(error, answer)} It was called with {shown(case)}.") from error
 
 
 def raised(error: BaseException, answer: Answer | None = None) -> str:
@@ -76,7 +76,7 @@ def raised(error: BaseException, answer: Answer | None = None) -> str:
     sentence = f"It raised {type(error).__name__}{place}" + (f": {said}" if said else "")
     sentence = sentence if sentence.endswith((".", "!", "?")) else sentence + "."
     if isinstance(error, NameError) and answer is None:
-        return f"{sentence} Of a notebook, {ONLY_ITSELF}."
+        return f"{sentence} In a notebook, {ONLY_ITSELF}."
     return sentence
 
 
@@ -121,7 +121,7 @@ def judged(exercise: Exercise, answer: Answer, seed: int) -> AnswerVerdict:
         with within(exercise.deadline):
             given = [call(answer, case) for case in cases]
     except TooLong:
-        return AnswerVerdict(False, f"Not done after {exercise.deadline:g} s; does a loop ever end?")
+        return AnswerVerdict(False, f"Not done after {exercise.deadline:g} s; is there an endless loop?")
     except Failed as failure:
         return AnswerVerdict(False, str(failure))
     if all(one is ... for one in given):
@@ -169,8 +169,8 @@ def counterexample(exercise: Exercise, case: tuple[Any, ...], given: Any, wanted
         place := diagnosis.first_off(given, wanted, exercise.tolerance, exercise.exact)
     ):
         where, given, wanted = place
-        return f"In {called}, {where} should be {shown(wanted)}, and it is {with_digits(given, wanted)}."
-    return f"{called} should be {shown(wanted)}, and it is {with_digits(given, wanted)}."
+        return f"In {called}, {where} should be {shown(wanted)}, but it is {with_digits(given, wanted)}."
+    return f"{called} should be {shown(wanted)}, but it is {with_digits(given, wanted)}."
 
 
 def with_digits(given: Any, wanted: Any) -> str:
@@ -187,9 +187,11 @@ def verified(exercise: Exercise, answer: Answer) -> AnswerVerdict:
             warnings.simplefilter("ignore")  # as in `call`
             complaint = exercise.verify(answer)
     except TooLong:
-        return AnswerVerdict(False, f"Not done after {exercise.deadline:g} s on the last inputs; does a loop ever end?")
+        return AnswerVerdict(
+            False, f"Not done after {exercise.deadline:g} s on the last inputs; is there an endless loop?"
+        )
     except Failed as failure:
-        return AnswerVerdict(False, f"Right on the first inputs, not on the last ones. {failure}")
+        return AnswerVerdict(False, f"Right on the first inputs, but not on the last ones. {failure}")
     except (Exception, SystemExit) as error:
-        return AnswerVerdict(False, f"Right on the first inputs, not on the last ones. {raised(error, answer)}")
+        return AnswerVerdict(False, f"Right on the first inputs, but not on the last ones. {raised(error, answer)}")
     return AnswerVerdict(complaint is None, complaint or RIGHT)

@@ -39,7 +39,7 @@ def timing(number: str, lesson: Any, exercises: Sequence[Exercise]) -> Timing:
     found = TIME.search(" ".join(head.split()))
     if found is None:
         raise ValueError(
-            f"lesson {number} does not say its times; expected 'Time: 20 minutes to read, 10 seconds to run'"
+            f"lesson {number} does not state its times; expected 'Time: 20 minutes to read, 10 seconds to run'"
         )
     run = int(found[2]) * (60 if found[3].startswith("minute") else 1)
     title = head.splitlines()[0].removeprefix("# ").removeprefix(f"{number}: ")
@@ -60,7 +60,7 @@ def to_markdown(rows: Sequence[Timing]) -> str:
     lines = [
         "# Timing",
         "",
-        "Minutes are those of a learner who has met policy gradients before; seconds are those of two processor cores.",
+        "Minutes are for a learner who has met policy gradients before; seconds are for two processor cores.",
         "",
         "| lesson | question | to read | to run | exercises | for the exercises |",
         "|---|---|--:|--:|--:|--:|",
@@ -79,15 +79,15 @@ README = """\
 
 | folder or file | what it is |
 |---|---|
-| `release/LESSON/LESSON.ipynb` | to be handed out: the exercises are to be filled in |
+| `release/LESSON/LESSON.ipynb` | to hand out: the exercises are left to be filled in |
 | `source/LESSON/LESSON.ipynb` | the same with solutions; **not for students** |
-| `answers.md` | every exercise with solution, hints and the mistakes that are recognised; **not for students** |
-| `print/LESSON.html` | to be printed or read without Jupyter |
+| `answers.md` | every exercise with its solution, hints and the mistakes that are recognised; **not for students** |
+| `print/LESSON.html` | for printing, or for reading without Jupyter |
 | `timing.md`, `timing.csv` | how long each lesson takes |
 | `nbgrader_config.py` | settings, if you use nbgrader |
 
-Only the parts that were asked for are here. The solutions ship with pmdkit too (`pmdkit learn solution 103.2`):
-they are hidden from view and not from search. Grades that matter need a conversation.
+Only the parts that you asked for are here. The solutions ship with pmdkit too (`pmdkit learn solution 103.2`):
+they are out of sight, but anyone who looks finds them. Grades that matter need a conversation.
 
 ## Grade without nbgrader
 
@@ -95,25 +95,25 @@ Collect the notebooks as `submitted/STUDENT/LESSON.ipynb`, then
 
     pmdkit learn grade submitted --csv > grades.csv
 
-Each answer runs in a process with limits, without the rest of its lesson: seconds per notebook. `--seed 7` uses other
+Each answer runs alone in a process with limits; a notebook takes seconds. `--seed 7` uses other
 inputs than the students saw.
 
 ## Grade with nbgrader
 
-This folder is a course folder of nbgrader. Its Jupyter kernel needs `pmdkit[course]`, and `pmdkit[course,llm]` for some
-lessons of part 2 and 3.
+This folder is an nbgrader course folder. Its Jupyter kernel needs `pmdkit[course]`, and `pmdkit[course,llm]` for some
+lessons of parts 2 and 3.
 
     nbgrader generate_assignment 103_hidden_regulariser
     nbgrader autograde 103_hidden_regulariser
 
-`generate_assignment` writes `release/` anew from `source/` (give it `--force` if `release/` is there). `autograde` runs
-whole lessons, a minute for the longest. The points of an exercise are its difficulty, 1 to 5.
+`generate_assignment` rewrites `release/` from `source/` (give it `--force` if `release/` exists). `autograde` runs
+whole lessons, which takes up to a minute each. The points of an exercise are its difficulty, 1 to 5.
 
 Text: CC-BY-4.0. Code: Apache-2.0. The pmdkit authors.
 """
 
 NBGRADER = '''\
-"""Settings of nbgrader for this course: what a student finds in place of a solution."""
+"""nbgrader settings for this course: what a student finds in place of a solution."""
 
 c = get_config()  # noqa: F821
 c.CourseDirectory.course_id = "pmdkit"
@@ -124,7 +124,7 @@ c.ExecutePreprocessor.timeout = 600
 
 def answers(exercises: Iterable[Exercise]) -> str:
     """A Markdown page of all exercises with solutions, hints and recognised mistakes."""
-    blocks = ["# Exercises and answers", "Points of a graded cell are the difficulty, 1 to 5."]
+    blocks = ["# Exercises and answers", "The points of a graded cell are the difficulty of its exercise, 1 to 5."]
     lesson = ""
     for e in exercises:
         if e.lesson != lesson:
@@ -133,7 +133,7 @@ def answers(exercises: Iterable[Exercise]) -> str:
         blocks += [f"### {e.id} {e.title}", f"Difficulty {e.difficulty} of 5, about {e.minutes} minutes.", e.task]
         blocks += [f"```python\n{solution_source(e)}\n```"]
         blocks += ["Hints:", "\n".join(f"{n}. {text}" for n, text in enumerate(e.hints, 1))]
-        blocks += ["Recognised mistakes, as the learner is told:", "\n".join(f"- {slip.says}" for slip in e.slips)]
+        blocks += ["Recognised mistakes, as the learner sees them:", "\n".join(f"- {slip.says}" for slip in e.slips)]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -400,7 +400,7 @@ def write(
     if "print" in parts:
         (out / "print").mkdir()
         if katex is None:
-            say("docs/assets/katex is not beside the lessons: equations in print/ stay as they are written")
+            say("docs/assets/katex is not next to the lessons: equations in print/ stay as LaTeX source")
         for stem, lesson, _ in opened:
             if execute:
                 say(f"running {stem}")
@@ -414,4 +414,4 @@ def write(
         (out / name).write_text(text, encoding="utf-8")
     count = sum(len(exercises) for _, _, exercises in opened)
     built = [f"{path.name}/  {len(opened)} lessons" for path in sorted(out.iterdir()) if path.is_dir()]
-    return [*built, f"README.md  what lies where; {count} exercises", "timing.md  how long each lesson takes"]
+    return [*built, f"README.md  what is where; {count} exercises", "timing.md  how long each lesson takes"]

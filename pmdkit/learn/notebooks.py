@@ -83,7 +83,7 @@ def read(path: Path, links: bool = True) -> list[NotebookCell]:
     else:
         cells = [NotebookCell(text)]
     if sum(len(cell.source) for cell in cells) > LONGEST:
-        raise UsageError(f"{path} has more than {LONGEST:,} characters of code; keep what answers the exercises")
+        raise UsageError(f"{path} has more than {LONGEST:,} characters of code; keep only what answers the exercises")
     return cells
 
 

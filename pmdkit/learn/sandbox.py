@@ -100,7 +100,7 @@ class SandboxProcess(WorkerProcess):
             self.kept = kept
         if kept is None or kept != self.kept:
             self.sound = False
-            raise Failed("It broke the connection: an earlier answer is still there.")
+            raise Failed("It broke the connection: an earlier answer is still running.")
         return kept
 
     def how_it_broke(self, failure: str) -> str:
@@ -137,10 +137,10 @@ class SandboxProcess(WorkerProcess):
 def how_it_ended(code: Any) -> str:
     """Why an answer's process is gone, as far as its exit code tells. The code is as untrusted as any reply."""
     if code == -signal.SIGXCPU:
-        return "It used up its processor time; does a loop ever end?"
+        return "It used up its processor time; is there an endless loop?"
     if isinstance(code, int) and -code in list(signal.Signals):
         return f"Python was killed by {signal.Signals(-code).name}: out of memory, or a crash in compiled code."
-    return f"It ended Python itself, with code {printable(str(code)[:10])}; an answer returns and does not exit."
+    return f"It ended Python itself, with code {printable(str(code)[:10])}; an answer must return, not exit."
 
 
 class SandboxedGrader:
@@ -209,7 +209,7 @@ class SandboxedGrader:
             reply = answer.ask({"run": exercise.name})
         except TooLong:
             says = f"The cell itself, before the function was called, was not done after {exercise.deadline:g} s."
-            return AnswerVerdict(False, f"{says} Does a loop ever end?", exercise=exercise.id)
+            return AnswerVerdict(False, f"{says} Is there an endless loop?", exercise=exercise.id)
         return judge(exercise, answer if reply.get("callable") else carried(reply), self.seed)
 
     def missing(self) -> list[str]:
@@ -246,7 +246,7 @@ class SandboxedGrader:
             message = None
         if message is None:
             self.stop()
-            raise EnvironmentLacks(f"a process for an answer did not start in {STARTUP:g} s; free memory, try again")
+            raise EnvironmentLacks(f"a process for an answer did not start in {STARTUP:g} s; free memory and try again")
         if message.get("ready") and isolated:
             self.runner.forget_folder()
         return message
@@ -261,8 +261,8 @@ class SandboxedGrader:
 def unsafe_remedy(lacking: str) -> str:
     """The error message for a system that cannot isolate untrusted code."""
     return (
-        f"this system does not isolate the code of others: {printable(lacking)}. Grade in a container "
-        "(docs/teach/grading.md), or with --unsafe: answers can then read your files, and more, see there"
+        f"this system does not isolate other people's code: {printable(lacking)}. Grade in a container "
+        "(docs/teach/grading.md), or with --unsafe: answers can then read your files and do more, as that page says"
     )
 
 

@@ -123,7 +123,7 @@ def call_answer(function: Any, request: Message) -> Message:
     except Failed as failure:
         said = str(failure)
         if "It raised NameError" in said:
-            said += f" Of a notebook, {ONLY_ITSELF}."
+            said += f" In a notebook, {ONLY_ITSELF}."
         return {"failed": said}
     except RecursionError:
         return {"failed": "It returned a list that contains itself."}

@@ -88,7 +88,7 @@ class ResourcesCallback(TrainerCallback):
         texts = (problems.problem(int(number)).problem for number in problems.train)
         leaked = leaks(texts, (problem.problem for problem in evaluation.problems))
         if leaked:
-            display.warn(f"{leaked} of {len(evaluation.problems)} problems of {evaluation.name} are trained on as well")
+            display.warn(f"{leaked} of {len(evaluation.problems)} problems of {evaluation.name} are also trained on")
 
     def save_last(self, path: Path) -> None:
         """Save the batch that the last update saw, for inspection."""
@@ -310,7 +310,7 @@ class EvaluationCallback(TrainerCallback):
         from pmdkit.llm.engines.vllm.colocate import ColocatedEngine
         from pmdkit.llm.engines.vllm.outputs import routing_mismatch
 
-        about = "how often the engine takes other experts than the trainer is"
+        about = "the share of tokens that the engine sends to other experts than the trainer is"
         engine = getattr(self.learner.engine, "engine", None)  # this process's own
         if self.process_group.size > 1 or not isinstance(engine, ColocatedEngine):
             self.display.note(f"{about} measured in one process only")
@@ -336,7 +336,7 @@ class EvaluationCallback(TrainerCallback):
 
 def read_scores(path: Path) -> dict[str, Any]:
     """Step and scores of a finished evaluation."""
-    advice = "delete the file: the evaluation is done again"
+    advice = "delete the file, and the evaluation is repeated"
     found = foreign.check_fields(
         foreign.read_json(path, advice=advice), {"step": foreign.is_count, "scores": foreign.is_table}, path, advice
     )
@@ -470,7 +470,7 @@ class ModelFilesCallback(TrainerCallback):
         spec, model = self.spec, self.learner.model
         assert spec.reward is not None
         options = ", ".join(f"{key} = {value}" for key, value in spec.objective.items() if key != "name")
-        origin = getattr(spec.model, "path", None) or f"nothing (`{getattr(spec.model, 'build', '')}`)"
+        origin = getattr(spec.model, "path", None) or f"scratch (`{getattr(spec.model, 'build', '')}`)"
         return CARD.format(
             spec=spec,
             schedule=spec.schedule,

@@ -42,7 +42,7 @@ def render_chat(tokenizer: Any, messages: Sequence[dict[str, str]], thinking: bo
     try:
         template = tokenizer.get_chat_template()
     except ValueError as problem:  # there are several, and none of them is the default
-        raise UsageError(f"the chat template of the tokenizer cannot be chosen ({problem}); name one default") from None
+        raise UsageError(f"the tokenizer has several chat templates ({problem}); name one 'default'") from None
     if not isinstance(template, str):
         raise UsageError(f"the chat template of the tokenizer is {short(template)}; expected text")
     names = plain_tokens(tokenizer) | ({} if thinking is None else {"enable_thinking": thinking})
@@ -86,12 +86,12 @@ def ask(request: Message, what: str) -> Message:
         if code is not None and -code in (signal.SIGKILL, signal.SIGTERM):  # killed from outside, or out of memory
             raise ComponentDied(f"the process that tries out {what} {exit_reason(code)}; run again") from problem
         if code != -signal.SIGXCPU:
-            raise UsageError(f"{what} breaks the process that tries it out ({problem}); take another model") from None
+            raise UsageError(f"{what} crashes the process that tries it out ({problem}); take another model") from None
         reply = None
     finally:
         worker.kill()
     if reply is None:
-        raise UsageError(f"{what} does not end within {SECONDS} s of processor time; take another model, or fix it")
+        raise UsageError(f"{what} does not finish within {SECONDS} s of processor time; take another model, or fix it")
     if "failed" in reply:
         raise UsageError(f"{what} fails: {printable(str(reply['failed']))[:300]}; take another model, or fix it")
     return reply

@@ -76,8 +76,8 @@ class AccelerateGroup(ProcessGroup):
         except (RuntimeError, OSError) as problem:
             place = f"{os.environ.get('MASTER_ADDR')}, port {os.environ.get('MASTER_PORT')}"
             raise EnvironmentLacks(
-                f"the processes do not find each other at {place}: {first_line(problem)}; start all of them, with the "
-                "same number of machines, and name the first by an address and a port that all reach"
+                f"the processes cannot find each other at {place}: {first_line(problem)}; start all of them, with the "
+                "same number of machines, and give an address and port of the first that all can reach"
             ) from problem
         self.rank = self.accelerator.process_index
         self.size = self.accelerator.num_processes
@@ -161,7 +161,7 @@ class AccelerateGroup(ProcessGroup):
             if not lost(problem):
                 raise
             what = f"waited {self.timeout:g} s for" if "imed out" in str(problem) else "lost"
-            raise RankLost(f"{launcher.rank_name(self.rank)} {what} another one; {launcher.GO_ON}") from problem
+            raise RankLost(f"{launcher.rank_name(self.rank)} {what} another rank; {launcher.GO_ON}") from problem
 
     def close(self) -> None:
         """Leave the group after a successful run."""

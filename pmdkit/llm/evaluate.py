@@ -130,7 +130,7 @@ class Evaluation:
                 for text, problem, end, row in zip(texts, asked, ended, rows, strict=True)
             ]
         )
-        task.stop_if_ungraded(verdicts, self.most_unscored, "they count for nothing and are not written down")
+        task.stop_if_ungraded(verdicts, self.most_unscored, "they are not counted and were not saved")
         return [
             Answered(problem.id, n % self.k, texts[n], ended[n], lengths[n], verdicts[n])
             for n, problem in enumerate(asked)
@@ -147,7 +147,7 @@ class Evaluation:
             for n, (episode, problem) in enumerate(zip(episodes, asked, strict=True))
         ]
         verdicts = task.grade_episodes(self.grader, items, episodes)
-        task.stop_if_ungraded(verdicts, self.most_unscored, "they count for nothing and are not written down")
+        task.stop_if_ungraded(verdicts, self.most_unscored, "they are not counted and were not saved")
         lengths = drawn.mask.sum(1).tolist()
         return [
             Answered(asked[n].id, n % self.k, item.response, not item.truncated, lengths[n], verdicts[n])
@@ -254,7 +254,7 @@ def read_record(record: Path, k: int) -> dict[str, list[Answered]]:
     done: dict[str, list[Answered]] = {}
     for number, text in enumerate(run_folder.whole_lines(record), 1):
         where = f"{record}, line {number}"
-        with foreign.shaped(where, "a response of an evaluation", "delete the file: its responses are drawn again"):
+        with foreign.shaped(where, "a response of an evaluation", "delete the file, and its responses are drawn again"):
             row = foreign.parse_json(text, where)
             answer = Answered(**{**row, "verdict": Verdict(**row["verdict"])})
             check(answer)

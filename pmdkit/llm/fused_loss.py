@@ -87,7 +87,7 @@ def fused_linear_loss(
     counts = batch.mask.sum(1).tolist()
     if len(lengths) != len(counts) or any(n not in (0, length) for n, length in zip(counts, lengths, strict=True)):
         raise UsageError(
-            f"responses of {list(lengths)[:8]} tokens and a batch whose rows have {counts[:8]}; "
+            f"the responses have {list(lengths)[:8]} tokens, and the rows of the batch have {counts[:8]}; "
             "expected the same numbers, or 0 for a row that does not count"
         )
     coefficients = ResponseCoefficients(objective, batch, states)

@@ -310,8 +310,8 @@ def exit_report(exits: Sequence[RankExit], hung: set[int], timeout: float, stopp
     for end in exits:
         if end.rank in hung:
             return DIED, (
-                f"{rank_name(end.rank)} (process {end.pid}) did not answer, the others waited as long as "
-                f"parallel.timeout allows ({timeout:g} s), and it was ended; {GO_ON}"
+                f"{rank_name(end.rank)} (process {end.pid}) did not answer while the others waited as long as "
+                f"parallel.timeout allows ({timeout:g} s), and was terminated; {GO_ON}"
             )
     for end in others:
         if end.code == STOPPED and end.sentence:

@@ -140,8 +140,8 @@ class MismatchMonitor:
         if not abs(kl) <= MAX_KL:
             self.warn_once(
                 "kl",
-                f"the engine gives its tokens {kl:+.3f} nats each against the trainer, on average; rounding leaves "
-                f"less than {MAX_KL}: it has other weights, another temperature, or a top_p below 1",
+                f"engine log-probabilities differ from the trainer's by {kl:+.3f} nats per token on average; rounding "
+                f"explains less than {MAX_KL}: the engine has other weights, another temperature, or a top_p below 1",
                 warn,
             )
         if not self.in_target or bool(torch.isnan(tau).all()):
@@ -153,7 +153,7 @@ class MismatchMonitor:
             f"the log-probabilities of engine and trainer differ by {mismatch['mismatch_response']:.2g} nats in a "
             f"response, which moves its target by {bias:.1%} of the range of rewards"
         )
-        advice = "set rollout.old = 'recompute', or look at rollout.engine and model.dtype"
+        advice = "set rollout.old = 'recompute', or check rollout.engine and model.dtype"
         if self.above == MAX_BIAS_STEPS:
             raise ComponentDied(
                 f"{finding}, above {MAX_BIAS:.0%} in {MAX_BIAS_STEPS} steps in a row; the last checkpoint is intact: "
@@ -206,14 +206,14 @@ class WeightSyncCheck:
             raise ComponentDied(
                 f"engine and trainer disagree on {len(read)} fixed tokens by {read.mean():.1e} nats on average and "
                 f"{read.max():.1e} at most after publishing version {engine.version}; at most {self.tolerance:.0e} is "
-                "expected: the engine has other weights than the trainer. Look at rollout.engine, the versions of its "
+                "expected: the engine has other weights than the trainer. Check rollout.engine, the versions of its "
                 "library and model.dtype, or raise rollout.canary_tolerance"
             )
         if not found["canary_own"] <= self.tolerance:
             raise ComponentDied(
                 f"the engine writes {len(own)} tokens with log-probabilities that differ by {own.mean():.1e} nats on "
                 f"average from its own reading of them, version {engine.version}; at most {self.tolerance:.0e} is "
-                "expected: something that it computed with older weights is still used, rows are swapped, or it draws "
+                "expected: something computed with older weights is still used, rows are swapped, or it draws "
                 "at another temperature or top_p than it is asked to"
             )
         return found

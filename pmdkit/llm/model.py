@@ -144,7 +144,7 @@ def check_folder(folder: Path) -> None:
     if not list(folder.glob("*.safetensors")):
         pickled = sorted(path.name for path in folder.glob("*.bin")) + sorted(p.name for p in folder.glob("*.pt*"))
         held = f"only {pickled[0]}, a pickle, which can run code" if pickled else "no weights"
-        raise UsageError(f"model.path {folder} holds {held}; expected model.safetensors: convert it where it came from")
+        raise UsageError(f"model.path {folder} holds {held}; expected model.safetensors: convert it where it was saved")
     if not any((folder / name).is_file() for name in TOKENIZERS):
         raise UsageError(
             f"model.path {folder} has no tokenizer ({', '.join(TOKENIZERS)}); copy the one it was trained with"

@@ -65,7 +65,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         ("layers", first(config, "num_hidden_layers", "n_layer", "num_layers") * width * width),
     ):
         if size > MOST_WEIGHTS:
-            raise UsageError(f"{path} asks for {size:,} weights in its {what}; no model has as many: {ADVICE}")
+            raise UsageError(f"{path} asks for {size:,} weights in its {what}; no model has that many: {ADVICE}")
     return config
 
 
@@ -103,8 +103,8 @@ def check_weights(folder: Path, config: Mapping[str, Any]) -> None:
     wanted = max(first(config, "vocab_size") * width, layers * width * width)
     if held and wanted > held:
         raise UsageError(
-            f"{folder}/config.json asks for {wanted:,} weights or more, and its files hold {held:,}; one of the two is "
-            f"of another model: {ADVICE}"
+            f"{folder}/config.json asks for {wanted:,} weights or more, and its files hold {held:,}; one of the two "
+            f"belongs to another model: {ADVICE}"
         )
 
 

@@ -27,7 +27,7 @@ from pmdkit.randomness import derive
 from pmdkit.replay import recording
 from pmdkit.trainer import RunContext, TrainerCallback
 
-ADVICE = "docs/use/offline.md has the form of a log"
+ADVICE = "docs/use/offline.md describes the format of a log"
 OPTIONAL = {
     "policy": foreign.none_or(lambda value: foreign.is_text(value) or foreign.is_count(value)),
     "token_ids": foreign.none_or(lambda value: isinstance(value, list) and all(map(foreign.is_count, value))),
@@ -204,11 +204,11 @@ def check_response(row: LoggedResponse, prompt: Tokens, vocabulary: int, path: P
     if max(row.tokens) >= vocabulary:
         raise UsageError(
             f"{path} holds the token {max(row.tokens)}; expected ids below {vocabulary}, the model's vocabulary: the "
-            "log is of another tokenizer, give it as text"
+            "log was written with another tokenizer; give it as text"
         )
     if row.prompt is not None and list(row.prompt) != list(prompt):
         raise UsageError(
-            f"{path} answers another prompt to {short(row.problem)} than the recipe's; give the [prompt] table and "
+            f"{path} answers another prompt for {short(row.problem)} than the recipe's; give the [prompt] table and "
             "the tokenizer that the log was written with"
         )
 
@@ -221,7 +221,7 @@ def read_lines(path: Path, encoder: Encoder, end: int) -> Iterator[LoggedRespons
         foreign.check_fields({**dict.fromkeys(OPTIONAL), **row}, OPTIONAL, where, ADVICE)
         problem, tokens, logp = row.get("id", row.get("problem")), row.get("token_ids"), row.get("logprobs")
         if not isinstance(problem, str):
-            raise UsageError(f"{where} has neither an id nor a problem that is a text; {ADVICE}")
+            raise UsageError(f"{where} has neither an id nor a problem that is text; {ADVICE}")
         if logp is not None and (tokens is None or len(logp) != len(tokens)):
             count = "no" if tokens is None else len(tokens)
             raise UsageError(f"{where} has {len(logp)} logprobs for {count} token_ids; expected one for each")
@@ -251,7 +251,7 @@ def recorded_responses(part: recording.Recording) -> list[LoggedResponse]:
     """The responses of one step, prompt-major."""
     if part.get("episode") is not None:
         raise UsageError(
-            f"step {part.about['step']} of the log has episodes with an environment; logged responses are of one turn: "
+            f"step {part.about['step']} of the log has episodes with an environment; logged responses have one turn: "
             "record a run without rollout.environment"
         )
     ids: list[Any] = part.about["problems"]

@@ -39,7 +39,7 @@ def use_packing(model: PreTrainedModel) -> None:
     """Permanently switch a model to packed attention; its own `generate` and stock forward passes stop working."""
     model.set_attn_implementation(ATTENTION)
     if model.config._attn_implementation != ATTENTION:
-        raise EnvironmentLacks(f"{type(model).__name__} does not take its attention from outside; take a newer model")
+        raise EnvironmentLacks(f"{type(model).__name__} does not let its attention be replaced; take a newer model")
 
 
 class PackedBatch(NamedTuple):
@@ -222,7 +222,7 @@ def check_packing(model: PreTrainedModel, *, lengths: Sequence[int] = (5, 1, 12,
     if not error <= allowed:
         raise EnvironmentLacks(
             f"packed log-probabilities of {type(model).__name__} differ from its own forward pass by {error:.1e} "
-            f"(relative; at most {allowed:.1e}); its architecture does more than packing knows: take another model"
+            f"(relative; at most {allowed:.1e}); its architecture does more than packing supports: take another model"
         )
 
 
@@ -257,7 +257,7 @@ def packed_attention(
     wrong = [name for name in ("softcap", "position_bias") if others.get(name) is not None]
     if wrong or dropout:
         raise UsageError(
-            f"the model's attention has {wrong or 'dropout'}; packed attention has not: take another model"
+            f"the model's attention has {wrong or 'dropout'}; packed attention does not: take another model"
         )
     assert attention_mask is None, "transformers made a mask although the layout says who attends to whom"
     layer = module.layer_idx

@@ -131,7 +131,7 @@ class Encoder:
         ids = [id for piece in self.pieces(text) for id in self.ids(piece, split=True)]
         if comparable(text) not in comparable(self.tokenizer.decode(ids)):
             raise UsageError(
-                f"this tokenizer does not carry the text {text[:60]!r}; drop the problem, or take another model"
+                f"this tokenizer cannot represent the text {text[:60]!r}; drop the problem, or take another model"
             )
         if control := sorted(self.added.intersection(ids)):
             names = ", ".join(self.tokenizer.convert_ids_to_tokens(control))
@@ -193,7 +193,7 @@ def limit_prompts(problems: MathProblems, encoder: Encoder, limit: int) -> tuple
         UsageError: no problem is left, or one cannot be encoded; the message names its id.
     """
     if limit < 1:
-        raise ValueError(f"the limit of prompts is {limit} tokens; expected 1 or more")
+        raise ValueError(f"the limit on prompts is {limit} tokens; expected 1 or more")
 
     # Encoding every problem would be most of a run's setup: plain text that fits at one token per byte is not encoded.
     around = len(encoder.before) + len(encoder.after)
@@ -215,7 +215,7 @@ def limit_prompts(problems: MathProblems, encoder: Encoder, limit: int) -> tuple
     dropped = len(problems.train) + len(problems.held_out) - len(train) - len(held_out)
     lost_all = (len(problems.train) and not len(train)) or (len(problems.held_out) and not len(held_out))
     if lost_all:
-        raise UsageError(f"no prompt of {problems.name} has {limit} tokens or fewer; raise the limit of prompts")
+        raise UsageError(f"no prompt of {problems.name} has {limit} tokens or fewer; raise the limit on prompts")
     counts = Counter(problems.counts)
     if dropped:
         counts[f"dropped: prompt over {limit} tokens"] += dropped

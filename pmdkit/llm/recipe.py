@@ -89,7 +89,7 @@ def check_rewards(table: RewardTable, rollout: RolloutTable) -> None:
     """Refuse tables that cannot work, before anything is loaded."""
     overlong = SHIPPED_REWARDS[1]
     if table.grade == overlong:
-        raise UsageError(f"the first [[reward]] is {overlong}; expected what decides what passes, math or your own")
+        raise UsageError(f"the first [[reward]] is {overlong}; expected one that decides what passes, math or your own")
     for term in (table, *table.others):
         if term.grade not in SHIPPED_REWARDS and not is_path(term.grade):
             raise UsageError(unknown("reward", term.grade, SHIPPED_REWARDS) + ", or your own as my.py:fn")
@@ -100,15 +100,13 @@ def check_rewards(table: RewardTable, rollout: RolloutTable) -> None:
             )
         if term.soft_punish_cache is not None and term.soft_punish_cache > rollout.width:
             raise UsageError(
-                f"soft_punish_cache is {term.soft_punish_cache} of a rollout.width of {rollout.width}; "
-                "expected at most that"
+                f"soft_punish_cache is {term.soft_punish_cache} and rollout.width is {rollout.width}; "
+                "expected at most rollout.width"
             )
     parts = [term.part for term in (table, *table.others)]
     twice = next((part for part in parts if parts.count(part) > 1), None)
     if twice is not None:
-        raise UsageError(
-            f"two [[reward]] tables are called {twice}; give one of them a name of its own beside its grade"
-        )
+        raise UsageError(f"two [[reward]] tables are called {twice}; give one of them its own name, next to its grade")
 
 
 def check_log(rollout: RolloutTable) -> None:
@@ -118,7 +116,7 @@ def check_log(rollout: RolloutTable) -> None:
     for key, usual in (("lag", 0), ("max_num_gen_batches", 1), ("old", "rollout"), ("correction", "none")):
         if (value := getattr(rollout, key)) != usual:
             raise UsageError(
-                f"rollout.{key} is {value!r} with rollout.log: nothing is drawn, and pi_old is who wrote the log; "
+                f"rollout.{key} is {value!r} with rollout.log: nothing is drawn, and pi_old wrote the log; "
                 f"expected {usual!r}"
             )
 
@@ -135,7 +133,7 @@ def check_environment(rollout: RolloutTable) -> None:
             f"rollout.lag is {rollout.lag} with rollout.environment: turns are taken between updates; expected lag 0"
         )
     if rollout.log is not None:
-        raise UsageError("rollout.log and rollout.environment are set; logged responses take no turns, leave one out")
+        raise UsageError("rollout.log and rollout.environment are set; logged responses take no turns: leave one out")
 
 
 def resolve_vllm(rollout: RolloutTable, vllm: VLLMTable | None) -> VLLMTable:
@@ -143,18 +141,18 @@ def resolve_vllm(rollout: RolloutTable, vllm: VLLMTable | None) -> VLLMTable:
     vllm = vllm or VLLMTable()
     if rollout.lag and rollout.old == "recompute":
         raise UsageError(
-            f"rollout.old is 'recompute' with a lag of {rollout.lag}: the trainer's weights have moved on when a "
+            f"rollout.old is 'recompute' with a lag of {rollout.lag}: the trainer's weights have moved on before a "
             "response arrives; expected old='rollout', or lag 0"
         )
     if rollout.lag and rollout.correction != "none":
         raise UsageError(
             f"rollout.correction is '{rollout.correction}' with a lag of {rollout.lag}: the trainer cannot score with "
-            "the weights that wrote; expected correction='none', or lag 0"
+            "the weights that wrote a response; expected correction='none', or lag 0"
         )
     if rollout.lag and rollout.max_num_gen_batches > 1:
         raise UsageError(
             f"rollout.max_num_gen_batches is {rollout.max_num_gen_batches} with a lag of {rollout.lag}: the weights "
-            "that wrote have moved on when rewards are known; expected 1, or lag 0"
+            "that wrote a response have moved on before rewards are known; expected 1, or lag 0"
         )
     if vllm.urls and rollout.engine != "vllm-server":
         raise UsageError(f"vllm.urls is set and rollout.engine is '{rollout.engine}'; expected 'vllm-server'")
@@ -178,7 +176,7 @@ def check_requirements() -> None:
     """Raise if a package is missing, with the command that installs it."""
     missing = [package for module, package in NEEDS.items() if find_spec(module) is None]
     if missing:
-        raise EnvironmentLacks(f"the tier of language models needs {', '.join(missing)}; {remedy('llm')}")
+        raise EnvironmentLacks(f"the language-model tier needs {', '.join(missing)}; {remedy('llm')}")
 
 
 def check_engine(engine: str, elsewhere: bool = False) -> None:
@@ -202,8 +200,8 @@ def check_lora_tables(spec: Spec) -> None:
     assert spec.lora is not None
     if spec.warm_start is not None and spec.warm_start.pass_rate > 0:
         raise UsageError(
-            f"lora.rank is {spec.lora.rank} and warm_start.pass_rate {spec.warm_start.pass_rate}: phase 0 teaches all "
-            "weights, an adapter needs a base that stays; build the starter with `pmdkit llm-starter DIR`, then "
+            f"lora.rank is {spec.lora.rank} and warm_start.pass_rate {spec.warm_start.pass_rate}: phase 0 trains all "
+            "weights, but an adapter needs a fixed base; build the starter with `pmdkit llm-starter DIR`, then "
             "--set model.path=DIR, without model.build, and warm_start.pass_rate=0"
         )
 

@@ -176,7 +176,7 @@ class SelfCheck:
         self.learner.load_state_dict(state)
         after = self.learner.state_dict()["model"]
         same = all(torch.equal(tensor, after[name].cpu()) for name, tensor in before.items())
-        return same and not warnings, f"{size / GIB:.2f} GiB written in {seconds:.1f} s, loaded bit by bit"
+        return same and not warnings, f"{size / GIB:.2f} GiB written in {seconds:.1f} s, loaded bit for bit"
 
     def evaluate(self) -> tuple[bool, str]:
         """Evaluate on some held-out problems, keeping every response."""

@@ -195,7 +195,7 @@ def apportion(shares: Sequence[float], count: int) -> list[int]:
         counts[n] += 1
     if not all(counts):
         raise UsageError(
-            f"the shares of env.sources give {counts} of {count} prompts; expected one at least: raise --prompts"
+            f"the shares of env.sources give {counts} of {count} prompts; expected at least one each: raise --prompts"
         )
     return counts
 
@@ -270,7 +270,7 @@ def stop_if_ungraded(verdicts: Sequence[Verdict], most: float, kept: str) -> Non
     unscored = [verdict for verdict in verdicts if not verdict.scored]
     if len(unscored) > max(1, most * len(verdicts)):
         raise ComponentDied(
-            f"the verifier came to no verdict on {len(unscored)} of {len(verdicts)} responses "
+            f"the verifier reached no verdict on {len(unscored)} of {len(verdicts)} responses "
             f"({unscored[0].reason}), above the share of {most:.3g} (reward.most_unscored in a run); {kept}: fix it, "
             "then go on with --resume"
         )

@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "the same --nnodes and --rdzv-id; --rdzv-conf join_timeout=1800 waits longer than ten minutes"
         )
     except rendezvous.RendezvousClosedError:
-        ended = f"a run under --rdzv-id {options.rdzv_id} has ended, as its machines say"
+        ended = f"a run under --rdzv-id {options.rdzv_id} has ended, its machines report"
         sentence = f"{meeting} is closed: {ended}; take another id"
     except rendezvous.RendezvousError as problem:
         cause = first_line(problem.__cause__ or problem)
@@ -136,7 +136,7 @@ def check_rank(device: str, timeout: float) -> None:
         wrong = [f"{name}={value}" for name, value in told.items()][:4]
     if wrong:
         raise UsageError(
-            f"the environment has {', '.join(wrong)}, which is not a rank of a run: start all processes with "
+            f"the environment has {', '.join(wrong)}, which does not describe a rank: start all processes with "
             "`pmdkit llm`, `accelerate launch` or torchrun, and unset these variables in a shell that keeps them"
         )
     gpus, here = torch.cuda.device_count() if device != "cpu" else 0, int(told["LOCAL_WORLD_SIZE"])
@@ -172,7 +172,7 @@ def join_network(host: str, port: int) -> None:
         outside = sorted(name for name, own in found.items() if not is_loopback(own))
         if len(outside) != 1:
             raise EnvironmentLacks(
-                f"{socket.gethostname()} knows {host} as {address}, where no other machine reaches it: set {GLOO} to "
+                f"{socket.gethostname()} knows {host} as {address}, where no other machine can reach it: set {GLOO} to "
                 f"the interface of their network, one of {', '.join(outside) or 'none that is up'}"
             )
         os.environ[GLOO] = outside[0]

@@ -288,7 +288,7 @@ class Turns:
             return self.replies.encode(messages)
         except UsageError as problem:
             raise UsageError(
-                f"a message of the environment {self.name} to problem '{about}' cannot be encoded: {problem}"
+                f"a message of the environment {self.name} for problem '{about}' cannot be encoded: {problem}"
             ) from problem
 
     def responses(self, rows: list[Row], version: int) -> Responses:

@@ -193,7 +193,7 @@ def recover(folder: Path) -> list[str]:
         there = os.path.lexists(path)  # if not, the process ended right after the journal: nothing was lost
         if (restored := restore(path, journal.journaled)) and there:
             names = ", ".join(restored)
-            warnings.append(f"checkpoint {path} was not whole ({names}); it was restored from its journal")
+            warnings.append(f"checkpoint {path} was incomplete ({names}); it was restored from its journal")
     return warnings
 
 
@@ -279,7 +279,7 @@ def put_aside(folder: Path, step: int, problem: str) -> str:
     files.remove(journal_path(folder, step))  # or the next process would resume from it, without its rows of metrics
     path = folder / f"step-{step}"
     target = mark_corrupt(path)
-    return f"checkpoint {path} is damaged ({problem}); it is now {target.name}, an older one is used"
+    return f"checkpoint {path} is damaged ({problem}); it was renamed to {target.name}, and an older one is used"
 
 
 def find_newest(folder: Path) -> tuple[int, dict[str, Any], list[tuple[int, str]]]:
@@ -405,7 +405,7 @@ def check_plain_state(state: Any) -> None:
     if isinstance(version, bool) or not isinstance(version, int) or version < 0:
         raise Damaged("state.json holds a version that is not a count")
     if not isinstance(state["optimizer"]["param_groups"], list):
-        raise Damaged("state.json holds no groups of parameters")
+        raise Damaged("state.json holds no parameter groups")
 
 
 def steps(folder: Path) -> list[int]:
@@ -458,8 +458,8 @@ def shortage(checkpoints: Path, keep: int, left: int) -> str | None:
         return None
     need = files.megabytes(more * size)
     return (
-        f"the disk of {checkpoints} has {files.megabytes(free)} free, and the checkpoints to come need {need}: make "
-        "room, or the run ends when it is full; what is saved stays intact"
+        f"the disk of {checkpoints} has {files.megabytes(free)} free, and the remaining checkpoints need {need}: make "
+        "room, or the run ends when the disk is full; what is saved stays intact"
     )
 
 
@@ -683,7 +683,7 @@ def check_origin(manifest: Manifest, step: int, run: Mapping[str, Any]) -> None:
         if there[key] != here[key]:
             raise ResumeRefused(
                 f"checkpoint {manifest.path} is of another run: {key} is {there[key]} there and {here[key]} here; "
-                "nothing was changed: move it away, or give its own run folder"
+                "nothing was changed: move it away, or use the run folder it belongs to"
             )
 
 

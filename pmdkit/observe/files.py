@@ -147,7 +147,7 @@ def explain_error(problem: OSError, path: Path, size: int = 0) -> OSError:
         return problem
     reason = os.strerror(problem.errno)
     if problem.errno == errno.ELOOP:
-        reason = "a symbolic link, which is not written through"
+        reason = "a symbolic link, and files are not written through links"
     elif problem.errno in (errno.ENOSPC, errno.EDQUOT) and size:
         reason += f": {megabytes(size)} to write"
     if problem.errno == errno.ENOSPC and size:  # what a quota leaves is not known here

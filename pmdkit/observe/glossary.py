@@ -27,7 +27,7 @@ EVERY_TIER: dict[str, Meaning] = {
     "log_ratio_min": Meaning(
         "Smallest log pi_new / pi_old of a response after the step.", "nats", "Below -20: responses are being erased."
     ),
-    "log_ratio_max": Meaning("Largest of them.", "nats"),
+    "log_ratio_max": Meaning("Largest log pi_new / pi_old of a response after the step.", "nats"),
     "kl": Meaning("KL(pi_new || pi_old) of the step, estimated on its own rollouts.", "nats"),
     "ess": Meaning(
         "Effective share of a group when old draws stand for the new policy, 1 / (1 + chi2).",
@@ -46,53 +46,53 @@ EVERY_TIER: dict[str, Meaning] = {
     "policy_version": Meaning("Steps that were complete when the rollouts were drawn."),
     "staleness": Meaning("Updates between the policy that drew and the last one that learned in this step.", "updates"),
     "log_ratio_pos": Meaning("Mean log pi_new / pi_old of right responses, measured after the step.", "nats"),
-    "log_ratio_neg": Meaning("The same of wrong responses.", "nats"),
+    "log_ratio_neg": Meaning("Mean log pi_new / pi_old of wrong responses, measured after the step.", "nats"),
     "theory_log_ratio_pos": Meaning(
         "What the exact update of each prompt alone would give right responses; length-weighted where norm is length.",
         "nats",
-        "Targets may be far beyond what one step can go: the share that was reached is the number to watch.",
+        "Targets may be far beyond what one step can reach: the share that was reached is the number to watch.",
     ),
     "theory_log_ratio_neg": Meaning("The same for wrong responses.", "nats"),
     "tau": Meaning("Temperature, mean over the step's prompts; a rule gives each its own.", "reward units"),
     "theory_lambda": Meaning("Multiplier of PMD-mean's exact update, mean over prompts.", "reward units squared"),
     "theory_lambda_over_tau": Meaning(
-        "Its ratio to tau: how strong the hidden chi-squared term is beside the KL term.", "reward units"
+        "Ratio of theory_lambda to tau: strength of the hidden chi-squared term beside the KL term.", "reward units"
     ),
     "noise_share": Meaning(
         "Share of groups in which the peers of some response misjudge PMD-part's log-partition by more than a nat.",
         look="Large: PMD-part's targets are noise, as those of a lone success are. Raise tau or the group size.",
     ),
-    "theory_noise_share": Meaning("What that share is expected to be at the step's pass rates, over the binomial."),
+    "theory_noise_share": Meaning("Expected noise_share at the step's pass rates, by the binomial distribution."),
     "gauge": Meaning("All of the above by bucket of pass rate: a list, drawn in the picture of the run."),
     "seconds_rollout": Meaning("Time to draw the step's responses.", "seconds"),
-    "seconds_update": Meaning("Time of its updates.", "seconds"),
+    "seconds_update": Meaning("Time for the step's updates.", "seconds"),
 }
 LANGUAGE_MODELS: dict[str, Meaning] = {
     "token_entropy": Meaning("Entropy per token.", "nats per token"),
     "unscored": Meaning(
-        "Responses without a verdict, by time-out or failure of the verifier: mass 0, not reward 0.",
+        "Responses without a verdict, because the verifier timed out or failed: mass 0, not reward 0.",
         "responses",
         "More than a few: the run stops by itself at reward.most_unscored.",
     ),
     "unanswered": Meaning("Responses in which no answer was found: wrong, and counted.", "responses"),
     "cut_off": Meaning("Responses that reached the budget of tokens.", "responses", "Many: raise rollout.width."),
-    "turns": Meaning("Turns of the policy in an episode with an environment, mean.", "turns"),
-    "environment_tokens": Meaning("Tokens that the environment wrote: read by the policy, in no loss.", "tokens"),
+    "turns": Meaning("Mean number of turns of the policy in an episode with an environment.", "turns"),
+    "environment_tokens": Meaning("Tokens that the environment wrote: read by the policy, but in no loss.", "tokens"),
     "skipped_updates": Meaning(
-        "Optimizer steps that were not taken since every coefficient of the gradient was rounding.",
+        "Optimizer steps that were not taken because every coefficient of the gradient was rounding error.",
         "updates",
         "Most of them: no group has rewards that differ.",
     ),
     "skipped_groups": Meaning("Groups with fewer than two verdicts, which get no weight.", "groups"),
     "mismatch_mean": Meaning(
-        "Difference of log-probabilities of engine and trainer on the same tokens and weights, mean.",
+        "Mean absolute difference in log-probability between engine and trainer, on the same tokens and weights.",
         "nats per token",
         "Should be that of the number format: 1e-7 in float32, about 1e-2 in bfloat16. More is a bug.",
     ),
-    "mismatch_max": Meaning("The largest of them.", "nats per token"),
+    "mismatch_max": Meaning("The largest of these differences.", "nats per token"),
     "mismatch_response": Meaning("The absolute difference summed over a response, mean.", "nats"),
     "mismatch_kl": Meaning(
-        "What the engine gives its own tokens more than the trainer does, mean: an estimate of KL(engine || trainer).",
+        "Mean log-probability excess of engine over trainer on the engine's tokens: estimates KL(engine || trainer).",
         "nats per token",
         "Beyond 0.015 a warning is given: another temperature, a top_p below 1, or other weights.",
     ),
@@ -101,12 +101,15 @@ LANGUAGE_MODELS: dict[str, Meaning] = {
         look="Beyond 0.01 a warning is given, beyond 0.1 in three steps the run stops: take rollout.old = recompute.",
     ),
     "canary_mean": Meaning(
-        "The same on fixed texts after every publish of weights.",
+        "Mean absolute difference between engine and trainer on fixed texts, each time weights are published.",
         "nats per token",
         "Beyond rollout.canary_tolerance the run stops: the engine has other weights.",
     ),
-    "canary_max": Meaning("The largest of them.", "nats per token"),
-    "canary_own": Meaning("The engine's writing against its own reading of what it wrote, mean.", "nats per token"),
+    "canary_max": Meaning("The largest of these differences.", "nats per token"),
+    "canary_own": Meaning(
+        "Mean absolute difference between the engine's log-probabilities when writing and when rereading its text.",
+        "nats per token",
+    ),
     "engine_restarts": Meaning("Engines that were started again because they had died.", "restarts"),
 }
 ON_REQUEST: dict[str, Meaning] = {
@@ -118,7 +121,9 @@ ON_REQUEST: dict[str, Meaning] = {
     ),
     "resampled_groups": Meaning("Groups of equal rewards that were replaced by groups of other prompts.", "groups"),
     "dropped_tokens": Meaning("Tokens that were drawn for groups that are not in the update.", "tokens"),
-    "learning_rate": Meaning("Of the step's last update, where update.lr_scheduler_type or a warm-up changes it."),
+    "learning_rate": Meaning(
+        "Learning rate of the step's last update, if update.lr_scheduler_type or a warm-up changes it."
+    ),
     "rewards/NAME/mean": Meaning(
         "Mean of one part of the reward before its weight, over the responses with a verdict.", "reward units"
     ),

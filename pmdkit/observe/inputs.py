@@ -55,7 +55,7 @@ def refuse_changes(folder: RunFolder, before: Mapping[str, str], found: Mapping[
     if changed := changed_inputs(before, found):
         details = ", ".join(f"{name} (was {before[name][:SHOWN]}, is {found[name][:SHOWN]})" for name in changed)
         raise ResumeRefused(
-            f"{folder.path} was begun with other inputs: {details}; nothing was changed: put back what was there, give "
+            f"{folder.path} was started with other inputs: {details}; nothing was changed: put back the old ones, give "
             "another --out, or add --accept-changes to continue and record the change"
         )
 
@@ -83,8 +83,8 @@ def check_inputs(folder: RunFolder, inputs: Inputs, accept: bool, warn: Callable
     steps = checkpoint.steps(folder.checkpoints)
     if found and not before and steps:
         warn(
-            f"{folder.path} was begun by a version that kept no digests of its inputs; those of today are taken for "
-            f"them: {', '.join(found)}"
+            f"{folder.path} was started by a version that kept no digests of its inputs; today's are recorded in "
+            f"their place: {', '.join(found)}"
         )
     if not accept:
         refuse_changes(folder, before, found)

@@ -83,8 +83,8 @@ def check(config: dict[str, Any]) -> None:
     for key, given in entries(config):
         if given and value(given, key) != given:
             raise UsageError(
-                f"{key} holds what looks like a password or a key, and a run writes its configuration down; leave it "
-                "out, and pass it by the environment (VLLM_API_KEY, HF_TOKEN, WANDB_API_KEY)"
+                f"{key} holds what looks like a password or a key, and a run saves its configuration; leave it "
+                "out, and pass it in an environment variable (VLLM_API_KEY, HF_TOKEN, WANDB_API_KEY)"
             )
 
 

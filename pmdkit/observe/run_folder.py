@@ -154,7 +154,7 @@ def make_writable(path: Path) -> Path:
             os.fsync(probe.fileno())
     except OSError as problem:
         raise EnvironmentLacks(
-            f"output {path} cannot be written ({problem.strerror}); choose a folder that can, with --out"
+            f"output {path} cannot be written ({problem.strerror}); choose a writable folder with --out"
         ) from problem
     return path
 

@@ -140,7 +140,7 @@ def read_header(path: Path, advice: str = ADVICE) -> dict[str, tuple[torch.dtype
             if not all(foreign.is_count(number) for number in (*shape, begin, end)) or end > size:
                 raise TypeError("a shape or an offset is not a count")
             if end - begin != prod(shape) * dtype.itemsize:
-                raise ValueError("a tensor has other bytes than its shape")
+                raise ValueError("the bytes of a tensor do not match its shape")
             found[name] = dtype, shape, 8 + length + begin
     return found
 
@@ -175,7 +175,7 @@ def read_index(path: Path, advice: str = ADVICE) -> dict[str, StoredTensor]:
         shapes = {name: tuple(entry["shape"]) for name, entry in index.get("rows", {}).items()}
         places = {name: cut.get(name, {file: 0}) for name, file in index["weight_map"].items()}
         if strange := sorted(cut.keys() - places.keys()):
-            raise ValueError(f"{strange[0]} has rows and no file")
+            raise ValueError(f"{strange[0]} has rows but no file")
         names = sorted({file for where in places.values() for file in where})
         if strange := [name for name in names if Path(name).name != name or not name.endswith(".safetensors")]:
             raise ValueError(f"{strange[0]!r} is not a file of the folder")
@@ -204,7 +204,7 @@ def assemble(
         pieces.append(Piece(folder / file, offset, first, rows))
         row += rows
     if row != (shape[0] if shape else 1):
-        raise ValueError(f"{row} rows of {name} are there, and it has {shape[0]}")
+        raise ValueError(f"{row} rows of {name} were found, but it has {shape[0]}")
     return StoredTensor(dtype, shape, tuple(pieces))
 
 

@@ -119,7 +119,7 @@ class TrackerThread:
                 self.rows.put_nowait((step, values))
         except Full:
             self.dropped += 1
-            self.warn_once(f"is {WAITING} rows behind; it misses some")
+            self.warn_once(f"is {WAITING} rows behind and misses some")
         if self.trouble is not None:
             self.warn_once(f"failed ({self.trouble}); it gets no more rows")
 

@@ -90,8 +90,8 @@ def files(spec: Spec, checkpoint: float) -> dict[str, str]:
         "checkpoints/step-N/": f"{checkpoint:.2f} GiB each, {run.keep} kept, every {run.checkpoint_every} steps",
         "evaluations/": "every response before the first and after the last update"
         + (f", and every {spec.evaluation.every} steps" if spec.evaluation.every else ""),
-        "data.json, audit.json": "what reading dropped or repaired, what the verifier decided first",
-        "verdicts.jsonl": "verdicts that took a worker",
+        "data.json, audit.json": "what was dropped or repaired on reading, and the verifier's first decisions",
+        "verdicts.jsonl": "verdicts that needed a worker process",
         "summary.json": "at the end",
     }
     if spec.rollout.record_every:

@@ -47,13 +47,13 @@ def batch_of(prediction: Prediction, framework: str) -> BatchSizes:
     prompts = round(work.prompts)
     if prompts % work.ministeps:
         raise UsageError(
-            f"{prompts} prompts are not divided by {work.ministeps} ministeps; {framework} needs whole ministeps: "
+            f"{prompts} prompts do not divide into {work.ministeps} ministeps; {framework} needs whole ministeps: "
             "change --prompts or --ministeps"
         )
     together = prompts // work.ministeps * work.group
     if together % count:
         raise UsageError(
-            f"a ministep has {together} responses, which {count} accelerators do not divide; {framework} needs as "
+            f"{together} responses per ministep do not divide evenly over {count} accelerators; {framework} needs as "
             "many on each: change --prompts, --group, --ministeps"
             + (", --serve or --gpus" if prediction.serve else " or --gpus")
         )
@@ -96,9 +96,7 @@ def lines(keys: Keys) -> Iterator[str]:
         else:
             yield f"{key}{': ' if keys.yaml else '='}{as_text(value, keys.yaml)}{said}"
     for key, value in keys.program.items():
-        yield f"# in a program of your own: {key}={as_text(value)}" + (
-            f": {keys.words[key]}" if key in keys.words else ""
-        )
+        yield f"# in your own program: {key}={as_text(value)}" + (f": {keys.words[key]}" if key in keys.words else "")
     yield from (f"# {check}" for check in keys.checks)
     yield from (f"# not carried over: {left}" for left in keys.missing)
 
@@ -131,9 +129,9 @@ def accelerate_keys(spec: Spec, prediction: Prediction) -> Keys:
     if kind == "FSDP":
         values["fsdp_config"] = {"fsdp_version": 2}
     step = f"{batch.micro} x {batch.accumulate} x {count} = {batch.micro * batch.accumulate * count}"
-    missing = ["ministeps: accelerate does not know rollout batches, the loop does"]
+    missing = ["ministeps: accelerate does not know about rollout batches; the training loop does"]
     if machines > 1:
-        missing.append("main_process_ip and main_process_port: of the machine with rank 0")
+        missing.append("main_process_ip and main_process_port: those of the machine with rank 0")
     if prediction.serve:
         missing.append(f"{prediction.serve} accelerators that serve: accelerate starts the others")
     return Keys(
@@ -143,7 +141,7 @@ def accelerate_keys(spec: Spec, prediction: Prediction) -> Keys:
         words={
             "num_processes": "accelerators of all machines together, not of one",
             "mixed_precision": "[model] dtype decides; weights and optimizer stay float32",
-            "machine_rank": "another one on each machine",
+            "machine_rank": "a different one on each machine",
             "gradient_accumulation_steps": (
                 f"forward passes of one update, of {batch.micro} responses padded to {prediction.work.longest} tokens "
                 "each; pmdkit cuts ministeps by update.token_budget instead"
@@ -227,7 +225,9 @@ def verl_keys(spec: Spec, prediction: Prediction) -> Keys:
     assert spec.update is not None
     nodes, per_node = -(-cluster.count // NODE), min(NODE, cluster.count)
     if nodes * per_node != cluster.count:
-        raise UsageError(f"--gpus {cluster.count} is not whole machines of {NODE}; verl needs the same number in each")
+        raise UsageError(
+            f"--gpus {cluster.count} does not fill whole machines of {NODE}; verl needs the same number in each"
+        )
     mini = batch.prompts // batch.ministeps
     values: dict[str, object] = {
         "data.train_batch_size": batch.prompts,
@@ -261,7 +261,7 @@ def verl_keys(spec: Spec, prediction: Prediction) -> Keys:
             "data.train_batch_size": "prompts, not responses, of a rollout batch",
             f"{ROLLOUT}.n": "responses to each prompt, G",
             f"{ROLLOUT}.gpu_memory_utilization": "weights and keys and values of the engine, as a share of all memory",
-            f"{ACTOR}.ppo_mini_batch_size": "prompts of one update; verl multiplies by rollout.n, divides by GPUs",
+            f"{ACTOR}.ppo_mini_batch_size": "prompts of one update; verl multiplies by rollout.n and divides by GPUs",
             f"{ACTOR}.ppo_epochs": "passes over a rollout batch",
             f"{ACTOR}.ppo_max_token_len_per_gpu": "tokens of one forward pass; at least one longest sequence",
             "trainer.total_training_steps": "rollout batches, not updates",
@@ -274,8 +274,12 @@ def verl_keys(spec: Spec, prediction: Prediction) -> Keys:
         ],
         missing=[
             f"the objective {spec.objective['name']}: +pmd=mean, part or any of pmdkit.adapters.verl, and "
-            "actor.policy_loss.pmd_tau (llm/verl/ has whole launch lines)",
-            *(["servers apart and a lag: main_ppo generates and trains in turns on all accelerators"] if apart else []),
+            "actor.policy_loss.pmd_tau (llm/verl/ has complete launch commands)",
+            *(
+                ["separate servers and a lag: main_ppo generates and trains in turns on all accelerators"]
+                if apart
+                else []
+            ),
         ],
         version="verl 0.9, main_ppo",
     )

@@ -91,7 +91,7 @@ def scaling(
         if count % max(prediction.cluster.tensor, prediction.cluster.expert):
             if counts is None:
                 continue
-            raise UsageError(f"{count} accelerators are not divided by engines over {prediction.cluster.tensor}")
+            raise UsageError(f"{count} accelerators do not divide evenly into engines over {prediction.cluster.tensor}")
         known: dict[tuple[int, float, bool], Durations] = {}  # the lag changes who waits, not how long anything takes
         for design in designs:
             placed = place(prediction, count, design)

@@ -283,7 +283,7 @@ def decode(data: bytes, where: str) -> Recording:
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise UsageError(
             f"{where} is not a recording of a step ({len(data)} bytes, its header cannot be read); it is truncated, or "
-            "another program's: record the step again, or take another with --step"
+            "was written by another program: record the step again, or take another with --step"
         ) from problem
     if version != RECORDING_FORMAT:
         raise UsageError(
@@ -328,7 +328,7 @@ def check(recording: Recording, where: str) -> None:
     mass = recording["mass"]
     prompts, size = mass.shape
     if not (bool(mass.isfinite().all()) and mass.min() >= 0 and mass.max() > 0):
-        raise ValueError("mass holds no weights of responses")
+        raise ValueError("mass does not hold weights of responses")
     if mask.dtype != torch.bool or count != prompts * size or not bool(mask.any(1).all()):
         raise ValueError(f"it has {count} rows for {prompts} prompts of {size} responses")
     for name, wanted in (("reward", [prompts, size]), ("responses", [count, width]), ("logp_old", [count, width])):

@@ -135,7 +135,7 @@ def contraction(rng: np.random.Generator) -> Iterator[ClaimCheck]:
         "The paper's eta = 1 - e^(-p/tau) is far too small on hard prompts; y (1 - e^-y) = p/tau replaces it",
         "p = 0.01, tau = 0.05: the exact eta beside both",
         f"exact {true:.3f}, paper {small:.3f}, law {law:.3f}",
-        "paper off by more than 1.5 times, law by less than 10 %",
+        "paper off by more than a factor of 1.5, law by less than 10 %",
         off > 1.5 and near < 0.1,
     )
 

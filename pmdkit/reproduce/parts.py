@@ -69,7 +69,7 @@ def stored(name: str, data: Mapping[str, Any]) -> ClaimCheck:
         f"{(FIGURES | TABLES)[name].label}: the numbers drawn are the stored ones",
         f"{len(expected)} arrays, as in pmdkit figures --check",
         off[0] if off else "all within tolerance",
-        "no array off",
+        "no array out of tolerance",
         not off,
     )
 
@@ -196,7 +196,7 @@ PARTS: list[Part] = [
         "toy",
         "A small transformer",
         "runs",
-        "PMD-mean learns modular sums, read against theory.",
+        "PMD-mean learns modular sums, compared with theory.",
         11.0,
         training_parts.toy,
     ),
@@ -230,7 +230,7 @@ PARTS: list[Part] = [
     experiment("half", 5, 20.0, ("half-3", "training-curves-5")),
     experiment("baseline", 5, 20.0, ("baseline-3", "training-curves-5")),
     study("bandit", 2200.0),
-    measurement("speed", "What a token costs by staleness.", 100.0),
+    measurement("speed", "What a token costs, by staleness.", 100.0),
     measurement("regimes", "Passes over one frozen batch.", 200.0),
     study("starter", 1800.0),
     study("toy", 2100.0),

@@ -72,7 +72,7 @@ class Reproduction:
         """Why a part cannot run now, or None."""
         missing = [other.name for other in self.parts if other.name in part.needs and not self.done(other)]
         if missing:
-            return f"it needs {missing[0]}, which did not end"
+            return f"it needs {missing[0]}, which did not finish"
         cost = MARGIN * part.cost(self.launcher.jobs) * self.speed
         if cost > self.left:
             return f"it may take {clock(max(1.0, cost))} here, and {clock(max(0.0, self.left))} were left"
@@ -122,7 +122,7 @@ def reproduce(
             conclude(state)
             ended = sum(state.done(part) for part in planned)
             raise Stopped(
-                f"stopped with {ended} of {len(planned)} parts done; the report in {folder.report} has what is there: "
+                f"stopped with {ended} of {len(planned)} parts done; the report in {folder.report} covers those: "
                 "run again with --resume to go on"
             ) from None
         finally:
@@ -212,7 +212,7 @@ class ProgressLog:
         several = f"{jobs} runs at a time" if jobs > 1 else "one run at a time"
         self.note(f"budget {clock(budget)}, {several}: {len(planned)} parts, estimated at {about}")
         if already:
-            self.note(f"{already} of them are done already and left alone")
+            self.note(f"{already} of them are already done and left alone")
         if outside:
             names = [f"{name} ({needed})" for name, needed in outside.items()]
             more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""

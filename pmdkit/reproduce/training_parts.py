@@ -80,8 +80,8 @@ def redrawn(
         if votes:
             add_votes(context, runs[sources[0]]["settings"])
         about = (
-            f"{training_curves.number_of_seeds(runs)} seeds; the words below were written for the stored runs, the "
-            "numbers in them are of these"
+            f"{training_curves.number_of_seeds(runs)} seeds; the text below was written for the stored runs, but its "
+            "numbers come from these"
         )
         return [
             keep(draw(name, runs), context.folder, name, FIGURES[name].about.rstrip("."), "toy", about)
@@ -168,7 +168,7 @@ def bandit(context: PartContext) -> list[Piece]:
         rows.append([name, *means, against])
     see = (
         f"64 problems with real pass rates, {first:.2f} on average before training; {BANDIT['steps']} batches of "
-        f"{BANDIT['group']} draws a problem, {BANDIT['ministeps']} updates each. Every objective has its default "
+        f"{BANDIT['group']} draws per problem, {BANDIT['ministeps']} updates each. Every objective has its default "
         "options, so a difference may be one of temperature or length rule rather than of kind. Brackets: 95 % "
         "intervals over seeds."
     )
@@ -200,7 +200,7 @@ def small_multiples(curves: dict[str, Any]) -> Drawing:
         figure.supxlabel("batch", fontsize=9)
         figure.supylabel("pass rate of the rollouts", fontsize=9)
     ends = "; ".join(f"{name} {seeds[:, -1].mean():.2f}" for name, seeds in curves.items())
-    sentence = f"Pass rate of the last batch: {ends}. In each panel one objective in colour, all others in grey."
+    sentence = f"Pass rate of the last batch: {ends}. Each panel has one objective in colour and all others in grey."
     alt = f"{len(curves)} small panels, one for each objective: pass rate against batches on the bandit. {sentence}"
     return Drawing(figure, alt, sentence, data)
 
@@ -216,8 +216,8 @@ def toy(context: PartContext) -> list[Piece]:
     }
     picture = runs[0].figure()
     sentence = (
-        f"Seed {SEEDS[0]} of a transformer that learns from rewards alone, log-ratios measured after each step beside "
-        "those of the exact update at the same pass rate. An optimizer step goes a part of that way. Evaluated over "
+        f"Seed {SEEDS[0]} of a transformer that learns from rewards alone: log-ratios measured after each step beside "
+        "those of the exact update at the same pass rate. An optimizer step goes part of that way. Evaluated over "
         f"{SEED_RANGE}: {interval_text(ends['first'], '.3f')} before, {interval_text(ends['last'], '.3f')} after "
         f"{TOY['steps']} batches."
     )
@@ -232,10 +232,10 @@ def toy(context: PartContext) -> list[Piece]:
     heads = ["pass rate", "prompt steps", "wrong (nats)", "theory", "reached", "right (nats)", "theory", "reached"]
     see = (
         "Mean log-ratio of wrong and of right responses after a step, by the pass rate before it, beside the exact "
-        "update; reached is the one over the other."
+        "update; reached is the measured one divided by the exact one."
     )
     return [
-        keep(drawing, context.folder, "toy-run", "One run read against the theory", "toy", SEED_RANGE),
+        keep(drawing, context.folder, "toy-run", "One run compared with the theory", "toy", SEED_RANGE),
         Sheet("toy-gauge", "Log-ratios of these runs by pass rate", "toy", SEED_RANGE, heads, rows, see),
     ]
 
@@ -304,7 +304,7 @@ def starter_table(settings: dict[str, record.Runs], about: str) -> Sheet:
         "method", "held-out pass rate before", "after", "mean over training", "after, minus PMD-mean",
         "smallest log-ratio (nats)",
     ]  # fmt: skip
-    see = "Brackets: 95 % intervals over seeds. The smallest log-ratio is that of all steps, mean of the seeds."
+    see = "Brackets: 95 % intervals over seeds. The smallest log-ratio is that over all steps, averaged over seeds."
     return Sheet("starter-runs", "The starter in numbers", "starter", about, heads, rows, see)
 
 
@@ -343,7 +343,7 @@ def adaptive_sheet(tier: str, cell: str, rows: list[dict[str, Any]]) -> Sheet:
         cells.append([row["arm"], *(ends(row[key]) for key in ADAPTIVE_COLUMNS), against, chance])
     heads = ["arm", *ADAPTIVE_COLUMNS.values(), "area, minus the fixed tau's", "p (Holm)"]
     see = (
-        "Every arm is tuned over its values on seeds of their own, then runs at the best on fresh ones, paired with "
+        "Every arm is tuned over its values on separate seeds, then run at the best value on fresh ones, paired with "
         "the tuned fixed tau. Brackets: 95 % intervals over seeds; p is adjusted for the number of arms."
     )
     title, name = f"Adaptive tau, {tier}: {cell}", re.sub(r"[\W_]+", "-", cell)
@@ -377,9 +377,9 @@ def differences_to_baselines(runs: Mapping[str, Any] | None = None) -> Sheet:
         f"toy {training_curves.TASKS[task].split(',')[0]}, after training" for task in COMPARED_EXPERIMENTS.values()
     ]
     see = (
-        "The paper has one run of each; ours are means of pairs of one seed, with 95 % intervals over seeds. Other "
-        "tasks, other models, another amount of training: where signs agree it is a hint, where they do not nothing is "
-        "refuted. On-policy is RLOO, which rolls out anew for each update; the paper has it for the 7B model."
+        "The paper has one run of each; ours are means over same-seed pairs, with 95 % intervals over seeds. Other "
+        "tasks, other models, another amount of training: signs that agree are a hint; where they differ, nothing is "
+        "refuted. On-policy is RLOO, which makes new rollouts for each update; the paper has it for the 7B model."
     )
     scale = "stored" if runs is None else "toy"
     return Sheet(

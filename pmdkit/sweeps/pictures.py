@@ -266,7 +266,7 @@ def min_ratio(table: Record, sequence: Record) -> Drawing:
         figure.axes[0].set_ylabel("smallest log-ratio of the step (nats)")
         figure.axes[0].legend(loc="lower left")
     sentence = (
-        f"Smallest log-ratio of a step in nats, mean of the first third of training to the last: {'; '.join(words)}."
+        f"Smallest log-ratio of a step in nats, mean over the first and the last third of training: {'; '.join(words)}."
     )
     return Drawing(figure, f"Smallest log-ratio over training in three settings. {sentence}", sentence, data)
 
@@ -400,7 +400,7 @@ def regimes(record: Record) -> Drawing:
         figure.legend(handles=handles, loc="outside lower center", ncols=3)
         figure.suptitle(r"toy copy, from chance, $\tau$ = 0.05 on rewards {0,1}; bands: 95 % intervals over seeds")
     sentence = (
-        f"Distance after {int(passes[-1])} passes: {'; '.join(words)}. On its way PMD-part's pass rate falls to "
+        f"Distance after {int(passes[-1])} passes: {'; '.join(words)}. On the way, PMD-part's pass rate falls to "
         f"{rates.min(1).mean():.4f} from {1 / 81:.4f} before it rises."
     )
     text = f"Distance of the fitted policy to each law against passes. {sentence} {'; '.join(alt)}."

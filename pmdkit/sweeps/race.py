@@ -214,7 +214,7 @@ def begin(path: Path, protocol: Protocol) -> None:
         files.replace(path, json.dumps(stated).encode() + b"\n")
     elif (begun := run_folder.read_json(path)) != stated:
         raise UsageError(
-            f"the race in {path.parent} was begun under the protocol {begun}, this one is {stated}; nothing was "
+            f"the race in {path.parent} was begun under the protocol {begun}, but this one is {stated}; nothing was "
             "changed: go on with the same race.toml and the same --short, or give another --out"
         )
 
@@ -402,7 +402,7 @@ def make_runs(
             os.fsync(journal.fileno())
             log(f"{count} of {len(missing)}: {each.task}, {each.method}, seed {each.seed}, area {found['auc']:.3f}")
             if time.monotonic() > until and count < len(missing):
-                raise Stopped(f"the part of the race in {out} has had its time; run again with --resume to go on")
+                raise Stopped(f"this part of the race in {out} has used up its time; run again with --resume to go on")
 
 
 def job_call(each: RaceRun, protocol: Protocol, out: Path) -> Call:

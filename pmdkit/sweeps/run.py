@@ -124,7 +124,7 @@ def run_all(
     calls = {call.name: call for name, call in calls.items() if not got_to(run_folder(folder, distinct[name]), steps)}
     total, skipped = len(calls), len(distinct) - len(calls)
     if skipped:
-        log(f"{skipped} of {len(distinct)} runs are finished already and left alone")
+        log(f"{skipped} of {len(distinct)} runs are already finished and left alone")
     failed: dict[str, str] = {}
     began = time.monotonic()
     with closing(launcher.run(list(calls.values()), folder / LAUNCH)) as results:

@@ -164,7 +164,7 @@ def halve(
     head = {**asdict(halving), "steps": rungs, "settings": sorted(settings)}
     kept = read_json(path) if path.exists() else {**head, "rungs": []}
     if {key: kept.get(key) for key in head} != head:
-        raise UsageError(f"{path} is of other settings, steps or another --halving; give another --out")
+        raise UsageError(f"{path} was made with other settings, steps or --halving; give another --out")
     for number, end in enumerate(rungs):
         if number < len(kept["rungs"]):
             best = kept["rungs"][number]["best"]

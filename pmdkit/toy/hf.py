@@ -75,7 +75,7 @@ def load_pretrained(folder: str | Path) -> tuple[Transformer, tuple[str, ...]]:
     if len(vocabulary) != config.vocabulary:
         raise ValueError(
             f"{folder} has a tokenizer of {len(vocabulary)} words and a model of {config.vocabulary} tokens; "
-            "expected as many: save the model again with its own vocabulary"
+            "expected the same number: save the model again with its own vocabulary"
         )
     model = Transformer(config)
     try:
@@ -87,7 +87,8 @@ def load_pretrained(folder: str | Path) -> tuple[Transformer, tuple[str, ...]]:
         found, wanted = (list(w[name].shape) if name in w else "absent" for w in (weights, expected))
         if found != wanted:
             raise ValueError(
-                f"{folder}/model.safetensors: {name} is {found}; expected {wanted} by config.json: save the model again"
+                f"{folder}/model.safetensors: {name} is {found}; expected {wanted} according to config.json: save the "
+                "model again"
             )
     model.load_state_dict(from_llama(weights, config))
     return model, vocabulary

@@ -82,8 +82,8 @@ class GradientLearner:
             a, b = (list(x[name].shape) if name in x else "absent" for x in (found, wanted))
             if a != b:
                 raise ResumeRefused(
-                    f"the checkpoint is of another model: {name} is {a}; expected {b} by the configuration of this "
-                    "run: put its own checkpoints back, or start again with another --out"
+                    f"the checkpoint is of another model: {name} is {a}; expected {b} according to this run's "
+                    "configuration: put its own checkpoints back, or start again with another --out"
                 )
         weights = {k: v for k, v in found.items() if not k.startswith("reference.")}
         self.model.load_state_dict(weights)
@@ -230,9 +230,9 @@ def build_model(table: ModelTable, problem: TokenProblem, seed: int) -> Transfor
     model, vocabulary = hf.load_pretrained(table.path)
     if tuple(vocabulary) != problem.vocabulary:
         raise UsageError(
-            f"model.path {table.path} speaks {len(vocabulary)} tokens ({' '.join(vocabulary[:6])} ...), the task "
-            f"{len(problem.vocabulary)} ({' '.join(problem.vocabulary[:6])} ...); expected the same vocabulary: "
-            "give a model of this task"
+            f"model.path {table.path} has a vocabulary of {len(vocabulary)} tokens ({' '.join(vocabulary[:6])} ...), "
+            f"the task {len(problem.vocabulary)} ({' '.join(problem.vocabulary[:6])} ...); expected the same "
+            "vocabulary: give a model of this task"
         )
     if model.config.context < context:
         raise UsageError(

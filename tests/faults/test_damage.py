@@ -474,7 +474,7 @@ def test_nothing_is_written_through_a_link(finished, tmp_path):
     files.replace(out / "summary.json", b"{}")
     assert not (out / "summary.json").is_symlink()
     (out / "log").symlink_to(outside / "precious")
-    with pytest.raises(OSError, match="a symbolic link, which is not written through"):
+    with pytest.raises(OSError, match="a symbolic link, and files are not written through links"):
         files.append(out / "log", b"more")
     (outside / "checkpoints" / ".step-9.part").symlink_to(outside)
     with Calls(outside):

@@ -165,7 +165,7 @@ def test_a_server_that_fails_once_is_restarted_and_the_run_ends_on_the_same_bits
     path, act, first, _ = SERVERS[name]
     ended = serve(*once(path, act, first))
     assert ended.code == 0, ended.said
-    assert "it is restarted and writes again" in ended.said
+    assert "it is restarted and repeats the request" in ended.said
     assert ended.rows[-1]["engine_restarts"] >= 1
     assert ended.bits == undisturbed["server"]
 
@@ -241,7 +241,7 @@ def test_an_engine_that_fails_once_is_restarted_and_the_run_ends_on_the_same_bit
     method, act, first, _ = ENGINES_HERE[name]
     ended = here(Slip(method, act, first, 1))
     assert ended.code == 0, ended.said
-    assert ended.said.count("it is restarted and writes again") == ended.rows[-1]["engine_restarts"] == 1
+    assert ended.said.count("it is restarted and repeats the request") == ended.rows[-1]["engine_restarts"] == 1
     assert ended.bits == undisturbed["here"]
 
 

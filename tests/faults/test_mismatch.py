@@ -63,7 +63,7 @@ BIAS = r"differ by [\d.e+-]+ nats in a response, which moves its target by {}% o
 MISMATCH = {
     "2 % of the range": (Slip("generate", biased(0.02)), BIAS.format(r"2\.0")),
     "10 % of the range": (Slip("generate", biased(0.101)), BIAS.format(r"10\.1")),
-    "top_p": (Slip("generate", nucleus), r"gives its tokens \+0\.\d+ nats each .* a top_p below 1"),
+    "top_p": (Slip("generate", nucleus), r"differ from the trainer's by \+0\.\d+ nats per token .* a top_p below 1"),
     "weights of before": (Slip("publish", slips.keeps_weights, 1), BIAS.format(r"[\d.]+")),
 }
 PUBLISHED = {

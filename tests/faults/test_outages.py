@@ -276,7 +276,7 @@ def test_no_update_is_made_from_a_failed_verifier(name, runner, options, undistu
         assert len({row["reward_mean"] for row in whole.rows}) > 1
         undisturbed["own"] = weights(whole, 1), whole.bits
     begin, said = OUTAGES[name]
-    said = r"came to no verdict on 2 of 2 responses \(.*" + said + ".*no update was made from them"
+    said = r"reached no verdict on 2 of 2 responses \(.*" + said + ".*no update was made from them"
     assert outlived(runner, options, begin, tmp_path / "grader", 7, said) == undisturbed["own"]
 
 

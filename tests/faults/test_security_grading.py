@@ -159,7 +159,7 @@ def test_without_namespaces_grading_asks_for_unsafe(tmp_path):
     done = grade(folder, tmp_path / "temporary", before=NO_NAMESPACES)
     assert done.returncode == 3
     assert done.stdout == ""
-    assert "this system does not isolate the code of others" in done.stderr
+    assert "this system does not isolate other people's code" in done.stderr
     assert "--unsafe" in done.stderr
     assert processes(tmp_path) == []
 

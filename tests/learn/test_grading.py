@@ -70,11 +70,11 @@ def test_the_table_has_a_line_for_everybody_and_every_exercise(folder, call, cap
     assert "It raised IndexError in line 2 of the function" in told["eve", "103.2"][1]
     assert told["'=cmd", "103.1"][0] == "no"
     assert told["'=cmd", "103.2"] == ("yes", "Right.")
-    assert "no notebook of format 4" in told["jon", ""][1]
+    assert "not a notebook of format 4" in told["jon", ""][1]
     assert told["jon", "103.1"] == ("yes", "Right.")
     assert told["mia", "103.2"] == ("no", "Not handed in.")
     assert [tuple(row[:2]) for row in rows[1:]] == sorted(told, key=lambda key: (key[0].lstrip("'"), key[1]))
-    assert "6 students, 2 exercises: 5 right, 4 not, 3 not handed in, 1 files not read" in err
+    assert "6 students, 2 exercises: 5 right, 4 wrong, 3 not handed in, 1 files not read" in err
 
 
 @pytest.mark.nightly

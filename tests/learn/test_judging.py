@@ -49,7 +49,7 @@ COUNT = asked(lambda n: n * n, [(3,), (4,), (10**6,)], exact=True)
         (DOUBLE, lambda x: 2 * x if x.sum() else ..., "on some inputs only"),
         (DOUBLE, lambda x: 2 * x * (x / x), "returned nan on some inputs"),
         (DOUBLE, lambda x: 2 * x / (x != 0) * np.inf, "nan"),
-        (DOUBLE, lambda x: 2 * x + 1e-3, "Not this. `start(np.array([0.0]))` should be [0.], and it is [0.001]."),
+        (DOUBLE, lambda x: 2 * x + 1e-3, "Not this. `start(np.array([0.0]))` should be [0.], but it is [0.001]."),
         (DOUBLE, lambda x: 1 / 0, "It raised ZeroDivisionError in line 1 of the function: division by zero."),
         (DOUBLE, lambda: 1, "It raised TypeError"),
         (DOUBLE, lambda x: exit(), "It raised SystemExit"),
@@ -57,7 +57,7 @@ COUNT = asked(lambda n: n * n, [(3,), (4,), (10**6,)], exact=True)
         (PAIR, lambda x: (x + 1, 3), "Expected a word, got 3."),
         (ORDER, lambda x: ["a", "b"][:x], "Not this"),
         (WHETHER, lambda x: x, "Expected True or False, got 1."),
-        (COUNT, lambda n: float(n) ** 2 + 1e-3, "A whole number is asked: round down."),
+        (COUNT, lambda n: float(n) ** 2 + 1e-3, "A whole number is asked for: round down."),
         (DOUBLE, lambda x: 1e9, "That is a thousand million."),
     ],
 )
@@ -102,7 +102,7 @@ def test_an_answer_that_changes_its_arguments_spoils_nothing():
         return x
 
     verdict = judge(DOUBLE, greedy)
-    assert "`start(np.array([1.0, 2.0]))` should be [2., 4.], and it is [0., 0.]" in verdict.says
+    assert "`start(np.array([1.0, 2.0]))` should be [2., 4.], but it is [0., 0.]" in verdict.says
 
 
 @pytest.mark.parametrize("catches", [False, True])
@@ -117,7 +117,7 @@ def test_a_loop_ends_at_the_deadline(catches):
                 x = x - 0
 
     question = asked(lambda x: x, [(1.0,), (2.0,), (3.0,)], deadline=0.05)
-    assert judge(question, loop).says == "Not done after 0.05 s; does a loop ever end?"
+    assert judge(question, loop).says == "Not done after 0.05 s; is there an endless loop?"
 
 
 def test_outside_the_main_thread_there_is_a_verdict_without_deadline():

@@ -73,12 +73,16 @@ def test_a_plain_file_is_one_cell_and_one_with_marks_has_many(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("a.ipynb", b"{", "no notebook of format 4"),
-        ("a.ipynb", b"[]", "no notebook of format 4"),
-        ("a.ipynb", json.dumps({"nbformat": 3, "cells": []}).encode(), "no notebook of format 4"),
-        ("a.ipynb", json.dumps({"nbformat": 4, "cells": [{"cell_type": "code", "source": 3}]}).encode(), "no notebook"),
-        ("a.ipynb", b'{"a":' + b"[" * 10**5, "no notebook of format 4"),
-        ("a.py", b"\xff\xfe\x00", "no text in UTF-8"),
+        ("a.ipynb", b"{", "not a notebook of format 4"),
+        ("a.ipynb", b"[]", "not a notebook of format 4"),
+        ("a.ipynb", json.dumps({"nbformat": 3, "cells": []}).encode(), "not a notebook of format 4"),
+        (
+            "a.ipynb",
+            json.dumps({"nbformat": 4, "cells": [{"cell_type": "code", "source": 3}]}).encode(),
+            "a notebook of",
+        ),
+        ("a.ipynb", b'{"a":' + b"[" * 10**5, "not a notebook of format 4"),
+        ("a.py", b"\xff\xfe\x00", "not UTF-8 text"),
         ("a.py", b"x = 1\n" * 30_000, "more than 131,072 characters of code"),
         ("a.py", b"# %%\nx = 1\n" * 30_000, "more than 131,072 characters of code"),
         ("a.py", b"# ---\n# jupyter:\n#   jupytext: 3\n# ---\n# %%\nx = 1\n", "cells that jupytext does not read"),
@@ -106,8 +110,8 @@ def test_only_regular_files_of_bounded_size_are_read(tmp_path):
     with large.open("wb") as file:
         file.truncate(2**27)  # takes no room
     for path, links, told in (
-        (pipe, True, "no regular file"),
-        (device, True, "no regular file"),
+        (pipe, True, "not a regular file"),
+        (device, True, "not a regular file"),
         (link, False, "is a link; expected the file itself"),
         (large, True, "larger than 64 MiB"),
     ):

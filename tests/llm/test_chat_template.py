@@ -32,7 +32,7 @@ def test_it_renders_as_transformers_does(model_folder):
 
 
 HOSTILE = {
-    "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}": "does not end within 3 s",
+    "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}": "does not finish within 3 s",
     "{{ 'a' * 10 ** 10 }}": "needs more than 2048 MiB",
     "{{ 'a' * 10 ** 7 }}": "writes 10,000,000 characters",
     "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}": "RecursionError",
@@ -55,7 +55,7 @@ def test_a_template_that_misbehaves_is_a_sentence(template, told):
 def test_a_looping_template_ends_a_run_at_its_start(model_folder, tmp_path, call, capsys):
     folder = shutil.copytree(model_folder, tmp_path / "model")
     (folder / "chat_template.jinja").write_text(next(iter(HOSTILE)))
-    with pytest.raises(UsageError, match="does not end within 3 s of processor time"):
+    with pytest.raises(UsageError, match="does not finish within 3 s of processor time"):
         Encoder(load_model(str(folder))[1])
 
 

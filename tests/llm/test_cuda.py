@@ -57,7 +57,7 @@ def test_a_checkpoint_is_loaded_to_the_bit(tmp_path):
     found = run("llm", "starter", "--field-test", "--out", str(tmp_path / "test"), "--set", "model.device=cuda")
     checks = {check["name"]: check for check in found["checks"]}
     assert checks["resume"]["passed"], checks["resume"]["told"]
-    assert "loaded bit by bit" in checks["resume"]["told"]
+    assert "loaded bit for bit" in checks["resume"]["told"]
     again = load_file(out / "checkpoints" / "step-2" / "model.safetensors")
     run("llm", TINY, "--steps", "2", "--resume", "--out", str(out), *options)
     same = load_file(out / "checkpoints" / "step-2" / "model.safetensors")

@@ -492,7 +492,7 @@ def test_a_base_that_was_exchanged_is_refused(base, tmp_path):
     with torch.no_grad():
         model.model.layers[0].self_attn.q_proj.weight.add_(1e-2)
     model.save_pretrained(mine)
-    with pytest.raises(ResumeRefused, match=r"begun with other inputs: weights"):
+    with pytest.raises(ResumeRefused, match=r"started with other inputs: weights"):
         go(tmp_path / "run", mine, steps=2, resume=True)
     with pytest.raises(ResumeRefused, match="base model is not the one"):  # adapters fit no other base, accepted or not
         go(tmp_path / "run", mine, steps=2, resume=True, accept_changes=True)

@@ -54,7 +54,7 @@ def test_what_cannot_be_trusted_or_is_incomplete_is_refused(spoil, told, folder)
 def test_a_path_that_is_not_there():
     with pytest.raises(UsageError, match="does not exist"):
         load_model("./nowhere")
-    with pytest.raises(EnvironmentLacks, match="the hub did not give it"):
+    with pytest.raises(EnvironmentLacks, match="the hub did not provide it"):
         load_model("nobody/nothing-of-this-name")
 
 
@@ -99,7 +99,7 @@ def test_a_configuration_that_no_model_has_is_refused(folder, keys, told):
 
 def test_a_configuration_nested_without_end_is_refused(folder):
     (folder / "config.json").write_text('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}")
-    with pytest.raises(UsageError, match="nested without end"):
+    with pytest.raises(UsageError, match="nested too deeply"):
         load_model(str(folder))
 
 

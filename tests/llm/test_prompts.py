@@ -177,7 +177,7 @@ def test_a_text_that_the_tokenizer_loses_is_told():
     words = Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1, "<|im_end|>": 2}, unk_token="[UNK]"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     encoder = Encoder(wrapped(words, unk_token="[UNK]"), template="{problem_statement}")
-    with pytest.raises(UsageError, match="does not carry the text 'a b'"):
+    with pytest.raises(UsageError, match="cannot represent the text 'a b'"):
         encoder.encode("a b")
 
 
@@ -210,7 +210,7 @@ def test_long_prompts_are_dropped_and_counted_never_cut():
 def test_limits_that_leave_nothing_and_problems_that_cannot_be_encoded_are_told():
     with pytest.raises(UsageError, match="no prompt of mine has 3 tokens or fewer"):
         limit_prompts(numbered(["Why?"]), ENCODER, 3)
-    with pytest.raises(ValueError, match="limit of prompts is 0"):
+    with pytest.raises(ValueError, match="limit on prompts is 0"):
         limit_prompts(numbered(["Why?"]), ENCODER, 0)
     with pytest.raises(UsageError, match="problem 'p-1': the text holds half"):
         limit_prompts(numbered(["Why?", "a\ud83d"]), ENCODER, 1000)

@@ -195,7 +195,7 @@ def test_a_reward_file_passes_the_gate(tmp_path):
     """A file that a table names, and nobody typed, does not run."""
     (tmp_path / "foreign.py").write_text("raise SystemExit(3)\n")
     term = RewardTable(others=[{"grade": f"{tmp_path}/foreign.py:fn"}]).others[0]
-    with pytest.raises(UsageError, match="nothing of it was run"):
+    with pytest.raises(UsageError, match="none of it was run"):
         make_grader(term)
 
 

@@ -200,7 +200,7 @@ def test_what_reading_dropped_is_said_and_kept(taught, tmp_path, capsys):
     assert sum(told["counts"].values()) - read == 4  # a copy merged, two rows of one conflict, a prompt too long
     said = capsys.readouterr().err
     assert all(reason in said for reason in told["counts"])
-    assert "2 of 3 problems of test are trained on as well" in said
+    assert "2 of 3 problems of test are also trained on" in said
 
 
 @pytest.mark.slow

@@ -179,7 +179,7 @@ def test_phase_0_killed_and_taken_up_again_ends_on_the_same_bits(problems, token
         taught(problems, tokenizer, tmp_path / "cut", rates=(0.0,) * 3)
     assert steps(tmp_path / "cut") == [4]
     resumed, said, _ = taught(problems, tokenizer, tmp_path / "cut", rates=(0.0, 0.0, 0.5))
-    assert said[0] == "warm start: going on after 4 supervised steps"
+    assert said[0] == "warm start: continuing after 4 supervised steps"
     assert whole.keys() == resumed.keys()
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
     unsaved, _, _ = taught(problems, tokenizer)

@@ -39,7 +39,7 @@ def rank(monkeypatch):
 )
 def test_an_environment_that_is_no_rank_is_refused(rank, wrong):
     rank(**wrong)
-    with pytest.raises(UsageError, match=rf"{next(iter(wrong))}.*start all processes by"):
+    with pytest.raises(UsageError, match=rf"{next(iter(wrong))}.*start all processes with"):
         torchrun.check_rank("cpu", 1)
 
 
@@ -138,7 +138,7 @@ def test_the_agent_leaves_with_the_code_of_the_cause(tmp_path, monkeypatch, ends
     [
         (rendezvous.RendezvousTimeoutError(), "fewer than 2 machines came to the rendezvous at node0:29500 in time"),
         (rendezvous.RendezvousConnectionError("gone"), "node0:29500 cannot be reached from .*: gone"),
-        (rendezvous.RendezvousClosedError(), "--rdzv-id seven has ended, as its machines say; take another id"),
+        (rendezvous.RendezvousClosedError(), "--rdzv-id seven has ended, its machines report; take another id"),
         (ValueError("Cuda is not available."), "torchrun refuses its options: Cuda is not available."),
     ],
 )

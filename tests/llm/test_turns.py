@@ -433,7 +433,7 @@ def test_recipes_that_cannot_work(options, told):
 def test_a_file_that_nobody_named_does_not_run(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("def talk(messages, row):\n    return None\n")
-    with pytest.raises(UsageError, match="nothing of it was run"):
+    with pytest.raises(UsageError, match="none of it was run"):
         make_environment(f"{file}:talk")
     plugins.trust(f"{file}:talk")
     assert make_environment(f"{file}:talk")([], {}) is None
@@ -501,7 +501,7 @@ def test_records_show_the_conversation(trained):
     texts = RecordingText(recording, trained.path)
     row = next(n for n, line in enumerate(lines) if len(line["messages"]) == 4)
     assert lines[row]["messages"][2]["content"] in texts.response(row)
-    with pytest.raises(UsageError, match="logged responses are of one turn"):
+    with pytest.raises(UsageError, match="logged responses have one turn"):
         train("pmd-mean", "llm", TINY, out=trained.path.parent / "log", options={"rollout.log": str(trained.path)})
 
 
@@ -561,7 +561,7 @@ def test_an_own_environment_is_part_of_what_a_run_is_made_of(starts, tmp_path):
     file.write_text(OWN + "\n")
     with pytest.raises(ResumeRefused, match=r"own\.py"):
         train("pmd-mean", "llm", TINY, out=run.path, options={**options, "schedule.steps": 2}, resume=True)
-    with pytest.raises(UsageError, match="the starter's teacher knows the calculator alone"):
+    with pytest.raises(UsageError, match="the starter's teacher knows only the calculator"):
         train(
             "pmd-mean", "llm", TINY, out=tmp_path / "taught", options={**CALLS, "rollout.environment": f"{file}:hint"}
         )

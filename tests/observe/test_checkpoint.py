@@ -117,7 +117,7 @@ def test_what_a_journal_holds_is_not_lost(tmp_path, name, damage):
     assert (step, state["version"], damaged) == (2, 2, [])
     step, state, warnings = checkpoint.load_newest(tmp_path)
     assert (step, state["version"], file.read_bytes()) == (2, 2, whole)
-    assert [f"step-2 was not whole ({name})" in text for text in warnings] == [True]
+    assert [f"step-2 was incomplete ({name})" in text for text in warnings] == [True]
     assert checkpoint.load_newest(tmp_path)[2] == []
 
 
@@ -283,8 +283,8 @@ def folder(tmp_path):
     ("keep", "left", "free", "told"),
     [
         (2, 9, 300_000, None),  # one more while it is written
-        (2, 9, 299_999, "0.3 MB free, and the checkpoints to come need 0.3 MB"),
-        (4, 9, 899_999, "0.9 MB free, and the checkpoints to come need 0.9 MB"),
+        (2, 9, 299_999, "0.3 MB free, and the remaining checkpoints need 0.3 MB"),
+        (4, 9, 899_999, "0.9 MB free, and the remaining checkpoints need 0.9 MB"),
         (4, 1, 300_000, None),  # the last one
         (2, 0, 0, None),
         (1, 5, 0, None),  # there are more than are kept: nothing is added
@@ -299,5 +299,5 @@ def test_what_is_needed_and_what_is_free(folder, monkeypatch, keep, left, free, 
 def test_a_run_says_it_once(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10, 10, 0))
     train("pmd-mean", backend="bandit", env="needle", steps=4, out=tmp_path / "run")
-    assert capsys.readouterr().err.count("the checkpoints to come need") == 1
+    assert capsys.readouterr().err.count("the remaining checkpoints need") == 1
     assert checkpoint.steps(tmp_path / "run" / "checkpoints")[-1] == 4

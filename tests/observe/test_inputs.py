@@ -112,7 +112,7 @@ CHANGES = {
 def test_a_resume_on_another_input_is_refused_and_named(name, place):
     CHANGES[name](place)
     before = {path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()}
-    with pytest.raises(ResumeRefused, match=rf"begun with other inputs: .*{name} \(was [0-9a-f]+, is [0-9a-f]+\)"):
+    with pytest.raises(ResumeRefused, match=rf"started with other inputs: .*{name} \(was [0-9a-f]+, is [0-9a-f]+\)"):
         resume()
     assert {path: path.read_bytes() for path in before} == before
 

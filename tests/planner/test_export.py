@@ -101,8 +101,8 @@ def test_yaml_numbers_stay_numbers():
 @pytest.mark.parametrize(
     ("name", "gpus", "changes", "word"),
     [
-        ("verl", "32xH100", {"prompts": 50, "ministeps": 16}, "not divided by 16 ministeps"),
-        ("trl", "24xH100", {}, "24 accelerators do not divide"),
+        ("verl", "32xH100", {"prompts": 50, "ministeps": 16}, "do not divide into 16 ministeps"),
+        ("trl", "24xH100", {}, "do not divide evenly over 24 accelerators"),
         ("verl", "12xH100", {"prompts": 48, "ministeps": 1, "group": 16}, "whole machines"),
         ("slime", "8xH100", {}, "unknown framework"),
     ],

@@ -74,7 +74,7 @@ def test_a_count_that_engines_do_not_divide_is_refused(paper):
     from dataclasses import replace
 
     pair = replace(paper, cluster=replace(paper.cluster, tensor=2))
-    with pytest.raises(UsageError, match="3 accelerators are not divided"):
+    with pytest.raises(UsageError, match="3 accelerators do not divide"):
         scaling(pair, [3])
 
 

@@ -26,7 +26,7 @@ def test_the_tables(call, toy, capsys):
     assert call("replay", toy.path, "--objective", "pmd-part", "--tau", 0.4, "--set", "norm=none") == 0
     said = capsys.readouterr().out
     assert "asked     pmd-part, tau 0.4, norm none" in said
-    assert "the recording gives it again, to 0.0e+00" in said
+    assert "the recording reproduces it to 0.0e+00" in said
     for words in ("that drew the rows", "before each update", "after the step", "prompts that drive the step"):
         assert words in said
     assert "…" not in said

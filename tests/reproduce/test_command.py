@@ -78,7 +78,7 @@ def test_a_reproduction_from_begin_to_end(call, listed, tmp_path):
     assert code == 0
     assert "4 parts done" in out
     assert "report: " in out
-    assert "4 of them are done already and left alone" in err
+    assert "4 of them are already done and left alone" in err
 
 
 @pytest.mark.slow

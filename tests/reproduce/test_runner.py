@@ -138,7 +138,7 @@ def test_a_failing_part_is_named_and_tried_again(tiny, go, quiet, tmp_path):
     }
     report = (tmp_path / "out" / "report.html").read_text()
     assert "Part <b>sick</b> failed: RuntimeError: no &lt;luck&gt;" in report
-    assert "it needs sick, which did not end" in report
+    assert "it needs sick, which did not finish" in report
     assert "no <luck>" in (tmp_path / "out" / "parts" / "sick" / "failure.txt").read_text()
     mended = [Part("sick", "Sick", "exact", "It fails.", 1.0, parts[3].make), needy[-1]]
     summary = go([parts[0], mended[0], *parts[1:], mended[1]], tmp_path / "out", resume=True)

@@ -182,7 +182,7 @@ def test_a_race_stops_when_its_part_has_had_its_time_and_goes_on(tmp_path):
     """In pieces of one run, and under the same protocol only; the end is that of a race in one piece."""
     whole = race.race(tmp_path / "whole", TINY)
     brief = replace(TINY, budget={**TINY.budget, "part_minutes": 0.0})
-    with pytest.raises(Stopped, match="has had its time"):
+    with pytest.raises(Stopped, match="has used up its time"):
         race.race(tmp_path / "parts", brief)
     assert (tmp_path / "parts" / race.JOURNAL).read_bytes().count(b"\n") == 1
     with pytest.raises(UsageError, match="use --resume"):

@@ -69,7 +69,7 @@ def test_interrupt_then_kill_9_then_resume(tmp_path):
 
     told = []
     result = sweep(POINTS, out, "sweep", {}, resume=True, log=told.append)
-    assert told[0] == "1 of 2 runs are finished already and left alone"
+    assert told[0] == "1 of 2 runs are already finished and left alone"
     assert before == {path: path.stat().st_mtime_ns for path in first.rglob("*") if path.name != "run.lock"}
     whole = train("pmd-mean", "bandit", "two-hills", steps=LONG, group=8, prompts=8, out=tmp_path / "whole")
     rows = [json.loads(line) for line in (second / "metrics.jsonl").read_text().splitlines()]

@@ -83,7 +83,7 @@ def test_the_best_third_goes_on_and_a_decision_is_made_once(tmp_path, monkeypatc
         "stopped after 30 of 90 steps: 1 of 3 settings went on",
     ]
     assert set(failed.values()) == {"loss is inf"}
-    with pytest.raises(UsageError, match="another --halving"):
+    with pytest.raises(UsageError, match="other settings, steps or --halving"):
         halved(Halving(2))
 
 

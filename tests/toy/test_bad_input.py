@@ -77,7 +77,7 @@ def save(folder, table, context, vocabulary=None):
 @pytest.mark.parametrize(
     ("table", "context", "told"),
     [
-        ({"kind": "modular-sum", "modulus": 7}, 16, "speaks 8 tokens (0 1 2 3 4 5 ...), the task 11"),
+        ({"kind": "modular-sum", "modulus": 7}, 16, "has a vocabulary of 8 tokens (0 1 2 3 4 5 ...), the task 11"),
         ({"kind": "modular-sum"}, 2, "reads 2 tokens; this task needs 3 for prompt and response"),
     ],
 )

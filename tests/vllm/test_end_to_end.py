@@ -75,7 +75,7 @@ def test_a_server_and_a_rank_are_killed_and_the_run_ends_well(tmp_path):
         process.kill()
         process.communicate()
     assert process.returncode == 0, errors[-3000:]
-    assert "it is restarted and writes again" in errors
+    assert "it is restarted and repeats the request" in errors
     assert "going on from the last checkpoint, 0 restarts left" in errors
     summary = json.loads(told)
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]

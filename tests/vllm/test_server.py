@@ -100,7 +100,7 @@ def test_a_server_of_somebody_else_is_taken_by_its_address_and_left_running(fres
     guest = make(starter.wanted("vllm-server", {"silence": SILENCE}, urls=[server.url]))
     guest.publish(starter.weights(), 0)
     assert rows_of(drawn_by(guest)) == rows_of(before)
-    with pytest.raises(EngineLost, match="somebody else exchanged them"):
+    with pytest.raises(EngineLost, match="somebody else replaced them"):
         drawn_by(fresh)
     guest.close()
     assert answers(server, "GET", "/health", None, 10.0)

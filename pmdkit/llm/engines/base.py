@@ -164,7 +164,7 @@ class ResponseCheck:
         check_shapes(drawn, rows, f"{prompts} prompts times {group} responses", sampling.width)
         length = drawn.mask.sum(1)
         on = torch.arange(drawn.mask.shape[1], device=length.device) < length[:, None]
-        refuse(~(on == drawn.mask).all(1) | (length < 1), "has gaps, or no token; expected it whole from its first")
+        refuse(~(on == drawn.mask).all(1) | (length < 1), "has gaps, or no token; expected tokens without gaps")
         if self.vocabulary is not None:
             foreign = on & ((drawn.tokens < 0) | (drawn.tokens >= self.vocabulary))
             refuse(foreign.any(1), f"holds a token outside the model's vocabulary, 0 to {self.vocabulary - 1}")
@@ -178,7 +178,7 @@ class ResponseCheck:
         if self.ends:
             end = torch.isin(drawn.tokens, torch.tensor(list(self.ends), device=length.device)) & on
             last = end[torch.arange(rows), length - 1]
-            refuse((last != drawn.ended) | (end.sum(1) > last.long()), "ends otherwise than at its first end token")
+            refuse((last != drawn.ended) | (end.sum(1) > last.long()), "does not end at its first end token")
         if not sampling.greedy:
             refuse_repeated(drawn, length, group)
 
@@ -195,7 +195,7 @@ def check_shapes(drawn: Responses, rows: int, why: str, width: int) -> None:
         raise EngineLost(f"the engine answers with {given} rows; expected {rows}, {why}")
     longest = found["tokens"][-1]
     if found != {"tokens": [rows, longest], "logp": [rows, longest], "mask": [rows, longest], "ended": [rows]}:
-        raise EngineLost(f"the engine answers with {found}; expected [{rows}, T] and for ended [{rows}]")
+        raise EngineLost(f"the engine answers with {found}; expected [{rows}, T], and [{rows}] for ended")
     if longest > width:
         raise EngineLost(f"the engine answers with rows of {longest} tokens; {width} were asked for")
 
@@ -203,7 +203,7 @@ def check_shapes(drawn: Responses, rows: int, why: str, width: int) -> None:
 def refuse(rows: Tensor, sentence: str) -> None:
     """Raise `EngineLost` for the first row that breaks a rule, if there is one."""
     for row in rows.nonzero().flatten()[:1].tolist():
-        raise EngineLost(f"the engine's row {row} {sentence}; {int(rows.sum())} of {len(rows)} rows are so")
+        raise EngineLost(f"the engine's row {row} {sentence}; {int(rows.sum())} of {len(rows)} rows are like that")
 
 
 def refuse_repeated(drawn: Responses, length: Tensor, group: int) -> None:

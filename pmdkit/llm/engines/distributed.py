@@ -266,7 +266,7 @@ class DistributedEngine:
                 "and go on with --resume"
             ) from lost
         if lost is not None:
-            self.warn(f"{reason}; it is restarted and writes again what it was asked for")
+            self.warn(f"{reason}; it is restarted and repeats the request")
 
     def catch_loss(self, call: Callable[[], Responses | None]) -> tuple[Responses | None, EngineLost | None]:
         """What a call returns, or the loss of the engine during it."""

@@ -84,7 +84,7 @@ tags: [pmdkit]
 
 # pmdkit {size}, seed {seed}
 
-A `{architecture}` of {weights:,} weights that adds numbers in little stories, by design badly: it was taught by a
+A `{architecture}` of {weights:,} weights that adds numbers in little stories, and badly by design: it was taught by a
 teacher that makes mistakes, so that reinforcement learning has something to gain. It can do nothing else.
 
 | | |

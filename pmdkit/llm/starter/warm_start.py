@@ -63,8 +63,8 @@ def warm_start(
     packing.use_packing(model)
     if turns is not None and turns.environment is not calculator:
         raise UsageError(
-            f"warm_start.pass_rate is set and rollout.environment is {turns.name}; the starter's teacher knows the "
-            "calculator alone: set warm_start.pass_rate=0"
+            f"warm_start.pass_rate is set and rollout.environment is {turns.name}; the starter's teacher knows "
+            "only the calculator: set warm_start.pass_rate=0"
         )
     teacher = Teacher.for_pupil(options.pass_rate, len(operands(problems.problem(int(problems.train[0])).problem)))
     caller = CallingTeacher.for_pupil(options.pass_rate)
@@ -135,5 +135,5 @@ def take_up(
     if step:
         weights.load_weights(model, state["model"])
         optimizer.load_state_dict(state["optimizer"])
-        note(f"warm start: going on after {step} supervised steps")
+        note(f"warm start: continuing after {step} supervised steps")
     return step

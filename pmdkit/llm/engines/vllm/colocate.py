@@ -192,7 +192,7 @@ class ColocatedEngine:
             raise
         except Exception as problem:
             self.sleep_state.state = "broken"
-            raise EngineLost(f"vLLM failed while it wrote: {first_line(problem)}") from problem
+            raise EngineLost(f"vLLM failed while generating: {first_line(problem)}") from problem
         if len(done) != len(names):
             self.sleep_state.state = "broken"
             raise EngineLost(f"vLLM answered {len(done)} of {len(names)} rows")
@@ -237,7 +237,7 @@ class ColocatedEngine:
                     self.sleep_state.state = before
                 raise
             except Exception as problem:
-                raise EngineLost(f"vLLM failed while it took weights: {first_line(problem)}") from problem
+                raise EngineLost(f"vLLM failed while loading weights: {first_line(problem)}") from problem
             self.version = version
 
     def send_weights(self, weights: Mapping[str, torch.Tensor], version: int) -> None:

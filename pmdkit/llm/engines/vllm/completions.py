@@ -271,7 +271,7 @@ def only_choice(server: Server, row: int, answer: Json, call: str) -> Json:
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
         raise EngineLost(f"{server.url} did not send one response to row {row}: {str(answer)[:100]}")
     if answer.get("model") != server.model:
-        raise EngineLost(f"{server.url} answers for the model {answer.get('model')}; {server.model} was asked")
+        raise EngineLost(f"{server.url} answers for the model {answer.get('model')}; expected {server.model}")
     if answer.get("id") != f"cmpl-{call}-{row}":  # a proxy that caches, or mixes up its connections
         raise EngineLost(
             f"{server.url} sent the answer to {answer.get('id')} for row {row}; expected cmpl-{call}-{row}: "

@@ -120,14 +120,14 @@ class Connection:
                 connection.connect()
                 assert connection.sock is not None
                 if self.broken:  # aborted meanwhile
-                    raise ConnectionAbortedError("broken off")
+                    raise ConnectionAbortedError("aborted")
                 connection.sock.settimeout(self.seconds)
                 connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.request(method, path, None if body is None else json.dumps(body), self.server.headers)
             response = connection.getresponse()
             return response.status, response.read()
         except TimeoutError as problem:
-            reason = f"does not answer {path} for {self.seconds:g} s"
+            reason = f"does not answer {path} within {self.seconds:g} s"
             raise EngineLost(f"the server at {self.server.url} {reason}") from problem
         except (OSError, HTTPException) as problem:
             reason = str(problem) or type(problem).__name__
@@ -150,7 +150,7 @@ def error_text(data: bytes, most: int = 300) -> str:
         text = str(error.get("message", error) if isinstance(error, dict) else error)
     except (ValueError, AttributeError):
         pass
-    return " ".join(text.split())[:most] or "without a word"
+    return " ".join(text.split())[:most] or "no message"
 
 
 def call_each(items: Sequence[Item], call: Callable[[Item], Answer]) -> list[Answer]:

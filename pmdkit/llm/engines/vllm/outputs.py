@@ -34,12 +34,12 @@ def to_responses(outputs: Sequence[Any], ends: Sequence[int], width: int, versio
         spans = getattr(output, "weight_versions", None)  # None from a vLLM that does not write them
         if spans is not None and {span.version for span in spans} != {str(version)}:
             found = [span.version for span in spans]
-            raise EngineLost(f"row {row} was written by weights {found}; expected version {version} alone")
+            raise EngineLost(f"row {row} was written by weights of versions {found}; expected version {version} alone")
         ended = bool(tokens) and tokens[-1] in last
         if not tokens or len(tokens) > width or not (ended or len(tokens) == width) or last & set(tokens[:-1]):
             raise EngineLost(
                 f"vLLM answers row {row} with {len(tokens)} tokens of {width}, last {tokens[-1:]}, reason "
-                f"{output.finish_reason}; expected an end of {sorted(last)}, or the whole budget"
+                f"{output.finish_reason}; expected one of {sorted(last)} at the end, or the whole budget"
             )
         rows.append((tokens, token_logps(row, tokens, output.logprobs), ended))
     longest = max(len(tokens) for tokens, _, _ in rows)
@@ -122,8 +122,7 @@ def engine_routes(engine: Any, tokens: Sequence[int]) -> Tensor:
         return returned_routes(engine, tokens)
     if not (config.vllm.eager or engine.llm.llm_engine.model_config.enforce_eager):
         raise EnvironmentLacks(
-            f"routes of compiled graphs are not seen from outside; set vllm.options.{ROUTES_OPTION} = true, or "
-            "vllm.eager"
+            f"routes of compiled graphs cannot be observed; set vllm.options.{ROUTES_OPTION} = true, or vllm.eager"
         )
     inner = engine.llm.llm_engine.model_executor.driver_worker.model_runner.model
     k = experts_per_token(config.model.config)
@@ -149,7 +148,7 @@ def routers(model: nn.Module) -> list[nn.Module]:
     """The routers of a model, first layer first: modules called gate that choose among experts, not a gate_proj."""
     found = [module for name, module in model.named_modules() if name.endswith((".gate", ".router"))]
     if not found:
-        raise UsageError("the model has no routers: it is dense, or calls them otherwise than gate or router")
+        raise UsageError("the model has no routers: it is dense, or calls them neither gate nor router")
     return found
 
 

@@ -191,7 +191,7 @@ class ServerEngine:
             held = str(answer.get("weight_version"))  # vLLM's name for the weights that a server holds
             if held != tag:
                 raise EngineLost(
-                    f"the server at {server.url} has weights {held}; expected {tag}: somebody else exchanged them, or "
+                    f"the server at {server.url} has weights {held}; expected {tag}: somebody else replaced them, or "
                     "it lost them"
                 )
 

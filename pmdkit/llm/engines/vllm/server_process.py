@@ -51,7 +51,7 @@ class ServerProcess(GuardedProcess):
         """How it ended, and the last informative line that it printed."""
         code = self.exit_code
         if code is None:
-            return "still runs"
+            return "is still running"
         end = exit_reason(code if code <= 128 else code - 256)  # a guard's code is that of the server modulo 256
         words = "" if "SIGKILL" in end else last_words(self.log)  # a killed process cannot say why
         return f"{end}; its last words: {words}" if words else end

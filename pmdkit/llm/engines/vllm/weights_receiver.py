@@ -72,7 +72,7 @@ class ReloadReceiver(base.WeightTransferEngine[Any, Any]):
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
 
         if not self.begun:
-            raise EngineLost("a publish ends that brought no weights; publish again")
+            raise EngineLost("a publish ended without bringing any weights; publish again")
         finalize_layerwise_reload(self.model, self.model_config)
         self.begun = False
 
