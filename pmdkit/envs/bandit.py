@@ -127,7 +127,7 @@ class BanditTask:
         import torch
 
         if step < 1:
-            raise ValueError(f"step is {step}; expected an integer >= 1, steps count from 1")
+            raise ValueError(f"step is {step}; expected an integer >= 1, as steps are counted from 1")
         size = self.bandit.contexts
         first, end = (step - 1) * self.count, step * self.count
         epochs = range(first // size, (end - 1) // size + 1)
@@ -190,6 +190,6 @@ def check_rewards(reward: Array, values: tuple[float, float] | None, sd: float) 
         )
     if reward.min() < low or reward.max() > high:
         raise ValueError(
-            f"reward has the entry {outside(reward, low, high):g}; expected expectations from {low:g} to {high:g}, "
+            f"reward has the entry {outside(reward, low, high):g}; expected means from {low:g} to {high:g}, "
             "the two values of a draw"
         )

@@ -115,7 +115,7 @@ class EpisodeProblem:
         """T, the maximum number of actions in an episode."""
         limit = self.max_steps or getattr(self.copies[0].spec, "max_episode_steps", None)
         if limit is None:
-            raise ValueError(f"env.max_steps is not set and {self.id} has no limit of its own; expected a number")
+            raise ValueError(f"env.max_steps is not set and {self.id} has no limit; expected a number of steps")
         return int(limit)
 
     def build(self) -> Self:
@@ -124,7 +124,7 @@ class EpisodeProblem:
         if not isinstance(env.action_space, spaces.Discrete):
             raise ValueError(f"the actions of {self.id} are {env.action_space}; expected Discrete, a number of actions")
         if not env.observation_space.is_np_flattenable:
-            raise ValueError(f"observations of {self.id} are {env.observation_space}; expected what can be flattened")
+            raise ValueError(f"observations of {self.id} are {env.observation_space}; expected a flattenable space")
         if self.width * self.features > LARGEST:
             size = f"{self.width} actions of {self.features} numbers each"
             raise ValueError(

@@ -182,7 +182,7 @@ def resolve(
     if isinstance(env, wanted):
         if options:
             name = wanted.__name__
-            raise ValueError(f"options {sorted(options)} were given beside a {name}; they belong to a name or a kind")
+            raise ValueError(f"options {sorted(options)} were given with a {name}; they go with a name or a kind")
         return env
     assert env is None or isinstance(env, str)
     if "kind" in options:

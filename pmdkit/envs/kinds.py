@@ -96,8 +96,8 @@ class TwoHills:
             check_share(name, getattr(self, name))
         if self.share + max(self.common, self.rare) >= 1:
             raise ValueError(
-                f"env.share is {self.share} and the narrow hill's share up to {max(self.common, self.rare)}; "
-                "expected a sum below 1, which leaves something for the plain"
+                f"env.share is {self.share} and the narrow hill's share goes up to {max(self.common, self.rare)}; "
+                "expected a sum below 1, so that something is left for the plain"
             )
 
     def build(self) -> Bandit:

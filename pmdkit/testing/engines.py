@@ -97,7 +97,7 @@ def checked_responses(case: EngineCase) -> Responses:
     assert int(lengths.min()) >= 1, (
         "a response has no token; an immediate end is a response of one token, the end token"
     )
-    assert not drawn.logp[~drawn.mask].any(), "logp is not 0 behind the end of a response"
+    assert not drawn.logp[~drawn.mask].any(), "logp is not 0 past the end of a response"
     assert bool((drawn.logp <= 0).all()), (
         "logp holds a positive or undefined number; expected log-probabilities in nats"
     )
@@ -108,10 +108,10 @@ def checked_responses(case: EngineCase) -> Responses:
             f"row {row} has ended={ended} and its last token is {last}; end tokens are {case.ends}"
         )
         assert ended or length == width, f"row {row} stops after {length} tokens without an end token"
-        assert set(tokens[length:]) <= case.ends, f"row {row} is not filled up with the end token"
-    assert drawn.version == version, f"responses are of version {drawn.version}; the engine's is {version}"
+        assert set(tokens[length:]) <= case.ends, f"row {row} is not padded with the end token"
+    assert drawn.version == version, f"responses have version {drawn.version}; the engine has version {version}"
     assert calls, "progress was not called; expected at least once while responses are written"
-    assert calls == sorted(calls), "progress went backwards; expected tokens and rows that ended so far"
+    assert calls == sorted(calls), "progress went backwards; expected the tokens and the ended rows so far"
     return drawn
 
 
@@ -125,7 +125,7 @@ def check_scores(case: EngineCase, drawn: Responses, where: str) -> None:
     error = float((torch.cat(scores).double() - drawn.logp[drawn.mask].double()).abs().max())
     assert error <= case.tolerance, (
         f"log-probabilities from sampling and from score differ by {error:.1e} nats {where}; expected at most "
-        f"{case.tolerance:.0e}: one of them is shifted, of older weights, or of another distribution"
+        f"{case.tolerance:.0e}: one of them is shifted, or comes from older weights or another distribution"
     )
 
 
@@ -138,13 +138,13 @@ def check_draws(case: EngineCase, first: Responses) -> None:
         )
     others = (case.seeds ^ np.uint64(derive(0, "other seeds"))).astype(np.uint64)
     assert not same(case.generate(others), first), (
-        "other seeds give the same responses; the draws must follow the seeds"
+        "different seeds give the same responses; the draws must follow the seeds"
     )
 
 
 def check_rows(case: EngineCase, first: Responses) -> None:
     """The same call gives the same bits, and a row does not depend on what else is in the batch."""
-    assert same(case.generate(), first), "the same call gives other responses; expected the same bits"
+    assert same(case.generate(), first), "the same call gives different responses; expected the same bits"
     size, group = len(case.prompts), case.group
     for order in (list(reversed(range(size))), [size - 1]):
         rows = torch.cat([torch.arange(p * group, (p + 1) * group) for p in order])
@@ -188,10 +188,10 @@ def check_publish(case: EngineCase, first: Responses, start: Mapping[str, torch.
             f"prompt {p} has the first-token log-probabilities of the old weights after publish; "
             "something computed with them was kept"
         )
-    assert not same(seen[0], first), "publishing other weights changes no response; they were not taken over"
+    assert not same(seen[0], first), "publishing other weights changes no response; the engine does not use them"
     if exact:
         assert same(seen[1], first), "the old weights, published again, do not give the old responses"
-        assert same(seen[2], seen[0]), "the same weights, published again, give other responses"
+        assert same(seen[2], seen[0]), "the same weights, published again, give different responses"
     engine.publish(start, version + 3)
 
 

@@ -43,14 +43,14 @@ def check_kind(objective: Objective, seed: int = 0) -> str | None:
     assert not isinstance(objective, type), "it is a class; give an instance of it, such as MyLoss()"
     assert is_dataclass(objective), "it is not a dataclass; put @dataclass(frozen=True) on the class"
     assert is_frozen(objective), "it can be changed after it was made; put @dataclass(frozen=True) on the class"
-    assert objective.norm in ("none", "length", "max", "tokens"), f"norm is {objective.norm!r}, no rule of row_weight"
+    assert objective.norm in ("none", "length", "max", "tokens"), f"norm is {objective.norm!r}, unknown to row_weight"
 
     it = ragged_draws(seed)
     advantage = objective.advantage(it.groups)
     shape, expected = list(advantage.shape), list(it.groups.reward.shape)
     assert shape == expected, f"advantage has shape {shape}; expected {expected}, one number per response"
     assert bool(torch.isfinite(advantage).all()), "advantage is not finite on finite rewards"
-    assert not advantage.requires_grad, "advantage carries a gradient; credit has none"
+    assert not advantage.requires_grad, "advantage carries a gradient; it must have none"
 
     batch = it.batch(objective)
     loss = objective.loss(batch)
@@ -127,13 +127,13 @@ def check_temperature(objective: Objective, seed: int = 0) -> str | None:
     if traits(objective).whole_batch:  # no prompt works alone: a rule that returns one number must equal that number
         ruled = with_tau(objective, lambda groups: torch.full_like(groups.reward[:, 0], 0.7)).advantage(it.groups)
         number = with_tau(objective, 0.7).advantage(it.groups)
-        same(ruled, number, "advantage takes a rule for another tau than its number; take temperature(self, groups)")
+        same(ruled, number, "a rule for tau and its number give different advantages; use temperature(self, groups)")
         return None
     together = with_tau(objective, tau_of_mean_reward).advantage(it.groups)
     for prompt, tau in enumerate(tau_of_mean_reward(it.groups).tolist()):
         one = Groups(it.groups.reward[[prompt]], it.groups.mass[[prompt]])
         alone = with_tau(objective, tau).advantage(one)
-        same(together[[prompt]], alone, "advantage does not use the tau of each prompt; take temperature(self, groups)")
+        same(together[[prompt]], alone, "advantage does not use the tau of each prompt; use temperature(self, groups)")
     return None
 
 
@@ -343,7 +343,7 @@ def check_coefficient(objective: Objective, seed: int = 0) -> str | None:
         return "does not apply: the loss is per token"
     _, gradient = value_and_gradient(objective, batch)
     expected = torch.where(batch.mask, numbers[:, None], 0.0)
-    same(gradient, expected, "the folded batch has another gradient; use batch.length, never the number of columns")
+    same(gradient, expected, "the folded batch has a different gradient; use batch.length, never the number of columns")
     return None
 
 

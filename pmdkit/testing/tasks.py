@@ -34,7 +34,7 @@ def check_task(task: Task, rollout: Roll | None = None, *, group: int = 4, steps
         seed: seed for the rollouts.
     """
     if rollout is None:
-        assert isinstance(task, BanditTask), "give rollout, say learner.rollout: only a BanditTask has a default"
+        assert isinstance(task, BanditTask), "give rollout, such as learner.rollout: only a BanditTask has a default"
         rollout = uniform_arms(task.bandit.arms)
     with no_global_randomness("prompts(step)"):
         check_prompts(task, steps)

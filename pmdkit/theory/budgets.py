@@ -292,4 +292,4 @@ def check_batch(steps: int, groups: int, ministeps: int, gradient: bool, cells: 
     if groups % ministeps:
         raise ValueError(f"ministeps is {ministeps}; expected a divisor of groups, which is {groups}")
     if ministeps > 1 and not gradient:
-        raise ValueError(f"ministeps is {ministeps} without lr; a batch that is solved has one update: give lr")
+        raise ValueError(f"ministeps is {ministeps} without lr; a batch that is solved exactly has one update: give lr")

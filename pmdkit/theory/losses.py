@@ -124,7 +124,7 @@ def logit_hessian(
     """
     pi, reward, tau = problem(pi, reward, tau)
     if not (pi > 0).all():
-        raise ValueError("pi has a zero; expected every probability > 0, for the loss needs log pi")
+        raise ValueError("pi has a zero; expected every probability > 0, since the loss needs log pi")
     if known_method(method) == "pmd-mean":
         target = centred(pi, reward) / tau[..., None]
     else:

@@ -534,7 +534,7 @@ def open_rates(p: ArrayLike) -> Array:
     """Pass rates strictly between 0 and 1: at the ends every group is silent."""
     values = pass_rates(p)
     if not ((values > 0) & (values < 1)).all():
-        raise ValueError("p is 0 or 1 somewhere; expected pass rates in (0, 1): at the ends no group says anything")
+        raise ValueError("p is 0 or 1 somewhere; expected pass rates in (0, 1): at the ends groups say nothing")
     return values
 
 

@@ -65,7 +65,7 @@ def test_rewards_and_contexts_follow_their_law():
         ({"env": "needle", "kind": "needle"}, "both env 'needle' and kind 'needle' were given"),
         ({"env": "nedle"}, "did you mean 'needle'"),
         ({"armz": 3}, "did you mean 'env.arms'"),
-        ({"env": envs.make({"kind": "needle"}), "arms": 3}, "were given beside a Bandit"),
+        ({"env": envs.make({"kind": "needle"}), "arms": 3}, "were given with a Bandit"),
     ],
 )
 @pytest.mark.parametrize("make", [envs.BanditEnv, envs.BanditVectorEnv])

@@ -77,7 +77,7 @@ def test_a_kind_of_ones_own_is_taken_by_path_with_its_options(own):
         ({"kind": "two-hills", "luck": 1.2}, "env.luck is 1.2; expected a number from 0 to 1"),
         ({"kind": "two-hills", "rare": 0}, "env.rare is 0; expected a share of 1e-290 or more and below 1"),
         ({"kind": "two-hills", "share": 5e-324}, "env.share is 5e-324; expected a share of 1e-290"),
-        ({"kind": "two-hills", "share": 0.96}, "env.share is 0.96 and the narrow hill's share up to 0.05"),
+        ({"kind": "two-hills", "share": 0.96}, "env.share is 0.96 and the narrow hill's share goes up to 0.05"),
         ({"kind": "graded", "sd": float("nan")}, "env.sd is nan; expected a number >= 0"),
         ({"kind": "graded", "sd": float("inf")}, "env.sd is inf; expected a number >= 0"),
         ({"kind": "graded", "hardness": 0.5}, "env.hardness is 0.5"),

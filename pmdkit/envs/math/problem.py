@@ -72,7 +72,7 @@ def collect(
     table = problems[:limit]
     size = len(table)
     if not table:
-        raise UsageError(f"{name} has no problem left; it lost {dict(counts or {})}")
+        raise UsageError(f"{name} has no problem left; counts: {dict(counts or {})}")
     if isinstance(held_out, int) and held_out >= size:
         raise UsageError(f"env.held_out is {held_out} of {size} problems; expected fewer, or 'all' for evaluation only")
     number_held_out = size if held_out == "all" else int(held_out)

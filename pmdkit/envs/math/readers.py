@@ -41,11 +41,11 @@ UTF_16 = "is UTF-16; expected UTF-8. Save it again as UTF-8"
 OTHERS = {  # first bytes in lower case, and what they mean
     b"\xff\xfe": UTF_16,
     b"\xfe\xff": UTF_16,
-    b"\x1f\x8b": "is compressed by gzip; unpack it first, with gunzip",
+    b"\x1f\x8b": "is compressed with gzip; unpack it first, with gunzip",
     b"pk\x03\x04": "is a zip archive; unpack it first",
-    b"\x28\xb5\x2f\xfd": "is compressed by zstd; unpack it first, with unzstd",
-    b"<": "is a page in HTML or XML, not data; download the file itself, not the page that shows it",
-    b"version https://git-lfs": "is a pointer of Git LFS, not the data; fetch the data with git lfs pull",
+    b"\x28\xb5\x2f\xfd": "is compressed with zstd; unpack it first, with unzstd",
+    b"<": "is an HTML or XML page, not data; download the file itself, not the page that shows it",
+    b"version https://git-lfs": "is a Git LFS pointer, not the data; fetch the data with git lfs pull",
 }
 # DAPO's wording around a question; pmdkit.llm.prompts.TEMPLATE puts it back.
 # Source: arXiv:2602.05933, appendix "Prompt Template"; arXiv:2503.14476 (DAPO).
@@ -103,7 +103,7 @@ def read_problems(
                 elif old == new:
                     counts["merged: same id and content"] += 1
                 else:
-                    raise ValueError(f"id '{new.id}' is that of row {row_of[new.id]}, with another problem or answer")
+                    raise ValueError(f"id '{new.id}' is also in row {row_of[new.id]}, with another problem or answer")
             except ValueError as problem_of_row:
                 bad.append((number, str(problem_of_row)))
     else:
@@ -114,7 +114,7 @@ def read_problems(
         counts["dropped: " + (reason if not reason.startswith("id '") else "id used twice")] += 1
     if not found:
         detail = ": " + bad_rows_message(name, bad, len(bad)) if bad else ""
-        raise UsageError(f"{path} holds no problem; expected one or more{detail}")
+        raise UsageError(f"{path} holds no problems; expected one or more{detail}")
     return list(found.values()), counts
 
 
@@ -320,7 +320,7 @@ def unwrap(text: str) -> str:
         return inner.strip()
     if begins or ends:
         missing = "last" if begins else "first"
-        raise ValueError(f"the prompt has a part of DAPO's wording, but not its {missing} sentence")
+        raise ValueError(f"the prompt has part of DAPO's wording, but not its {missing} sentence")
     return text
 
 
@@ -342,7 +342,7 @@ def raw_rows(path: str, subset: str | None = None, split: str = "train", revisio
         return {".json": json_rows, ".parquet": parquet_rows}.get(file.suffix, json_lines)(file)
     if HUB_NAME.fullmatch(path) and file.suffix not in SUFFIXES:
         return hub_rows(path, subset, split, revision)
-    raise UsageError(f"{path} does not exist, seen from {Path.cwd()}; give a file, or owner/name for the hub")
+    raise UsageError(f"{path} does not exist, relative to {Path.cwd()}; give a file, or owner/name for the hub")
 
 
 def check_beginning(file: Path) -> None:
@@ -393,12 +393,12 @@ def json_rows(file: Path) -> Iterator[Row]:
     except UsageError:
         raise
     except foreign.RepeatedKey as problem:
-        raise UsageError(f"{file} holds an object with a repeated key: {problem}; leave one out") from problem
+        raise UsageError(f"{file} holds an object with a repeated key: {problem}; remove one") from problem
     except (ValueError, RecursionError):
         yield from json_lines(file)
         return
     if not isinstance(rows, list):
-        raise UsageError(f"{file} holds a {type(rows).__name__}; expected a list of objects, or one object a line")
+        raise UsageError(f"{file} holds a {type(rows).__name__}; expected a list of objects, or one object per line")
     for row in rows:
         yield row if isinstance(row, dict) else f"the entry is a {type(row).__name__}; expected an object"
 
@@ -483,7 +483,7 @@ def hub_rows(name: str, subset: str | None, split: str, revision: str | None) ->
         raise UsageError(f"data set {name}: {problem}; set env.subset or env.split") from problem
     except Exception as problem:  # the hub raises what its HTTP library raises, which changes between versions
         raise EnvironmentLacks(
-            f"data set {name} cannot be had from the hub: {type(problem).__name__}: {problem}. Check the name, the "
+            f"data set {name} cannot be fetched from the hub: {type(problem).__name__}: {problem}. Check the name, the "
             "network and HF_HUB_OFFLINE; or download its file elsewhere and give the path"
         ) from problem
     yield from table_rows(table)

@@ -84,8 +84,8 @@ class Countdown(TokenProblem):
         ]
         if not rows:
             raise ValueError(
-                f"no target up to {self.highest} can be reached with '{self.operators}' and is none of the numbers; "
-                "raise env.highest or env.largest, or allow more env.operators"
+                f"no target up to {self.highest} can be reached with '{self.operators}' apart from the numbers "
+                "themselves; raise env.highest or env.largest, or allow more env.operators"
             )
         return np.array(rows, dtype=np.int64) - 1  # a number's token id is the number minus 1
 

@@ -90,7 +90,7 @@ class TokenProblem(ABC):
         if places > self.width:
             raise ValueError(f"responses have {places} tokens; expected at most {self.width}, the width of {self.name}")
         if given % len(prompts):
-            raise ValueError(f"there are {given} responses to {len(prompts)} prompts; expected as many for each prompt")
+            raise ValueError(f"{given} responses to {len(prompts)} prompts; expected the same number for each")
         mask = mask.astype(np.bool_)
         length = mask.sum(axis=1)
         ends = (responses == self.eos) & mask
@@ -201,7 +201,7 @@ class TokenTask:
         import torch
 
         if step < 1:
-            raise ValueError(f"step is {step}; expected an integer >= 1, steps count from 1")
+            raise ValueError(f"step is {step}; expected an integer >= 1, as steps are counted from 1")
         return torch.from_numpy(sample_prompts(self.problem, generator(self.seed, "prompts", step), self.count))
 
     def reward(self, rollouts: "Rollouts") -> "Tensor":
@@ -290,7 +290,7 @@ def check_sizes(problem: TokenProblem) -> None:
         twice = next(word for word in words if words.count(word) > 1)
         raise ValueError(f"the vocabulary of {name} has '{twice}' twice; expected tokens that all differ")
     if "<eos>" not in words:
-        raise ValueError(f"the vocabulary of {name} has no '<eos>'; add it, a response ends with it")
+        raise ValueError(f"the vocabulary of {name} has no '<eos>'; add it, since a response ends with it")
     if len(words) < 3:
         raise ValueError(f"the vocabulary of {name} has {len(words)} tokens; expected at least 2 beside '<eos>'")
     if problem.prompt_length < 1:

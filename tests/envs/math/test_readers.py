@@ -147,7 +147,7 @@ def test_the_hub_out_of_reach_is_told_with_what_to_do(monkeypatch):
         raise ConnectionError("offline")
 
     monkeypatch.setattr(datasets, "load_dataset", no_network)
-    with pytest.raises(EnvironmentLacks, match=r"openai/gsm8k cannot be had.*offline.*give the path"):
+    with pytest.raises(EnvironmentLacks, match=r"openai/gsm8k cannot be fetched.*offline.*give the path"):
         GSM8K().build()
 
 
@@ -273,8 +273,8 @@ BAD = {
     "the answer holds a NUL": row(answer="2\0"),
     "braces of the last": row(answer="so \\boxed{\\frac{1}{2}"),
     "the id is a list": row(id=["b"]),
-    "id 'a' is that of row 1": row(id="a", answer="3"),
-    "has a part of DAPO's wording, but not its last": row(
+    "id 'a' is also in row 1": row(id="a", answer="3"),
+    "has part of DAPO's wording, but not its last": row(
         problem="Solve the following math problem step by step. The last line of your response should be of the form "
         "Answer: $Answer (without quotes) where $Answer is the answer to the problem.\n\nWhat is 1 + 1?"
     ),

@@ -72,7 +72,7 @@ def test_held_out_prompts_are_asked_only_when_asked_for():
         ({"env": "copy", "kind": "copy"}, "both env 'copy' and kind 'copy' were given"),
         ({"env": "modular-sums"}, "did you mean 'modular-sum'"),
         ({"modulos": 3}, "did you mean 'env.modulus'"),
-        ({"env": envs.make_tokens({"kind": "copy"}), "length": 3}, "were given beside a TokenProblem"),
+        ({"env": envs.make_tokens({"kind": "copy"}), "length": 3}, "were given with a TokenProblem"),
     ],
 )
 @pytest.mark.parametrize("make", [envs.TokenEnv, envs.TokenVectorEnv])

@@ -143,7 +143,7 @@ def test_responses_that_do_not_fit_are_refused():
     wide = np.zeros((2, 6), dtype=np.int64)
     with pytest.raises(ValueError, match="responses have 6 tokens; expected at most 5, the width of copy"):
         problem.grade(wide[:, :4], wide, wide == 0)
-    with pytest.raises(ValueError, match="3 responses to 2 prompts; expected as many for each"):
+    with pytest.raises(ValueError, match="3 responses to 2 prompts; expected the same number for each"):
         problem.grade(wide[:, :4], wide[[0, 0, 0], :5], wide[[0, 0, 0], :5] == 0)
 
 
