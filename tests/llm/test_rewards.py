@@ -68,7 +68,7 @@ def test_a_function_gets_what_it_names():
         "value": 5
     }
     assert OwnReward(lambda *, response, level: level == "hard", 1)({"row": message}) == {"value": 1.0}
-    with pytest.raises(ValueError, match="no column levl; the columns are level"):
+    with pytest.raises(ValueError, match="no column levl; there are level"):
         OwnReward(lambda prompt, levl: 0, 1)({"row": message})
     kinds = [OwnReward(f, 1).takes for f in (lambda a, b: 0, lambda response: 0, lambda completions, **_: 0)]
     assert kinds == ["pair", "row", "rows"]
