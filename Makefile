@@ -124,11 +124,11 @@ bench: .venv/installed-dev
 .venv/installed: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) torch
-	$(PIP) -e '.[llm]'
+	$(PIP) -e packages/strict-answers -e '.[llm]' -e packages/pmdkit-lab -e packages/pmdkit-course
 	touch $@
 
 .venv/installed-dev: .venv/installed
-	$(PIP) -e '.[dev]'
+	$(PIP) -e packages/strict-answers -e '.[dev]' -e packages/pmdkit-lab -e packages/pmdkit-course
 	touch $@
 
 # The tested environment: every file is checked against its hash and nothing is built from source. torch is the CPU build
@@ -137,7 +137,7 @@ hashed:
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install $(HASHED) -r requirements/torch.txt
 	$(BIN)/python -m pip install $(HASHED) -r requirements/hashes.txt
-	$(BIN)/python -m pip install -q --disable-pip-version-check $(PIP_FLAGS) --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip install -q --disable-pip-version-check $(PIP_FLAGS) --no-deps --no-build-isolation -e packages/strict-answers -e . -e packages/pmdkit-lab -e packages/pmdkit-course
 	touch .venv/installed
 	touch .venv/installed-dev
 

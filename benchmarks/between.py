@@ -2,7 +2,7 @@
 
 A pool of prompts from hard to easy, each a table of 32 arms of which 8 are right, is trained for six steps of 16 draws.
 Seeds are contexts of one bandit: a table shares nothing between contexts, so one run of all seeds equals a run of
-each. Every arm of the comparison sees the same uniforms. "predicted" comes from `theory.best_k`, with the cells right
+each. Every arm of the comparison sees the same uniforms. "predicted" comes from `finite_samples.best_k`, with the cells right
 and wrong, and was fixed before any run; "predicted by arm", with a cell for each arm, was added after the first
 results.
 """
@@ -14,8 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from pmdkit_lab import finite_samples
 
-from pmdkit import loop, theory
+from pmdkit import loop
 from pmdkit.bandit import BanditLearner
 from pmdkit.envs.bandit import Bandit, BanditTask
 from pmdkit.objectives import EasyPrompts, PMDBetween
@@ -35,9 +36,9 @@ PLACE = Path(__file__).parent / "results" / "between.json"
 def predicted(tau, false_positive, false_negative):
     """The constant k with the largest gain over the pool, and the lowest pass rate at which k = 0 beats k = 1."""
     errors = {"false_positive": false_positive, "false_negative": false_negative}
-    pool = theory.best_k(RATES, tau, DRAWS, ks=KS, **errors)
+    pool = finite_samples.best_k(RATES, tau, DRAWS, ks=KS, **errors)
     rates = np.linspace(0.3, 0.95, 14)  # candidates for the switch
-    ends = theory.best_k(rates, tau, DRAWS, ks=(0.0, 1.0), **errors).gain
+    ends = finite_samples.best_k(rates, tau, DRAWS, ks=(0.0, 1.0), **errors).gain
     ahead = rates[ends[:, 0] > ends[:, 1] + 1e-9]
     return {
         "k": float(pool.ks[pool.gain.mean(0).argmax()]),
@@ -53,7 +54,10 @@ def predicted_by_arm(tau, false_positive, false_negative, draws=400):
         return None
     gain = {}
     for k in KS:
-        steps = [theory.simulate_sampled_step(*pool(rate), tau, DRAWS, k=k, draws=draws, rng=0).step for rate in RATES]
+        steps = [
+            finite_samples.simulate_sampled_step(*pool(rate), tau, DRAWS, k=k, draws=draws, rng=0).step
+            for rate in RATES
+        ]
         gain[f"{k:g}"] = float(np.mean([step.gain for step in steps]))
     return {"k": float(max(gain, key=gain.get)), "gain": gain}
 

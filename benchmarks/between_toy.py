@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from between import interval
+from pmdkit_lab import finite_samples
 
-from pmdkit import loop, theory
+from pmdkit import loop
 from pmdkit.observe import files
 from pmdkit.training import build, plan
 
@@ -40,11 +41,13 @@ PLACE = Path(__file__).parent / "results" / "between-toy.json"
 
 def predictions(draws=300):
     """The k with the largest mean gain over RATES, and the gain at every k: by cells exactly, by arms from groups."""
-    cells = theory.best_k(RATES, TAU, DRAWS, ks=KS).gain.mean(0)
+    cells = finite_samples.best_k(RATES, TAU, DRAWS, ks=KS).gain.mean(0)
     right = (np.arange(TOKENS) == 0).astype(float)
     policies = [np.where(right > 0, rate, (1 - rate) / (TOKENS - 1)) for rate in RATES]
     arms = [
-        np.mean([theory.simulate_sampled_step(pi, right, TAU, DRAWS, k=k, draws=draws).step.gain for pi in policies])
+        np.mean(
+            [finite_samples.simulate_sampled_step(pi, right, TAU, DRAWS, k=k, draws=draws).step.gain for pi in policies]
+        )
         for k in KS
     ]
     return {

@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from between import interval
+from pmdkit_lab import finite_samples
 
-from pmdkit import loop, theory
+from pmdkit import loop
 from pmdkit.bandit import BanditLearner
 from pmdkit.envs.bandit import Bandit, BanditTask
 from pmdkit.objectives import PMDMean
@@ -51,7 +52,7 @@ PLACE = Path(__file__).parent / "results" / "budgets.json"
 
 def ranked(setting, cells, runs):
     """Every way of the grid, best first, by the law with these cells. A token here is one draw for one prompt."""
-    return theory.best_budget(
+    return finite_samples.best_budget(
         POOL,
         DRAWS[setting["way"]] * len(POOL),
         overhead=setting.get("overhead", 0.0) * len(POOL),

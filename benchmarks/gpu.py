@@ -195,7 +195,7 @@ def device() -> str:
 
 def card() -> str:
     """The planner's name of the accelerator; an H100 for the miniature runs on a CPU."""
-    from pmdkit.planner.hardware import GPUS
+    from pmdkit_lab.planner.hardware import GPUS
 
     name = torch.cuda.get_device_name().replace(" ", "").upper() if CUDA else "H100"
     return next((known for known in sorted(GPUS, key=len, reverse=True) if known.upper() in name), "H100")
@@ -204,7 +204,7 @@ def card() -> str:
 @cache
 def peak_rate() -> float:
     """Peak FLOP/s: dense bfloat16 from the data sheet; on a CPU, the measured rate of its matrix products."""
-    from pmdkit.planner.hardware import GPUS
+    from pmdkit_lab.planner.hardware import GPUS
 
     return GPUS[card()].flops if CUDA else gemm_rate(512, 256, 512)
 
@@ -263,7 +263,7 @@ def made(scale: Scale, shape: str, place: Path, size: tuple[int, int, int], **ch
 
 def predicted(spec: Any, tokens: float, prompt: int) -> dict[str, Any]:
     """The report of `pmdkit plan` on a spec and this accelerator, for responses of `tokens` tokens on average."""
-    from pmdkit.planner import hardware, predict, workload
+    from pmdkit_lab.planner import hardware, predict, workload
 
     found = predict.Prediction(
         workload.sizes_of(spec),
@@ -366,7 +366,7 @@ def one_step(scale: Scale, place: Path, shape: str, name: str, checkpointing: st
     found = timed({"update": lambda: learner.update(objective, rollouts, batch)}, scale.rounds)["update"]
     peak = torch.cuda.max_memory_allocated() / GIB if CUDA else 0.0
     prompt = sum(map(len, learner.prompt_tokens(rollouts.prompts))) / len(rollouts.prompts)
-    from pmdkit.planner.workload import sizes_of
+    from pmdkit_lab.planner.workload import sizes_of
 
     flop = 3 * forward_flop(sizes_of(spec), lengths, prompt, scale.update[1])
     shares = [100 * flop / value / peak_rate() for value in seconds(found)]

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 import verifier
 from harness.clock import rate, turns
 from harness.rows import Measured
-
-from pmdkit.envs.verifier import Grader, Item, verify
+from strict_answers import Grader, Item, verify
 
 TEXT = "Let me think about it once more. " * 100 + "\nAnswer: {}"
 PLAIN, PARSED, HOSTILE = 100_000, 500, 2_000

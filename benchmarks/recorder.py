@@ -16,7 +16,7 @@ from harness.rows import Measured
 from stopwatch import Stopwatch
 
 from pmdkit import train
-from pmdkit.replay.recording import Recorder
+from pmdkit.recording import Recorder
 
 CASES = {"toy": ("modular-sum", 40, {}), "llm": ("starter", 3, {"evaluation.problems": 8})}
 

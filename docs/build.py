@@ -19,8 +19,9 @@ from generate.paper_index import write_paper_index
 from generate.race import write_race
 from generate.slides import executed_lesson, lessons_of, write_slides
 from generate.verbs import write_verbs
+from pmdkit_lab import ledger
 
-from pmdkit import ledger, theory
+from pmdkit import theory
 from pmdkit.objectives import OBJECTIVES
 
 DOCS = Path(__file__).parent

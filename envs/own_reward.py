@@ -16,7 +16,7 @@ def grade(response: str, gold: str) -> float:
 
 
 if __name__ == "__main__":
-    from pmdkit.envs.verifier import Grader, Item
+    from strict_answers import Grader, Item
 
     with Grader(f"{__file__}:grade") as grader:
         for response in ("Answer: 34", "Answer: 35", "I do not know"):

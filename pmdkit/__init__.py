@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from pmdkit.version import __version__
 
 if TYPE_CHECKING:
-    from pmdkit import envs, figures, learn, objectives, testing, theory
+    from pmdkit import envs, figures, objectives, testing, theory
     from pmdkit.training import Run, train
 
 _FROM = {"train": "pmdkit.training", "Run": "pmdkit.training"}
-_ROOMS = ("envs", "figures", "learn", "objectives", "testing", "theory")
+_ROOMS = ("envs", "figures", "objectives", "testing", "theory")
 
-__all__ = ["Run", "__version__", "envs", "figures", "learn", "objectives", "testing", "theory", "train"]
+__all__ = ["Run", "__version__", "envs", "figures", "objectives", "testing", "theory", "train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -173,7 +173,9 @@ def definitions(tree: ast.Module, name: str) -> Iterator[ast.FunctionDef | ast.C
         if isinstance(each, DEFINITION):
             known.setdefault(each.name, each)
     if name not in known:
-        raise SystemExit(f"no function or class {name}; the ledger names one: mend pmdkit/ledger")
+        raise SystemExit(
+            f"no function or class {name}; the ledger names one: mend packages/pmdkit-lab/pmdkit_lab/ledger"
+        )
     seen, waiting = [name], [name]
     while waiting:
         node = known[waiting.pop(0)]
@@ -378,7 +380,7 @@ def report(rows: Sequence[tuple[dict[str, str], list[tuple[Mutant, str]]]]) -> t
 def main() -> int:
     """Try the rows, all or those named."""
     sys.path.insert(0, str(ROOT))
-    from pmdkit.ledger import claims
+    from pmdkit_lab.ledger import claims
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path, help="folder of the journal and the report")

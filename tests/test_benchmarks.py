@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import mostly_nightly
+from tests.nightly import mostly_nightly
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 MACHINE = {"processor": "2 cores of P", "memory": "24 GiB", "system": "Linux x86_64", "versions": {"Python": "3.11"}}

@@ -44,7 +44,7 @@ try:
     main(["learn", "check", "101.1"])
 except SystemExit as leave:
     assert leave.code == 4, leave.code
-import pmdkit.envs, pmdkit.theory, pmdkit.stats, pmdkit.figures
+import pmdkit.envs, pmdkit.theory, pmdkit.stats, pmdkit_lab.figures
 assert pmdkit.envs.make({{"kind": "needle"}}).arms == 100
 """
     done = without_extras(code, tmp_path)

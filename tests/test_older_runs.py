@@ -18,7 +18,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from .conftest import mostly_nightly
+from tests.nightly import mostly_nightly
 
 pytestmark = pytest.mark.slow
 

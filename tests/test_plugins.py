@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from pmdkit_lab.replay.replay import make_request
 
 from pmdkit import Run, plugins, train
 from pmdkit.cli import main
@@ -13,8 +14,7 @@ from pmdkit.envs import make
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.llm.backend import make_verifier
 from pmdkit.observe.run_folder import RunFolder
-from pmdkit.replay.recording import open_step
-from pmdkit.replay.replay import make_request
+from pmdkit.recording import open_step
 from pmdkit.training import plan
 
 PACKAGE = Path(plugins.__file__).parent

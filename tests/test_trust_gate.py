@@ -11,14 +11,17 @@ KNOWN = {
     ("pmdkit/plugins.py", "module_from_file"): "the gate itself: require_trust before anything runs",
     ("pmdkit/plugins.py", "class_from_path"): "asks module_from_file",
     ("pmdkit/envs/build.py", "kind_of"): "kinds of [env], by class_from_path",
-    ("pmdkit/envs/verifier/worker.py", "load"): "a worker; who starts it has asked require_trust, see task.make_grader",
+    (
+        "packages/strict-answers/strict_answers/worker.py",
+        "load",
+    ): "a worker; who starts it has asked require_trust, see task.make_grader",
     ("pmdkit/llm/turns.py", "make_environment"): "environments that take turns, by module_from_file",
     ("pmdkit/trainer.py", "own_callbacks"): "callbacks of [run], by class_from_path",
     ("pmdkit/objectives/__init__.py", "build_objective"): "objectives, by class_from_path",
     ("pmdkit/objectives/temperatures.py", "make_tau"): "rules for tau, by class_from_path",
     ("pmdkit/testing/golden/__init__.py", "from_file"): "an implementation that the caller names, by module_from_file",
-    ("pmdkit/learn/worker.py", "load"): "a submission, in the sandbox of pmdkit.learn",
-    ("pmdkit/learn/worker.py", "import_known"): "imports of a submission, in the same sandbox",
+    ("packages/pmdkit-course/pmdkit_course/worker.py", "load"): "a submission, in the sandbox of pmdkit_course",
+    ("packages/pmdkit-course/pmdkit_course/worker.py", "import_known"): "imports of a submission, in the same sandbox",
 }
 
 

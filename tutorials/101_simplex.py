@@ -28,9 +28,10 @@
 # %%
 import matplotlib.pyplot as plt
 import numpy as np
+import pmdkit_course as learn
+from pmdkit_lab.figures import simplex, style
 
-from pmdkit import learn, theory
-from pmdkit.figures import simplex, style
+from pmdkit import theory
 from pmdkit.figures.style import look
 
 style()

@@ -22,10 +22,11 @@
 # %%
 import matplotlib.pyplot as plt
 import numpy as np
+import pmdkit_course as learn
+from pmdkit_lab.figures import style
 from scipy.optimize import minimize
 
-from pmdkit import learn, theory
-from pmdkit.figures import style
+from pmdkit import theory
 from pmdkit.figures.style import look, shades
 
 style()

@@ -22,9 +22,10 @@
 # %%
 import matplotlib.pyplot as plt
 import numpy as np
+import pmdkit_course as learn
+from pmdkit_lab.figures import style
 
-from pmdkit import learn, theory
-from pmdkit.figures import style
+from pmdkit import theory
 from pmdkit.figures.style import look, shades
 
 style()
@@ -106,15 +107,21 @@ plt.show()
 #
 # ## Run
 #
-# The theory has an answer, but do not ask it first. `pmdkit.explain` knows nothing of
+# The theory has an answer, but do not ask it first. `pmdkit_lab.explain` knows nothing of
 # Lambert-W. It takes any loss, searches for the policy where it comes to rest, and
 # reads off the price list with responses so rare that they move nothing else. Then it
 # looks for a mix of KL, $\chi^2$ and reverse KL with that price list.
 
 
 # %% tags=["torch"]
-from pmdkit.explain import TabularPrompt, explain, regulariser_curve, stationary_point
-from pmdkit.explain.report import headline
+from pmdkit_lab.explain import (
+    TabularPrompt,
+    explain,
+    regulariser_curve,
+    stationary_point,
+)
+from pmdkit_lab.explain.report import headline
+
 from pmdkit.objectives import load_objective
 
 

@@ -28,9 +28,10 @@ import tempfile
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pmdkit_course as learn
 import torch
 
-from pmdkit import learn, theory, train
+from pmdkit import theory, train
 from pmdkit.bandit.learner import BanditLearner
 from pmdkit.envs.tokens import TokenTask, make_tokens
 from pmdkit.figures.style import look, shades, style

@@ -25,11 +25,12 @@ import tempfile
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pmdkit_course as learn
 import torch
+from pmdkit_lab.figures.tables import MILLISECONDS
 
-from pmdkit import learn, theory, train
+from pmdkit import theory, train
 from pmdkit.figures.style import shades, style
-from pmdkit.figures.tables import MILLISECONDS
 from pmdkit.objectives import Groups, PMDMean, PMDPart
 
 style()

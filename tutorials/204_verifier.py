@@ -29,11 +29,12 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pmdkit_course as learn
 import torch
+from strict_answers import Grader, Item, audit, verify
+from strict_answers.conventions import TABLE
 
-from pmdkit import learn, theory
-from pmdkit.envs.verifier import Grader, Item, audit, verify
-from pmdkit.envs.verifier.conventions import TABLE
+from pmdkit import theory
 from pmdkit.figures.style import GREEN, GREY, PURPLE, style
 from pmdkit.objectives import Groups, PMDMean
 

@@ -37,9 +37,10 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pmdkit_course as learn
 import torch
 
-from pmdkit import learn, theory, train
+from pmdkit import theory, train
 from pmdkit.figures.style import GREEN, GREY, PURPLE, style
 from pmdkit.loop import graded
 from pmdkit.objectives import PMDMean, credit, total

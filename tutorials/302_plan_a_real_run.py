@@ -25,15 +25,15 @@ from dataclasses import replace
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pmdkit_course as learn
+from pmdkit_lab.planner.export import export
+from pmdkit_lab.planner.hardware import cluster
+from pmdkit_lab.planner.predict import Prediction, best
+from pmdkit_lab.planner.scaling import DESIGNS, scaling, stops
+from pmdkit_lab.planner.simulate import draw, timeline
+from pmdkit_lab.planner.workload import lengths, sizes_of, work_of
 
-from pmdkit import learn
 from pmdkit.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION, style
-from pmdkit.planner.export import export
-from pmdkit.planner.hardware import cluster
-from pmdkit.planner.predict import Prediction, best
-from pmdkit.planner.scaling import DESIGNS, scaling, stops
-from pmdkit.planner.simulate import draw, timeline
-from pmdkit.planner.workload import lengths, sizes_of, work_of
 from pmdkit.training import plan
 
 _ = style()

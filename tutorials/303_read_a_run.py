@@ -23,14 +23,15 @@ import tempfile
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pmdkit_course as learn
+from pmdkit_lab.figures import table
+from pmdkit_lab.figures.scores import over_draws, over_problems
+from pmdkit_lab.figures.tables import GSPO, SCORES
+from pmdkit_lab.figures.training_curves import setting
 
-from pmdkit import learn, train
+from pmdkit import train
 from pmdkit.evaluation.sampling import load_policy, sample_held_out
-from pmdkit.figures import table
-from pmdkit.figures.scores import over_draws, over_problems
 from pmdkit.figures.style import BLUE, COLOURS, GREY, ORANGE, style
-from pmdkit.figures.tables import GSPO, SCORES
-from pmdkit.figures.training_curves import setting
 from pmdkit.observe import gauge
 from pmdkit.stats import (
     GradedDraws,

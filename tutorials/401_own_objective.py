@@ -27,11 +27,12 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pmdkit_course as learn
+from pmdkit_lab.explain import RATIOS, explain
+from pmdkit_lab.explain.report import facts, headline
 from scipy.optimize import brentq
 
-from pmdkit import learn, train
-from pmdkit.explain import RATIOS, explain
-from pmdkit.explain.report import facts, headline
+from pmdkit import train
 from pmdkit.figures.style import BLACK, BLUE, GREY, ORANGE, look, style
 from pmdkit.objectives import load_objective
 from pmdkit.stats import interval_text, mean_interval

@@ -14,8 +14,7 @@ from typing import Any
 
 from generate.counterexamples import COUNTEREXAMPLES, explorable
 from generate.ledger import own_macros, place, readable
-
-from pmdkit.ledger import OURS, PAPER, VERDICTS, equations
+from pmdkit_lab.ledger import OURS, PAPER, VERDICTS, equations
 
 ROOT = Path(__file__).parents[2]
 TOLD = Path(__file__).with_suffix(".toml")
@@ -98,7 +97,7 @@ def paper_equations(
     for name in names:
         if name not in displays:
             raise SystemExit(
-                f"{TOLD.name} shows {name} under {claim['id']}, which pmdkit/ledger/equations.toml has not"
+                f"{TOLD.name} shows {name} under {claim['id']}, which packages/pmdkit-lab/pmdkit_lab/ledger/equations.toml has not"
             )
         lines = " ".join(own_macros(displays[name]).split()).rstrip(" ,.")
         yield rf"\begin{{aligned}} {lines} \end{{aligned}}"
@@ -131,4 +130,6 @@ def pulled(file: str, name: str) -> tuple[str, str]:
             kept = [lines[i - 1] for i in range(first, (node.end_lineno or first) + 1) if i not in skip]
             indent = len(kept[0]) - len(kept[0].lstrip())
             return docstring or "", "\n".join(line[indent:] for line in kept)
-    raise SystemExit(f"{file} has no function or class {name}; the ledger names one: mend pmdkit/ledger")
+    raise SystemExit(
+        f"{file} has no function or class {name}; the ledger names one: mend packages/pmdkit-lab/pmdkit_lab/ledger"
+    )

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pmdkit_lab.explain import ExactSteps, StationaryPoint, exact_steps, explain, sampled_first_step
+from pmdkit_lab.explain.report import certificate, headline, share
 
-from pmdkit.explain import ExactSteps, StationaryPoint, exact_steps, explain, sampled_first_step
-from pmdkit.explain.report import certificate, headline, share
 from pmdkit.objectives import OBJECTIVES, Objective, load_objective
 
 ROOT = Path(__file__).parents[2]

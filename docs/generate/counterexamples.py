@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from pmdkit_lab.figures.scores import grpo
+from pmdkit_lab.figures.tables import GAINS, SCORES
 
 from pmdkit import theory
-from pmdkit.figures.scores import grpo
-from pmdkit.figures.tables import GAINS, SCORES
 from pmdkit.objectives import Groups, PMDMean, PMDPart, credit
 
 Numbers = dict[str, float]

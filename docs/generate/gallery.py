@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pmdkit.figures import FIGURES, TABLES, draw, table
+from pmdkit_lab.figures import FIGURES, TABLES, draw, table
 
 SOURCES = {
     "exact": "exact, from the theory",

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pmdkit.ledger import EVIDENCE, PAPER, VERDICTS
+from pmdkit_lab.ledger import EVIDENCE, PAPER, VERDICTS
 
 ROOT = Path(__file__).parents[2]
 HEAD = """---
@@ -124,7 +124,7 @@ def closing_brace(formula: str, start: int) -> int:
         depth += {"{": 1, "}": -1}.get(formula[place], 0)
         if depth == 0:
             return place
-    raise SystemExit(f"a brace of {formula} is not closed; mend pmdkit/ledger")
+    raise SystemExit(f"a brace of {formula} is not closed; mend packages/pmdkit-lab/pmdkit_lab/ledger")
 
 
 def cell_safe(formula: str) -> str:

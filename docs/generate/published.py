@@ -1,4 +1,4 @@
-"""Published runs against the planner: the tables of docs/use/plan.md, from tests/planner/published.jsonl.
+"""Published runs against the planner: the tables of docs/use/plan.md, from packages/pmdkit-lab/tests/planner/published.jsonl.
 
 `python docs/generate/published.py` rewrites them; a test fails if they differ. Each row names its source.
 """
@@ -10,18 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from pmdkit.planner.hardware import PRACTICE, Efficiency, cluster
-from pmdkit.planner.memory import GIB, trainer_state, update_parts
-from pmdkit.planner.predict import Prediction
-from pmdkit.planner.timing import update
-from pmdkit.planner.workload import ResponseLengths, Sizes, Workload, lengths
+from pmdkit_lab.planner.hardware import PRACTICE, Efficiency, cluster
+from pmdkit_lab.planner.memory import GIB, trainer_state, update_parts
+from pmdkit_lab.planner.predict import Prediction
+from pmdkit_lab.planner.timing import update
+from pmdkit_lab.planner.workload import ResponseLengths, Sizes, Workload, lengths
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "use" / "plan.md"
 BEGIN, END = "<!-- published: python docs/generate/published.py -->\n", "<!-- end of the published runs -->"
 ROWS: list[dict[str, Any]] = [
-    json.loads(line) for line in (ROOT / "tests" / "planner" / "published.jsonl").read_text("utf-8").splitlines()
+    json.loads(line)
+    for line in (ROOT / "packages" / "pmdkit-lab" / "tests" / "planner" / "published.jsonl")
+    .read_text("utf-8")
+    .splitlines()
 ]
 COUNTED = [row for row in ROWS if "left_out" not in row]
 PROMPT = 100  # tokens of a prompt of OpenMathInstruct-2, where only the length of the sequence is published
@@ -56,7 +58,9 @@ def sizes(name: str, rank: int | None = None) -> Sizes:
     ends = width * vocabulary
     total = dense + experts + ends * (1 if tied else 2)
     met = inner * (chosen + shared if experts else 1)
-    block = 10 * width + 4 * met + (2 * chosen * width if experts else 0)  # as in pmdkit.planner.model_size.activations
+    block = (
+        10 * width + 4 * met + (2 * chosen * width if experts else 0)
+    )  # as in pmdkit_lab.planner.model_size.activations
     adapter = 0
     if rank is not None:
         adapter = layers * rank * (width * 4 + head * (2 * heads + 2 * kv_heads) + 3 * (width + inner) * choices)

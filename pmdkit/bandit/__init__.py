@@ -10,7 +10,7 @@ from pmdkit.errors import UsageError
 from pmdkit.loop import Schedule
 from pmdkit.objectives import Objective, traits
 from pmdkit.population import has_solution
-from pmdkit.replay.recording import Recorder, StepExtras
+from pmdkit.recording import Recorder, StepExtras
 from pmdkit.trainer import Backend, TrainerCallback
 
 

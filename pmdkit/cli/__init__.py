@@ -9,46 +9,35 @@ from cyclopts import App, CycloptsError, Group
 from cyclopts.exceptions import UnknownCommandError, UnknownOptionError
 
 from pmdkit import __version__
+from pmdkit.cli import companions
 from pmdkit.errors import PmdkitError, did_you_mean, short, unknown
 
 VERBS = {
     "tour": "Compare both updates, then take one of them through the three tiers (two minutes).",
+    "doctor": "What this machine can run, and what is missing.",
+    "objectives": "The objectives: names, equations, options.",
+    "envs": "The environments on the shelf.",
     "bandit": "Tier 1: solve a contextual bandit exactly, by regression, or from draws.",
     "toy": "Tier 2: train a small transformer on a token task.",
     "llm": "Tier 3: train a language model on problems with checkable answers.",
-    "llm-starter": "Build the starter model of tier 3 on its own.",
-    "plan": "Predict what a recipe of tier 3 costs on accelerators: memory by phase, time, staleness.",
-    "figure": "The picture of a run: does it learn, and how far does a step go?",
+    "sweep": "A grid of runs over any option.",
     "eval": "How good a trained policy is: avg@k, pass@k and maj@k with intervals.",
-    "export": "The model of a checkpoint as a folder that transformers and vLLM load.",
-    "sweep": "A grid of runs over any option, or an experiment of the paper in miniature.",
+    "figure": "The picture of a run: does it learn, and how far does a step go?",
     "compare": "Runs side by side: paired by seed, with intervals, as table, CSV or LaTeX.",
-    "replay": "Another objective on a recorded step, or the story of one response.",
+    "export": "The model of a checkpoint as a folder that transformers and vLLM load.",
     "theory": "What one exact update does to a prompt of a given pass rate.",
-    "objectives": "The objectives: names, equations, options.",
-    "envs": "The environments on the shelf.",
-    "learn": "The exercises of the course, checked offline; grading, and the instructor's kit.",
-    "explain": "What an objective secretly solves: its regulariser, contraction and push.",
-    "figures": "The paper's figures and tables, recomputed; --check compares them with stored numbers.",
-    "ledger": "Every claim of the paper and how it stands here.",
-    "reproduce": "Reproduce the paper within a budget of 2m, 20m or 90m: one report.",
-    "doctor": "What this machine can run, and what is missing.",
-    "completion": "Print a shell's completion script.",
 }
 
 GROUPS = {  # as --help shows them; every verb is in exactly one group
-    "Start here": ("tour", "doctor", "objectives", "envs"),
-    "Run": ("bandit", "toy", "llm", "llm-starter", "sweep", "plan"),
-    "Look": ("figure", "eval", "compare", "replay", "export"),
-    "Learn": ("learn", "theory", "explain"),
-    "Check the paper": ("ledger", "figures", "reproduce"),
-    "Other": ("completion",),
+    "Start here": ("tour", "doctor", "objectives", "envs", "theory"),
+    "Run": ("bandit", "toy", "llm", "sweep"),
+    "Look": ("figure", "eval", "compare", "export"),
 }
 
 MODULES = {  # verbs that share a module; any other verb has a module of the same name
     **dict.fromkeys(("bandit", "toy", "figure"), "train"),
-    **dict.fromkeys(("objectives", "envs", "ledger", "completion"), "listings"),
-    **dict.fromkeys(("llm-starter", "export"), "llm"),
+    **dict.fromkeys(("objectives", "envs"), "listings"),
+    "export": "llm",
     "compare": "sweep",
 }
 
@@ -80,8 +69,14 @@ def make_app() -> App:
         for name in names:
             place = f"pmdkit.cli.{MODULES.get(name, name)}:{name.replace('-', '_')}"
             app.command(place, name=name, help=VERBS[name], group=group, sort_key=names.index(name))
+    added = companions.verbs()
+    extra = Group("From companions", sort_key=len(GROUPS))
+    for number, (name, (text, place)) in enumerate(added.items()):
+        if name not in VERBS:
+            app.command(place, name=name, help=text, group=extra, sort_key=number)
+    other = Group("Other", sort_key=len(GROUPS) + 1)
     for flag in ("--help", "--version"):
-        app[flag].group = group
+        app[flag].group = other
     return app
 
 
@@ -93,6 +88,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     wait_briefly()
     try:
         try:
+            if tokens and tokens[0] in companions.HOMES and tokens[0] not in VERBS:
+                companions.check_installed(tokens[0])
             make_app()(tokens, exit_on_error=False, print_error=False)
         finally:
             if sys.stdout is not None:
@@ -151,7 +148,9 @@ def explain_error(problem: Exception) -> tuple[str, int]:
 def usage_sentence(problem: CycloptsError) -> str:
     """The parser's own message without its final full stop, plus the nearest option if it suggests none."""
     if isinstance(problem, UnknownCommandError) and len(problem.command_chain or ()) < 1:
-        return unknown("command", problem.unused_tokens[0] if problem.unused_tokens else "", VERBS)
+        return unknown(
+            "command", problem.unused_tokens[0] if problem.unused_tokens else "", [*VERBS, *companions.HOMES]
+        )
     sentence = str(problem).strip().rstrip(".")
     if isinstance(problem, UnknownOptionError) and "Did you mean" not in sentence:
         options = [name for argument in problem.argument_collection for name in argument.names]

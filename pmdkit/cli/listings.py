@@ -1,16 +1,13 @@
-"""Verbs that list the objectives, environments and claims of the paper, and `pmdkit completion`."""
+"""`pmdkit objectives` and `pmdkit envs`: what there is by name."""
 
 from itertools import takewhile
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console
-from rich.padding import Padding
-from rich.text import Text
 
 from pmdkit.cli.options import Flag
 from pmdkit.cli.output import print_json, simple_table
-from pmdkit.errors import CheckFailed, UsageError, unknown
+from pmdkit.errors import UsageError, unknown
 
 
 def objectives(name: str | None = None, *, json: Flag = False) -> None:
@@ -78,52 +75,3 @@ def first_paragraph(text: str) -> str:
     lines = text.splitlines()
     head = takewhile(lambda line: line.startswith("# ") and not line.startswith("# Shows:"), lines)
     return " ".join(line.removeprefix("#").strip() for line in head)
-
-
-STYLES = {"holds": "green", "holds-loosely": "yellow", "undecided": "magenta", "disagrees": "red"}
-
-
-def ledger(*, verdict: str | None = None, source: Path | None = None, json: Flag = False) -> None:
-    """List the claims of the paper with their verdicts.
-
-    Args:
-        verdict: only the claims with this verdict.
-        source: the TeX file of the paper; compares every quote with it, and lists nothing.
-        json: print one JSON value.
-    """
-    from pmdkit.ledger import VERDICTS, claims, misquoted
-
-    if source is not None:
-        if wrong := misquoted(source.read_bytes()):
-            raise CheckFailed("; ".join(wrong))
-        print(f"{sum(bool(row['quote']) for row in claims())} quotes are in {source} as the ledger says")
-        return
-
-    if verdict is not None and verdict not in VERDICTS:
-        raise UsageError(unknown("verdict", verdict, VERDICTS))
-    rows = [row for row in claims() if verdict in (None, row["verdict"])]
-    if json:
-        print_json(rows)
-        return
-    console = Console()
-    for row in rows:
-        verdict_style = STYLES.get(row["verdict"], "cyan")
-        stands = (row["verdict"], verdict_style)
-        console.print(Text.assemble((row["id"], "bold"), "  ", stands, f"  by {row['evidence']}"))
-        console.print(Padding(Text(row["title"]), (0, 0, 0, 2)))
-        console.print(Padding(Text(row["note"].replace("**", ""), style="dim"), (0, 0, 1, 2)))
-    counts = {name: sum(row["verdict"] == name for row in rows) for name in VERDICTS}
-    console.print(
-        ", ".join(f"{count} {name}" for name, count in counts.items() if count) + "; --json gives code, test and quote"
-    )
-
-
-def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
-    """Print the completion script of a shell, to be redirected where that shell reads it.
-
-    Args:
-        shell: whose script.
-    """
-    from pmdkit.cli import make_app
-
-    print(make_app().generate_completion(shell=shell))

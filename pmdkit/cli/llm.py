@@ -17,7 +17,7 @@ from rich.console import Console
 
 from pmdkit import plugins
 from pmdkit.cli import explain_error, fail
-from pmdkit.cli.options import Flag, Number, RecipeName, RunOptions, RunPath, Texts, Whole, merged
+from pmdkit.cli.options import Flag, Number, RecipeName, RunOptions, Texts, Whole, merged
 from pmdkit.cli.output import pair_table, print_json, shown
 from pmdkit.cli.train import begin, command_context, print_error
 from pmdkit.errors import CheckFailed, Stopped, UsageError
@@ -186,36 +186,24 @@ def measured(spec: "Spec") -> dict[str, Any]:
 
 def show_plan(spec: "Spec", json: bool) -> None:
     """Print what a spec would do; with --json, the resolved configuration and the plan as one value."""
-    from pmdkit.planner.dry_run import plan_recipe
+    from pmdkit.llm import dry_run
 
-    planned = plan_recipe(spec)
+    batch, files = dry_run.batch(spec), dry_run.files(spec)
     if json:
-        print_json({"config": spec.record(), "plan": asdict(planned)})
+        print_json({"config": spec.record(), "plan": {"batch": batch, "files": files}})
         return
     from pmdkit.envs.kinds import reward_scale
 
     console = Console(highlight=False)
     console.print(f"[bold]llm {shown(spec.name)}[/bold], {shown(spec.objective['name'])}")
     console.print(shown(format_tau(spec.objective.get("tau"), reward_scale(spec))))
-    for title, rows in (
-        ("model", {name: value if isinstance(value, str) else f"{value:,}" for name, value in planned.model.items()}),
-        ("batch", {name: f"{value:,.6g}" if value < 1e6 else f"{value:,.0f}" for name, value in planned.batch.items()}),
-        (per_process(spec), {name: f"{value:.3g}" for name, value in planned.memory.items()}),
-        ("files", planned.files),
-    ):
-        console.print(f"[italic]{title}[/italic]")
-        console.print(pair_table(rows))
+    console.print("[italic]batch[/italic]")
     console.print(
-        "Memory is that of the tensors, by shape; libraries and the allocator need more. Nothing was started."
+        pair_table({name: f"{value:,.6g}" if value < 1e6 else f"{value:,.0f}" for name, value in batch.items()})
     )
-
-
-def per_process(spec: "Spec") -> str:
-    """The title of the memory table."""
-    table = spec.parallel
-    if table is None or table.processes == 1:
-        return "memory, GiB"
-    return f"memory of each of {table.processes} processes, GiB ({table.strategy})"
+    console.print("[italic]files[/italic]")
+    console.print(pair_table(files))
+    console.print("Nothing was started. pmdkit plan, of pmdkit-lab, predicts memory and time.")
 
 
 def check_machine(spec: "Spec", objective: "Objective", options: RunOptions) -> None:
@@ -246,26 +234,46 @@ def check_machine(spec: "Spec", objective: "Objective", options: RunOptions) -> 
         raise CheckFailed(f"the field test failed at {failed[0].name}: {failed[0].told}")
 
 
-def llm_starter(
-    out: Path,
+def export(
+    run: str,
+    step_or_folder: str,
+    folder: Path | None = None,
     /,
     *,
     size: str = "starter",
     seed: Whole = 0,
-    pass_rate: Number = 0.3,
     json: Flag = False,
 ) -> None:
-    """Build a small language model and teach it sums told as stories, about half a minute on one core; no download.
+    """Write the model of a checkpoint in Hugging Face layout, or build the starter model: pmdkit export starter DIR.
 
-    The folder loads with AutoModelForCausalLM and AutoTokenizer. `pmdkit llm starter` does all this by itself.
+    A checkpoint: pmdkit export RUN STEP DIR. The shards of several processes are put together. Every file is compared
+    with its checksum before it is copied. Weights are float32, as they were trained; adapters are merged.
 
     Args:
-        out: folder to write, new or empty.
-        size: starter (a tiny Qwen2), starter-moe (a tiny Qwen3-MoE) or starter-100m (for a GPU).
-        seed: seed of weights, lessons and measurement.
-        pass_rate: smallest share of held-out problems that it solves, up to 0.5; 0 for random weights.
+        run: folder of a run of a language model; or the word starter.
+        step_or_folder: step of one of the run's checkpoints; for the starter the new folder.
+        folder: new folder to write.
+        size: of the starter: starter (a tiny Qwen2), starter-moe (a tiny Qwen3-MoE) or starter-100m (for a GPU).
+        seed: of the starter: seed of weights, lessons and measurement.
         json: print one JSON value.
     """
+    if run == "starter" and folder is None:
+        export_starter(Path(step_or_folder), size, seed, json)
+        return
+    from pmdkit.llm.export import export_step
+
+    if folder is None or not step_or_folder.isdigit():
+        raise UsageError(f"export got {run} {step_or_folder}; expected RUN STEP DIR, or: starter DIR")
+    step = int(step_or_folder)
+    names = export_step(Path(run), step, folder)
+    if json:
+        print_json({"run": run, "step": step, "folder": str(folder), "files": names})
+    else:
+        print(f"{folder}: {', '.join(names)}")
+
+
+def export_starter(out: Path, size: str, seed: int, json: bool) -> None:
+    """Build the starter model and teach it sums told as stories, about half a minute on one core; no download."""
     import torch
 
     from pmdkit.llm.recipe import check_requirements
@@ -274,7 +282,7 @@ def llm_starter(
     torch.set_num_threads(1)
     from pmdkit.llm.starter.model import make
 
-    made = make(out, size, seed, pass_rate, lambda text: print(text, file=sys.stderr, flush=True))
+    made = make(out, size, seed, 0.3, lambda text: print(text, file=sys.stderr, flush=True))
     if json:
         print_json(made)
         return
@@ -282,27 +290,6 @@ def llm_starter(
         f"{made['out']}: {made['weights']:,} weights, pass rate {made['pass_rate']:.3f} on {made['problems']} held-out "
         f"problems, {made['seconds']:.0f} s"
     )
-
-
-def export(run: RunPath, step: int, folder: Path, /, *, json: Flag = False) -> None:
-    """Write the model of a checkpoint in Hugging Face layout: weights, configuration, tokenizer, model card.
-
-    The shards of several processes are put together, a few megabytes of them in memory at a time. Every file is
-    compared with its checksum before it is copied. Weights are float32, as they were trained; adapters are merged.
-
-    Args:
-        run: folder of a run of a language model.
-        step: step of one of its checkpoints.
-        folder: new folder to write.
-        json: print one JSON value.
-    """
-    from pmdkit.llm.export import export_step
-
-    names = export_step(run, step, folder)
-    if json:
-        print_json({"run": str(run), "step": step, "folder": str(folder), "files": names})
-    else:
-        print(f"{folder}: {', '.join(names)}")
 
 
 def be_rank(recipe: str, options: RunOptions, fit: bool) -> None:

@@ -1,6 +1,5 @@
-"""`pmdkit sweep`: a grid over options, or an experiment of the paper; `pmdkit compare`: runs paired by seed."""
+"""`pmdkit sweep`: a grid over options; `pmdkit compare`: runs paired by seed."""
 
-import json as to_json
 import sys
 from collections.abc import Sequence
 from itertools import combinations
@@ -12,19 +11,12 @@ from rich.text import Text
 
 from pmdkit.cli.options import Flag, Texts, Whole, assignments, merged
 from pmdkit.cli.output import print_json, simple_table
-from pmdkit.errors import ComponentDied, PmdkitError, UsageError, printable, unknown
-from pmdkit.observe import files
-from pmdkit.observe.run_folder import make_writable, new_folder
+from pmdkit.errors import ComponentDied, PmdkitError, UsageError, printable
+from pmdkit.observe.run_folder import new_folder
 from pmdkit.sweeps.grid import SHORT, Trial, combine, parse_over, variants
 
 if TYPE_CHECKING:
-    from pmdkit.launchers import Launcher
     from pmdkit.sweeps.compare import Arm
-
-ALONE = ("regimes", "speed")  # experiments that are not a grid of runs
-STUDY = "adaptive-tau-"  # a separate study for each tier: tunes first, then compares
-TIERS = ("bandit", "toy", "starter")
-RACE = "race"  # all methods tuned with the same budget and compared, by the protocol in pmdkit/sweeps/race.toml
 
 
 def sweep(
@@ -40,7 +32,6 @@ def sweep(
     metric: str = "pass_rate_last",
     seeds: Whole = 5,
     set: Texts = None,
-    experiment: str | None = None,
     out: Path | None = None,
     jobs: Whole = 1,
     launcher: str = "local",
@@ -48,11 +39,10 @@ def sweep(
     resume: Flag = False,
     json: Flag = False,
     dry_run: Flag = False,
-    short: Flag = False,
 ) -> None:
     """Run every combination of options with every seed, each in a process of its own with one thread.
 
-    Results are kept in OUT/sweep.json (OUT/EXPERIMENT.json for an experiment); pmdkit compare OUT reads them. Ctrl-C
+    Results are kept in OUT/sweep.json; pmdkit compare OUT reads them. Ctrl-C
     stops the runs; the same command with --resume goes on: finished runs are skipped, started ones resumed.
 
     Args:
@@ -68,7 +58,6 @@ def sweep(
         metric: number of the summary by which --halving decides; larger is better.
         seeds: number of seeds: 0 to SEEDS - 1.
         set: options that all runs share: --set steps=20 objective.norm=none.
-        experiment: an experiment by name, in place of TIER and ENV; an unknown name lists them all.
         out: folder of the sweep; by default the next number under runs/.
         jobs: runs at a time. Each has accelerators of its own, as long as there are enough.
         launcher: local: processes on this machine; slurm: an array, through submitit; ray: a cluster of Ray.
@@ -77,30 +66,13 @@ def sweep(
         resume: continue the sweep in --out.
         json: print the record as one JSON value.
         dry_run: print the runs; start nothing.
-        short: with --experiment race: a few settings and seeds, in twenty minutes.
     """
     from pmdkit.launchers import make_launcher
     from pmdkit.sweeps import run as room
     from pmdkit.sweeps.search import Halving
 
-    if short and experiment != RACE:
-        raise UsageError(f"--short is only for --experiment {RACE}; leave it out")
     makes_runs = make_launcher(launcher, jobs, assignments(launcher_options or []))
-    if halving is not None and experiment is not None:
-        raise UsageError("--halving is for a sweep of TIER and ENV; an experiment sets the length of its own runs")
-    if experiment == RACE:
-        race(out, makes_runs, resume, json, dry_run, short)
-        return
-    if experiment in ALONE:
-        alone(experiment, out, json)
-        return
-    if experiment is not None and experiment.removeprefix(STUDY) in TIERS and experiment.startswith(STUDY):
-        study(experiment, out, makes_runs, resume, json)
-        return
-    if experiment is not None:
-        name, trials, about = named(experiment, tier, over, set, range)
-    else:
-        name, trials, about = grid(tier, env, over, seeds, set, drawn(range, search, samples))
+    name, trials, about = grid(tier, env, over, seeds, set, drawn(range, search, samples))
     thinned = None if halving is None else Halving(halving, metric)
     if dry_run:
         print_json([{"name": trial.name, "options": trial.options} for trial in trials], indent=2)
@@ -112,20 +84,20 @@ def sweep(
     if json:
         print_json(result)
     else:
-        present(name, place, drawn=experiment is not None and not failed)
+        present(name, place)
     if failed:
         told = f"{len(failed)} of {len(result['runs'])} runs failed, the first with: {failed[0]['reason']}"
         kind = ComponentDied if failed[0]["reason"].startswith(room.KILLED) else PmdkitError
         raise kind(f"{told}; fix it and run again with --resume, which tries only those again")
 
 
-def present(name: str, place: Path, drawn: bool) -> None:
+def present(name: str, place: Path) -> None:
     """Print the comparison, and where the record is."""
     from pmdkit.sweeps.compare import collect, compare
 
     entries, _ = collect([place / f"{name}.json"])
     show_comparison(compare(entries), "pass_rate_last")
-    print(f"sweep: {place / f'{name}.json'}" + (f"   picture: {picture(name, place)}" if drawn else ""))
+    print(f"sweep: {place / f'{name}.json'}")
 
 
 def drawn(ranges: list[str] | None, search: str, samples: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -165,152 +137,9 @@ def grid(
     return "sweep", variants(tier, env, combined, range(seeds), fixed), about
 
 
-def named(
-    experiment: str, tier: str | None, over: list[str] | None, set: list[str] | None, ranges: list[str] | None
-) -> tuple[str, list[Trial], dict[str, Any]]:
-    """The trials of a named experiment."""
-    from pmdkit.sweeps.experiments import EXPERIMENTS
-
-    if experiment not in EXPERIMENTS:
-        studies = [STUDY + each for each in TIERS]
-        raise UsageError(unknown("experiment", experiment, [*EXPERIMENTS, *ALONE, *studies, RACE]))
-    if tier is not None or over or set or ranges:
-        raise UsageError(
-            "--experiment has its own tier, environment and options; leave TIER, ENV, --over, --range and --set out"
-        )
-    chosen = EXPERIMENTS[experiment]
-    return experiment, chosen.trials(), chosen.record()
-
-
-def study(name: str, out: Path | None, launcher: "Launcher", resume: bool, json: bool) -> None:
-    """Run one tier of the study of adaptive temperatures and print its tables, or the whole record as JSON."""
-    from pmdkit.sweeps.adaptive import study as run
-
-    place = new_folder(None, f"{name}-sweep").path if out is None else out
-    result = run(name.removeprefix(STUDY), place, launcher=launcher, resume=resume, log=log)
-    if json:
-        print_json(result)
-    else:
-        show_study(result)
-        print(f"study: {place / f'{name}.json'}")
-
-
-def race(out: Path | None, launcher: "Launcher", resume: bool, json: bool, dry_run: bool, short: bool) -> None:
-    """Run the race of all methods, or as much of it as its time allows."""
-    from pmdkit.sweeps import race as room
-
-    protocol = room.read_protocol(short=short)
-    if dry_run:
-        runs = {
-            task.name: {"tuning": task.tuning * len(protocol.methods) * len(task.settings(protocol.methods[0]))}
-            | {"comparison": task.seeds * len(protocol.methods)}
-            for task in protocol.tasks
-        }
-        print_json({"protocol": protocol.sha256, "short": short, "runs": runs}, indent=2)
-        return
-    place = new_folder(None, f"{RACE}-sweep").path if out is None else out
-    result = room.race(place, protocol, launcher=launcher, resume=resume, log=log)
-    if json:
-        print_json(result)
-    else:
-        show_race(result)
-        print(f"race: {place / 'race.json'}")
-
-
-def show_race(result: dict[str, Any]) -> None:
-    """Print a table per task: each method at its best setting against the reference, and the good share of its grid."""
-    console = Console()
-    for task, rows in result["tables"].items():
-        titles = (
-            "method",
-            ">mean",
-            ">last",
-            ">drop",
-            ">gain",
-            "outcome",
-            ">near own best",
-            ">near best of all",
-            "edge",
-        )
-        table = simple_table(*titles, title=task, title_justify="left", box=None)
-        for row in rows:
-            gain = row.get("gain")
-            table.add_row(
-                row["method"],
-                *(f"{row[key]['mean']:.3f}" for key in ("auc", "final", "drop")),
-                f"{gain['mean']:+.3f} ± {(gain['high'] - gain['low']) / 2:.3f}" if gain else "",
-                row.get("outcome", "reference"),
-                *(f"{row[key]:.0%}" for key in ("volume_own", "volume_all")),
-                "yes" if row["edge"] else "",
-            )
-        console.print(table)
-        console.print()
-    if result["short"]:
-        console.print("The short form: a first look, not a finding.")
-
-
-def alone(name: str, out: Path | None, json: bool) -> None:
-    """Run an experiment that is not a grid of runs: computed in this process within minutes, and not resumable."""
-    import torch
-
-    from pmdkit.sweeps import measurements
-
-    place = new_folder(None, f"{name}-sweep").path if out is None else make_writable(out)
-    path = place / f"{name}.json"
-    if path.exists():
-        raise UsageError(f"output {path} exists; nothing was changed: give another --out")
-    torch.set_num_threads(1)
-    result = getattr(measurements, name)(log=log)
-    files.replace(path, to_json.dumps(result, separators=(",", ":")).encode() + b"\n", files.PUBLIC)
-    print(to_json.dumps(result) if json else f"sweep: {path}   picture: {picture(name, place)}")
-
-
-def picture(name: str, folder: Path) -> str:
-    """Draw the picture of a finished experiment; returns the path of the PNG."""
-    from pmdkit.sweeps.pictures import draw
-
-    return str(draw(name, folder).save(folder / "figures" / name)[0])
-
-
 def log(sentence: str) -> None:
     """Print progress on stderr."""
     print(f"pmdkit: {printable(sentence)}", file=sys.stderr, flush=True)
-
-
-VARIED = ("scale", "eta", "budget")  # the options of the rules that are tuned, one per rule
-
-
-def show_study(result: dict[str, Any]) -> None:
-    """Print a table per cell: each arm at its tuned value, compared with the fixed tau."""
-    console = Console()
-    for cell, rows in result["tables"].items():
-        titles = ("arm", "tuned to", ">mean", ">gain", ">p", ">final", ">drop", ">dead")
-        title = f"{cell}, {rows[0]['seeds']} seeds"
-        table = simple_table(*titles, no_wrap=True, title=title, title_justify="left", box=None)
-        for row in rows:
-            gain = row.get("auc_gain")
-            table.add_row(
-                row["arm"].removeprefix("pass-rate 0.14, "),
-                short(result["best"][cell][row["arm"]]),
-                f"{row['auc']['mean']:.3f}",
-                f"{gain['mean']:+.3f} ± {(gain['high'] - gain['low']) / 2:.3f}" if gain else "",
-                f"{row['p']:.1g}" if row["p"] is not None else "",
-                f"{row['final']['mean']:.3f}",
-                f"{row['drop']['mean']:.4f}",
-                f"{row['dead']['mean']:.3f}",
-            )
-        console.print(table)
-        console.print()
-    console.print(
-        "mean: pass rate over training; gain: against the tuned fixed tau, paired by seed, 95 %; p: Holm-corrected; "
-        "drop: the worst from one step to the next; dead: share of prompts",
-        soft_wrap=False,
-    )
-
-
-def short(tau: Any) -> str:
-    """The value an arm was tuned to: a number, or the one option of its rule that was varied."""
-    return f"{tau if not isinstance(tau, dict) else next(tau[key] for key in VARIED if key in tau):g}"
 
 
 def compare(

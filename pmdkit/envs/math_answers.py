@@ -1,5 +1,5 @@
-"""A public alias of `pmdkit.envs.verifier`: `from pmdkit import envs; envs.math_answers.verify`."""
+"""A public alias of `strict_answers`: `from pmdkit import envs; envs.math_answers.verify`."""
 
-from pmdkit.envs.verifier import Grader, Item, Verdict, audit, verify
+from strict_answers import Grader, Item, Verdict, audit, verify
 
 __all__ = ["Grader", "Item", "Verdict", "audit", "verify"]

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from strict_answers import Grader
 
 from pmdkit.config import EvaluationTable, LanguageModelTable, RewardTable, RolloutTable, Spec
 from pmdkit.envs.math import make_math, readers
 from pmdkit.envs.math.problem import MathProblems, Problem, leaks
-from pmdkit.envs.verifier import Grader
 from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError, unknown
 from pmdkit.evaluation.checkpoint_source import CheckpointSource
 from pmdkit.evaluation.sampling import check_counts

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from strict_answers import Grader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from pmdkit.config import LanguageModelTable, RolloutTable, Spec
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
-from pmdkit.envs.verifier import Grader
 from pmdkit.errors import UsageError
 from pmdkit.llm import (
     callbacks,
@@ -46,7 +46,7 @@ from pmdkit.loop import Schedule, Stream, inline
 from pmdkit.objectives import Objective, traits
 from pmdkit.observe.inputs import digest
 from pmdkit.observe.metrics import StepMetrics
-from pmdkit.replay.recording import Recorder
+from pmdkit.recording import Recorder
 from pmdkit.trainer import Backend, TrainerCallback
 
 TEXT_TOKENS = 64  # of each text in the sync check

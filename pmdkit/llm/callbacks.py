@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 from safetensors.torch import save
+from strict_answers import Item, audit, pool
 
 from pmdkit import foreign
 from pmdkit.config import Spec
 from pmdkit.distributed import SINGLE
 from pmdkit.envs.math.problem import leaks
-from pmdkit.envs.verifier import Item, audit, pool
 from pmdkit.errors import Diverged, EnvironmentLacks
 from pmdkit.llm.evaluate import Answered, Evaluation, append
 from pmdkit.llm.export import export
@@ -29,7 +29,7 @@ from pmdkit.llm.turns import gauges
 from pmdkit.loop import Rollouts
 from pmdkit.objectives import Groups
 from pmdkit.observe import console, files, metrics, run_folder
-from pmdkit.replay.recording import StepExtras
+from pmdkit.recording import StepExtras
 from pmdkit.trainer import Display, RunContext, StepResult, TrainerCallback
 
 AUDITED = 200  # answers

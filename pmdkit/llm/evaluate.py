@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from strict_answers import Grader, Item, Verdict
 
 from pmdkit import foreign
 from pmdkit.config import EvaluationTable
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
-from pmdkit.envs.verifier import Grader, Item, Verdict
 from pmdkit.errors import UsageError
 from pmdkit.llm import prompts, task
 from pmdkit.llm.engines.base import Engine, Sampling, Tokens
@@ -218,7 +218,7 @@ def answer_text(answer: Answered) -> str:
 
     A user's own grader extracts nothing from a response: all of it is the answer.
     """
-    from pmdkit.envs.verifier.spans import parse_number, strip_decoration
+    from strict_answers.spans import parse_number, strip_decoration
 
     verdict = answer.verdict
     text = answer.response if verdict.path == "own" else verdict.extracted

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pmdkit import foreign
+from pmdkit import foreign, recording
 from pmdkit.envs.math.problem import MathProblems, normalise_spaces
 from pmdkit.errors import UsageError, short
 from pmdkit.llm.engines.base import Tokens
@@ -24,7 +24,6 @@ from pmdkit.llm.task import MathTask, epoch_sampler
 from pmdkit.loop import Learner, Rollouts, Schedule, Stream, Task
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.randomness import derive
-from pmdkit.replay import recording
 from pmdkit.trainer import RunContext, TrainerCallback
 
 ADVICE = "docs/use/offline.md describes the format of a log"

@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torch
+from strict_answers.pool import identify
 
 from pmdkit.config import (
     ENVIRONMENTS,
@@ -17,7 +18,6 @@ from pmdkit.config import (
     VLLMTable,
 )
 from pmdkit.envs.math import check_math, readers
-from pmdkit.envs.verifier.pool import identify
 from pmdkit.errors import EnvironmentLacks, UsageError, unknown
 from pmdkit.extras import remedy
 from pmdkit.llm import engines, launcher

@@ -1,7 +1,7 @@
 """Test a recipe on the machine that is to run it: the self-check, and the largest token budget that fits.
 
 `SelfCheck` is `--field-test` on the command line: each step passes or fails, and the first failure ends it.
-`fit_token_budget` is `--fit`. `pmdkit.planner.memory` computes memory by arithmetic instead.
+`fit_token_budget` is `--fit`. `pmdkit_lab.planner.memory` computes memory by arithmetic instead.
 """
 
 import datetime

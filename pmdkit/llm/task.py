@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from strict_answers import Grader, Item, Verdict, pool
+from strict_answers.functions import RewardRow
 
 from pmdkit.config import RewardTable, RewardTerm
 from pmdkit.distributed import ProcessGroup
 from pmdkit.envs.math.problem import MathProblems, Problem
-from pmdkit.envs.verifier import Grader, Item, Verdict, pool
-from pmdkit.envs.verifier.functions import RewardRow
 from pmdkit.errors import ComponentDied, UsageError
 from pmdkit.llm.engines.base import Finished, Tokens
 from pmdkit.loop import Episode, Rollouts

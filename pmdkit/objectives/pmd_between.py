@@ -21,7 +21,7 @@ class EasyPrompts:
 
     $$ k(x) = k_{hard}\ \text{where}\ \hat p(x) < p_{switch},\ \text{else}\ k_{easy} $$
 
-    Source: pmdkit; follows the best k of `theory.best_k` under verifier errors. Not in arXiv:2602.05933.
+    Source: pmdkit; follows the best k of `finite_samples.best_k` under verifier errors. Not in arXiv:2602.05933.
     Differs: by that law the switch depends on tau, the group size and the errors; here it is a constant.
 
     Attributes:

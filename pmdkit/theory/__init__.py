@@ -1,6 +1,6 @@
 """What the paper proves, as functions: numpy float64 in, numpy float64 out. Needs neither torch nor a network."""
 
-from pmdkit.theory.between_update import BestK, BetweenSolution, baseline_value, best_k, between
+from pmdkit.theory.between_update import BetweenSolution, baseline_value, between
 from pmdkit.theory.binary_rewards import (
     BinarySolution,
     HardPrompt,
@@ -28,13 +28,11 @@ from pmdkit.theory.bounds import (
     refined_order,
     tv_bound,
 )
-from pmdkit.theory.budgets import BudgetChoice, SampledRun, best_budget, sampled_run
 from pmdkit.theory.inputs import METHODS
 from pmdkit.theory.losses import QuadraticGrowth, logit_hessian, mean_loss, part_loss, quadratic_growth, target_loss
 from pmdkit.theory.mixed_problem import MixedSolution, chi2, kl, mixed, regularised_objective, tv
 from pmdkit.theory.pmd_mean_update import MeanSolution, pmd_mean
 from pmdkit.theory.pmd_part_update import PartSolution, pmd_part
-from pmdkit.theory.sampled_steps import SampledStep, SimulatedStep, sampled_step, simulate_sampled_step
 from pmdkit.theory.target_errors import (
     NoiseShare,
     SimulatedError,
@@ -50,24 +48,17 @@ from pmdkit.theory.target_errors import (
 
 __all__ = [
     "METHODS",  # the names every `method` argument takes
-    "BestK",  # the fields of `best_k`
     "BetweenSolution",  # the fields of `between`
     "BinarySolution",  # the fields of `binary`
-    "BudgetChoice",  # one way to spend a budget of tokens
     "HardPrompt",  # the fields of `hard_prompt`
     "MeanSolution",  # the fields of `pmd_mean`
     "MixedSolution",  # the fields of `mixed`
     "NoiseShare",  # the fields of `noise_share`
     "PartSolution",  # the fields of `pmd_part`
     "QuadraticGrowth",  # the fields of `quadratic_growth`
-    "SampledRun",  # the fields of `sampled_run`
-    "SampledStep",  # the fields of `sampled_step`
     "SimulatedError",  # the fields of `simulate_target_error`
-    "SimulatedStep",  # the fields of `simulate_sampled_step`
     "TargetError",  # the fields of `target_error`
     "baseline_value",  # V_k, from the mean reward to tau log Z
-    "best_budget",  # the temperature, group, batch and ministeps that gain most from a budget of tokens
-    "best_k",  # the k whose step from n draws gains most
     "between",  # the exact update with V_k
     "binary",  # both updates on rewards {0, 1}: ratios, lambda, eta, B, B_+
     "binary_small_tau",  # the paper's small-tau expansions of everything in `binary`
@@ -102,9 +93,6 @@ __all__ = [
     "refined_order",  # the refined lemma without constants, main text or appendix
     "regularised_objective",  # the value that `mixed` maximises
     "rescale_tau",  # the same update on another reward scale
-    "sampled_run",  # a whole run from draws, for a pool of pass rates
-    "sampled_step",  # one step from n draws: its law, what it gains and what it loses, exactly
-    "simulate_sampled_step",  # the same for any rewards, from drawn groups
     "simulate_target_error",  # target error of simulated groups
     "target_error",  # target error, exactly over the binomial
     "target_loss",  # half the mean squared distance to targets

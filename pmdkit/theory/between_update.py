@@ -1,17 +1,13 @@
-"""The family from mean reward to log partition: the baseline V_k, its exact update, the best k for draws."""
+"""The family from mean reward to log partition: the baseline V_k and its exact update."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pmdkit.theory.fit_cells import fit_cells
 from pmdkit.theory.inputs import Array, centred, expect, leading_shape, lengths, numbers, problem, ratio
 from pmdkit.theory.pmd_part_update import log_mean_exp
-from pmdkit.theory.sampled_steps import fit_cells, sampled_step
-
-KS = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0)
-"The grid of `best_k`; finer where V_k leaves the mean."
-SAME = 1e-9  # in pass rate: gains that differ by less count as equal
 
 
 @dataclass(frozen=True)
@@ -85,46 +81,6 @@ def between(
     u = fit_cells(pi, share, np.broadcast_to(target, shape))
     x = (share * (target - u)).sum(-1)  # the conditions summed over the actions
     return BetweenSolution(u, pi * ratio(u), value, np.maximum(x, 0.0) * tau**2)
-
-
-@dataclass(frozen=True)
-class BestK:
-    """Attributes: k [...] the best of the grid; gain [..., K] expected gain in pass rate at each k; ks [K] the grid."""
-
-    k: Array
-    gain: Array
-    ks: Array
-
-
-def best_k(
-    p: ArrayLike,
-    tau: ArrayLike,
-    n: int,
-    *,
-    ks: tuple[float, ...] = KS,
-    ministeps: int | None = None,
-    lr: float = 1.0,
-    false_positive: float = 0.0,
-    false_negative: float = 0.0,
-) -> BestK:
-    r"""The k whose step from n draws gains most, by the law of `sampled_step`; the smallest if several are equal.
-
-    $$ k^\star = \arg\max_k\; E_{draws}\,[p'_k] - p $$
-
-    Source: not in the paper.
-
-    Args:
-        p, tau, n, ministeps, lr, false_positive, false_negative: as in `sampled_step`.
-        ks: the grid, values in [0, 1].
-
-    Watch: without verifier errors the largest k is best at every pass rate. With false negatives it is the largest one
-    for hard prompts and 0 for easy ones; what lies between is hardly ever best.
-    """
-    options = {"ministeps": ministeps, "lr": lr, "false_positive": false_positive, "false_negative": false_negative}
-    grid = np.sort(shares(ks).reshape(-1))
-    gain = np.stack([sampled_step(p, tau, n, k=float(k), **options).gain for k in grid], -1)  # type: ignore[arg-type]
-    best = (gain >= gain.max(-1, keepdims=True) - SAME).argmax(-1)
-    return BestK(grid[best], gain, grid)
 
 
 def shares(k: ArrayLike) -> Array:

@@ -17,7 +17,7 @@ from pmdkit.loop import Schedule
 from pmdkit.objectives import Objective, traits
 from pmdkit.observe.metrics import StepMetrics
 from pmdkit.randomness import derive
-from pmdkit.replay.recording import Recorder, StepExtras
+from pmdkit.recording import Recorder, StepExtras
 from pmdkit.toy.learner import HeldOutEvaluation, ToyLearner, build_model, warm_start
 from pmdkit.trainer import Backend, TrainerCallback
 

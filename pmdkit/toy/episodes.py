@@ -23,7 +23,7 @@ from pmdkit.objectives import Objective, traits
 from pmdkit.observe.metrics import StepMetrics
 from pmdkit.optimizer import make_optimizer
 from pmdkit.randomness import derive, generator
-from pmdkit.replay.recording import Recorder, StepExtras
+from pmdkit.recording import Recorder, StepExtras
 from pmdkit.toy.learner import GradientLearner
 from pmdkit.trainer import Backend
 

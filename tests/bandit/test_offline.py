@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from pmdkit_lab import finite_samples
 
-from pmdkit import theory
 from pmdkit.bandit.learner import BanditLearner
 from pmdkit.envs import BanditTask, load, make
 from pmdkit.loop import Schedule, run
@@ -55,5 +55,5 @@ def test_the_table_of_the_page_is_the_law_of_one_step():
              ("coverage", "expected pass rate after the fit")}  # fmt: skip
     for place, n in enumerate((4, 16, 64, 256)):
         assert float(cells["coverage"][place]) == pytest.approx(1 - 0.99**n, abs=5e-4)
-        gain = float(theory.sampled_step(0.01, 0.05, n, "pmd-mean").gain)
+        gain = float(finite_samples.sampled_step(0.01, 0.05, n, "pmd-mean").gain)
         assert float(cells["expected pass rate after the fit"][place]) == pytest.approx(0.01 + gain, abs=5e-4)

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from pmdkit_lab import finite_samples
 from rich.text import Text
 
 from pmdkit import theory
@@ -46,7 +47,7 @@ def test_theory_on_the_other_reward_scale_is_the_same_update(call):
 def test_theory_spends_a_budget_as_the_law_says(call):
     options = ["--pass-rates", "0.1,0.5", "--budget", 800, "--length", 10, "--overhead", 40, "--lr", "4"]
     told = json.loads(call("theory", *options, "--tau", 0.2, "--json"))
-    best = theory.best_budget([0.1, 0.5], 800, length=10, overhead=40, lr=(4.0,), taus=(0.2,))[0]
+    best = finite_samples.best_budget([0.1, 0.5], 800, length=10, overhead=40, lr=(4.0,), taus=(0.2,))[0]
     assert told["best"] == {name: getattr(best, name) for name in told["best"]}
     assert told["ways"][0] == told["best"]
     assert [way["ministeps"] for way in told["by_ministeps"]] == sorted({way["ministeps"] for way in told["ways"]})
@@ -57,8 +58,9 @@ def test_theory_spends_a_budget_as_the_law_says(call):
 
 
 def test_lists_are_complete(call):
+    from pmdkit_lab.ledger import claims
+
     from pmdkit import config
-    from pmdkit.ledger import claims
     from pmdkit.objectives import OBJECTIVES
 
     assert [row["name"] for row in json.loads(call("objectives", "--json"))] == list(OBJECTIVES)

@@ -75,12 +75,12 @@ def test_pages_lessons_and_exercises_are_read(tmp_path):
         "docs/use/page.md": "This begins anew.",
         "docs/learn/lessons/101.md": "Generated: this begins anew.",
         "tutorials/101_name.py": "# %% [markdown]\n# This begins\n# anew.\n\n# %%\nanew = 1  # anew\n",
-        "pmdkit/learn/exercises/lesson_101.py": 'HINTS = ("Begin " "anew.",)\n',
+        "packages/pmdkit-course/pmdkit_course/exercises/lesson_101.py": 'HINTS = ("Begin " "anew.",)\n',
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     found = main(tmp_path)
     assert [line.partition(":")[0] for line in found] == [
-        "docs/use/page.md", "tutorials/101_name.py", "pmdkit/learn/exercises/lesson_101.py",
+        "docs/use/page.md", "tutorials/101_name.py", "packages/pmdkit-course/pmdkit_course/exercises/lesson_101.py",
     ]  # fmt: skip
     assert found[1].endswith("(line 3)")

@@ -11,7 +11,7 @@ from pmdkit.envs import load, make
 from pmdkit.envs.episodes import EpisodeProblem, EpisodeTask, make_episodes
 from pmdkit.envs.kinds import GYMNASIUM
 from pmdkit.errors import UsageError
-from pmdkit.replay.recording import open_step
+from pmdkit.recording import open_step
 from pmdkit.toy.episodes import ActionPolicy, EpisodeLearner
 from pmdkit.training import objective_of
 

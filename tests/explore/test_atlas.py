@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pmdkit_lab.explain import sampled_first_step
 
-from pmdkit.explain import sampled_first_step
 from pmdkit.objectives import OBJECTIVES
 
 ROOT = Path(__file__).parents[2]

@@ -5,11 +5,11 @@ import shlex
 
 import numpy as np
 import pytest
+from pmdkit_lab.planner.export import export
+from pmdkit_lab.planner.predict import best
+from pmdkit_lab.planner.simulate import timeline
 
 from pmdkit.errors import UsageError
-from pmdkit.planner.export import export
-from pmdkit.planner.predict import best
-from pmdkit.planner.simulate import timeline
 
 from .in_node import in_node
 from .planned import PAPER, close, predicted, tables
@@ -180,7 +180,7 @@ def from_command_line(line):
     import contextlib
     import io
 
-    from pmdkit.cli.plan import plan as command
+    from pmdkit_lab.cli.plan import plan as command
 
     words = shlex.split(line)
     assert words[:3] == ["pmdkit", "plan", "qwen2.5-7b"]

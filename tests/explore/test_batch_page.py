@@ -1,9 +1,8 @@
 """The batch and staleness planner in a headless Chromium: controls, drags, numbers against the planner, pictures."""
 
 import pytest
-
-from pmdkit.planner.export import export
-from pmdkit.planner.predict import best
+from pmdkit_lab.planner.export import export
+from pmdkit_lab.planner.predict import best
 
 from .frames import drawn_frames
 from .planned import PAPER, close, predicted

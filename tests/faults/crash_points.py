@@ -15,10 +15,10 @@ from typing import Any
 from unittest import mock
 
 import torch
+from strict_answers import Verdict
 
 from pmdkit import train
 from pmdkit.cli import explain_error, fail
-from pmdkit.envs.verifier import Verdict
 from pmdkit.errors import PmdkitError
 from pmdkit.llm import evaluate
 from pmdkit.llm.callbacks import EvaluationCallback

@@ -225,7 +225,7 @@ PLACES = {
         "pmdkit.llm.callbacks:EvaluationCallback.draw",
     ),  # inside of an evaluation: responses are written, not read
     "metrics": ("pmdkit.observe.metrics:append",),
-    "record": ("pmdkit.replay.recording:Recorder.record", "pmdkit.llm.callbacks:ResponsesCallback.record"),
+    "record": ("pmdkit.recording:Recorder.record", "pmdkit.llm.callbacks:ResponsesCallback.record"),
 }
 
 

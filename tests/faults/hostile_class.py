@@ -8,8 +8,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from pmdkit.learn import exercise
-from pmdkit.learn.source import solution_source
+from pmdkit_course import exercise
+from pmdkit_course.source import solution_source
 
 SOLVED = solution_source(exercise("103.1"))
 HONEST = ("ada", "max", "zoe")

@@ -289,7 +289,7 @@ def lasting_lock() -> None:
 # In what is done with rollouts, evaluations and the verifier's processes.
 
 DEAF = (
-    "import runpy, sys, time; import pmdkit.envs.verifier.worker as worker; "
+    "import runpy, sys, time; import strict_answers.worker as worker; "
     "worker.die_with_parent = lambda parent: None; heard = worker.receive_request; "
     "worker.receive_request = lambda pipe: heard(pipe) or time.sleep(600); "
     "import json; worker.main(json.loads(sys.argv[1]))"
@@ -370,7 +370,7 @@ def orphan() -> None:
 
     class Popen(real):  # type: ignore[misc, valid-type]
         def __init__(self, command: list[str], **options: Any) -> None:
-            deaf = "pmdkit.envs.verifier.worker" in command
+            deaf = "strict_answers.worker" in command
             super().__init__([sys.executable, "-c", DEAF, command[-1]] if deaf else command, **options)
 
     subprocess.Popen = Popen

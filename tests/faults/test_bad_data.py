@@ -264,8 +264,9 @@ def test_data_meets_no_template_engine(monkeypatch):
 
 def test_every_way_in_encodes_data_so():
     """Prompts of training, of the evaluations of a run, and of `pmdkit eval`."""
+    from strict_answers import Grader
+
     from pmdkit.config import EvaluationTable
-    from pmdkit.envs.verifier import Grader
     from pmdkit.evaluation import language
     from pmdkit.llm.evaluate import fixed_evaluation
     from pmdkit.llm.prompts import encode_numbers

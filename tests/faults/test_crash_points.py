@@ -6,8 +6,8 @@ from unittest import mock
 import pytest
 
 from pmdkit.observe import checkpoint, files
+from tests.nightly import mostly_nightly
 
-from ..conftest import mostly_nightly
 from .crash_points import SCENES, kills, stories, survive, survive_run
 from .file_calls import quick_place
 

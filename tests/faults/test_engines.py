@@ -32,8 +32,8 @@ import pytest
 from pmdkit.llm.engines import ENGINES, vllm
 from pmdkit.llm.engines.vllm import server as server_module
 from pmdkit.llm.engines.vllm.http import Server
+from tests.nightly import mostly_nightly
 
-from ..conftest import mostly_nightly
 from . import scripted_engine as slips
 from . import scripted_server as faults
 from .scripted_engine import SMALL, STEPS, Maker, Runner, Slip, small_model

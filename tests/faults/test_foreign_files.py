@@ -23,7 +23,7 @@ from random import Random
 
 import pytest
 
-from pmdkit import train
+from pmdkit import recording, train
 from pmdkit.cli import explain_error, main
 from pmdkit.envs.math.datasets import MathFile
 from pmdkit.llm import evaluate
@@ -31,7 +31,6 @@ from pmdkit.llm.model import load_model
 from pmdkit.llm.prompts import Encoder
 from pmdkit.observe import checkpoint, files
 from pmdkit.observe.run_folder import RunFolder
-from pmdkit.replay import recording
 from pmdkit.sweeps import record
 
 from . import foreign

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from ..conftest import mostly_nightly
+from tests.nightly import mostly_nightly
+
 from .harness import scaled
 from .kills import PHASES, WORKERS, explain_broken, run_all, table
 from .sabotage import BUGS, CONTROL

@@ -19,8 +19,8 @@ import pytest
 import torch
 
 from pmdkit.llm.engines import ENGINES
+from tests.nightly import mostly_nightly
 
-from ..conftest import mostly_nightly
 from . import scripted_engine as slips
 from .harness import scaled
 from .scripted_engine import SMALL, Maker, Runner, Slip

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from strict_answers import pool
+from strict_answers.pool import Grader, VerdictJournal
 
 from pmdkit.config import LanguageModelTable
-from pmdkit.envs.verifier import pool
-from pmdkit.envs.verifier.pool import Grader, VerdictJournal
 from pmdkit.llm import backend
 from pmdkit.llm.backend import build_model
+from tests.nightly import mostly_nightly
 
-from ..conftest import mostly_nightly
 from .scripted_engine import ENV, SMALL, Runner
 
 Outage = Callable[[pytest.MonkeyPatch, Path], None]

@@ -11,15 +11,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from pmdkit_course import exercise, ids
+from pmdkit_course.judging import Failed
+from pmdkit_course.notebooks import Code
+from pmdkit_course.sandbox import Remote, SandboxedGrader
+from pmdkit_course.serialization import decode, pack, unpack
+from pmdkit_course.source import solution_source
 
 from pmdkit.config import RolloutTable, VLLMTable
 from pmdkit.errors import UsageError
-from pmdkit.learn import exercise, ids
-from pmdkit.learn.judging import Failed
-from pmdkit.learn.notebooks import Code
-from pmdkit.learn.sandbox import Remote, SandboxedGrader
-from pmdkit.learn.serialization import decode, pack, unpack
-from pmdkit.learn.source import solution_source
 from pmdkit.llm.engines.base import EngineConfig
 from pmdkit.llm.engines.vllm import arguments, server_process
 from pmdkit.llm.model import load_model

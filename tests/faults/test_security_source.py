@@ -204,7 +204,7 @@ RULES = (
         "makes code of text",
         of_text,
         {
-            "pmdkit/learn/worker.py": WORKER,
+            "packages/pmdkit-course/pmdkit_course/worker.py": WORKER,
             "pmdkit/plugins.py": OWN,
             "pmdkit/sweeps/run.py": "runs pmdkit itself, as its command line does",
             "docs/generate/claims.py": "reads the claims in our own lessons, when the site is built",
@@ -218,7 +218,9 @@ RULES = (
     Rule(
         "parses mathematics",
         both(modules(ALGEBRA), ends("sympify", "parse_expr", "parse_latex", "lambdify")),
-        {"pmdkit/envs/verifier/symbolic.py": "loaded by the verifier's processes only, see the test below"},
+        {
+            "packages/strict-answers/strict_answers/symbolic.py": "loaded by the verifier's processes only, see the test below"
+        },
         everywhere=False,
     ),
     Rule("reads YAML", both(modules({"yaml", "ruamel"}), ends("unsafe_load", "full_load"))),
@@ -370,10 +372,13 @@ def test_mathematics_is_parsed_in_the_verifiers_processes_only():
         for path in SOURCES
         for node in nodes(path)
         for name in imported(node)
-        if "verifier.symbolic" in name or name == "pmdkit.envs.verifier.worker"
+        if "verifier.symbolic" in name or name == "strict_answers.worker"
     ]
-    assert set(who) <= {"pmdkit/envs/verifier/worker.py", "pmdkit/learn/worker.py"}
-    assert "pmdkit/envs/verifier/worker.py" in who
+    assert set(who) <= {
+        "packages/strict-answers/strict_answers/worker.py",
+        "packages/pmdkit-course/pmdkit_course/worker.py",
+    }
+    assert "packages/strict-answers/strict_answers/worker.py" in who
 
 
 def test_everything_that_loads_a_model_says_that_its_code_is_not_run():

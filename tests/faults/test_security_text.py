@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
+from strict_answers.audit import escaped
 
 from pmdkit.config import Spec
-from pmdkit.envs.verifier.audit import escaped
 from pmdkit.errors import UsageError, printable
 from pmdkit.observe.console import LiveDisplay, LogDisplay, SilentDisplay
 from pmdkit.sweeps.grid import expand
@@ -120,8 +120,8 @@ def test_an_error_shows_the_row_of_data_that_it_names(call, tmp_path, capsys):
 
 def test_pages_are_escaped(tmp_path):
     """The report of a reproduction and a verdict in a notebook: text of others is no tag."""
-    from pmdkit.learn.exercises import AnswerVerdict
-    from pmdkit.reproduce.report import prose
+    from pmdkit_course.exercises import AnswerVerdict
+    from pmdkit_lab.reproduce.report import prose
 
     evil = "<script>x()</script> *b* \"'&"
     assert "<script" not in AnswerVerdict(False, f"It raised ValueError: {evil}.")._repr_html_()

@@ -21,8 +21,8 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from pmdkit.llm.distributed import AccelerateGroup, RankLost
 from pmdkit.llm.sharded_checkpoint import read_shard
 from pmdkit.observe import checkpoint, shards
+from tests.nightly import mostly_nightly
 
-from ..conftest import mostly_nightly
 from .file_calls import Calls, Fault, quick_place, start_forked
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="ranks are forked")

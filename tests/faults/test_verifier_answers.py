@@ -16,9 +16,8 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from pmdkit.envs.verifier import Grader, Item, audit
-from pmdkit.envs.verifier.verify import Pending, grade_by_rules, printable
+from strict_answers import Grader, Item, audit
+from strict_answers.verify import Pending, grade_by_rules, printable
 
 from .attacks import PARSERLESS, answers, attacks
 from .harness import scaled

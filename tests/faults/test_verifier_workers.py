@@ -17,10 +17,10 @@ import time
 from pathlib import Path
 
 import pytest
+from strict_answers import Grader, Item
+from strict_answers import pool as pool_module
+from strict_answers.verify import Pending, grade_by_rules
 
-from pmdkit.envs.verifier import Grader, Item
-from pmdkit.envs.verifier import pool as pool_module
-from pmdkit.envs.verifier.verify import Pending, grade_by_rules
 from pmdkit.processes import INHERITED
 
 from .attacks import answers, attacks
@@ -72,7 +72,7 @@ def test_a_comparison_needs_no_network_no_file_and_no_process():
     """An audit hook ends the process at the first attempt; the answers are those of a worker that may."""
     code = """
 import os, sys
-from pmdkit.envs.verifier import worker
+from strict_answers import worker
 judge = worker.load("math", 1.0)
 def hook(event, args):
     writes = event == "open" and (args[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
@@ -93,7 +93,7 @@ for span, gold in [("2^5+2", "34"), (r"\\frac{1}{2}", "0.5"), (r"\\sqrt{8}/2", r
 def test_the_caller_never_loads_the_parser():
     code = """
 import sys
-from pmdkit.envs.verifier import Grader, Item, audit
+from strict_answers import Grader, Item, audit
 with Grader() as grader:
     items = [Item("Answer: 2^5+2", "34"), Item("Answer: 9^{9^9}", "34"), Item(r"Answer: \\\\frac{1}{2}", "0.5")]
     print([verdict.correct for verdict in grader.grade(items)], audit(items, grader.grade(items)) != [])
@@ -183,7 +183,7 @@ def test_a_worker_killed_as_it_starts_is_replaced(monkeypatch, when):
 def test_no_number_is_infinite_whatever_a_simplification_says():
     """Undecided, math-verify draws numbers and says at times that cosh(oo) is 28: in no process, of any hash seed."""
     code = r"""
-from pmdkit.envs.verifier.symbolic import compare
+from strict_answers.symbolic import compare
 print({compare(span, gold) for gold in ("28", "34", "0.5") for span in (r"\cosh{\infty}", r"e^{\infty}", r"34+\infty")})
 """
     for number in "123":

@@ -9,12 +9,11 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from PIL import Image
+from pmdkit_lab import figures
 
-from pmdkit import figures
 from pmdkit.figures.style import LOOKS, RC, look, shades
 from pmdkit.objectives import OBJECTIVES
-
-from ..conftest import mostly_nightly
+from tests.nightly import mostly_nightly
 
 
 def test_style_holds_for_a_block_and_then_is_undone() -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import save_file
+from strict_answers import Grader, Item
 from torch import Tensor
 
 from pmdkit.config import LoraTable, ScheduleTable, UpdateTable
 from pmdkit.distributed import ProcessGroup
 from pmdkit.envs.math.problem import MathProblems, Problem
-from pmdkit.envs.verifier import Grader, Item
 from pmdkit.llm import lora
 from pmdkit.llm.dynamic_sampling import dynamic_sampling
 from pmdkit.llm.engines.base import EngineLost, Sampling

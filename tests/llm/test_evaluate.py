@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 import torch
+from strict_answers import Grader, Verdict
 
 from pmdkit.envs.math.problem import Problem
-from pmdkit.envs.verifier import Grader, Verdict
 from pmdkit.errors import ComponentDied
 from pmdkit.llm import evaluate
 from pmdkit.llm.engines.base import Responses, Sampling

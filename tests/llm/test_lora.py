@@ -16,6 +16,8 @@ import torch
 pytest.importorskip("peft")
 
 from peft import LoraConfig, PeftModel, get_peft_model
+from pmdkit_lab.planner.dry_run import plan_recipe as plan
+from pmdkit_lab.planner.model_size import count, shape_of
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
@@ -31,8 +33,6 @@ from pmdkit.llm.model import prepare_model
 from pmdkit.llm.packing import check_packing, use_packing
 from pmdkit.objectives import OBJECTIVES, Groups, credit, total
 from pmdkit.observe import checkpoint
-from pmdkit.planner.dry_run import plan_recipe as plan
-from pmdkit.planner.model_size import count, shape_of
 from pmdkit.training import plan as resolve
 
 from .conftest import EOS, build

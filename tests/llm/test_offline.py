@@ -12,7 +12,7 @@ from pmdkit import train
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.errors import UsageError
 from pmdkit.llm.offline import read_log
-from pmdkit.replay.recording import open_step
+from pmdkit.recording import open_step
 
 from .ranks import ROOT
 

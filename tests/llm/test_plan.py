@@ -5,6 +5,8 @@ import sys
 from dataclasses import asdict
 
 import pytest
+from pmdkit_lab.planner.dry_run import plan_recipe as plan
+from pmdkit_lab.planner.model_size import SHAPES, ModelShape, count, known, shape_of
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 from pmdkit.envs.math import make_math
@@ -12,8 +14,6 @@ from pmdkit.llm.starter import vocabulary
 from pmdkit.llm.starter.model import build as make_starter
 from pmdkit.llm.starter.model import train_tokenizer
 from pmdkit.llm.starter.vocabulary import PIECES, SAMPLE, SIZES, starter_shape
-from pmdkit.planner.dry_run import plan_recipe as plan
-from pmdkit.planner.model_size import SHAPES, ModelShape, count, known, shape_of
 from pmdkit.training import plan as resolve
 
 from .conftest import KINDS, build

@@ -5,11 +5,11 @@ import math
 
 import pytest
 import torch
+from strict_answers import Grader, Item
+from strict_answers.functions import OwnReward, RewardRow, row_message
 
 from pmdkit import plugins
 from pmdkit.config import RewardTable, RolloutTable, Spec
-from pmdkit.envs.verifier import Grader, Item
-from pmdkit.envs.verifier.functions import OwnReward, RewardRow, row_message
 from pmdkit.errors import ComponentDied, UsageError
 from pmdkit.llm.recipe import check_rewards
 from pmdkit.llm.rewards import make_reward_sum, soft_overlong_punishment

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from strict_answers import Grader
 
 from pmdkit import train
 from pmdkit.config import ScheduleTable, UpdateTable
 from pmdkit.envs.math.synthetic import Arithmetic
-from pmdkit.envs.verifier import Grader
 from pmdkit.errors import ComponentDied, UsageError
 from pmdkit.llm import callbacks
 from pmdkit.llm.engines.base import EngineLost, Sampling

@@ -20,8 +20,7 @@ from pmdkit.observe import checkpoint
 from pmdkit.observe.console import LogDisplay
 from pmdkit.observe.glossary import GLOSSARY
 from pmdkit.observe.metrics import KEYS
-
-from ..conftest import mostly_nightly
+from tests.nightly import mostly_nightly
 
 TINY = str(Path(__file__).with_name("tiny.toml"))
 TAUGHT = {"warm_start.pass_rate": 0.01, "warm_start.max_steps": 200, "warm_start.look": 20, "warm_start.batch": 16}

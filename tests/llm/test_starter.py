@@ -7,13 +7,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from strict_answers import verify
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2ForCausalLM, Qwen3MoeForCausalLM
 
 from pmdkit.cli import main
 from pmdkit.config import WarmStartTable
 from pmdkit.envs.math.readers import AFTER, BEFORE
 from pmdkit.envs.math.synthetic import Arithmetic
-from pmdkit.envs.verifier import verify
 from pmdkit.errors import PmdkitError, UsageError
 from pmdkit.llm.prompts import Encoder
 from pmdkit.llm.starter import warm_start as phase_0

@@ -5,10 +5,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strict_answers import Grader, Item, Verdict
 
 from pmdkit.distributed import ProcessGroup
 from pmdkit.envs.math.synthetic import Arithmetic
-from pmdkit.envs.verifier import Grader, Item, Verdict
 from pmdkit.errors import ComponentDied, UsageError
 from pmdkit.llm.task import MathTask, SharedGrader, epoch_order, epoch_sampler
 from pmdkit.loop import Rollouts, graded, without_equal_groups

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from strict_answers import Verdict
 
 from pmdkit import plugins, train
 from pmdkit.config import RewardTable, RolloutTable, ScheduleTable, UpdateTable
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.envs.calculator import calculate, calculator
 from pmdkit.envs.math import make_math
-from pmdkit.envs.verifier import Verdict
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.llm import logprobs, recipe
 from pmdkit.llm.engines.base import EngineLost, Sampling
@@ -32,9 +32,9 @@ from pmdkit.llm.weights import named_weights
 from pmdkit.loop import graded
 from pmdkit.objectives import OBJECTIVES, credit, total
 from pmdkit.randomness import generator
-from pmdkit.replay.recording import RecordingText, open_step
+from pmdkit.recording import RecordingText, open_step
+from tests.nightly import mostly_nightly
 
-from ..conftest import mostly_nightly
 from .ranks import ROOT
 from .test_run import Killed, digest
 

@@ -11,7 +11,7 @@ import pytest
 
 from pmdkit import theory
 
-from ..conftest import mostly_nightly
+from tests.nightly import mostly_nightly
 
 pytestmark = pytest.mark.site
 

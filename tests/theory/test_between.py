@@ -7,6 +7,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 import torch
+from pmdkit_lab import finite_samples
 
 from pmdkit import theory
 from pmdkit.objectives import EasyPrompts, Groups, PMDBetween, PMDMean, PMDPart, load_objective
@@ -85,19 +86,19 @@ def test_forty_digits(p, tau, k):
 
 def test_the_law_of_draws_has_the_ends_of_its_methods():
     for k, method in ((0.0, "pmd-mean"), (1.0, "pmd-part")):
-        one, other = theory.sampled_step(0.1, 0.1, 8, k=k), theory.sampled_step(0.1, 0.1, 8, method)
+        one, other = finite_samples.sampled_step(0.1, 0.1, 8, k=k), finite_samples.sampled_step(0.1, 0.1, 8, method)
         np.testing.assert_array_equal(one.pass_rates, other.pass_rates)
     exact = theory.between([0.1, 0.9], [1.0, 0.0], 0.1, 0.3)
-    law = theory.sampled_step(0.1, 0.1, 8, k=0.3)
+    law = finite_samples.sampled_step(0.1, 0.1, 8, k=0.3)
     assert law.ideal - law.chi2 == pytest.approx(exact.probs[0], abs=1e-12)
 
 
 @pytest.mark.slow
 def test_the_best_k_is_large_for_hard_prompts_and_zero_for_easy_ones_with_false_negatives():
     ks = (0.0, 0.1, 1.0)
-    clean = theory.best_k([0.02, 0.9], 0.2, 8, ks=ks)
+    clean = finite_samples.best_k([0.02, 0.9], 0.2, 8, ks=ks)
     assert clean.k.tolist() == [1.0, 1.0]
-    wrong = theory.best_k([0.02, 0.9], 0.2, 8, ks=ks, false_negative=0.05)
+    wrong = finite_samples.best_k([0.02, 0.9], 0.2, 8, ks=ks, false_negative=0.05)
     assert wrong.k.tolist() == [1.0, 0.0]
     assert wrong.gain.shape == (2, 3)
 

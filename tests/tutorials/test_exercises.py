@@ -1,4 +1,4 @@
-"""A lesson has the exercises of pmdkit.learn, word for word; answers that people gave are told what is wrong."""
+"""A lesson has the exercises of pmdkit_course, word for word; answers that people gave are told what is wrong."""
 
 import ast
 import inspect
@@ -7,10 +7,10 @@ from pathlib import Path
 import jupytext
 import numpy as np
 import pytest
+from pmdkit_course import exercise, judge
+from pmdkit_course.exercises import lessons, of_lesson
 
 from pmdkit import theory
-from pmdkit.learn import exercise, judge
-from pmdkit.learn.exercises import lessons, of_lesson
 
 TUTORIALS = Path(__file__).parents[2] / "tutorials"
 LESSONS = sorted(TUTORIALS.glob("[0-9]*.py"))
@@ -96,7 +96,7 @@ def serve(step):
     return lambda w, f, u, g: min(range(1, g), key=lambda n: step(w, f, u, g, n))
 
 
-# written on its own, so that a slip that is lost or renamed in pmdkit.learn is missed here
+# written on its own, so that a slip that is lost or renamed in pmdkit_course is missed here
 ANSWERS = [
     ("101.1", lambda pi, reward: np.eye(len(pi))[np.argmax(reward)], "corner"),
     ("101.1", lambda pi, reward: pi * np.maximum(reward - pi @ reward, 0), "sum to"),

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from conftest import Starter, tokenizer
 from transformers import AutoModelForCausalLM, Qwen2Config
 
+from conftest import Starter, tokenizer
 from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.vllm.colocate import make
 from pmdkit.llm.logprobs import response_logp

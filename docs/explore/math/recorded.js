@@ -1,5 +1,5 @@
 // What an objective makes of a recorded group of responses: advantage, coefficient, weight and push of each. No DOM here.
-// tests/replay/test_web.py compares every number with pmdkit.replay.gradient on recorded runs.
+// packages/pmdkit-lab/tests/replay/test_web.py compares every number with pmdkit_lab.replay.gradient on recorded runs.
 //
 // A group is one of `pmdkit replay --web`: columns `reward`, `mass`, `length`, at the policies `seen` and `after` the
 // log-ratios of responses, and `seen_tokens`, `after_tokens` those of tokens where they were recorded. A row of mass 0

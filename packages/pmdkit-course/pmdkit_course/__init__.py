@@ -1,0 +1,63 @@
+"""Exercises that are checked offline and name the mistake. In a notebook: `learn.check("103.1", my_function)`."""
+
+import dataclasses
+
+from pmdkit.extras import needs
+from pmdkit_course import progress, source
+from pmdkit_course.exercises import Answer, AnswerVerdict, Exercise, Misconception, Text, exercise, ids
+from pmdkit_course.judging import SEED, judge
+
+__all__ = [
+    "Answer",
+    "AnswerVerdict",
+    "Exercise",
+    "Misconception",
+    "check",
+    "exercise",
+    "hint",
+    "ids",
+    "judge",
+    "needs",
+    "solution",
+]
+
+
+def check(which: str, answer: Answer, seed: int = SEED) -> AnswerVerdict:
+    """Judge an answer and return the verdict, which a notebook shows as a sentence.
+
+    Tries and right answers are recorded in a file of this account, which `pmdkit learn progress` shows and nobody else
+    reads.
+
+    Args:
+        which: the exercise, "103.1".
+        answer: your function.
+        seed: seed for the random inputs.
+    """
+    verdict = judge(exercise(which), answer, seed)
+    progress.note(verdict)
+    if verdict.right:
+        return verdict
+    first = "Fill in the cell above, run it, then run this one again. " if verdict.untouched else ""
+    return dataclasses.replace(verdict, more=f'{first}A hint: `learn.hint("{which}")`')
+
+
+def hint(which: str, step: int = 1) -> Text:
+    """Return a hint; the higher the step, the more it gives away.
+
+    Args:
+        which: the exercise, "103.1".
+        step: from 1.
+    """
+    hints = exercise(which).hints
+    if not 1 <= step <= len(hints):
+        raise ValueError(f"exercise {which} has hints 1 to {len(hints)}; got step {step}")
+    return Text(hints[step - 1])
+
+
+def solution(which: str) -> Text:
+    """Return the solution as code. Looking it up is not recorded.
+
+    Args:
+        which: the exercise, "103.1".
+    """
+    return Text(source.solution_source(exercise(which)), code=True)

@@ -1,0 +1,342 @@
+"""`pmdkit learn`: exercises checked offline, and `grade` and `course` for instructors."""
+
+import shutil
+import sys
+import textwrap
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from cyclopts import App
+from rich.console import Console
+from rich.text import Text
+
+import pmdkit_course as room
+from pmdkit.cli.options import Flag, Number, Texts, Whole
+from pmdkit.cli.output import print_json, simple_table
+from pmdkit.errors import UsageError, printable
+from pmdkit_course import exercises, grading, judging, notebooks, progress, sandbox, source
+from pmdkit_course.exercises import AnswerVerdict, Exercise, exercise, ids
+
+learn = App(name="learn", help="The exercises of the course, checked offline: the verdict names the mistake.")
+
+
+@learn.command(name="list")
+def list_(*, json: Flag = False) -> None:
+    """List the exercises, and which of them are solved.
+
+    Args:
+        json: print one JSON value.
+    """
+    done = progress.solved()
+    entries = [about(exercise(which), which in done) for which in ids()]
+    if json:
+        print_json(entries)
+        return
+    table = simple_table("exercise", "what to do", "difficulty", "minutes", "solved")
+    for e in entries:
+        row = (e["id"], e["title"], f"{e['difficulty']} of 5", str(e["minutes"]), "yes" if e["solved"] else "")
+        table.add_row(*row)
+    console = Console()
+    console.print(table)
+    minutes = sum(e["minutes"] for e in entries)
+    console.print(
+        f"{len(entries)} exercises, {minutes / 60:.0f} hours in all; {len(done)} solved. pmdkit learn show ID"
+    )
+
+
+@learn.command
+def start(folder: Path, /, *, json: Flag = False) -> None:
+    """Copy the lessons into a folder, each as a notebook and as a .py file.
+
+    Args:
+        folder: new or empty, such as lessons; what is in it already is never overwritten.
+        json: print one JSON value.
+    """
+    copied = notebooks.copy_lessons(folder)
+    if json:
+        print_json([str(path) for path in copied])
+        return
+    print(f"{len(copied)} lessons in {folder}. Open one with: jupyter lab {copied[0]}")
+    print("Check an exercise from here or from there: pmdkit learn check 103.2")
+
+
+@learn.command
+def show(which: str, *, json: Flag = False) -> None:
+    """Show the task of an exercise and the function to fill in.
+
+    Args:
+        which: the exercise, such as 103.2.
+        json: print one JSON value.
+    """
+    found = exercise(which)
+    entry = about(found, which in progress.solved()) | {"task": found.task, "start": source.start_source(found)}
+    if json:
+        print_json(entry)
+        return
+    print(f"{found.id}  {found.title}  (difficulty {found.difficulty} of 5, about {found.minutes} minutes)\n")
+    print(wrapped(found.task), entry["start"], sep="\n\n")
+    print(f"\nCheck: pmdkit learn check {which} FILE    Hint: pmdkit learn hint {which}")
+
+
+@learn.command
+def check(which: str | None = None, file: Path | None = None, *, all: Flag = False, json: Flag = False) -> None:
+    """Check answers: of one exercise, of a lesson, of a file, or of all lessons that are here.
+
+    Exits with 0 if all answers are right and with 4 if one is not. Your code runs in its own process with limits, and
+    is trusted as yours. For code that others wrote, use `pmdkit learn grade`.
+
+    Args:
+        which: an exercise (103.2), a lesson (103), or a file whose exercises are all checked.
+        file: notebook or .py that holds the answer; by default the lesson's notebook here or in tutorials/.
+        all: check every exercise of every lesson in the folder `which`, by default here or tutorials/.
+        json: print one JSON value.
+    """
+    verdicts: list[AnswerVerdict] = []
+    with sandbox.SandboxedGrader(unsafe=True) as grader:
+        for e, cells, path in questions(which, file, all):
+            if code := notebooks.answer_to(e, cells):
+                verdict = grader.judge(e, code)
+            else:
+                nothing = f"{path} defines no function `{e.name}`."
+                verdict = AnswerVerdict(False, nothing, exercise=e.id, untouched=True)
+            progress.note(verdict)
+            verdicts.append(verdict)
+            if not json:
+                print_verdict(verdict)
+    if json:
+        print_json([record(verdict) for verdict in verdicts])
+    if not verdicts or any(not verdict.right for verdict in verdicts):  # nothing checked counts as a failure
+        sys.exit(4)
+
+
+@learn.command
+def hint(which: str, *, step: Whole = 1) -> None:
+    """Print a hint.
+
+    Args:
+        which: the exercise, such as 103.2.
+        step: the higher, the more it gives away.
+    """
+    text = room.hint(which, step)
+    count = len(exercise(which).hints)
+    print(wrapped(text))
+    if step < count:
+        print(f"\nHint {step} of {count}; the next one: pmdkit learn hint {which} --step {step + 1}")
+
+
+@learn.command
+def solution(which: str) -> None:
+    """Print the solution as code that runs on its own.
+
+    Args:
+        which: the exercise, such as 103.2.
+    """
+    print(room.solution(which))
+
+
+@learn.command(name="progress")
+def progress_(*, json: Flag = False) -> None:
+    """Show what is solved so far, lesson by lesson. The record is one file in your account.
+
+    Args:
+        json: print one JSON value.
+    """
+    entries, every = progress.read(), ids()
+    if json:
+        print_json({"file": str(progress.path()), "exercises": entries})
+        return
+    table = simple_table("lesson", "solved", "exercises")
+    for lesson in dict.fromkeys(which.partition(".")[0] for which in every):
+        own = [which for which in every if which.startswith(lesson + ".")]
+        words = [f"{which} {state(entries.get(which))}" for which in own]
+        count = sum(bool(entries.get(which, {}).get("solved")) for which in own)
+        table.add_row(lesson, f"{count} of {len(own)}", ", ".join(words))
+    console = Console()
+    console.print(table)
+    console.print(f"Kept in {progress.path()}; delete it to start over.", soft_wrap=True)
+
+
+def print_verdict(verdict: AnswerVerdict) -> None:
+    """Print one verdict for the user."""
+    print(printable(f"{verdict.exercise}  {verdict!r}"))
+    if not verdict.right:
+        print(f"       A hint: pmdkit learn hint {verdict.exercise}")
+    sys.stdout.flush()
+
+
+def record(verdict: AnswerVerdict) -> dict[str, Any]:
+    """One verdict for a program."""
+    return {
+        "exercise": verdict.exercise,
+        "right": verdict.right,
+        "untouched": verdict.untouched,
+        "verdict": verdict.says,
+        "slip": verdict.slip,
+        "kind": verdict.kind,
+    }
+
+
+def about(e: Exercise, solved: bool) -> dict[str, Any]:
+    """An exercise for a program."""
+    return {
+        "id": e.id,
+        "lesson": e.lesson,
+        "title": e.title,
+        "function": e.name,
+        "difficulty": e.difficulty,
+        "minutes": e.minutes,
+        "hints": len(e.hints),
+        "solved": solved,
+    }
+
+
+def state(entry: dict[str, Any] | None) -> str:
+    """The state of one exercise, in a few words."""
+    if entry is None:
+        return "not tried"
+    return f"solved {entry['solved']}" if entry["solved"] else f"tried {entry['tries']} x"
+
+
+def wrapped(text: str) -> str:
+    """Paragraphs wrapped to fit the terminal; code is left as it is."""
+    width = min(shutil.get_terminal_size().columns, 100)
+    paragraphs = text.strip().split("\n\n")
+    return "\n\n".join(p if p.startswith((" ", "```", "|", "*", "-")) else textwrap.fill(p, width) for p in paragraphs)
+
+
+def questions(
+    which: str | None, file: Path | None, every: bool
+) -> list[tuple[Exercise, list[notebooks.NotebookCell], Path]]:
+    """What to check: tuples of exercise, cells of the file, and file."""
+    numbers = exercises.lessons()
+    if every:
+        if file is not None:
+            raise UsageError("--all takes a folder and no exercise: pmdkit learn check --all tutorials")
+        place = notebooks.lessons_folder(Path(which) if which else None, numbers)
+        paths = [notebooks.lesson_notebook(number, place) for number in numbers if list(place.glob(f"{number}_*"))]
+        return [
+            (e, cells, path)
+            for path in paths
+            for cells in [notebooks.read(path)]
+            for e in notebooks.exercises_in(cells, chosen(None))
+        ]
+    if which is None:
+        raise UsageError("check what? An exercise (103.2), a lesson (103), a file, or --all; see pmdkit learn list")
+    if which in numbers:
+        path = file or notebooks.lesson_notebook(which)
+        return [(e, cells, path) for cells in [notebooks.read(path)] for e in exercises.of_lesson(which)]
+    if Path(which).suffix in (".ipynb", ".py"):
+        if file is not None:
+            raise UsageError(f"two files: {which} and {file}; give an exercise and one file, or one file alone")
+        cells = notebooks.read(Path(which))
+        found = notebooks.exercises_in(cells, chosen(None))
+        if not found:
+            raise UsageError(f"{which} answers no exercise: no cell is tagged with one, no function named after one")
+        return [(e, cells, Path(which)) for e in found]
+    one = exercise(which)  # before looking for the file, so that a misspelt id is reported first
+    path = file or notebooks.lesson_notebook(one.lesson)
+    return [(one, notebooks.read(path), path)]
+
+
+@learn.command
+def grade(
+    folder: Path,
+    *,
+    only: Texts = None,
+    seconds: Number | None = None,
+    memory_mb: Whole = 2048,
+    seed: Whole | None = None,
+    csv: Flag = False,
+    json: Flag = False,
+    unsafe: Flag = False,
+) -> None:
+    """Grade a folder of submissions. A line per student and exercise; the summary goes to stderr.
+
+    The folder holds STUDENT/NOTEBOOK.ipynb (or .py), nbgrader's STUDENT/ASSIGNMENT/NOTEBOOK.ipynb, or files side by
+    side. Code runs in processes with limits, in namespaces of their own: it sees none of your files and leaves nothing
+    behind. If the system offers no namespaces, it exits with 3 and grades nothing.
+
+    Args:
+        folder: the submissions.
+        only: lessons or exercises that count: --only 103 201.2; by default all that anybody handed in.
+        seconds: most seconds of an answer, if that is less than its exercise allows (20 for most).
+        memory_mb: memory of an answer's process, beyond what Python and the packages take.
+        seed: seed of the inputs; another seed catches answers that are right for the usual inputs only.
+        csv: print a table for a spreadsheet: student, exercise, right, verdict, seconds.
+        json: print one JSON value.
+        unsafe: grade without namespaces, as in a container of your own; the page on grading says what that gives up.
+    """
+    if csv and json:
+        raise UsageError("--csv and --json both write to stdout; choose one")
+    if (seconds is not None and not seconds > 0) or memory_mb < 1:
+        raise UsageError("--seconds and --memory-mb must be above 0")
+    handed_in, wanted = grading.submissions(folder), chosen(only)
+
+    def log(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    with sandbox.SandboxedGrader(judging.SEED if seed is None else seed, seconds, memory_mb, unsafe) as grader:
+        grader.started()  # if it cannot start, report that first
+        rows = grading.grade(handed_in, wanted, grader, log)
+    if not rows:
+        raise UsageError(f"no file in {folder} answers an exercise: no tagged cell, and no function named after one")
+    if csv:
+        print(grading.to_csv(rows), end="")
+    elif json:
+        print_json([asdict(row) for row in rows])
+    else:
+        table = simple_table("student", "exercise", "right", "verdict")
+        for row in rows:
+            words = (row.student, row.exercise, "yes" if row.right else "no", row.verdict)
+            table.add_row(*(Text(printable(word)) for word in words))  # untrusted: no markup, no terminal commands
+        Console().print(table)
+    log(grading.summary(rows))
+    if missing := grader.missing():
+        log(f"note: unsafe: the system did not confine {', '.join(missing)} ({printable(grader.lacking)})")
+
+
+@learn.command
+def course(
+    *,
+    out: Path,
+    student: Flag = False,
+    solutions: Flag = False,
+    print: Flag = False,
+    only: Texts = None,
+    lessons: Path | None = None,
+    execute: Flag = False,
+) -> None:
+    """Build the instructor's kit: notebooks for students, notebooks with solutions, pages to print, a timing sheet.
+
+    Without --student, --solutions and --print all three are built. The notebooks carry nbgrader's metadata, and the
+    folder is laid out as nbgrader wants it; nbgrader is not needed to use them.
+
+    Args:
+        out: folder of the kit, new or empty.
+        student: release/LESSON/LESSON.ipynb, to be handed out.
+        solutions: source/LESSON/LESSON.ipynb, and answers.md with every recognised mistake.
+        print: print/LESSON.html, which load nothing from elsewhere.
+        only: numbers of lessons: --only 103 201.
+        lessons: folder of the lessons; by default here, tutorials/ here, or the checkout pmdkit runs from.
+        execute: run the lessons first, so that the printed pages have their pictures; minutes.
+    """
+    from pmdkit_course.kit import build
+
+    wanted = {"student": student, "solutions": solutions, "print": print}
+    chosen_parts = {name for name, on in wanted.items() if on} or set(wanted)
+
+    def log(line: str) -> None:
+        sys.stderr.write(line + "\n")
+
+    for line in build(out, chosen_parts, only, lessons, execute, log):
+        sys.stdout.write(line + "\n")  # the name of an option hides `print`
+
+
+def chosen(only: list[str] | None) -> list[Exercise]:
+    """The exercises that count: of these lessons and ids, or all."""
+    if not only:
+        return [exercise(which) for which in ids()]
+    lessons = exercises.lessons()
+    found = [e for which in only for e in (exercises.of_lesson(which) if which in lessons else (exercise(which),))]
+    return sorted(set(found), key=lambda e: e.id)

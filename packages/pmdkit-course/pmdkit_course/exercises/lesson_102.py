@@ -1,0 +1,190 @@
+"""Exercises of lesson 102: how far one exact step goes."""
+
+import numpy as np
+from scipy.special import logsumexp
+
+from pmdkit import theory
+from pmdkit_course.exercises import Array, Exercise, Misconception
+
+
+def steps_needed(p0: float, tau: float, goal: float) -> Array:
+    """Exact PMD-mean steps from pass rate p0 to above goal, at rewards -1 and 1."""
+    return ...
+
+
+def solved_steps_needed(p0: float, tau: float, goal: float) -> int:
+    """Half of the tau, because the gap between the rewards is 2 instead of 1.
+
+    Entry 0 of the path is the pass rate before the first step, so a place in the path is a number of steps.
+    """
+    return count(p0, tau / 2, goal, "pmd-mean")
+
+
+def count(p0: float, tau: float, goal: float, method: str) -> int:
+    """The place where the exact trajectory, in rewards 0 and 1, first exceeds the goal."""
+    return int(np.argmax(theory.trajectory(p0, tau, 100, method) > goal))
+
+
+def log_partition(reward: Array, mass: Array, tau: float) -> Array:
+    """Log of the mass-weighted sum of exp(reward / tau), nats; both [A]."""
+    return ...
+
+
+def solved_log_partition(reward: Array, mass: Array, tau: float) -> float:
+    """The largest exponent of the actions that count is taken out first, so that the largest term is e^0 = 1."""
+    present = mass > 0
+    scaled = reward[present] / tau
+    top = scaled.max()
+    return top + np.log(mass[present] @ np.exp(scaled - top))
+
+
+def naive_log_partition(reward: Array, mass: Array, tau: float) -> float:
+    """As on paper."""
+    with np.errstate(all="ignore"):
+        return np.log(mass @ np.exp(reward / tau))
+
+
+def top_of_all(reward: Array, mass: Array, tau: float) -> float:
+    """The maximum taken over actions that do not count, too."""
+    top = (reward / tau).max()
+    with np.errstate(all="ignore"):
+        return top + np.log(mass @ np.exp(reward / tau - top))
+
+
+def partitions(rng: np.random.Generator) -> list[tuple[Array, Array, float]]:
+    """Random policies; rewards of up to 5 at tau = 0.005, where e^1000 overflows; a best action that has no mass."""
+    drawn = [(rng.uniform(size=a), rng.dirichlet(np.ones(a)), tau) for a, tau in ((3, 0.5), (6, 0.05))]
+    large = (np.array([5.0, 4.99, 0.0]), rng.dirichlet(np.ones(3)), 0.005)
+    absent = (np.array([5.0, 0.1, 0.0, 0.05]), np.append(0.0, rng.dirichlet(np.ones(3))), 0.005)
+    return [*drawn, large, absent]
+
+
+def tau_for_goal(p: Array, goal: float) -> Array:
+    """The tau, [P], at which one exact PMD-part step takes p, [P], to goal."""
+    return ...
+
+
+def solved_tau_for_goal(p: Array, goal: float) -> Array:
+    """The odds p / (1 - p) are multiplied by e^(1 / tau): the normaliser cancels in them."""
+    return 1 / (log_odds(goal) - log_odds(p))
+
+
+def log_odds(p: Array) -> Array:
+    """Log of p / (1 - p), nats."""
+    return np.log(p) - np.log1p(-p)
+
+
+EXERCISES = (
+    Exercise(
+        id="102.1",
+        title="how many steps",
+        task=(
+            "From a pass rate `p0`, with rewards of **-1 and 1** and `tau` on that scale: how many exact PMD-mean "
+            "steps until the pass rate is above `goal`? Guess for `steps_needed(0.001, 0.4, 0.9)` first. "
+            "`theory.trajectory` counts in rewards 0 and 1."
+        ),
+        start=steps_needed,
+        solution=solved_steps_needed,
+        inputs=lambda rng: [
+            (0.001, 0.4, 0.9),
+            *((10 ** rng.uniform(-5, -3), tau, 0.95) for tau in (0.6, 1.0, 1.6)),
+            (0.5, 1.0, 0.4),
+        ],
+        slips=(
+            Misconception(
+                lambda p0, tau, goal: count(p0, tau, goal, "pmd-mean"),
+                "That is this tau for rewards 0 and 1. What is it on a scale of -1 and 1?",
+            ),
+            Misconception(
+                lambda p0, tau, goal: count(p0, 2 * tau, goal, "pmd-mean"),
+                "The wrong way: is a given tau large or small beside a gap of 2?",
+            ),
+            Misconception(lambda p0, tau, goal: count(p0, tau / 2, goal, "pmd-part"), "That is PMD-part."),
+            Misconception(
+                lambda p0, tau, goal: solved_steps_needed(p0, tau, goal) + 1,
+                "One too many: the trajectory starts before the first step.",
+            ),
+        ),
+        hints=(
+            "The exact step depends on reward / tau only. Which tau with a gap of 1 equals this one with a gap of 2?",
+            "theory.trajectory(p0, tau, 100, 'pmd-mean') > goal is an array of bools; np.argmax finds the first True.",
+        ),
+        exact=True,
+    ),
+    Exercise(
+        id="102.2",
+        title="a log-partition that survives a small tau",
+        task=(
+            "PMD-part needs $\\log Z = \\log \\sum_y \\mathrm{mass}(y)\\, e^{r(y)/\\tau}$. With rewards of up to 5 and "
+            "`tau = 0.005` the exponent is 1000, and $e^{1000}$ overflows. Write a `log Z` that survives this. An "
+            "action with mass 0 does not count, whatever its reward."
+        ),
+        start=log_partition,
+        solution=solved_log_partition,
+        inputs=partitions,
+        slips=(
+            Misconception(
+                naive_log_partition,
+                "Right on paper. At the small tau e^(reward / tau) overflows; can a factor be taken out of the sum?",
+            ),
+            Misconception(
+                top_of_all,
+                "The largest exponent is that of an action with mass 0, and beside it all others are e^-980 = 0.",
+            ),
+            Misconception(
+                lambda reward, mass, tau: solved_log_partition(reward, mass, tau) - (reward[mass > 0] / tau).max(),
+                "What was taken out of the sum is missing from the answer.",
+            ),
+            Misconception(
+                lambda reward, mass, tau: logsumexp(reward / tau) - np.log(len(reward)),
+                "All actions count alike here; where is their mass?",
+            ),
+            Misconception(
+                lambda reward, mass, tau: mass @ reward / tau,
+                "That is the mean of the logarithms; asked is the logarithm of the mean, which is larger.",
+            ),
+            Misconception(
+                lambda reward, mass, tau: tau * solved_log_partition(reward, mass, tau),
+                "That is tau log Z, in reward units: what PMD-part subtracts. The exercise asks for log Z, in nats.",
+            ),
+        ),
+        hints=(
+            "sum of m e^x = e^top times the sum of m e^(x - top), for any number top. Which one is good?",
+            "Select the actions with mass > 0 first, then take top as their largest reward / tau.",
+        ),
+    ),
+    Exercise(
+        id="102.3",
+        title="the temperature that gets there",
+        task=(
+            "How small must `tau` be for *one* exact PMD-part step, with rewards 0 and 1, to take a pass rate from `p` "
+            "to `goal`? Give it as a formula. What is left of the normaliser in the *odds* $p/(1-p)$?"
+        ),
+        start=tau_for_goal,
+        solution=solved_tau_for_goal,
+        inputs=lambda rng: [
+            (rng.uniform(0.05, 0.4, size=3), 0.6),
+            (10 ** rng.uniform(-4, -2, size=3), 0.9),
+            (np.array([1e-12, 1e-9]), 1 - 1e-6),
+        ],
+        slips=(
+            Misconception(
+                lambda p, goal: 1 / np.log(goal / p),
+                "That lets the pass rate itself grow by e^(1/tau); the normaliser takes some of that back.",
+            ),
+            Misconception(lambda p, goal: log_odds(goal) - log_odds(p), "That is 1 / tau."),
+            Misconception(
+                lambda p, goal: theory.tau_for_eta(p, 1 - (1 - goal) / (1 - p)),
+                "That is the tau of PMD-mean, which needs a smaller one.",
+            ),
+            Misconception(
+                lambda p, goal: 2 * solved_tau_for_goal(p, goal),
+                "That is for a gap of 2 between the rewards; they are 0 and 1 here.",
+            ),
+        ),
+        hints=(
+            "A right response is multiplied by e^(1/tau) / Z, a wrong one by 1 / Z. What is the ratio of the two?",
+            "So one step adds 1 / tau to log(p / (1 - p)).",
+        ),
+    ),
+)

@@ -1,0 +1,162 @@
+"""Exercises of lesson 103: what PMD-mean really solves."""
+
+import numpy as np
+from scipy.optimize import brentq
+
+from pmdkit import theory
+from pmdkit_course.exercises import Array, Exercise, Misconception
+
+
+def tau_for(p: Array, eta: float) -> Array:
+    """The tau, [P], at which exact PMD-mean contracts by eta at small p, [P]."""
+    return ...
+
+
+def solved_tau_for(p: Array, eta: float) -> Array:
+    """From eta = 1 - exp(-y) follows y = -log(1 - eta), and the law says p / tau = y eta.
+
+    So tau is proportional to the pass rate. theory.tau_for_eta is the exact form, for any pass rate, and
+    pmdkit.objectives.Contraction turns it into an adaptive temperature.
+    """
+    return p / (-np.log(1 - eta) * eta)
+
+
+def find_lambda(pi: Array, reward: Array, tau: float) -> Array:
+    """Lambda of PMD-mean, reward units squared; pi and reward are [A]."""
+    return ...
+
+
+def solved_find_lambda(pi: Array, reward: Array, tau: float) -> Array:
+    """The sum of the new policy falls with lambda: it is above 1 at 0 and below 1 at the variance of the reward."""
+
+    def excess(lam: float) -> float:
+        return total(pi, (reward - pi @ reward) / tau, lam / tau**2) - 1
+
+    return brentq(excess, 0.0, pi @ reward**2 - (pi @ reward) ** 2 + tau, xtol=1e-14)
+
+
+def total(pi: Array, target: Array, strength: float) -> float:
+    """Sum of pi e^u, where u + strength e^u = target: u by Newton, from above."""
+    u = target.copy()
+    for _ in range(200):
+        u -= (u + strength * np.exp(u) - target) / (1 + strength * np.exp(u))
+    return float(pi @ np.exp(u))
+
+
+def lambda_of_step(pi: Array, new: Array, tau: float) -> Array:
+    """Lambda, reward units squared, of one exact PMD-mean step from pi to new, [A]."""
+    return ...
+
+
+def solved_lambda_of_step(pi: Array, new: Array, tau: float) -> float:
+    """Averaged over pi, the equation is E[u] + lambda / tau^2 = 0, since E[e^u] = 1 and E[advantage] = 0.
+
+    And -E[u] is KL(pi || new): lambda is tau squared times a divergence, the one that no problem was posed with.
+    """
+    return -(tau**2) * float(pi @ np.log(new / pi))
+
+
+def steps(rng: np.random.Generator) -> list[tuple[Array, Array, float]]:
+    """Exact steps from random policies: large and small ones; two arms."""
+    return [(pi, theory.pmd_mean(pi, reward, tau).probs, tau) for pi, reward, tau in policies(rng)]
+
+
+def policies(rng: np.random.Generator) -> list[tuple[Array, Array, float]]:
+    """Random policies; two arms; a tau above every reward."""
+    drawn = [(rng.dirichlet(np.ones(a)), rng.uniform(size=a), tau) for a, tau in ((3, 0.5), (6, 0.1), (4, 5.0))]
+    return [*drawn, (np.array([0.1, 0.9]), np.array([1.0, 0.0]), 0.2)]
+
+
+EXERCISES = (
+    Exercise(
+        id="103.1",
+        title="the same contraction at every pass rate",
+        task=(
+            "The step of PMD-mean depends on the pass rate. Suppose you want the *same* contraction `eta` on every "
+            "hard prompt. Use the law to write the `tau` that does it, for small pass rates `p`."
+        ),
+        start=tau_for,
+        solution=solved_tau_for,
+        inputs=lambda rng: [(10 ** rng.uniform(-6, -4, size=3), eta) for eta in (0.3, 0.5, 0.9)],
+        slips=(
+            Misconception(
+                lambda p, eta: -p / np.log(1 - eta), "That inverts the small-tau formula. The law has a second factor."
+            ),
+            Misconception(lambda p, eta: p / eta, "That says eta = p / tau, which holds for tau far above 1 only."),
+            Misconception(lambda p, eta: -np.log(1 - eta) * eta / p, "Upside down: that is 1 / tau."),
+        ),
+        hints=(
+            "Write y for p / (tau eta). What does the law say about eta and y alone?",
+            "eta = 1 - exp(-y). Solve for y, then put y eta = p / tau.",
+        ),
+        difficulty=3,
+        tolerance=0.02,
+    ),
+    Exercise(
+        id="103.2",
+        title="lambda by root finding",
+        task=(
+            "Find `lambda` without the Lambert-W function: for a trial value, every log-ratio solves "
+            "$u + \\frac{\\lambda}{\\tau^2}e^u = \\Delta/\\tau$, and the right value makes the new policy sum to 1."
+        ),
+        start=find_lambda,
+        solution=solved_find_lambda,
+        inputs=policies,
+        slips=(
+            Misconception(
+                lambda pi, reward, tau: solved_find_lambda(pi, reward, tau) / tau**2,
+                "That is lambda / tau^2, the strength in units of the log-ratio; multiply by tau^2.",
+            ),
+            Misconception(
+                lambda pi, reward, tau: solved_find_lambda(pi, reward, tau) / tau,
+                "That is lambda / tau; lambda itself is in reward units squared.",
+            ),
+            Misconception(
+                lambda pi, reward, tau: (pi @ reward**2 - (pi @ reward) ** 2) / 2,
+                "Half the variance of the reward is the limit for large tau; here tau is finite.",
+            ),
+        ),
+        hints=(
+            "Two nested problems: inside, u for a given lambda (Newton on one number per action); outside, lambda.",
+            "The sum of pi e^u falls as lambda grows. It is above 1 at lambda = 0; find an end where it is below 1.",
+            "The outer one: scipy.optimize.brentq(lambda lam: (pi * np.exp(u_of(lam))).sum() - 1, 0, variance + tau).",
+        ),
+        difficulty=4,
+        minutes=15,
+        tolerance=1e-5,
+    ),
+    Exercise(
+        id="103.3",
+        title="lambda of a step that you have seen",
+        task=(
+            "You see a policy before and after one exact PMD-mean step, and you know `tau`. Nobody tells you the "
+            "rewards. What was `lambda`? Take $u + \\frac{\\lambda}{\\tau^2}e^u = \\Delta/\\tau$, and average both "
+            "sides over the old policy."
+        ),
+        start=lambda_of_step,
+        solution=solved_lambda_of_step,
+        inputs=steps,
+        slips=(
+            Misconception(
+                lambda pi, new, tau: tau**2 * float(new @ np.log(new / pi)),
+                "That is the average over the new policy. Which of the averages makes the advantage vanish?",
+            ),
+            Misconception(
+                lambda pi, new, tau: -tau * float(pi @ np.log(new / pi)),
+                "The divergence is right, the factor is not: which unit has lambda?",
+            ),
+            Misconception(
+                lambda pi, new, tau: -float(pi @ np.log(new / pi)),
+                "That is lambda / tau^2, a divergence in nats.",
+            ),
+            Misconception(
+                lambda pi, new, tau: tau**2 * float(pi @ (new / pi - 1) ** 2),
+                "That is tau^2 chi2, the divergence that lambda is the weight of. Do the average once more.",
+            ),
+        ),
+        hints=(
+            "u is log(new / pi). What is the mean of e^u under pi, and what is the mean of the advantage?",
+            "Three averages: E[u] is unknown to nobody who sees both policies, E[e^u] = 1, E[advantage] = 0.",
+        ),
+    ),
+)

@@ -1,0 +1,136 @@
+"""Exercises of lesson 104: how strong the hidden regulariser is, and for whom."""
+
+import numpy as np
+
+from pmdkit import theory
+from pmdkit_course.exercises import Array, Exercise, Misconception
+
+
+def strength_of(log_ratio_right: Array, log_ratio_wrong: Array, tau: float) -> Array:
+    """lambda / tau, [P] reward units, of P exact steps on rewards 0 and 1, from their two log-ratios, [P] nats each."""
+    return ...
+
+
+def solved_strength_of(log_ratio_right: Array, log_ratio_wrong: Array, tau: float) -> Array:
+    """The price of the right ratio less that of the wrong one is the difference of the rewards, 1."""
+    paid_by_kl = tau * (log_ratio_right - log_ratio_wrong)
+    return (1 - paid_by_kl) / (np.exp(log_ratio_right) - np.exp(log_ratio_wrong))
+
+
+def limit_strength(pi: Array, reward: Array) -> Array:
+    """What lambda / tau tends to, reward units, as tau goes to 0, for a policy pi, [A], and its rewards, [A]."""
+    return ...
+
+
+def solved_limit_strength(pi: Array, reward: Array) -> Array:
+    """Ratios are Delta / (lambda / tau) where Delta is positive and 0 elsewhere, and they average to 1."""
+    return pi @ np.maximum(reward - pi @ reward, 0.0)
+
+
+def steps(rng: np.random.Generator) -> list[tuple[Array, Array, float]]:
+    """Steps of PMD-mean at several tau; the last prompt of each case has made a step of PMD-part, with strength 0."""
+    cases = []
+    for tau in (0.05, 0.3, 4.0):
+        p = rng.uniform(0.02, 0.9, size=4)
+        mean, part = theory.binary(p[:3], tau), theory.binary(p[3:], tau, "pmd-part")
+        right, wrong = (
+            np.concatenate([getattr(mean, name), getattr(part, name)]) for name in ("log_ratio_pos", "log_ratio_neg")
+        )
+        cases.append((right, wrong, tau))
+    return cases
+
+
+def graded(rng: np.random.Generator) -> list[tuple[Array, Array]]:
+    """Graded rewards; rewards below 0; a verifier's 0 and 1, where the answer is p (1 - p)."""
+    drawn = [(rng.dirichlet(np.ones(a)), rng.uniform(size=a)) for a in (3, 6)]
+    shifted = (rng.dirichlet(np.ones(4)), rng.uniform(-2, 0, size=4))
+    return [*drawn, shifted, (np.array([0.1, 0.9]), np.array([1.0, 0.0]))]
+
+
+EXERCISES = (
+    Exercise(
+        id="104.1",
+        title="read the strength off a step",
+        task=(
+            "A run tells you two log-ratios of an exact step: that of right responses and that of wrong ones. Read the "
+            "strength `lambda / tau` off them. Rewards are 0 and 1, and no function of the theory is needed: write the "
+            "price $\\tau u + \\frac{\\lambda}{\\tau}e^u$ of both, and remember that their difference is the "
+            "difference of the rewards. For a step of PMD-part the answer must come out as 0."
+        ),
+        start=strength_of,
+        solution=solved_strength_of,
+        inputs=steps,
+        slips=(
+            Misconception(
+                lambda right, wrong, tau: 1 / (np.exp(right) - np.exp(wrong)),
+                (
+                    "The part that KL pays is missing: tau times the distance of the log-ratios comes off the reward "
+                    "first."
+                ),
+            ),
+            Misconception(
+                lambda right, wrong, tau: tau * solved_strength_of(right, wrong, tau),
+                "That is lambda. The strength is lambda / tau, in reward units.",
+            ),
+            Misconception(
+                lambda right, wrong, tau: solved_strength_of(right, wrong, tau) / 2,
+                "That is the weight of chi2 in the objective, lambda / (2 tau). Its slope has no half.",
+            ),
+            Misconception(
+                lambda right, wrong, tau: (1 - tau * (right - wrong)) / (right - wrong),
+                "The chi2 term charges for the ratio e^u, and not for its logarithm u.",
+            ),
+            Misconception(
+                lambda right, wrong, tau: (1 - tau * right) / (np.exp(right) - 1),
+                "That compares right responses with some that stay at ratio 1. The wrong ones have moved too, and they "
+                "are the ones whose reward is known to be 1 lower.",
+            ),
+        ),
+        hints=(
+            "At the optimum tau u + (lambda / tau) e^u = reward + const. Write it for both kinds and subtract.",
+            "tau (u_right - u_wrong) + (lambda / tau) (e^u_right - e^u_wrong) = 1. Solve for lambda / tau.",
+        ),
+    ),
+    Exercise(
+        id="104.2",
+        title="the strength that stays",
+        task=(
+            "For rewards 0 and 1 the strength `lambda / tau` tends to $p(1-p)$ as `tau` goes to 0. Write what it tends "
+            "to for *any* rewards. Start from $\\tau u + \\frac{\\lambda}{\\tau}e^u = \\Delta$, let `tau` go to 0, and "
+            "remember that ratios average to one. The three prompts of the lesson are there to try your answer on."
+        ),
+        start=limit_strength,
+        solution=solved_limit_strength,
+        inputs=graded,
+        slips=(
+            Misconception(
+                lambda pi, reward: pi @ (reward - pi @ reward) ** 2,
+                "That is the variance of the reward. For rewards 0 and 1 it happens to be the same number, p (1 - p); "
+                "these rewards are graded.",
+            ),
+            Misconception(
+                lambda pi, reward: (pi @ (reward - pi @ reward) ** 2) / 2,
+                "Half the variance of the reward is lambda for large tau, and it is not divided by tau.",
+            ),
+            Misconception(
+                lambda pi, reward: pi @ np.abs(reward - pi @ reward),
+                "Twice too much: the responses below average end with ratio 0 and hold nothing back.",
+            ),
+            Misconception(
+                lambda pi, reward: pi @ np.maximum(reward, 0.0),
+                "The baseline is missing: a response counts by what it has above the mean reward.",
+            ),
+            Misconception(
+                lambda pi, reward: np.mean(np.maximum(reward - pi @ reward, 0.0)),
+                "The average is over actions that all weigh the same; ratios average to one under the policy pi.",
+            ),
+        ),
+        hints=(
+            "As tau goes to 0 the term tau u vanishes, unless u goes to minus infinity. Which responses do that?",
+            "With s = lambda / tau, a response above average ends at the ratio Delta / s, one below average at 0.",
+            "The ratios average to one: the mean under pi of max(Delta, 0) / s is 1. Solve for s.",
+        ),
+        difficulty=4,
+        minutes=15,
+    ),
+)

@@ -1,0 +1,172 @@
+"""Exercises of lesson 105: targets from a handful of rollouts."""
+
+import numpy as np
+from scipy.special import logsumexp
+
+from pmdkit_course.exercises import Array, Exercise, Misconception
+
+
+def loo_advantage(reward: Array) -> Array:
+    """Leave-one-out advantages, [P, n], of P groups of n rewards, [P, n]: each minus the mean of its peers."""
+    return ...
+
+
+def solved_loo_advantage(reward: Array) -> Array:
+    """The sum of the others is the full sum minus its own reward, and there are n - 1 of them."""
+    n = reward.shape[1]
+    others = (reward.sum(axis=1, keepdims=True) - reward) / (n - 1)
+    return reward - others
+
+
+def part_targets(reward: Array, tau: float) -> Array:
+    """PMD-part's leave-one-out targets in nats, [n], of one group of rewards, [n]; finite for any tau > 0."""
+    return ...
+
+
+def solved_part_targets(reward: Array, tau: float) -> Array:
+    """The log-mean-exp of the peers, gathered from the peers alone: never the full sum minus one term."""
+    n = len(reward)
+    scaled = reward / tau
+    log_z = np.array([logsumexp(np.delete(scaled, i)) - np.log(n - 1) for i in range(n)])
+    return scaled - log_z
+
+
+def naive(reward: Array, tau: float) -> Array:
+    """Exponentials before the logarithm."""
+    with np.errstate(all="ignore"):
+        grown = np.exp(reward / tau)
+        peers = np.array([np.delete(grown, i).mean() for i in range(len(reward))])
+        return reward / tau - np.log(peers)
+
+
+def floored(reward: Array, tau: float) -> Array:
+    """As in the authors' code: relative to the largest reward, the full sum minus its own term, floored at 1e-8."""
+    scaled = reward / tau
+    shifted = np.exp(scaled - scaled.max())
+    peers = np.maximum((shifted.sum() - shifted) / (len(reward) - 1), 1e-8)
+    return scaled - scaled.max() - np.log(peers)
+
+
+def subtracted(reward: Array, tau: float) -> Array:
+    """The full sum minus its own term, without a floor."""
+    scaled = reward / tau
+    shifted = np.exp(scaled - scaled.max())
+    with np.errstate(all="ignore"):
+        return scaled - scaled.max() - np.log((shifted.sum() - shifted) / (len(reward) - 1))
+
+
+def groups(rng: np.random.Generator) -> list[tuple[Array]]:
+    """Verdicts and graded rewards; two responses; a group in which all are right."""
+    return [
+        (rng.integers(0, 2, size=(3, 8)).astype(float),),
+        (rng.uniform(-1, 1, size=(2, 5)),),
+        (np.array([[1.0, 0.0], [0.0, 0.0]]),),
+        (np.array([[1.0, 1.0, 1.0, 1.0], [1.0, 0.0, 0.0, 0.0]]),),
+    ]
+
+
+def lone_successes(rng: np.random.Generator) -> list[tuple[Array, float]]:
+    """Mild temperatures; a lone success among 16 at the paper's tau; a tau at which e^(r / tau) overflows."""
+    lone = np.full(16, -1.0)
+    lone[rng.integers(16)] = 1.0
+    mild = [(rng.integers(0, 2, size=6).astype(float), 0.5), (rng.uniform(size=5), 0.2)]
+    return [*mild, (lone, 0.005), (lone, 0.001), (np.array([1.0, 0.0]), 0.3)]
+
+
+EXERCISES = (
+    Exercise(
+        id="105.1",
+        title="leave-one-out advantages",
+        task=(
+            "Write the leave-one-out advantage of PMD-mean for `P` groups of `n` rewards at once: each reward minus "
+            "the mean reward of the *other* responses to the same prompt. No loop is needed."
+        ),
+        start=loo_advantage,
+        solution=solved_loo_advantage,
+        inputs=groups,
+        slips=(
+            Misconception(
+                lambda reward: reward - reward.mean(axis=1, keepdims=True),
+                "This is the group mean with its own sample: divide by n - 1, after taking a response's own reward "
+                "out of the sum. With it in, every advantage is smaller by the factor (n - 1) / n.",
+            ),
+            Misconception(
+                lambda reward: reward - (reward.sum(axis=1, keepdims=True) - reward) / reward.shape[1],
+                "Its own reward is out of the sum but still in the count: there are n - 1 others.",
+            ),
+            Misconception(
+                lambda reward: reward - reward.mean(),
+                "That is the mean over all prompts. A baseline belongs to its prompt: average along the group.",
+            ),
+            Misconception(
+                lambda reward: reward - reward.mean(axis=0, keepdims=True),
+                "That averages over prompts, place by place. The group is the last axis.",
+            ),
+            Misconception(
+                lambda reward: (
+                    (reward - reward.mean(axis=1, keepdims=True)) / (reward.std(axis=1, keepdims=True) + 1e-8)
+                ),
+                "That divides by the standard deviation, as GRPO does. PMD leaves the scale of the reward to tau.",
+            ),
+            Misconception(
+                lambda reward: -solved_loo_advantage(reward),
+                "The sign is turned: a reward above the mean of its peers has a positive advantage.",
+            ),
+        ),
+        hints=(
+            "How can the sum over the others be had from the sum over all?",
+            "The sum over the others is reward.sum(axis=1, keepdims=True) - reward. How many others are there?",
+        ),
+        difficulty=1,
+        minutes=5,
+    ),
+    Exercise(
+        id="105.2",
+        title="the lone success, computed safely",
+        task=(
+            "Write PMD-part's leave-one-out targets of one group, $\\frac{r_i}{\\tau} - "
+            "\\log\\frac{1}{n-1}\\sum_{j\\ne i} e^{r_j/\\tau}$, in nats. They must be right for a lone success at "
+            "`tau = 0.005` too, where two things go wrong in floating point: $e^{r/\\tau}$ may overflow, and a full "
+            "sum minus the response's own term may have no digits left."
+        ),
+        start=part_targets,
+        solution=solved_part_targets,
+        inputs=lone_successes,
+        slips=(
+            Misconception(
+                floored,
+                "This is the clamp of the authors' code: the peers of a lone success vanish beside it in the full sum, "
+                "and the floor of 1e-8 takes their place. Its target becomes 18.4 nats, whatever tau is.",
+            ),
+            Misconception(
+                subtracted,
+                "The full sum minus one term: for the lone success every digit of its peers is lost. Sum the "
+                "others on their own.",
+            ),
+            Misconception(
+                naive,
+                "Right on paper, but e^(r / tau) overflows at small tau. Subtract the largest reward of the peers "
+                "first, or use scipy.special.logsumexp.",
+            ),
+            Misconception(
+                lambda reward, tau: reward / tau - logsumexp(reward / tau) + np.log(len(reward)),
+                "Here Z contains the response itself. Then a lone success is compared with itself, and its target "
+                "stops at log n.",
+            ),
+            Misconception(
+                lambda reward, tau: solved_part_targets(reward, tau) + np.log(len(reward) / (len(reward) - 1)),
+                "The sum over the peers is divided by n; there are n - 1 of them.",
+            ),
+            Misconception(
+                lambda reward, tau: solved_loo_advantage(reward[None])[0] / tau,
+                "These are PMD-mean's targets. PMD-part takes the log of the mean of e^(r / tau).",
+            ),
+        ),
+        hints=(
+            "For response i, first take it out: np.delete(reward, i). Then there is nothing to subtract.",
+            "log sum e^x without overflow is scipy.special.logsumexp(x); a mean is a sum less log(n - 1).",
+            "[r[i] / tau - logsumexp(np.delete(r, i) / tau) + np.log(n - 1) for i in range(n)]",
+        ),
+        difficulty=3,
+    ),
+)

@@ -1,0 +1,162 @@
+"""Exercises of lesson 201: from a table to a sequence."""
+
+import numpy as np
+
+from pmdkit_course.exercises import Array, Exercise, Misconception
+
+
+def first_order(of_loss: Array, of_logp: Array, lr: float) -> Array:
+    """The change of the log-probability, nats, in a gradient step of size lr."""
+    return ...
+
+
+def solved_first_order(of_loss: Array, of_logp: Array, lr: float) -> float:
+    """Minus the learning rate times the inner product over all weights.
+
+    The product is large where two prompts are alike to the network, and what is alike changes while it learns. The maps
+    of the lesson are this product for 100 prompts, up to terms of second order.
+    """
+    return -lr * product(of_loss, of_logp)
+
+
+def product(one: Array, other: Array) -> float:
+    """Inner product of two sequences of tensors."""
+    return sum((a * b).sum().item() for a, b in zip(one, other, strict=True))
+
+
+def gradients(rng: np.random.Generator) -> list[tuple[Array, Array, float]]:
+    """Of matrices, a vector and a number; a single weight; two that share no weight, as prompts of a table."""
+    import torch  # here, so that a list of exercises does not wait for it
+
+    def drawn(*shapes: tuple[int, ...]) -> tuple[Array, ...]:
+        return tuple(torch.from_numpy(np.asarray(rng.normal(size=shape))) for shape in shapes)
+
+    shapes = (4, 3), (3,), (), (2, 2, 5)
+    left, right = torch.tensor([1.0, 0, 2, 0]).double(), torch.tensor([0.0, 3, 0, 1]).double()
+    return [
+        (drawn(*shapes), drawn(*shapes), 1e-4),
+        (drawn((6, 2)), drawn((6, 2)), 0.1),
+        (drawn(()), drawn(()), 0.5),
+        ((left,), (right,), 0.1),
+    ]
+
+
+def sequence(logp: Array, logp_old: Array, mask: Array) -> Array:
+    """Log-ratio of each response, [N], nats, and the weight of its loss, [N]."""
+    return ...
+
+
+def solved_sequence(logp: Array, logp_old: Array, mask: Array) -> Array:
+    """The difference is thrown away where the mask is False; a product with the mask would keep 0 * nan = nan."""
+    log_ratio = (logp - logp_old).masked_fill(~mask, 0.0).sum(1)
+    return log_ratio, 1 / (len(mask) * mask.sum(1).double())
+
+
+def responses(rng: np.random.Generator) -> list[tuple[Array, ...]]:
+    """Responses of several lengths with junk in the padding; nan in the padding; a single token each, no padding."""
+    import torch  # as above
+
+    found = []
+    for lengths, width in (([3, 5, 1, 4], 5), ([7, 2], 7), ([1, 1, 1], 1)):
+        mask = np.arange(width) < np.array(lengths)[:, None]
+        logp, logp_old = -rng.exponential(size=(2, *mask.shape))
+        found.append(tuple(torch.from_numpy(x) for x in (logp, logp_old, mask)))
+    found[1][0][~found[1][2]] = float("nan")
+    return found
+
+
+EXERCISES = (
+    Exercise(
+        id="201.1",
+        title="what a step does to another prompt",
+        task=(
+            "Write the first-order change of a log-probability from the two gradients. Each is a sequence of tensors, "
+            "one per weight matrix, as `torch.autograd.grad` returns them."
+        ),
+        start=first_order,
+        solution=solved_first_order,
+        inputs=gradients,
+        slips=(
+            Misconception(
+                lambda of_loss, of_logp, lr: lr * product(of_loss, of_logp),
+                "The size is right, the sign is not: a step goes down the loss.",
+            ),
+            Misconception(
+                lambda of_loss, of_logp, lr: -product(of_loss, of_logp),
+                "That is the product of the gradients. How long is the step?",
+            ),
+            Misconception(
+                lambda of_loss, of_logp, lr: product(of_loss, of_logp),
+                "That is the product of the gradients. Which way does a step go, and how far?",
+            ),
+            Misconception(
+                lambda of_loss, of_logp, lr: -lr * (product(of_loss, of_loss) * product(of_logp, of_logp)) ** 0.5,
+                "A product of norms would mean that both gradients point the same way.",
+            ),
+            Misconception(
+                lambda of_loss, of_logp, lr: -lr * (of_loss[0] * of_logp[0]).sum().item(),
+                "That is the first matrix alone; every weight moves.",
+            ),
+        ),
+        hints=(
+            "Which weights change, and by how much? And how much does the log-probability change with each of them?",
+            "The formula above, with a sum over all entries of all tensors: zip(of_loss, of_logp, strict=True).",
+        ),
+        difficulty=3,
+        minutes=15,
+    ),
+    Exercise(
+        id="201.2",
+        title="one number per response",
+        task=(
+            "A table gives one log-probability per answer, a transformer one per token. `logp`, `logp_old` and the "
+            "boolean `mask` are tensors, [N, T]: responses are padded to the same width, and the padding holds "
+            "whatever the network said there, nan included. Write the log-ratio $\\log(\\pi/\\pi_{old})$ of each "
+            "*response*. Write also its weight in the loss of the batch: the mean over responses of loss divided by "
+            "length is the plain sum of weight times loss."
+        ),
+        start=sequence,
+        solution=solved_sequence,
+        inputs=responses,
+        slips=(
+            Misconception(
+                lambda logp, logp_old, mask: (((logp - logp_old) * mask).sum(1), 1 / (len(mask) * mask.sum(1))),
+                "Right where the padding holds numbers. But 0 times nan is nan: choose with the mask, do not multiply.",
+            ),
+            Misconception(
+                lambda logp, logp_old, mask: ((logp - logp_old).sum(1), 1 / (len(mask) * mask.sum(1))),
+                "The padding is in the sum.",
+            ),
+            Misconception(
+                lambda logp, logp_old, mask: (
+                    solved_sequence(logp, logp_old, mask)[0] / mask.sum(1),
+                    solved_sequence(logp, logp_old, mask)[1],
+                ),
+                "The log-ratio is the mean of the tokens here. The probability of a response is a product: what is its "
+                "logarithm?",
+            ),
+            Misconception(
+                lambda logp, logp_old, mask: (solved_sequence(logp, logp_old, mask)[0], 1 / mask.sum(1)),
+                "The weights are divided by the lengths, but a mean over responses divides by one more number.",
+            ),
+            Misconception(
+                lambda logp, logp_old, mask: (
+                    solved_sequence(logp, logp_old, mask)[0],
+                    [1 / mask.numel()] * len(mask),
+                ),
+                "All responses are divided by the padded width. How long is each?",
+            ),
+            Misconception(
+                lambda logp, logp_old, mask: (
+                    solved_sequence(logp, logp_old, mask)[0],
+                    [1 / mask.sum().item()] * len(mask),
+                ),
+                "Divided by all tokens of the batch, long responses count more. Divide each by its own length.",
+            ),
+        ),
+        hints=(
+            "torch.where(mask, difference, 0.0) takes the difference where there is a token, and nothing elsewhere.",
+            "The length of a response is mask.sum(1). There are N responses.",
+        ),
+    ),
+)

@@ -1,0 +1,119 @@
+"""Exercises of lesson 202: what rewards alone can teach."""
+
+import numpy as np
+
+from pmdkit_course.exercises import Array, Exercise, Misconception
+
+
+def silent(pass_rates: Array, group: int) -> Array:
+    """Expected share of groups whose rewards are all equal; pass_rates is [P]."""
+    return ...
+
+
+def solved_silent(pass_rates: Array, group: int) -> float:
+    """Average the share, not the pass rate.
+
+    A set of prompts that are always right or always wrong has an average of 0.5 and is silent altogether: a model that
+    is sure of its guesses.
+    """
+    p = np.asarray(pass_rates)
+    return float((p**group + (1 - p) ** group).mean())
+
+
+def draws_needed(p: float, sure: float) -> Array:
+    """Draws of pass rate p, so that at least one is right with probability sure."""
+    return ...
+
+
+def solved_draws_needed(p: float, sure: float) -> int:
+    """All n draws are wrong with probability (1 - p)^n; log1p keeps the digits of a tiny p."""
+    return int(np.ceil(np.log1p(-sure) / np.log1p(-p)))
+
+
+def rounded(p: float, sure: float) -> float:
+    """The same with 1 - p, which is 1 where p is tiny."""
+    with np.errstate(all="ignore"):
+        return float(np.ceil(np.log(1 - sure) / np.log(np.float64(1 - p))))
+
+
+EXERCISES = (
+    Exercise(
+        id="202.1",
+        title="silent groups",
+        task="Given the pass rates of many prompts, which share of groups do you expect to be silent?",
+        start=silent,
+        solution=solved_silent,
+        inputs=lambda rng: [
+            (np.array([0.02, 0.1, 0.3, 0.5, 0.9]), 8),
+            (rng.uniform(size=6), 3),
+            (rng.beta(0.3, 0.3, size=20), 16),
+            (np.array([0.0, 1.0, 0.5]), 4),
+            (rng.uniform(size=4), 1),
+        ],
+        slips=(
+            Misconception(
+                lambda p, group: 1 - solved_silent(p, group), "Those are the groups that have something to say."
+            ),
+            Misconception(
+                lambda p, group: p.mean() ** group + (1 - p.mean()) ** group,
+                "That is one prompt of average difficulty. Easy and hard ones are silent.",
+            ),
+            Misconception(
+                lambda p, group: ((1 - p) ** group).mean(),
+                "Those are the groups that are all wrong. Which others are silent?",
+            ),
+            Misconception(
+                lambda p, group: (p**group).mean(), "Those are the groups that are all right. Which others are silent?"
+            ),
+        ),
+        hints=(
+            "With which probability are all draws of one prompt right? All wrong?",
+            "Add the two for every prompt, then take the mean over prompts.",
+        ),
+    ),
+    Exercise(
+        id="202.2",
+        title="how many draws until one is right",
+        task=(
+            "A reward can only raise what is drawn. How many draws of a prompt with pass rate `p` are needed so that "
+            "at least one is right with probability `sure`? Mind that `p` may be as small as $4^{-15}$, the untrained "
+            "model's, or smaller."
+        ),
+        start=draws_needed,
+        solution=solved_draws_needed,
+        inputs=lambda rng: [
+            (1 / 11, 0.9),
+            (rng.uniform(0.02, 0.2), 0.99),
+            (0.25**15, 0.5),
+            (1e-17, 0.9),
+            (0.999, 0.9),
+        ],
+        slips=(
+            Misconception(
+                rounded, "Right where p is not small. 1 - p keeps few digits of a small p, and none of 1e-17."
+            ),
+            Misconception(
+                lambda p, sure: max(1, int(np.floor(np.log1p(-sure) / np.log1p(-p)))),
+                "One too few: with these draws the probability is a little below the one asked for.",
+            ),
+            Misconception(
+                lambda p, sure: int(np.ceil(1 / p)),
+                "With 1 / p draws one is right on average; but often none is, and sometimes several are.",
+            ),
+            Misconception(
+                lambda p, sure: int(np.ceil(sure / p)),
+                "That adds up the probabilities of the draws, as if no two could be right at once.",
+            ),
+            Misconception(
+                lambda p, sure: int(np.ceil(np.log(1 - sure) / np.log(p))),
+                "That asks about p to the power n: all n draws are right.",
+            ),
+        ),
+        hints=(
+            "The opposite is easier: with which probability are all n draws wrong?",
+            "Solve (1 - p)^n = 1 - sure for n, and round up.",
+            "np.log1p(-p) is log(1 - p) with all digits, however small p is.",
+        ),
+        tolerance=1e-9,
+    ),
+)

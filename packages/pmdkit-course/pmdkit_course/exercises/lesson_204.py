@@ -1,0 +1,129 @@
+"""Exercises of lesson 204: a verifier's silence."""
+
+import numpy as np
+
+from pmdkit_course.exercises import Array, Exercise, Misconception
+
+
+def advantages(reward: Array, scored: Array) -> Array:
+    """Both are [G]: rewards, and whether there is a verdict. Returns [G]."""
+    return ...
+
+
+def solved_advantages(reward: Array, scored: Array) -> Array:
+    """The mean of the other scored ones, as (their sum without its own reward) / (their number less one).
+
+    The advantages of the scored ones add up to 0, as in a group without silence. Booked as 0 all of them add up to 0 as
+    well, so no sum gives the mistake away: a part of the push down has gone to an answer that nobody found wrong.
+    """
+    count = scored.sum()
+    if count < 2:
+        return np.zeros(len(reward))
+    others = (reward[scored].sum() - reward) / (count - 1)
+    return np.where(scored, reward - others, 0.0)
+
+
+def of_others(reward: Array) -> Array:
+    """Reward minus the mean of the others, of all responses."""
+    return (reward - reward.mean()) * len(reward) / (len(reward) - 1)
+
+
+def moved_all(reward: Array, scored: Array) -> Array:
+    """The silent ones get an advantage too."""
+    others = (reward[scored].sum() - reward * scored) / max(scored.sum() - 1, 1)
+    return (reward - others) * (scored.sum() > 1)
+
+
+def no_peers(reward: Array, scored: Array) -> Array:
+    """Right but for a group with one verdict: its baseline is 0 instead of none."""
+    others = (reward[scored].sum() - reward) / max(scored.sum() - 1, 1)
+    return np.where(scored, reward - others, 0.0)
+
+
+def groups(rng: np.random.Generator) -> list[tuple[Array, Array]]:
+    """Random groups with silence; one with a single verdict; one without any; the rewards of silence are junk."""
+    reward, scored = np.array([1.0, 0, 1, 0, 0, 0]), np.array([True, True, True, False, True, False])
+    found = [(reward, scored), (rng.uniform(size=8), rng.permutation(np.arange(8) < 5))]
+    return [*found, (np.array([1.0, 0, 0]), np.array([True, False, False])), (np.zeros(3), np.zeros(3, bool))]
+
+
+def turning_point(quick: float, slow: float) -> Array:
+    """The share of silent slow answers at which their mean advantage is 0."""
+    return ...
+
+
+def solved_turning_point(quick: float, slow: float) -> float:
+    """With share s silent, slow answers earn 1 - s and the mean is quick + slow (1 - s): the two meet at this s."""
+    return 1 - quick / (1 - slow)
+
+
+EXERCISES = (
+    Exercise(
+        id="204.1",
+        title="advantages with silence",
+        task=(
+            "Write the advantages of PMD-mean for one group with silent responses: the reward minus the mean reward of "
+            "the *other scored* ones, 0 for a silent response. With fewer than two scored ones, all are 0."
+        ),
+        start=advantages,
+        solution=solved_advantages,
+        inputs=groups,
+        slips=(
+            Misconception(
+                lambda reward, scored: of_others(reward * scored),
+                "That books silence as 0. A silent response is not a peer.",
+            ),
+            Misconception(
+                lambda reward, scored: np.where(scored, of_others(reward * scored), 0.0),
+                "The silent ones get 0, but they still pull the others' baseline down.",
+            ),
+            Misconception(
+                lambda reward, scored: np.where(scored, reward - reward[scored].sum() / max(scored.sum(), 1), 0.0),
+                "A response's own reward is in its baseline. Leave it out.",
+            ),
+            Misconception(moved_all, "The scored ones are right. A silent response is not moved: 0."),
+            Misconception(no_peers, "Right but for a group with one verdict: it has no peers to be compared with."),
+        ),
+        hints=(
+            "Do it for the scored ones alone first, as if there were no others: reward[scored].",
+            "The sum over the others is the sum over all scored ones minus its own reward. Divide by how many?",
+            "np.where(scored, ..., 0.0) sets the silent ones; a group with fewer than two scored ones returns early.",
+        ),
+    ),
+    Exercise(
+        id="204.2",
+        title="where the push turns round",
+        task=(
+            "A policy is right in a way that is quick to check with probability `quick`, right in a way that is slow "
+            "to check with probability `slow`, and wrong otherwise. Of the slow answers a share is silent, and silence "
+            "is booked as reward 0. From which share on are slow right answers pushed *down* on average? The picture "
+            "above says two thirds for `quick = slow = 0.25`; write the formula."
+        ),
+        start=turning_point,
+        solution=solved_turning_point,
+        inputs=lambda rng: [
+            (0.25, 0.25),
+            *((a, b) for a, b, _ in rng.dirichlet(np.ones(3), size=3)),
+            (0.001, 0.2),
+            (0.25, 0.74),
+        ],
+        slips=(
+            Misconception(
+                lambda quick, slow: quick / (1 - slow),
+                "That is the share that has a verdict there. The exercise asks for the share that has none.",
+            ),
+            Misconception(
+                lambda quick, slow: 1 - quick - slow,
+                "That compares with the mean before anything was silent; silence lowers the mean too.",
+            ),
+            Misconception(
+                lambda quick, slow: 1 - quick,
+                "That compares slow answers with what quick ones add to the mean; slow ones add something themselves.",
+            ),
+        ),
+        hints=(
+            "With a share s of them silent, what does a slow right answer earn on average?",
+            "And what is the mean reward of all answers, quick, slow and wrong? Set the two equal.",
+        ),
+    ),
+)

@@ -1,0 +1,135 @@
+"""Exercises of lesson 301: what changes when the policy is a language model."""
+
+import numpy as np
+
+from pmdkit_course.exercises import Array, Exercise, Misconception
+
+
+def by_token(advantage: Array, length: Array, prompts: int, group: int) -> Array:
+    """Derivative of the loss in the log-probability of one token, at pi_old: [N]."""
+    return ...
+
+
+def solved_by_token(advantage: Array, length: Array, prompts: int, group: int) -> Array:
+    """The policy gradient with the row's weight: 1/P over prompts, mass 1/G, 1/length.
+
+    So with norm = "length" each token of a long wrong response is pushed down less than each token of a short one:
+    whoever is wrong does better to be wrong at length. With norm = "none" every token is pushed alike.
+    """
+    return -advantage / (prompts * group * length)
+
+
+def batches(rng: np.random.Generator) -> list[tuple[Array, Array, int, int]]:
+    """Random ministeps whose rows are PMD-mean's leave-one-out advantages; one token each; one prompt."""
+    found = []
+    for prompts, group, longest in ((3, 4, 9), (5, 2, 40), (1, 6, 9), (2, 3, 1)):
+        reward = rng.uniform(size=(prompts, group))
+        centred = (reward - reward.mean(1, keepdims=True)) * group / (group - 1)
+        found.append((centred.ravel(), rng.integers(1, longest + 1, size=prompts * group), prompts, group))
+    return found
+
+
+def micro_weights(lengths: list[Array]) -> Array:
+    """Factors, [K], of the mean token loss of K micro-batches; lengths[k] is [N_k]."""
+    return ...
+
+
+def solved_micro_weights(lengths: list[Array]) -> Array:
+    """A mean over all tokens is the mean of the micro-batches' means, each weighted by its tokens.
+
+    Trainers got this wrong for years: with 1 / K, a token of a micro-batch that happens to be short counts more.
+    """
+    tokens = np.array([length.sum() for length in lengths], float)
+    return tokens / tokens.sum()
+
+
+EXERCISES = (
+    Exercise(
+        id="301.1",
+        title="the push on one token",
+        task=(
+            "The division by length again, token by token. At $\\pi = \\pi_{old}$, what is the derivative of the "
+            "PMD-mean loss with respect to the log-probability of *one token* of a response with advantage $\\Delta$ "
+            "and length $|y|$, in a batch of $P$ prompts with $G$ draws each?"
+        ),
+        start=by_token,
+        solution=solved_by_token,
+        inputs=batches,
+        slips=(
+            Misconception(
+                lambda a, n, p, g: a / (p * g * n),
+                "The size is right, the sign is not: raising a right one lowers the loss.",
+            ),
+            Misconception(lambda a, n, p, g: -a / (p * g), "Each response is divided by its own length."),
+            Misconception(lambda a, n, p, g: -a / (g * n), "The average is over prompts too."),
+            Misconception(
+                lambda a, n, p, g: -a / (p * n),
+                "The average is over the draws of a prompt too: each has mass 1/G.",
+            ),
+            Misconception(
+                lambda a, n, p, g: -2 * a / (p * g * n), "The 1/2 cancels against the square: no factor is left."
+            ),
+            Misconception(
+                lambda a, n, p, g: -a / (0.05 * p * g * n),
+                "tau cancels at pi = pi_old: the derivative is the policy gradient.",
+            ),
+            Misconception(
+                lambda a, n, p, g: -a / n.sum(),
+                "That divides by all tokens of the batch. PMD-mean divides each response by its own length.",
+            ),
+        ),
+        hints=(
+            "Differentiate (advantage - tau s)^2 / (2 tau) by s, then set s = 0.",
+            "s is a sum over tokens, so each token's derivative is that of s.",
+            "What is left is the weight of a response in the loss: one factor each for prompts, draws and length.",
+        ),
+    ),
+    Exercise(
+        id="301.2",
+        title="micro-batches that add up",
+        task=(
+            "A GPU takes a few responses at a time, so the loss of a ministep is cut into micro-batches whose "
+            "gradients are added. An objective such as DAPO wants the mean over *all tokens* of the ministep. Each "
+            "micro-batch gives the mean over its own tokens. By which factors must their losses be multiplied so that "
+            "the sum is right? `lengths` holds for each micro-batch the tokens of its responses."
+        ),
+        start=micro_weights,
+        solution=solved_micro_weights,
+        inputs=lambda rng: [
+            ([rng.integers(5, 500, size=n) for n in (4, 4, 4)],),
+            ([rng.integers(5, 500, size=n) for n in (8, 8, 3)],),
+            ([np.array([1]), np.array([4096])],),
+            ([np.array([7, 9])],),
+        ],
+        slips=(
+            Misconception(
+                lambda lengths: np.full(len(lengths), 1 / len(lengths)),
+                "Equal weights: then a token of a micro-batch of short responses counts more than one of long ones.",
+            ),
+            Misconception(
+                lambda lengths: np.array([len(x) for x in lengths]) / sum(len(x) for x in lengths),
+                "Those are shares of the responses. The mean is over tokens.",
+            ),
+            Misconception(
+                lambda lengths: np.ones(len(lengths)),
+                "A plain sum of means grows with the number of micro-batches.",
+            ),
+            Misconception(
+                lambda lengths: np.array([1.0 / x.sum() for x in lengths]),
+                "The micro-batch has divided by its own tokens already. How does one undo that?",
+            ),
+            Misconception(
+                lambda lengths: np.array([1.0 / sum(y.sum() for y in lengths) for _ in lengths]),
+                "That would be right for sums over tokens. Each micro-batch gives a mean.",
+            ),
+            Misconception(
+                lambda lengths: np.array([x.mean() for x in lengths]) / sum(x.mean() for x in lengths),
+                "Those are shares of the mean length. What if one micro-batch has fewer responses?",
+            ),
+        ),
+        hints=(
+            "Write the sum of the token losses of micro-batch k from its mean and its number of tokens.",
+            "Add these sums, divide by all tokens, and read off what stands before each mean.",
+        ),
+    ),
+)

@@ -1,0 +1,198 @@
+"""Exercises of lesson 302: what a real run costs."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from pmdkit_course.exercises import Array, Exercise, Misconception
+
+GIB = 2**30
+
+
+def read_trl(per_device: int, accumulation: int, steps_per_generation: int, num_generations: int, gpus: int) -> Array:
+    """Prompts per rollout batch, and updates that its last update is stale."""
+    return ...
+
+
+def solved_read_trl(
+    per_device: int, accumulation: int, steps_per_generation: int, num_generations: int, gpus: int
+) -> Array:
+    """Every pass takes per_device responses on every GPU; accumulation passes make an update."""
+    responses = per_device * steps_per_generation * gpus
+    return responses // num_generations, steps_per_generation // accumulation - 1
+
+
+def fewest_gpus(weights: float, gpu_gib: float, one_pass: float) -> Array:
+    """GPUs of gpu_gib GiB that hold the training of so many weights; 0 if none do."""
+    return ...
+
+
+def solved_fewest_gpus(weights: float, gpu_gib: float, one_pass: float) -> int:
+    """What is cut into shares, over what is left on each GPU beside that which is not."""
+    return least(16 * weights / GIB, 0.9 * gpu_gib - one_pass)
+
+
+def least(shared: float, room: float) -> int:
+    """GPUs for so many GiB in shares, with so many GiB of room on each."""
+    return math.ceil(shared / room) if room > 0 else 0
+
+
+def models(rng: np.random.Generator) -> list[tuple[float, float, float]]:
+    """The 7B model on 80 GiB and on 40; larger ones; a GPU that one pass alone fills."""
+    drawn = [(rng.uniform(30e9, 500e9), rng.choice([80.0, 141.0]), rng.uniform(5, 25)) for _ in range(3)]
+    return [(7.6e9, 80.0, 20.0), (7.6e9, 40.0, 20.0), *drawn, (7.6e9, 24.0, 22.0)]
+
+
+def best_serve(work: float, floor: float, update: float, gpus: int) -> Array:
+    """How many of the GPUs should generate, so that a step is shortest."""
+    return ...
+
+
+def solved_best_serve(work: float, floor: float, update: float, gpus: int) -> int:
+    """The slower side counts, and only the work of generation is spread; pmdkit plan does this with its own times."""
+
+    def step(serve: int) -> float:
+        return max(floor + work / serve, update / (gpus - serve))
+
+    return min(range(1, gpus), key=step)
+
+
+def shortest(step: Callable[[float, float, float, int, int], float]) -> Callable[..., int]:
+    """The division for which a wrong idea of a step is shortest."""
+    return lambda work, floor, update, gpus: min(range(1, gpus), key=lambda n: step(work, floor, update, gpus, n))
+
+
+EXERCISES = (
+    Exercise(
+        id="302.1",
+        title="read TRL's words",
+        task=(
+            "A colleague's configuration says how many responses one GPU takes in one forward pass, how many passes "
+            "make an update (accumulation), how many passes a rollout batch lasts, how many responses each prompt "
+            "gets, and how many GPUs there are. How many prompts does a rollout batch have, and how stale is its last "
+            "update?"
+        ),
+        start=read_trl,
+        solution=solved_read_trl,
+        inputs=lambda rng: [
+            (2, 8, 128, 16, 32),
+            (4, 3, 6, 8, 2),
+            (8, int(a := rng.integers(2, 5)), int(a) * 4, 4, 16),
+            (16, 2, 2, 16, 1),
+        ],
+        slips=(
+            Misconception(
+                lambda p, a, s, n, g: (p * s / n, s / a - 1), "Every GPU takes that many: multiply by their number."
+            ),
+            Misconception(
+                lambda p, a, s, n, g: (p * s * g, s / a - 1), "Those are responses; how many prompts are they?"
+            ),
+            Misconception(
+                lambda p, a, s, n, g: (p * s * g / n, s / a), "Updates per batch; the first of them is not stale."
+            ),
+            Misconception(
+                lambda p, a, s, n, g: (p * s * g / n, s - 1), "Passes are not updates: some of them make one."
+            ),
+            Misconception(
+                lambda p, a, s, n, g: (p * a * g / n, s / a - 1),
+                "Those are the prompts of an update; how long is a rollout batch?",
+            ),
+        ),
+        hints=(
+            "How many responses do all GPUs together take in one pass? In all passes of a rollout batch?",
+            "Each prompt has num_generations of them. Updates per batch are passes over accumulation.",
+        ),
+        minutes=5,
+        exact=True,
+    ),
+    Exercise(
+        id="302.2",
+        title="the GPUs that a model needs",
+        task=(
+            "How many GPUs does it take to train a model of `weights` weights? Each weight costs 16 bytes while it "
+            "trains, cut into as many shares as there are GPUs; `one_pass` GiB for a forward and backward pass are "
+            "needed on *every* GPU; and a tenth of a GPU's `gpu_gib` stays free for libraries. Return 0 where no "
+            "number is enough."
+        ),
+        start=fewest_gpus,
+        solution=solved_fewest_gpus,
+        inputs=models,
+        slips=(
+            Misconception(
+                lambda w, gib, one: least(2 * w / GIB, 0.9 * gib - one),
+                "2 bytes are the weights of an engine. Training keeps more: which four numbers?",
+            ),
+            Misconception(
+                lambda w, gib, one: least(12 * w / GIB, 0.9 * gib - one),
+                "12 bytes are the weight and its two moments; the gradient is missing.",
+            ),
+            Misconception(
+                lambda w, gib, one: math.ceil((16 * w / GIB + one) / (0.9 * gib)),
+                "More GPUs do not make a pass smaller: it is needed on each of them.",
+            ),
+            Misconception(
+                lambda w, gib, one: least(16 * w / GIB, gib - one),
+                "That fills the GPU to the last byte; a tenth stays free.",
+            ),
+            Misconception(
+                lambda w, gib, one: least(16 * w / 1e9, 0.9 * gib - one),
+                "A GiB is 2^30 bytes; 10^9 is a GB.",
+            ),
+            Misconception(
+                lambda w, gib, one: max(math.floor(16 * w / GIB / (0.9 * gib - one)), 0),
+                "Rounded down, the last bytes have no place.",
+            ),
+        ),
+        hints=(
+            "How many GiB are there in all shares together? How much room for them has one GPU?",
+            "The room is 0.9 * gpu_gib - one_pass. If there is none, no number of GPUs helps.",
+            "math.ceil(16 * weights / 2**30 / room), where room is positive.",
+        ),
+        exact=True,
+    ),
+    Exercise(
+        id="302.3",
+        title="divide the GPUs",
+        task=(
+            "With a lag of 1, `serve` of `gpus` generate and the others train. Generation needs `work` GPU-seconds "
+            "that can be spread, and on top of that the longest response, `floor` seconds, that cannot. The update "
+            "needs `update` GPU-seconds. Which `serve` makes the shortest step?"
+        ),
+        start=best_serve,
+        solution=solved_best_serve,
+        inputs=lambda rng: [
+            (1000.0, 46.0, 4000.0, 64),
+            (3000.0, 10.0, 1000.0, 32),
+            (500.0, 80.0, 9000.0, 128),
+            (rng.uniform(500, 900), 30.0, rng.uniform(2000, 3000), 48),
+            (100.0, 10.0, 100.0, 2),
+        ],
+        slips=(
+            Misconception(
+                shortest(lambda w, f, u, g, n: f + w / n + u / (g - n)),
+                "With a lag the slower side counts, not the sum.",
+            ),
+            Misconception(
+                shortest(lambda w, f, u, g, n: max(w / n, u / (g - n))),
+                "The longest response takes its time on any number of GPUs.",
+            ),
+            Misconception(
+                shortest(lambda w, f, u, g, n: max((f + w) / n, u / (g - n))),
+                "The longest response cannot be spread over GPUs.",
+            ),
+            Misconception(
+                lambda w, f, u, g: g - solved_best_serve(w, f, u, g),
+                "Those are the ones that train.",
+            ),
+            Misconception(lambda w, f, u, g: g // 2, "Half and half is balanced only if both need the same."),
+        ),
+        hints=(
+            "Write the seconds of generation and of the update for a given serve. Which of them is the step?",
+            "Try every serve from 1 to gpus - 1: min(range(1, gpus), key=step).",
+        ),
+        difficulty=3,
+        minutes=5,
+        exact=True,
+    ),
+)

@@ -1,0 +1,270 @@
+"""Exercises of lesson 303: the error of a score, pass@k, comparing methods, and the price of choosing."""
+
+from math import comb
+
+import numpy as np
+from scipy.stats import t
+
+from pmdkit_course.exercises import Array, Exercise, Misconception
+
+
+def two_errors(right: Array, draws: int) -> Array:
+    """Standard errors of avg@k over draws and over problems; right [P] of `draws`."""
+    return ...
+
+
+def solved_two_errors(right: Array, draws: int) -> Array:
+    """Over draws each problem keeps its own p, so variances add; over problems the spread holds the draws already."""
+    p = right / draws
+    return luck(p, draws - 1), p.std(ddof=1) / np.sqrt(len(p))
+
+
+def luck(p: Array, draws: int) -> Array:
+    """Standard error of the mean of shares p, [P], with variances p (1 - p) / draws."""
+    return np.sqrt((p * (1 - p) / draws).sum()) / len(p)
+
+
+def pooled(right: Array, draws: int) -> Array:
+    """Every draw a coin of one and the same bias."""
+    mean = right.mean() / draws
+    return np.sqrt(mean * (1 - mean) / (len(right) * draws)), solved_two_errors(right, draws)[1]
+
+
+def twice(right: Array, draws: int) -> Array:
+    """The luck of the draws added to a spread that holds it."""
+    over_draws, over_problems = solved_two_errors(right, draws)
+    return over_draws, np.hypot(over_draws, over_problems)
+
+
+def graded(rng: np.random.Generator) -> list[tuple[Array, int]]:
+    """Problems of mixed difficulty, a few of them, and some that are always or never solved."""
+    drawn = [(rng.binomial(k, rng.beta(0.4, 1.2, size=n)), k) for n, k in ((30, 32), (12, 8), (40, 50))]
+    return [*drawn, (np.array([0, 4, 0, 4, 1]), 4)]
+
+
+def pass_at(right: Array, draws: int, k: int) -> Array:
+    """Mean over problems of the chance that k draws hold a right one; right [P]."""
+    return ...
+
+
+def solved_pass_at(right: Array, draws: int, k: int) -> Array:
+    """One minus the share of sets of k draws that hold wrong ones only."""
+    return 1 - np.mean([comb(draws - int(c), k) / comb(draws, k) for c in right])
+
+
+def difference(first: Array, second: Array) -> Array:
+    """Mean of second minus first, low and high end; both [S], paired by seed."""
+    return ...
+
+
+def solved_difference(first: Array, second: Array) -> Array:
+    """The differences are the data: their mean, and Student's t for few of them."""
+    return around(second - first, t.ppf(0.975, len(first) - 1))
+
+
+def around(values: Array, factor: float, ddof: int = 1) -> Array:
+    """The mean of some values, and so many standard errors on either side."""
+    half = factor * values.std(ddof=ddof) / np.sqrt(len(values))
+    return values.mean(), values.mean() - half, values.mean() + half
+
+
+def unpaired(first: Array, second: Array) -> Array:
+    """As if the seeds had nothing in common."""
+    gap, n = second.mean() - first.mean(), len(first)
+    half = t.ppf(0.975, 2 * n - 2) * np.sqrt((first.var(ddof=1) + second.var(ddof=1)) / n)
+    return gap, gap - half, gap + half
+
+
+def spread(first: Array, second: Array) -> Array:
+    """Where a single difference would lie."""
+    return around(second - first, t.ppf(0.975, len(first) - 1) * np.sqrt(len(first)))
+
+
+def seeds(rng: np.random.Generator) -> list[tuple[Array, Array]]:
+    """Pairs that share the luck of their seed; the last one has two seeds."""
+    cases = []
+    for n in (3, 5, 8, 2):
+        seed = rng.normal(0.7, 0.1, size=n)
+        cases.append((seed + rng.normal(0, 0.02, size=n), seed + 0.03 + rng.normal(0, 0.02, size=n)))
+    return cases
+
+
+def honest_best(scores: Array) -> Array:
+    """What the best checkpoint is worth, a share; scores [K, P], problems last."""
+    return ...
+
+
+def solved_honest_best(scores: Array) -> Array:
+    """Chosen on one half of the problems, told on the other; both ways, and the mean of the two."""
+    even, odd = scores[:, ::2].mean(1), scores[:, 1::2].mean(1)
+    return (odd[even.argmax()] + even[odd.argmax()]) / 2
+
+
+def checkpoints(rng: np.random.Generator) -> list[tuple[Array]]:
+    """Checkpoints that hardly differ, an odd number of problems among them, and a single checkpoint."""
+    p = rng.beta(0.5, 1, size=31)
+    return [(rng.binomial(8, p[:n], size=(k, n)) / 8,) for k, n in ((6, 30), (12, 31), (20, 16), (1, 10))]
+
+
+EXERCISES = (
+    Exercise(
+        id="303.1",
+        title="two errors of one score",
+        task=(
+            "`right` holds how many of `draws` answers were right on each of P problems. Write both standard errors of "
+            "their mean share, avg@k: if the *same* problems were asked again, from an unbiased estimate of the "
+            "variance of each problem's share; and for *other* problems of the same kind, of which these are a "
+            "sample."
+        ),
+        start=two_errors,
+        solution=solved_two_errors,
+        inputs=graded,
+        slips=(
+            Misconception(
+                pooled,
+                "The first takes all draws for flips of one coin. Problems always or never solved add no luck: "
+                "give each problem its own p.",
+            ),
+            Misconception(
+                lambda right, draws: (luck(right / draws, draws), solved_two_errors(right, draws)[1]),
+                "The first is a bit too small: p (1 - p) / k of the *observed* p is biased. Which divisor corrects it?",
+            ),
+            Misconception(
+                twice,
+                "The second counts the draws twice: the spread between observed shares holds their luck already.",
+            ),
+            Misconception(
+                lambda right, draws: (solved_two_errors(right, draws)[0], (right / draws).std() / np.sqrt(len(right))),
+                "The second divides by P; the spread about a mean that was estimated too has P - 1 (ddof=1).",
+            ),
+            Misconception(
+                lambda right, draws: tuple(np.sqrt(len(right)) * error for error in solved_two_errors(right, draws)),
+                "Those are errors of one problem. The score is a mean of P of them.",
+            ),
+            Misconception(
+                lambda right, draws: solved_two_errors(right, draws)[::-1], "Right numbers, other order: draws first."
+            ),
+        ),
+        hints=(
+            "The score is the mean of P shares. Over draws they are independent with variances of their own; add them.",
+            "An unbiased estimate of the variance of a share of k draws is p (1 - p) / (k - 1).",
+            "Over problems: the standard deviation of the P shares with ddof=1, divided by the square root of P.",
+        ),
+    ),
+    Exercise(
+        id="303.2",
+        title="pass@k without bias",
+        task=(
+            "Write pass@k from `draws` answers on each of P problems, `right[i]` of them right: the chance that `k` "
+            "answers, taken from these without putting any back, hold a right one. Mean over the problems."
+        ),
+        start=pass_at,
+        solution=solved_pass_at,
+        inputs=lambda rng: [
+            (rng.binomial(50, rng.beta(0.4, 2, size=12)), 50, 8),
+            (rng.binomial(16, rng.beta(1, 2, size=6)), 16, 4),
+            (np.array([0, 1, 2, 5]), 6, 2),
+            (np.array([0, 1, 8]), 8, 8),
+        ],
+        slips=(
+            Misconception(
+                lambda right, draws, k: np.mean(1 - (1 - right / draws) ** k),
+                "That puts the observed share into 1 - (1 - p)^k. It is too low on average; count sets of k draws.",
+            ),
+            Misconception(
+                lambda right, draws, k: 1 - (1 - np.mean(right / draws)) ** k,
+                "That is one problem of average difficulty. Take pass@k of each problem first, then the mean.",
+            ),
+            Misconception(
+                lambda right, draws, k: np.mean([comb(int(c), k) / comb(draws, k) for c in right]),
+                "That is the chance that all k are right.",
+            ),
+            Misconception(
+                lambda right, draws, k: np.mean(np.minimum(1, k * right / draws)),
+                "That adds up chances as if two right answers could not come together.",
+            ),
+        ),
+        hints=(
+            "It is easier to count the sets of k answers that hold none.",
+            "Of all comb(n, k) sets, comb(n - c, k) hold wrong answers only. `math.comb` gives 0 where there is none.",
+        ),
+        minutes=5,
+    ),
+    Exercise(
+        id="303.3",
+        title="a difference, paired by seed",
+        task=(
+            "Two methods were run with the same S seeds; `first` and `second` are their final pass rates. Write the "
+            "mean of second minus first with both ends of its 95 % interval by Student's t, three numbers."
+        ),
+        start=difference,
+        solution=solved_difference,
+        inputs=seeds,
+        slips=(
+            Misconception(
+                unpaired,
+                "That forgets that the seeds are the same. What a seed does to both runs cancels in their difference.",
+            ),
+            Misconception(
+                lambda first, second: around(second - first, 1.96),
+                "1.96 is for a spread that is known, or for many seeds. With few of them Student's t is much wider.",
+            ),
+            Misconception(
+                lambda first, second: around(second - first, t.ppf(0.975, len(first) - 1), ddof=0),
+                "The spread divides by S; about a mean that was estimated too it is S - 1 (ddof=1).",
+            ),
+            Misconception(
+                lambda first, second: solved_difference(second, first),
+                "The sign is the other way round: second minus first.",
+            ),
+            Misconception(
+                spread,
+                "That is where the difference of one seed lies. The mean of S of them is closer by the root of S.",
+            ),
+            Misconception(
+                lambda first, second: around(second - first, t.ppf(0.95, len(first) - 1)),
+                "That leaves 5 % on each side, a 90 % interval.",
+            ),
+        ),
+        hints=(
+            "Forget the two lists; their differences, one per seed, are the data.",
+            "Mean, plus and minus t times the standard deviation (ddof=1) over the square root of S.",
+            "t is scipy.stats.t.ppf(0.975, S - 1).",
+        ),
+    ),
+    Exercise(
+        id="303.4",
+        title="what the best checkpoint is worth",
+        task=(
+            "`scores[c, i]` is the share of right answers of checkpoint c on problem i. The best mean flatters: luck "
+            "helped to choose it. Choose the best checkpoint on the problems 0, 2, ... and take its mean on 1, 3, 5, "
+            "..., then the other way round. Write the mean of the two."
+        ),
+        start=honest_best,
+        solution=solved_honest_best,
+        inputs=checkpoints,
+        slips=(
+            Misconception(
+                lambda scores: scores.mean(1).max(),
+                "That is the number that flatters: chosen and reported on the same problems.",
+            ),
+            Misconception(
+                lambda scores: (scores[:, ::2].mean(1).max() + scores[:, 1::2].mean(1).max()) / 2,
+                "Each half chooses and reports for itself. The half that chose must not report.",
+            ),
+            Misconception(
+                lambda scores: scores[:, 1::2].mean(1)[scores[:, ::2].mean(1).argmax()],
+                "That is one of the two ways; do it with the halves exchanged too, and take the mean.",
+            ),
+            Misconception(
+                lambda scores: scores.mean(),
+                "That is a checkpoint taken at random: nothing is chosen. The half-scores may tell you something.",
+            ),
+        ),
+        hints=(
+            "scores[:, ::2].mean(1) is the score of each checkpoint on the even problems.",
+            "`argmax` on the even scores gives a checkpoint; look it up in the odd scores.",
+        ),
+        difficulty=3,
+    ),
+)

@@ -1,0 +1,1 @@
+"""The laboratory of pmdkit: explain a loss, replay a step, plan a run, check the paper claim by claim."""

@@ -1,0 +1,78 @@
+"""`pmdkit figures`: the paper's figures and tables, recomputed and saved, or compared with stored numbers."""
+
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from pmdkit.cli.options import Flag
+from pmdkit.cli.output import print_json
+from pmdkit.errors import CheckFailed, UsageError, unknown
+
+
+def figures(*names: str, out: Path = Path("figures-out"), check: Flag = False, json: Flag = False) -> None:
+    """Make the paper's figures as PNG and SVG, its tables as Markdown and CSV, and say what to see in each.
+
+    Exact figures are computed. Training figures are drawn at toy scale, from stored runs. Tables are the paper's
+    numbers with what follows from them: sums, ratios, intervals.
+
+    Args:
+        names: names of figures; by default all of them.
+        out: folder for the files; a file of the same name is overwritten.
+        check: compute the numbers, compare them with the stored ones, write nothing; exit 4 where one is off.
+        json: print one JSON value.
+    """
+    from pmdkit_lab.figures import FIGURES, TABLES
+
+    everything = FIGURES | TABLES
+    for name in names:
+        if name not in everything:
+            raise UsageError(unknown("figure", name, everything))
+    chosen = list(dict.fromkeys(names)) or list(everything)
+    if check:
+        compared(chosen, json)
+    else:
+        made(chosen, out, json)
+
+
+def made(chosen: list[str], out: Path, json: bool) -> None:
+    """Draw and save the chosen figures and tables."""
+    from pmdkit.figures.style import Drawing
+    from pmdkit.observe.run_folder import make_writable
+    from pmdkit_lab.figures import FIGURES, TABLES, draw, table
+
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"output {out} is a file; expected a folder: give another --out")
+    make_writable(out)
+    found = []
+    for number, name in enumerate(chosen, 1):
+        print(f"drawing {name} ({number} of {len(chosen)})", file=sys.stderr, flush=True)
+        result = draw(name) if name in FIGURES else table(name)
+        alt = result.alt if isinstance(result, Drawing) else result.markdown()
+        about = {"name": name, "paper": (FIGURES | TABLES)[name].label, "see": result.sentence, "alt": alt}
+        found.append((about, [str(path) for path in result.save(out / name)]))
+    if json:
+        print_json([about | {"files": files} for about, files in found])
+        return
+    console = Console(highlight=False)
+    for about, files in found:
+        console.print(f"[bold]{about['name']}[/bold]  {about['paper']}", soft_wrap=True)
+        console.print(about["see"], markup=False)
+        console.print("  ".join(files) + "\n", soft_wrap=True, markup=False)
+
+
+def compared(chosen: list[str], json: bool) -> None:
+    """Compare with the stored numbers; fail with the first sentence about a mismatch."""
+    from pmdkit_lab.figures import FIGURES, TABLES, check
+
+    told = []
+    for name in chosen:
+        told.append({"name": name, "paper": (FIGURES | TABLES)[name].label, "off": check.check(name)})
+        if not json:
+            print(f"{name}: {len(told[-1]['off'])} off" if told[-1]["off"] else f"{name}: as stored", flush=True)
+    if json:
+        print_json(told)
+    wrong = [sentence for each in told for sentence in each["off"]]
+    if wrong:
+        more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        raise CheckFailed(f"{wrong[0]}{more}")

@@ -1,0 +1,340 @@
+"""`pmdkit plan RECIPE --gpus 32xH100`: predicts memory, time and staleness of a run without the accelerators."""
+
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.table import Table
+
+from pmdkit.cli.options import Flag, Number, RecipeName, RunOptions, Texts, Whole, number_list
+from pmdkit.cli.output import pair_table, print_json, shown, simple_table
+from pmdkit.errors import UsageError, printable
+
+if TYPE_CHECKING:
+    from pmdkit.config import Spec
+    from pmdkit_lab.planner import export, predict
+
+
+def plan(
+    recipe: RecipeName,
+    /,
+    *,
+    gpus: str | None = None,
+    tp: Whole | None = None,
+    ep: Whole = 1,
+    serve: Whole | None = None,
+    lengths: str = "direct",
+    mean_length: Number | None = None,
+    prompt_length: Whole | None = None,
+    as_: Annotated[str | None, Parameter(name="--as")] = None,
+    scale: Flag = False,
+    pass_rates: str | None = None,
+    out: Path | None = None,
+    objective: str | None = None,
+    steps: Whole | None = None,
+    prompts: Whole | None = None,
+    group: Whole | None = None,
+    ministeps: Whole | None = None,
+    set: Texts = None,
+    json: Flag = False,
+) -> None:
+    """Memory by phase, seconds of generation and update, staleness and hours, from the model's configuration alone.
+
+    The engine that generates is taken to be one like vLLM; the trainer is pmdkit's. Nothing is started or downloaded,
+    except a configuration that is not shipped. How far off the numbers may be: docs/use/plan.md.
+
+    Args:
+        recipe: a recipe on the shelf (qwen2.5-7b, one-gpu) or a .toml file.
+        gpus: number and kind, such as 32xH100; by default an H100 of 80 GB for each of parallel.processes.
+        tp: accelerators that one engine cuts its matrices over; by default vllm.tensor_parallel.
+        ep: accelerators that share one copy of the experts while generating.
+        serve: accelerators that only generate while the others train; by default as many as [vllm] asks for where
+            rollout.engine is vllm-server, else none.
+        lengths: measured shape of response lengths: direct, or thinking for models that reason at length.
+        mean_length: mean tokens of a response; by default the shape's share of the width.
+        prompt_length: mean tokens of a prompt.
+        as_: print the keys of accelerate, trl or verl for the same batch instead.
+        scale: simulate the recipe on a quarter to sixteen times the accelerators, in turns and with a lag.
+        pass_rates: pass rates of the problems, such as 0.05,0.2,0.5; the law of draws then says in which groups the
+            same responses teach more; by default pass rates from 0.05 to 0.95.
+        out: folder for the figure of --scale.
+        objective: name, or my.py:MyLoss; changes no cost.
+        steps: rollout batches in all.
+        prompts: per step.
+        group: responses to each prompt.
+        ministeps: updates per rollout batch.
+        set: any other key of the recipe.
+        json: print one JSON value.
+    """
+    from pmdkit.llm.recipe import check_requirements
+    from pmdkit_lab.planner import hardware, workload
+
+    if gpus is not None:
+        hardware.cluster(gpus, tp or 1, ep)
+    if out is not None and not scale:
+        raise UsageError("--out is the folder of the figure that --scale draws; give both")
+    if scale and as_ is not None:
+        raise UsageError("--scale simulates and --as translates; give one of them")
+    check_requirements()
+    from pmdkit.training import plan as resolve
+    from pmdkit_lab.planner import export, predict
+
+    options = RunOptions(objective=objective, steps=steps, prompts=prompts, group=group, ministeps=ministeps, set=set)
+    spec, _ = resolve("llm", recipe, options.changes())
+    assert spec.rollout is not None
+    tensor, asked = workload.serving(spec)
+    gpus = gpus or f"{spec.parallel.processes if spec.parallel is not None else 1}xH100"
+    where = hardware.cluster(gpus, tp or tensor, ep)
+    apart = hardware.divided(where, serve if serve is not None else asked) if serve is not None or asked else 0
+    work = workload.work_of(spec, prompt_length)
+    found = predict.Prediction(
+        workload.sizes_of(spec),
+        replace(work, sleeps=work.sleeps and not apart),
+        workload.lengths(lengths, spec.rollout.width, mean_length),
+        where,
+        serve=apart,
+    )
+    if scale:
+        show_scaling(spec, found, out, json)
+    elif as_ is not None:
+        show_keys(export.export(as_, spec, found), json)
+    else:
+        rates = predict.POOL if pass_rates is None else number_list("--pass-rates", pass_rates)
+        try:
+            told = predict.report(spec, found) | {"draws": predict.draws_advice(spec, rates)}
+        except ValueError as error:
+            raise UsageError(f"--pass-rates: {error}") from error
+        print_json(told) if json else show_plan_tables(told)
+
+
+def show_keys(keys: "export.Keys", json: bool) -> None:
+    """Print keys on stdout, as a file or as overrides, with what each counts after a #."""
+    from pmdkit_lab.planner.export import lines
+
+    if json:
+        print_json(asdict(keys))
+        return
+    print(f"# {keys.version}")
+    for line in lines(keys):
+        print(printable(line))
+
+
+def show_plan_tables(told: dict[str, Any]) -> None:
+    """Print a report of the planner."""
+    console = Console(highlight=False)
+    verdict = "fits" if told["fits"] else "does not fit"
+    console.print(f"[bold]{shown(told['recipe'])}[/bold] on {told['gpus']}: [bold]{verdict}[/bold]")
+    console.print(memory(told))
+    for title, rows in (("batch", batch(told)), ("time", time(told)), ("assumed", assumed(told))):
+        console.print(pair_table(rows, title=title))
+    if told["advice"]:
+        costs = {it["words"]: f"{it['gib']:.1f} GiB, {number(it['seconds'])} s per step" for it in told["advice"]}
+        console.print(pair_table(costs, title="what would fit"))
+    elif not told["fits"]:
+        console.print("No variant that was tried fits: use a smaller model, or train adapters ([lora] rank = 8).")
+    console.print(
+        "Predicted from shapes and data sheets, not measured; an engine like vLLM is assumed. Nothing was started."
+    )
+
+
+def memory(told: dict[str, Any]) -> Table:
+    """Memory of one accelerator in GiB, by part and phase."""
+    phases = told["memory_parts_gib"]
+    titles = ("", *(f">{phase}" for phase in phases))
+    table = simple_table(*titles, title="memory of one accelerator, GiB", title_justify="left")
+    table.columns[0].style = "dim"
+    parts = dict.fromkeys(part for held in phases.values() for part in held)
+    for part in parts:
+        table.add_row(part, *(f"{held[part]:.2f}" if part in held else "" for held in phases.values()))
+    table.add_section()
+    table.add_row("together", *(f"{value:.2f}" for value in told["memory_gib"].values()))
+    table.add_row("limit", *(f"{told['memory_limit_gib']:.2f}" for _ in phases))
+    return table
+
+
+def batch(told: dict[str, Any]) -> dict[str, str]:
+    """The batch sizes of a step."""
+    b = told["batch"]
+    return {
+        "responses per step": f"{b['responses_per_step']:,.0f} = {b['prompts_per_step']:,.0f} prompts x "
+        f"{b['responses_per_prompt']}",
+        "updates per step": f"{b['updates_per_step']}, of {b['responses_per_ministep']:,.6g} responses each",
+        "staleness of the last update": f"{told['staleness']} updates",
+        "engines": f"{b['engines']}, {b['responses_per_engine']:,.6g} responses each",
+        **divided(told),
+        **other_groups(told),
+        "passes of one update on one accelerator": f"{b['visits_per_ministep']}",
+    }
+
+
+def other_groups(told: dict[str, Any]) -> dict[str, str]:
+    """What the law of draws predicts for the same number of responses in other groups, in one line."""
+    draws = told["draws"]
+    if draws is None:
+        return {}
+    best, planned = draws["best"], draws["planned"]
+    now = f"{planned['pass_rate']:.2f} as planned"
+    error = 2 * (best["error"] ** 2 + planned["error"] ** 2) ** 0.5
+    if best["pass_rate"] - planned["pass_rate"] <= error:
+        verdict = f"no other group or tau is expected to gain more than chance: pass rate {now}"
+    else:
+        verdict = (
+            f"groups of {best['group']} on {best['times']} times the prompts, tau {best['tau']:g}: pass rate "
+            f"{best['pass_rate']:.2f}, {now}"
+        )
+    rates = ", ".join(f"{rate:g}" for rate in draws["pass_rates"])
+    return {"the same responses, by the law of draws": f"{verdict}; pass rates {rates} (--pass-rates)"}
+
+
+def divided(told: dict[str, Any]) -> dict[str, str]:
+    """Which accelerators generate and which train, if they are divided, and the effect of a lag."""
+    parts, lag = told["division"], told["lag"]
+    rows = {}
+    if parts["apart"]:
+        rows["accelerators"] = f"{parts['generate']} generate, {parts['train']} train"
+        if parts["best_serve"] and parts["best_serve"] != parts["generate"]:
+            rows["accelerators"] += (
+                f"; faster: --serve {parts['best_serve']}, {number(parts['best_seconds_step'])} s per step"
+            )
+    share = told["assumptions"]["engine_memory_share"]
+    if parts["apart"] and share is not None and share < 0.85:
+        rows[f"vllm.memory {share:g}"] = "an engine with its own accelerators can use 0.9 of their memory"
+    if parts["overlap"]:
+        rows[f"rollout.lag {lag}"] = "generation and update overlap: a step takes as long as the slower of the two"
+    elif lag:
+        rows[f"rollout.lag {lag}"] = (
+            "gains nothing if the same accelerators generate and train, and the policy is just as stale: --serve "
+            "divides them"
+        )
+    elif parts["apart"]:
+        rows["rollout.lag 0"] = "engines and trainer wait for each other; --set rollout.lag=1 overlaps them"
+    return rows
+
+
+def time(told: dict[str, Any]) -> dict[str, str]:
+    """Where the time goes."""
+    ms, alone, g = told["ms_per_token"], told["on_policy_ms_per_token"], told["generation"]
+    rows = {
+        "generation": f"{number(told['seconds_generation'])} s per step, {ms['generation']:.4f} ms per token; "
+        f"{g['decode_steps']:,.0f} decode steps",
+        "update": f"{number(told['seconds_update'])} s per step, {ms['update']:.4f} ms per token",
+    }
+    if told["update_waits_for"] == "network":
+        rows["update"] += "; sending weights and gradients takes longer than computing"
+    if told["seconds_scoring"]:
+        rows["scoring by the trainer"] = (
+            f"{number(told['seconds_scoring'])} s per step, {ms['scoring']:.4f} ms per token"
+        )
+    if g["waiting_share"]:
+        rows["responses that wait for memory"] = f"{100 * g['waiting_share']:.0f} %"
+    return rows | {
+        "all steps": f"{number(told['hours'])} h, {number(told['gpu_hours'])} accelerator hours, without evaluations",
+        "on-policy, each ministep its own rollout": f"generation {alone['generation']:.4f}, update "
+        f"{alone['update']:.4f} ms per token",
+        "speed-up over on-policy": f"{told['speedup_over_on_policy']:.2f}, of generation and update together",
+    }
+
+
+def assumed(told: dict[str, Any]) -> dict[str, str]:
+    """The assumptions behind the times."""
+    a = told["assumptions"]
+    return {
+        "response": f"{a['mean_response_tokens']:,.0f} tokens on average, the longest of a step "
+        f"{a['longest_response_tokens']:,.0f}",
+        "prompt": f"{a['prompt_tokens']} tokens",
+        "share of the data sheet's peak": f"{100 * a['bandwidth']:.0f} % of bandwidth and {100 * a['products']:.0f} % "
+        f"of products while generating, {100 * a['training']:.0f} % of products in updates",
+    }
+
+
+def number(value: float) -> str:
+    """Three significant digits, or a whole number from 100 on."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+# `pmdkit plan RECIPE --scale`: a table of simulated designs on growing numbers of accelerators, and their figure.
+
+BOUNDS = {
+    "longest": "engines wait until the longest response ends",
+    "room": "responses wait for memory for their keys and values",
+    "decoding": "the decode steps of parallel responses take most of the time",
+    "network": "trainers wait for weights and gradients",
+    "rows": "a ministep has too few responses to fill the trainers",
+    "products": "trainers compute",
+}
+
+
+def show_scaling(spec: "Spec", prediction: "predict.Prediction", out: Path | None, json: bool) -> None:
+    """Simulate and print; with a folder, also draw the figure."""
+    from pmdkit.observe.run_folder import make_writable
+    from pmdkit_lab.planner.scaling import scale_report, scaling
+
+    if out is not None:
+        if out.exists() and not out.is_dir():
+            raise UsageError(f"output {out} is a file; expected a folder: give another --out")
+        make_writable(out)
+    print("pmdkit: simulating ...", file=sys.stderr, flush=True)
+    told = scale_report(spec.name, prediction, scaling(prediction))
+    if out is not None:
+        from pmdkit_lab.figures.scaling import draw
+
+        drawing = draw(told)
+        told |= {"files": [str(path) for path in drawing.save(out / f"scaling-{spec.name}")], "see": drawing.sentence}
+    print_json(told) if json else show_scaling_table(told)
+
+
+def show_scaling_table(told: dict[str, Any]) -> None:
+    """Print the scaling report as a table."""
+    console = Console(highlight=False)
+    console.print(f"[bold]{shown(told['recipe'])}[/bold], simulated on more and more {told['gpus'].split('x', 1)[1]}")
+    titles = (">GPUs", "design", ">split", ">s/step", ">tokens/s", ">write", ">train", ">stale", "bound")
+    table = simple_table(*titles, no_wrap=True, padding=(0, 1, 0, 0))
+    before = None
+    for point in told["points"]:
+        if before is not None and point["gpus"] != before:
+            table.add_section()
+        table.add_row(*row(point, point["gpus"] != before))
+        before = point["gpus"]
+    console.print(table)
+    for design, gpus in told["stops_scaling_at"].items():
+        end = (
+            f"twice {gpus} give less than {told['worth']:g} times the speed"
+            if gpus
+            else "scales to the end of the table"
+        )
+        console.print(f"[dim]{design}:[/dim] {end}")
+    seen = dict.fromkeys(point["bound"] for point in told["points"])
+    console.print("\n" + "\n".join(f"[dim]{name}:[/dim] {BOUNDS[name]}" for name in seen))
+    if any(not point["fits"] for point in told["points"]):
+        console.print("[dim]!:[/dim] does not fit in memory")
+    console.print(
+        "\nsplit: accelerators that write + those that train. write, train: share of the time that they are busy. "
+        "stale: updates between the policy that wrote a response and the last one that learns from it. unscored: in "
+        "turns, with pi_old from the engine, as any lag requires. larger batch: in turns, with a rollout batch that "
+        "grows with the accelerators and ministeps that do not."
+    )
+    console.print(
+        f"Simulated from drawn lengths ({told['mean_response_tokens']:,.0f} tokens on average), shapes and data "
+        "sheets; nothing was measured or started."
+    )
+    if "files" in told:
+        console.print(told["see"] + "\n" + "  ".join(map(shown, told["files"])), soft_wrap=True)
+
+
+def row(point: dict[str, Any], first: bool) -> list[str]:
+    """A row of the table."""
+    apart = point["generate"] + point["train"] == point["gpus"] and point["train"] != point["gpus"]
+    return [
+        str(point["gpus"]) if first else "",
+        point["design"] + ("" if point["fits"] else " !"),
+        f"{point['generate']}+{point['train']}" if apart else "all",
+        f"{point['seconds_step']:.0f}" if point["seconds_step"] >= 10 else f"{point['seconds_step']:.3g}",
+        f"{point['tokens_per_second']:,.0f}",
+        f"{100 * point['share_generating']:.0f}%",
+        f"{100 * point['share_training']:.0f}%",
+        str(point["staleness"]),
+        point["bound"],
+    ]

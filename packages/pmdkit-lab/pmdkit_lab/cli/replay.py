@@ -1,0 +1,376 @@
+"""`pmdkit replay`: try another objective on a recorded step, or trace one response; offline, without a model."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pmdkit import plugins
+from pmdkit.cli.options import Flag, Number, RunPath, Texts, Whole, assignments
+from pmdkit.cli.output import print_json, shown, simple_table
+from pmdkit.errors import UsageError, printable
+
+if TYPE_CHECKING:
+    from pmdkit.recording import Recording
+    from pmdkit_lab.replay.replay import ReplayRequest
+
+
+def replay(
+    run: RunPath,
+    folder: Path | None = None,
+    *,
+    step: Whole | None = None,
+    objective: str | None = None,
+    tau: Number | None = None,
+    ministeps: Whole | None = None,
+    order: str = "recorded",
+    row: Whole | None = None,
+    set: Texts = None,
+    trust: Texts = None,
+    web: Flag = False,
+    json: Flag = False,
+) -> None:
+    """Ask a recorded step what another objective would have done with it; without options, what its own did.
+
+    Args:
+        run: folder of a run that was made with --record.
+        folder: with --web, where biography.json is written.
+        step: which step; by default the newest recorded one.
+        objective: a name (see pmdkit objectives) or my.py:MyLoss; by default the recorded one.
+        tau: temperature in reward units; by default the recorded one.
+        ministeps: updates that the step is cut into.
+        order: order of the prompts: recorded, reversed, or a seed such as 7 that shuffles them.
+        row: tell the story of this response, counted from 0.
+        set: other options of the objective: --set norm=none clip_high=0.3.
+        trust: files such as my.py that the recording names and whose code may run.
+        web: write all recorded steps to FOLDER/biography.json, which the page "Biography of a prompt" opens.
+        json: print one JSON value.
+    """
+    from pmdkit import recording
+    from pmdkit_lab.replay import biography, replay
+
+    if web or folder is not None:
+        others = {"--step": step, "--objective": objective, "--tau": tau, "--ministeps": ministeps, "--row": row,
+                  "--set": set, "--order": None if order == "recorded" else order}  # fmt: skip
+        write_for_browser(run, folder, web, [name for name, value in others.items() if value is not None], json)
+        return
+    plugins.trust(trust or ())
+    recorded = recording.open_step(run, step)
+    options = ({} if tau is None else {"tau": tau}) | objective_options(set or [])
+    request = replay.make_request(recorded, objective, options, ministeps, order)
+    words = recording.RecordingText(recorded, run)
+    if row is not None:
+        story = biography.biography(recorded, request, row, words)
+        if json:
+            print_json(story)
+        else:
+            show_row(story, recorded, request)
+        return
+    found = {"run": str(run), **replay.replay(recorded, request)}
+    for driver in found["drivers"]:
+        driver["text"] = words.prompt(driver["prompt"])
+    if json:
+        print_json(found)
+    else:
+        show_step(found)
+
+
+def write_for_browser(run: Path, folder: Path | None, web: bool, others: list[str], as_json: bool) -> None:
+    """Write the file of `--web RUN FOLDER`."""
+    from pmdkit_lab.replay.web import write_web
+
+    if folder is None or not web:
+        raise UsageError(
+            f"got {'--web without a second folder' if web else f'a second folder, {folder}, without --web'}; "
+            "write pmdkit replay --web RUN FOLDER"
+        )
+    if others:
+        raise UsageError(
+            f"--web got {', '.join(others)} too; it writes all recorded steps, and the page chooses the step and the "
+            "objective: leave these options out"
+        )
+    path, data = write_web(run, folder)
+    kept, steps = data["prompts"], {group["step"] for prompt in data["prompts"] for group in prompt["groups"]}
+    size = path.stat().st_size
+    found = {"path": str(path), "bytes": size, "prompts": len(kept), "steps": len(steps)}
+    if as_json:
+        print_json(found | {"prompts_in_run": data["prompts_in_run"]})
+        return
+    rest = data["prompts_in_run"] - len(kept)
+    Console(highlight=False).print(
+        f"{shown(str(path))}: {count(len(kept), 'prompt')} in {count(len(steps), 'step')}, {size:,} bytes"
+        + (f"; {rest:,} others, asked less often, were left out" if rest else "")
+        + ". Open it on the page Explore, Biography of a prompt.",
+        soft_wrap=True,
+    )
+
+
+def objective_options(pairs: list[str]) -> dict[str, object]:
+    """Parse `norm=none` or `objective.norm=none`; a replay cannot change anything else of a run."""
+    options = {}
+    for key, value in assignments(pairs).items():
+        section, dot, name = key.partition(".")
+        if dot and section != "objective":
+            raise UsageError(
+                f"--set got '{key}'; a replay changes options of the objective only, such as objective.norm=none: "
+                "the rollouts are recorded (--ministeps and --order divide them differently)"
+            )
+        options[name if dot else section] = value
+    return options
+
+
+def show_step(found: dict[str, Any]) -> None:
+    """Print the tables of a replayed step."""
+    console = Console(highlight=False)
+    recorded, asked, order = found["recorded"]["objective"], found["objective"], found["order"]
+    shuffled = f"shuffled by seed {order}" if order.isdigit() else order
+    console.print(
+        f"[bold]{shown(found['run'])}[/bold], step {found['step']}: {shown(found['tier'])} {shown(found['env'])}, "
+        f"{count(found['prompts'], 'prompt')} of {found['group']} "
+        + ("responses" if found["sampled"] else "arms or responses, the full support")
+        + ("" if found["pass_rate"] is None else f", pass rate {found['pass_rate']:.3f}"),
+        soft_wrap=True,
+    )
+    console.print(
+        f"recorded  {objective_words(recorded)}, {count(found['recorded']['ministeps'], 'update')}", soft_wrap=True
+    )
+    console.print(
+        f"asked     {objective_words(asked)}, {count(found['ministeps'], 'update')}"
+        + ("" if order == "recorded" else f", prompts {shuffled}")
+        + ("" if found["anchor"] == "pi_old" else f", anchor: {found['anchor']}"),
+        soft_wrap=True,
+    )
+    show_check(console, found["recorded"])
+    advantage = found["advantage"]
+    console.print(
+        f"advantage from {number(advantage['low'])} to {number(advantage['high'])}, mean {number(advantage['mean'])}; "
+        f"above 0 for {advantage['positive']:.1%} of the rows",
+        soft_wrap=True,
+    )
+    show_points(console, found)
+    show_updates(console, found)
+    show_drivers(console, found)
+    show_gauge(console, found)
+
+
+def show_check(console: Console, recorded: dict[str, Any]) -> None:
+    """Print whether the recording reproduces the losses that the run reported."""
+    if recorded["replayed"] is None:
+        why = shown(recorded["why"])
+        console.print(f"check     the recorded losses cannot be computed again: {why}", soft_wrap=True)
+        return
+    pairs = list(zip(recorded["losses"], recorded["replayed"], strict=True))
+    worst = max(abs(a - b) for a, b in pairs)
+    mean = sum(recorded["losses"]) / len(pairs)
+    console.print(
+        f"check     the run reported a loss of {number(mean)}; the recording reproduces it to {worst:.1e}",
+        soft_wrap=True,
+    )
+
+
+def show_points(console: Console, found: dict[str, Any]) -> None:
+    """Print loss and gradient at each recorded policy."""
+    from pmdkit_lab.replay.gradient import MEANING
+
+    table = grid("the policy", "loss", "|grad|", "up", "silent", "rows", "cosine", "size")
+    for name, at in found["points"].items():
+        if "missing" in at:
+            continue
+        cells = [number(at["loss"]), number(at["norm"]), share(at["up"]), share(at["silent"])]
+        rows = str(at["rows"]) + (f" of {at['rows'] + at['rows_missing']}" if at["rows_missing"] else "")
+        size = "-" if at["scale"] is None else f"x {at['scale']:.3g}"
+        table.add_row(MEANING[name], *cells, rows, plain(at["cosine"]), size)
+    console.print(table)
+    console.print(
+        "Gradients are with respect to the log-probabilities of the tokens"
+        + ("" if found["sampled"] else ", or the free logits of arms")
+        + ". up: share of the pull that raises responses; silent: tokens that have an advantage but no gradient "
+        "(clipped, or at rest); cosine and size: compared with the recorded objective at the same policy.",
+        soft_wrap=True,
+    )
+    for name, at in found["points"].items():
+        if "missing" in at:
+            console.print(f"the policy {MEANING[name]}: {at['missing']}", soft_wrap=True)
+
+
+def show_updates(console: Console, found: dict[str, Any]) -> None:
+    """Print what each update contains."""
+    if len(found["updates"]) < 2:
+        return
+    table = grid("update", "prompts", "pass rate", "loss", "|grad|")
+    for n, part in enumerate(found["updates"], 1):
+        cells = (plain(part["pass_rate"]), number(part["loss"]), number(part["norm"]))
+        table.add_row(str(n), str(part["prompts"]), *cells)
+    console.print(table)
+    console.print(
+        "All at the policy that drew the rows. The first update starts there; where later ones start depends on those "
+        "before them.",
+        soft_wrap=True,
+    )
+
+
+def show_drivers(console: Console, found: dict[str, Any]) -> None:
+    """Print the prompts with the largest share of the gradient."""
+    if not found["drivers"]:
+        console.print("no prompt pulls: every gradient is 0")
+        return
+    table = grid("share", "pass rate", "rows")
+    table.add_column("prompts that drive the step", no_wrap=True, overflow="ellipsis", max_width=44)
+    for driver in found["drivers"]:
+        first, last = driver["rows"]
+        text = Text(printable(" ".join(driver["text"].split())))  # from the data: no markup, no terminal commands
+        table.add_row(f"{driver['share']:.1%}", plain(driver["pass_rate"]), f"{first} to {last}", text)
+    console.print(table)
+
+
+def show_gauge(console: Console, found: dict[str, Any]) -> None:
+    """Print predicted log-ratios next to the measured ones."""
+    asked, recorded = found["gauge"], found["gauge_recorded"]
+    if not asked:
+        console.print("rewards do not pass or fail: there are no right and wrong responses to predict for")
+        return
+    table = grid(
+        "pass rate", "prompts", "wrong:\nasked", "\nrecorded", "\nmeasured", "right:\nasked", "\nrecorded", "\nmeasured"
+    )
+    for n, entry in enumerate(asked):
+        own = recorded[n] if recorded else {}
+        cells = []
+        for side in ("neg", "pos"):
+            cells += [plain(entry[f"theory_log_ratio_{side}"]), plain(own.get(f"theory_log_ratio_{side}"))]
+            cells.append(plain(entry[f"log_ratio_{side}"]))
+        table.add_row(entry["pass_rates"], str(entry["prompts"]), *cells)
+    console.print(table)
+    console.print(
+        "Mean log-ratios, nats: of the exact update of each group under the asked and the recorded objective, and "
+        "after the run's own step. - means no such response, no known solution, or not recorded.",
+        soft_wrap=True,
+    )
+
+
+def grid(first: str, *titles: str) -> Table:
+    """A table whose first column is text."""
+    table = simple_table(first, *(f">{title}" for title in titles), no_wrap=True, padding=(0, 1, 0, 0))
+    table.columns[0].max_width = 30
+    return table
+
+
+def objective_words(objective: dict[str, Any]) -> str:
+    """`pmd-mean, tau 0.05, norm length`."""
+    options = [f"{key} {value}" for key, value in objective.items() if key != "name"]
+    return shown(", ".join([str(objective["name"]), *options]))
+
+
+def count(n: int, noun: str) -> str:
+    """`1 prompt`, `2 prompts`."""
+    return f"{n:,} {noun}" + ("" if n == 1 else "s")
+
+
+def number(value: float | None) -> str:
+    """Three significant digits."""
+    return "-" if value is None else "0" if abs(value) < 1e-12 else f"{value:.3g}"
+
+
+def plain(value: float | None, digits: int = 3) -> str:
+    """A number with a fixed number of decimals."""
+    return "-" if value is None else f"{round(value, digits) + 0.0:.{digits}f}"
+
+
+def share(value: float | None) -> str:
+    """A share as a percentage."""
+    return "-" if value is None else f"{value:.1%}"
+
+
+def show_row(story: dict[str, Any], recording: "Recording", question: "ReplayRequest") -> None:
+    """Print the story of a row."""
+    console = Console(highlight=False)
+
+    def line(head: str, text: str) -> None:
+        console.print(f"[bold]{head:12s}[/bold]", end="")
+        console.print(printable(text), markup=False, soft_wrap=True)
+
+    step, group = recording.about["step"], story["group"]
+    console.print(
+        f"[bold]row {story['row']}[/bold] of step {step}: response {story['response']} to prompt {story['prompt']}, "
+        f"under {objective_words(question.table)}",
+        soft_wrap=True,
+    )
+    line("prompt", " ".join(story["prompt_text"].split()))
+    line("response", " ".join(story["response_text"].split()))
+    if story["text_note"]:
+        line("", story["text_note"])
+    if story["formula"]:
+        line("formula", story["formula"])
+    if story["reward"] is None:
+        line("reward", "none: no verdict. The row has mass 0, and nothing follows from it.")
+        return
+    verdict = {True: ", right", False: ", wrong", None: ""}[story["right"]]
+    rate = "" if group["pass_rate"] is None else f", pass rate {group['pass_rate']:.3f}"
+    line("reward", f"{number(story['reward'])}{verdict}; its group: mean reward {number(group['mean_reward'])}{rate}")
+    if story["baseline"] is None:
+        line("baseline", "the group's mean; the difference is divided by the group's standard deviation")
+    else:
+        line("baseline", f"{number(story['baseline'])}, what the reward is compared with")
+    line("advantage", f"A = {number(story['advantage'])}")
+    at = story["path"][story["at"]]
+    if "missing" in at:
+        line("then", at["missing"])
+        return
+    show_target(line, story, at)
+    show_path(console, story)
+    kind = f"{number(story['mass'])} of its group, length rule {story['norm']}, {count(story['length'], 'token')}"
+    line("weight", f"{number(story['weight'])}: {kind}; update {story['update']} of {story['updates']}")
+    direction = "raises" if at["gradient_sum"] < 0 else "lowers" if at["gradient_sum"] > 0 else "leaves"
+    each = "" if at["gradient"] is None else f"{number(at['gradient'])} on each token, the same; "
+    line("gradient", f"{each}descent {direction} the response; {at['share']:.2%} of the step's pull")
+    show_tokens(console, story)
+
+
+def show_target(line: Any, story: dict[str, Any], at: dict[str, Any]) -> None:
+    """Print the target that the loss pulls the row to."""
+    if at["target"] is not None:
+        tau = f"(tau {number(story['tau'])})"
+        line("target", f"A / tau = {number(at['target'])} nats from {at['anchor']} {tau}: there the row is at rest")
+    elif at["rest"] is not None:
+        line("target", f"log-ratio {number(at['rest'])} nats: there the pull ends (the loss is not a square)")
+    elif story["advantage"] == 0:
+        line("target", "none: the row has no advantage")
+    elif at["per_token"]:
+        line("target", "none for the response: the loss is per token, and each token is pushed by its own ratio")
+    else:
+        line("target", "none: no log-ratio of the response within 30 nats ends the pull")
+
+
+def show_path(console: Console, story: dict[str, Any]) -> None:
+    """Print log-ratio, residual and gradient at each policy."""
+    from pmdkit_lab.replay.gradient import MEANING
+
+    table = grid("the policy", "log-ratio", "residual", "loss", "coefficient")
+    for name, at in story["path"].items():
+        if "missing" in at:
+            table.add_row(MEANING[name], at["missing"].split(":")[0], "", "", "")
+            continue
+        weight = story["weight"]
+        coefficient = None if at["gradient"] is None or weight == 0 else at["gradient"] / weight
+        cells = (plain(at["log_ratio"], 4), plain(at["residual"], 4), number(at["loss"]), plain(coefficient, 4))
+        table.add_row(MEANING[name], *cells)
+    console.print(table)
+    console.print(
+        "log-ratio s = log pi/pi_old of the response, nats; residual A - tau s, reward units; coefficient "
+        "d loss / d log pi(y), before the weight",
+        soft_wrap=True,
+    )
+
+
+def show_tokens(console: Console, story: dict[str, Any], most: int = 40) -> None:
+    """Print the gradient on each token."""
+    table = grid("token", "id", "logp_old", "logp", "gradient")
+    for token in story["tokens"][:most]:
+        cells = (f"{token['logp_old']:.4f}", plain(token["logp"], 4), number(token["gradient"]))
+        table.add_row(Text(repr(token["text"])), str(token["token"]), *cells)
+    console.print(table)
+    if len(story["tokens"]) > most:
+        console.print(f"and {len(story['tokens']) - most} more tokens; --json has all")
+    if any(token["logp"] is None for token in story["tokens"]):
+        console.print("logp: not recorded per token; the update saw only the sum over the response", soft_wrap=True)

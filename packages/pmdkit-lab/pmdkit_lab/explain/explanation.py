@@ -1,0 +1,506 @@
+"""`explain`: what an objective solves, as data. report.py puts it into words, `pmdkit_lab.figures` draws it."""
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from pmdkit import population
+from pmdkit.errors import UsageError
+from pmdkit.objectives import Groups, Objective, load_objective, objective_name, traits
+from pmdkit.randomness import generator
+from pmdkit_lab.explain import tabular
+from pmdkit_lab.explain.dynamics import CURVE_RATES, ExactSteps, FirstStep, Force, exact_steps, first_step, force
+from pmdkit_lab.explain.regulariser import RATIOS, RegulariserCurve, regulariser_curve
+from pmdkit_lab.explain.solver import StationaryPoint, normalised, stationary_point
+
+RATES = np.array([0.01, 0.1, 0.5, 0.9])
+RANDOM_POLICIES = 256
+SAME = 1e-6  # share of the largest f': curves closer than this are the same
+
+
+@dataclass(frozen=True)
+class RandomPolicies:
+    """The gradient at random policies, for an objective without a minimiser.
+
+    Attributes:
+        policies: number of policies.
+        silent: number of them at which the gradient is exactly 0.
+        towards_reward: number of them at which a gradient step raises the better rewards.
+        left: ratio of every response of the first graded problem in the limit; for kind "boundary" only.
+    """
+
+    policies: int
+    silent: int
+    towards_reward: int
+    left: tabular.Array | None
+
+
+@dataclass(frozen=True)
+class LengthEffect:
+    """The resting point of a problem where responses of lengths 1 and 4 have equal rewards.
+
+    Attributes:
+        short_over_long: ratio of the best short response over that of the best long one; 1 if length has no effect.
+        short, long: weights of f' as read off with a response of length 1 and 4; {} if no mix of terms fits.
+        log_ratio: [8] the resting point, nats.
+        error: largest distance to the theory's solution with lengths, nats; NaN where there is none.
+    """
+
+    short_over_long: float
+    short: dict[str, float]
+    long: dict[str, float]
+    log_ratio: tabular.Array
+    error: float
+
+
+@dataclass(frozen=True)
+class TheoryComparison:
+    """What the theory says about one graded problem, and how far the search is from it.
+
+    Attributes:
+        solution: "pmd_mean" or "pmd_part", the function of `pmdkit.theory`.
+        lam: lambda of the theory, reward units squared; NaN for "pmd_part".
+        recovered: lambda as the product of the fitted KL and chi2 weights; NaN where there is none.
+        error: largest distance of the log ratios, nats.
+    """
+
+    solution: str
+    lam: float
+    recovered: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What an objective solves.
+
+    Attributes:
+        name: as in OBJECTIVES, or the class's name.
+        options: its fields; those that are not numbers are text.
+        tau: temperature in reward units; NaN without one or with a rule.
+        level: "token" where the loss is one number per token, "response" where it is one per response.
+        integrable: whether its gradient is that of its loss; if not, all of this is about what the gradient descends.
+        whole_batch: whether its advantage depends on the other prompts of a batch; here each prompt is its own batch.
+        whole_groups: whether it compares the responses of a group.
+        reference: whether it uses a reference policy; here pi_ref = pi_old.
+        rests: graded problem to where it rests.
+        curves: graded problem to its f'; only where the objective has a minimiser.
+        theory: graded problem to the comparison with the theory, if there is one.
+        lengths: the effect of lengths, or None without a minimiser.
+        wander: the gradient at random policies, or None with a minimiser.
+        force: the push on a response as a function of its ratio.
+        first: the first step.
+        steps: one exact step at p = 0.01, 0.1, 0.5, 0.9, rewards {0, 1}.
+        steps_error: largest distance of its log ratios to the theory's, nats; NaN without theory.
+        curve: exact steps at 48 pass rates, for the figure.
+        by_tau: pairs of tau and eta at p = 0.1.
+        by_length: triples of tokens right, tokens wrong, eta at p = 0.1.
+    """
+
+    name: str
+    options: dict[str, Any]
+    tau: float
+    level: str
+    integrable: bool
+    whole_batch: bool
+    whole_groups: bool
+    reference: bool
+    rests: dict[str, StationaryPoint]
+    curves: dict[str, RegulariserCurve]
+    theory: dict[str, TheoryComparison]
+    lengths: LengthEffect | None
+    wander: RandomPolicies | None
+    force: Force
+    first: FirstStep
+    steps: ExactSteps
+    steps_error: float
+    curve: ExactSteps
+    by_tau: tuple[tuple[float, float], ...]
+    by_length: tuple[tuple[int, int, float], ...]
+
+    @property
+    def kind(self) -> str:
+        """A kind of `StationaryPoint`; "depends" if the graded problems differ, "not settled" if one is not."""
+        kinds = {rest.kind for rest in self.rests.values()}
+        if "not settled" in kinds:
+            return "not settled"
+        return kinds.pop() if len(kinds) == 1 else "depends"
+
+    @property
+    def unique(self) -> bool | None:
+        """Whether the best policy, or the limit, is the only one at every graded problem; None if not settled."""
+        return None if self.kind == "not settled" else all(rest.unique for rest in self.rests.values())
+
+    @property
+    def reward_effect(self) -> str:
+        """ "raises", "lowers", "leaves" or "depends": what happens to the expected reward.
+
+        At the best policy if there is one, otherwise after the first step.
+        """
+        if self.kind in ("minimiser", "boundary"):
+            gains = [rest.reward for rest in self.rests.values()]
+        elif self.kind == "constant":
+            gains = [0.0]
+        else:
+            gains = [self.first.factor]
+        small = 1e-6
+        if all(abs(gain) <= small for gain in gains):
+            return "leaves"
+        return "raises" if min(gains) > small else "lowers" if max(gains) < -small else "depends"
+
+    @property
+    def direction(self) -> int:
+        """1 if every f' rises with the ratio (a penalty on what is gained), -1 if every f' falls, else 0."""
+        turns = {np.sign(np.diff(curve.slope)).tobytes() for curve in self.curves.values() if curve.defined}
+        signs = {1: np.ones(len(RATIOS) - 1).tobytes(), -1: (-np.ones(len(RATIOS) - 1)).tobytes()}
+        return next((sign for sign, each in signs.items() if turns == {each}), 0)
+
+    @property
+    def spread(self) -> float:
+        """Largest difference of f' between the problems, as a share of it; NaN without curves."""
+        if len(self.curves) < 2 or not all(curve.defined for curve in self.curves.values()):
+            return np.nan
+        slopes = np.stack([curve.slope for curve in self.curves.values()])
+        return float((slopes.max(0) - slopes.min(0)).max() / np.abs(slopes).max())
+
+    @property
+    def ratio_only(self) -> bool:
+        """Whether one f' serves all problems: the objective solves a fixed f-divergence problem."""
+        return bool(self.spread < SAME)
+
+    @property
+    def regulariser(self) -> str | None:
+        """The terms of f', such as "kl" or "kl + chi2"; "other" if no mix fits, None without a minimiser."""
+        if not self.curves:
+            return None
+        found = {" + ".join(curve.weights) for curve in self.curves.values()}
+        return "other" if "" in found or len(found) > 1 else found.pop()
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as JSON values: arrays as lists, NaN as null."""
+        from pmdkit_lab.explain.report import caveats, certificate, facts, headline, solves
+
+        derived = {
+            "name": self.name,
+            "kind": self.kind,
+            "regulariser": self.regulariser,
+            "ratio_only": self.ratio_only,
+            "spread": self.spread,
+            "solutions": {name: rest.to_json(tabular.GRADED_PROMPTS[name]) for name, rest in self.rests.items()},
+            "unique": self.unique,
+            "reward_effect": self.reward_effect,
+            "headline": headline(self),
+            "certificate": certificate(self),
+            "solves": solves(self),
+            "facts": facts(self),
+            "caveats": caveats(self),
+            "ratios": RATIOS,
+            "eta": dict(zip((f"{p:g}" for p in self.steps.p), self.steps.eta.tolist(), strict=True)),
+        }
+        value: dict[str, Any] = plain(derived | {k: v for k, v in asdict(self).items() if k not in derived})
+        return value
+
+
+def explain(objective: Objective | str, tau: float | None = None, **options: Any) -> Explanation:
+    r"""What any objective secretly solves, found from its loss alone.
+
+    $$ \pi_{t+1} = \arg\max_\pi\; E_\pi[r] - \sum_y \pi_{old}(y)\, f\big(\tfrac{\pi}{\pi_{old}}(y)\big)
+       \quad\Longleftrightarrow\quad r(y) = f'\big(\tfrac{\pi_{t+1}}{\pi_{old}}(y)\big) + \text{const} $$
+
+    Source: the argument of arXiv:2602.05933, Proposition mixed_subproblem, turned into a procedure: find where the
+    population loss rests, and read f' off the rewards.
+
+    Args:
+        objective: an instance, a name of OBJECTIVES, or "my.py:MyLoss".
+        tau: temperature in reward units; rewards are graded in [0, 1].
+        options: other fields of the objective.
+
+    Returns:
+        Explanation. f' is 0 at ratio 1, and NaN where no reward comes to rest; log ratios in nats.
+
+    Raises:
+        UsageError: an unknown option, a loss of the wrong shape or with NaN, prompts that are not independent.
+
+    Watch: policies are tables and expectations exact. Draws, shared weights and a few gradient steps do less.
+    """
+    chosen = with_options(objective, tau, options)
+    smooth = check_explainable(chosen)
+    rests = {name: stationary_point(chosen, at, smooth) for name, at in tabular.GRADED_PROMPTS.items()}
+    smooth = smooth and all(rest.descends == "loss" for rest in rests.values())
+    curves = {
+        name: regulariser_curve(chosen, tabular.GRADED_PROMPTS[name], at.log_ratio)
+        for name, at in rests.items()
+        if at.kind == "minimiser" and not at.certificate.kinks
+    }
+    steps = exact_steps(chosen, RATES)
+    known = traits(chosen)
+    fixed = getattr(chosen, "tau", None)
+    return Explanation(
+        name=objective_name(chosen),
+        options={f.name: shown(getattr(chosen, f.name)) for f in fields(chosen)},  # type: ignore[arg-type]
+        tau=float(fixed) if isinstance(fixed, (int, float)) else np.nan,
+        level=loss_level(chosen),
+        integrable=smooth,
+        whole_batch=known.whole_batch,
+        whole_groups=known.whole_groups,
+        reference=known.uses_reference,
+        rests=rests,
+        curves=curves,
+        theory={
+            name: compare_with_theory(chosen, tabular.GRADED_PROMPTS[name], rests[name], c)
+            for name, c in curves.items()
+            if has_theory(chosen)
+        },
+        lengths=length_effect(chosen, smooth) if len(curves) == len(rests) else None,
+        wander=None if len(curves) == len(rests) else at_random_policies(chosen, rests),
+        force=force(chosen),
+        first=first_step(chosen),
+        steps=steps,
+        steps_error=steps_error(chosen, steps),
+        curve=exact_steps(chosen, CURVE_RATES),
+        by_tau=by_tau(chosen, steps),
+        by_length=by_length(chosen, steps),
+    )
+
+
+def with_options(objective: Objective | str, tau: float | None, options: dict[str, Any]) -> Objective:
+    """The objective with its options set."""
+    given = options if tau is None else {"tau": tau, **options}
+    if isinstance(objective, str):
+        return load_objective(objective, **given)
+    if not given:
+        return objective
+    known = [field.name for field in fields(objective)]  # type: ignore[arg-type]
+    for option in given:
+        if option not in known:
+            raise UsageError(f"{objective_name(objective)} has no option {option}; it has {', '.join(known)}")
+    changed: Objective = replace(objective, **given)  # type: ignore[type-var]
+    return changed
+
+
+def has_theory(objective: Objective) -> bool:
+    """Whether there is a known solution, and a temperature to compare at."""
+    return population.has_solution(objective) and hasattr(objective, "tau")
+
+
+def known_log_ratio(objective: Objective, problem: tabular.TabularPrompt) -> population.PopulationSolution:
+    """The theory's solution of one problem."""
+    log_pi = torch.from_numpy(np.log(problem.pi))[None]
+    return population.solve(
+        objective,
+        log_pi,
+        log_pi,
+        torch.from_numpy(problem.reward)[None],
+        torch.tensor([tau_at(objective, problem)], dtype=torch.float64),
+        torch.from_numpy(problem.length)[None],
+    )
+
+
+def tau_at(objective: Objective, problem: tabular.TabularPrompt) -> float:
+    """The temperature of one prompt."""
+    return float(tabular.with_fixed_tau(objective, problem).tau)  # type: ignore[attr-defined]
+
+
+def compare_with_theory(
+    objective: Objective, problem: tabular.TabularPrompt, found: StationaryPoint, read: RegulariserCurve
+) -> TheoryComparison:
+    """Compare what the search found with the theory."""
+    solution = known_log_ratio(objective, problem)
+    recovered = read.weights["kl"] * read.weights["chi2"] if {"kl", "chi2"} <= read.weights.keys() else np.nan
+    error = float(np.abs(solution.log_ratio[0] - found.log_ratio).max())
+    return TheoryComparison(str(traits(objective).population), float(solution.lam[0]), recovered, error)
+
+
+def length_effect(objective: Objective, smooth: bool) -> LengthEffect | None:
+    """The resting point with responses of 1 and of 4 tokens; None if there is none."""
+    found = stationary_point(objective, tabular.PROMPT_WITH_LENGTHS, smooth)
+    if found.kind != "minimiser" or found.certificate.kinks:
+        return None
+    u = found.log_ratio
+    short, long = (
+        regulariser_curve(objective, tabular.PROMPT_WITH_LENGTHS, u, length).weights for length in (1, tabular.LONG)
+    )
+    error = np.nan
+    if has_theory(objective):
+        error = float(np.abs(known_log_ratio(objective, tabular.PROMPT_WITH_LENGTHS).log_ratio[0] - u).max())
+    return LengthEffect(float(np.exp(u[-2] - u[-1])), short, long, u, error)
+
+
+def at_random_policies(objective: Objective, rests: dict[str, StationaryPoint]) -> RandomPolicies:
+    """The gradient at random policies, and where many small steps end."""
+    problem = tabular.GRADED_PROMPTS["graded rewards"]
+    draws = generator(0, "explain", "wander")
+    u = normalised(
+        problem.pi,
+        draws.normal(size=(RANDOM_POLICIES, len(problem.pi))) * draws.uniform(0.1, 3, size=(RANDOM_POLICIES, 1)),
+    )
+    gradient = tabular.population_loss(objective, problem, u).logits
+    silent = int((np.abs(gradient).max(1) == 0).sum())
+    rest = rests["graded rewards"]
+    left = np.exp(rest.log_ratio) if rest.kind == "boundary" else None
+    return RandomPolicies(RANDOM_POLICIES, silent, int((gradient @ problem.advantage < 0).sum()), left)
+
+
+def steps_error(objective: Objective, steps: ExactSteps) -> float:
+    """Largest distance of the exact steps to the theory's, nats."""
+    if not has_theory(objective):
+        return np.nan
+    exact = [known_log_ratio(objective, tabular.TabularPrompt.of([p, 1 - p], [1.0, 0.0])).log_ratio[0] for p in steps.p]
+    return float(np.abs(np.array(exact) - np.stack([steps.log_ratio_right, steps.log_ratio_wrong], -1)).max())
+
+
+def by_tau(objective: Objective, steps: ExactSteps) -> tuple[tuple[float, float], ...]:
+    """eta at p = 0.1 for a fifth of tau, tau and five times tau; empty if tau is not a number."""
+    tau = getattr(objective, "tau", None)
+    if not isinstance(tau, (int, float)):
+        return ()
+    low, high = (eta_at(replace(objective, tau=t)) for t in (tau / 5, 5 * tau))  # type: ignore[type-var]
+    return (tau / 5, low), (tau, float(steps.eta[1])), (5 * tau, high)
+
+
+def by_length(objective: Objective, steps: ExactSteps) -> tuple[tuple[int, int, float], ...]:
+    """eta at p = 0.1 where right or wrong responses are longer."""
+    long_right, long_wrong = (eta_at(objective, lengths) for lengths in ((tabular.LONG, 1), (1, tabular.LONG)))
+    return (1, 1, float(steps.eta[1])), (tabular.LONG, 1, long_right), (1, tabular.LONG, long_wrong)
+
+
+def eta_at(objective: Objective, length: tuple[int, int] = (1, 1)) -> float:
+    """eta of one exact step at p = 0.1."""
+    return float(exact_steps(objective, RATES[1:2], length).eta[0])
+
+
+# Whether an objective can be explained at all: shapes, finite numbers, independent prompts.
+
+
+def check_explainable(objective: Objective) -> bool:
+    """Raise a UsageError that says what is wrong; return whether the gradient is that of the loss.
+
+    Raises:
+        UsageError: a wrong shape, a NaN, an exception in the user's own code, or prompts that are not independent.
+    """
+    name = objective_name(objective)
+    try:
+        check_advantage(objective, name)
+        check_loss(objective, name)
+    except UsageError:
+        raise
+    except Exception as error:  # the user's code may raise anything; the message says what
+        raise UsageError(
+            f"{name} raised {type(error).__name__} on one prompt with eight responses: {error}; "
+            "python -m pmdkit.testing my.py:MyLoss finds the line"
+        ) from error
+    check_apart(objective, name)
+    return integrable(objective)
+
+
+def check_advantage(objective: Objective, name: str) -> None:
+    """Check that the advantage is [P, G], finite, and depends on each prompt alone."""
+    reward = torch.from_numpy(np.stack([tabular.REWARDS, tabular.OTHER_REWARDS]))
+    mass = torch.from_numpy(np.stack([tabular.POLICY, tabular.POLICY]))
+    both = objective.advantage(Groups(reward, mass, sampled=False))
+    if not isinstance(both, torch.Tensor) or both.shape != (2, 8):
+        raise UsageError(f"the advantage of {name} {shape_of(both)}; expected [2, 8], the shape of the rewards [P, G]")
+    if not bool(torch.isfinite(both).all()):
+        raise UsageError(f"the advantage of {name} is not finite on rewards from 0 to 1; look for 0/0 or log 0")
+    first = objective.advantage(Groups(reward[:1], mass[:1], sampled=False))
+    if traits(objective).whole_batch:  # every prompt is asked as a batch of its own
+        return
+    if not torch.allclose(first[0], both[0], rtol=1e-9, atol=1e-12):
+        raise UsageError(
+            f"the advantage of {name} at one prompt changes with the rewards of another; explain asks what happens to "
+            "one prompt: keep baselines and scales inside a group (dim=1), or add `whole_batch: ClassVar[bool] = True` "
+            "to the class, and every prompt is asked as a batch of its own"
+        )
+
+
+def check_loss(objective: Objective, name: str) -> None:
+    """Check that the loss is [N] or [N, T], finite near pi_old, and has a gradient by logp."""
+    noise = generator(0, "explain", "check").normal(size=(2, 8))
+    for policies in (0 * noise, noise):
+        batch, whole = tabular.batch_at(objective, tabular.PROMPT_WITH_LENGTHS, policies)
+        loss = objective.loss(batch)
+        rows, tokens = batch.mask.shape
+        if not isinstance(loss, torch.Tensor) or loss.shape not in ((rows,), (rows, tokens)):
+            raise UsageError(
+                f"the loss of {name} {shape_of(loss)}; expected [{rows}], one number per response, or "
+                f"[{rows}, {tokens}], one per token: unreduced, `total` does the averaging"
+            )
+        kept = loss if loss.ndim == 1 else loss[batch.mask]
+        if not bool(torch.isfinite(kept).all()):
+            raise UsageError(
+                f"the loss of {name} is NaN or infinite within two nats of pi_old; look for a log or a division by 0"
+            )
+        if not loss.requires_grad:
+            raise UsageError(f"the loss of {name} does not depend on batch.logp; expected a gradient by it")
+        (slope,) = torch.autograd.grad(kept.sum(), whole)
+        if not bool(torch.isfinite(slope).all()):
+            raise UsageError(
+                f"the gradient of {name} is NaN within two nats of pi_old; "
+                "mask by torch.where with a harmless value inside, and keep sqrt and abs away from 0"
+            )
+
+
+def check_apart(objective: Objective, name: str) -> None:
+    """Check that the loss of a row depends only on its own policy, or on its group's if the objective says so."""
+    u = generator(0, "explain", "apart").normal(size=(2, 8))
+    moved = u.copy()
+    moved[0, 0] += 0.5
+    before, after = rows(objective, u), rows(objective, moved)
+    change = np.abs(after - before) > 1e-9 * (1 + np.abs(before))
+    if change[1].any():
+        raise UsageError(
+            f"the loss of {name} at one prompt moves with the policy of another; explain asks what happens to one "
+            "prompt, and a micro-batch would change it: use batch.centred, or a mean per batch.group"
+        )
+    if change[0, 1:].any() and not traits(objective).whole_groups:
+        raise UsageError(
+            f"the loss of {name} at one response moves with the others of its group, so it needs whole groups and does "
+            "not say so: add `whole_groups: ClassVar[bool] = True` to the class, or trainers will cut its groups apart"
+        )
+
+
+def rows(objective: Objective, log_ratio: Any) -> Any:
+    """[S, A] loss of every response."""
+    batch, _ = tabular.batch_at(objective, tabular.TabularPrompt.of(tabular.POLICY, tabular.REWARDS), log_ratio)
+    loss = objective.loss(batch).detach().double().numpy()
+    return loss.reshape(len(log_ratio), -1)
+
+
+def integrable(objective: Objective) -> bool:
+    """Whether the gradient is the slope of the loss, with no factor detached from differentiation."""
+    problem = tabular.TabularPrompt.of(tabular.POLICY, tabular.REWARDS)
+    u, way = generator(0, "explain", "slope").normal(size=(2, 8)) / 2
+    width = 1e-5
+    loss = tabular.population_loss(objective, problem, np.stack([u + width * way, u - width * way])).loss
+    slope = (loss[0] - loss[1]) / (2 * width)
+    pull = tabular.population_loss(objective, problem, u).pull[0]
+    return bool(abs(slope - pull @ way) <= 1e-6 * (np.abs(pull) @ np.abs(way)))
+
+
+def loss_level(objective: Objective) -> str:
+    """Whether the loss is one number per token or one per response."""
+    batch, _ = tabular.batch_at(objective, tabular.PROMPT_WITH_LENGTHS, np.zeros((1, 8)))
+    return "token" if objective.loss(batch).ndim == 2 else "response"
+
+
+def shape_of(value: Any) -> str:
+    """What was returned, in words."""
+    return f"has shape {list(value.shape)}" if isinstance(value, torch.Tensor) else f"is a {type(value).__name__}"
+
+
+def shown(value: Any) -> Any:
+    """A field as a number or as text."""
+    return value if isinstance(value, (int, float, str)) or value is None else str(value)
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON values: arrays as lists, NaN and infinities as null."""
+    if isinstance(value, dict):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    if isinstance(value, (np.ndarray, np.generic)):
+        return plain(value.tolist())
+    return None if isinstance(value, float) and not np.isfinite(value) else value

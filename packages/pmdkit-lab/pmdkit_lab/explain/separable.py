@@ -1,0 +1,632 @@
+"""Global solution of losses whose rows depend on one ratio each: one curve per response and one multiplier.
+
+    minimise sum_y pi_old(y) h_y(z_y)   over   z >= 0, sum_y pi_old(y) z_y = 1,   z = pi/pi_old
+
+If for some multiplier mu and some z on the simplex every z_y minimises h_y(z) - mu z, then no policy has a lower loss,
+whatever the shape of h_y, and every other best policy has the same property. So kinks, jumps of the slope, flat
+stretches and responses that lose all probability need no separate proof. If no multiplier fits, the loss is not convex
+where it matters, and all resting points are searched for.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pmdkit.objectives import Objective
+from pmdkit_lab.explain.curves import FADED, LOW, Curves, price_of, slopes_at
+from pmdkit_lab.explain.tabular import Array, TabularPrompt, population_loss
+
+Mask = NDArray[np.bool_]
+Piece = tuple[int, int, bool]
+
+ROUNDS = 14
+ZOOM = 257
+SAME = 1e-11  # of the largest slope: two slopes closer than this are equal
+POINT = 1e-3  # of the ratio: a stretch of equally good ratios shorter than this is one point
+CLOSE = 1e-4  # of the largest slope: losses on the grid that differ by less are recomputed to rounding
+FEW = 8  # resting points that are recomputed at most
+FLAT = 3e-14  # of the largest slope: a stretch whose slopes differ by more is only nearly flat
+
+
+@dataclass(frozen=True)
+class Split:
+    """Where the probability goes.
+
+    Attributes:
+        kind: "minimiser" (one policy, all probabilities above 0), "plateau" (many), "boundary" (one, with zeros),
+            "edge" (many, all with zeros), "unbounded", "not settled".
+        log_ratio: [A] nats, -inf for a response that loses all; if there are many policies, one in their middle.
+        multiplier: mu, loss per unit of probability.
+        residual: largest distance of mu from the prices on either side of a ratio, times the ratio.
+        margin: the smallest h - mu z over all ratios tried, minus that of the solution; negative means a better one.
+        curvature: smallest derivative of slope - mu z by u among the responses that are not at a kink.
+        kinks: responses that rest where the price jumps.
+        rivals: other resting points with a higher loss; None if there were too many to search for.
+        apart: largest distance to one of them, nats.
+        proof: "convex in pi", "multiplier" (no ratio of any response is better at this price), "enumeration" (the
+            lowest of all resting points), "tail" (the loss falls forever as a probability goes to 0).
+        why: what could not be settled.
+    """
+
+    kind: str
+    log_ratio: Array
+    multiplier: float
+    residual: float
+    margin: float
+    curvature: float
+    kinks: tuple[int, ...]
+    rivals: int | None
+    apart: float
+    proof: str
+    why: str
+
+
+def split(objective: Objective, problem: TabularPrompt, on: Curves) -> Split:
+    """Share the probability out so that every response has the same price."""
+    size = len(problem.pi)
+
+    def unsettled(why: str, rivals: int | None = None, apart: float = np.nan) -> Split:
+        nothing = np.zeros(size)
+        return Split("not settled", nothing, np.nan, np.nan, np.nan, np.nan, (), rivals, apart, "", why)
+
+    if "falls" in on.tail:
+        return replace(unsettled(""), kind="unbounded", margin=-np.inf, proof="tail")
+    if "unclear" in on.tail:
+        return unsettled("what the loss does as a probability goes to 0")
+    if on.scale == 0:
+        return unsettled("a gradient that is 0 but for the corners of the simplex")
+    bracket = hull_bracket(problem, on)
+    found = zoom(objective, problem, on, bracket.low, bracket.high)
+    if on.convex:
+        return unsettled(found) if isinstance(found, str) else replace(found, rivals=0, apart=0.0, proof="convex in pi")
+    rests, bounded = resting_points(problem, on), False
+    if rests is None and isinstance(found, str):
+        rests, bounded = resting_points(problem, on, can_be_best(problem, on, bracket)), True
+    if rests is None:
+        return unsettled(found) if isinstance(found, str) else replace(found, proof="multiplier")
+    if isinstance(found, str):
+        if not rests:
+            return unsettled(found, 0)
+        found = lowest(objective, problem, on, rests)
+        if isinstance(found, str):
+            spread = max(float(np.abs(each.log_ratio - rests[0].log_ratio).max()) for each in rests)
+            return unsettled(found, None if bounded else len(rests), spread)
+        found = replace(found, proof="enumeration")
+    else:
+        found = replace(found, proof="multiplier")
+    shown = np.maximum(found.log_ratio, LOW)
+    distances = sorted(float(np.abs(np.maximum(rest.log_ratio, LOW) - shown).max()) for rest in rests)
+    if not distances or (distances[0] > 0.1 and found.kind in ("minimiser", "boundary")):
+        if found.proof == "enumeration":
+            return unsettled("two searches that disagree", len(rests), max(distances, default=np.nan))
+        return found
+    if bounded:
+        return found
+    return replace(found, rivals=len(rests) - 1, apart=max(distances[1:], default=0.0))
+
+
+@dataclass(frozen=True)
+class Rest:
+    """A resting point as the grid shows it: log ratios, the places between which it lies, its loss, and whether one
+    response whose price falls holds it."""
+
+    log_ratio: Array
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
+    loss: float
+    odd: bool
+
+
+def lowest(objective: Objective, problem: TabularPrompt, on: Curves, rests: list[Rest]) -> Split | str:
+    """The resting point with the lowest loss, solved to rounding; or a sentence that says why it cannot be found."""
+    close = [rest for rest in rests if rest.loss - rests[0].loss < CLOSE * on.scale]
+    if len(close) > FEW or (len(close) > 1 and not on.integrable):
+        return "several resting points whose losses are as good as equal"
+    ends: list[tuple[float, Split]] = []
+    for rest in close:
+        end = (
+            odd_rest(objective, problem, on, rest)
+            if rest.odd
+            else zoom(objective, problem, on, rest.low, rest.high, alone=False)
+        )
+        if isinstance(end, str):
+            return end
+        loss = population_loss(objective, problem, np.maximum(end.log_ratio, -700)).loss[0]
+        ends.append((float(loss), end))
+    ends.sort(key=lambda each: each[0])
+    apart = [np.exp(end.log_ratio) - np.exp(ends[0][1].log_ratio) for _, end in ends[1:]]
+    tied = [loss - ends[0][0] <= 1e-9 * on.scale for loss, _ in ends[1:]]
+    if any(same and np.abs(away).max() > 1e-6 for same, away in zip(tied, apart, strict=True)):
+        return "two resting points with the same loss"
+    return ends[0][1]
+
+
+def can_be_best(problem: TabularPrompt, on: Curves, bracket: "Bracket") -> Mask:
+    """[K, A] which places of the curves a best policy can hold, by the Lagrangian bound.
+
+    No policy has a lower loss than mu + sum_y pi_old(y) min_z (h_y - mu z). One policy is known: the ratios of the
+    hulls, filled up to probability 1. Its loss above the bound limits the sum of all excesses h_y - mu z - min of a
+    best policy.
+    """
+    pi, z = problem.pi, np.exp(on.u)
+    heard = on.u > LOW
+    over = np.where(heard, on.value - bracket.price * z, np.inf)
+    least = np.minimum(over.min(0), np.minimum(on.limit, np.where(heard, np.inf, on.value).min(0)))
+    excess = over - least
+    columns = np.arange(len(pi))
+    ends = [np.where(place < 0, 0.0, z[np.maximum(place, 0), columns]) for place in (bracket.low, bracket.high)]
+    ratio, left = np.minimum(*ends), 1 - float(pi @ np.minimum(*ends))
+    for y in np.argsort(np.abs(ends[1] - ends[0]) * pi):  # the response with the longest gap is split
+        more = float(np.clip(left / pi[y], 0, max(ends[1][y] - ratio[y], 0)))
+        ratio[y], left = ratio[y] + more, left - pi[y] * more
+    ratio = ratio * (1 if left <= 0 else 1 / (1 - left))  # correct for rounding
+    own = [float(np.interp(ratio[y], z[heard[:, y], y], excess[heard[:, y], y])) for y in columns]
+    gap = float(pi @ np.array(own)) * 1.01 + CLOSE * on.scale
+    allowed: Mask = pi * excess <= gap
+    return allowed
+
+
+def resting_points(problem: TabularPrompt, on: Curves, allowed: Mask | None = None) -> list[Rest] | None:
+    """Every policy that no small change improves, lowest loss first; None if there are too many combinations.
+
+    If `allowed` is given, only those that hold an allowed place of every curve.
+
+    Each curve is cut where its price turns. At a resting point all prices are equal, and at most one response is on a
+    piece where the price falls: two could trade probability, and both would gain. With one, the total probability
+    held at a price must fall as the price rises.
+    """
+    size, heard = len(problem.pi), np.flatnonzero((on.u > LOW).all(1))
+    u, price, value = on.u[heard], on.price[heard], on.value[heard]
+    pieces = [cut_at_turns(price[:, y], 1e-6 * on.scale) for y in range(size)]
+    if allowed is not None:
+        pieces = [
+            [piece for piece in each if allowed[heard[piece[0] : piece[1] + 1], y].any()]
+            for y, each in enumerate(pieces)
+        ]
+    rising = [[piece for piece in each if piece[2]] for each in pieces]
+    if np.prod([len(each) for each in rising]) > 1000 or any(not each for each in rising):
+        return None
+    every, near = np.unique(price), np.unique(price[u > -4])
+    some = [every[:: max(len(every) // 500, 1)], near[:: max(len(near) // 5000, 1)]]
+    prices = np.unique(np.concatenate([every[:1] - 1, *some, every[-1:] + 1]))
+    ratios = {
+        (y, piece): held_on(prices, price[:, y], np.exp(u[:, y]), piece, len(u))
+        for y in range(size)
+        for piece in pieces[y]
+    }
+    found: list[Rest] = []
+    for chosen in product(*rising):
+        ways: list[tuple[Piece, ...]] = [chosen]
+        ways += [
+            (*chosen[:y], piece, *chosen[y + 1 :])
+            for y in range(size)
+            if chosen[y] is rising[y][0]  # once, whatever this response holds in `chosen`
+            for piece in pieces[y]
+            if not piece[2]
+        ]
+        for way in ways:
+            odd = not all(piece[2] for piece in way)
+            excess = sum(problem.pi[y] * ratios[y, piece] for y, piece in enumerate(way)) - 1
+            with np.errstate(invalid="ignore"):
+                down, up = (excess[:-1] > 0) & (excess[1:] <= 0), (excess[:-1] < 0) & (excess[1:] >= 0)
+            for k in np.flatnonzero(down if odd else up):
+                part = excess[k] / (excess[k] - excess[k + 1])
+                z = np.array(
+                    [ratios[y, p][k] + part * (ratios[y, p][k + 1] - ratios[y, p][k]) for y, p in enumerate(way)]
+                )
+                places = np.array([np.searchsorted(np.exp(u[:, y]), z[y]) for y in range(size)]).clip(1, len(u) - 1)
+                columns = np.arange(size)
+                lower, upper = np.exp(u[places - 1, columns]), np.exp(u[places, columns])
+                share = ((z - lower) / (upper - lower)).clip(0, 1)
+                loss = float(problem.pi @ (value[places - 1, columns] * (1 - share) + value[places, columns] * share))
+                ends = [(piece[0], piece[1]) for piece in way]
+                low = np.array([max(place - 2, a) for place, (a, _) in zip(places, ends, strict=True)]) + heard[0]
+                high = np.array([min(place + 1, b) for place, (_, b) in zip(places, ends, strict=True)]) + heard[0]
+                found.append(Rest(np.log(np.maximum(z, np.exp(LOW))), low, high, loss, odd))
+    found.sort(key=lambda rest: rest.loss)
+    unlike: list[Rest] = []
+    for rest in found:
+        if all(np.abs(rest.log_ratio - other.log_ratio).max() > 0.05 for other in unlike):
+            unlike.append(rest)
+    return unlike
+
+
+def odd_rest(objective: Objective, problem: TabularPrompt, on: Curves, rest: Rest) -> Split | str:
+    """Solve for a resting point with one response on a falling price, by Newton.
+
+    That response sets the price, and the others rest where their price crosses it, smoothly or at a kink.
+    """
+    size, columns = len(problem.pi), np.arange(len(problem.pi))
+    low, high = on.u[rest.low, columns], on.u[rest.high, columns]
+
+    def price_at(u: Array) -> Array:
+        prices: Array = price_of(slopes_at(objective, problem, u[None]), u[None])[0]
+        return prices
+
+    falling = price_at(high) < price_at(low)
+    if falling.sum() != 1:
+        return "the resting point with the lowest loss is held by one response whose price falls"
+    multiplier = float(price_at(rest.log_ratio)[falling][0])
+    for _ in range(60):
+        middle = (low + high) / 2
+        under = price_at(middle) < multiplier
+        low, high = np.where(under, middle, low), np.where(under, high, middle)
+    u = np.where(falling, rest.log_ratio, (low + high) / 2)
+    none = np.zeros(size, bool)
+    kink = kinks_at(objective, problem, on, u) & ~falling
+    u, multiplier = polish(objective, problem, u, multiplier, ~kink, none)
+    if np.abs(u - rest.log_ratio).max() > 0.1 or u.min() <= LOW:
+        return "the resting point with the lowest loss is held by one response whose price falls"
+    return certify(objective, problem, on, u, multiplier, u, u, ~kink, none, kink, none, many=False, alone=False)
+
+
+def kinks_at(objective: Objective, problem: TabularPrompt, on: Curves, u: Array) -> Mask:
+    """[A] whether the price jumps up at these log ratios."""
+    nearby = u + np.array([-1e-6, -1e-8, 1e-8, 1e-6])[:, None]
+    around = price_of(slopes_at(objective, problem, nearby), nearby)
+    sharp, wide = around[2] - around[1], around[3] - around[0]
+    jumps: Mask = (sharp > 1e-7 * on.scale) & (sharp > 0.5 * wide)
+    return jumps
+
+
+def cut_at_turns(price: Array, small: float) -> list[Piece]:
+    """Maximal stretches (first place, last place, rising), ignoring turns smaller than `small`.
+
+    A curve whose price falls at its start has a rising piece of that point alone, and likewise at its end.
+    """
+    pieces: list[Piece] = []
+    start, best, rising = 0, 0, True
+    for k in range(1, len(price)):
+        ahead = price[k] >= price[best] if rising else price[k] <= price[best]
+        if ahead:
+            best = k
+        elif abs(price[k] - price[best]) > small + 1e-9 * abs(price[best]):
+            pieces.append((start, best, rising))
+            start, best, rising = best, k, not rising
+    pieces.append((start, best, rising))
+    if not rising:
+        pieces.append((len(price) - 1, len(price) - 1, True))
+    return pieces
+
+
+def held_on(prices: Array, price: Array, ratio: Array, piece: Piece, size: int) -> Array:
+    """[M] the ratio held at each price on one piece of a curve; NaN where the piece has no such price."""
+    first, last, rising = piece
+    mine, z = price[first : last + 1], ratio[first : last + 1]
+    mine, z = (np.maximum.accumulate(mine), z) if rising else (np.minimum.accumulate(mine)[::-1], z[::-1])
+    held: Array = np.interp(prices, mine, z)
+    held = np.where((prices < mine[0]) & ~(rising and first == 0), np.nan, held)
+    held = np.where((prices > mine[-1]) & ~(rising and last == size - 1), np.nan, held)
+    return np.where((prices < mine[0]) & (rising and first == 0), 0.0, held)
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """[A] lowest and highest place in the grid between which each response's best ratio lies, and the price."""
+
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
+    price: float
+
+
+def hull_bracket(problem: TabularPrompt, on: Curves) -> Bracket:
+    """Where each response's best ratio lies at the price at which all probability is handed out.
+
+    The lower convex hull of a curve holds its smallest values for every multiplier. Handing out probability along the
+    hulls, cheapest stretch first, ends at the multiplier at which all of it is handed out.
+    """
+    size = len(problem.pi)
+    z = np.exp(on.u)
+    prices, amounts, owners, firsts, lasts = [], [], [], [], []
+    for y in range(size):
+        inside = np.flatnonzero(on.u[:, y] >= LOW)
+        below = on.value[: inside[0], y]
+        zero = min(float(below.min(initial=np.inf)), float(on.limit[y]))
+        places = inside
+        xs, ys = z[inside, y], on.value[inside, y]
+        if np.isfinite(zero):
+            places, xs, ys = np.append(-1, places), np.append(0.0, xs), np.append(zero, ys)
+        corners = lower_hull(xs, ys)
+        rise = np.diff(ys[corners]) / np.diff(xs[corners])
+        prices.append(rise)
+        amounts.append(problem.pi[y] * np.diff(xs[corners]))
+        owners.append(np.full(len(rise), y))
+        firsts.append(places[corners[:-1]])
+        lasts.append(places[corners[1:]])
+    price, amount, owner, first, last = (np.concatenate(each) for each in (prices, amounts, owners, firsts, lasts))
+    order = np.argsort(price, kind="stable")
+    given = amount[order].cumsum()
+    full = int(np.searchsorted(given, 1 - 1e-12))
+    mu = price[order][min(full, len(order) - 1)]
+    # chords of a smooth curve differ from its slopes by the square of the grid spacing
+    slack = 2e-4 * (on.scale + abs(mu))
+    low, high = np.zeros(size, np.int64), np.zeros(size, np.int64)
+    for y in range(size):
+        mine = np.flatnonzero(owner == y)
+        under, over = price[mine] < mu - slack, price[mine] <= mu + slack
+        low[y] = last[mine][under][-1] if under.any() else first[mine][0]
+        high[y] = last[mine][over][-1] if over.any() else first[mine][0]
+    return Bracket(low, high, float(mu))
+
+
+def lower_hull(x: Array, y: Array) -> Array:
+    """Places of the corners of the lower convex hull of points with ascending x."""
+    kept: list[int] = []
+    for k in range(len(x)):
+        while len(kept) > 1:
+            i, j = kept[-2], kept[-1]
+            if (y[j] - y[i]) * (x[k] - x[i]) >= (y[k] - y[i]) * (x[j] - x[i]):
+                kept.pop()
+            else:
+                break
+        kept.append(k)
+    return np.array(kept)
+
+
+def zoom(
+    objective: Objective,
+    problem: TabularPrompt,
+    on: Curves,
+    first: NDArray[np.int64],
+    last: NDArray[np.int64],
+    alone: bool = True,
+) -> Split | str:
+    """The multiplier and the ratios between the given places of the grid, and everything that certifies them.
+
+    Each round tries ZOOM ratios per response and keeps those whose price can be the common one: the interval shrinks
+    onto a smooth solution, a kink, or a flat stretch, whichever is there.
+    """
+    pi, size, tol = problem.pi, len(problem.pi), SAME * on.scale
+    columns, top = np.arange(size), -np.log(problem.pi)
+    low = np.maximum(on.u[np.maximum(first - 2, 0), columns], LOW)
+    high = on.u[np.minimum(last + 2, len(on.u) - 1), columns]
+    share = np.linspace(0, 1, ZOOM)[:, None]
+    cheap, dear = -np.inf, np.inf
+    for sweep in range(3 * ROUNDS):
+        u = low + (high - low) * share
+        price = np.maximum.accumulate(price_of(slopes_at(objective, problem, u), u), axis=0)
+        if not np.isfinite(price).all():
+            return "the gradient is not finite near the solution"
+        cheap, dear = common_price(price, pi * np.exp(u))
+        left, right = (price[0] > dear + tol) & (low > LOW), (price[-1] < cheap - tol) & (high < top - 1e-9)
+        width = high - low
+        if sweep < ROUNDS and (left.any() or right.any()):  # the solution lies outside
+            low = np.where(left, np.maximum(low - 2 * width - 0.02, LOW), low)
+            high = np.where(right, np.minimum(high + 2 * width + 0.02, top), high)
+            continue
+        under, over = price < cheap - tol, price > dear + tol
+        low = np.where(under.any(0), u[np.maximum(under.sum(0) - 1, 0), columns], low)
+        high = np.where(over.any(0), u[np.minimum(ZOOM - over.sum(0), ZOOM - 1), columns], high)
+        if (high - low >= 0.5 * width).all() and sweep > ROUNDS:
+            break
+    multiplier = float((max(cheap, -1e300) + min(dear, 1e300)) / 2)
+    return classify_shares(objective, problem, on, low, high, multiplier, alone)
+
+
+def common_price(price: Array, mass: Array) -> tuple[float, float]:
+    """The lowest and the highest price at which the responses can hold all probability, as far as the grid can tell."""
+    values = np.unique(price)
+    columns = range(price.shape[1])
+
+    def held(mu: float, side: Literal["left", "right"]) -> float:
+        """Probability held up to the first ratio above the price ("right"), or the last below it ("left")."""
+        places = [int(np.searchsorted(price[:, y], mu, side)) - (side == "left") for y in columns]
+        return float(sum(mass[min(max(k, 0), len(price) - 1), y] for y, k in zip(columns, places, strict=True)))
+
+    a, b = 0, len(values) - 1  # smallest value with held("right") >= 1
+    while a < b:
+        middle = (a + b) // 2
+        a, b = (a, middle) if held(values[middle], "right") >= 1 else (middle + 1, b)
+    c, d = 0, len(values) - 1  # largest with held("left") <= 1
+    while c < d:
+        middle = (c + d + 1) // 2
+        c, d = (middle, d) if held(values[middle], "left") <= 1 else (c, middle - 1)
+    return float(min(values[a], values[c])), float(max(values[a], values[c]))
+
+
+def classify_shares(
+    objective: Objective,
+    problem: TabularPrompt,
+    on: Curves,
+    low: Array,
+    high: Array,
+    multiplier: float,
+    alone: bool,
+) -> Split | str:
+    """Classify every response as resting smoothly, at a kink, on a flat stretch or at 0; then certify the solution."""
+    pi, scale, size = problem.pi, on.scale, len(problem.pi)
+    u = (low + high) / 2
+    ends = price_of(slopes_at(objective, problem, np.stack([low, u, high])), np.stack([low, u, high]))
+    flat = np.exp(high) - np.exp(low) > POINT * np.exp(high)
+    gone = np.zeros(size, bool)
+    for y in np.flatnonzero((low <= LOW) & ((ends[0] >= multiplier) | flat)):
+        root = far_root(on, int(y), multiplier)
+        if root is None:
+            if flat[y]:  # all ratios down to 0 are equally good
+                low[y] = -np.inf
+            else:
+                gone[y] = True
+        elif np.isnan(root):
+            return "whether a response keeps a probability that no number can hold"
+        else:
+            u[y], flat[y] = root, False
+    if size - gone.sum() == 1:  # the only one left has all the probability
+        u, flat = np.where(gone, u, -np.log(pi)), np.zeros(size, bool)
+        multiplier = max(multiplier, float(ends[2][~gone][0]))
+    if flat.any():
+        stretch = price_of(slopes_at(objective, problem, inside(low, high)), inside(low, high))[:, flat]
+        multiplier = float(np.median(stretch))
+        if np.abs(stretch - multiplier).max() > FLAT * scale:
+            return "a loss that is nearly, but not quite, flat where it is smallest"
+    at_end = u > -np.log(pi) - 1e-9
+    kink = ~gone & ~flat & ~at_end & (u > LOW) & kinks_at(objective, problem, on, u)
+    smooth = ~gone & ~flat & ~kink & ~at_end
+    if flat.any():
+        z = np.where(gone, 0.0, np.exp(u))
+        least, most = np.where(flat, np.exp(low), z), np.where(flat, np.exp(high), z)
+        free = 1 - float(pi @ least)
+        room = float(pi @ (most - least))
+        if not -1e-9 <= free <= room + 1e-9:
+            return "how much probability the flat stretches hold"
+        part = min(max(free / room, 0.0), 1.0)
+        z = least + part * (most - least)
+        many = flat.sum() > 1 and 1e-7 < part < 1 - 1e-7
+        if not many and (np.isneginf(low[flat]).any() and part <= 1e-7):
+            gone |= flat & np.isneginf(low)
+            z = np.where(gone, 0.0, z)
+        with np.errstate(divide="ignore"):
+            u = np.log(z)
+    else:
+        many = False
+        u, multiplier = polish(objective, problem, u, multiplier, smooth, gone)
+    return certify(objective, problem, on, u, multiplier, low, high, smooth, flat, kink, gone, many, alone)
+
+
+def inside(low: Array, high: Array) -> Array:
+    """[9, A] log ratios between the ends, starting where a ratio can be distinguished from 0."""
+    bottom = np.maximum(low, LOW / 2)
+    points: Array = bottom + (np.maximum(high, bottom) - bottom) * np.linspace(0.01, 0.99, 9)[:, None]
+    return points
+
+
+def far_root(on: Curves, y: int, multiplier: float) -> float | None:
+    """Where a response with hardly any probability rests; None if it loses all, NaN if that cannot be determined."""
+    below = np.flatnonzero(on.u[:, y] <= LOW)
+    u, slope = on.u[below, y], on.slope[below, y]
+    if on.tail[y] == "barrier":
+        pull = slope - multiplier * np.exp(u)
+        turn = np.flatnonzero(pull > 0)
+        return float(u[max(turn[0] - 1, 0)] + u[turn[0]]) / 2 if len(turn) and turn[0] > 0 else np.nan
+    heard = (slope != 0) & (u > -700)
+    wants_more = price_of(slope, u)[heard] < multiplier - 1e-9 * on.scale
+    places = u[heard]
+    if not wants_more.any():
+        prices, depth = price_of(slope, u)[heard & (u < -50)], u[heard & (u < -50)]
+        if len(prices) < 9 or prices[0] >= prices[-1] or np.ptp(prices) <= 1e-9 * on.scale:
+            return None
+        line = np.polyfit(depth, prices, 1)
+        if np.abs(np.polyval(line, depth) - prices).max() <= 1e-9 * on.scale:  # the logarithm of KL, extrapolated
+            return float((multiplier - line[1]) / line[0])
+        return None if np.ptp(prices) <= 1e-3 * on.scale else np.nan
+    deepest = places[wants_more].max()
+    if wants_more[places <= deepest].all() and (places.min() < FADED or on.u[0, y] > FADED):
+        above = places[places > deepest]
+        return float((deepest + (above.min() if len(above) else LOW)) / 2)
+    return None if places.min() > 2 * LOW else np.nan  # noise of a curve that has rounded to 0
+
+
+def polish(
+    objective: Objective, problem: TabularPrompt, u: Array, multiplier: float, smooth: Mask, gone: Mask
+) -> tuple[Array, float]:
+    """Newton on the smooth responses and the multiplier together; the others stay where they are."""
+    pi = problem.pi
+    if not smooth.any():
+        return np.where(gone, -np.inf, u), multiplier
+    shown = np.where(gone, LOW, u)
+
+    def state(u: Array, mu: float) -> tuple[Array, float]:
+        slope = slopes_at(objective, problem, u[None])[0]
+        force = np.where(smooth, slope - mu * np.exp(u), 0.0)
+        return force, float((pi * np.exp(u))[~gone].sum() - 1)
+
+    force, excess = state(shown, multiplier)
+    for _ in range(12):
+        width = 1e-5
+        both = slopes_at(objective, problem, np.stack([shown - width, shown + width]))
+        bend = np.where(smooth, (both[1] - both[0]) / (2 * width) - multiplier * np.exp(shown), 1.0)
+        bend = np.where(bend == 0, np.inf, bend)  # a ratio that has underflowed changes no sum
+        # force + bend du = dmu e^u, sum pi e^u du = -excess
+        weight = np.where(smooth, pi * np.exp(2 * shown) / bend, 0.0).sum()
+        if weight == 0 or not np.isfinite(weight):
+            break
+        more = (float((pi * np.exp(shown) * force / bend)[smooth].sum()) - excess) / weight
+        move = np.where(smooth, (more * np.exp(shown) - force) / bend, 0.0)
+        trial = shown + np.clip(move, -1, 1)
+        after, off = state(trial, multiplier + more)
+        if not np.isfinite(after).all() or np.abs(after).max() + abs(off) > np.abs(force).max() + abs(excess):
+            break
+        shown, multiplier, force, excess = trial, multiplier + more, after, off
+    return np.where(gone, -np.inf, shown), float(multiplier)
+
+
+def smallest_bend(bends: Array, mass: Array, loose: bool) -> float:
+    """The smallest curvature of any move of the smooth responses; their sum is fixed unless a flat one is `loose`."""
+    if len(bends) == 0 or (len(bends) == 1 and not loose):
+        return np.inf
+    if loose or (bends > 0).all():
+        return float(bends.min())
+    across = np.linalg.svd(mass[:, None])[0][:, 1:]
+    return float(np.linalg.eigvalsh(across.T @ (bends[:, None] * across)).min())
+
+
+def certify(
+    objective: Objective,
+    problem: TabularPrompt,
+    on: Curves,
+    u: Array,
+    multiplier: float,
+    low: Array,
+    high: Array,
+    smooth: Mask,
+    flat: Mask,
+    kink: Mask,
+    gone: Mask,
+    many: bool,
+    alone: bool,
+) -> Split | str:
+    """Check the solution against the objective itself: prices on either side, and every ratio of the grid."""
+    pi, scale, size = problem.pi, on.scale, len(problem.pi)
+    columns = np.arange(size)
+    z = np.where(gone, 0.0, np.exp(u))
+    shown = np.where(gone, LOW, u)
+    near = 1e-9
+    points = np.stack([shown - near, shown, shown + near, shown - 1e-5, shown + 1e-5])
+    slopes = slopes_at(objective, problem, points)
+    before, at, behind = (slopes[k] - multiplier * np.exp(points[k]) for k in range(3))
+    ended = shown > -np.log(pi) - 1e-9
+    missed = np.where(kink, np.maximum(before, -behind).clip(min=0), np.abs(at))
+    missed = np.where(gone, -price_of(at.clip(max=0), shown), missed)  # at probability 0, more must cost more
+    missed = np.where(ended & ~gone, at.clip(min=0), missed)
+    residual = float(missed.max())
+    off = abs(float(pi @ z) - 1)
+    if residual > 1e-7 * max(scale, abs(multiplier)) or off > 1e-8:
+        return f"the search ended {residual:.1e} from a balance of prices"
+    bends = (slopes[4] - slopes[3]) / 2e-5 - multiplier * np.exp(shown)
+    free = smooth & (shown > FADED)
+    curvature = smallest_bend(bends[free], (np.sqrt(pi) * z)[free], bool(flat.any()))
+    # check every ratio of the grid, and 0: none may be better, and none far away equally good
+    seen = population_loss(objective, problem, shown[None])
+    own = seen.rows[0] / pi
+    if not on.integrable:
+        place = np.array([np.searchsorted(on.u[:, y], shown[y], "right") - 1 for y in columns])
+        own = on.value[place, columns] + (shown - on.u[place, columns]) * (on.slope[place, columns] + slopes[1]) / 2
+    if gone.any():
+        lowest = np.array([min(on.limit[y], on.value[on.u[:, y] < LOW, y].min(initial=np.inf)) for y in columns])
+        own = np.where(gone, lowest, own)
+    best = own - multiplier * z
+    grid = np.exp(on.u)
+    ahead = on.value - multiplier * grid - best
+    at_zero = on.limit - best
+    loud = np.abs(on.value).max(initial=0.0, where=on.u > LOW)
+    least, most = np.where(flat, np.exp(low), z), np.where(flat, np.exp(high), z)
+    away = np.maximum(least - grid, grid - most).clip(min=0)
+    rounding = (1e-10 if on.integrable else 1e-6) * scale
+    slack = rounding * np.minimum(1, away) + 1e-13 * loud + 1e-12 * scale
+    heard = on.u > LOW
+    margin = float(min(ahead[heard].min(), at_zero.min()))
+    if not on.convex and alone:
+        if (ahead < -slack)[heard].any() or (at_zero < -rounding).any():
+            return "the loss is not convex where it matters: a ratio far from the balance is better"
+        elsewhere = away > 2e-5 + 0.02 * most
+        if (ahead <= slack)[elsewhere & heard].any():
+            return "two ratios far apart are equally good"
+        if (at_zero <= rounding)[least > 2e-5 + 0.02 * most].any():
+            return "a probability of 0 is as good"
+    if free.any() and not curvature > 0:
+        return "the curvature at the solution is not positive"
+    kinks = tuple(int(y) for y in np.flatnonzero(kink))
+    kind = ("edge" if gone.any() else "plateau") if many else ("boundary" if gone.any() else "minimiser")
+    return Split(kind, np.where(gone, -np.inf, u), multiplier, residual, margin, curvature, kinks, None, np.nan, "", "")

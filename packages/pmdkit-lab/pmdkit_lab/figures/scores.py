@@ -1,0 +1,180 @@
+"""The paper's scores (tables main-results and gspo) with intervals for 30 problems and 32 draws each.
+
+Two kinds of luck are kept apart: that of the draws, if the same problems were asked again, and that of the problems.
+"""
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from pmdkit.figures.style import COLOURS, GREY, Drawing, style
+from pmdkit.stats import Interval, clopper_pearson, share_difference_z
+from pmdkit_lab.figures.tables import DRAWS, GAINS, GSPO, NAMED, PROBLEMS, SCORES, Score, Table
+
+# Share of the variance of one draw that lies between problems: 0.32 and 0.37 for two checkpoints of a 3B model on the
+# 40 problems of AMC 2023, 50 samples each, at 14 % (open-thought/reasoning-gym-eval, Apache-2.0; numbers only).
+BETWEEN = 0.35
+
+
+def count(score: float) -> int:
+    """How many of the 960 draws were right; a score in percent, printed with two digits."""
+    return round(score / 100 * PROBLEMS * DRAWS)
+
+
+def over_draws(score: float) -> Interval:
+    r"""95 % interval in percent if the same problems were asked again: Clopper and Pearson on 960 draws.
+
+    $$ \mathrm{var} = \frac{1}{P^2}\sum_i \frac{p_i(1-p_i)}{k} \le \frac{\bar p(1-\bar p)}{Pk} $$
+
+    The table gives no score per problem. The binomial interval assumes that all problems are equally hard, so it is the
+    widest that the luck of the draws can produce.
+    """
+    return percent(clopper_pearson(count(score) / (PROBLEMS * DRAWS), PROBLEMS * DRAWS))
+
+
+def over_problems(score: float, between: float = BETWEEN) -> Interval:
+    r"""95 % interval in percent for the kind of problem that these 30 are a sample of.
+
+    $$ \mathrm{var} = \bar p(1-\bar p)\,\frac{\rho + (1-\rho)/k}{P} $$
+
+    This is a binomial interval for the number of draws that would have this variance.
+
+    Args:
+        score: in percent.
+        between: rho, the share of the variance of a draw that lies between problems: 0 if all are equally hard, 1 if
+            each is always or never solved. The paper gives nothing to estimate it from; BETWEEN is from other data.
+    """
+    effective = PROBLEMS / (between + (1 - between) / DRAWS)
+    return percent(clopper_pearson(count(score) / (PROBLEMS * DRAWS), effective))
+
+
+def percent(interval: Interval) -> Interval:
+    """Both ends times 100."""
+    return Interval(100 * interval.low, 100 * interval.high)
+
+
+def deviations(first: float, second: float, draws: float = PROBLEMS * DRAWS) -> float:
+    """Second minus first in standard errors, as independent binomial shares of `draws` draws; scores in percent."""
+    return share_difference_z(count(first) / (PROBLEMS * DRAWS), count(second) / (PROBLEMS * DRAWS), draws)
+
+
+COLUMNS = (
+    "model, method", "AIME 24 (%)", "right of 960", "again, same problems", "other problems", "AIME 25 (%)",
+    "right of 960", "again, same problems", "other problems", "average (%)", "average, recomputed",
+)  # fmt: skip
+READING = (
+    f"Intervals of 95 %. Same problems: binomial over {PROBLEMS * DRAWS} draws, the widest that their luck can make. "
+    f"Other problems: the {PROBLEMS} taken as a sample, with {BETWEEN:g} of the variance of a draw between problems "
+    "(measured on AMC 2023 with another model; the paper gives no scores per problem). Neither holds the luck of "
+    "training, of which the paper has one run a row, nor the choice of tau on the same problems."
+)
+
+
+def main_results() -> Table:
+    """Table main-results with intervals, and the gains over GRPO in standard errors."""
+    gains = {m: [own - base for base, own in zip(grpo(m).pair, named(m).pair, strict=True)] for m in NAMED}
+    errors = {m: [deviations(*both) for both in zip(grpo(m).pair, named(m).pair, strict=True)] for m in NAMED}
+    words = "; ".join(
+        f"{model} {a:+.2f} and {b:+.2f} points ({x:.1f} and {y:.1f} standard errors of the draws; the text says "
+        f"+{GAINS[model][0]} and +{GAINS[model][1]})"
+        for model, ((a, b), (x, y)) in ((m, (gains[m], errors[m])) for m in NAMED)
+    )
+    sentence = f"Gains over GRPO on AIME 24 and 25 at the temperatures of the text: {words}. {READING}"
+    found = data(SCORES) | {f"gains {model}": np.array(gains[model]) for model in NAMED}
+    found |= {f"standard errors {model}": np.array(errors[model]) for model in NAMED}
+    return Table("Table main-results: Avg@32", COLUMNS, [row(score) for score in SCORES], sentence, found)
+
+
+def gspo() -> Table:
+    """Table gspo with intervals; PMD-mean's rows are from table main-results."""
+    rows = [score for other in GSPO for score in (other, named(other.model))]
+    errors = {s.model: [deviations(*both) for both in zip(s.pair, named(s.model).pair, strict=True)] for s in GSPO}
+    words = "; ".join(f"{model} {x:+.1f} and {y:+.1f}" for model, (x, y) in errors.items())
+    sentence = f"PMD-mean minus GSPO on AIME 24 and 25 in standard errors of the draws: {words}. {READING}"
+    found = data(rows) | {f"standard errors {model}": np.array(errors[model]) for model in errors}
+    return Table("Table gspo: PMD-mean and GSPO, Avg@32", COLUMNS, [row(score) for score in rows], sentence, found)
+
+
+def grpo(model: str) -> Score:
+    """The GRPO score of a model, the baseline."""
+    return next(score for score in SCORES if (score.model, score.method) == (model, "GRPO"))
+
+
+def named(model: str) -> Score:
+    """PMD-mean at the temperature whose gains the text states."""
+    return next(score for score in SCORES if (score.model, score.tau) == (model, NAMED[model]))
+
+
+def row(score: Score) -> list[str]:
+    """The cells of a row."""
+    cells = [f"{score.model}, {score.name}"]
+    for value in score.pair:
+        draws, problems = over_draws(value), over_problems(value)
+        cells += [f"{value:.2f}", str(count(value)), f"{draws.low:.1f} to {draws.high:.1f}"]
+        cells.append(f"{problems.low:.0f} to {problems.high:.0f}")
+    recomputed = (count(score.aime24) + count(score.aime25)) / (2 * PROBLEMS * DRAWS) * 100
+    return [*cells, f"{score.average:.2f}", f"{recomputed:.3f}"]
+
+
+def data(rows: tuple[Score, ...] | list[Score]) -> dict[str, np.ndarray]:
+    """The numbers of the rows, by column."""
+    values = np.array([score.pair for score in rows])
+    return {
+        "score": values,
+        "count": np.array([[count(value) for value in pair] for pair in values], float),
+        "over draws": np.array([[[i.low, i.high] for i in map(over_draws, pair)] for pair in values]),
+        "over problems": np.array([[[i.low, i.high] for i in map(over_problems, pair)] for pair in values]),
+    }
+
+
+KEYS = {"GRPO": "grpo", "on-policy": "rloo", "PMD-mean": "pmd-mean", "GSPO": "gspo"}
+
+
+def score_dots() -> Drawing:
+    """Avg@32 of every row of the two tables, in percent.
+
+    Source: arXiv:2602.05933, tables main-results and gspo; the paper's numbers, nothing is run here.
+    Differs: the intervals are added; see `scores`.
+    """
+    rows = [score for model in ("7B", "30B") for score in (*SCORES, *GSPO) if score.model == model]
+    places = np.arange(len(rows)) + np.array([score.model == "30B" for score in rows]) * 0.7
+    data = {"place": places}
+    with style():
+        figure = Figure(figsize=(7.4, 3.9))
+        panels = figure.subplots(1, 2, sharey=True, sharex=True)
+        for ax, field, title in zip(panels, ("aime24", "aime25"), ("AIME 2024", "AIME 2025"), strict=True):
+            values = [float(getattr(score, field)) for score in rows]
+            wide, narrow = (np.array([[i.low, i.high] for i in map(of, values)]) for of in (over_problems, over_draws))
+            data |= {f"{field} score": np.array(values), f"{field} problems": wide, f"{field} draws": narrow}
+            for place, score, value, far, near in zip(places, rows, values, wide, narrow, strict=True):
+                colour = COLOURS[KEYS[score.method]]
+                ax.plot(far, [place, place], "-", color=colour, linewidth=1.0, alpha=0.6)
+                ax.plot(near, [place, place], "-", color=colour, linewidth=4.0, alpha=0.45, solid_capstyle="butt")
+                ax.plot(value, place, "o", color=colour, markersize=5, markeredgecolor="white", markeredgewidth=0.5)
+            ax.set(title=title, xlabel="Avg@32 (% of 960 draws)", xlim=(0, 75))
+            ax.grid(axis="y", visible=False)
+        panels[0].set_yticks(places, [f"{score.model}  {score.name}" for score in rows])
+        panels[0].set_ylim(places[-1] + 0.6, -0.6)
+        handles = [
+            Line2D([], [], color=GREY, linewidth=4.0, alpha=0.45, label="same problems asked again"),
+            Line2D([], [], color=GREY, linewidth=1.0, linestyle="-", label="other problems of the same kind"),
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=2)
+    table = main_results()
+    alt = (
+        "Two panels, AIME 2024 and AIME 2025; a row for every method of the paper's two tables of scores, models of 7B "
+        "above and of 30B below. Dots are the scores in percent, thick bars the 95 % intervals of the draws, about 5 "
+        "points wide, thin bars those for other problems, about 20 to 25 points wide. "
+        + "; ".join(f"{score.model} {score.name} {score.aime24:g} and {score.aime25:g}" for score in rows)
+        + "."
+    )
+    mean = [table.data[f"standard errors {model}"] for model in ("7B", "30B")]
+    sentence = (
+        "PMD-mean is ahead of GRPO by more than the luck of the draws on AIME 25 (7B: "
+        f"{mean[0][1]:.1f} standard errors) and with the larger model ({mean[1][0]:.1f} and {mean[1][1]:.1f}), not on "
+        f"AIME 24 with the smaller one ({mean[0][0]:.1f}). Thirty problems leave about 10 points either way for "
+        f"problems of the same kind (thin bars; {BETWEEN:g} of the variance between problems, measured elsewhere). The "
+        "luck of training, one run a row, is in neither bar: three temperatures of one method differ by 5 points on "
+        "AIME 24."
+    )
+    return Drawing(figure, alt, sentence, data)

@@ -1,0 +1,398 @@
+"""The full prediction for a recipe on a cluster: report, advice on what would fit, and the best division.
+
+A division of the cluster says how many accelerators only generate while the others train.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from itertools import combinations
+from typing import Any
+
+from pmdkit.config import Spec
+from pmdkit.theory import METHODS
+from pmdkit_lab.finite_samples import best_budget
+from pmdkit_lab.planner.hardware import GPUS, NODE, PRACTICE, Cluster, Efficiency
+from pmdkit_lab.planner.memory import Memory, memory
+from pmdkit_lab.planner.timing import EngineSize, Generation, Update, generation, scoring, update
+from pmdkit_lab.planner.workload import ResponseLengths, Sizes, Workload
+
+MOST = 4096  # accelerators; more would not be useful advice
+NARROWEST = 256  # tokens; a mathematical answer with its reasoning is seldom shorter
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The predicted cost of a step.
+
+    Attributes:
+        sizes, work, lengths, cluster, efficiency: the inputs of the prediction.
+        serve: accelerators that only generate while the others only train; 0 if all do both in turns.
+    """
+
+    sizes: Sizes
+    work: Workload
+    lengths: ResponseLengths
+    cluster: Cluster
+    efficiency: Efficiency = PRACTICE
+    serve: int = 0
+
+    @property
+    def generators(self) -> Cluster:
+        """Accelerators that generate."""
+        return replace(self.cluster, count=self.serve) if self.serve else self.cluster
+
+    @property
+    def trainers(self) -> Cluster:
+        """Accelerators that train."""
+        return replace(self.cluster, count=self.cluster.count - self.serve)
+
+    @property
+    def engine(self) -> EngineSize:
+        """What decoding costs."""
+        return EngineSize(self.sizes, self.generators, self.efficiency)
+
+    @cached_property
+    def memory(self) -> Memory:
+        """Memory by phase."""
+        return memory(self.engine, self.work, self.lengths, self.trainers if self.serve else None)
+
+    @property
+    def room(self) -> float:
+        """Tokens whose keys and values an engine has room for; a plan that does not fit is timed as if one row did."""
+        return max(self.memory.room, float(self.work.longest))
+
+    @cached_property
+    def generation(self) -> Generation:
+        """Generation time of one step."""
+        found = generation(self.engine, self.lengths, self.work.rows, self.work.prompt, self.room, self.work.slots)
+        sent = self.sizes.width_bytes * self.sizes.weights / self.cluster.wire  # trainers and engines may be far apart
+        return replace(found, sync=sent) if self.serve else found
+
+    @cached_property
+    def update(self) -> Update:
+        """Update time of one step."""
+        return update(self.sizes, self.work, self.lengths, self.trainers, self.efficiency)
+
+    @cached_property
+    def scoring(self) -> float:
+        """Scoring time of one step, seconds."""
+        return scoring(self.sizes, self.work, self.lengths, self.trainers, self.efficiency)
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether generation and update run at the same time: on separate accelerators, and with a lag."""
+        return self.serve > 0 and self.work.lag > 0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of one step, without evaluations, and without the verifier, which runs alongside the engine."""
+        training = self.scoring + self.update.seconds
+        generating = self.generation.seconds
+        return max(generating, training) if self.overlaps else generating + training
+
+    @property
+    def tokens(self) -> float:
+        """Response tokens in a step."""
+        return self.work.rows * self.lengths.mean
+
+    @property
+    def staleness(self) -> int:
+        """Updates between the policy that wrote a response and the last one that learns from it."""
+        return (self.work.lag + 1) * self.work.ministeps * self.work.passes - 1
+
+    @property
+    def ms_per_token(self) -> dict[str, float]:
+        """Milliseconds per response token for the whole cluster; "overall" leaves scoring out, as the paper does."""
+        parts = {"generation": self.generation.seconds, "scoring": self.scoring, "update": self.update.seconds}
+        milliseconds = {name: 1e3 * seconds / self.tokens for name, seconds in parts.items()}
+        together = max if self.overlaps else sum
+        return {"overall": together((milliseconds["generation"], milliseconds["update"])), **milliseconds}
+
+    @property
+    def on_policy(self) -> "Prediction":
+        """The same recipe with each ministep's prompts as a separate rollout batch."""
+        alone = replace(self.work, prompts=self.work.prompts / self.work.ministeps, ministeps=1, lag=0)
+        return replace(self, work=alone)
+
+    @property
+    def speedup(self) -> float:
+        """On-policy time per token over this recipe's: generation and update, the two columns of the paper's table."""
+        return self.on_policy.ms_per_token["overall"] / self.ms_per_token["overall"]
+
+
+def divisions(prediction: Prediction) -> Iterator[Prediction]:
+    """The same prediction for each possible number of accelerators that only generate; in whole machines if large."""
+    whole = prediction.cluster
+    unit = max(whole.tensor, whole.expert)
+    if whole.count > 2 * NODE and NODE % unit == 0:
+        unit = NODE
+    for serve in range(unit, whole.count, unit):
+        yield replace(prediction, serve=serve)
+
+
+def best(prediction: Prediction) -> Prediction | None:
+    """The fastest division that fits.
+
+    With rollout.lag = 0 the two sides wait for each other in any division. With a lag the fastest division is the
+    balanced one, since a step lasts as long as the slower side.
+    """
+    fitting = [one for one in divisions(prediction) if one.memory.fits]
+    # ties: if one side does not get faster, the other gets the accelerators that it cannot use
+    return min(fitting, key=lambda d: (d.seconds, d.generation.seconds + d.update.seconds), default=None)
+
+
+def report(spec: Spec, prediction: Prediction) -> dict[str, Any]:
+    """What `pmdkit plan --json` prints. Memory is per accelerator; seconds and ms/token are for the whole cluster."""
+    memory, work, cluster = prediction.memory, prediction.work, prediction.cluster
+    engines = prediction.generators.engines
+    return {
+        "recipe": spec.name,
+        "gpus": f"{cluster.count}x{cluster.gpu.name}",
+        "fits": memory.fits,
+        "memory_gib": memory.totals,
+        "memory_parts_gib": memory.phases,
+        "memory_limit_gib": memory.limit,
+        "seconds_generation": prediction.generation.seconds,
+        "seconds_scoring": prediction.scoring,
+        "seconds_update": prediction.update.seconds,
+        "update_waits_for": "network" if prediction.update.wire > prediction.update.compute else "products",
+        "seconds_step": prediction.seconds,
+        "hours": spec.schedule.steps * prediction.seconds / 3600,
+        "gpu_hours": cluster.count * spec.schedule.steps * prediction.seconds / 3600,
+        "lag": work.lag,
+        "staleness": prediction.staleness,
+        "division": division(prediction),
+        "ms_per_token": prediction.ms_per_token,
+        "on_policy_ms_per_token": prediction.on_policy.ms_per_token,
+        "speedup_over_on_policy": prediction.speedup,
+        "batch": {
+            "prompts_per_step": work.prompts,
+            "responses_per_prompt": work.group,
+            "responses_per_step": work.rows,
+            "responses_per_ministep": work.rows / work.ministeps,
+            "updates_per_step": work.ministeps * work.passes,
+            "visits_per_ministep": prediction.update.visits,
+            "engines": engines,
+            "responses_per_engine": work.rows / min(engines, max(1.0, work.rows)),
+        },
+        "generation": {
+            "decode_steps": prediction.generation.steps,
+            "decode_seconds": prediction.generation.decode,
+            "prefill_seconds": prediction.generation.prefill,
+            "sync_seconds": prediction.generation.sync,
+            "waiting_share": prediction.generation.queue,
+        },
+        "assumptions": {
+            "mean_response_tokens": prediction.lengths.mean,
+            "longest_response_tokens": prediction.lengths.longest(work.rows),
+            "prompt_tokens": work.prompt,
+            "engine_memory_share": work.share,
+            **asdict(prediction.efficiency),
+        },
+        "advice": [asdict(made) for made in advice(prediction)],
+    }
+
+
+def division(prediction: Prediction) -> dict[str, Any]:
+    """How many accelerators generate and train, and the division with the shortest step."""
+    faster = best(prediction) if prediction.serve else None
+    return {
+        "generate": prediction.generators.count,
+        "train": prediction.trainers.count,
+        "apart": prediction.serve > 0,
+        "overlap": prediction.overlaps,
+        "best_serve": faster.serve if faster else None,
+        "best_seconds_step": faster.seconds if faster else None,
+    }
+
+
+# The same number of responses in other groups: what the law of draws predicts.
+
+POOL = (0.05, 0.2, 0.5, 0.8, 0.95)  # pass rates that are assumed if none are given
+RUNS = 60  # runs that are drawn, for a standard error of about 0.01
+
+
+def draws_advice(spec: Spec, rates: Sequence[float] = POOL) -> dict[str, Any] | None:
+    """What a prompt gains from groups of the planned size, and from smaller groups that come more often.
+
+    The tokens, the responses of a step and its updates stay the same: half the group means twice the prompts. tau is
+    the recipe's, a quarter of it and four times it. None if the law does not apply: other objectives, or a rule for
+    tau.
+    """
+    chosen = spec.objective
+    tau, name, group = chosen.get("tau"), chosen.get("name"), spec.schedule.group
+    if name not in METHODS or not isinstance(tau, (int, float)) or group is None or group < 2:
+        return None
+    span = 2.0 if spec.reward is not None and spec.reward.scale == "plus-minus-one" else 1.0
+    found = best_budget(
+        rates,
+        group * len(rates),
+        taus=(tau / span / 4, tau / span, 4 * tau / span),
+        sizes=tuple(n for n in (group >> turn for turn in range(4)) if n >= 2 and group % n == 0),
+        groups=(1,),
+        lr=None,
+        method=str(name),
+        runs=RUNS,
+    )
+    planned = next(one for one in found if one.n == group and one.tau == tau / span)
+    return {
+        "pass_rates": list(rates),
+        "planned": {"tau": tau, "group": group, "times": 1, "pass_rate": planned.pass_rate, "error": planned.error},
+        "best": {
+            "tau": found[0].tau * span,
+            "group": found[0].n,
+            "times": found[0].steps,
+            "pass_rate": found[0].pass_rate,
+            "error": found[0].error,
+        },
+    }
+
+
+# What would make a plan fit: options with other values.
+
+
+@dataclass(frozen=True)
+class Change:
+    """One option with another value.
+
+    Attributes:
+        option: which option; a plan changes it at most once.
+        words: the change as written on the command line.
+        apply: maps a prediction to the one with this change.
+    """
+
+    option: str
+    words: str
+    apply: Callable[[Prediction], Prediction]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Changes that make the plan fit.
+
+    Attributes:
+        words: the changes as written on the command line.
+        gib: GiB of the fullest phase with them.
+        seconds: seconds per step with them. A narrower response is less work, not faster work.
+    """
+
+    words: str
+    gib: float
+    seconds: float
+
+
+def advice(prediction: Prediction, most: int = 4) -> list[Advice]:
+    """Up to `most` suggestions: those that change the fewest options, fastest first, then one with other hardware."""
+    if prediction.memory.fits:
+        return []
+    found: list[Advice] = []
+    options = list(settings(prediction))
+    for size in (1, 2, 3):
+        for chosen in combinations(options, size):
+            if len({change.option for change in chosen}) == size:
+                found += tried(prediction, chosen)
+        if found:
+            break
+    found = sorted(found, key=lambda made: made.seconds)[: most - 1]
+    return found + next((made for change in hardware(prediction) if (made := tried(prediction, [change]))), [])
+
+
+def tried(prediction: Prediction, changes: Sequence[Change]) -> list[Advice]:
+    """The changes as advice, if the plan then fits."""
+    for change in changes:
+        prediction = change.apply(prediction)
+    if not prediction.memory.fits:
+        return []
+    words = " ".join(change.words for change in changes)
+    return [Advice(words, max(prediction.memory.totals.values()), prediction.seconds)]
+
+
+def settings(prediction: Prediction) -> Iterator[Change]:
+    """Changes to options of the recipe and the plan that need no other hardware."""
+    work, engines = prediction.work, prediction.generators
+    if not work.checkpointing:
+        yield Change("checkpointing", "--set model.checkpointing=true", with_work(checkpointing=True))
+    if not work.fsdp2 and prediction.trainers.count > 1 and may_share(prediction):
+        yield Change("strategy", "--set parallel.strategy=fsdp2", with_work(fsdp2=True))
+    if work.token_budget > work.longest:
+        budget = f"--set update.token_budget={work.longest}"
+        yield Change("budget", budget, with_work(token_budget=work.longest))
+    share = engine_share(prediction)
+    if work.share is not None and share != work.share:
+        yield Change("share", f"--set vllm.memory={share:g}", with_work(share=share))
+    if work.share is None and not prediction.serve and not work.lag:
+        words = f"--set rollout.engine=vllm vllm.memory={share:g}"  # it sleeps during updates
+        yield Change("engine", words, with_work(share=share, sleeps=True))
+    tensor = 2 * engines.tensor
+    while tensor <= NODE and engines.count % tensor == 0:
+        yield Change("tp", f"--tp {tensor}" + serve_words(prediction.serve), with_tensor(tensor))
+        tensor *= 2
+    for part in (2, 4):
+        width = prediction.lengths.width // part
+        if width >= NARROWEST:
+            yield Change("width", f"--set rollout.width={width}", narrower(width))
+
+
+def hardware(prediction: Prediction) -> Iterator[Change]:
+    """More of the same accelerator, with the state sharded over them if that is allowed, then larger ones."""
+    gpu, count = prediction.cluster.gpu, prediction.cluster.count
+    share = may_share(prediction)
+    while share and count < MOST:
+        count *= 2
+        strategy = "" if prediction.work.fsdp2 else " --set parallel.strategy=fsdp2"
+        times = count // prediction.cluster.count
+        words = f"--gpus {count}x{gpu.name}{serve_words(times * prediction.serve)}{strategy}"
+        yield Change("gpus", words, with_gpus(gpu.name, count, True))
+    for other in sorted(GPUS.values(), key=lambda other: other.gib):
+        if other.gib > gpu.gib:
+            words = f"--gpus {prediction.cluster.count}x{other.name}{serve_words(prediction.serve)}"
+            yield Change("gpus", words, with_gpus(other.name, prediction.cluster.count, prediction.work.fsdp2))
+
+
+def may_share(prediction: Prediction) -> bool:
+    """Whether fsdp2 is allowed: adapters are trained with ddp."""
+    return prediction.sizes.trained == prediction.sizes.weights
+
+
+def serve_words(serve: int) -> str:
+    """The --serve option for this many accelerators that only generate; "" for 0."""
+    return f" --serve {serve}" if serve else ""
+
+
+def engine_share(prediction: Prediction) -> float:
+    """The largest share of memory that the trainer leaves to the engine, rounded down to hundredths."""
+    memory, parts = prediction.memory, prediction.memory.phases["rollout"]
+    state = parts.get("weights", 0.0) + parts.get("optimizer", 0.0)
+    return max(0.01, int(100 * (memory.limit - state) / prediction.cluster.gpu.gib) / 100)
+
+
+def with_work(**changes: Any) -> Callable[[Prediction], Prediction]:
+    """The same prediction with other values in the recipe."""
+    return lambda p: replace(p, work=replace(p.work, **changes))
+
+
+def with_tensor(tensor: int) -> Callable[[Prediction], Prediction]:
+    """The same prediction with engines over `tensor` accelerators."""
+    return lambda p: replace(p, cluster=replace(p.cluster, tensor=tensor))
+
+
+def narrower(width: int) -> Callable[[Prediction], Prediction]:
+    """The same prediction with response lengths of the same shape at a smaller width."""
+
+    def change(p: Prediction) -> Prediction:
+        work = replace(p.work, longest=p.work.longest - p.lengths.width + width)
+        part = p.lengths.width // width
+        return replace(p, work=work, lengths=ResponseLengths(p.lengths.alive[::part][:width]))
+
+    return change
+
+
+def with_gpus(name: str, count: int, fsdp2: bool) -> Callable[[Prediction], Prediction]:
+    """The same prediction on other accelerators."""
+    return lambda p: replace(
+        p,
+        cluster=replace(p.cluster, gpu=GPUS[name], count=count),
+        work=replace(p.work, fsdp2=fsdp2),
+        serve=p.serve * count // p.cluster.count,
+    )

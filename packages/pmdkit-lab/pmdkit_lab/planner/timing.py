@@ -1,0 +1,309 @@
+"""Time of a step: decode steps limited by reading the weights, and updates at the rate that training reaches."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from pmdkit_lab.planner.hardware import GPU, Cluster, Efficiency
+from pmdkit_lab.planner.workload import Array, ResponseLengths, Sizes, Workload, any_alive
+
+
+@dataclass(frozen=True)
+class EngineSize:
+    """What decoding costs on one engine.
+
+    Attributes:
+        sizes: sizes of the model.
+        cluster: the accelerators, and how many of them a model is split over.
+        efficiency: share of their data sheet that is reached.
+    """
+
+    sizes: Sizes
+    cluster: Cluster
+    efficiency: Efficiency
+
+    def weight_bytes(self) -> float:
+        """Bytes of the weights on one accelerator of the engine."""
+        s, c = self.sizes, self.cluster
+        return s.width_bytes * ((s.weights - s.experts) / c.tensor + s.experts / max(c.tensor, c.expert))
+
+    def cache_bytes(self) -> float:
+        """Bytes of one token's keys and values on one accelerator."""
+        return self.sizes.kv_bytes / min(self.cluster.tensor, self.sizes.kv_heads)
+
+    def decode(self, rows: Array, tokens: Array) -> Array:
+        """Seconds of one decode step of `rows` rows whose contexts hold `tokens` tokens in total.
+
+        The slower of reading weights and multiplying, plus the keys and values, plus the host.
+        """
+        return np.asarray(self.weights_seconds(rows) + tokens * self.cache_bytes() / self.bandwidth, float)
+
+    def weights_seconds(self, rows: Array) -> Array:
+        """Seconds of a decode step of `rows` rows without their keys and values.
+
+        Only the experts that some row visits are read: a share 1 - (1 - k/E)^rows, if visits are uniform. With EP the
+        experts serve the rows of all engines that share them.
+        """
+        s, c, e = self.sizes, self.cluster, self.efficiency
+        met = rows * max(1, c.expert // c.tensor)
+        visited = 1 - (1 - s.chosen / s.choices) ** met if s.experts else 0.0
+        shared = (s.weights - s.experts - s.lookup) / c.tensor
+        read = s.width_bytes * (shared + visited * s.experts / max(c.tensor, c.expert))
+        multiply = 2 * s.products * rows / (c.tensor * c.gpu.flops * e.products)
+        host = e.step_seconds + e.row_seconds * rows
+        return np.asarray(np.maximum(read / self.bandwidth, multiply) + self.sums(rows) + host, float)
+
+    @property
+    def bandwidth(self) -> float:
+        """Memory bandwidth that decoding reaches on one accelerator, bytes/s."""
+        return self.cluster.gpu.bandwidth * self.efficiency.bandwidth
+
+    def sums(self, rows: Array) -> Array:
+        """Seconds that a tensor-parallel engine spends on two all-reduces per layer."""
+        s, c = self.sizes, self.cluster
+        if c.tensor == 1:
+            return np.zeros_like(rows)
+        sent = 2 * rows * s.dimension * s.width_bytes / c.gpu.link
+        return np.asarray(2 * s.layers * (self.efficiency.reduce_seconds + sent), float)
+
+    def prefill(self, tokens: float) -> float:
+        """Seconds to prefill this many prompt tokens."""
+        return (
+            2 * self.sizes.products * tokens / (self.cluster.tensor * self.cluster.gpu.flops * self.efficiency.products)
+        )
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Seconds of a rollout batch.
+
+    Attributes:
+        decode, prefill: of the engine that finishes last.
+        sync: sending the new weights to the engines.
+        steps: decode steps until the longest response ends.
+        queue: share of rows that cannot start at once, for lack of KV cache or slots.
+    """
+
+    decode: float
+    prefill: float
+    sync: float
+    steps: float
+    queue: float
+
+    @property
+    def seconds(self) -> float:
+        """All of it."""
+        return self.decode + self.prefill + self.sync
+
+
+def generation(
+    engine: EngineSize, lengths: ResponseLengths, rows: float, prompt: int, room: float, slots: int | None = None
+) -> Generation:
+    """Expected seconds for `rows` responses over all engines.
+
+    Args:
+        engine: what decoding costs.
+        lengths: distribution of response lengths, assumed independent.
+        rows: responses in total, spread evenly.
+        prompt: tokens of a prompt.
+        room: tokens whose keys and values one engine can hold.
+        slots: largest number of rows that one engine generates at the same time.
+    """
+    engines = min(engine.cluster.engines, max(1.0, rows))
+    mine = rows / engines
+    decode, steps, queue = decoding(engine, lengths, mine, engines, prompt, room, slots)
+    sync = engine.sizes.width_bytes * engine.sizes.weights / engine.cluster.ring if engine.cluster.count > 1 else 0.0
+    return Generation(decode, engine.prefill(mine * prompt), sync, steps, queue)
+
+
+def peak_tokens(lengths: ResponseLengths, rows: float, prompt: int) -> float:
+    """Expected peak number of tokens held at once if all rows start together."""
+    return float((rows * lengths.alive * (prompt + np.arange(lengths.width))).max())
+
+
+def decoding(
+    engine: EngineSize,
+    lengths: ResponseLengths,
+    rows: float,
+    engines: float,
+    prompt: int,
+    room: float,
+    most: int | None = None,
+) -> tuple[float, float, float]:
+    """Seconds, decode steps, and the share of rows that wait, for the engine that holds the longest response."""
+    context = prompt + np.arange(lengths.width, dtype=float)
+    if peak_tokens(lengths, rows, prompt) <= room and (most is None or rows <= most):
+        seconds, steps = drain(engine, lengths.alive, context, rows, engines)
+        return seconds, steps, 0.0
+    # Rows wait. While they do, the batch is as large as possible, and its rows are of every age.
+    age = lengths.square / (2 * lengths.mean)
+    slots = min(rows, max(1.0, room / (prompt + age)), most or rows)
+    full_steps = max(0.0, rows * lengths.mean / slots - age)  # age is also the expected remaining length of a row
+    full = float(engine.decode(np.array([slots]), np.array([slots * (prompt + age)]))[0])
+    residual = np.cumsum(lengths.alive[::-1])[::-1] / lengths.mean  # P(more than t tokens left), over rows of every age
+    seconds, steps = drain(engine, residual, context + age / 2, slots, engines)
+    return full_steps * full + seconds, full_steps + steps, 1 - slots / rows
+
+
+def drain(engine: EngineSize, alive: Array, context: Array, rows: float, engines: float) -> tuple[float, float]:
+    """Seconds and decode steps from a full batch to an empty one, in expectation over the lengths."""
+    some = any_alive(alive, rows * engines)  # P(the longest response of all is still running)
+    left = np.maximum(rows * alive, some)  # expected rows on its engine, at least itself
+    there = some > 1e-12
+    batch = left[there] / some[there]
+    seconds = some[there] * engine.decode(batch, batch * context[there])
+    return float(seconds.sum()), float(some.sum())
+
+
+# Seconds of training passes by cause: products, experts, attention, memory traffic of the layers, head, and host.
+
+
+def token_flops(sizes: Sizes, lengths: ResponseLengths, prompt: int) -> float:
+    """FLOPs of one token's forward pass: 2 per weight that it uses, and attention over half of its sequence."""
+    return 2 * sizes.products + attention_flops(sizes, lengths, prompt)
+
+
+def attention_flops(sizes: Sizes, lengths: ResponseLengths, prompt: int) -> float:
+    """FLOPs of one token's attention in a forward pass.
+
+    A query of size a attends on average to E[n^2] / 2 E[n] earlier tokens in each layer, twice (scores and values).
+    """
+    square = lengths.square + 2 * prompt * lengths.mean + prompt**2
+    context = square / (2 * (prompt + lengths.mean))
+    return 4 * sizes.layers * sizes.attention * context
+
+
+def row_flops(sizes: Sizes, lengths: np.ndarray, prompt: int) -> Array:
+    """FLOPs of the forward pass of each of these responses with its prompt, [rows]."""
+    whole = lengths + float(prompt)
+    return np.asarray(2 * sizes.products * whole + 2 * sizes.layers * sizes.attention * whole**2, float)
+
+
+@dataclass(frozen=True)
+class PassSeconds:
+    """Seconds of one training pass on one accelerator, by cause.
+
+    Attributes:
+        products: matrix products that every token goes through.
+        experts: matrix products of the experts that it visits.
+        attention: scores and values.
+        moved: norms, activations and residuals: memory reads and writes.
+        head: logits.
+        launches: kernel launches by the host; hidden while the device time above is longer.
+        syncs: host synchronisations, which stall both.
+    """
+
+    products: float
+    experts: float
+    attention: float
+    moved: float
+    head: float
+    launches: float
+    syncs: float
+
+    @property
+    def seconds(self) -> float:
+        """All of it."""
+        device = self.products + self.experts + self.attention + self.moved + self.head
+        return max(device, self.launches) + self.syncs
+
+
+def pass_seconds(
+    sizes: Sizes, work: Workload, lengths: ResponseLengths, tokens: float, gpu: GPU, efficiency: Efficiency, train: bool
+) -> PassSeconds:
+    """Seconds of a forward pass over `tokens` tokens, with its backward pass if `train`.
+
+    A backward pass takes two products for each forward one, or one if the weight is frozen; attention takes 5 for 2,
+    since it recomputes the scores. Checkpointing repeats the forward pass.
+    """
+    e = efficiency
+    again = work.checkpointing if train else 0.0
+    frozen = sizes.trained < sizes.weights
+    rounds = 1 + again + ((1 if frozen else 2) if train else 0)
+    visited = sizes.experts * sizes.chosen / sizes.choices
+    each = tokens * sizes.chosen / sizes.choices  # rows of one expert
+    rate, half = gpu.flops * gpu.reached * e.training, e.half * gpu.flops / gpu.bandwidth
+    flash = gpu.flops * (e.attention or gpu.flash)
+    layer_passes = sizes.layers * (1 + again + (2 if train else 0))
+    alone = work.experts_alone and sizes.experts > 0
+    kernels = e.kernels * (1.5 if sizes.experts else 1) * (2 if frozen else 1)
+    logits = tokens * sizes.vocabulary
+    return PassSeconds(
+        products=rounds * 2 * (sizes.products - visited) * tokens / (rate * tokens / (tokens + half)),
+        experts=rounds * 2 * visited * tokens / (rate * each / (each + half)),
+        attention=(1 + again + (2.5 if train else 0)) * attention_flops(sizes, lengths, work.prompt) * tokens / flash,
+        moved=e.moves * (1 + again + (2 if train else 0)) * sizes.kept_bytes * tokens / (gpu.bandwidth * e.bandwidth),
+        head=(1 if train else 0.4) * e.logit_bytes * logits / (gpu.bandwidth * e.bandwidth),
+        launches=layer_passes * kernels * e.launch,
+        syncs=layer_passes * (e.sync if sizes.experts else 0)
+        + (layer_passes * sizes.choices * 3 * (3 if frozen else 1) * e.alone if alone else 0),
+    )
+
+
+@dataclass(frozen=True)
+class Update:
+    """Seconds of all ministeps of a step.
+
+    Attributes:
+        compute: forward, backward and what checkpointing repeats.
+        wire: gathering weights and summing gradients; hidden behind `compute` if it is shorter.
+        optimizer: reading and writing weights, moments and gradients.
+        visits: forward and backward passes of one ministep on one accelerator.
+        parts: what `compute` is made of.
+    """
+
+    compute: float
+    wire: float
+    optimizer: float
+    visits: int
+    parts: PassSeconds
+
+    @property
+    def seconds(self) -> float:
+        """All of it."""
+        return max(self.compute, self.wire) + self.optimizer
+
+
+def update(sizes: Sizes, work: Workload, lengths: ResponseLengths, cluster: Cluster, efficiency: Efficiency) -> Update:
+    """Seconds of the ministeps and passes of one step, with rows spread evenly by tokens; a row is not split."""
+    updates = work.ministeps * work.passes
+    rows = work.rows / work.ministeps
+    tokens = rows * (work.prompt + lengths.mean) / min(cluster.count, rows)  # of a ministep, if it has any
+    visits = max(1, math.ceil(tokens / work.token_budget - 1e-9))
+    one = pass_seconds(sizes, work, lengths, tokens / visits, cluster.gpu, efficiency, True)
+    frozen = sizes.weights - sizes.trained
+    shares = cluster.count if work.fsdp2 else 1
+    touched = (28 * sizes.trained + 4 * frozen) / shares  # reads weight, two moments, gradient; writes the first three
+    return Update(
+        compute=updates * visits * one.seconds,
+        wire=updates
+        * (visits * gathered(sizes, work, cluster, 2) + summed(sizes, work, cluster, visits))
+        / (cluster.ring * efficiency.collective),
+        optimizer=updates * touched / (cluster.gpu.bandwidth * efficiency.bandwidth),
+        visits=visits,
+        parts=one,
+    )
+
+
+def gathered(sizes: Sizes, work: Workload, cluster: Cluster, times: int) -> float:
+    """Bytes that each accelerator receives to gather all weights `times` times, in its compute precision."""
+    others = (cluster.count - 1) / cluster.count
+    return times * sizes.width_bytes * sizes.weights * others if work.fsdp2 else 0.0
+
+
+def summed(sizes: Sizes, work: Workload, cluster: Cluster, visits: int) -> float:
+    """Bytes of float32 gradients that each accelerator sends: once per visit under fsdp2, else twice in an update."""
+    others = (cluster.count - 1) / cluster.count
+    return 4 * sizes.trained * others * (visits if work.fsdp2 else 2)
+
+
+def scoring(sizes: Sizes, work: Workload, lengths: ResponseLengths, cluster: Cluster, efficiency: Efficiency) -> float:
+    """Seconds to score a step's responses once with the trainer; 0 if the recipe does not ask for it."""
+    if not work.recompute:
+        return 0.0
+    tokens = work.rows * (work.prompt + lengths.mean) / min(cluster.count, work.rows)
+    visits = max(1, math.ceil(tokens / work.token_budget - 1e-9))
+    one = pass_seconds(sizes, work, lengths, tokens / visits, cluster.gpu, efficiency, False)
+    wire = gathered(sizes, work, cluster, 1) / (cluster.ring * efficiency.collective)
+    return visits * max(one.seconds, wire)

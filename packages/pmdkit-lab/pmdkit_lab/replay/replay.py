@@ -1,0 +1,320 @@
+"""A recorded step under any objective: losses, gradient statistics and predictions, as plain numbers.
+
+Results at the recorded policies are exact. Another order or number of updates would visit other policies from its
+second update on; nothing is claimed about those.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+
+from pmdkit.errors import UsageError, unknown
+from pmdkit.loop import Rollouts
+from pmdkit.objectives import Objective, build_objective, traits
+from pmdkit.observe import gauge, metrics
+from pmdkit.plugins import trust
+from pmdkit.randomness import generator
+from pmdkit.recording import Recording
+from pmdkit_lab.replay.gradient import (
+    POINTS,
+    Gradient,
+    NotRecorded,
+    UpdateOrder,
+    batch_of,
+    gradient,
+    point,
+    rollouts_of,
+)
+
+DRIVERS = 5  # prompts listed
+NOTHING = 1e-12  # a smaller gradient is rounding error
+
+
+@dataclass(frozen=True)
+class ReplayRequest:
+    """The objective to replay, recorded or another, with any options, and the order of the updates.
+
+    Attributes: objective and its name; the order of updates, and its name.
+    """
+
+    objective: Objective
+    name: str
+    order: UpdateOrder
+    order_name: str
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The objective with all its options, as values that JSON can hold."""
+        options = {field.name: getattr(self.objective, field.name) for field in fields(self.objective)}  # type: ignore[arg-type]
+        plain = (str, int, float, bool, type(None))
+        return {"name": self.name, **{k: v if isinstance(v, plain) else repr(v) for k, v in options.items()}}
+
+
+def make_request(
+    recording: Recording,
+    objective: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    ministeps: int | None = None,
+    order: str | int = "recorded",
+) -> ReplayRequest:
+    """The request for a replay; whatever is not given is as recorded.
+
+    Args:
+        recording: the recording of the step.
+        objective, options: a name in OBJECTIVES or "my.py:MyLoss"; another objective keeps the recorded tau if it has
+            that option.
+        ministeps: updates of the step.
+        order: order of the prompts: "recorded", "reversed", or a seed that shuffles them.
+
+    Raises:
+        UsageError: the recorded objective cannot be loaded again, an option is unknown, or there are too many
+            ministeps.
+    """
+    trust(objective, options)  # only what the caller names, never what a file names
+    table = dict(recording.about["objective"])
+    recorded = table.pop("name")
+    name = objective or recorded
+    if name == recorded:
+        chosen = table | dict(options or {})
+    else:
+        known = {field.name for field in fields(build_objective(name))}  # type: ignore[arg-type]
+        chosen = {key: table[key] for key in ("tau",) if key in table and key in known} | dict(options or {})
+    try:
+        loaded = build_objective(name, **chosen)
+    except ValueError as problem:
+        if objective is None and not options:
+            raise UsageError(
+                f"the recorded objective cannot be loaded again ({problem}); name one with --objective"
+            ) from problem
+        raise
+    prompts = len(recording["mass"])
+    count = recording.about["ministeps"] if ministeps is None else ministeps
+    if not 1 <= count <= prompts:
+        raise UsageError(
+            f"ministeps is {count} for {prompts} prompts; expected 1 to {prompts}: each update needs its own prompt"
+        )
+    return ReplayRequest(loaded, name, UpdateOrder(count, prompts_in(order, prompts)), str(order))
+
+
+def prompts_in(order: str | int, count: int) -> torch.Tensor:
+    """[P] prompts in an order."""
+    if order == "recorded":
+        return torch.arange(count)
+    if order == "reversed":
+        return torch.arange(count).flip(0)
+    if isinstance(order, int) or order.isdigit():
+        return torch.from_numpy(generator(int(order), "order").permutation(count))
+    raise UsageError(unknown("order", order, ("recorded", "reversed")) + ", or a seed such as 7 for a shuffle")
+
+
+def replay(recording: Recording, request: ReplayRequest) -> dict[str, Any]:
+    """Everything that `pmdkit replay --json` prints, as plain values. Raises what `batch_of` and `gradient` raise."""
+    about, (prompts, size) = recording.about, recording["mass"].shape
+    own: ReplayRequest | None = None
+    with suppress(ValueError):  # the recorded objective cannot be loaded again
+        own = make_request(recording)
+    same_order = request.order_name == "recorded" and request.order.ministeps == about["ministeps"]
+    batch = batch_of(request.objective, recording)
+    points: dict[str, Any] = {}
+    gradients: dict[str, Gradient] = {}
+    for name in POINTS:
+        try:
+            if name == "seen" and not same_order:
+                raise NotRecorded("not recorded: other updates would have seen other policies")
+            where = point(recording, name)
+            gradients[name] = gradient(request.objective, batch, where, request.order, size, about["sampled"])
+            points[name] = gradient_statistics(gradients[name]) | compare_with_recorded(
+                gradients[name], own, name, recording
+            )
+        except NotRecorded as reason:
+            points[name] = {"missing": str(reason)}
+    driving = gradients.get("seen", gradients.get("old"))
+    rate, present = pass_rate(recording), (recording["mass"] > 0).flatten()
+    return {
+        "step": about["step"],
+        "tier": about["tier"],
+        "env": about["env"],
+        "prompts": prompts,
+        "group": size,
+        "sampled": about["sampled"],
+        "policy_version": about["version"],
+        "pass_rate": None if rate is None else float(rate.mean()),
+        "recorded": {
+            "objective": about["objective"],
+            "ministeps": about["ministeps"],
+            **check_recorded(recording, own),
+        },
+        "objective": request.table,
+        "ministeps": request.order.ministeps,
+        "order": request.order_name,
+        "anchor": anchor(request, recording),
+        "advantage": spread_of(batch.advantage[present]),
+        "points": points,
+        "updates": each_update(request, gradients["old"], recording) if "old" in gradients else [],
+        "drivers": drivers(driving, recording) if driving is not None else [],
+        "gauge": buckets(request, recording),
+        "gauge_recorded": None if own is None else buckets(own, recording),
+    }
+
+
+def anchor(request: ReplayRequest, recording: Recording) -> str:
+    """The policy that log-ratios are measured from."""
+    if not traits(request.objective).uses_reference:
+        return "pi_old"
+    return "the reference policy" if recording.get("logp_ref") is not None else "pi_old, no reference was recorded"
+
+
+def check_recorded(recording: Recording, own: ReplayRequest | None) -> dict[str, Any]:
+    """The losses that the run reported, and those recomputed from the recording for the same request."""
+    reported = [update["loss"] for update in recording.about["updates"]]
+    found: dict[str, Any] = {"losses": reported, "replayed": None, "why": None}
+    if own is None:
+        return found | {"why": "the recorded objective cannot be loaded again here"}
+    size, batch = recording["mass"].shape[1], batch_of(own.objective, recording)
+    nothing = not bool((batch.weight != 0).any())  # all groups have equal rewards, and the run dropped them
+    try:
+        where = point(recording, "old" if nothing else "seen")
+        again = gradient(own.objective, batch, where, own.order, size)
+    except NotRecorded as reason:
+        return found | {"why": str(reason)}
+    return found | {"replayed": again.losses}
+
+
+def gradient_statistics(here: Gradient) -> dict[str, Any]:
+    """Statistics of a gradient with respect to log-probabilities, for the mean over updates, like the loss in
+    metrics.jsonl. Descent raises log-probabilities with a negative gradient."""
+    size = here.moving.abs().sum()
+    up = float((-here.moving).clamp_min(0).sum() / size) if size > NOTHING else None
+    counted = int(here.counted.sum())
+    silent = int(((here.values == 0) & here.counted).sum())
+    return {
+        "loss": sum(here.losses) / len(here.losses),
+        "losses": here.losses,
+        "norm": float(here.moving.norm()) / len(here.losses),
+        "up": up,
+        "down": None if up is None else 1 - up,
+        "silent": silent / counted if counted else None,
+        "rows": here.rows[0],
+        "rows_missing": here.rows[1] - here.rows[0],
+    }
+
+
+def compare_with_recorded(here: Gradient, own: ReplayRequest | None, name: str, recording: Recording) -> dict[str, Any]:
+    """How the gradient compares with that of the recorded objective at the same policy."""
+    nothing: dict[str, Any] = {"cosine": None, "scale": None}
+    if own is None:
+        return nothing
+    try:
+        batch = batch_of(own.objective, recording)
+        size, sampled = recording["mass"].shape[1], recording.about["sampled"]
+        other = gradient(own.objective, batch, point(recording, name), own.order, size, sampled)
+    except NotRecorded:
+        return nothing
+    norms = [float(one.moving.norm()) / len(one.losses) for one in (here, other)]
+    return {
+        "cosine": cosine(here.moving, other.moving),
+        "scale": norms[0] / norms[1] if norms[1] > NOTHING else None,
+    }
+
+
+def cosine(one: torch.Tensor, other: torch.Tensor) -> float | None:
+    """Cosine of two gradients as vectors over tokens; None if one is 0."""
+    norms = one.norm() * other.norm()
+    return float((one * other).sum() / norms) if norms > 1e-24 else None
+
+
+def each_update(request: ReplayRequest, here: Gradient, recording: Recording) -> list[dict[str, Any]]:
+    """What each update of this order contains, at pi_old: exact for the first update, since nothing precedes it."""
+    values = here.moving.view(*recording["mass"].shape, -1)
+    found = []
+    for prompts, loss in zip(request.order.parts(), here.losses, strict=True):
+        rate = pass_rate(recording)
+        found.append(
+            {
+                "prompts": len(prompts),
+                "pass_rate": None if rate is None else float(rate[prompts].mean()),
+                "loss": loss,
+                "norm": float(values[prompts].norm()),
+            }
+        )
+    return found
+
+
+def drivers(here: Gradient, recording: Recording) -> list[dict[str, Any]]:
+    """The prompts with the largest gradients: their share of the sum of absolute values."""
+    share = here.moving.abs().view(len(recording["mass"]), -1).sum(1)
+    share = share / share.sum().clamp_min(1e-300)
+    top = torch.argsort(share, descending=True, stable=True)[:DRIVERS].tolist()
+    rate, size = pass_rate(recording), recording["mass"].shape[1]
+    return [
+        {
+            "prompt": p,
+            "rows": [p * size, (p + 1) * size - 1],
+            "share": float(share[p]),
+            "pass_rate": None if rate is None else float(rate[p]),
+        }
+        for p in top
+        if share[p] > 0
+    ]
+
+
+def pass_rate(recording: Recording) -> torch.Tensor | None:
+    """[P] share of right responses under pi_old; None if rewards do not pass or fail."""
+    passed = recording.about.get("passed")
+    return None if passed is None else (recording["mass"] * (recording["reward"] > passed)).sum(1)
+
+
+def buckets(request: ReplayRequest, recording: Recording) -> list[dict[str, Any]] | None:
+    """Mean log-ratio of wrong and right responses by pass rate: for the exact update, and as measured if recorded.
+
+    Each group of draws stands in for the policy, as in the gauge of the run.
+    """
+    passed = recording.about.get("passed")
+    if passed is None:
+        return None
+    rollouts, (prompts, size) = rollouts_of(recording), recording["mass"].shape
+    try:
+        after = point(recording, "after")
+        change = torch.where(recording.mask, after.logp - rollouts.logp_old, 0.0).double().sum(1)
+        change = torch.where(after.known, change, torch.nan).view(prompts, size)
+    except NotRecorded:
+        change = torch.full((prompts, size), torch.nan, dtype=torch.float64)
+    whole = (recording["mass"] > 0).any(1)
+    mass, reward = recording["mass"].double(), recording["reward"].double()
+    length = recording.mask.sum(1).view(prompts, size)
+    tau = batch_of(request.objective, recording).tau.view(prompts, size)[:, 0]
+    change = torch.where(mass > 0, change, 0.0)
+    if not bool(whole.all()):  # a group without a verdict has no policy to predict for
+        kept = whole.nonzero()[:, 0]
+        rows = whole.repeat_interleave(size)
+        rollouts = kept_rollouts(rollouts, kept, rows)
+        mass, reward, change, length, tau = (x[kept] for x in (mass, reward, change, length, tau))
+    row = metrics.StepMetrics(request.objective, passed).gauge(rollouts, mass, reward, change, length, tau)
+    found: list[dict[str, Any]] = row["gauge"]
+    return [{**entry, "pass_rates": gauge.label(entry["bucket"])} for entry in found]
+
+
+def kept_rollouts(rollouts: Rollouts, prompts: torch.Tensor, rows: torch.Tensor) -> Rollouts:
+    """The rollouts of some prompts."""
+    return replace(
+        rollouts,
+        prompts=rollouts.prompts[prompts],
+        mass=rollouts.mass[prompts],
+        responses=rollouts.responses[rows],
+        logp_old=rollouts.logp_old[rows],
+        mask=rollouts.mask[rows],
+        logp_ref=None if rollouts.logp_ref is None else rollouts.logp_ref[rows],
+    )
+
+
+def spread_of(values: torch.Tensor) -> dict[str, float]:
+    """Lowest, mean, highest, and the share above 0."""
+    return {
+        "low": float(values.min()),
+        "mean": float(values.double().mean()),
+        "high": float(values.max()),
+        "positive": float((values > 0).double().mean()),
+    }

@@ -1,0 +1,216 @@
+"""A recorded run as one JSON file, `biography.json`, for the page *Biography of a prompt* in the browser.
+
+The file holds prompts with the responses of every recorded step that asked them: text, reward, length, log-ratios. It
+has no gradients: the page computes them for any objective, as `pmdkit_lab.replay.gradient` does here. Texts come from the
+run and are escaped as for a terminal; a page that shows them must not interpret them as HTML.
+"""
+
+import base64
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pmdkit.errors import UsageError, printable
+from pmdkit.objectives import Groups, parts
+from pmdkit.observe import files
+from pmdkit.observe.run_folder import RunFolder
+from pmdkit.recording import Recording, RecordingText, open_step, recorded_steps
+from pmdkit_lab.replay.gradient import NotRecorded, PolicyPoint, point, rollouts_of
+
+WEB_FORMAT = 1
+NAME = "biography.json"
+MOST_BYTES = 2_000_000  # size of the file, so that the page loads quickly
+PROMPTS = 12  # nobody scrolls through more
+CHARACTERS = 4_000  # of one text, at most
+
+
+@dataclass
+class PromptHistory:
+    """One prompt: its name in the run, its text, and the group of each recorded step that asked it."""
+
+    name: str
+    text: str
+    groups: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def interest(self) -> tuple[int, float]:
+        """Sort key of what to keep first: prompts asked in many steps, then those whose rewards differ most."""
+        spread = [max(known) - min(known) for group in self.groups if (known := scored(group))]
+        return len(self.groups), sum(spread)
+
+
+def write_web(run: Path, folder: Path, most: int = MOST_BYTES) -> tuple[Path, dict[str, Any]]:
+    """Write FOLDER/biography.json from all recorded steps of a run; returns its path and what it holds.
+
+    Raises:
+        UsageError: nothing was recorded, a recording cannot be read, or one prompt alone is larger than `most`.
+    """
+    data = run_as_json(run, most)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / NAME
+    files.write(path, (encode(data) + "\n").encode(), files.PUBLIC)
+    return path, data
+
+
+def run_as_json(run: Path, most: int = MOST_BYTES) -> dict[str, Any]:
+    """The contents of the file, as JSON values: the most interesting prompts, as many as fit."""
+    open_step(run)  # raises if something is wrong with the folder
+    steps = recorded_steps(RunFolder(run))
+    about: dict[str, Any] = {}
+    found: dict[str, PromptHistory] = {}
+    for step in steps:
+        recording = open_step(run, step)
+        about = recording.about
+        words = RecordingText(recording, run)
+        problems = about.get("problems")
+        for number, group in enumerate(groups_of(recording, words)):
+            text = words.prompt(number)
+            name = text if problems is None else problems[number]
+            text = text.removeprefix(f"{name}: ")
+            found.setdefault(f"{name}: {text}", PromptHistory(readable(name), readable(text))).groups.append(group)
+    ranked = sorted(found.values(), key=lambda history: history.interest, reverse=True)
+    head: dict[str, Any] = {
+        "format": WEB_FORMAT,
+        "run": readable(run.resolve().name),
+        "tier": about["tier"],
+        "env": readable(str(about["env"])),
+        "objective": plain(about["objective"]),
+        "sampled": about["sampled"],
+        "drop_equal_groups": bool(about["drop_equal_groups"]),
+        "width": about["width"],
+        "passed": about.get("passed"),
+        "prompts_in_run": len(ranked),
+    }
+    kept: list[dict[str, Any]] = []
+    size = len(encode(head))
+    often = len(ranked[0].groups) / 2  # next to prompts with a history, those asked once say little
+    for history in [each for each in ranked if len(each.groups) >= often][:PROMPTS]:
+        prompt = {"name": history.name, "text": history.text, "groups": history.groups}
+        size += len(encode(prompt)) + 1
+        if size > most:
+            break
+        kept.append(prompt)
+    if not kept:
+        raise UsageError(
+            f"one prompt of {run} takes {size:,} bytes; expected at most {most:,}: record fewer steps (run.record=10), "
+            "or smaller groups"
+        )
+    return head | {"prompts": kept}
+
+
+def groups_of(recording: Recording, words: RecordingText) -> list[dict[str, Any]]:
+    """The groups of a step, one for each prompt, in the order of the step."""
+    rollouts, reward = rollouts_of(recording), recording["reward"]
+    prompts, size = recording["mass"].shape
+    groups = Groups(reward, recording["mass"], rollouts.sampled)
+    share = recording["mass"] / recording["mass"].sum(1, keepdim=True).clamp_min(1e-300)
+    length = recording.mask.sum(1).view(prompts, size)
+    tokens = float((torch.where(groups.scored[:, None], share, 0.0) * length).sum())
+    update_of = {
+        number: (n + 1, part.stop - part.start)
+        for n, part in enumerate(parts(prompts, recording.about["ministeps"]))
+        for number in range(prompts)[part]
+    }
+    columns: dict[str, list[Any]] = {
+        "text": [readable(words.response(row)) for row in range(prompts * size)],
+        "reward": [value if mass > 0 else None for value, mass in zip(flat(reward), flat(groups.mass), strict=True)],
+        "mass": flat(groups.mass),
+        "length": flat(length),
+        **log_ratios(recording, "seen"),
+        **log_ratios(recording, "after"),
+    }
+    if rollouts.logp_ref is not None:
+        moved = torch.where(recording.mask, recording["logp_old"] - rollouts.logp_ref, 0.0)
+        columns["anchor"] = flat(moved.double().sum(1))
+    if rollouts.correction is not None:
+        by_token = rollouts.correction.ndim == 2
+        columns["correction_tokens" if by_token else "correction"] = (
+            packed(rollouts.correction, recording.mask) if by_token else flat(rollouts.correction)
+        )
+    found = []
+    for number in range(prompts):
+        rows = slice(number * size, (number + 1) * size)
+        update, of = update_of[number]
+        group: dict[str, Any] = {
+            "step": recording.about["step"], "update": update, "of": of, "prompts": prompts, "tokens": tokens,
+        }  # fmt: skip
+        group |= {name: values[rows] for name, values in columns.items()}
+        found.append({name: value for name, value in group.items() if value != [None] * size or name == "reward"})
+    return found
+
+
+def log_ratios(recording: Recording, name: str) -> dict[str, list[Any]]:
+    """Columns of one recorded policy: `seen` is log pi/pi_old of the responses, `seen_tokens` that of their tokens.
+
+    None where a row, or the whole policy, was not recorded; tokens are None if only sums were recorded.
+    """
+    rows = len(recording.mask)
+    nothing: list[Any] = [None] * rows
+    try:
+        where = point(recording, name)
+    except NotRecorded:
+        return {name: nothing, f"{name}_tokens": nothing}
+    known = where.known.tolist()
+    by_token = None if where.sums else torch.where(recording.mask, where.logp - recording["logp_old"], 0.0)
+    whole = summed(recording, where) if by_token is None else by_token.double().sum(1)
+    texts = nothing if by_token is None else packed(by_token, recording.mask)
+    return {
+        name: [value if there else None for value, there in zip(flat(whole), known, strict=True)],
+        f"{name}_tokens": [value if there else None for value, there in zip(texts, known, strict=True)],
+    }
+
+
+def summed(recording: Recording, where: PolicyPoint) -> Tensor:
+    """[N] log pi/pi_old where only sums over responses were recorded."""
+    old = torch.where(recording.mask, recording["logp_old"], 0.0).double().sum(1)
+    return where.logp[:, 0].double() - old
+
+
+def packed(values: Tensor, mask: Tensor) -> list[str]:
+    """The numbers of each response's tokens as little-endian float32 in base64: exact and compact."""
+    return [
+        base64.b64encode(row[there].float().numpy().astype("<f4").tobytes()).decode()
+        for row, there in zip(values, mask, strict=True)
+    ]
+
+
+def flat(values: Tensor) -> list[Any]:
+    """The numbers of a tensor as a flat list."""
+    found: list[Any] = values.flatten().tolist()
+    return found
+
+
+def scored(group: dict[str, Any]) -> list[float]:
+    """The rewards of the responses that have one."""
+    return [value for value in group["reward"] if value is not None]
+
+
+def readable(text: str) -> str:
+    """A text of the run without control characters, cut to a maximum length."""
+    shown = printable(text)
+    return shown if len(shown) <= CHARACTERS else shown[:CHARACTERS] + " ..."
+
+
+def plain(table: dict[str, Any]) -> dict[str, Any]:
+    """Options of an objective that the page can use; others, such as a rule for tau, as text."""
+    simple = (str, int, float, bool, type(None))
+    return {key: value if isinstance(value, simple) else readable(repr(value)) for key, value in table.items()}
+
+
+def encode(value: Sequence[Any] | dict[str, Any]) -> str:
+    """JSON without whitespace; numbers that are not finite become null, since JSON has none for them."""
+
+    def finite(part: Any) -> Any:
+        if isinstance(part, float):
+            return part if math.isfinite(part) else None
+        if isinstance(part, dict):
+            return {key: finite(each) for key, each in part.items()}
+        return [finite(each) for each in part] if isinstance(part, list) else part
+
+    return json.dumps(finite(value), separators=(",", ":"), ensure_ascii=False, allow_nan=False)

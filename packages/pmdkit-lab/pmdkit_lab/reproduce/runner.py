@@ -1,0 +1,318 @@
+"""Runs the parts of a reproduction within the budget, each once and in order of value, updating the report."""
+
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from pmdkit.errors import PmdkitError, Stopped
+from pmdkit.launchers import Launcher, sigterm_interrupts
+from pmdkit.observe import files, run_folder
+from pmdkit_lab.reproduce.part import RESERVED, Part, PartContext, ReportFolder, Result, budget_of, choose, clock
+from pmdkit_lab.reproduce.report import write_report
+
+MARGIN = 1.2  # a shared machine may get slower while a part runs
+NAMED = 4  # omitted parts that are named at the start; the report names all of them
+WARM_UP = 10.0  # seconds of work until the measured speed of the machine weighs as much as the estimates
+
+
+@dataclass
+class Reproduction:
+    """The state of a reproduction.
+
+    Attributes:
+        folder: its folder.
+        config: its configuration, as written.
+        parts: all parts.
+        planned: the parts that fit the budget.
+        launcher: makes the runs of parts that have any, a given number at a time.
+        results: results of parts that ended, by name.
+        began: when this process started, on the clock of time.monotonic.
+        late: why a planned part did not run, by name.
+        before: seconds that earlier processes spent on parts that succeeded.
+    """
+
+    folder: ReportFolder
+    config: dict[str, Any]
+    parts: Sequence[Part]
+    planned: list[Part]
+    launcher: Launcher
+    results: dict[str, Result]
+    began: float
+    late: dict[str, str] = field(default_factory=dict)
+    before: float = 0.0
+
+    @property
+    def left(self) -> float:
+        """Seconds left of the budget."""
+        return float(self.config["budget_seconds"]) - RESERVED - self.before - (time.monotonic() - self.began)
+
+    @property
+    def speed(self) -> float:
+        """Seconds that this machine takes per estimated second."""
+        ended = [
+            (part.cost(self.launcher.jobs), self.results[part.name])
+            for part in self.planned
+            if part.name in self.results
+        ]
+        spent = [(cost, result["seconds"]) for cost, result in ended if result["state"] == "done"]
+        return (sum(took for _, took in spent) + WARM_UP) / (sum(cost for cost, _ in spent) + WARM_UP)
+
+    def done(self, part: Part) -> bool:
+        """Whether a part succeeded."""
+        return self.results.get(part.name, {}).get("state") == "done"
+
+    def obstacle(self, part: Part) -> str | None:
+        """Why a part cannot run now, or None."""
+        missing = [other.name for other in self.parts if other.name in part.needs and not self.done(other)]
+        if missing:
+            return f"it needs {missing[0]}, which did not finish"
+        cost = MARGIN * part.cost(self.launcher.jobs) * self.speed
+        if cost > self.left:
+            return f"it may take {clock(max(1.0, cost))} here, and {clock(max(0.0, self.left))} were left"
+        return None
+
+
+def reproduce(
+    budget: float | None,
+    out: Path,
+    launcher: Launcher,
+    resume: bool,
+    progress: "ProgressLog",
+    parts: Sequence[Part],
+    began: float | None = None,
+) -> dict[str, Any]:
+    """Run what fits the budget in `out` and keep the report up to date; returns the summary.
+
+    Args:
+        budget: seconds; None takes the budget stored in the folder.
+        out: new or empty, or with `resume` the folder of a reproduction. A finished one is left unchanged.
+        launcher: makes the runs of parts that have any, a given number at a time.
+        resume: skip parts that are done; failed ones are tried again.
+        progress: shows what happens.
+        parts: parts in order of value.
+        began: start of the budget on the clock of time.monotonic, if it was before this call.
+    """
+    began = time.monotonic() if began is None else began
+    folder = ReportFolder.open(out, resume)
+    with run_folder.locked(run_folder.RunFolder(out)):
+        config = folder.load_config(budget)
+        jobs = launcher.jobs
+        planned = choose(parts, config["budget_seconds"], jobs)
+        results = {part.name: result for part in parts if (result := folder.result(part)) is not None}
+        state = Reproduction(folder, config, parts, planned, launcher, results, began)
+        state.before = sum(result["seconds"] for result in results.values() if result["state"] == "done")
+        waiting = [part for part in planned if not state.done(part)]
+        outside = {
+            part.name: budget_of(part, parts, jobs) for part in parts if part not in planned and not state.done(part)
+        }
+        progress.begin(config["budget_seconds"], jobs, planned, len(planned) - len(waiting), outside)
+        try:
+            with sigterm_interrupts():
+                for part in waiting:
+                    if run_part(state, part, progress):
+                        conclude(state)
+        except (KeyboardInterrupt, Stopped):
+            conclude(state)
+            ended = sum(state.done(part) for part in planned)
+            raise Stopped(
+                f"stopped with {ended} of {len(planned)} parts done; the report in {folder.report} covers those: "
+                "run again with --resume to go on"
+            ) from None
+        finally:
+            progress.end()
+        return conclude(state)
+
+
+def run_part(state: Reproduction, part: Part, progress: "ProgressLog") -> bool:
+    """Run one part, or report why it cannot run; returns whether it ran."""
+    reason = state.obstacle(part)
+    if reason is not None:
+        state.late[part.name] = reason
+        progress.skip(part, reason)
+        return False
+    place = state.folder.of(part)
+    place.mkdir(parents=True, exist_ok=True)
+    progress.start(part, part.cost(state.launcher.jobs) * state.speed, state.left)
+    began = time.monotonic()
+    try:
+        pieces = part.make(PartContext(state.folder.path, place, state.launcher, progress.message))
+    except Stopped:
+        raise
+    except Exception as problem:
+        words = str(problem) if isinstance(problem, PmdkitError) else f"{type(problem).__name__}: {problem}"
+        state.results[part.name] = state.folder.fail(part, time.monotonic() - began, words, traceback.format_exc())
+        progress.fail(part, words)
+        return True
+    state.results[part.name] = state.folder.keep(part, time.monotonic() - began, pieces)
+    progress.done(part, state.results[part.name]["seconds"], state.left)
+    return True
+
+
+def conclude(state: Reproduction) -> dict[str, Any]:
+    """Write the summary and the report of the current state, unless the files already have the same contents."""
+    summary = summarise(state)
+    write_if_new(state.folder.summary, files.encode(summary))
+    write_if_new(state.folder.report, write_report(state.folder, state.config, summary, state.parts, state.results))
+    return summary
+
+
+def write_if_new(path: Path, data: bytes) -> None:
+    """Write a file only if its contents differ, so that resuming a finished reproduction changes nothing."""
+    if not path.exists() or path.read_bytes() != data:
+        files.replace(path, data)
+
+
+def summarise(state: Reproduction) -> dict[str, Any]:
+    """What --json prints."""
+    rows = []
+    for part in state.parts:
+        result = state.results.get(part.name)
+        row: dict[str, Any] = {"name": part.name, "title": part.title, "about": part.about, "seconds": None}
+        if result is not None:
+            row |= {key: result[key] for key in ("state", "seconds", "reason") if key in result}
+        elif part.name in state.late:
+            row |= {"state": "late", "reason": state.late[part.name]}
+        elif part in state.planned:
+            row["state"] = "waiting"
+        else:
+            row |= {"state": "left out", "budget": budget_of(part, state.parts, state.launcher.jobs)}
+        rows.append(row)
+    pieces = [piece for result in state.results.values() for piece in result["pieces"]]
+    checks = [piece for piece in pieces if piece["kind"] == "check"]
+    verdicts = [row["verdict"] for piece in pieces if piece["kind"] == "claims" for row in piece["rows"]]
+    return {
+        "out": str(state.folder.path),
+        "report": str(state.folder.report),
+        "budget_seconds": state.config["budget_seconds"],
+        "seconds": round(sum(result["seconds"] for result in state.results.values()), 2),
+        "parts": rows,
+        "checks": len(checks),
+        "checks_failed": [piece["name"] for piece in checks if not piece["held"]],
+        "ledger": {verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)},
+        "env": run_folder.read_json(state.folder.env),
+    }
+
+
+class ProgressLog:
+    """Progress as a log on stderr: one line for each part, and the messages of long parts."""
+
+    def begin(
+        self, budget: float, jobs: int, planned: Sequence[Part], already: int, outside: Mapping[str, str]
+    ) -> None:
+        """Announce what fits the budget, before the first part."""
+        self.count, self.number, self.part = len(planned), already, planned[0]
+        about = clock(sum(part.cost(jobs) for part in planned))
+        several = f"{jobs} runs at a time" if jobs > 1 else "one run at a time"
+        self.note(f"budget {clock(budget)}, {several}: {len(planned)} parts, estimated at {about}")
+        if already:
+            self.note(f"{already} of them are already done and left alone")
+        if outside:
+            names = [f"{name} ({needed})" for name, needed in outside.items()]
+            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+            self.note(f"left out, with the budget each needs: {', '.join(names[:NAMED])}{more}")
+
+    def start(self, part: Part, seconds: float, left: float) -> None:
+        """A part begins; parallel ones, which are long, are announced."""
+        self.number, self.part = self.number + 1, part
+        if part.parallel:
+            self.note(f"{self.place} {part.name} begins, about {clock(max(1.0, seconds))}: {part.about}")
+
+    @property
+    def place(self) -> str:
+        """The position in the list of planned parts."""
+        return f"[{self.number}/{self.count}]"
+
+    def message(self, sentence: str) -> None:
+        """Show a message of a part; those of short parts are dropped."""
+        if self.part.parallel:
+            self.note(sentence)
+
+    def done(self, part: Part, seconds: float, left: float) -> None:
+        """A part ended."""
+        self.note(f"{self.place} {part.name}: {seconds:.1f} s, {clock(max(0.0, left))} left")
+
+    def skip(self, part: Part, reason: str) -> None:
+        """A part is left out."""
+        self.number += 1
+        self.note(f"{self.place} {part.name}: left out, {reason}")
+
+    def fail(self, part: Part, reason: str) -> None:
+        """A part failed."""
+        self.note(f"{self.place} {part.name}: failed: {reason}")
+
+    def end(self) -> None:
+        """The reproduction ended."""
+
+    def note(self, line: str) -> None:
+        """Print one line."""
+        print(f"pmdkit: {line}", file=sys.stderr, flush=True)
+
+
+class ProgressBar(ProgressLog):
+    """Progress on a terminal: a line for each part that ended, and below them a bar for the running part."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.progress = Progress(
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[about]}", style="bold"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[doing]}", style="dim"),
+            console=console,
+            transient=True,
+        )
+        self.bar = self.progress.add_task("", total=None, about="", doing="")
+
+    def start(self, part: Part, seconds: float, left: float) -> None:
+        """Show the part on the bar."""
+        self.progress.update(self.bar, total=self.count, completed=self.number)
+        self.progress.start()
+        self.number, self.part = self.number + 1, part
+        about, doing = f"{self.number}/{self.count} {part.name}", f"about {clock(max(1.0, seconds))}"
+        self.progress.update(self.bar, about=about, doing=doing)
+
+    def message(self, sentence: str) -> None:
+        """Show a message next to the bar."""
+        room = max(12, self.console.width - 70)
+        self.progress.update(self.bar, doing=sentence if len(sentence) <= room else sentence[: room - 1] + "…")
+
+    def done(self, part: Part, seconds: float, left: float) -> None:
+        """Print a line that stays."""
+        rest = f"{clock(max(0.0, left))} left"
+        self.stay(f"[green]✓[/green] {part.name:<20} {seconds:6.1f} s   [dim]{rest}[/dim]")
+
+    def skip(self, part: Part, reason: str) -> None:
+        """Print a line that stays."""
+        self.number += 1
+        self.stay(f"[yellow]–[/yellow] {part.name:<20} [dim]left out, {reason}[/dim]")
+
+    def fail(self, part: Part, reason: str) -> None:
+        """Print a line that stays."""
+        safe = reason.replace("[", r"\[")
+        self.stay(f"[red]✗[/red] {part.name:<20} failed: {safe}")
+
+    def stay(self, line: str) -> None:
+        """Print a line above the bar and advance the bar."""
+        self.console.print(line, highlight=False)
+        self.progress.update(self.bar, completed=self.number)
+
+    def note(self, line: str) -> None:
+        """Print one line above the bar."""
+        self.console.print(line, style="dim", markup=False, highlight=False)
+
+    def end(self) -> None:
+        """Remove the bar; the lines stay."""
+        self.progress.stop()
+
+
+def progress_on_stderr() -> ProgressLog:
+    """A progress bar if stderr is a terminal, else a log."""
+    console = Console(stderr=True)
+    return ProgressBar(console) if console.is_terminal else ProgressLog()

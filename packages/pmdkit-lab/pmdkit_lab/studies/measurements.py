@@ -1,0 +1,192 @@
+"""Two experiments that are not a grid of runs: `speed`, what a token costs, and `regimes`, which law a fit obeys."""
+
+import time
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import torch
+
+from pmdkit import theory
+from pmdkit.loop import Rollouts, ministeps
+from pmdkit.objectives import Groups, credit, load_objective
+from pmdkit.randomness import derive
+from pmdkit.sweeps import record
+from pmdkit.trainer import Backend
+from pmdkit.training import build, plan
+from pmdkit_lab.studies import experiments
+
+Array = np.ndarray
+ABOUT = {
+    "speed": "Milliseconds of CPU time per token, generation and update apart, with 1 to 64 updates per rollout batch.",
+    "regimes": "Passes over one frozen batch: when the fitted policy obeys Theorem 1, the length-weighted law, or "
+    "neither.",
+}
+
+# The cost of a token by staleness: all levels take turns in one process.
+
+ENVS = ("modular-sum", "parity")  # answers of one token, and of up to fifteen
+LEVELS = (1, 4, 16, 64)
+GROUP = 16
+BATCH = 8  # prompts per update: 128 draws; the paper's 512 are spread over 32 GPUs
+
+
+def speed(
+    envs: Sequence[str] = ENVS,
+    levels: Sequence[int] = LEVELS,
+    seeds: Sequence[int] = experiments.SEEDS,
+    log: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Milliseconds per generated token: roll out for `level` updates at once, then update batch by batch.
+
+    CPU time of one thread excludes whatever else the machine does. The levels take turns, so that whatever slows the
+    process down affects all of them alike.
+
+    Args:
+        envs: environments of tier 2. The policy is neither trained nor warm-started.
+        levels: updates per rollout batch.
+        seeds: repetitions, each with its own model and prompts.
+        log: called with a sentence about each step of the work.
+    """
+    runs: list[dict[str, Any]] = []
+    for env in envs:
+        for seed in seeds:
+            for level in levels:
+                turns = max(1, min(8, max(levels) // level // 2))
+                runs.append({"env": env, "seed": seed, "staleness": level, **measure(env, seed, level, turns)})
+            log(f"speed: {env}, seed {seed}")
+    return {"format": 1, "about": ABOUT["speed"], "runs": record.rounded(runs)}
+
+
+def measure(env: str, seed: int, level: int, turns: int) -> dict[str, float]:
+    """Time `turns` rollouts of `level` batches each, and their updates, after one batch to warm up."""
+    options = {
+        "schedule.prompts": BATCH * level,
+        "schedule.group": GROUP,
+        "warm_start.pass_rate": 0.0,
+        "run.seed": seed,
+    }
+    spec, objective = plan("toy", env, options | experiments.MODEL | {"schedule.lr": 1e-3})
+    learner, task = (backend := build(spec, objective)[1]).learner, backend.task
+    spent = {"rollout": 0.0, "update": 0.0}
+    tokens = 0
+    learner.rollout(task.prompts(1)[:BATCH], GROUP, seed=0)
+    for turn in range(turns):
+        began = time.process_time()
+        rollouts = learner.rollout(task.prompts(turn + 1), GROUP, seed=derive(seed, "speed", turn))
+        rolled = time.process_time()
+        groups = Groups(task.reward(rollouts), rollouts.mass, rollouts.sampled)
+        batch = credit(objective, groups, rollouts.logp_old, rollouts.mask, None, rollouts.width)
+        for part in ministeps(rollouts, batch, level):
+            learner.update(objective, *part)
+        spent["rollout"] += rolled - began
+        spent["update"] += time.process_time() - rolled
+        tokens += int(rollouts.mask.sum())
+    return {f"ms_per_token_{phase}": 1e3 * seconds / tokens for phase, seconds in spent.items()}
+
+
+# The regime map: one frozen batch fitted for more and more passes, and the law that the fitted policy then obeys.
+
+ENV = "copy"  # rows of 3 symbols: 31 responses of 1 to 4 tokens, exact expectations; starts at chance, p = 1/81
+DRAWS = 64  # per prompt: 0.8 of them right on average
+PROMPTS = 3
+OPTIONS: dict[str, Any] = {"env.length": 3, "schedule.group": DRAWS, "model.dimension": 32}
+PASSES = tuple(2**k for k in range(12))
+TAU = 0.05
+SETTINGS: dict[str, dict[str, Any]] = {
+    f"{source}, {name} {norm}": {"source": source, "name": name, "norm": norm}
+    for source, name, norm in (
+        ("full support", "pmd-mean", "none"),
+        ("full support", "pmd-mean", "length"),
+        ("full support", "pmd-part", "length"),
+        ("draws", "pmd-mean", "length"),
+        ("draws", "pmd-part", "length"),
+    )
+}
+
+
+def regimes(
+    seeds: Sequence[int] = experiments.SEEDS, passes: Sequence[int] = PASSES, log: Callable[[str], None] = print
+) -> dict[str, Any]:
+    r"""Distance of the fitted policy to each law, by number of passes.
+
+    $$ d = \Big(\frac{E_{\pi_{old}}(u - u^\star)^2}{E_{\pi_{old}}\, u^{\star 2}}\Big)^{1/2}, \quad
+       u = \log\tfrac{\pi}{\pi_{old}} $$
+
+    u* is the exact update (Theorem 1, PMD-part: Boltzmann) or Theorem 1's length-weighted form. 0 is the law itself, 1
+    is pi_old. `pass_rate` is that of the fitted policy on the prompts of the batch; `right` and `wrong` are the mean
+    log-ratios of right and wrong responses divided by those of the exact update, the share of the way covered by the
+    fit.
+
+    Args:
+        seeds: seeds of the model, the prompts and the draws.
+        passes: numbers of optimizer steps on the batch, increasing.
+        log: called with a sentence about each step of the work.
+    """
+    runs: list[dict[str, Any]] = []
+    for seed in seeds:
+        spec, objective = plan("toy", ENV, {**experiments.MODEL, **OPTIONS, "schedule.lr": 1e-3, "run.seed": seed})
+        backend = build(spec, objective)[1]
+        start = deepcopy(backend.learner.model.state_dict())  # type: ignore[attr-defined]
+        for label, setting in SETTINGS.items():
+            backend.learner.model.load_state_dict(start)  # type: ignore[attr-defined]
+            runs.append({"seed": seed, "setting": label, **fit(backend, setting, passes, seed, spec.schedule.lr)})
+            log(f"regimes: seed {seed}, {label}, distance {runs[-1]['exact update'][-1]:.3f}")
+    return {"format": 1, "about": ABOUT["regimes"], "env": ENV, "passes": list(passes), "runs": record.rounded(runs)}
+
+
+def fit(
+    backend: Backend, setting: dict[str, Any], passes: Sequence[int], seed: int, lr: float
+) -> dict[str, list[float]]:
+    """Fit one frozen batch and measure after each number of passes."""
+    learner: Any = backend.learner
+    learner.optimizer = type(learner.optimizer)(learner.model.parameters(), lr=lr)
+    objective = load_objective(setting["name"], tau=TAU, norm=setting["norm"])
+    prompts = countable(backend)
+    support = learner.rollout(prompts, None, seed)
+    batch_rows = support if setting["source"] == "full support" else learner.rollout(prompts, DRAWS, seed)
+    groups = Groups(backend.task.reward(batch_rows), batch_rows.mass, batch_rows.sampled)
+    batch = credit(objective, groups, batch_rows.logp_old, batch_rows.mask, None, batch_rows.width)
+    reward, pi = backend.task.reward(support).double().numpy(), support.mass.double().numpy()
+    laws = solutions(support, setting["name"], reward, pi)
+    curves: dict[str, list[float]] = {name: [] for name in (*laws, "pass_rate", "right", "wrong")}
+    done = 0
+    for count in passes:
+        for _ in range(count - done):
+            learner.update(objective, batch_rows, batch)
+        done = count
+        u = change(learner, support)
+        for name, law in laws.items():
+            curves[name].append(float(np.sqrt((pi * (u - law) ** 2).sum() / (pi * law**2).sum())))
+        first = next(iter(laws.values()))
+        for name, members in (("right", reward > 0.5), ("wrong", reward < 0.5)):
+            weight = np.where(members, pi, 0.0)
+            curves[name].append(float((weight * u).sum() / (weight * first).sum()))
+        curves["pass_rate"].append(float((pi * np.exp(u) * reward).sum(1).mean()))
+    return curves
+
+
+def countable(backend: Backend) -> torch.Tensor:
+    """[P, L] prompts that are not one repeated symbol: without absolute positions a transformer cannot count those."""
+    prompts: torch.Tensor = backend.task.held_out(8)  # type: ignore[attr-defined]
+    return prompts[(prompts != prompts[:, :1]).any(1)][:PROMPTS]
+
+
+def solutions(support: Rollouts, name: str, reward: Array, pi: Array) -> dict[str, Array]:
+    """[P, A] log-ratios by law; the exact update, without lengths, comes first."""
+    if name == "pmd-part":
+        return {"exact update": theory.pmd_part(pi, reward, TAU).log_ratio}
+    length = support.mask.sum(1).view(support.mass.shape).double().numpy()
+    return {
+        "exact update": theory.pmd_mean(pi, reward, TAU).log_ratio,
+        "length law": theory.pmd_mean(pi, reward, TAU, length=length).log_ratio,
+    }
+
+
+def change(learner: Any, support: Rollouts) -> Array:
+    """[P, A] log pi/pi_old of every response."""
+    with torch.no_grad():
+        logp = learner.logp(support)
+    change = torch.where(support.mask, logp - support.logp_old, 0.0).double().sum(1)
+    return np.asarray(change.view(support.mass.shape).numpy())

@@ -1,0 +1,528 @@
+"""The race: every method tuned with the same budget, then compared on fresh seeds, with its share of good settings.
+
+The protocol is the file race.toml. Each run is recorded when it ends, so that a race continues where it was stopped,
+but only under the protocol that it was started with.
+"""
+
+import functools
+import hashlib
+import json
+import os
+import shutil
+import time
+import tomllib
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from filelock import FileLock
+
+from pmdkit import envs, loop, stats
+from pmdkit.config import LanguageModelTable, Spec
+from pmdkit.errors import Diverged, Stopped, UsageError
+from pmdkit.launchers import ONE, Call, Launcher, sigterm_interrupts
+from pmdkit.observe import files, run_folder
+from pmdkit.sweeps import record, run
+from pmdkit.training import build, plan, train
+from pmdkit_lab.studies import adaptive
+
+PROTOCOL = Path(__file__).with_name("race.toml")
+JOURNAL = "runs.jsonl"
+MODELS = "models"  # taught once per seed
+BEGUN = "protocol.json"  # the protocol that a folder was started under
+KNOBS = 3  # values of a method's own option
+
+Options = dict[str, Any]
+Outcome = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method and its own option.
+
+    Attributes:
+        name: name of the objective.
+        knob: dotted option, or several joined by + that move together; "" if there is none.
+        values: values of the knob, KNOBS of them.
+    """
+
+    name: str
+    knob: str = ""
+    values: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class RaceTask:
+    """Where the methods run, and the grid that each is tuned over.
+
+    Attributes:
+        lr: smallest and largest learning rate, the same for all methods.
+        points: number of learning rates from one end to the other, evenly spaced in the logarithm.
+        updates: numbers of updates per rollout batch that are tried.
+        seeds, tuning: number of seeds of the comparison and of the tuning.
+        block: steps that are averaged before drops are measured.
+        knobs: number of values of each knob that are tried.
+    """
+
+    name: str
+    tier: str
+    env: str
+    lr: tuple[float, float]
+    points: int
+    updates: tuple[int, ...]
+    seeds: int
+    tuning: int
+    block: int
+    options: Options
+    knobs: int = KNOBS
+
+    def settings(self, method: Method) -> list[Options]:
+        """The grid of a method: the same number of settings for every method, between the same learning rates."""
+        dense = self.points * (1 if method.knob else self.knobs)
+        rates = [record.rounded(float(lr)) for lr in np.geomspace(*self.lr, dense)]
+        knobs = [knob_options(method, value) for value in thinned(method.values, self.knobs)] or [{}]
+        grid = product(rates, knobs, self.updates)
+        return [{"schedule.lr": lr, **knob, "schedule.ministeps": updates} for lr, knob, updates in grid]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """The stated protocol. Attributes: sha256 of the file; its tables; whether it is the short form."""
+
+    sha256: str
+    question: str
+    budget: Options
+    first_tuning_seed: int
+    outcome: Options
+    methods: tuple[Method, ...]
+    tasks: tuple[RaceTask, ...]
+    changes: tuple[Options, ...] = ()
+    short: bool = False
+
+
+@dataclass(frozen=True)
+class RaceRun:
+    """One run: a task, a method, a setting of it, a seed."""
+
+    task: str
+    method: str
+    setting: str  # JSON of the options, so that a job can be a key
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """Identifies the run in the journal."""
+        return json.dumps([self.task, self.method, json.loads(self.setting), self.seed], sort_keys=True)
+
+    @property
+    def short(self) -> str:
+        """A short hash that names its folder and its call."""
+        return hashlib.sha256(self.key.encode()).hexdigest()[:12]
+
+
+def read_protocol(path: Path = PROTOCOL, short: bool = False) -> Protocol:
+    """Read the protocol from a file; `short` reduces it as its table [short] says."""
+    data = path.read_bytes()
+    told = tomllib.loads(data.decode())
+    methods = tuple(
+        Method(each["name"], each.get("knob", ""), tuple(each.get("values", ()))) for each in told["method"]
+    )
+    tasks = tuple(
+        RaceTask(**{**each, "lr": (each["lr"][0], each["lr"][1]), "updates": tuple(each["updates"])})
+        for each in told["task"]
+    )
+    if short:
+        cut = dict(told["short"])
+        names = cut.pop("tasks")
+        count = cut.pop("updates")
+        tasks = tuple(replace(t, **cut, updates=thinned(t.updates, count)) for t in tasks if t.name in names)
+    return Protocol(
+        hashlib.sha256(data).hexdigest(),
+        told["question"],
+        told["budget"],
+        told["seeds"]["tuning_first"],
+        told["outcome"],
+        methods,
+        tasks,
+        tuple(told.get("change", ())),
+        short,
+    )
+
+
+def thinned(values: Sequence[Any], count: int) -> tuple[Any, ...]:
+    """`count` of the values, evenly spaced and including both ends; the middle one if `count` is 1."""
+    if count >= len(values):
+        return tuple(values)
+    places = [len(values) // 2] if count == 1 else np.linspace(0, len(values) - 1, count).round().astype(int).tolist()
+    return tuple(values[place] for place in places)
+
+
+def knob_options(method: Method, value: Any) -> Options:
+    """A value of the knob as options; several that move together get one each."""
+    keys = method.knob.split("+")
+    return dict(zip(keys, value if len(keys) > 1 else (value,), strict=True))
+
+
+def race(
+    out: Path,
+    protocol: Protocol,
+    *,
+    launcher: Launcher = ONE,
+    resume: bool = False,
+    log: Callable[[str], None] = lambda sentence: None,
+) -> Outcome:
+    """Run the race in `out` until it is done or the time limit of one call is reached.
+
+    OUT/race.json is written at the end of each task, with the tasks that are finished.
+
+    Args:
+        out: new or empty, or with `resume` the folder of a started race.
+        protocol: read_protocol().
+        launcher: where the runs are made, and how many at a time.
+        resume: keep the runs in the journal.
+        log: called with a sentence about each step of the work.
+    """
+    if out.exists() and any(path.name != "run.lock" for path in out.iterdir()) and not resume:
+        raise UsageError(f"output {out} exists and is not empty; nothing was changed: use --resume or another --out")
+    run_folder.make_writable(out)
+    with run_folder.locked(run_folder.RunFolder(out)):
+        begin(out / BEGUN, protocol)
+        done = adaptive.read_journal(out / JOURNAL)
+        until = time.monotonic() + 60 * protocol.budget["part_minutes"]
+        try:
+            with sigterm_interrupts():
+                for count in range(1, len(protocol.tasks) + 1):  # task by task, so that finished tasks can be read
+                    part = replace(protocol, tasks=protocol.tasks[:count])
+                    make_runs(tuning(part), part, done, out, launcher, until, log)
+                    best = tuned(part, done)
+                    make_runs(comparison(part, best), part, done, out, launcher, until, log)
+                    result = summary(part, best, done)
+                    files.replace(out / "race.json", (json.dumps(result, separators=(",", ":")) + "\n").encode())
+        except KeyboardInterrupt:
+            raise Stopped(f"the race in {out} was stopped; run again with --resume to go on") from None
+    return result
+
+
+def begin(path: Path, protocol: Protocol) -> None:
+    """Record the protocol that a race is started under; refuse to continue one that was started under another."""
+    stated = {"sha256": protocol.sha256, "short": protocol.short}
+    if not path.exists():
+        files.replace(path, json.dumps(stated).encode() + b"\n")
+    elif (begun := run_folder.read_json(path)) != stated:
+        raise UsageError(
+            f"the race in {path.parent} was begun under the protocol {begun}, but this one is {stated}; nothing was "
+            "changed: go on with the same race.toml and the same --short, or give another --out"
+        )
+
+
+def job(task: RaceTask, method: Method, setting: Options, seed: int) -> RaceRun:
+    """The run of a method at a setting of a task, with a seed."""
+    return RaceRun(task.name, method.name, json.dumps(setting, sort_keys=True), seed)
+
+
+def tuning(protocol: Protocol) -> list[RaceRun]:
+    """The first half: every setting of every method, on the tuning seeds. In seed order: early looks are fair."""
+    return [
+        job(task, method, setting, protocol.first_tuning_seed + seed)
+        for task in protocol.tasks
+        for seed in range(task.tuning)
+        for method in protocol.methods
+        for setting in task.settings(method)
+    ]
+
+
+def tuned(protocol: Protocol, done: dict[str, Outcome]) -> dict[str, dict[str, Options]]:
+    """task -> method -> the setting with the largest mean area under the curve; the first one in a tie."""
+    scores = scored(protocol, done)
+    return {
+        task.name: {
+            method.name: task.settings(method)[int(np.argmax(scores[task.name][method.name]))]
+            for method in protocol.methods
+        }
+        for task in protocol.tasks
+    }
+
+
+def scored(protocol: Protocol, done: dict[str, Outcome]) -> dict[str, dict[str, list[float]]]:
+    """task -> method -> mean area under the curve of each setting over the tuning seeds."""
+    seeds = {task.name: [protocol.first_tuning_seed + seed for seed in range(task.tuning)] for task in protocol.tasks}
+    return {
+        task.name: {
+            method.name: [
+                float(np.mean([done[job(task, method, setting, seed).key]["auc"] for seed in seeds[task.name]]))
+                for setting in task.settings(method)
+            ]
+            for method in protocol.methods
+        }
+        for task in protocol.tasks
+    }
+
+
+def comparison(protocol: Protocol, best: dict[str, dict[str, Options]]) -> list[RaceRun]:
+    """Runs of the second half: every method at its best setting, on fresh seeds."""
+    return [
+        job(task, method, best[task.name][method.name], seed)
+        for task in protocol.tasks
+        for seed in range(task.seeds)
+        for method in protocol.methods
+    ]
+
+
+# The outcome: the tuned methods against the reference, and the volume of good settings.
+
+
+def summary(protocol: Protocol, best: dict[str, dict[str, Options]], done: dict[str, Outcome]) -> Outcome:
+    """The record of a race: means of the tuning, the comparison run by run, and the tables made from both."""
+    runs = [
+        {"task": each.task, "method": each.method, "seed": each.seed, **record.rounded(done[each.key])}
+        for each in comparison(protocol, best)
+    ]
+    scores = scored(protocol, done)
+    grid = {
+        task.name: {
+            method.name: [
+                {"setting": setting, "auc": record.rounded(score)}
+                for setting, score in zip(task.settings(method), scores[task.name][method.name], strict=True)
+            ]
+            for method in protocol.methods
+        }
+        for task in protocol.tasks
+    }
+    return {
+        "format": 1,
+        "protocol": protocol.sha256,
+        "short": protocol.short,
+        "changes": list(protocol.changes),
+        "question": protocol.question,
+        "outcome": dict(protocol.outcome),
+        "seconds": record.rounded(
+            sum(done[each.key]["seconds"] for each in (*tuning(protocol), *comparison(protocol, best)))
+        ),
+        "grid": grid,
+        "best": best,
+        "runs": runs,
+        "tables": record.rounded(tables(protocol, grid, runs)),
+    }
+
+
+def tables(protocol: Protocol, grid: Outcome, runs: list[Outcome]) -> dict[str, list[Outcome]]:
+    """task -> a row per method: means after tuning, outcome against the reference, and volume of good settings."""
+    found: dict[str, list[Outcome]] = {}
+    for task in dict.fromkeys(each["task"] for each in runs):
+        members = sorted((each for each in runs if each["task"] == task), key=lambda each: int(each["seed"]))
+        names = list(dict.fromkeys(each["method"] for each in members))
+        values = {
+            name: {
+                key: np.array([r[key] for r in members if r["method"] == name], dtype=float)
+                for key in ("auc", "final", "drop")
+            }
+            for name in names
+        }
+        rows = [
+            {
+                "method": name,
+                "seeds": len(values[name]["auc"]),
+                **{key: adaptive.ends(stats.mean_interval(values[name][key])) for key in values[name]},
+                **volumes(grid[task], name, protocol.outcome["near"]),
+            }
+            for name in names
+        ]
+        against = protocol.outcome["reference"]
+        others = [row for row in rows if row["method"] != against]
+        pairs = [stats.paired_p_value(values[row["method"]]["auc"], values[against]["auc"]) for row in others]
+        for row, p in zip(others, stats.holm(pairs), strict=True):
+            row |= verdict(values[against]["auc"], values[row["method"]]["auc"], p, len(others), protocol.outcome)
+        found[task] = rows
+    return found
+
+
+def verdict(reference: stats.Array, own: stats.Array, p: float, comparisons: int, stated: Options) -> Outcome:
+    """The paired difference, own minus reference, and its outcome by the protocol's rules.
+
+    "no difference" is a finding: the 90 % interval lies within the margin. If neither that nor the corrected test
+    decides, `seeds_needed` is the number of pairs that detect a difference as large as the margin in four of five
+    races.
+    """
+    difference = own - reference
+    if stats.equivalent(reference, own, stated["margin"]):
+        word = "no difference"
+    elif p < stated["level"]:
+        word = "better" if difference.mean() > 0 else "worse"
+    else:
+        word = "undecided"
+    level, deviation = stated["level"] / comparisons, float(difference.std(ddof=1))
+    needed = stats.seeds_for_power(stated["margin"], deviation, level) if word == "undecided" else None
+    gain = adaptive.ends(stats.mean_interval(difference))
+    return {"gain": gain, "p": p, "outcome": word, "seeds_needed": needed}
+
+
+def volumes(grid: dict[str, list[Outcome]], name: str, near: float) -> Outcome:
+    """Shares of a method's settings within `near` of its own best and of the overall best, and whether its best is on
+    an edge.
+
+    The edge is that of the learning rates: a method whose best lies there was not tuned, because its grid was too
+    narrow.
+    """
+    scores = np.array([each["auc"] for each in grid[name]])
+    best_of_all = max(each["auc"] for rows in grid.values() for each in rows)
+    rates = [each["setting"]["schedule.lr"] for each in grid[name]]
+    return {
+        "volume_own": float((scores >= scores.max() - near).mean()),
+        "volume_all": float((scores >= best_of_all - near).mean()),
+        "edge": rates[int(scores.argmax())] in (min(rates), max(rates)),
+    }
+
+
+# Making the runs.
+
+
+def make_runs(
+    wanted: Sequence[RaceRun],
+    protocol: Protocol,
+    done: dict[str, Outcome],
+    out: Path,
+    launcher: Launcher,
+    until: float,
+    log: Callable[[str], None],
+) -> None:
+    """Make the runs that are not in the journal, record each as it ends, and stop when the time limit is reached."""
+    missing = {each.short: each for each in wanted if each.key not in done}
+    calls = [job_call(each, protocol, out) for each in missing.values()]
+    # closed on every exit path, which ends its processes
+    with open(out / JOURNAL, "ab") as journal, closing(launcher.run(calls, out / run.LAUNCH)) as results:
+        for count, result in enumerate(results, 1):
+            each, found = missing[result.call.name], result.result()
+            done[each.key] = found
+            journal.write(json.dumps({"key": each.key, **found}).encode() + b"\n")
+            journal.flush()
+            os.fsync(journal.fileno())
+            log(f"{count} of {len(missing)}: {each.task}, {each.method}, seed {each.seed}, area {found['auc']:.3f}")
+            if time.monotonic() > until and count < len(missing):
+                raise Stopped(f"this part of the race in {out} has used up its time; run again with --resume to go on")
+
+
+def job_call(each: RaceRun, protocol: Protocol, out: Path) -> Call:
+    """The call of `make_job` for a run; its arguments are all that it needs."""
+    task = next(task for task in protocol.tasks if task.name == each.task)
+    arguments = {"task": asdict(task), "method": each.method, "setting": json.loads(each.setting), "seed": each.seed}
+    arguments |= {"folder": str(out / "runs" / each.short), "diverged": float(protocol.outcome["diverged"])}
+    return Call(each.short, "pmdkit_lab.studies.race:make_job", arguments)
+
+
+def make_job(task: Options, folder: str, **more: Any) -> Outcome:
+    """`run_job` with arguments from JSON."""
+    return run_job(RaceTask(**task), folder=Path(folder), **more)
+
+
+def run_job(task: RaceTask, method: str, setting: Options, seed: int, folder: Path, diverged: float) -> Outcome:
+    """Area under the curve, final pass rate, worst drop and curve of one run, and the seconds it took.
+
+    Args:
+        task, method, setting, seed: identify the run. In the bandit the seed is also that of the problem.
+        folder: folder of a language model's run, which is resumed there after an interruption; other runs are not
+            written.
+        diverged: pass rate assigned to the steps after one that left a non-finite number.
+    """
+    torch.set_num_threads(1)
+    began = time.monotonic()
+    options = {**task.options, **setting, "objective.name": method, "run.seed": seed}
+    if task.tier == "bandit":
+        options["env.seed"] = seed
+    if task.tier == "llm":
+        rates, final = language_rates(task, method, options, folder)
+        steps = plan(task.tier, task.env, options)[0].schedule.steps
+    else:
+        spec, objective = plan(task.tier, task.env, options)
+        rates, final, steps = *local_rates(spec, objective), spec.schedule.steps
+    curve = np.array(rates + [diverged] * (steps - len(rates)))
+    found = adaptive.outcome(curve, diverged if final is None else final, 0.0, task.block)
+    del found["dead"]
+    return {**found, "finished": final is not None, "seconds": round(time.monotonic() - began, 3)}
+
+
+def local_rates(spec: Spec, objective: Any) -> tuple[list[float], float | None]:
+    """Exact pass rates of a bandit after each step, or those of each step's draws in a toy task; and the final one.
+
+    A bandit whose rewards neither pass nor fail reports its mean reward instead.
+
+    A run that produces a non-finite number ends there, without a final pass rate.
+    """
+    _, backend = build(spec, objective)
+    if backend.warm_start is not None:
+        state = backend.learner.state_dict()
+        start = warm_weights(json.dumps(warm_spec(spec), sort_keys=True))
+        both = {name: start[name.removeprefix("reference.")] for name in state["model"]}  # the reference policy too
+        backend.learner.load_state_dict(state | {"model": both})
+    exact = envs.make(spec.env) if spec.tier == "bandit" else None
+    rates: list[float] = []
+
+    def look(step: int, learner: Any, rollouts: Any, groups: Any, *rest: Any) -> None:
+        if exact is not None:
+            log_policy = learner.log_policy()
+            finite = not bool(log_policy.isnan().any())
+            if finite:
+                passed = exact.pass_rate(log_policy.numpy())
+                rates.append(float((exact.mean_reward(log_policy.numpy()) if passed is None else passed).mean()))
+            else:
+                rates.append(0.0)
+        else:
+            finite = all(bool(weight.isfinite().all()) for weight in learner.model.parameters())
+            rates.append((groups.reward > 0.5).double().mean().item())
+        if not finite:
+            raise Diverged(f"step {step} left a weight that is not finite")
+
+    try:
+        loop.run(objective, backend.learner, backend.task, backend.schedule, [look])
+    except Diverged:
+        return rates[:-1] if exact is not None else rates, None
+    return rates, rates[-1] if exact is not None else backend.evaluate()["pass_rate"]
+
+
+def warm_spec(spec: Spec) -> Options:
+    """What a warm start depends on: runs with the same task and seed share it, whatever objective or schedule."""
+    plain = spec.record() | {"objective": {"name": "pmd-mean", "tau": 1.0}}
+    return plain | {"schedule": plain["schedule"] | {"lr": 1e-3, "ministeps": 1}}
+
+
+@functools.lru_cache(maxsize=4)
+def warm_weights(configuration: str) -> dict[str, Any]:
+    """Weights after the warm start. The optimizer of the run starts fresh, as in a normal run."""
+    backend = build(Spec(**json.loads(configuration)))[1]
+    assert backend.warm_start is not None
+    backend.warm_start(lambda sentence: None)
+    return {name: value.clone() for name, value in backend.learner.state_dict()["model"].items()}
+
+
+def language_rates(task: RaceTask, method: str, options: Options, folder: Path) -> tuple[list[float], float | None]:
+    """Train a language model, resumed where it stopped. All methods of a seed start from the same weights."""
+    spec, _ = plan(task.tier, task.env, options)
+    assert isinstance(spec.model, LanguageModelTable)
+    assert spec.warm_start is not None
+    if spec.model.build is not None:
+        start = taught_model(folder.parent.parent / MODELS, spec.model.build, spec.run.seed, spec.warm_start.pass_rate)
+        options = {**options, "model.build": None, "model.path": str(start), "warm_start.pass_rate": 0.0}
+    try:
+        finished = train(method, task.tier, task.env, out=folder, resume=True, options=options)
+    except Diverged:
+        return [row["pass_rate"] for row in run_folder.RunFolder(folder).read_metrics()], None
+    return [row["pass_rate"] for row in finished.metrics], finished.summary["pass_rate_last"]
+
+
+def taught_model(models: Path, size: str, seed: int, pass_rate: float) -> Path:
+    """The folder of a starter model after phase 0, built by the first of several parallel runs that needs it."""
+    from pmdkit.llm.starter import model
+
+    folder = models / f"{size}-{seed}"
+    models.mkdir(parents=True, exist_ok=True)
+    with FileLock(models / f"{folder.name}.lock"):
+        if not folder.exists():
+            unfinished = models / f"{folder.name}.unfinished"
+            shutil.rmtree(unfinished, ignore_errors=True)  # left by a killed process
+            model.make(unfinished, size, seed, pass_rate, lambda sentence: None)
+            unfinished.rename(folder)
+    return folder

@@ -1,0 +1,23 @@
+"""The verbs that this package adds to `pmdkit`. Light: `pmdkit --help` imports it."""
+
+VERBS = {
+    "explain": (
+        "What an objective secretly solves: its regulariser, contraction and push.",
+        "pmdkit_lab.cli.explain:explain",
+    ),
+    "replay": ("Another objective on a recorded step, or the story of one response.", "pmdkit_lab.cli.replay:replay"),
+    "plan": (
+        "What a recipe of tier 3 costs on accelerators: memory by phase, time, staleness.",
+        "pmdkit_lab.cli.plan:plan",
+    ),
+    "ledger": ("Every claim of the paper and how it stands here.", "pmdkit_lab.cli.ledger:ledger"),
+    "reproduce": (
+        "Reproduce the paper within a budget of 2m, 20m or 90m: one report.",
+        "pmdkit_lab.cli.reproduce:reproduce",
+    ),
+    "race": (
+        "All objectives, tuned with the same budget and compared by a fixed protocol.",
+        "pmdkit_lab.cli.race:race",
+    ),
+    "figure": ("The paper's figures and tables by name.", "pmdkit_lab.cli.figures:figures"),
+}

@@ -1,0 +1,76 @@
+"""The exact step on rewards {0, 1}: the theory's where there is one, an independent minimiser's elsewhere."""
+
+import numpy as np
+import pytest
+from pmdkit_lab.explain import TabularPrompt, exact_steps, population_loss, stationary_point
+from pmdkit_lab.explain.dynamics import apart
+from pmdkit_lab.explain.solver import normalised
+from pmdkit_lab.explain.tabular import GRADED_PROMPTS, binary_prompts
+from scipy.optimize import minimize, minimize_scalar
+
+from pmdkit import theory
+from pmdkit.objectives import DRO, REBEL, Chi2PO, PMDMean, PMDPart
+
+P = np.array([1e-3, 0.01, 0.1, 0.5, 0.9, 0.99])
+
+
+@pytest.mark.parametrize("tau", [0.005, 0.05, 0.5, 5.0])
+@pytest.mark.parametrize(
+    ("objective", "method"), [(PMDMean, "pmd-mean"), (DRO, "pmd-mean"), (PMDPart, "pmd-part"), (REBEL, "pmd-part")]
+)
+def test_exact_steps_are_the_theorys(objective, method, tau):
+    found, exact = exact_steps(objective(tau=tau), P), theory.binary(P, tau, method)
+    np.testing.assert_allclose(found.log_ratio_wrong, exact.log_ratio_neg, rtol=1e-8, atol=1e-11)
+    np.testing.assert_allclose(found.log_ratio_right, exact.log_ratio_pos, rtol=1e-8, atol=1e-11)
+    np.testing.assert_allclose(found.eta, exact.eta, rtol=1e-8)
+
+
+@pytest.mark.parametrize("length", [(1, 1), (4, 1), (1, 4)])
+def test_lengths(length):
+    for p in (0.01, 0.5):
+        exact = theory.pmd_mean([p, 1 - p], [1.0, 0.0], 0.05, length=list(length))
+        found = exact_steps(PMDMean(tau=0.05), np.array([p]), length)
+        np.testing.assert_allclose(found.log_ratio_wrong[0], exact.log_ratio[1], rtol=1e-8)
+
+
+@pytest.mark.parametrize("p", [0.01, 0.3])
+def test_chi2_po_against_a_scalar_search(p):
+    objective = Chi2PO(tau=0.5)
+
+    def loss(step):
+        u = np.stack(apart(np.array([p]), np.array([step])), -1)
+        return population_loss(objective, binary_prompts(np.array([p])), u).loss[0]
+
+    best = minimize_scalar(loss, bounds=(0, 20), method="bounded", options={"xatol": 1e-10})
+    found = exact_steps(objective, np.array([p]))
+    assert found.log_ratio_right[0] - found.log_ratio_wrong[0] == pytest.approx(best.x, abs=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", [PMDMean(tau=0.5), PMDPart(tau=0.5), Chi2PO(tau=0.5), REBEL(tau=0.5)])
+def test_resting_points_against_a_general_minimiser(objective):
+    problem = GRADED_PROMPTS["other pi_old"]
+
+    def loss(logits):
+        return population_loss(objective, problem, normalised(problem.pi, logits)).loss[0]
+
+    best = minimize(loss, np.zeros(8), method="Nelder-Mead", options={"maxiter": 1})  # a start that is not ours
+    best = minimize(loss, best.x, method="BFGS", options={"gtol": 1e-7})
+    found = stationary_point(objective, problem)
+    np.testing.assert_allclose(normalised(problem.pi, best.x), found.log_ratio, atol=1e-4)
+    assert loss(found.log_ratio) <= best.fun + 1e-12
+    assert found.curvature > 0
+
+
+def test_a_reward_shift_and_a_permutation_change_nothing():
+    problem = GRADED_PROMPTS["graded rewards"]
+    order = np.array([3, 0, 7, 1, 6, 2, 5, 4])
+    plain = stationary_point(PMDMean(), problem).log_ratio
+    moved = stationary_point(PMDMean(), TabularPrompt.of(problem.pi[order], problem.reward[order] + 5)).log_ratio
+    np.testing.assert_allclose(moved, plain[order], atol=1e-9)
+
+
+def test_eta_is_monotone_in_tau_and_pass_rate():
+    eta = np.array([exact_steps(PMDMean(tau=tau), P).eta for tau in (0.01, 0.1, 1.0)])
+    assert (np.diff(eta, axis=0) < 0).all()
+    assert (np.diff(eta[1]) > 0).all()

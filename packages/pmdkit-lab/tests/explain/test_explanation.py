@@ -1,0 +1,251 @@
+"""`explain` on every objective, on a user's own file, and on what cannot be asked: one sentence each."""
+
+import json
+
+import numpy as np
+import pytest
+from pmdkit_lab.cli.explain import explain as command
+from pmdkit_lab.explain import explain, regulariser_curve, stationary_point
+from pmdkit_lab.explain.explanation import with_options
+from pmdkit_lab.explain.report import facts, headline
+from pmdkit_lab.explain.tabular import GRADED_PROMPTS
+from pmdkit_lab.figures.explained import draw
+
+from pmdkit.errors import UsageError
+from pmdkit.objectives import GRPO, PMDMean
+
+KINDS = {
+    "pmd-mean": ("minimiser", "kl + chi2", False),
+    "pmd-part": ("minimiser", "kl", True),
+    "pmd-between": ("minimiser", "kl + chi2", False),
+    "rloo": ("unbounded", None, False),
+    "grpo": ("plateau", None, False),
+    "dr-grpo": ("plateau", None, False),
+    "dapo": ("plateau", None, False),
+    "gspo": ("plateau", None, False),
+    "cispo": ("boundary", None, False),
+    "chi2-po": ("minimiser", "other", False),
+    "rebel": ("minimiser", "kl", True),
+    "tb": ("minimiser", "kl", True),
+    "dro": ("minimiser", "kl + chi2", False),
+    "pmd-token": ("minimiser", None, False),
+    "opmd": ("unbounded", None, False),
+    "rec": ("plateau", None, False),
+    "asymre": ("unbounded", None, False),
+    "topr": ("boundary", None, False),
+    "grpo-kl": ("minimiser", None, False),
+    "sapo": ("boundary", None, False),
+    "gmpo": ("plateau", None, False),
+    "reinforce-pp": ("plateau", None, False),
+}
+
+OWN = '''
+from dataclasses import dataclass
+import torch
+from pmdkit.objectives.batch import expect
+
+@dataclass(frozen=True)
+class Good:
+    """A quadratic penalty on the log ratio: PMD-mean with its constant left out, and without saying so."""
+    tau: float = 0.05
+    norm: str = "none"
+    def advantage(self, groups):
+        return torch.where(groups.present, groups.reward - expect(groups.reward, groups.mass), 0.0)
+    def loss(self, batch):
+        s = batch.seq_log_ratio
+        return -batch.advantage * s + batch.tau / 2 * s**2
+
+class Reduced(Good):
+    def loss(self, batch):
+        return super().loss(batch).mean()
+
+class NotANumber(Good):
+    def loss(self, batch):
+        return super().loss(batch) * (batch.seq_log_ratio - 1).log()
+
+class NotANumberInTheGradient(Good):
+    def loss(self, batch):
+        return super().loss(batch) + (batch.seq_log_ratio**2).sqrt()
+
+class SecretlyWholeGroups(Good):
+    def loss(self, batch):
+        return (batch.advantage - batch.tau * batch.centred(batch.seq_log_ratio)) ** 2
+
+class AcrossPrompts(Good):
+    def loss(self, batch):
+        return super().loss(batch) / (1 + batch.seq_log_ratio.pow(2).mean())
+
+class BatchBaseline(Good):
+    def advantage(self, groups):
+        return groups.reward - groups.reward.mean()
+
+class Detached(Good):
+    def loss(self, batch):
+        return super().loss(batch).detach()
+
+class Raises(Good):
+    def loss(self, batch):
+        return batch.rewards
+
+class OnePerPrompt(Good):
+    def advantage(self, groups):
+        return groups.reward.mean(1)
+'''
+
+WRONG = {
+    "Reduced": r"has shape \[\]; expected \[16\]",
+    "NotANumber": "is NaN or infinite",
+    "NotANumberInTheGradient": "gradient of .* is NaN",
+    "SecretlyWholeGroups": "needs whole groups",
+    "AcrossPrompts": "moves with the policy of another",
+    "BatchBaseline": "changes with the rewards of another",
+    "Detached": "does not depend on batch.logp",
+    "Raises": "raised AttributeError",
+    "OnePerPrompt": r"has shape \[2\]; expected \[2, 8\]",
+}
+
+
+@pytest.fixture
+def own(tmp_path):
+    (tmp_path / "my.py").write_text(OWN)
+    return tmp_path / "my.py"
+
+
+@pytest.mark.slow
+def test_what_every_objective_solves(explained):
+    assert {name: (e.kind, e.regulariser, e.ratio_only) for name, e in explained.items()} == KINDS
+    assert len({headline(e) for e in explained.values()}) >= 6
+
+
+@pytest.mark.nightly  # five seconds each: what a rank costs has gaps, which are searched
+@pytest.mark.parametrize("name", ["qrpo", "sppo"])
+def test_ranks_in_place_of_rewards_have_one_minimiser(name):
+    told = explain(name)
+    assert (told.kind, told.unique) == ("minimiser", True)
+    assert "f' has gaps" in headline(told)
+    assert {each.certificate.proof for each in told.rests.values()} == {"multiplier"}
+
+
+@pytest.mark.slow
+def test_the_search_agrees_with_the_theory_wherever_there_is_one(explained):
+    claimed = {name for name, e in explained.items() if e.theory}
+    assert claimed == {"pmd-mean", "pmd-part", "pmd-between", "rebel", "tb", "dro"}
+    for name in claimed:
+        e = explained[name]
+        assert max(known.error for known in e.theory.values()) < 1e-9
+        assert e.steps_error < 1e-9
+        assert e.lengths is not None
+        assert e.lengths.error < 1e-9
+        for found in e.rests.values():
+            assert found.gradient < 1e-9
+            assert found.curvature > 0
+            assert found.unique
+            assert found.certificate.rivals == 0
+
+
+@pytest.mark.slow
+def test_one_json_value_with_everything(explained):
+    for name, e in explained.items():
+        value = json.loads(json.dumps(e.to_json(), allow_nan=False))
+        assert value["name"] == name
+        assert value["kind"] == e.kind
+        assert set(value["eta"]) == {"0.01", "0.1", "0.5", "0.9"}
+        assert len(value["facts"]) >= 4
+        assert {"rests", "curves", "force", "first", "steps", "by_tau", "by_length", "ratios"} <= value.keys()
+
+
+@pytest.mark.slow
+def test_reference_and_groups_are_said(explained):
+    said = {name: " ".join(e.to_json()["caveats"]) for name, e in explained.items()}
+    assert [name for name in said if "pi_ref = pi_old" in said[name]] == ["tb", "grpo-kl"]
+    assert [name for name in said if "whole groups" in said[name]] == ["rebel", "tb"]
+    assert [name for name in said if "held back" in said[name]] == ["cispo"]
+
+
+@pytest.mark.nightly
+def test_an_objective_of_the_whole_batch_is_asked_one_prompt_at_a_time(explained):
+    """REINFORCE++ of one prompt is GRPO, in every number; only the screen says what other prompts would change."""
+    mine, grpo = (explained[name].to_json() for name in ("reinforce-pp", "grpo"))
+    differ = {key for key in mine if json.dumps(mine[key]) != json.dumps(grpo[key])}
+    assert differ == {"name", "options", "whole_batch", "caveats"}
+    (said,) = [line for line in mine["caveats"] if line not in grpo["caveats"]]
+    assert "here every prompt is a batch of its own" in said
+
+
+def test_a_picture_of_either_kind(explained, tmp_path):
+    for name in ("pmd-mean", "grpo", "cispo"):
+        drawing = draw(explained[name])
+        assert all(path.stat().st_size > 10_000 for path in drawing.save(tmp_path / name))
+        assert name in drawing.sentence
+    assert np.isnan(draw(explained["cispo"]).data["eta"]).all()
+    np.testing.assert_allclose(
+        draw(explained["pmd-mean"]).data["slope graded rewards"], draw(explained["pmd-mean"]).data["mixed"]
+    )
+
+
+@pytest.mark.slow
+def test_an_objective_of_ones_own(own):
+    e = explain(f"{own}:Good", tau=0.1)
+    assert (e.name, e.kind, e.regulariser, e.ratio_only) == ("Good", "minimiser", "kl + chi2", False)
+    problem = GRADED_PROMPTS["graded rewards"]
+    built_in = regulariser_curve(PMDMean(tau=0.1), problem, stationary_point(PMDMean(tau=0.1), problem).log_ratio)
+    np.testing.assert_allclose(e.curves["graded rewards"].slope, built_in.slope, atol=1e-10)
+    assert not e.theory  # it claims none
+
+
+@pytest.mark.parametrize("name", list(WRONG))
+def test_what_cannot_be_asked_is_told(own, name):
+    with pytest.raises(UsageError, match=WRONG[name]):
+        explain(f"{own}:{name}")
+
+
+@pytest.mark.slow
+def test_a_claim_that_does_not_hold_is_told(own):
+    own.write_text(OWN.replace("class Good:", "class Good:\n    population = 'pmd_part'"))
+    assert "its trait `population` is wrong" in " ".join(explain(f"{own}:Good").to_json()["caveats"])
+
+
+def test_options():
+    assert with_options(PMDMean(), 0.2, {}).tau == 0.2
+    assert with_options("pmd-mean", 0.2, {"norm": "none"}) == PMDMean(tau=0.2, norm="none")
+    with pytest.raises(UsageError, match="grpo has no option tau"):
+        explain(GRPO(), tau=0.1)
+    with pytest.raises(ValueError, match="unknown option of grpo 'tau'"):
+        explain("grpo", tau=0.1)
+    with pytest.raises(ValueError, match="did you mean 'pmd-mean'"):
+        explain("pmd-meen")
+
+
+@pytest.mark.slow
+def test_the_screen_fits_and_speaks(capsys, tmp_path):
+    command("pmd-mean", tau=0.1, out=tmp_path / "here")
+    screen = capsys.readouterr().out
+    assert len(screen.splitlines()) <= 42
+    for word in ("0.1 KL(pi||pi_old)", "lambda, theory", "eta", "policy gradient", "Length:", "picture:"):
+        assert word in screen
+    assert sorted(path.name for path in (tmp_path / "here").iterdir()) == [
+        "explain-pmd-mean.png",
+        "explain-pmd-mean.svg",
+    ]
+    command("rloo", json=True)
+    assert json.loads(capsys.readouterr().out)["kind"] == "unbounded"
+    command("grpo", set=["clip_high=0.5", "objective.norm=none"])
+    screen = " ".join(capsys.readouterr().out.split())
+    assert "past ratio 1.5" in screen
+    assert "carried to ratio 20.8" in screen  # 1 + 0.2 (1 - p) / p at p = 0.01
+
+
+def test_wrong_usage(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="is a file"):
+        command("rloo", out=tmp_path / "file")
+    with pytest.raises(UsageError, match="need the name"):
+        command(tau=0.1)
+
+
+@pytest.mark.slow
+def test_every_fact_is_a_sentence(explained):
+    for e in explained.values():
+        for fact in facts(e):
+            assert fact.endswith(".")
+            assert "nan" not in fact

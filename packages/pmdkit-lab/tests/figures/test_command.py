@@ -1,0 +1,80 @@
+"""`pmdkit figures`: files, sentences, JSON, exit codes."""
+
+import json
+import os
+
+import pytest
+from pmdkit_lab.figures import FIGURES, TABLES
+from pmdkit_lab.ledger import items
+
+from pmdkit.cli import main
+
+
+def call(*arguments: str) -> int:
+    """Exit code of a command."""
+    with pytest.raises(SystemExit) as left:
+        main(["figures", *arguments])
+    return int(left.value.code or 0)
+
+
+@pytest.mark.nightly  # every figure of the paper
+def test_all_figures_are_drawn_and_explained(tmp_path, capfd) -> None:
+    assert call("--json") == 0
+    out, err = capfd.readouterr()
+    drawn = json.loads(out)
+    assert [entry["name"] for entry in drawn] == [*FIGURES, *TABLES]
+    for entry in drawn:
+        least = 1000 if entry["name"] in FIGURES else 100
+        assert all((tmp_path / path).stat().st_size > least for path in entry["files"])
+        assert entry["see"]
+        assert entry["alt"]
+    assert len(list((tmp_path / "figures-out").iterdir())) == 2 * len(FIGURES | TABLES)
+    assert "drawing fig2 (3 of 15)" in err
+
+
+@pytest.mark.slow
+def test_one_figure_by_name_says_what_to_see(tmp_path, capfd) -> None:
+    assert call("fig1-left", "--out", str(tmp_path / "here" / "deep")) == 0
+    out, _ = capfd.readouterr()
+    assert "log-partition is far above the mean reward" in " ".join(out.split())
+    assert str(tmp_path / "here" / "deep" / "fig1-left.svg") in out
+    assert len(list((tmp_path / "here" / "deep").iterdir())) == 2
+
+
+def test_a_table_is_markdown_and_csv(tmp_path, capfd) -> None:
+    assert call("tab2-speed") == 0
+    assert "the text says 4.6" in " ".join(capfd.readouterr().out.split())
+    markdown, rows = ((tmp_path / "figures-out" / f"tab2-speed.{kind}").read_text() for kind in ("md", "csv"))
+    assert "| on-policy | 0.0569 | 0.0512 | 0.0057 | 0.0569 |" in markdown
+    assert "on-policy,0.0569,0.0512,0.0057,0.0569" in rows
+
+
+def test_every_figure_and_table_of_the_paper_is_made() -> None:
+    """By the labels of the ledger's list of items."""
+    made = " ".join(entry.label for entry in (FIGURES | TABLES).values())
+    assert [item["id"] for item in items() if item["kind"] in ("figure", "table") and item["id"] not in made] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("fig1-lft",), 2, "did you mean 'fig1-left'"),
+        (("fig2", "nonsense"), 2, "unknown figure 'nonsense'"),
+        (("fig2", "--out", "file"), 2, "file is a file; expected a folder"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_draw_nothing(arguments, code, words, tmp_path, capfd) -> None:
+    (tmp_path / "file").write_text("mine")
+    assert call(*arguments) == code
+    out, err = capfd.readouterr()
+    assert not out
+    assert words in err
+    assert err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="needs a folder that nobody can write to")
+def test_a_folder_that_cannot_be_written_is_the_machines_lack(capfd) -> None:
+    """/proc refuses new folders to everyone, root included."""
+    assert call("fig2", "--out", "/proc/figures") == 3
+    assert "cannot be written" in capfd.readouterr().err

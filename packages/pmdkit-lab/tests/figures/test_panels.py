@@ -1,0 +1,41 @@
+"""What is drawn over seeds is their mean with the interval of `pmdkit.stats`, upright and on its side."""
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from pmdkit_lab.figures.panels import as_array, band, interval_bar
+
+from pmdkit.stats import interval_text, mean_interval
+
+SEEDS = np.random.default_rng(0).random((5, 7))
+
+
+def test_a_band_is_the_interval_at_each_place():
+    ax = Figure().subplots()
+    mean, low, high = band(ax, np.arange(7.0), SEEDS, "label", color="C0")
+    ends = [mean_interval(column) for column in SEEDS.T]
+    np.testing.assert_array_equal(mean, [end.mean for end in ends])
+    np.testing.assert_array_equal(low, [end.low for end in ends])
+    np.testing.assert_array_equal(high, [end.high for end in ends])
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), mean)
+
+
+@pytest.mark.parametrize("sideways", [False, True])
+def test_seeds_and_their_interval_are_drawn_beside_each_other(sideways):
+    ax = Figure().subplots()
+    ends = as_array(mean_interval(SEEDS[:, 0]))
+    interval_bar(ax, 3.0, SEEDS[:, 0], ends, sideways=sideways, aside=0.2, color="C0")
+    dots = ax.lines[0].get_xydata()[:, ::-1] if sideways else ax.lines[0].get_xydata()
+    np.testing.assert_array_equal(dots, np.stack([np.full(5, 3.2), SEEDS[:, 0]], 1))
+    (segment,) = ax.collections[0].get_segments()
+    np.testing.assert_allclose(segment[:, ::-1] if sideways else segment, [[3.0, ends[1]], [3.0, ends[2]]])
+
+
+def test_a_single_seed_has_no_interval():
+    ax = Figure().subplots()
+    end = mean_interval(np.array([0.5]))
+    interval_bar(ax, 0.0, np.array([0.5]), as_array(end), color="C0")
+    (segment,) = ax.collections[0].get_segments()
+    np.testing.assert_array_equal(segment, [[0.0, 0.5], [0.0, 0.5]])
+    assert interval_text(end) == "0.50"
+    assert interval_text(np.array([0.5, 0.25, 0.75]), ".1f") == "0.5 [0.2, 0.8]"

@@ -1,0 +1,258 @@
+"""The numbers behind the paper's figures: lines are the theory, points are draws of it, descents end where it says."""
+
+import numpy as np
+import pytest
+from pmdkit_lab import figures
+from pmdkit_lab.figures import solutions, target_error
+from scipy.special import logsumexp
+from scipy.stats import binom
+
+from pmdkit import theory
+from pmdkit.figures.style import Drawing
+from pmdkit.stats import bootstrap
+
+METHODS = ("pmd-mean", "pmd-part")
+MENTIONED = {
+    "fig1-left": ("tau log Z", "mean reward", "0.05"),
+    "fig1-right": ("PMD-mean", "PMD-part", "expected reward", "tau"),
+    "fig2": ("PMD-mean", "PMD-part", "log-ratio", "tau = 0.05", "right", "wrong"),
+    "target-error": ("PMD-mean", "PMD-part", "nats squared", "1024", "0.01 to 0.2", "B+"),
+    "target-error-split": ("PMD-mean", "PMD-part", "nats squared", "1024", "right", "wrong"),
+    "scores": ("PMD-mean", "GRPO", "AIME 2024", "95 %", "percent", "50.83"),
+}
+
+
+@pytest.fixture(scope="module")
+def drawings() -> dict[str, Drawing]:
+    return {name: figures.draw(name) for name in MENTIONED}
+
+
+@pytest.mark.slow
+def test_every_figure_says_what_it_shows_and_what_to_see(drawings: dict[str, Drawing]) -> None:
+    assert set(MENTIONED) == {name for name, entry in figures.FIGURES.items() if entry.source not in ("toy", "starter")}
+    for name, words in MENTIONED.items():
+        alt = drawings[name].alt
+        assert all(word in alt for word in words), (name, alt)
+        assert drawings[name].sentence.endswith((".", ")"))
+        assert drawings[name].figure.get_label() == alt
+
+
+def test_every_axis_names_its_unit(drawings: dict[str, Drawing]) -> None:
+    units = ("reward units", "nats", "pass rate", "responses per prompt", "%")
+    for name, drawing in drawings.items():
+        for ax in drawing.figure.axes:
+            numbered = ax.get_subplotspec().is_first_col() and name != "scores"  # whose rows are methods
+            shown = [ax.get_xlabel()] + ([ax.get_ylabel()] if numbered else [])
+            assert not ax.axison or all(any(unit in text for unit in units) for text in shown), (name, shown)
+
+
+def test_the_log_partition_is_that_of_two_rewards(drawings: dict[str, Drawing]) -> None:
+    """tau log(1 - p + p e^(1/tau)), by logsumexp; at p = 0 and 1 it is the mean reward itself."""
+    data = drawings["fig1-left"].data
+    p, tau = data["p"][1:-1], data["tau"][:, None]
+    by_hand = tau * logsumexp([np.log1p(-p) + 0 * tau, np.log(p) + 1 / tau], axis=0)
+    np.testing.assert_allclose(data["scaled_log_partition"][:, 1:-1], by_hand, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(data["scaled_log_partition"][:, [0, -1]], [[0, 1]] * len(tau), atol=1e-12)
+
+
+def test_each_descent_ends_in_the_solution_of_its_own_problem(drawings: dict[str, Drawing]) -> None:
+    """Tolerance: the integrator's own, 1e-10 per step, over some hundred steps."""
+    data = drawings["fig1-right"].data
+    problem = (solutions.PI, solutions.REWARD, solutions.DESCENT_TAU)
+    for method, solve in (("pmd-mean", theory.pmd_mean), ("pmd-part", theory.pmd_part)):
+        np.testing.assert_allclose(data[f"flow {method}"][0], solutions.PI, atol=1e-12)
+        np.testing.assert_allclose(data[f"flow {method}"][-1], solve(*problem).probs, atol=1e-7)
+    assert np.abs(data["flow pmd-mean"][-1] - data["flow pmd-part"][-1]).max() > 0.1
+
+
+def test_the_descents_leave_in_the_same_direction(drawings: dict[str, Drawing]) -> None:
+    """A constant in the target has no gradient at pi_t: mean baseline and log-partition differ by one."""
+    data = drawings["fig1-right"].data
+    first = [data[f"flow {method}"][1] - solutions.PI for method in METHODS]
+    np.testing.assert_allclose(first[0] / np.linalg.norm(first[0]), first[1] / np.linalg.norm(first[1]), atol=1e-2)
+
+
+def test_without_temperature_part_is_greedy_and_mean_weighs_by_advantage(drawings: dict[str, Drawing]) -> None:
+    """As tau goes to 0: PMD-part takes the best action, PMD-mean's ratio tends to Delta_+ / E Delta_+."""
+    data = drawings["fig1-right"].data
+    advantage = np.maximum(solutions.REWARD - solutions.PI @ solutions.REWARD, 0)
+    limit = solutions.PI * advantage / (solutions.PI @ advantage)
+    np.testing.assert_allclose(data["sweep pmd-part"][-1], [0, 0, 1], atol=1e-12)
+    np.testing.assert_allclose(data["sweep pmd-mean"][-1], limit, atol=0.02)
+
+
+def test_ratios_are_the_theory_and_keep_the_policy_normalised(drawings: dict[str, Drawing]) -> None:
+    data = drawings["fig2"].data
+    for name, p, tau in (("p", data["p"], solutions.RATIO_TAU), ("tau", solutions.RATIO_P, data["tau"])):
+        for method in METHODS:
+            right, wrong = (data[f"exact {method} {side} {name}"] for side in ("right", "wrong"))
+            exact = theory.binary(p, tau, method)
+            np.testing.assert_allclose(right, exact.log_ratio_pos, rtol=1e-12)
+            np.testing.assert_allclose(wrong, exact.log_ratio_neg, rtol=1e-12)
+            np.testing.assert_allclose(p * np.exp(right) + (1 - p) * np.exp(wrong), 1, rtol=1e-12)
+
+
+def test_formulas_are_those_of_the_paper(drawings: dict[str, Drawing]) -> None:
+    """Written out from the paper's four equations; NaN where the expression is no positive number."""
+    data = drawings["fig2"].data
+    for name, p, tau in (("p", data["p"], solutions.RATIO_TAU), ("tau", solutions.RATIO_P, data["tau"])):
+        far = np.exp(-1 / tau) / p**2
+        with np.errstate(invalid="ignore"):
+            by_hand = {
+                "pmd-mean right": np.log(1 / p - (1 - p) / p * np.exp(-p / tau)),
+                "pmd-mean wrong": -p / tau + 0 * p,
+                "pmd-part right": np.log(1 / p - (1 - p) * far),
+                "pmd-part wrong": np.log(1 / p) - 1 / tau,
+            }
+        for key, values in by_hand.items():
+            np.testing.assert_allclose(data[f"formula {key} {name}"], values, rtol=1e-9, err_msg=key)
+
+
+@pytest.mark.parametrize("tau", [0.01, 0.03, 0.05, 0.1])
+def test_the_sentence_on_the_formulas_is_true(tau: float) -> None:
+    """From p = 3 tau on, eta and the ratio of right responses are within 1 % of the paper's formulas; at tau not."""
+    p = np.linspace(3 * tau, 0.95, 40)
+    exact, rough = theory.binary(p, tau), theory.binary_small_tau(p, tau)
+    assert np.abs(rough.eta / exact.eta - 1).max() < 0.01
+    assert np.abs(np.expm1(rough.log_ratio_pos - exact.log_ratio_pos)).max() < 0.01
+    assert theory.binary_small_tau(tau, tau).eta / theory.binary(tau, tau).eta < 0.9
+
+
+def test_figure_1_left_as_it_is_drawn_and_told(drawings: dict[str, Drawing]) -> None:
+    """The gap tau log Z - p is largest at p = tau - 1 / (e^(1/tau) - 1)."""
+    drawing = drawings["fig1-left"]
+    p, tau = drawing.data["p"], drawing.data["tau"]
+    assert (p[0], p[80], p[-1], len(p)) == (0, 0.02, 1, 280)
+    assert (np.diff(p) > 0).all()
+    *lines, diagonal = drawing.figure.axes[0].lines
+    for line, values in zip(lines, drawing.data["scaled_log_partition"], strict=True):
+        np.testing.assert_array_equal(line.get_xydata(), np.stack([p, values], -1))
+    np.testing.assert_array_equal(diagonal.get_xydata(), np.stack([p, p], -1))
+    a = np.expm1(1 / tau)
+    at = tau - 1 / a
+    gaps = tau * np.log1p(a * at) - at
+    assert all(f"{gap:.2f} at p = {x:.2g} (tau" in drawing.alt for gap, x in zip(gaps, found_at(p, at), strict=True))
+    assert f"{gaps[1]:.2f} above it at tau = 0.05, {gaps[3]:.2f} at tau = 0.3, {gaps[4]:.2f}" in drawing.sentence
+
+
+def found_at(grid: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """The points of a grid next to these."""
+    return grid[np.abs(grid - wanted[:, None]).argmin(1)]
+
+
+def test_figure_1_right_as_it_is_drawn_and_told(drawings: dict[str, Drawing]) -> None:
+    drawing = drawings["fig1-right"]
+    np.testing.assert_allclose(drawing.data["tau"], 10 ** np.linspace(3, np.log10(2e-3), 400), rtol=1e-12)
+    problem = (solutions.PI, solutions.REWARD, solutions.DESCENT_TAU)
+    for method, solve in (("pmd-mean", theory.pmd_mean), ("pmd-part", theory.pmd_part)):
+        np.testing.assert_allclose(drawing.data[f"solution {method}"], solve(*problem).probs, rtol=1e-12)
+        for at in (0, 200, 399):
+            at_tau = solve(*problem[:2], drawing.data["tau"][at])
+            np.testing.assert_allclose(drawing.data[f"sweep {method}"][at], at_tau.probs, rtol=1e-9)
+        assert f"{solve(*problem).probs @ solutions.REWARD:.2f}" in drawing.sentence
+
+
+def test_figure_2_as_it_is_drawn_and_told(drawings: dict[str, Drawing]) -> None:
+    """Only right responses have a limit, log 1/p; formulas are at every eighth point."""
+    drawing = drawings["fig2"]
+    data, panels = drawing.data, (("p", "right"), ("p", "wrong"), ("tau", "right"), ("tau", "wrong"))
+    for ax, (name, side) in zip(drawing.figure.axes, panels, strict=True):
+        lines = [line.get_xydata() for line in ax.lines]
+        assert len(lines) == (5 if side == "right" else 4)
+        for method, (exact, formula) in zip(("pmd-part", "pmd-mean"), (lines[:2], lines[2:4]), strict=True):
+            x = data[name]
+            np.testing.assert_array_equal(exact, np.stack([x, data[f"exact {method} {side} {name}"]], -1))
+            np.testing.assert_array_equal(formula, np.stack([x, data[f"formula {method} {side} {name}"]], -1)[::8])
+        if side == "right":
+            top = np.log(1 / (x if name == "p" else np.full_like(x, solutions.RATIO_P)))
+            np.testing.assert_allclose(lines[4], np.stack([x, top], -1), rtol=1e-12)
+        assert ax.get_title().startswith(side)
+        assert (ax.get_yscale() == "linear") == (side == "right")
+    mean, part = (theory.binary(0.01, 0.05, method) for method in METHODS)
+    assert f"{mean.log_ratio_pos:.2f} nats instead of PMD-part's {part.log_ratio_pos:.2f}" in drawing.sentence
+    assert f"{-mean.log_ratio_neg:.2f} instead of {-part.log_ratio_neg:.1f}" in drawing.sentence
+
+
+def test_target_errors_as_they_are_drawn_and_told(drawings: dict[str, Drawing]) -> None:
+    """Points and intervals of the seeds that are said, in both panels; words of groups of 16."""
+    tau, ps, ns = 0.05, np.array([0.01, 0.02, 0.05, 0.1, 0.2]), 2 ** np.arange(2, 11)
+    whole, split = drawings["target-error"], drawings["target-error-split"]
+    assert whole.figure.get_size_inches().tolist() == split.figure.get_size_inches().tolist() == [7, 4], "two panels"
+    for method in METHODS:
+        draws = theory.simulate_target_error(ps[:, None], ns, tau, method, 100, 0)
+        scale = np.exp(theory.binary(ps, tau, method).B_plus)[:, None]
+        sides = {
+            "right ": (draws.positive, draws.per_seed_positive, draws.positives),
+            "wrong ": (draws.negative, draws.per_seed_negative, ns[:, None] - draws.positives),
+        }
+        np.testing.assert_array_equal(whole.data[f"mean {method}"], draws.mean)
+        for name, values in zip(("low", "high"), bootstrap(draws.per_seed, np.ones(1)), strict=True):
+            np.testing.assert_array_equal(whole.data[f"{name} {method}"], values)
+            np.testing.assert_allclose(whole.data[f"scaled {name} {method}"], values * scale, rtol=1e-12)
+        np.testing.assert_allclose(whole.data[f"scaled mean {method}"], draws.mean * scale, rtol=1e-12)
+        for side, (mean, per_seed, weights) in sides.items():
+            np.testing.assert_array_equal(split.data[f"{side}mean {method}"], mean)
+            for name, values in zip(("low", "high"), bootstrap(per_seed, weights), strict=True):
+                np.testing.assert_array_equal(split.data[f"{side}{name} {method}"], values)
+    part, mean = (theory.target_error([0.01, 0.2], 16, tau, method) for method in ("pmd-part", "pmd-mean"))
+    assert f"its error is {part.mean[0]:.0f} nats^2 against PMD-mean's {mean.mean[0]:.1f}" in whole.sentence
+    assert f"at p = 0.2 it is {part.mean[1]:.0f} against {mean.mean[1]:.0f}" in whole.sentence
+    assert f"{mean.positive[0]:.0f} nats^2 against {mean.negative[0]:.1f} for wrong ones" in split.sentence
+
+
+def by_enumeration(p: float, n: int, method: str) -> dict[str, tuple[float, float]]:
+    """Mean and variance over groups of the error sums, from each group with k successes written out."""
+    exact = theory.binary(p, target_error.TAU, method)
+    ideal = np.array([exact.log_ratio_neg, exact.log_ratio_pos])
+    k = np.arange(n + 1)
+    weight = binom.pmf(k, n, p)
+    groups = (np.arange(n) < k[:, None]).astype(int)
+    squared = (theory.leave_one_out_targets(groups, target_error.TAU, method) - ideal[groups]) ** 2
+    values = {
+        "": squared.mean(1),
+        "right ": (squared * groups).sum(1)
+        / (n * p),  # E of the numerator over E of the denominator of the pooled mean
+        "wrong ": (squared * (1 - groups)).sum(1) / (n * (1 - p)),
+    }
+    return {key: (weight @ v, weight @ v**2 - (weight @ v) ** 2) for key, v in values.items()}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_lines_are_exact_and_points_are_draws_of_them(drawings: dict[str, Drawing], method: str) -> None:
+    """Lines to 1e-9 against enumeration of all groups, points within 4 standard errors, known from it too."""
+    together, split = drawings["target-error"].data, drawings["target-error-split"].data
+    for i, p in enumerate(target_error.PS):
+        for j, n in enumerate(target_error.NS[:6]):
+            at = list(together["n line"]).index(n)
+            moments = by_enumeration(p, int(n), method)
+            for key, (mean, _) in moments.items():
+                data = split if key else together
+                np.testing.assert_allclose(data[f"{key}exact {method}"][i, at], mean, rtol=1e-9)
+            mean, variance = moments[""]
+            point = together[f"mean {method}"][i, j]
+            assert abs(point - mean) < 4 * np.sqrt(variance / target_error.SEEDS), (p, n)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_split_adds_up_to_the_whole(drawings: dict[str, Drawing], method: str) -> None:
+    together, split = drawings["target-error"].data, drawings["target-error-split"].data
+    p = together["p"][:, None]
+    sides = p * split[f"right exact {method}"] + (1 - p) * split[f"wrong exact {method}"]
+    np.testing.assert_allclose(sides, together[f"exact {method}"], rtol=1e-12)
+    if method == "pmd-part":  # the peers of a response do not know its reward
+        np.testing.assert_array_equal(split[f"right exact {method}"], split[f"wrong exact {method}"])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_right_panel_is_the_left_one_times_the_prefactor(drawings: dict[str, Drawing], method: str) -> None:
+    data = drawings["target-error"].data
+    prefactor = np.exp(theory.binary(data["p"], target_error.TAU, method).B_plus)[:, None]
+    for name in ("exact", "mean", "low", "high"):
+        np.testing.assert_allclose(data[f"scaled {name} {method}"], data[f"{name} {method}"] * prefactor, rtol=1e-12)
+        assert (data[f"low {method}"] <= data[f"mean {method}"]).all()
+        assert (data[f"mean {method}"] <= data[f"high {method}"]).all()
+
+
+def test_an_unknown_figure_is_answered_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match="unknown figure 'target-eror'; did you mean 'target-error'"):
+        figures.draw("target-eror")

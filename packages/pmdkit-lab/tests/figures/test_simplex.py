@@ -1,0 +1,54 @@
+"""The triangle keeps the geometry of the simplex."""
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from pmdkit_lab.figures import simplex
+
+
+def test_corners_are_an_equilateral_triangle_and_the_uniform_policy_its_centre() -> None:
+    corners = simplex.to_xy(np.eye(3))
+    sides = [np.linalg.norm(corners[i] - corners[j]) for i, j in ((0, 1), (1, 2), (2, 0))]
+    np.testing.assert_allclose(sides, 1, rtol=1e-12)
+    np.testing.assert_allclose(simplex.to_xy(np.full(3, 1 / 3)), corners.mean(0), rtol=1e-12)
+
+
+def test_distances_are_those_of_probabilities_up_to_one_factor() -> None:
+    """The map is an isometry over sqrt 2, so angles and straight lines on the page are true."""
+    p, q = np.random.default_rng(0).dirichlet(np.ones(3), (2, 50))
+    page = np.linalg.norm(simplex.to_xy(p) - simplex.to_xy(q), axis=1)
+    np.testing.assert_allclose(page * np.sqrt(2), np.linalg.norm(p - q, axis=1), rtol=1e-12)
+
+
+def test_the_grid_fills_the_inside() -> None:
+    """No policy of the simplex is far from the grid, and no point of the grid is on the edge."""
+    policies = simplex.grid(60)
+    np.testing.assert_allclose(policies.sum(1), 1, rtol=1e-12)
+    assert policies.min() > 0
+    some = np.random.default_rng(1).dirichlet(np.ones(3), 30)
+    assert np.abs(some[:, None] - policies).max(-1).min(1).max() < 1 / 60
+
+
+def test_contours_of_expected_reward_are_straight_and_where_they_should_be() -> None:
+    reward = np.array([0.0, 0.7, 1.0])
+    ax = Figure().subplots()
+    (segments,) = simplex.contour(ax, lambda probs: probs @ reward, [0.4]).allsegs
+    points = np.concatenate(segments)
+    weights = np.linalg.solve(np.vstack([simplex.CORNERS.T, np.ones(3)]), np.vstack([points.T, np.ones(len(points))]))
+    np.testing.assert_allclose(reward @ weights, 0.4, atol=1e-9)
+
+
+def test_a_path_goes_through_its_policies_and_its_arrow_points_forward() -> None:
+    ax = Figure().subplots()
+    policies = np.array([[1.0, 0, 0], [0.5, 0.5, 0], [0, 1.0, 0]])
+    simplex.path(ax, policies, arrows=(0.5,))
+    np.testing.assert_allclose(ax.lines[0].get_xydata(), simplex.to_xy(policies))
+    (arrow,) = ax.texts
+    assert arrow.xyann[0] < 0.5 < arrow.xy[0]
+
+
+def test_what_is_no_policy_over_three_actions_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"probs has shape \[2, 4\]; expected \[..., 3\]"):
+        simplex.to_xy(np.ones((2, 4)) / 4)
+    with pytest.raises(ValueError, match="labels has 2 entries; expected 3"):
+        simplex.triangle(Figure().subplots(), ["a", "b"])

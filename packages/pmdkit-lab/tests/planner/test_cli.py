@@ -1,0 +1,141 @@
+"""The verb: promised keys, readable tables, errors with a remedy, and arithmetic that needs no torch."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pmdkit_lab import finite_samples
+
+from pmdkit.cli import main
+
+ROOT = Path(__file__).parents[4]
+
+
+@pytest.fixture
+def call(capsys):
+    """Run `pmdkit plan`; returns exit code, stdout and stderr."""
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as leave:
+            main(["plan", *arguments])
+        told = capsys.readouterr()
+        return leave.value.code, told.out, told.err
+
+    return run
+
+
+def test_promised_keys_of_the_papers_run(call):
+    code, out, _ = call("qwen2.5-7b", "--gpus", "32xH100", "--json")
+    told = json.loads(out)
+    promised = "fits memory_gib seconds_generation seconds_update staleness speedup_over_on_policy ms_per_token"
+    assert code == 0
+    assert set(promised.split()) <= told.keys()
+    assert told["fits"]
+    assert 3.6 <= told["speedup_over_on_policy"] <= 5.4
+    assert told["ms_per_token"]["overall"] == pytest.approx(
+        1e3
+        * (told["seconds_generation"] + told["seconds_update"])
+        / (8192 * told["assumptions"]["mean_response_tokens"])
+    )
+    for phase, total in told["memory_gib"].items():
+        assert total == pytest.approx(sum(told["memory_parts_gib"][phase].values()))
+
+
+def test_one_ministep_is_no_faster_than_on_policy(call):
+    told = json.loads(call("qwen2.5-7b", "--gpus", "32xH100", "--set", "schedule.ministeps=1", "--json")[1])
+    assert told["speedup_over_on_policy"] == 1
+    assert told["staleness"] == 0
+
+
+@pytest.mark.slow  # three plans
+def test_the_law_of_draws_says_what_other_groups_gain(call):
+    """As planned it is one step from as many draws, whose law is exact; tau is told in the recipe's own units."""
+
+    told = json.loads(call("qwen2.5-7b", "--pass-rates", "0.02,0.1", "--json")[1])["draws"]
+    rates = np.array(told["pass_rates"])
+    assert (told["planned"]["tau"], told["planned"]["group"]) == (0.005, 16)
+    exact = (rates + finite_samples.sampled_step(rates, 0.0025, 16).gain).mean()
+    assert abs(told["planned"]["pass_rate"] - exact) < 4 * told["planned"]["error"]
+    assert told["best"]["group"] * told["best"]["times"] == 16
+    assert told["best"]["pass_rate"] >= told["planned"]["pass_rate"]
+    out = call("qwen2.5-7b", "--pass-rates", "0.02,0.1")[1]
+    assert "by the law of" in out
+    assert json.loads(call("qwen2.5-7b", "--objective", "grpo", "--json")[1])["draws"] is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["starter", "starter-moe", "one-gpu", "qwen2.5-7b", "qwen3-30b-a3b"])
+def test_every_recipe_is_told_to_a_person(call, recipe):
+    code, out, _ = call(recipe, "--gpus", "8xH100")
+    assert code == 0
+    for words in ("memory of one accelerator, GiB", "staleness of the last update", "ms per token", "speed-up"):
+        assert words in out
+
+
+def machines():
+    """The machine that llm/README.md names for each recipe on accelerators."""
+    rows = re.findall(r"^\| `([\w.-]+)` \|[^|]*\| (\d+xH100|CPU) \|", (ROOT / "llm" / "README.md").read_text(), re.M)
+    recipes = {path.stem for path in (ROOT / "llm" / "recipes").glob("*.toml")}
+    assert {name for name, _ in rows} == recipes
+    return [row for row in rows if row[1] != "CPU"]
+
+
+@pytest.mark.slow
+def test_every_recipe_fits_the_machine_that_its_page_names(call):
+    """Without --gpus, so that parallel.processes is that machine too, and with the recipe's own engine."""
+    found = machines()
+    assert sorted(count for _, count in found) == ["1xH100", "1xH100", "32xH100", "64xH100"]
+    for recipe, machine in found:
+        told = json.loads(call(recipe, "--json")[1])
+        assert (recipe, told["gpus"], told["fits"]) == (recipe, machine, True)
+        assert told["assumptions"]["engine_memory_share"] is not None
+        assert "fits" in call(recipe)[1].splitlines()[0]
+
+
+@pytest.mark.parametrize("name", ["accelerate", "trl", "verl"])
+def test_keys_of_another_framework(call, name):
+    code, out, _ = call("qwen2.5-7b", "--gpus", "32xH100", "--as", name)
+    assert code == 0
+    told = json.loads(call("qwen2.5-7b", "--gpus", "32xH100", "--as", name, "--json")[1])
+    assert all(key in out for key in told["values"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("qwen2.5-7b", "--gpus", "32xH10"), 2, "did you mean 'H100'"),
+        (("qwen2.5-7b", "--gpus", "lots"), 2, "such as 32xH100"),
+        (("qwen2.5-7c", "--gpus", "32xH100"), 2, "did you mean 'qwen2.5-7b'"),
+        (("qwen2.5-7b", "--gpus", "32xH100", "--as", "vrl"), 2, "did you mean 'verl'"),
+        (("qwen2.5-7b", "--gpus", "32xH100", "--lengths", "short"), 2, "direct, thinking"),
+        (("qwen2.5-7b", "--gpus", "32xH100", "--prompt-length", "0"), 2, "--prompt-length is 0"),
+        (("qwen2.5-7b", "--gpus", "32xH100", "--set", "model.path=nobody/nothing"), 3, "download it first"),
+    ],
+)
+def test_errors_say_what_to_do(call, arguments, code, words):
+    found, out, err = call(*arguments)
+    assert found == code
+    assert words in err
+    assert out == ""
+    assert err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_the_arithmetic_imports_no_torch():
+    modules = (
+        "hardware",
+        "workload",
+        "timing",
+        "memory",
+        "predict",
+        "export",
+        "simulate",
+        "scaling",
+    )
+    lines = [f"import pmdkit_lab.planner.{name}" for name in modules]
+    lines += ["import pmdkit_lab.cli.plan, sys", "assert not {'torch', 'transformers'} & set(sys.modules)"]
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)

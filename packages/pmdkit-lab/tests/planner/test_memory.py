@@ -1,0 +1,68 @@
+"""Memory: a twin of the dry run where both count the same, shares of FSDP2, and what an engine has room for."""
+
+from dataclasses import replace
+
+import pytest
+from pmdkit_lab.planner.hardware import GPUS, cluster
+from pmdkit_lab.planner.memory import GIB, process_memory
+from pmdkit_lab.planner.predict import Prediction
+from pmdkit_lab.planner.workload import lengths, sizes_of, work_of
+
+from pmdkit.training import plan as resolve
+
+from .conftest import SEVEN
+
+
+@pytest.mark.parametrize("changes", [{}, {"model.checkpointing": False}, {"model.dtype": "float32"}])
+def test_an_update_on_one_accelerator_is_that_of_the_dry_run(changes):
+    spec, _ = resolve("llm", "one-gpu", changes)
+    found = Prediction(sizes_of(spec), work_of(spec), lengths("direct", spec.rollout.width), cluster("1xH200"))
+    parts = found.memory.phases["update"]  # vLLM sleeps: its copy is in neither
+    assert sum(parts.values()) == pytest.approx(process_memory(spec, sizes_of(spec), work_of(spec))["update"], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["qwen2.5-7b", "qwen3-30b-a3b"])
+def test_sizes_are_read_from_the_configuration(name):
+    spec, _ = resolve("llm", name, {})
+    found = sizes_of(spec)
+    if name == "qwen2.5-7b":
+        biases_and_norms = found.weights - SEVEN.weights
+        assert 0 < biases_and_norms < 1e-4 * found.weights
+        assert replace(found, weights=0, active=0, trained=0) == replace(SEVEN, weights=0, active=0, trained=0)
+    else:
+        assert found.experts == 48 * 128 * 3 * 2048 * 768
+        assert (found.choices, found.chosen) == (128, 8)
+        assert found.weights - found.experts * 120 // 128 == found.active
+
+
+def test_shares_and_copies(paper):
+    copies = replace(paper, work=replace(paper.work, fsdp2=False))
+    for part in ("weights", "optimizer", "gradients"):
+        assert copies.memory.phases["update"][part] == pytest.approx(32 * paper.memory.phases["update"][part])
+    assert copies.memory.phases["update"]["weights"] == pytest.approx(4 * SEVEN.weights / GIB)
+    assert paper.memory.fits
+    assert not copies.memory.fits
+
+
+def test_tensor_parallel_engines_share_weights_and_cache(paper):
+    pair = replace(paper, cluster=replace(paper.cluster, tensor=2))
+    whole, half = paper.memory.phases["rollout"], pair.memory.phases["rollout"]
+    assert half["engine weights"] == pytest.approx(whole["engine weights"] / 2)
+    assert pair.memory.room > 2 * paper.memory.room
+
+
+def test_the_cache_takes_what_is_left_and_a_whole_sequence_must_fit(paper):
+    many = replace(paper, work=replace(paper.work, prompts=8192))
+    assert many.memory.totals["rollout"] == pytest.approx(many.memory.limit)
+    assert many.generation.queue > 0
+    assert many.memory.fits
+    wide = replace(paper, work=replace(paper.work, longest=10_000_000))
+    assert not wide.memory.fits
+
+
+def test_more_of_a_larger_accelerator_never_fits_worse(paper):
+    fits = [
+        replace(paper, cluster=cluster(f"32x{name}")).memory.fits for name in sorted(GPUS, key=lambda n: GPUS[n].gib)
+    ]
+    assert fits == sorted(fits)
+    assert {True, False} == set(fits)

@@ -1,0 +1,139 @@
+"""Scaling: what must hold of any design, where it stops, and the verb that shows it."""
+
+import json
+
+import pytest
+from pmdkit_lab.figures.scaling import draw
+from pmdkit_lab.planner.scaling import DESIGNS, doublings, scale_report, scaling, stops
+
+from pmdkit.cli import main
+from pmdkit.errors import UsageError
+
+
+@pytest.fixture(scope="module")
+def points(paper):
+    return scaling(paper, [16, 32, 64, 128, 256])
+
+
+def line(points, design):
+    """The points of a design, by accelerators."""
+    return {point.gpus: point for point in points if point.design == design}
+
+
+@pytest.mark.nightly
+def test_no_step_is_shorter_than_its_longest_response(points):
+    assert all(point.found.seconds > point.found.alone for point in points)
+    assert all(point.found.generation > point.found.alone for point in points)
+
+
+@pytest.mark.slow
+def test_more_accelerators_are_faster_and_each_of_them_does_less(points):
+    for design in ("in turns", "lag 1", "lag 2"):
+        found = line(points, design)
+        tokens = [found[gpus].found.tokens for gpus in sorted(found)]
+        assert tokens == sorted(tokens)
+        assert tokens[-1] / tokens[0] < 16
+    turns = line(points, "in turns")
+    assert turns[256].found.waiting > turns[64].found.waiting > turns[16].found.waiting
+
+
+@pytest.mark.slow
+def test_a_lag_gains_and_a_second_one_hardly(points):
+    """With pi_old from the engine in both, the first lag gains from 64 accelerators on, and nothing on fewer."""
+    turns, one, two = (line(points, name) for name in ("unscored", "lag 1", "lag 2"))
+    gains = {gpus: one[gpus].found.tokens / turns[gpus].found.tokens for gpus in turns}
+    assert gains[32] == pytest.approx(1.0, abs=0.05)
+    assert gains[64] > 1.1
+    assert gains[256] > 1.2
+    assert two[128].found.tokens == pytest.approx(one[128].found.tokens, rel=0.03)
+    assert [p[128].found.staleness for p in (turns, one, two)] == [15, 31, 47]
+
+
+@pytest.mark.slow
+def test_a_larger_batch_scales_further_and_is_staler(points):
+    grows, turns = line(points, "larger batch"), line(points, "in turns")
+    assert sorted(grows) == [64, 128, 256]
+    assert grows[256].found.tokens > 1.5 * turns[256].found.tokens
+    assert [grows[gpus].found.staleness for gpus in sorted(grows)] == [31, 63, 127]
+
+
+@pytest.mark.slow
+def test_the_papers_run_stops_scaling_at_64(points):
+    """Twice 64 give less than 1.5 times as much, in turns and with a lag; 32 to 64 still give more."""
+    assert stops(points, "in turns") == 64
+    assert stops(points, "lag 1") == 64
+    assert line(points, "in turns")[256].bound == "longest"
+
+
+def test_counts():
+    assert doublings(32) == [8, 16, 32, 64, 128, 256, 512]
+    assert doublings(1) == [1, 2, 4, 8, 16]
+
+
+def test_a_count_that_engines_do_not_divide_is_refused(paper):
+    from dataclasses import replace
+
+    pair = replace(paper, cluster=replace(paper.cluster, tensor=2))
+    with pytest.raises(UsageError, match="3 accelerators do not divide"):
+        scaling(pair, [3])
+
+
+@pytest.mark.slow
+def test_the_figure_draws_the_report(paper, points):
+    told = scale_report("paper", paper, points)
+    drawing = draw(told)
+    assert drawing.data["staleness lag 1"].tolist() == [31] * 5
+    assert "in turns at 64" in drawing.sentence
+    assert all(design.name in drawing.alt for design in DESIGNS)
+    nothing = draw(told | {"points": []})
+    assert nothing.data["gpus in turns"].size == 0
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as leave:
+        main(["plan", *arguments])
+    told = capsys.readouterr()
+    return leave.value.code, told.out, told.err
+
+
+@pytest.mark.slow
+def test_the_verb_prints_a_table_and_draws(capsys, tmp_path):
+    code, out, _ = run(capsys, "starter", "--gpus", "4xL4", "--scale", "--out", str(tmp_path))
+    assert code == 0
+    assert "in turns" in out
+    assert (tmp_path / "scaling-starter.png").stat().st_size > 10_000
+    told = json.loads(run(capsys, "starter", "--gpus", "4xL4", "--scale", "--json")[1])
+    assert {"points", "stops_scaling_at", "recipe"} <= told.keys()
+    assert all(0 <= point["share_generating"] <= 1 for point in told["points"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--out", "x"), "give both"),
+        (("--scale", "--as", "trl"), "give one of them"),
+        (("--scale", "--out", __file__), "is a file"),
+        (("--serve", "32"), "leaves some to train"),
+        (("--serve", "3", "--tp", "2"), "multiple of 2"),
+        (("--set", "rollout.engine=vllm-server", "vllm.servers=40"), "40 of 32"),
+        (("--set", "rollout.lag=1"), "recompute"),
+    ],
+)
+def test_errors_say_what_to_do(capsys, arguments, words):
+    code, out, err = run(capsys, "qwen2.5-7b", "--gpus", "32xH100", *arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert err.count("\n") == 1
+
+
+def test_lag_and_division_are_told(capsys):
+    asked = ("--serve", "8", "--set", "rollout.engine=vllm-server", "rollout.old=rollout", "rollout.lag=1")
+    told = json.loads(run(capsys, "qwen2.5-7b", "--gpus", "32xH100", *asked, "--json")[1])
+    assert told["staleness"] == 31
+    assert told["division"]["generate"] == 8
+    assert told["division"]["overlap"]
+    assert told["seconds_step"] == max(told["seconds_generation"], told["seconds_update"])
+    text = run(capsys, "qwen2.5-7b", "--gpus", "32xH100", *asked)[1]
+    assert "8 generate, 24 train" in text
+    same = run(capsys, "qwen2.5-7b", "--gpus", "32xH100", "--set", "rollout.old=rollout", "rollout.lag=1")[1]
+    assert "gains nothing" in same

@@ -1,0 +1,203 @@
+"""Generation: limits by hand, and a discrete-event simulation as oracle of the closed form."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from pmdkit_lab.planner.hardware import GPUS, PRACTICE, Cluster, Efficiency, cluster
+from pmdkit_lab.planner.timing import (
+    EngineSize,
+    decoding,
+    generation,
+    pass_seconds,
+    peak_tokens,
+    scoring,
+    token_flops,
+    update,
+)
+from pmdkit_lab.planner.workload import ResponseLengths, lengths
+
+from .conftest import PAPER, SEVEN
+from .simulation import simulate
+
+PERFECT = Efficiency(
+    bandwidth=1, products=1, training=1, half=0, collective=1, step_seconds=0, row_seconds=0, reduce_seconds=0, memory=1
+)
+MOE = replace(SEVEN, weights=30_000, active=3_000, experts=28_800, choices=128, chosen=8, lookup=0)
+
+
+def constant(length):
+    """Every response has this many tokens."""
+    return ResponseLengths(np.ones(length))
+
+
+def test_one_row_reads_all_weights_for_every_token():
+    """Without a prompt: T readings of the weights, and the keys and values of 0 .. T - 1 tokens."""
+    engine = EngineSize(SEVEN, cluster("1xH100"), PERFECT)
+    seconds, steps, waiting = decoding(engine, constant(100), 1, 1, 0, 1e12)
+    weights = 2 * (SEVEN.weights - SEVEN.lookup)
+    cache = SEVEN.kv_bytes * 99 * 100 / 2
+    assert seconds == pytest.approx((100 * weights + cache) / 3.35e12)
+    assert (steps, waiting) == (100, 0)
+
+
+def test_a_large_batch_is_bound_by_products():
+    engine = EngineSize(replace(SEVEN, kv_bytes=0), cluster("1xH100"), PERFECT)
+    rows = 10_000
+    seconds, _, _ = decoding(engine, constant(7), rows, 1, 0, 1e12)
+    assert seconds == pytest.approx(7 * rows * 2 * SEVEN.products / 989e12)
+
+
+def test_while_memory_binds_more_rows_cost_nothing_but_their_cache():
+    engine = EngineSize(replace(SEVEN, kv_bytes=0), cluster("1xH100"), PERFECT)
+    assert decoding(engine, constant(50), 1, 1, 0, 1e9)[0] == decoding(engine, constant(50), 100, 1, 0, 1e9)[0]
+
+
+def test_tensor_parallel_engines_read_a_share_each():
+    whole = EngineSize(SEVEN, cluster("8xH100"), PERFECT).decode(np.ones(1), np.ones(1))
+    halves = EngineSize(SEVEN, cluster("8xH100", tensor=2), replace(PERFECT, reduce_seconds=0)).decode(
+        np.ones(1), np.ones(1)
+    )
+    sent = 2 * SEVEN.layers * 2 * SEVEN.dimension * 2 / 450e9
+    assert halves - sent == pytest.approx(whole / 2)
+
+
+def test_few_rows_meet_few_experts_and_many_meet_all():
+    engine = EngineSize(replace(MOE, kv_bytes=0), cluster("1xH100"), PERFECT)
+    one, many = engine.decode(np.array([1.0]), np.zeros(1))[0], engine.decode(np.array([300.0]), np.zeros(1))[0]
+    assert one == pytest.approx(2 * (1_200 + 28_800 * 8 / 128) / 3.35e12)
+    assert many == pytest.approx(2 * 30_000 / 3.35e12, rel=1e-6)
+    split = EngineSize(replace(MOE, kv_bytes=0), cluster("8xH100", expert=8), PERFECT)
+    assert split.weight_bytes() == pytest.approx(2 * (1_200 + 28_800 / 8))
+
+
+def test_the_host_of_an_engine_takes_its_time_in_every_step_and_for_every_row():
+    bare = EngineSize(replace(MOE, kv_bytes=0), cluster("1xH100"), PERFECT)
+    hosted = EngineSize(bare.sizes, bare.cluster, replace(PERFECT, step_seconds=2e-3, row_seconds=1e-4))
+    alone, waited = (decoding(one, constant(10), 7, 1, 0, 1e9)[0] for one in (bare, hosted))
+    assert waited - alone == pytest.approx(10 * (2e-3 + 7 * 1e-4))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("shape", ["direct", "thinking"])
+@pytest.mark.parametrize(("rows", "repeats"), [(1, 60), (8, 20), (64, 12)])
+def test_closed_form_is_the_simulation_where_all_rows_start(shape, rows, repeats):
+    """Four engines, heavy tails: within 1 % and four standard errors of the simulation."""
+    found = lengths(shape, 400)
+    engine = EngineSize(SEVEN, Cluster(cluster("4xH100").gpu, 4), Efficiency())
+    told = generation(engine, found, 4 * rows, 170, 1e12)
+    truth, error = simulate(engine, found, 4 * rows, 170, 1e12, repeats, seed=1)
+    assert told.queue == 0
+    assert told.decode == pytest.approx(truth, abs=0.01 * truth + 4 * error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", ["direct", "thinking"])
+@pytest.mark.parametrize("share", [0.2, 0.4, 0.7])
+def test_closed_form_is_near_the_simulation_where_rows_wait(shape, share):
+    """Two engines of 60 rows, room for a share of their peak: within 15 %. Rows that must stop are not in it."""
+    found = lengths(shape, 400)
+    engine = EngineSize(SEVEN, Cluster(cluster("2xH100").gpu, 2), Efficiency())
+    room = share * peak_tokens(found, 60, 170)
+    told = generation(engine, found, 120, 170, room)
+    truth, error = simulate(engine, found, 120, 170, room, repeats=5, seed=3)
+    assert told.queue > 0
+    assert told.decode == pytest.approx(truth, abs=0.15 * truth + 4 * error)
+
+
+def test_less_room_is_never_faster():
+    found = lengths("direct", 500)
+    engine = EngineSize(SEVEN, cluster("1xH100"), Efficiency())
+    peak = peak_tokens(found, 100, 50)
+    seconds = [decoding(engine, found, 100, 1, 50, share * peak)[0] for share in (0.05, 0.1, 0.2, 0.4, 1.0)]
+    assert seconds == sorted(seconds, reverse=True)
+
+
+def test_a_larger_rollout_batch_amortises_its_longest_response():
+    """Time per response falls with rows, and less than in proportion: the tail is paid once, the tokens are not."""
+    found = lengths("direct", 2000)
+    engine = EngineSize(SEVEN, cluster("8xH100"), Efficiency())
+    each = [generation(engine, found, rows, 170, 1e12).seconds / rows for rows in (8, 64, 512, 4096)]
+    assert each == sorted(each, reverse=True)
+    assert each[0] / each[-1] < 512
+
+
+# Updates: 6 N by hand, what each cause adds, and the wire. Published runs: test_published.py.
+
+H100 = GPUS["H100"]
+
+FIXED = ResponseLengths(np.ones(1000))
+ALONE = replace(PAPER, prompt=0, fsdp2=False)
+
+
+def test_two_flops_per_weight_and_attention_to_half_of_the_sequence():
+    flops = token_flops(SEVEN, FIXED, 0)
+    assert flops - 2 * SEVEN.products == pytest.approx(4 * 28 * 3584 * 500)
+    assert token_flops(SEVEN, ResponseLengths(np.ones(1)), 999) == token_flops(SEVEN, FIXED, 0)
+
+
+@pytest.mark.parametrize(("checkpointing", "rounds"), [(False, 6), (True, 8)])
+def test_six_and_eight_flops_per_weight_and_token(checkpointing, rounds):
+    work = replace(ALONE, checkpointing=checkpointing)
+    found = pass_seconds(SEVEN, work, FIXED, 5000, H100, PERFECT, True)
+    assert found.products == pytest.approx(rounds * SEVEN.products * 5000 / (H100.flops * H100.reached))
+    assert (found.experts, found.syncs) == (0, 0)
+
+
+def test_backward_attention_is_five_products_for_two():
+    forward = pass_seconds(SEVEN, ALONE, FIXED, 5000, H100, PERFECT, False).attention
+    assert forward == pytest.approx(5000 * 4 * 28 * 3584 * 500 / (H100.flops * H100.flash))
+    trained = pass_seconds(SEVEN, replace(ALONE, checkpointing=False), FIXED, 5000, H100, PERFECT, True).attention
+    assert trained == pytest.approx(3.5 * forward)
+
+
+def test_experts_are_slower_for_the_few_tokens_that_each_gets():
+    """16 times fewer tokens in each product: as slow as a dense layer in a pass of a sixteenth."""
+    half = replace(PRACTICE, half=10.0)
+    tokens = 4096.0
+    found = pass_seconds(MOE, ALONE, FIXED, tokens, H100, half, False)
+    dense = pass_seconds(replace(SEVEN, active=1_800, lookup=0), ALONE, FIXED, tokens / 16, H100, half, False)
+    assert found.experts == pytest.approx(16 * dense.products)
+    alone = pass_seconds(MOE, replace(ALONE, experts_alone=True), FIXED, tokens, H100, half, False)
+    assert alone.syncs - found.syncs == pytest.approx(28 * 128 * 3 * half.alone)
+
+
+def test_frozen_weights_have_no_gradient_of_their_own():
+    whole, adapted = (
+        pass_seconds(replace(SEVEN, trained=count), ALONE, FIXED, 5000, H100, PERFECT, True).products
+        for count in (SEVEN.weights, 10_000)
+    )
+    assert adapted / whole == pytest.approx(3 / 4)
+
+
+def test_a_short_pass_waits_for_its_launches():
+    found = pass_seconds(SEVEN, ALONE, FIXED, 1, H100, PERFECT, True)
+    assert found.seconds == found.launches == pytest.approx(28 * 4 * PRACTICE.kernels * PRACTICE.launch)
+
+
+def test_ministeps_do_not_change_the_products_and_passes_repeat_them():
+    base = update(SEVEN, PAPER, FIXED, cluster("8xH100"), PRACTICE)
+    twice = update(SEVEN, replace(PAPER, passes=2), FIXED, cluster("8xH100"), PRACTICE)
+    finer = update(SEVEN, replace(PAPER, ministeps=64), FIXED, cluster("8xH100"), replace(PRACTICE, half=0.0))
+    even = update(SEVEN, PAPER, FIXED, cluster("8xH100"), replace(PRACTICE, half=0.0))
+    assert finer.compute == pytest.approx(even.compute)
+    assert twice.compute == pytest.approx(2 * base.compute)
+    assert finer.optimizer == pytest.approx(4 * base.optimizer)
+
+
+def test_shares_are_gathered_twice_in_bfloat16_and_copies_send_one_sum_a_ministep():
+    """A machine takes in what all hold through eight networks of 50 GB/s, and each of 32 lacks 31 shares."""
+    work = replace(PAPER, token_budget=10_240)
+    shared = update(SEVEN, work, FIXED, cluster("32xH100"), PERFECT)
+    copied = update(SEVEN, replace(work, fsdp2=False), FIXED, cluster("32xH100"), PERFECT)
+    assert shared.visits == 2  # 16 rows of 1,170 tokens
+    assert shared.wire == pytest.approx(16 * 2 * (2 * 2 + 4) * SEVEN.weights * 31 / 32 / 400e9)
+    assert copied.wire == pytest.approx(16 * 8 * SEVEN.weights * 31 / 32 / 400e9)
+    assert copied.optimizer == pytest.approx(32 * shared.optimizer)
+
+
+def test_scoring_is_a_forward_pass_and_only_where_asked():
+    place = cluster("1xH100")
+    found = pass_seconds(SEVEN, ALONE, FIXED, 8192 * 1000 / 400, H100, PRACTICE, False)
+    assert scoring(SEVEN, ALONE, FIXED, place, PRACTICE) == pytest.approx(400 * found.seconds)
+    assert scoring(SEVEN, replace(PAPER, recompute=False), FIXED, place, PRACTICE) == 0

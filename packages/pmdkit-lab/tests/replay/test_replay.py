@@ -1,0 +1,209 @@
+"""What a replay says of another objective, tau or order, against what a run with it would have computed."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+import torch
+from pmdkit_lab.replay.gradient import NotRecorded, UpdateOrder, batch_of, gradient, point
+from pmdkit_lab.replay.replay import make_request, replay
+
+from pmdkit.errors import UsageError
+from pmdkit.objectives import OBJECTIVES, PMDMean, coefficient, cut, total
+from pmdkit.recording import Recording, open_step, spans
+
+
+@pytest.fixture
+def step(toy):
+    return open_step(toy.path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(OBJECTIVES))
+def test_every_objective_can_be_asked_in_every_tier(name, bandit, drawn, toy, llm, llm_tokens):
+    for run in (bandit, drawn, toy, llm, llm_tokens):
+        recording = open_step(run.path)
+        found = replay(recording, make_request(recording, name))
+        assert found["points"]["old"]["rows"] > 0
+        assert found["recorded"]["replayed"] is not None
+
+
+def test_the_loss_is_the_objectives_own(step):
+    """Against `credit`, `cut` and `total` called by hand."""
+    question = make_request(step, "pmd-part", {"tau": 0.3})
+    batch = batch_of(question.objective, step)
+    found = replay(step, question)["points"]["old"]
+    prompts, size = step["mass"].shape
+    losses = [total(question.objective, cut(batch, part, prompts, size)).item() for part in (slice(0, 8), slice(8, 16))]
+    assert found["losses"] == losses
+
+
+def test_coefficients_are_those_that_a_trainer_forms(step):
+    question = make_request(step, "chi2-po", {"tau": 0.3}, ministeps=1)
+    batch = batch_of(question.objective, step)
+    here = gradient(question.objective, batch, point(step, "old"), question.order, 8)
+    per_token = coefficient(question.objective, batch)[:, None] * step.mask
+    torch.testing.assert_close(here.values, per_token.double(), atol=1e-7, rtol=1e-5)
+
+
+def test_the_first_gradient_does_not_know_tau(step):
+    """PMD-mean at pi_old is the policy gradient whatever tau; after the step it is not."""
+    points = replay(step, make_request(step, options={"tau": 5.0}))["points"]
+    assert points["old"]["cosine"] == pytest.approx(1.0, abs=1e-6)
+    assert points["old"]["scale"] == pytest.approx(1.0, abs=1e-6)
+    assert points["after"]["cosine"] < 0.999
+
+
+def test_the_exact_update_leaves_no_gradient(bandit):
+    """After an exact step the recorded objective has nothing left to ask, by the logits of the policy."""
+    found = replay(open_step(bandit.path), make_request(open_step(bandit.path)))
+    assert found["points"]["old"]["norm"] == pytest.approx(bandit.metrics[-1]["grad_norm"], rel=1e-9)
+    assert found["points"]["after"]["norm"] < 1e-9
+    (bucket,) = found["gauge"]
+    assert bucket["theory_log_ratio_pos"] == pytest.approx(bucket["log_ratio_pos"], abs=1e-9)
+
+
+def test_the_gauge_is_that_of_the_run(toy, step):
+    found = replay(step, make_request(step))["gauge"]
+    for entry, wanted in zip(found, toy.metrics[-1]["gauge"], strict=True):
+        assert {k: entry[k] for k in wanted} == pytest.approx(wanted, abs=1e-9)
+
+
+def test_another_order_starts_where_the_last_prompts_are(step):
+    """Reversed, the first update holds what the last one held: its loss at pi_old is that of those prompts."""
+    there = replay(step, make_request(step, ministeps=4))["updates"]
+    back = replay(step, make_request(step, ministeps=4, order="reversed"))
+    assert [u["loss"] for u in back["updates"]] == pytest.approx([u["loss"] for u in there[::-1]])
+    assert "other policies" in back["points"]["seen"]["missing"]
+    shuffled = replay(step, make_request(step, ministeps=4, order="7"))["updates"]
+    assert sum(u["prompts"] for u in shuffled) == 16
+    assert sum(u["loss"] for u in shuffled) == pytest.approx(sum(u["loss"] for u in there))
+
+
+def test_clipping_shows(drawn):
+    """Far enough from pi_old a narrow band silences tokens that a wide one does not."""
+    recording = open_step(drawn.path)
+    narrow = replay(recording, make_request(recording, options={"clip_low": 0.001, "clip_high": 0.001}))["points"][
+        "after"
+    ]
+    wide = replay(recording, make_request(recording, options={"clip_low": 1.0, "clip_high": 1e6}))["points"]["after"]
+    assert narrow["silent"] > 0.1
+    assert wide["silent"] == 0.0
+
+
+def test_drivers_add_up(step):
+    found = replay(step, make_request(step))
+    shares = [driver["share"] for driver in found["drivers"]]
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) <= 1 + 1e-12
+    at = found["points"]["seen"]
+    assert at["up"] + at["down"] == pytest.approx(1.0)
+
+
+def test_a_loss_per_token_after_sums_is_not_recorded(llm):
+    recording = open_step(llm.path)
+    found = replay(recording, make_request(recording, "grpo"))["points"]
+    assert "sums per response" in found["seen"]["missing"]
+    assert "missing" not in found["old"]
+    assert "missing" not in found["after"]
+
+
+def test_a_part_of_a_group_is_not_compared(step):
+    """REBEL compares the rows of a group; without some of them it says so, and PMD-mean goes on with the rest."""
+    seen = step["logp_seen"].clone()
+    seen[3] = torch.nan
+    torn = Recording(step.about, step.mask, step.tensors | {"logp_seen": seen})
+    rebel = replay(torn, make_request(torn, "rebel"))["points"]["seen"]
+    assert "whole groups" in rebel["missing"]
+    mean = replay(torn, make_request(torn))["points"]["seen"]
+    assert (mean["rows"], mean["rows_missing"]) == (127, 1)
+    objective, rows = make_request(torn, "tb").objective, UpdateOrder(1, torch.arange(16))
+    with pytest.raises(NotRecorded, match="whole groups"):
+        gradient(objective, batch_of(objective, torn), point(torn, "seen"), rows, 8)
+
+
+def test_draws_without_peers(tmp_path, step):
+    rows = torch.arange(0, 128, 8)
+    tensors = {
+        k: x[rows] if len(x) == 128 else x[:, :1] if k in ("reward", "mass") else x for k, x in step.tensors.items()
+    }
+    lone = Recording(step.about, step.mask[rows], tensors | {"mass": torch.ones(16, 1, dtype=torch.float64)})
+    with pytest.raises(UsageError, match=r"1 response per prompt, and PMDMean compares .* record with --group 2"):
+        replay(lone, make_request(lone))
+
+
+def without(step, prompt, k=None):
+    """The step with a response, or a whole group, that the verifier came to no verdict on."""
+    mass, reward = step["mass"].clone(), step["reward"].clone()
+    mass[prompt, k if k is not None else slice(None)] = 0
+    mass[prompt] /= mass[prompt].sum().clamp_min(1e-300)
+    reward[mass == 0] = 0
+    return Recording(step.about, step.mask, step.tensors | {"mass": mass, "reward": reward})
+
+
+def test_responses_without_a_verdict_count_for_nothing(step):
+    from pmdkit_lab.replay.biography import biography
+
+    from pmdkit.recording import RecordingText
+
+    lone = without(step, 2, 3)
+    found = replay(lone, make_request(lone))
+    assert found["points"]["old"]["rows"] == 127
+    story = biography(lone, make_request(lone), 2 * 8 + 3, RecordingText(lone))
+    assert (story["reward"], story["right"], story["weight"]) == (None, None, 0.0)
+    assert story["group"]["responses"] == 7
+    whole = without(step, 2)
+    found = replay(whole, make_request(whole))
+    assert found["points"]["old"]["rows"] == 120
+    assert sum(entry["prompts"] for entry in found["gauge"]) == 15
+
+
+def test_a_step_of_which_nothing_counts(step):
+    """Groups of equal rewards that the run leaves out: a loss of 0, and no update that looked at a row."""
+    about = step.about | {"drop_equal_groups": True, "updates": [{"loss": 0.0, "grad_norm": 0.0}] * 2}
+    tensors = {name: x for name, x in step.tensors.items() if name != "logp_seen"}
+    silent = Recording(about, step.mask, tensors | {"reward": torch.zeros_like(step["reward"])})
+    found = replay(silent, make_request(silent))
+    assert found["recorded"]["replayed"] == [0.0, 0.0]
+    assert found["points"]["old"]["norm"] == 0
+    assert found["drivers"] == []
+
+
+@dataclass(frozen=True)
+class Broken(PMDMean):
+    """PMD-mean with a mistake."""
+
+    population: ClassVar[str | None] = None
+    how: str = "nan"
+
+    def loss(self, batch):
+        loss = super().loss(batch)
+        return {"nan": loss * torch.nan, "shape": loss[:, None, None], "mean": loss.mean()}[self.how]
+
+    def advantage(self, groups):
+        found = super().advantage(groups)
+        return found[:, :1] if self.how == "advantage" else found
+
+
+@pytest.mark.parametrize(
+    ("how", "sentence"),
+    [
+        ("nan", "the loss of Broken is nan"),
+        ("shape", r"the loss has shape .*; expected \[64\]"),
+        ("mean", r"the loss has shape \[\]; expected \[64\]"),
+        ("advantage", r"advantage of Broken has shape \[16, 1\]; expected \[16, 8\]"),
+    ],
+)
+def test_a_broken_loss_is_told(step, how, sentence):
+    from dataclasses import replace
+
+    question = replace(make_request(step), objective=Broken(how=how), name="broken")
+    with pytest.raises(ValueError, match=sentence):
+        replay(step, question)
+
+
+def test_spans():
+    assert spans([1]) == "1"
+    assert spans([1, 2]) == "1, 2"
+    assert spans([1, 2, 3, 4, 9]) == "1 to 4, 9"
+    assert spans([1, 10, 20, 30, 40]) == "1, 10 to 40 by 10"

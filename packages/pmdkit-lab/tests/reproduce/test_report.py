@@ -1,0 +1,138 @@
+"""The report: one file that loads nothing, every picture described, every anchor there, the ledger's own counts."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from pmdkit_lab.ledger import VERDICTS, claims
+from pmdkit_lab.reproduce import Part
+from pmdkit_lab.reproduce.part import Sheet
+from pmdkit_lab.reproduce.report import prose
+
+VOID = {"meta", "img", "br", "mspace", "link", "input"}
+
+
+class Page(HTMLParser):
+    """What a browser would see and load."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.loads, self.links, self.ids, self.images, self.open, self.words = [], [], [], [], [], []
+        self.feed(text)
+        assert not self.open, f"not closed: {self.open}"
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        assert tag not in ("script", "link", "iframe", "object", "embed", "base"), tag
+        assert not any(name.startswith("on") for name in found), found
+        self.loads += [found[name] for name in ("src", "srcset", "data", "poster", "action") if name in found]
+        if tag == "a":
+            self.links.append(found["href"])
+        if tag == "img":
+            self.images.append(found)
+        if "id" in found:
+            self.ids.append(found["id"])
+        if tag not in VOID and not self.get_starttag_text().endswith("/>"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+@pytest.fixture
+def report(tiny, go, tmp_path):
+    parts, _ = tiny
+    summary = go(parts, tmp_path / "out")
+    return (tmp_path / "out" / "report.html").read_text(), summary
+
+
+@pytest.mark.slow
+def test_it_loads_nothing_and_every_picture_is_described(report):
+    text, _ = report
+    page = Page(text)
+    assert page.loads
+    assert all(address.startswith("data:image/") for address in page.loads)
+    assert all(len(image["alt"]) > 10 for image in page.images)
+    assert all(address.startswith("#") for address in page.links)
+    assert {address[1:] for address in page.links} <= set(page.ids)
+    assert len(page.ids) == len(set(page.ids))
+    style = re.search(r"<style>(.*?)</style>", text, re.S).group(1)
+    assert "url(" not in style
+    assert "@import" not in style
+    assert "prefers-color-scheme: dark" in style
+    assert "@media print" in style
+
+
+@pytest.mark.slow
+def test_the_ledger_in_it_is_the_ledger(report, capsys):
+    from pmdkit.cli import main
+
+    text, summary = report
+    with pytest.raises(SystemExit):
+        main(["ledger", "--json"])
+    rows = json.loads(capsys.readouterr().out)
+    counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS}
+    assert summary["ledger"] == {verdict: count for verdict, count in counts.items() if count}
+    card = {verdict: int(number) for number, verdict in re.findall(r"</span> (\d+) ([a-z-]+)<br>", text)}
+    assert card == summary["ledger"]
+    assert text.count('<article class="claim">') == len(rows)
+    shown = re.findall(r'<p class="where">\w+ <code>([^<]+)</code>', text)
+    assert sorted(shown) == sorted(row["id"] for row in claims())
+    first = [row["id"] for row in rows if row["verdict"] == "disagrees"]
+    assert shown[: len(first)] == first, "disagreements come first, and are not folded away"
+    assert text.index("<details>") > text.index(f"<code>{first[-1]}</code>")
+
+
+@pytest.mark.slow
+def test_pieces_say_what_their_numbers_are(report):
+    text, _ = report
+    assert '<span class="badge toy">toy scale, runs of this report</span> <span class="about">2 seeds</span>' in text
+    assert '<span class="badge exact">exact</span> <code>line</code>' in text
+    assert "It rises &lt;always&gt;." in text
+    assert "<code>code</code> and nats² at ±1." in text
+    assert '<td class="short">0.5 ≤ 1</td>' in text
+    assert '<th scope="row"><em>derived</em></th>' in text
+
+
+@pytest.mark.slow
+def test_a_check_that_says_no_stands_at_the_top(tiny, go, tmp_path):
+    from pmdkit_lab.reproduce.part import ClaimCheck
+
+    parts, _ = tiny
+
+    def wrong(context):
+        return [ClaimCheck("two", "1 + 1 is 3", "once", "2", "3", False)]
+
+    summary = go([*parts, Part("wrong", "Wrong", "checks", "", 1.0, wrong)], tmp_path / "out")
+    assert summary["checks_failed"] == ["two"]
+    text = (tmp_path / "out" / "report.html").read_text()
+    assert "The check <b>two</b> says no: 2; expected: 3" in text
+    assert text.index("says no") < text.index("<nav")
+    assert "<b>1 of 2</b> checks held" in text
+
+
+def test_of_two_pieces_with_one_name_the_later_is_shown(go, tmp_path):
+    def sheet(seeds):
+        def make(context):
+            return [Sheet("runs", "Runs", "toy", f"{seeds} seeds", ["a"], [[str(seeds)]], "See.")]
+
+        return make
+
+    parts = [Part(f"runs-{seeds}", "Runs", "toy", "", 1.0, sheet(seeds)) for seeds in (3, 5)]
+    go(parts[:1], tmp_path / "out")
+    assert "3 seeds" in (tmp_path / "out" / "report.html").read_text()
+    go(parts, tmp_path / "out", resume=True)
+    text = (tmp_path / "out" / "report.html").read_text()
+    assert "5 seeds" in text
+    assert "3 seeds" not in text
+
+
+def test_prose_escapes_before_it_adds():
+    assert prose("<b> & `a<b` 2 * 3 * 4, *so* e^2, e^(2), x >= 1") == (
+        "&lt;b&gt; &amp; <code>a&lt;b</code> 2 * 3 * 4, <em>so</em> e², e^(2), x ≥ 1"
+    )

@@ -1,0 +1,228 @@
+"""A reproduction survives Ctrl-C and kill -9 after any part: nothing is done twice, and the report is the same."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+from pmdkit_lab.reproduce import Part, reproduce
+from pmdkit_lab.reproduce.part import RESERVED
+from pmdkit_lab.reproduce.parts import PARTS
+
+from pmdkit.errors import EnvironmentLacks, ResumeRefused, Stopped, UsageError
+from pmdkit.launchers import ONE
+
+PLENTY = 3600.0  # seconds: no deadline
+
+TIME = re.compile(r'(<(?:span|time) class="time">)[^<]*')
+
+
+def timeless(out):
+    """The report without its times."""
+    text, count = TIME.subn(r"\1", (out / "report.html").read_text())
+    assert count > 3
+    return text
+
+
+def interrupted(parts, at):
+    """The parts, Ctrl-C in the one at a place, before it has done anything."""
+
+    def stop(context):
+        signal.raise_signal(signal.SIGINT)
+
+    first = parts[at]
+    return [
+        *parts[:at],
+        Part(first.name, first.title, first.chapter, first.about, first.seconds, stop),
+        *parts[at + 1 :],
+    ]
+
+
+@pytest.mark.slow
+def test_interrupted_after_each_part_it_ends_as_if_nobody_had_disturbed_it(tiny, go, tmp_path):
+    parts, made = tiny
+    go(parts, tmp_path / "whole")
+    made.clear()
+    out = tmp_path / "out"
+    for at in range(len(parts)):
+        with pytest.raises(Stopped, match=rf"stopped with {at} of 4 parts done.*--resume"):
+            go(interrupted(parts, at), out, resume=at > 0)
+        assert f"<b>{at} of 4</b> parts done" in (out / "report.html").read_text(), "an early look is possible"
+        go(parts[: at + 1], out, resume=True)
+    assert set(made.values()) == {1}, "no part is done twice"
+    go(parts, out, resume=True)
+    assert timeless(out) == timeless(tmp_path / "whole")
+
+
+def test_sigterm_stops_as_ctrl_c_does(tiny, go, tmp_path):
+    parts, _ = tiny
+
+    def ended(context):
+        signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(Stopped):
+        go([parts[0], Part("x", "x", "exact", "", 1.0, ended)], tmp_path / "out")
+
+
+@pytest.mark.slow
+def test_resuming_a_finished_one_changes_nothing(tiny, go, tmp_path):
+    parts, made = tiny
+    first = go(parts, tmp_path / "out")
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*") if path.name != "run.lock"}
+    again = go(parts, tmp_path / "out", resume=True)
+    assert again == first
+    assert files == {path: path.stat().st_mtime_ns for path in files}
+    assert set(made.values()) == {1}
+
+
+NAMES = ("fig1-left", "ledger", "tables")
+PROGRAM = """
+import sys, time
+from pathlib import Path
+from pmdkit.launchers import ONE
+from pmdkit_lab.reproduce import ProgressLog, reproduce
+from pmdkit_lab.reproduce.parts import PARTS
+class Slow(ProgressLog):
+    def done(self, part, seconds, left):
+        time.sleep(60)
+reproduce(3600.0, Path(sys.argv[1]), ONE, True, Slow(), [part for part in PARTS if part.name in sys.argv[2:]])
+"""
+
+
+@pytest.mark.nightly
+def test_kill_9_of_a_real_process_then_resume(go, tmp_path):
+    """Killed once the first part is kept, while its report is not written yet; the rest is done here."""
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, killed, *NAMES], stderr=subprocess.DEVNULL)
+    kept = killed / "parts" / "fig1-left" / "result.json"
+    deadline = time.monotonic() + 300
+    while not kept.exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    before = kept.stat().st_mtime_ns
+    assert not (killed / "parts" / "ledger" / "result.json").exists()
+    chosen = [part for part in PARTS if part.name in NAMES]
+    go(chosen, killed, resume=True)
+    go(chosen, whole)
+    assert kept.stat().st_mtime_ns == before
+    assert timeless(killed) == timeless(whole)
+    assert json.loads((killed / "summary.json").read_text())["checks_failed"] == []
+
+
+@pytest.mark.slow
+def test_a_failing_part_is_named_and_tried_again(tiny, go, quiet, tmp_path):
+    parts, made = tiny
+
+    def broken(context):
+        raise RuntimeError("no <luck>")
+
+    sick = [parts[0], Part("sick", "Sick", "exact", "It fails.", 1.0, broken), *parts[1:]]
+    needy = [*sick, Part("needy", "Needy", "exact", "It waits.", 1.0, lambda context: [], ("sick",))]
+    summary = go(needy, tmp_path / "out", progress=quiet)
+    assert any("sick: failed: RuntimeError: no <luck>" in line for line in quiet.lines)
+    states = {row["name"]: row["state"] for row in summary["parts"]}
+    assert states == {
+        "line": "done",
+        "sick": "failed",
+        "ledger": "done",
+        "numbers": "done",
+        "sum": "done",
+        "needy": "late",
+    }
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert "Part <b>sick</b> failed: RuntimeError: no &lt;luck&gt;" in report
+    assert "it needs sick, which did not finish" in report
+    assert "no <luck>" in (tmp_path / "out" / "parts" / "sick" / "failure.txt").read_text()
+    mended = [Part("sick", "Sick", "exact", "It fails.", 1.0, parts[3].make), needy[-1]]
+    summary = go([parts[0], mended[0], *parts[1:], mended[1]], tmp_path / "out", resume=True)
+    assert all(row["state"] == "done" for row in summary["parts"])
+    assert made["line"] == 1
+    assert "What went wrong" not in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Time that stands still unless a test moves `now`: what fits does not depend on how busy the machine is."""
+    still = SimpleNamespace(now=0.0)
+    still.monotonic = lambda: still.now
+    monkeypatch.setattr("pmdkit_lab.reproduce.runner.time", still)
+    return still
+
+
+def test_a_part_that_does_not_fit_what_is_left_is_named(tiny, go, clock, tmp_path):
+    """The first part takes ten times its estimate: by that speed the second does not fit any more, a small one does."""
+    parts, _ = tiny
+
+    def slow(context):
+        clock.now += 1.0
+        return []
+
+    listed = [
+        Part("slow", "Slow", "exact", "It sleeps.", 0.1, slow),
+        Part("large", "Large", "exact", "It is left out.", 5.0, parts[0].make),
+        parts[2],
+    ]
+    summary = go(listed, tmp_path / "out", budget=RESERVED + 6.2)
+    slow_row, large, small = summary["parts"]
+    assert slow_row["state"] == small["state"] == "done"
+    assert large["state"] == "late"
+    assert large["reason"] == "it may take 7s here, and 5s were left"
+    assert large["reason"] in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.slow
+def test_a_larger_budget_goes_on_and_a_smaller_one_is_refused(tiny, go, clock, tmp_path):
+    parts, made = tiny
+    out = tmp_path / "out"
+    summary = go(parts, out, budget=RESERVED + 2.5)
+    assert [row["state"] for row in summary["parts"]] == ["done", "done", "left out", "left out"]
+    assert [row.get("budget") for row in summary["parts"]] == [None, None, "1m", "1m"]
+    with pytest.raises(ResumeRefused, match="begun with a budget of 8s, larger than 5s"):
+        go(parts, out, budget=5.0, resume=True)
+    summary = go(parts, out, budget=PLENTY, resume=True)
+    assert [row["state"] for row in summary["parts"]] == ["done"] * 4
+    assert set(made.values()) == {1}
+
+
+def test_other_versions_are_not_mixed_into_one_report(tiny, go, tmp_path):
+    parts, _ = tiny
+    out = tmp_path / "out"
+    go(parts[:1], out)
+    config = json.loads((out / "config.json").read_text())
+    config["versions"]["numpy"] = "1.0"
+    (out / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ResumeRefused, match=r"numpy 1\.0 is now .*; give another --out"):
+        go(parts, out, resume=True)
+
+
+def test_other_peoples_folders_are_left_alone(tiny, go, tmp_path):
+    parts, _ = tiny
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "thesis.tex").write_text("dear")
+    (tmp_path / "file").write_text("mine")
+    for resume in (False, True):
+        with pytest.raises(UsageError, match="nothing was changed"):
+            go(parts, tmp_path / "thesis", resume=resume)
+        with pytest.raises(UsageError, match="is a file"):
+            go(parts, tmp_path / "file", resume=resume)
+    assert [path.name for path in (tmp_path / "thesis").iterdir()] == ["thesis.tex"]
+    (tmp_path / "new").mkdir()
+    go(parts[:1], tmp_path / "new", resume=True)  # an empty folder may be resumed
+    with pytest.raises(UsageError, match="use --resume or another --out"):
+        go(parts, tmp_path / "new")
+
+
+def test_two_at_once_is_refused(tiny, quiet, tmp_path):
+    from pmdkit.observe.run_folder import RunFolder, locked
+
+    parts, _ = tiny
+    (tmp_path / "out").mkdir()
+    with locked(RunFolder(tmp_path / "out")), pytest.raises(EnvironmentLacks, match="in use by another run"):
+        reproduce(PLENTY, tmp_path / "out", ONE, False, quiet, parts)

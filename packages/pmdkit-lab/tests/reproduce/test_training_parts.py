@@ -1,0 +1,232 @@
+"""The parts themselves: what they compute is what their sources say, and a check can say no."""
+
+import dataclasses
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from pmdkit_lab.figures import draw
+from pmdkit_lab.figures.training_curves import METHODS, number_of_seeds, setting, stored
+from pmdkit_lab.reproduce import PartContext, parts, training_parts
+from pmdkit_lab.reproduce.checks import checks
+from pmdkit_lab.reproduce.training_parts import differences_to_baselines
+from pmdkit_lab.studies.experiments import EXPERIMENTS
+
+from pmdkit import theory
+from pmdkit.launchers import ONE
+from pmdkit.objectives import OBJECTIVES
+from pmdkit.observe.run_folder import read_json
+from pmdkit.sweeps.record import by_setting
+
+
+@pytest.fixture
+def context(tmp_path):
+    folder = tmp_path / "parts" / "part"
+    folder.mkdir(parents=True)
+    return PartContext(tmp_path, folder, ONE, lambda sentence: None)
+
+
+@pytest.mark.slow
+def test_all_statements_hold(context):
+    found = checks(context)
+    assert len(found) >= 12
+    assert [check.name for check in found if not check.held] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        ("mean", {"Theorem 1", "Theorem 1 with lengths", "mixed KL-chi2"}),
+        ("lambda", {"bounds on lambda"}),
+        ("bound", {"bound (a)"}),
+    ],
+)
+def test_statements_do_not_hold_of_wrong_mathematics(context, monkeypatch, change, names):
+    """The update a thousandth off; lambda at half; the printed bound in place of the corrected one."""
+    monkeypatch.setattr("pmdkit_lab.reproduce.checks.PROBLEMS", 20)
+    mean, bound = theory.pmd_mean, theory.mean_bound_as_stated
+
+    def off(*args, **kwargs):
+        found = mean(*args, **kwargs)
+        if change == "lambda":
+            return dataclasses.replace(found, lam=found.lam / 2)
+        return dataclasses.replace(found, log_ratio=found.log_ratio * 1.001, probs=found.probs**1.001)
+
+    if change == "bound":
+        monkeypatch.setattr(theory, "mean_bound", bound)
+    else:
+        monkeypatch.setattr(theory, "pmd_mean", off)
+    broken = {check.name for check in checks(context) if not check.held}
+    assert names <= broken
+
+
+@pytest.mark.slow
+def test_objectives_have_a_line_each_and_those_with_a_known_solution_are_recovered(context, monkeypatch):
+    """Three of them: all take ten times as long, and are what the part does in a reproduction."""
+    chosen = {name: OBJECTIVES[name] for name in ("pmd-mean", "pmd-part", "grpo")}
+    monkeypatch.setattr("pmdkit.objectives.OBJECTIVES", chosen)
+    sheet, *found = parts.objectives_solved(context)
+    assert [row[0] for row in sheet.rows] == list(chosen)
+    assert {check.name.split(",")[0] for check in found} == {"pmd-mean", "pmd-part"}
+    assert all(check.held for check in found)
+    assert "KL" in dict(zip(chosen, sheet.rows, strict=True))["pmd-part"][1]
+
+
+@pytest.mark.slow
+def test_a_figure_comes_with_its_check_against_the_stored_numbers(context, monkeypatch):
+    picture, check = parts.draw_figure("fig1-left")(context)
+    assert check.held
+    assert (context.folder / "fig1-left.png").stat().st_size < 60_000, "few colours"
+    assert (context.folder / "fig1-left.svg").exists()
+    assert picture.alt
+    changed = {key: values * 1.001 for key, values in draw("fig1-left").data.items()}
+    assert not parts.stored("fig1-left", changed).held
+
+
+def test_tables_keep_every_cell(context):
+    from pmdkit_lab.figures import TABLES, table
+
+    sheets = [piece for piece in parts.paper_tables(context) if piece.kind == "sheet"]
+    assert [sheet.name for sheet in sheets] == [*TABLES, "tab-beside"]
+    for sheet in sheets[:-1]:
+        assert sheet.rows == [list(row) for row in table(sheet.name).rows]
+
+
+def test_the_papers_differences_stand_beside_ours():
+    """By hand: 19.69 - 17.08 and 19.48 - 10.52 of table main-results; the toy's are paired by seed."""
+    sheet = differences_to_baselines()
+    first, _, third = sheet.rows
+    assert first[1] == "+2.61, +8.96"
+    assert first[2] == "+14.27, +9.27"
+    assert third[2] == "-", "the paper has no on-policy run of the 30B model"
+    own, other = (np.array(setting("sequence", name)["last"]) for name in ("pmd-mean", "grpo"))
+    assert first[4].startswith(f"{100 * (own - other).mean():.1f} [")
+    assert sheet.scale == "stored"
+
+
+def test_curves_of_a_record_are_those_of_the_stored_figures(context, request):
+    """The records in benchmarks/results are what the stored file was made from."""
+    shutil.copytree(request.config.rootpath / "benchmarks" / "results", context.sweeps)
+    for name in ("tau", "training-curves"):
+        found = training_parts.curves(context, name)["settings"]
+        assert found.keys() == stored()[name]["settings"].keys()
+        for label, own in found.items():
+            for key in ("prompts", "seeds", "last", "pass_rate", "log_ratio_min"):
+                np.testing.assert_allclose(own[key], setting(name, label)[key], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_training_figures_are_drawn_from_the_runs_of_the_report(context, request):
+    """Three of the five seeds: the numbers are those of three, the title says so, and the stored ones come back."""
+    context.sweeps.mkdir()
+    for name in ("tau", "training-curves"):
+        record = json.loads((request.config.rootpath / "benchmarks" / "results" / f"{name}.json").read_text())
+        record["runs"] = [run for run in record["runs"] if run["seed"] < 3]
+        (context.sweeps / f"{name}.json").write_text(json.dumps(record))
+    (eight,) = training_parts.redrawn(("fig8-toy",), ("tau", "training-curves"))(context)
+    assert eight.about.startswith("3 seeds")
+    assert eight.scale == "toy"
+    runs = {name: training_parts.curves(context, name) for name in ("tau", "training-curves")}
+    drawing = draw("fig8-toy", runs)
+    assert number_of_seeds(runs) == 3
+    assert "3 seeds" in drawing.figure.get_suptitle()
+    assert "5 seeds" not in drawing.figure.get_suptitle()
+    grpo = np.array(runs["training-curves"]["settings"]["grpo"]["last"])
+    np.testing.assert_allclose(drawing.data["after grpo"][0], grpo.mean())
+    assert "5 seeds" in draw("fig8-toy").figure.get_suptitle()
+
+
+def test_runs_with_other_numbers_of_seeds_are_refused():
+    runs = {"tau": {"settings": {"a": {"seeds": [0, 1]}, "b": {"seeds": [0]}}}}
+    with pytest.raises(ValueError, match=r"the runs have \[1, 2\] seeds"):
+        number_of_seeds(runs)
+
+
+def test_the_starter_is_drawn_and_tabulated_by_seed():
+    """Two seeds of made-up runs in the form of a sweep's record: means, and differences paired by seed."""
+    last = {"pmd-mean": (0.6, 0.8), "pmd-part": (0.5, 0.4), "grpo": (0.7, 0.8)}
+    runs = [
+        {
+            "state": "finished",
+            "seed": seed,
+            "options": training_parts.STARTER_OPTIONS | options,
+            "summary": {
+                "pass_rate_first": 0.3,
+                "pass_rate_last": last[name][seed],
+                "pass_rate_mean": 0.5,
+                "log_ratio_min": -1.0 - seed,
+            },
+            "curve": {"step": [1, 2], "pass_rate": [0.3, last[name][seed]], "response_length": [18.0, 20.0 + seed]},
+        }
+        for name, options in training_parts.STARTER_METHODS.items()
+        for seed in (1, 0)
+    ]
+    settings = by_setting({"settings": training_parts.STARTER_METHODS, "runs": runs})
+    drawing = training_parts.starter_figure(settings)
+    assert drawing.figure.get_suptitle().startswith("starter scale")
+    assert "2 seeds" in drawing.figure.get_suptitle()
+    np.testing.assert_allclose(drawing.data["pass_rate pmd-part"][1], [0.3, 0.45])
+    assert "PMD-part 0.450" in drawing.sentence
+    mean, part, grpo = training_parts.starter_table(settings, "2 seeds").rows
+    assert mean[4] == "-"
+    assert part[4].startswith("-0.250 [")
+    assert part[4].endswith("larger on 0 of 2 seeds")
+    assert grpo[4].endswith("larger on 1 of 2 seeds")
+    assert grpo[5] == "-1.5"
+
+
+def test_a_tier_of_the_adaptive_study_becomes_tables(context, monkeypatch):
+    """One sheet for each setting; the fixed tau has no difference to itself."""
+    end = {"mean": 0.5, "low": 0.4, "high": 0.6}
+    fixed = {"arm": "fixed", "seeds": 3, "p": None, **dict.fromkeys(("auc", "final", "drop", "dead"), end)}
+    rule = fixed | {"arm": "contraction", "p": 0.03, "auc_gain": end | {"low": None}}
+
+    def study(tier, out, **more):
+        assert (tier, out, more["resume"]) == ("toy", context.out / "adaptive" / "toy", True)
+        return {"tables": {"sort, pmd-mean": [fixed, rule]}}
+
+    monkeypatch.setattr("pmdkit_lab.studies.adaptive.study", study)
+    (sheet,) = training_parts.adaptive_study("toy")(context)
+    assert sheet.name == "adaptive-toy-sort-pmd-mean"
+    assert sheet.rows[0][-2:] == ["-", "-"]
+    assert sheet.rows[1] == ["contraction", *["0.500 [0.400, 0.600]"] * 4, "0.500", "0.03"]
+
+
+# Real runs behind the training figures: a sweep of an experiment, its votes, and an experiment that is no grid.
+
+
+@pytest.mark.nightly  # minutes: a whole experiment
+@pytest.mark.slow
+def test_an_experiment_is_run_drawn_and_asked_for_votes(context, monkeypatch):
+    """Two steps of each method with two seeds; a second call runs nothing again."""
+    short = {"schedule.steps": 2, "schedule.prompts": 8, "schedule.ministeps": 2}
+    whole = EXPERIMENTS["sequence"]
+    settings = {name: {**whole.settings[name], **short} for name in METHODS}
+    monkeypatch.setitem(EXPERIMENTS, "sequence", replace(whole, settings=settings))
+    (picture,) = training_parts.experiment("sequence", 2)(context)
+    assert picture.about == "2 seeds"
+    runs = {path: path.stat().st_mtime_ns for path in context.sweeps.glob("runs/*/summary.json")}
+    assert len(runs) == 2 * len(METHODS)
+    training_parts.experiment("sequence", 2)(context)
+    assert runs == {path: path.stat().st_mtime_ns for path in runs}
+    monkeypatch.setattr(training_parts, "VOTES", 8)
+    found = training_parts.curves(context, "sequence")["settings"]
+    training_parts.add_votes(context, found)
+    for name in METHODS:
+        average, best, majority = np.array(found[name]["measured"]).T
+        assert (best >= average).all()
+        assert ((majority >= 0) & (majority <= 1)).all()
+        assert np.array(found[name]["entropy"]).shape == np.array(found[name]["pass_rate"]).shape == (2, 2)
+    (seven,) = training_parts.redrawn(("fig7-toy",), ("sequence",), votes=True)(context)
+    assert seven.about.startswith("2 seeds")
+
+
+@pytest.mark.slow
+def test_what_a_token_costs_is_measured_here(context):
+    (picture,) = training_parts.measurement("speed", 2, levels=(1, 16))(context)
+    assert picture.scale == "toy"
+    runs = read_json(context.sweeps / "speed.json")["runs"]
+    assert {(run["seed"], run["staleness"]) for run in runs} == {(0, 1), (0, 16), (1, 1), (1, 16)}
+    assert all(run["ms_per_token_update"] > 0 for run in runs)

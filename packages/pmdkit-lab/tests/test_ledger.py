@@ -1,0 +1,154 @@
+"""Every item of the paper has a row; every row has code and a test that collect, a quote, evidence and a verdict."""
+
+import ast
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pmdkit_lab import ledger
+from pmdkit_lab.ledger import EVIDENCE, FIELDS, KINDS, OURS, PAPER, VERDICTS, claims, items, of_item
+
+ROOT = Path(__file__).parents[3]
+
+
+def names(path: Path) -> set[str]:
+    """Functions and classes a file defines."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("claim", claims(), ids=lambda claim: claim["id"])
+def test_a_claim_stands_on_code_and_a_test(claim):
+    assert tuple(claim) == FIELDS
+    assert claim["kind"] in KINDS
+    assert claim["verdict"] in VERDICTS
+    file, name = claim["code"].split(":")
+    assert name in names(ROOT / file), f"{file} does not define {name}"
+    file, *path = claim["test"].split("::")
+    assert set(path) <= names(ROOT / file), f"{file} does not define {path}"
+    assert claim["oracle"] != claim["test"]
+    assert all(claim[field] for field in FIELDS if field not in ("oracle", "label", "lines", "quote"))
+    assert claim["code"].startswith("pmdkit/"), "the code of a claim is the package's, not a test's"
+
+
+@pytest.mark.parametrize("claim", claims(), ids=lambda claim: claim["id"])
+def test_a_verdict_rests_on_evidence_and_on_the_words_of_the_paper(claim):
+    """A finding of our own has no quote. Nobody is contradicted by a few runs of training at the size of a laptop."""
+    assert claim["evidence"] in EVIDENCE
+    assert claim["verdict"] != "disagrees" or claim["evidence"] in ("proof", "arithmetic", "computation")
+    assert claim["verdict"] not in ("reproduced-small", "undecided") or claim["evidence"] == "training"
+    if claim["title"].startswith(OURS):
+        assert claim["label"] == claim["lines"] == claim["quote"] == ""
+        return
+    assert 2 <= ledger.words(claim["quote"]) <= ledger.LONGEST_QUOTE, "long enough to find, short enough to quote"
+    assert claim["quote"].count("$") % 2 == 0, "every formula ends"
+    assert claim["quote"] == " ".join(claim["quote"].split())
+    first, last = map(int, re.fullmatch(r"(\d+)-(\d+)", claim["lines"]).groups())
+    assert first <= last <= first + 15
+    assert re.fullmatch(r"(sec|eq|thm|prop|lem|cor|asm|fig|tab):[\w-]+", claim["label"])
+
+
+def test_a_row_that_is_a_label_of_the_paper_is_quoted_under_it():
+    ours = ("app:", "remark:")  # what has no label there
+    labels = {item["id"] for item in items() if not item["id"].startswith(ours)}
+    for claim in claims():
+        if claim["id"] in labels:
+            assert claim["label"] == claim["id"]
+
+
+SOURCE = r"""
+\begin{lemma}\label{lem:a}
+    Let $x>0$. % not this: Then it holds.
+    Then \pmdmean\ is \emph{not} far,
+    by \Cref{lem:b}, from the mean by 5\%.
+\end{lemma}
+\begin{lemma}\label{lem:b}
+    Let $x>0$. Then it holds.
+\end{lemma}
+"""
+
+
+def test_a_quote_is_found_as_it_reads_near_its_label():
+    assert ledger.locate("Then PMD-mean is not far, by [...], from the mean by 5%.", SOURCE, "lem:a") == (4, 5)
+    assert ledger.locate("Let $x>0$.", SOURCE, "lem:a") == (3, 3)
+    assert ledger.locate("Let $x>0$.", SOURCE, "lem:b") == (8, 8)
+    assert ledger.locate("Then it holds.", SOURCE, "lem:a") == (8, 8), "a comment is not the paper's words"
+    assert ledger.locate("Then PMD-mean is far", SOURCE, "lem:a") is None
+    assert ledger.locate("Let $x>0$.", SOURCE, "lem:c") is None
+
+
+def test_quotes_are_held_to_one_source_by_its_hash(monkeypatch):
+    row = {"id": "x", "label": "lem:a", "lines": "3-3", "quote": "Let $x>0$."}
+    wrong = row | {"lines": "4-4"}
+    lost = row | {"quote": "Let $x<0$."}
+    assert "the source has sha256" in ledger.misquoted(SOURCE.encode())[0]
+    monkeypatch.setitem(PAPER, "sha256", hashlib.sha256(SOURCE.encode()).hexdigest())
+    monkeypatch.setattr(ledger, "claims", lambda: [row, wrong, lost])
+    displays = [{"id": "e", "lines": "3-4", "tex": "x>0\nThen"}, {"id": "f", "lines": "3-4", "tex": "Then\nx>0"}]
+    monkeypatch.setattr(ledger, "equations", lambda: displays)
+    assert ledger.misquoted(SOURCE.encode()) == [
+        "x: quoted from lines 4-4, found in lines 3-3",
+        "x: the source has no 'Let $x<0$.' under lem:a",
+        "equation f is not in lines 3-4 as it is stored",
+    ]
+
+
+def test_every_labelled_equation_is_stored_in_the_form_of_the_paper():
+    stored = [row["id"] for row in ledger.equations()]
+    assert len(stored) == len(set(stored))
+    assert {item["id"] for item in items() if item["id"].startswith("eq:")} <= set(stored)
+    for row in ledger.equations():
+        assert set(row) == {"id", "lines", "tex"}
+        assert row["tex"].count("{") == row["tex"].count("}")
+        assert not re.search(r"\\(begin|end)\{align|\\label", row["tex"])
+
+
+@pytest.mark.parametrize("item", items(), ids=lambda item: item["id"])
+def test_an_item_of_the_paper_stands_in_the_ledger(item):
+    assert set(item) == {"id", "kind", "title"}
+    assert item["kind"] in KINDS
+    assert of_item(item["id"]), f"{item['kind']} {item['id']} has no row"
+
+
+def test_the_items_are_those_of_the_paper():
+    """Counted in its source: environments by kind, labels by prefix, and no label twice."""
+    found = [item["id"] for item in items()]
+    assert len(found) == len(set(found)) == 84
+    prefixes = Counter(re.split(":", name)[0] for name in found)
+    assert prefixes == {
+        "eq": 46, "thm": 2, "cor": 1, "prop": 7, "lem": 5, "asm": 4, "fig": 8, "tab": 4, "remark": 2, "app": 5,
+    }  # fmt: skip
+
+
+def test_ids_are_unique_and_disagreements_are_kept():
+    ids = [claim["id"] for claim in claims()]
+    assert len(ids) == len(set(ids))
+    assert {claim["verdict"] for claim in claims()} >= {"holds", "holds-loosely", "disagrees"}
+
+
+def with_classes(nodes):
+    """Names of tests, and of the classes that hold them: a row may name either."""
+    names = {node.split("[")[0] for node in nodes}
+    return names | {name.rpartition("::")[0] for name in names}
+
+
+@pytest.mark.slow
+def test_every_test_of_the_ledger_collects(request):
+    """A test may be defined and never run: names that pytest does not take, files that fail to import."""
+    here = with_classes(item.nodeid for item in request.session.items)  # a run of everything has collected them
+    wanted = sorted({claim[field] for claim in claims() for field in ("test", "oracle")} - here - {""})
+    if not wanted:
+        return
+    files = sorted({test.split("::")[0] for test in wanted})
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", *files]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    collected = with_classes(done.stdout.splitlines())
+    assert [test for test in wanted if test not in collected] == []

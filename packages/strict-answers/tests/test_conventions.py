@@ -1,0 +1,92 @@
+"""The table of decisions, row by row, and the places where an answer may stand."""
+
+import pytest
+from strict_answers import Item, verify
+from strict_answers.conventions import TABLE
+from strict_answers.verify import Pending, answer_line, grade_by_rules, last_box
+
+from pmdkit import envs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.what)
+def test_row(row, grader):
+    (verdict,) = grader.grade([Item("Answer: " + row.answer, row.gold)])
+    assert (verdict.correct, verdict.path) == (row.correct, row.path), verdict
+    assert verdict.value == float(row.correct)
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        ("Answer: 34", "34"),
+        ("answer:34", "34"),
+        ("**Answer:** 34", "34"),
+        ("**Answer**: 34", "34"),
+        ("Final ANSWER : 34.", "34."),
+        (r"\text{Answer: }34", "34"),
+        ("Answer:\n34", "34"),
+        ("### Final Answer:\n\\[\n\\boxed{34}\n\\]", "\\[\n\\boxed{34}\n\\]"),
+        ("Answer: 34\nI am sure.", "34"),
+        ("Answer: 1\nAnswer: 2", "2"),
+        ("Answer: 1 Answer: 2", "2"),
+        ("Answer: 1\n" + "so " * 500 + "done", "1"),
+        ("Answer: 1\nAnswer:", None),
+        ("the sum is 34", None),
+        ("nonanswer: 34", None),
+        ("The answer is 34", None),
+        ("Aneſwer: 34", None),
+        ("", None),
+    ],
+)
+def test_last_answer_line(response, answer):
+    assert answer_line(response) == answer
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        (r"so \boxed{34}.", "34"),
+        (r"\boxed{1} and \boxed{2}", "2"),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed 7", "7"),
+        (r"\fbox{9}", "9"),
+        (r"\boxed{\{1,2\}}", r"\{1,2\}"),
+        (r"\boxed{1} then \boxed{2", None),
+        (r"\boxed{}", None),
+        ("no box", None),
+    ],
+)
+def test_last_box(response, answer):
+    assert last_box(response) == answer
+
+
+def test_the_marker_is_searched_alike_at_any_distance_from_the_end():
+    """The windows at the end are a shortcut: they find what a search of everything finds."""
+    for padding in range(0, 900, 7):
+        assert answer_line("Answer: 1\nAnswer: 2\n" + "." * padding) == "2"
+
+
+def test_place_and_length_decide_before_anything_is_read():
+    assert verify("Answer: 34", "34") == envs.math_answers.verify("Answer: 34", "34")
+    assert verify("Answer: 34", "34", truncated=True).path == "rejected"
+    assert verify("Answer: 34", "34", truncated=True).correct is False
+    assert verify(r"\boxed{34}", "34").path == "none"
+    assert verify(r"\boxed{34}", "34", boxed=True).correct is True
+    assert verify("Answer: 34", "34", boxed=True).path == "none"
+    assert verify("first 7 then 34", "34").correct is False
+    assert verify("Answer: 34", "").correct is False
+
+
+@pytest.mark.parametrize("gold", ["34", "$34$", r"\boxed{34}", "x = 34", "34.0", "034", r"34^\circ", "34 cm"])
+def test_golds_in_the_forms_of_data_sets_are_integers(gold):
+    assert not isinstance(grade_by_rules("Answer: 34", gold), Pending)
+    assert grade_by_rules("Answer: 34", gold).correct is True
+    assert grade_by_rules("Answer: 35", gold).correct is False
+
+
+@pytest.mark.parametrize(
+    "answer", ["25√2", r"25\sqrt2", "25x", r"25\pi", "25i", r"25.\overline{3}", "25e3", "2_5", "25:1"]
+)
+def test_no_reading_takes_a_part_for_the_whole(answer, grader):
+    assert grader.grade([Item("Answer: " + answer, "25")])[0].correct is False

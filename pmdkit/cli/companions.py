@@ -1,0 +1,43 @@
+"""Verbs of companion packages, found through the entry points `pmdkit.verbs`; pmdkit imports none of them by name."""
+
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import entry_points
+
+from pmdkit.errors import EnvironmentLacks
+
+HOMES = {
+    "figure": "pmdkit-lab",  # with names of the paper's figures; the picture of a run is in pmdkit
+    **dict.fromkeys(("explain", "replay", "plan", "ledger", "reproduce", "race"), "pmdkit-lab"),
+    "learn": "pmdkit-course",
+}
+"Which package brings a verb, for the sentence about one that is missing."
+
+
+def verbs() -> dict[str, tuple[str, str]]:
+    """Each verb that an installed companion adds: its help line, and `module:function`, imported when it is called."""
+    found: dict[str, tuple[str, str]] = {}
+    for point in entry_points(group="pmdkit.verbs"):
+        found |= point.load()
+    return found
+
+
+def load(verb: str) -> Callable[..., None]:
+    """The function of a companion's verb."""
+    module, _, name = verbs()[verb][1].partition(":")
+    return getattr(import_module(module), name)
+
+
+def check_installed(verb: str) -> None:
+    """Raise EnvironmentLacks, with the package and the command that installs it, if no companion brings a verb."""
+    if verb not in verbs():
+        package = HOMES[verb]
+        raise EnvironmentLacks(f"pmdkit {verb} is in the package {package}, which is not installed: {install(package)}")
+
+
+def install(package: str) -> str:
+    """The command that installs a companion: from the checkout if pmdkit runs from one."""
+    from pmdkit.extras import CHECKOUT
+
+    folder = CHECKOUT / "packages" / package
+    return f"pip install -e {folder}" if folder.is_dir() else f"pip install {package}"

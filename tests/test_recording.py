@@ -1,0 +1,452 @@
+"""A recorded step: its file comes back exactly and a damaged one says so; what a run keeps, also when it is killed."""
+
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from pmdkit_lab.replay.gradient import batch_of, point, rollouts_of
+from pmdkit_lab.replay.replay import make_request, replay
+from safetensors import safe_open
+
+from pmdkit import train
+from pmdkit.bandit.learner import BanditLearner
+from pmdkit.distributed import ProcessGroup
+from pmdkit.errors import UsageError
+from pmdkit.loop import Rollouts, ministeps
+from pmdkit.objectives import Groups, PMDMean, credit, cut
+from pmdkit.observe.checkpoint import steps
+from pmdkit.observe.metrics import StepMetrics
+from pmdkit.observe.run_folder import RunFolder
+from pmdkit.recording import (
+    KEY,
+    Recording,
+    UpdateLogp,
+    decode,
+    encode,
+    gather_rows,
+    narrow,
+    open_step,
+    put,
+    recorded_steps,
+    widen,
+)
+from tests.recorded_runs import llm_run, toy_run
+
+NUMBERS = {
+    torch.float64: st.floats(allow_nan=True, allow_infinity=True),
+    torch.float32: st.floats(width=32, allow_nan=True, allow_infinity=True),
+    torch.int64: st.integers(-(2**63), 2**63 - 1),
+    torch.bool: st.booleans(),
+}
+
+
+def same(x, y):
+    """Bit for bit, but for the sign of a zero and the payload of a NaN."""
+    assert x.dtype == y.dtype
+    assert x.shape == y.shape
+    if x.dtype.is_floating_point:
+        return torch.equal(torch.isnan(x), torch.isnan(y)) and torch.equal(torch.nan_to_num(x), torch.nan_to_num(y))
+    return torch.equal(x, y)
+
+
+@st.composite
+def tensors(draw, shape=None):
+    dtype = draw(st.sampled_from(list(NUMBERS)))
+    shape = draw(st.sampled_from([(1,), (5,), (2, 3)])) if shape is None else shape
+    few = draw(st.booleans())  # of few different values, as rewards and masses are
+    count = torch.Size(shape).numel()
+    values = draw(st.lists(NUMBERS[dtype], min_size=1 if few else count, max_size=1 if few else count))
+    return torch.tensor((values * count)[:count], dtype=dtype).view(shape)
+
+
+@settings(max_examples=200, deadline=None)
+@given(tensors())
+def test_narrowing_loses_nothing(x):
+    stored, how = narrow(x.numpy())
+    assert stored.nbytes <= x.numel() * x.element_size()
+    assert same(widen(torch.from_numpy(stored), how), x)
+
+
+@pytest.mark.parametrize("number", [0.1, math.nan, -2, True])
+def test_equal_numbers_are_stored_as_one(number):
+    assert narrow(np.full((2, 3), number))[0].size == 1
+
+
+@st.composite
+def recordings(draw):
+    rows, columns = draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    if draw(st.booleans()):  # tokens from the beginning of the row, as all tiers have them
+        lengths = draw(st.lists(st.integers(1, columns), min_size=rows, max_size=rows))
+        mask = torch.arange(columns) < torch.tensor(lengths)[:, None]
+    else:
+        mask = draw(tensors((rows, columns))).to(torch.bool)
+    found = {"reward": draw(tensors((1, rows))), "prompts": draw(tensors((1, 2))), "logp_seen": draw(tensors((rows,)))}
+    for name, count in (("logp_old", rows), ("responses", rows), ("logp_after", draw(st.integers(1, rows)))):
+        x = draw(tensors((count, columns)))
+        found[name] = torch.where(mask[:count], x, torch.zeros((), dtype=x.dtype))
+    return Recording({"step": 3, "name": draw(st.text())}, mask, found)
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
+@given(recordings())
+def test_a_recording_comes_back_and_is_written_to_the_same_bytes(recording):
+    data = encode(recording)
+    found = decode(data, "here")
+    assert {k: v for k, v in found.about.items() if k not in ("format", "columns")} == recording.about
+    assert torch.equal(found.mask, recording.mask)
+    assert found.tensors.keys() == recording.tensors.keys()
+    for name, tensor in recording.tensors.items():
+        assert same(found[name], tensor), name
+    assert encode(Recording(recording.about, found.mask, found.tensors)) == data
+
+
+@pytest.fixture
+def small():
+    mask = torch.tensor([[True, True], [True, False]])
+    logp = torch.tensor([[-1.5, -0.25], [-0.5, 0.0]])
+    return Recording({"step": 1}, mask, {"logp_old": logp, "reward": torch.tensor([[1.0, 0.0]])})
+
+
+@pytest.mark.parametrize("cut", [0, 5, 40, -1, -9])
+def test_a_truncated_file_says_so(small, cut):
+    with pytest.raises(UsageError, match=r"here .*truncated"):
+        decode(encode(small)[:cut], "here")
+
+
+def test_one_flipped_bit_is_noticed(small):
+    data = bytearray(encode(small))
+    data[-1] ^= 1
+    with pytest.raises(UsageError, match="does not match its checksum"):
+        decode(bytes(data), "here")
+
+
+def test_a_changed_header_is_noticed(small):
+    data = encode(small).replace(b'\\"step\\":1', b'\\"step\\":2')
+    with pytest.raises(UsageError, match="does not match its checksum"):
+        decode(data, "here")
+
+
+def test_another_version_is_named(small):
+    data = encode(small).replace(b'\\"format\\":1', b'\\"format\\":9')
+    with pytest.raises(UsageError, match="a recording of format 9; this pmdkit reads format 1"):
+        decode(data, "here")
+
+
+def test_other_programs_read_it(small, tmp_path):
+    path = tmp_path / "step-1.safetensors"
+    path.write_bytes(encode(small))
+    with safe_open(path, "pt") as file:
+        assert list(file.metadata()) == [KEY]
+        assert torch.equal(file.get_tensor("logp_old"), torch.tensor([-1.5, -0.25, -0.5]))
+
+
+# What the recorder keeps of a step: each row's log-probabilities before its update, without another forward pass.
+
+P, G, T = 4, 3, 2
+
+
+def made():
+    rng = torch.Generator().manual_seed(0)
+    logp = -torch.rand(P * G, T, generator=rng, dtype=torch.float64)
+    reward = torch.randint(0, 2, (P, G), generator=rng).double()
+    mass = torch.full((P, G), 1 / G, dtype=torch.float64)
+    mask = torch.ones(P * G, T, dtype=torch.bool)
+    rollouts = Rollouts(torch.arange(P), torch.zeros(P * G, T, dtype=torch.long), logp, mask, mass, True, 0, 0, T)
+    groups = Groups(reward, mass)
+    return rollouts, groups, credit(PMDMean(), groups, logp, mask)
+
+
+def two_passes(hook):
+    """A bandit learner after a step of two ministeps of two passes, and the step's rollouts."""
+    rng = torch.Generator().manual_seed(1)
+    learner = BanditLearner(torch.randn(P, 5, generator=rng).log_softmax(1), update="gradient", passes=2)
+    learner.on_logp = hook
+    rollouts = learner.rollout(torch.arange(P), G, seed=0)
+    reward = torch.randint(0, 2, (P, G), generator=rng).double()
+    batch = credit(PMDMean(), Groups(reward, rollouts.mass), rollouts.logp_old, rollouts.mask)
+    for part in ministeps(rollouts, batch, 2):
+        learner.update(PMDMean(), *part)
+    return learner, rollouts
+
+
+def test_the_hook_changes_nothing():
+    plain, watched = two_passes(None)[0], two_passes(lambda batch, rows, logp: None)[0]
+    assert torch.equal(plain.log_policy(), watched.log_policy())
+
+
+def test_the_first_pass_is_reported():
+    """Two ministeps of two passes: the numbers of the first pass, which are those of the reported loss."""
+    updated = UpdateLogp()
+    learner, rollouts = two_passes(updated.add)
+    assert torch.equal(updated.of(rollouts), rollouts.logp_old)  # contexts are independent: nothing had moved yet
+    assert not torch.equal(learner.logp(rollouts), rollouts.logp_old)
+    updated.clear()
+    assert updated.of(rollouts) is None
+
+
+def test_forward_passes_of_chosen_rows():
+    """A ministep in micro-batches, out of order, one row left out: NaN is what no update looked at."""
+    rollouts, _, batch = made()
+    updated = UpdateLogp()
+    some = cut(batch, slice(2, 4), P, G)
+    wanted = rollouts.logp_old[6:] - 0.5
+    for rows in ([3, 4], [0, 2, 5]):
+        updated.add(some, rows, wanted[torch.tensor(rows)])
+    seen = updated.of(rollouts)
+    assert torch.isnan(seen[:6]).all()
+    assert torch.isnan(seen[7]).all()
+    kept = torch.tensor([0, 2, 3, 4, 5])
+    assert torch.equal(seen[6:][kept], wanted[kept])
+
+
+def test_sums_of_a_response_level_loss():
+    rollouts, _, batch = made()
+    updated = UpdateLogp()
+    sums = rollouts.logp_old.sum(1, keepdim=True)
+    updated.add(batch, range(P * G), sums)
+    assert torch.equal(updated.of(rollouts), sums[:, 0])
+
+
+def test_shares_of_several_processes_are_put_together():
+    rollouts, _, _ = made()
+    mine, other = rollouts.logp_old.sum(1), rollouts.logp_old.sum(1)
+    mine, other = mine.clone(), other.clone()
+    mine[6:], other[:6] = torch.nan, torch.nan
+
+    class Two(ProcessGroup):
+        size = 2
+
+        def gather(self, tensor):
+            return [tensor, torch.tensor([1])] if tensor.dtype == torch.int64 else [tensor, other]
+
+    assert torch.equal(gather_rows(mine, rollouts, Two()), rollouts.logp_old.sum(1))
+    assert torch.equal(gather_rows(None, rollouts, Two())[6:], other[6:])
+
+
+def test_the_metrics_keep_what_they_score():
+    rollouts, groups, batch = made()
+
+    class Learner:
+        version = 7
+
+        def logp(self, rollouts):
+            return rollouts.logp_old - 1
+
+    metrics = StepMetrics(PMDMean(), sample=2)
+    assert metrics.logp_after is None
+    metrics.row(1, Learner(), rollouts, groups, batch, [{"loss": 0.0, "grad_norm": 0.0, "seconds": 0.0}])
+    assert torch.equal(metrics.logp_after, rollouts.logp_old[:6] - 1)
+
+
+# What a run keeps in each tier: enough to give its own loss again, and nothing that changes the run.
+
+TIERS = ["bandit", "drawn", "toy", "llm", "llm_tokens"]
+
+
+@pytest.fixture(params=TIERS)
+def run(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.mark.slow
+def test_the_recorded_objective_gives_the_recorded_loss(run):
+    """Loss of every update, as the run reported it: the same float operations in the same order, or nearly."""
+    for step in recorded_steps(run.folder):
+        recording = open_step(run.path, step)
+        found = replay(recording, make_request(recording))
+        own = found["recorded"]
+        assert own["replayed"] == pytest.approx(own["losses"], rel=1e-12, abs=1e-15)
+        assert found["points"]["seen"]["losses"] == own["replayed"]
+        assert run.metrics[step - 1]["loss"] == pytest.approx(found["points"]["seen"]["loss"], rel=1e-12, abs=1e-15)
+        assert found["points"]["seen"]["cosine"] == pytest.approx(1.0, abs=1e-9)
+
+
+def test_asked_for_by_name_and_tau_it_is_the_same(run):
+    recording = open_step(run.path)
+    table = dict(recording.about["objective"])
+    again = make_request(recording, table.pop("name"), table)
+    assert replay(recording, again)["points"] == replay(recording, make_request(recording))["points"]
+
+
+def test_policies_of_a_step_are_in_their_order(run):
+    """The first update starts from the policy that drew the rows; after the step it has moved."""
+    recording = open_step(run.path)
+    rows = torch.arange(len(recording.mask))
+    first = rows < len(rows) // recording.about["ministeps"]
+    old, seen, after = (point(recording, name) for name in ("old", "seen", "after"))
+
+    def total(where):
+        return where.logp.double().sum(1)
+
+    counted = first & seen.known
+    # engine and trainer of a language model compute alike, but not bit by bit
+    torch.testing.assert_close(total(seen)[counted], total(old)[counted], atol=1e-4, rtol=0)
+    assert (total(after) - total(old)).abs().max() > 1e-3
+    if recording.about["tier"] != "bandit":  # in a table no update moves another prompt
+        assert (total(seen) - total(old))[~first & seen.known].abs().max() > 1e-5
+
+
+def test_metrics_follow_from_the_recording(run):
+    recording = open_step(run.path)
+    row = run.metrics[recording.about["step"] - 1]
+    after = point(recording, "after")
+    change = torch.where(recording.mask, after.logp - recording["logp_old"], 0.0).double().sum(1)
+    assert change.min().item() == pytest.approx(row["log_ratio_min"], abs=1e-6)
+    assert change.max().item() == pytest.approx(row["log_ratio_max"], abs=1e-6)
+    if recording.about["sampled"]:
+        assert int(recording.mask.sum()) == row["tokens"]
+    assert recording.about["version"] == row["policy_version"]
+    reward = (recording["mass"] * recording["reward"]).sum(1).mean().item()
+    assert reward == pytest.approx(row["reward_mean"])
+
+
+def test_rollouts_come_back(run):
+    recording = open_step(run.path)
+    rollouts = rollouts_of(recording)
+    assert isinstance(rollouts, Rollouts)
+    assert rollouts.responses.dtype == torch.int64
+    assert rollouts.mass.dtype == torch.float64
+    batch = batch_of(make_request(recording).objective, recording)
+    assert torch.isfinite(batch.advantage).all()
+
+
+def test_recording_changes_nothing_of_the_run(tmp_path, toy):
+    plain = toy_run(tmp_path / "plain")
+    for a, b in zip(plain.metrics, toy.metrics, strict=True):
+        assert {k: v for k, v in a.items() if "seconds" not in k} == {k: v for k, v in b.items() if "seconds" not in k}
+    last = f"checkpoints/step-{steps(plain.path / 'checkpoints')[-1]}/model.safetensors"
+    assert (plain.path / last).read_bytes() == (toy.path / last).read_bytes()
+    assert not (plain.path / "rollouts").exists()
+
+
+def test_every_kth_step(drawn):
+    assert recorded_steps(drawn.folder) == [2, 4]
+
+
+def test_the_engines_numbers_are_kept_beside_the_trainers(llm, llm_tokens):
+    assert open_step(llm.path).about["old"] == "rollout"
+    assert open_step(llm.path).get("logp_engine") is None
+    both = open_step(llm_tokens.path)
+    assert both.about["old"] == "recompute"
+    assert not torch.equal(both["logp_engine"], both["logp_old"])
+    torch.testing.assert_close(both["logp_engine"], both["logp_old"], atol=1e-4, rtol=0)
+
+
+def test_the_old_record_of_responses_stands_beside_it(llm):
+    lines = [json.loads(line) for line in (llm.path / "rollouts" / "step-1.jsonl").read_text().splitlines()]
+    recording = open_step(llm.path)
+    assert [line["tokens"] for line in lines] == recording.mask.sum(1).tolist()
+    assert [line["reward"] for line in lines] == recording["reward"].flatten().tolist()
+
+
+# Recordings of a run that was killed and resumed are those of an undisturbed one, byte by byte.
+
+COMMAND = ["bandit", "two-hills", "--group", "8", "--prompts", "16", "--ministeps", "4", "--seed", "5", "--record"]
+
+
+def kept(run):
+    return {path.name: path.read_bytes() for path in sorted((run / "rollouts").iterdir())}
+
+
+def back_to(run, step, last):
+    """The folder as a kill leaves it after the checkpoint of `step`, the later recordings already written."""
+    for later in range(step + 1, last + 1):
+        shutil.rmtree(run / "checkpoints" / f"step-{later}")
+    (run / "summary.json").unlink()
+
+
+def test_a_resumed_toy_run_writes_the_same_bytes(tmp_path, toy):
+    whole = kept(toy.path)
+    run = tmp_path / "run"
+    toy_run(run, record=1, options={"model.dimension": 16, "model.layers": 1, "env.length": 2, "run.keep": 9})
+    assert kept(run) == whole
+    back_to(run, 1, 3)
+    (run / "rollouts" / "step-2.safetensors").write_bytes(b"torn")
+    toy_run(run, resume=True, record=1, options={"run.keep": 9})
+    assert kept(run) == whole
+
+
+@pytest.mark.slow
+def test_a_resumed_llm_run_writes_the_same_bytes(tmp_path):
+    run = tmp_path / "run"
+    llm_run(run, record=1, steps=2, options={"run.keep": 9})
+    whole = kept(run)
+    assert len(whole) == 4  # each step for replay, and as text
+    back_to(run, 1, 2)
+    (run / "rollouts" / "step-2.safetensors").write_bytes(b"torn")
+    llm_run(run, record=1, steps=2, resume=True, options={"run.keep": 9})
+    assert kept(run) == whole
+
+
+def test_what_is_beyond_the_checkpoint_is_dropped_first(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.metrics.write_text('{"step": 1}\n{"step": 2}\n{"step": 3}\n')
+    folder.rollouts.mkdir()
+    for name in (
+        "step-1.safetensors",
+        "step-2.jsonl",
+        "step-3.safetensors",
+        "step-10.jsonl",
+        "notes.txt",
+        "step-x.txt",
+    ):
+        (folder.rollouts / name).write_bytes(b"")
+    folder.rewind(2)
+    assert sorted(p.name for p in folder.rollouts.iterdir()) == [
+        "notes.txt", "step-1.safetensors", "step-2.jsonl", "step-x.txt"
+    ]  # fmt: skip
+
+
+def test_whatever_stands_in_its_place_is_replaced(tmp_path):
+    """What a killed process left, an older recording, and a link, behind which nothing changes."""
+    folder, other = tmp_path / "rollouts", tmp_path / "other"
+    path, aside = folder / "step-1.safetensors", folder / ".step-1.safetensors.part"
+    folder.mkdir()
+    put(path, b"first")
+    aside.write_bytes(b"torn, and longer than what comes")
+    put(path, b"second")
+    assert path.read_bytes() == b"second"
+    other.write_bytes(b"theirs")
+    aside.symlink_to(other)
+    put(path, b"third")
+    assert path.read_bytes() == b"third"
+    assert other.read_bytes() == b"theirs"
+    assert [p.name for p in folder.iterdir()] == ["step-1.safetensors"]
+    if os.name != "nt":
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="process groups of POSIX")
+def test_kill_9(tmp_path):
+    """A real process, killed while it records; every file there is whole at any moment, and the end is the same."""
+
+    def start(out, *more):
+        command = [sys.executable, "-m", "pmdkit", *COMMAND, "--steps", "20", "--out", str(out), *more]
+        return subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    options = {"run.record": 1}
+    whole = train("pmd-mean", env="two-hills", group=8, prompts=16, ministeps=4, seed=5, steps=20, options=options)
+    out = tmp_path / "run"
+    process = start(out)
+    deadline = time.monotonic() + 60
+    while (steps(out / "checkpoints") or [0])[-1] < 5 and time.monotonic() < deadline:
+        time.sleep(0.002)
+    os.killpg(process.pid, signal.SIGKILL)
+    assert process.wait(timeout=60) == -signal.SIGKILL
+    for step in recorded_steps(RunFolder(out)):
+        open_step(out, step)
+    assert start(out, "--resume").wait(timeout=120) == 0
+    assert kept(out) == kept(whole.path)
+    assert len(kept(out)) == 20
