@@ -15,12 +15,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from pmdkit_lab.studies import adaptive
-from pmdkit_lab.studies.adaptive import FIXED, FIXED_TAUS, GENTLER, POOL, SUGGESTED, TOY, StudyCell, rule
-from pmdkit_lab.studies.race import verdict
 
 from pmdkit.observe import files
 from pmdkit.sweeps import record
+from pmdkit_lab.studies import adaptive
+from pmdkit_lab.studies.adaptive import FIXED, FIXED_TAUS, GENTLER, POOL, SUGGESTED, TOY, StudyCell, rule
+from pmdkit_lab.studies.race import verdict
 
 FRESH = 100  # first seed of the comparisons: the study has used 0 to 29
 MARGIN = 0.01  # in mean pass rate over training; a smaller gain is not worth an option

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from pmdkit_lab import finite_samples
 
 from pmdkit import loop
 from pmdkit.bandit import BanditLearner
 from pmdkit.envs.bandit import Bandit, BanditTask
 from pmdkit.objectives import EasyPrompts, PMDBetween
 from pmdkit.stats import mean_interval
+from pmdkit_lab import finite_samples
 
 RATES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9)
 KS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)

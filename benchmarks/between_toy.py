@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from between import interval
-from pmdkit_lab import finite_samples
 
 from pmdkit import loop
 from pmdkit.observe import files
 from pmdkit.training import build, plan
+from pmdkit_lab import finite_samples
 
 TASK, TOKENS, DRAWS, SEEDS, TAU = "modular-sum", 8, 16, 20, 0.05
 KS = (0.0, 0.05, 0.2, 0.5, 1.0)

@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from between import interval
-from pmdkit_lab import finite_samples
 
 from pmdkit import loop
 from pmdkit.bandit import BanditLearner
 from pmdkit.envs.bandit import Bandit, BanditTask
 from pmdkit.objectives import PMDMean
 from pmdkit.observe import files
+from pmdkit_lab import finite_samples
 
 POOL = (0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9)
 SEEDS, PASSES, ADAM = 40, 40, 0.3

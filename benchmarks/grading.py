@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import verifier
 from harness.clock import rate, turns
 from harness.rows import Measured
+
 from strict_answers import Grader, Item, verify
 
 TEXT = "Let me think about it once more. " * 100 + "\nAnswer: {}"

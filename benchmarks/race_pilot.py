@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from pmdkit_lab.studies import race
 
 from pmdkit.observe import files
+from pmdkit_lab.studies import race
 
 SEED = 900
 RATES = {"bandit": (1e-4, 1.0), "copy": (1e-5, 1e-1), "sort": (1e-5, 1e-1), "starter": (3e-5, 1e-2)}

@@ -23,12 +23,12 @@ from pathlib import Path
 import numpy as np
 import scipy.stats
 import torch
-from pmdkit_lab.studies.experiments import BATCH, METHODS, MODEL, STALE, TAUS, UPDATES, schedule
 
 from pmdkit import loop
 from pmdkit.errors import Diverged
 from pmdkit.observe import files
 from pmdkit.training import build, plan
+from pmdkit_lab.studies.experiments import BATCH, METHODS, MODEL, STALE, TAUS, UPDATES, schedule
 
 TASK = "modular-sum"
 RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)

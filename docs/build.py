@@ -19,10 +19,10 @@ from generate.paper_index import write_paper_index
 from generate.race import write_race
 from generate.slides import executed_lesson, lessons_of, write_slides
 from generate.verbs import write_verbs
-from pmdkit_lab import ledger
 
 from pmdkit import theory
 from pmdkit.objectives import OBJECTIVES
+from pmdkit_lab import ledger
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent

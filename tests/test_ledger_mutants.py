@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from pmdkit_lab.ledger import claims
 
 sys.path.insert(0, str(Path(__file__).parent))  # the tool lies beside the tests, it is no package

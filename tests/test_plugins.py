@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from pmdkit_lab.replay.replay import make_request
 
 from pmdkit import Run, plugins, train
 from pmdkit.cli import main
@@ -16,6 +15,7 @@ from pmdkit.llm.backend import make_verifier
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.recording import open_step
 from pmdkit.training import plan
+from pmdkit_lab.replay.replay import make_request
 
 PACKAGE = Path(plugins.__file__).parent
 CODE = """

@@ -14,8 +14,6 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
-from pmdkit_lab.replay.gradient import batch_of, point, rollouts_of
-from pmdkit_lab.replay.replay import make_request, replay
 from safetensors import safe_open
 
 from pmdkit import train
@@ -40,6 +38,8 @@ from pmdkit.recording import (
     recorded_steps,
     widen,
 )
+from pmdkit_lab.replay.gradient import batch_of, point, rollouts_of
+from pmdkit_lab.replay.replay import make_request, replay
 from tests.recorded_runs import llm_run, toy_run
 
 NUMBERS = {

@@ -28,11 +28,11 @@
 # %%
 import matplotlib.pyplot as plt
 import numpy as np
-import pmdkit_course as learn
-from pmdkit_lab.figures import simplex, style
 
+import pmdkit_course as learn
 from pmdkit import theory
 from pmdkit.figures.style import BLACK, COLOURS, GREY, look
+from pmdkit_lab.figures import simplex, style
 
 style()
 names = ["A", "B", "C", "D"]

@@ -28,11 +28,11 @@
 # %%
 import matplotlib.pyplot as plt
 import numpy as np
-import pmdkit_course as learn
-from pmdkit_lab.figures import simplex, style
 
+import pmdkit_course as learn
 from pmdkit import theory
 from pmdkit.figures.style import look
+from pmdkit_lab.figures import simplex, style
 
 style()
 pi = np.array([0.1, 0.3, 0.6])  # the policy before the update

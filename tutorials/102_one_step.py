@@ -23,11 +23,11 @@
 # %%
 import matplotlib.pyplot as plt
 import numpy as np
-import pmdkit_course as learn
-from pmdkit_lab.figures import style
 
+import pmdkit_course as learn
 from pmdkit import theory
 from pmdkit.figures.style import look, shades
+from pmdkit_lab.figures import style
 
 style()
 p0, tau = 0.01, 0.05  # a pass rate, and a temperature in reward units

@@ -22,12 +22,12 @@
 # %%
 import matplotlib.pyplot as plt
 import numpy as np
-import pmdkit_course as learn
-from pmdkit_lab.figures import style
 from scipy.optimize import minimize
 
+import pmdkit_course as learn
 from pmdkit import theory
 from pmdkit.figures.style import look, shades
+from pmdkit_lab.figures import style
 
 style()
 np.set_printoptions(precision=5, suppress=True)

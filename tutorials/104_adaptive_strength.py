@@ -22,11 +22,11 @@
 # %%
 import matplotlib.pyplot as plt
 import numpy as np
-import pmdkit_course as learn
-from pmdkit_lab.figures import style
 
+import pmdkit_course as learn
 from pmdkit import theory
 from pmdkit.figures.style import look, shades
+from pmdkit_lab.figures import style
 
 style()
 np.set_printoptions(precision=3, suppress=True)
@@ -114,6 +114,7 @@ plt.show()
 
 
 # %% tags=["torch"]
+from pmdkit.objectives import load_objective
 from pmdkit_lab.explain import (
     TabularPrompt,
     explain,
@@ -121,8 +122,6 @@ from pmdkit_lab.explain import (
     stationary_point,
 )
 from pmdkit_lab.explain.report import headline
-
-from pmdkit.objectives import load_objective
 
 
 def price_list(objective, p):

@@ -26,14 +26,14 @@
 # %%
 import matplotlib.pyplot as plt
 import numpy as np
-import pmdkit_course as learn
-from pmdkit_lab.figures import style
-from pmdkit_lab.ledger import of_item
 from scipy.stats import binom
 
+import pmdkit_course as learn
 from pmdkit import theory
 from pmdkit.figures.style import look, shades
 from pmdkit.stats import bootstrap
+from pmdkit_lab.figures import style
+from pmdkit_lab.ledger import of_item
 
 style()
 np.set_printoptions(precision=2, suppress=True)

@@ -25,16 +25,16 @@ from pathlib import Path
 import gymnasium
 import matplotlib.pyplot as plt
 import numpy as np
-import pmdkit_course as learn
 from gymnasium.utils.env_checker import check_env
-from pmdkit_lab.figures import style
 from scipy.stats import ttest_ind
 
+import pmdkit_course as learn
 from pmdkit import config, train
 from pmdkit.envs import Bandit
 from pmdkit.figures.style import COLOURS, look
 from pmdkit.objectives import GRPO, RLOO, PMDMean, PMDPart
 from pmdkit.stats import mean_interval, paired_difference
+from pmdkit_lab.figures import style
 
 style()
 np.set_printoptions(precision=3, suppress=True)

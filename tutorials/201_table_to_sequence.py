@@ -28,9 +28,9 @@ import tempfile
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pmdkit_course as learn
 import torch
 
+import pmdkit_course as learn
 from pmdkit import theory, train
 from pmdkit.bandit.learner import BanditLearner
 from pmdkit.envs.tokens import TokenTask, make_tokens

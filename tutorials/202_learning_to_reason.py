@@ -29,8 +29,8 @@ import tempfile
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pmdkit_course as learn
 
+import pmdkit_course as learn
 from pmdkit import train
 from pmdkit.envs.tokens import TokenTask, make_tokens
 from pmdkit.figures.style import shades, style

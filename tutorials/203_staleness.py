@@ -25,13 +25,13 @@ import tempfile
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pmdkit_course as learn
 import torch
-from pmdkit_lab.figures.tables import MILLISECONDS
 
+import pmdkit_course as learn
 from pmdkit import theory, train
 from pmdkit.figures.style import shades, style
 from pmdkit.objectives import Groups, PMDMean, PMDPart
+from pmdkit_lab.figures.tables import MILLISECONDS
 
 style()
 folder = tempfile.mkdtemp()  # where the runs are kept

@@ -29,14 +29,14 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pmdkit_course as learn
 import torch
-from strict_answers import Grader, Item, audit, verify
-from strict_answers.conventions import TABLE
 
+import pmdkit_course as learn
 from pmdkit import theory
 from pmdkit.figures.style import GREEN, GREY, PURPLE, style
 from pmdkit.objectives import Groups, PMDMean
+from strict_answers import Grader, Item, audit, verify
+from strict_answers.conventions import TABLE
 
 style()
 folder = Path(tempfile.mkdtemp())

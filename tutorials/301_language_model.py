@@ -37,9 +37,9 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pmdkit_course as learn
 import torch
 
+import pmdkit_course as learn
 from pmdkit import theory, train
 from pmdkit.figures.style import GREEN, GREY, PURPLE, style
 from pmdkit.loop import graded

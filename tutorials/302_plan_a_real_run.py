@@ -25,16 +25,16 @@ from dataclasses import replace
 
 import matplotlib.pyplot as plt
 import numpy as np
+
 import pmdkit_course as learn
+from pmdkit.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION, style
+from pmdkit.training import plan
 from pmdkit_lab.planner.export import export
 from pmdkit_lab.planner.hardware import cluster
 from pmdkit_lab.planner.predict import Prediction, best
 from pmdkit_lab.planner.scaling import DESIGNS, scaling, stops
 from pmdkit_lab.planner.simulate import draw, timeline
 from pmdkit_lab.planner.workload import lengths, sizes_of, work_of
-
-from pmdkit.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILLION, style
-from pmdkit.training import plan
 
 _ = style()
 spec, _ = plan("llm", "qwen2.5-7b", {})  # the recipe of the paper's run

@@ -23,12 +23,8 @@ import tempfile
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pmdkit_course as learn
-from pmdkit_lab.figures import table
-from pmdkit_lab.figures.scores import over_draws, over_problems
-from pmdkit_lab.figures.tables import GSPO, SCORES
-from pmdkit_lab.figures.training_curves import setting
 
+import pmdkit_course as learn
 from pmdkit import train
 from pmdkit.evaluation.sampling import load_policy, sample_held_out
 from pmdkit.figures.style import BLUE, COLOURS, GREY, ORANGE, style
@@ -41,6 +37,10 @@ from pmdkit.stats import (
     paired_difference,
     pass_at_k,
 )
+from pmdkit_lab.figures import table
+from pmdkit_lab.figures.scores import over_draws, over_problems
+from pmdkit_lab.figures.tables import GSPO, SCORES
+from pmdkit_lab.figures.training_curves import setting
 
 style()
 rng = np.random.default_rng(303)

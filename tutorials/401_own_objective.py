@@ -27,17 +27,17 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pmdkit_course as learn
-from pmdkit_lab.explain import RATIOS, explain
-from pmdkit_lab.explain.report import facts, headline
 from scipy.optimize import brentq
 
+import pmdkit_course as learn
 from pmdkit import train
 from pmdkit.figures.style import BLACK, BLUE, GREY, ORANGE, look, style
 from pmdkit.objectives import load_objective
 from pmdkit.stats import interval_text, mean_interval
 from pmdkit.sweeps.compare import collect, compare, wins
 from pmdkit.testing import check_objective
+from pmdkit_lab.explain import RATIOS, explain
+from pmdkit_lab.explain.report import facts, headline
 
 style()
 folder = Path(tempfile.mkdtemp())  # for the objective and the runs

@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from pmdkit_lab.studies.adaptive import tables
-from pmdkit_lab.studies.pictures import PICTURES, draw
-
 from pmdkit.figures.style import Drawing
 from pmdkit.observe.run_folder import read_json
+from pmdkit_lab.studies.adaptive import tables
+from pmdkit_lab.studies.pictures import PICTURES, draw
 
 FOLLOW_UPS = ("adaptive-tau-pmd-mean-122-pairs", "adaptive-tau-pmd-part-laws", "adaptive-tau-sort-pmd-part")
 HEAD = "| arm | tuned to | mean pass rate | gain [95 %] | p | final | worst drop | dead |\n" + "|---" * 8 + "|\n"

@@ -14,6 +14,7 @@ from typing import Any
 
 from generate.counterexamples import COUNTEREXAMPLES, explorable
 from generate.ledger import own_macros, place, readable
+
 from pmdkit_lab.ledger import OURS, PAPER, VERDICTS, equations
 
 ROOT = Path(__file__).parents[2]

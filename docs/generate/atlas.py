@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pmdkit_lab.explain import ExactSteps, StationaryPoint, exact_steps, explain, sampled_first_step
-from pmdkit_lab.explain.report import certificate, headline, share
 
 from pmdkit.objectives import OBJECTIVES, Objective, load_objective
+from pmdkit_lab.explain import ExactSteps, StationaryPoint, exact_steps, explain, sampled_first_step
+from pmdkit_lab.explain.report import certificate, headline, share
 
 ROOT = Path(__file__).parents[2]
 NUMBERS = "docs/explore/atlas/numbers.json"

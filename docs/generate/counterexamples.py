@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from pmdkit_lab.figures.scores import grpo
-from pmdkit_lab.figures.tables import GAINS, SCORES
 
 from pmdkit import theory
 from pmdkit.objectives import Groups, PMDMean, PMDPart, credit
+from pmdkit_lab.figures.scores import grpo
+from pmdkit_lab.figures.tables import GAINS, SCORES
 
 Numbers = dict[str, float]
 

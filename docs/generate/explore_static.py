@@ -11,14 +11,13 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from pmdkit_lab.planner.hardware import GPUS, NODE, PRACTICE
-from pmdkit_lab.planner.model_size import SHAPES
-from pmdkit_lab.planner.workload import PROMPT, QUANTILES, sizes_of, work_of
-
 from pmdkit.config import Spec
 from pmdkit.figures.style import LOOKS, Drawing
 from pmdkit.objectives import OBJECTIVES
 from pmdkit.training import plan
+from pmdkit_lab.planner.hardware import GPUS, NODE, PRACTICE
+from pmdkit_lab.planner.model_size import SHAPES
+from pmdkit_lab.planner.workload import PROMPT, QUANTILES, sizes_of, work_of
 
 RECIPES = ("qwen2.5-7b", "qwen3-30b-a3b", "one-gpu")
 

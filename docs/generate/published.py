@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from pmdkit_lab.planner.hardware import PRACTICE, Efficiency, cluster
 from pmdkit_lab.planner.memory import GIB, trainer_state, update_parts
 from pmdkit_lab.planner.predict import Prediction

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from generate.adaptive_tau import save_svg
-from pmdkit_lab.studies.pictures import draw
 
 from pmdkit.observe.run_folder import read_json
+from pmdkit_lab.studies.pictures import draw
 
 HEAD = (
     "| method | mean | last | drop | gain [95 %] | outcome | near own best | near best of all |\n" + "|---" * 8 + "|\n"

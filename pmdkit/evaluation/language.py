@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from strict_answers import Grader
 
 from pmdkit.config import EvaluationTable, LanguageModelTable, RewardTable, RolloutTable, Spec
 from pmdkit.envs.math import make_math, readers
@@ -33,6 +32,7 @@ from pmdkit.randomness import derive, generator
 from pmdkit.stats import measure_at_k
 from pmdkit.trainer import Display, stop_at_once
 from pmdkit.training import compare
+from strict_answers import Grader
 
 HELD_OUT = "held-out"
 SHIPPED = ("aime24", "aime25")

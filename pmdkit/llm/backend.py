@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from strict_answers import Grader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from pmdkit.config import LanguageModelTable, RolloutTable, Spec
@@ -48,6 +47,7 @@ from pmdkit.observe.inputs import digest
 from pmdkit.observe.metrics import StepMetrics
 from pmdkit.recording import Recorder
 from pmdkit.trainer import Backend, TrainerCallback
+from strict_answers import Grader
 
 TEXT_TOKENS = 64  # of each text in the sync check
 PROBE = "What is 1 + 1?"  # its prompt distinguishes chat templates

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from safetensors.torch import save
-from strict_answers import Item, audit, pool
 
 from pmdkit import foreign
 from pmdkit.config import Spec
@@ -31,6 +30,7 @@ from pmdkit.objectives import Groups
 from pmdkit.observe import console, files, metrics, run_folder
 from pmdkit.recording import StepExtras
 from pmdkit.trainer import Display, RunContext, StepResult, TrainerCallback
+from strict_answers import Item, audit, pool
 
 AUDITED = 200  # answers
 COMPLETIONS = ("problem", "response", "answer", "extracted", "reward", "reason")

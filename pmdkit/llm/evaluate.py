@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from strict_answers import Grader, Item, Verdict
 
 from pmdkit import foreign
 from pmdkit.config import EvaluationTable
@@ -22,6 +21,7 @@ from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.observe import files, run_folder
 from pmdkit.randomness import derive, generator
 from pmdkit.stats import GradedDraws
+from strict_answers import Grader, Item, Verdict
 
 if TYPE_CHECKING:
     from pmdkit.llm.turns import Turns

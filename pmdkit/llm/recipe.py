@@ -5,7 +5,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torch
-from strict_answers.pool import identify
 
 from pmdkit.config import (
     ENVIRONMENTS,
@@ -23,6 +22,7 @@ from pmdkit.extras import remedy
 from pmdkit.llm import engines, launcher
 from pmdkit.objectives import Objective, traits
 from pmdkit.plugins import is_path
+from strict_answers.pool import identify
 
 EVALUATED = ("held-out", "aime24", "aime25")
 PROMPTS = 64  # per step, if the recipe does not say

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from strict_answers import Grader, Item, Verdict
 from torch import Tensor
 
 from pmdkit.config import SHIPPED_REWARDS, RewardTable, RewardTerm, RolloutTable
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.llm import task
+from strict_answers import Grader, Item, Verdict
 
 OVERLONG = SHIPPED_REWARDS[1]
 

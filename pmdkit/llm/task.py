@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from strict_answers import Grader, Item, Verdict, pool
-from strict_answers.functions import RewardRow
 
 from pmdkit.config import RewardTable, RewardTerm
 from pmdkit.distributed import ProcessGroup
@@ -18,6 +16,8 @@ from pmdkit.llm.engines.base import Finished, Tokens
 from pmdkit.loop import Episode, Rollouts
 from pmdkit.plugins import require_trust
 from pmdkit.randomness import derive, generator
+from strict_answers import Grader, Item, Verdict, pool
+from strict_answers.functions import RewardRow
 
 if TYPE_CHECKING:
     from pmdkit.llm.rewards import RewardSum

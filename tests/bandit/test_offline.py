@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from pmdkit_lab import finite_samples
 
 from pmdkit.bandit.learner import BanditLearner
 from pmdkit.envs import BanditTask, load, make
 from pmdkit.loop import Schedule, run
 from pmdkit.objectives import load_objective
+from pmdkit_lab import finite_samples
 
 PAGE = Path(__file__).parents[2] / "docs" / "use" / "offline.md"
 

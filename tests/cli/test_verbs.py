@@ -7,11 +7,11 @@ import sys
 
 import numpy as np
 import pytest
-from pmdkit_lab import finite_samples
 from rich.text import Text
 
 from pmdkit import theory
 from pmdkit.cli import main
+from pmdkit_lab import finite_samples
 
 
 @pytest.fixture
@@ -58,10 +58,9 @@ def test_theory_spends_a_budget_as_the_law_says(call):
 
 
 def test_lists_are_complete(call):
-    from pmdkit_lab.ledger import claims
-
     from pmdkit import config
     from pmdkit.objectives import OBJECTIVES
+    from pmdkit_lab.ledger import claims
 
     assert [row["name"] for row in json.loads(call("objectives", "--json"))] == list(OBJECTIVES)
     shown = {(row["tier"], row["name"]) for row in json.loads(call("envs", "--json"))}

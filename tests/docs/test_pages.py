@@ -16,11 +16,11 @@ from generate.metric_glossary import write_metrics
 from generate.one_step import traced
 from generate.paper_index import write_paper_index
 from generate.tree import PAGES, with_tree
-from pmdkit_lab.ledger import claims, equations, items
 
 from pmdkit import theory
 from pmdkit.objectives import OBJECTIVES
 from pmdkit.observe.glossary import GLOSSARY, ON_REQUEST
+from pmdkit_lab.ledger import claims, equations, items
 
 ROOT = Path(__file__).parents[2]
 

@@ -3,11 +3,11 @@
 from functools import cache
 
 import numpy as np
+
+from pmdkit.training import plan
 from pmdkit_lab.planner.hardware import cluster
 from pmdkit_lab.planner.predict import Prediction
 from pmdkit_lab.planner.workload import lengths, sizes_of, work_of
-
-from pmdkit.training import plan
 
 TOLERANCE = 1e-9  # relative: both sum up to 32,768 terms in float64, in another order
 

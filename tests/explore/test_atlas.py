@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pmdkit_lab.explain import sampled_first_step
 
 from pmdkit.objectives import OBJECTIVES
+from pmdkit_lab.explain import sampled_first_step
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "docs"))

@@ -5,11 +5,11 @@ import shlex
 
 import numpy as np
 import pytest
+
+from pmdkit.errors import UsageError
 from pmdkit_lab.planner.export import export
 from pmdkit_lab.planner.predict import best
 from pmdkit_lab.planner.simulate import timeline
-
-from pmdkit.errors import UsageError
 
 from .in_node import in_node
 from .planned import PAPER, close, predicted, tables

@@ -1,6 +1,7 @@
 """The batch and staleness planner in a headless Chromium: controls, drags, numbers against the planner, pictures."""
 
 import pytest
+
 from pmdkit_lab.planner.export import export
 from pmdkit_lab.planner.predict import best
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from pmdkit_lab.ledger import claims
 
 ROOT = Path(__file__).parents[2]

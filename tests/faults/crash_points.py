@@ -15,7 +15,6 @@ from typing import Any
 from unittest import mock
 
 import torch
-from strict_answers import Verdict
 
 from pmdkit import train
 from pmdkit.cli import explain_error, fail
@@ -27,6 +26,7 @@ from pmdkit.observe.console import SilentDisplay
 from pmdkit.observe.run_folder import RunFolder, make_writable, new_folder
 from pmdkit.trainer import fit
 from pmdkit.training import build, plan
+from strict_answers import Verdict
 
 from .file_calls import REAL, Call, Calls, Fault, forked
 

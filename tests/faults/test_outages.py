@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from strict_answers import pool
-from strict_answers.pool import Grader, VerdictJournal
 
 from pmdkit.config import LanguageModelTable
 from pmdkit.llm import backend
 from pmdkit.llm.backend import build_model
+from strict_answers import pool
+from strict_answers.pool import Grader, VerdictJournal
 from tests.nightly import mostly_nightly
 
 from .scripted_engine import ENV, SMALL, Runner

@@ -11,18 +11,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from pmdkit_course import exercise, ids
-from pmdkit_course.judging import Failed
-from pmdkit_course.notebooks import Code
-from pmdkit_course.sandbox import Remote, SandboxedGrader
-from pmdkit_course.serialization import decode, pack, unpack
-from pmdkit_course.source import solution_source
 
 from pmdkit.config import RolloutTable, VLLMTable
 from pmdkit.errors import UsageError
 from pmdkit.llm.engines.base import EngineConfig
 from pmdkit.llm.engines.vllm import arguments, server_process
 from pmdkit.llm.model import load_model
+from pmdkit_course import exercise, ids
+from pmdkit_course.judging import Failed
+from pmdkit_course.notebooks import Code
+from pmdkit_course.sandbox import Remote, SandboxedGrader
+from pmdkit_course.serialization import decode, pack, unpack
+from pmdkit_course.source import solution_source
 
 CODE = (
     "import pathlib\npathlib.Path({ran!r}).write_text('ran')\n"

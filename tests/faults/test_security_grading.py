@@ -19,6 +19,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
 from pmdkit_course import isolation, syscalls
 
 from .hostile_class import ATTACKS, HONEST, SAYS, SOLVED, write_class

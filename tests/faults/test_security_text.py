@@ -14,13 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
-from strict_answers.audit import escaped
 
 from pmdkit.config import Spec
 from pmdkit.errors import UsageError, printable
 from pmdkit.observe.console import LiveDisplay, LogDisplay, SilentDisplay
 from pmdkit.sweeps.grid import expand
 from pmdkit.training import plan, train
+from strict_answers.audit import escaped
 
 from .bad_input import run
 from .harness import scaled

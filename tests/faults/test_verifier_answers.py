@@ -16,6 +16,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from strict_answers import Grader, Item, audit
 from strict_answers.verify import Pending, grade_by_rules, printable
 

@@ -17,11 +17,11 @@ import time
 from pathlib import Path
 
 import pytest
+
+from pmdkit.processes import INHERITED
 from strict_answers import Grader, Item
 from strict_answers import pool as pool_module
 from strict_answers.verify import Pending, grade_by_rules
-
-from pmdkit.processes import INHERITED
 
 from .attacks import answers, attacks
 from .harness import scaled

@@ -9,10 +9,10 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from PIL import Image
-from pmdkit_lab import figures
 
 from pmdkit.figures.style import LOOKS, RC, look, shades
 from pmdkit.objectives import OBJECTIVES
+from pmdkit_lab import figures
 from tests.nightly import mostly_nightly
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import save_file
-from strict_answers import Grader, Item
 from torch import Tensor
 
 from pmdkit.config import LoraTable, ScheduleTable, UpdateTable
@@ -30,6 +29,7 @@ from pmdkit.llm.task import MathTask, SharedGrader
 from pmdkit.llm.weights import GatheredWeights, full_tensor
 from pmdkit.loop import Schedule, inline, run
 from pmdkit.objectives import OBJECTIVES, Groups, credit, traits
+from strict_answers import Grader, Item
 
 from .conftest import EOS, VOCABULARY, build
 

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from strict_answers import Grader, Verdict
 
 from pmdkit.envs.math.problem import Problem
 from pmdkit.errors import ComponentDied
@@ -13,6 +12,7 @@ from pmdkit.llm import evaluate
 from pmdkit.llm.engines.base import Responses, Sampling
 from pmdkit.llm.evaluate import Answered, Evaluation, graded_draws, read_record
 from pmdkit.randomness import derive
+from strict_answers import Grader, Verdict
 
 
 class Parrot:

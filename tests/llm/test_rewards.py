@@ -5,8 +5,6 @@ import math
 
 import pytest
 import torch
-from strict_answers import Grader, Item
-from strict_answers.functions import OwnReward, RewardRow, row_message
 
 from pmdkit import plugins
 from pmdkit.config import RewardTable, RolloutTable, Spec
@@ -15,6 +13,8 @@ from pmdkit.llm.recipe import check_rewards
 from pmdkit.llm.rewards import make_reward_sum, soft_overlong_punishment
 from pmdkit.llm.task import MathTask, make_grader, make_rows
 from pmdkit.loop import graded
+from strict_answers import Grader, Item
+from strict_answers.functions import OwnReward, RewardRow, row_message
 
 from .test_task import END, PROBLEMS, gold, make, read, rollouts_of
 

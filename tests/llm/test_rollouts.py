@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from strict_answers import Grader
 
 from pmdkit import train
 from pmdkit.config import ScheduleTable, UpdateTable
@@ -24,6 +23,7 @@ from pmdkit.llm.task import MathTask
 from pmdkit.loop import Schedule, inline, run
 from pmdkit.objectives import OBJECTIVES
 from pmdkit.randomness import derive
+from strict_answers import Grader
 
 from .conftest import EOS, build
 

@@ -7,7 +7,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from strict_answers import verify
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2ForCausalLM, Qwen3MoeForCausalLM
 
 from pmdkit.cli import main
@@ -22,6 +21,7 @@ from pmdkit.llm.starter.vocabulary import END, HIGHEST, LOWEST, SIZES, Teacher, 
 from pmdkit.llm.starter.warm_start import warm_start
 from pmdkit.observe.checkpoint import steps
 from pmdkit.randomness import generator
+from strict_answers import verify
 
 OPTIONS = WarmStartTable(pass_rate=0.3, max_steps=12, look=2, batch=4, lr=4e-3)
 

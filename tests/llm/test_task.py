@@ -5,7 +5,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strict_answers import Grader, Item, Verdict
 
 from pmdkit.distributed import ProcessGroup
 from pmdkit.envs.math.synthetic import Arithmetic
@@ -14,6 +13,7 @@ from pmdkit.llm.task import MathTask, SharedGrader, epoch_order, epoch_sampler
 from pmdkit.loop import Rollouts, graded, without_equal_groups
 from pmdkit.objectives import OBJECTIVES, credit, total
 from pmdkit.testing import check_task
+from strict_answers import Grader, Item, Verdict
 
 PROBLEMS = Arithmetic(numbers=2, problems=200).build()
 END = 0

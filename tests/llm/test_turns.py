@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from strict_answers import Verdict
 
 from pmdkit import plugins, train
 from pmdkit.config import RewardTable, RolloutTable, ScheduleTable, UpdateTable
@@ -33,6 +32,7 @@ from pmdkit.loop import graded
 from pmdkit.objectives import OBJECTIVES, credit, total
 from pmdkit.randomness import generator
 from pmdkit.recording import RecordingText, open_step
+from strict_answers import Verdict
 from tests.nightly import mostly_nightly
 
 from .ranks import ROOT

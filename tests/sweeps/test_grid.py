@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pmdkit_lab.studies.experiments import EXPERIMENTS, METHODS, TAUS
 
 from pmdkit.errors import UsageError
 from pmdkit.sweeps.grid import Trial, expand, parse_over, value
+from pmdkit_lab.studies.experiments import EXPERIMENTS, METHODS, TAUS
 
 
 def options(points):

@@ -7,10 +7,10 @@ import mpmath as mp
 import numpy as np
 import pytest
 import torch
-from pmdkit_lab import finite_samples
 
 from pmdkit import theory
 from pmdkit.objectives import EasyPrompts, Groups, PMDBetween, PMDMean, PMDPart, load_objective
+from pmdkit_lab import finite_samples
 
 STUDY = Path(__file__).parents[2] / "benchmarks" / "results" / "between.json"
 

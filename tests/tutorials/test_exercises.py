@@ -7,10 +7,10 @@ from pathlib import Path
 import jupytext
 import numpy as np
 import pytest
-from pmdkit_course import exercise, judge
-from pmdkit_course.exercises import lessons, of_lesson
 
 from pmdkit import theory
+from pmdkit_course import exercise, judge
+from pmdkit_course.exercises import lessons, of_lesson
 
 TUTORIALS = Path(__file__).parents[2] / "tutorials"
 LESSONS = sorted(TUTORIALS.glob("[0-9]*.py"))

@@ -9,6 +9,7 @@ from pathlib import Path
 import jupytext
 import nbformat
 import pytest
+
 from pmdkit_course.exercises import of_lesson
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))

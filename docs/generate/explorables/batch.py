@@ -4,12 +4,12 @@ import numpy as np
 from generate.explore_static import Explorable, planner_tables
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from pmdkit_lab.planner.hardware import cluster
-from pmdkit_lab.planner.predict import Prediction
-from pmdkit_lab.planner.workload import lengths, sizes_of, work_of
 
 from pmdkit.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, shades, style
 from pmdkit.training import plan
+from pmdkit_lab.planner.hardware import cluster
+from pmdkit_lab.planner.predict import Prediction
+from pmdkit_lab.planner.workload import lengths, sizes_of, work_of
 
 PARTS = {
     "weights": BLUE,

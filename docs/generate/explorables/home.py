@@ -2,9 +2,9 @@
 
 from generate.explorables.simplex import PI, REWARD, TAU, draw_updates, solutions
 from matplotlib.figure import Figure
-from pmdkit_lab.figures.solutions import policy_text
 
 from pmdkit.figures.style import Drawing, style
+from pmdkit_lab.figures.solutions import policy_text
 
 
 def draw() -> Drawing:

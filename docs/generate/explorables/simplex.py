@@ -7,11 +7,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from pmdkit_lab.figures import simplex
-from pmdkit_lab.figures.solutions import policy_text
 
 from pmdkit import theory
 from pmdkit.figures.style import BLACK, COLOURS, TITLES, Drawing, look, style
+from pmdkit_lab.figures import simplex
+from pmdkit_lab.figures.solutions import policy_text
 
 PI, REWARD, TAU = np.array([0.6, 0.3, 0.1]), np.array([0.0, 0.7, 1.0]), 0.2  # the explorer starts with the same values
 TAUS = np.geomspace(100, 0.003, 200)

@@ -2,8 +2,9 @@
 
 import json
 
-import pmdkit_course as learn
 import pytest
+
+import pmdkit_course as learn
 from pmdkit_course import progress
 from pmdkit_course.source import solution_source
 

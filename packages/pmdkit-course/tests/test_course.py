@@ -8,13 +8,13 @@ import re
 from pathlib import Path
 
 import nbformat
-import pmdkit_course as learn
 import pytest
+
+import pmdkit_course as learn
+from pmdkit.extras import remedy
 from pmdkit_course import notebooks
 from pmdkit_course.exercises import of_lesson
 from pmdkit_course.notebooks import parsed
-
-from pmdkit.extras import remedy
 
 TUTORIALS = Path(__file__).parents[3] / "tutorials"
 STEM = next(TUTORIALS.glob("103_*.py")).stem

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+
 from pmdkit_course import Exercise, Misconception, exercise, judge
 from pmdkit_course.comparison import pasted
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import jupytext
 import numpy as np
-import pmdkit_course as learn
 import pytest
+
+import pmdkit_course as learn
 from pmdkit_course import exercises
 from pmdkit_course.comparison import same
 from pmdkit_course.judging import RIGHT, SEED, UNTOUCHED, call

@@ -5,6 +5,7 @@ import io
 import json
 
 import pytest
+
 from pmdkit_course import exercise
 from pmdkit_course.grading import harmless, submissions
 from pmdkit_course.source import solution_source

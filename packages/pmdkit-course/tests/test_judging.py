@@ -9,11 +9,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pmdkit_course import Exercise, Misconception, check, exercise, hint, judge, needs, solution
-from pmdkit_course.comparison import same, shown
 
 from pmdkit.errors import EnvironmentLacks
 from pmdkit.extras import EXTRAS, remedy
+from pmdkit_course import Exercise, Misconception, check, exercise, hint, judge, needs, solution
+from pmdkit_course.comparison import same, shown
 
 
 def asked(solution, inputs, **more):

@@ -3,14 +3,14 @@
 import sys
 
 import pytest
+
+from pmdkit.errors import EnvironmentLacks
 from pmdkit_course import exercise
 from pmdkit_course.confinement import inside
 from pmdkit_course.notebooks import Code
 from pmdkit_course.sandbox import SandboxedGrader
 from pmdkit_course.serialization import Other, decode, encode
 from pmdkit_course.source import solution_source
-
-from pmdkit.errors import EnvironmentLacks
 
 QUESTION = exercise("103.2")
 IMPORTS = ("import os, sys", "import numpy as np")

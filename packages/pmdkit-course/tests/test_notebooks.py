@@ -6,10 +6,10 @@ import os
 import nbformat
 import numpy as np
 import pytest
-from pmdkit_course import exercise, ids
-from pmdkit_course.notebooks import answer_to, exercises_in, read
 
 from pmdkit.errors import UsageError
+from pmdkit_course import exercise, ids
+from pmdkit_course.notebooks import answer_to, exercises_in, read
 
 QUESTION = exercise("103.2")
 KNOWN = [exercise(which) for which in ids()]

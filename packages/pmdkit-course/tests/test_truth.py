@@ -7,10 +7,10 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from pmdkit_course.exercises import exercise
 
 from pmdkit import theory
 from pmdkit.objectives import DAPO, Batch, Groups, PMDMean, credit, response_loss, row_weight, total
+from pmdkit_course.exercises import exercise
 
 rng = np.random.default_rng(0)
 
@@ -232,12 +232,11 @@ def test_micro_batches_add_up_to_the_whole_loss_of_dapo():
 def test_trls_words_are_those_of_the_export():
     from dataclasses import replace
 
+    from pmdkit.training import plan
     from pmdkit_lab.planner.export import export
     from pmdkit_lab.planner.hardware import cluster
     from pmdkit_lab.planner.predict import Prediction
     from pmdkit_lab.planner.workload import lengths, sizes_of, work_of
-
-    from pmdkit.training import plan
 
     spec, _ = plan("llm", "qwen2.5-7b", {})
     work = work_of(spec)

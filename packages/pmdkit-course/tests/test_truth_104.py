@@ -1,9 +1,9 @@
 """The solutions of lesson 104, and its equivalent tau, against the solvers for general policies and rewards."""
 
 import numpy as np
-from pmdkit_course.exercises import lesson_104 as lesson
 
 from pmdkit import theory
+from pmdkit_course.exercises import lesson_104 as lesson
 
 
 def test_the_strength_comes_back_from_the_mixed_problem_at_any_lambda():

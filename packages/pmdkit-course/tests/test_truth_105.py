@@ -4,11 +4,11 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from pmdkit_course import exercise, judge
-from pmdkit_course.exercises import lesson_105 as lesson
 
 from pmdkit import theory
 from pmdkit.objectives import Groups, PMDMean, PMDPart
+from pmdkit_course import exercise, judge
+from pmdkit_course.exercises import lesson_105 as lesson
 
 LONE = np.where(np.arange(16) == 3, 1.0, -1.0)
 

@@ -1,9 +1,9 @@
 """The solutions of lesson 106 against exact trajectories and against the law of hard prompts."""
 
 import numpy as np
-from pmdkit_course.exercises import lesson_106 as lesson
 
 from pmdkit import theory
+from pmdkit_course.exercises import lesson_106 as lesson
 
 
 def test_closed_steps_are_those_of_the_trajectory():

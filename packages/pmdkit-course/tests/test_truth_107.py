@@ -4,10 +4,10 @@ from itertools import product
 
 import numpy as np
 import pytest
-from pmdkit_course.exercises import lesson_107 as lesson
 from scipy.stats import ttest_rel
 
 from pmdkit.stats import paired_difference
+from pmdkit_course.exercises import lesson_107 as lesson
 
 
 def test_the_interval_is_scipys_and_the_sweeps():

@@ -3,10 +3,10 @@
 from itertools import combinations, product
 
 import numpy as np
-from pmdkit_course.exercises import lesson_303 as lesson
 from scipy.stats import ttest_1samp
 
 from pmdkit.stats import pass_at_k
+from pmdkit_course.exercises import lesson_303 as lesson
 
 
 def test_the_squared_error_over_draws_is_unbiased():

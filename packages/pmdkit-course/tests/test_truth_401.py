@@ -5,13 +5,13 @@ import sys
 import numpy as np
 import pytest
 import torch
+
+from pmdkit.objectives import Batch, PMDMean, load_objective
 from pmdkit_course.exercises import lesson_401 as lesson
 from pmdkit_lab.explain import RATIOS
 from pmdkit_lab.explain.regulariser import regulariser_curve
 from pmdkit_lab.explain.solver import stationary_point
 from pmdkit_lab.explain.tabular import TabularPrompt
-
-from pmdkit.objectives import Batch, PMDMean, load_objective
 
 CAPPED = """
 from dataclasses import dataclass

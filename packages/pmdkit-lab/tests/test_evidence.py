@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from pmdkit_lab import ledger
-from pmdkit_lab.figures.training_curves import METHODS as DRAWN
-from pmdkit_lab.figures.training_curves import setting
-from pmdkit_lab.studies import adaptive, experiments, measurements
 
 from pmdkit import train
 from pmdkit.observe import gauge
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.sweeps import record
+from pmdkit_lab import ledger
+from pmdkit_lab.figures.training_curves import METHODS as DRAWN
+from pmdkit_lab.figures.training_curves import setting
+from pmdkit_lab.studies import adaptive, experiments, measurements
 
 from .studies import test_results as results
 

@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from pmdkit_lab import ledger
 from pmdkit_lab.ledger import EVIDENCE, FIELDS, KINDS, OURS, PAPER, VERDICTS, claims, items, of_item
 

@@ -1,6 +1,7 @@
 """One pool for the whole folder: a worker takes half a second to start."""
 
 import pytest
+
 from strict_answers import Grader
 
 

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from strict_answers import Item, verify
 
 ROWS = [json.loads(line) for line in Path(__file__).with_name("answers.jsonl").read_text("ascii").splitlines()]

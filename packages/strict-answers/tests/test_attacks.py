@@ -8,6 +8,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from strict_answers import Item, words
 from strict_answers.verify import Pending, grade_by_rules
 

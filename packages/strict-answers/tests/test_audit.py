@@ -4,6 +4,7 @@ import io
 
 import pytest
 from rich.console import Console
+
 from strict_answers import Item, audit
 from strict_answers.audit import WIDTH, escaped, table
 from strict_answers.verify import Verdict

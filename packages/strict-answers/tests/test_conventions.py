@@ -1,11 +1,11 @@
 """The table of decisions, row by row, and the places where an answer may stand."""
 
 import pytest
+
+from pmdkit import envs
 from strict_answers import Item, verify
 from strict_answers.conventions import TABLE
 from strict_answers.verify import Pending, answer_line, grade_by_rules, last_box
-
-from pmdkit import envs
 
 
 @pytest.mark.slow

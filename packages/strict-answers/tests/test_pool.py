@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+
+from pmdkit.errors import ResumeRefused, UsageError
 from strict_answers import Grader, Item, Verdict, verify
 from strict_answers import pool as pool_module
 from strict_answers.pool import VerdictJournal
-
-from pmdkit.errors import ResumeRefused, UsageError
 
 OWN = """
 import math, os, sys, time

@@ -4,12 +4,12 @@ import json
 
 import numpy as np
 import pytest
-from strict_answers import Grader
 
 from pmdkit.envs.math import make_math
 from pmdkit.errors import UsageError
 from pmdkit.llm.task import MathTask, apportion
 from pmdkit.observe.inputs import code_inputs
+from strict_answers import Grader
 
 
 @pytest.fixture

@@ -6,12 +6,11 @@ import pytest
 
 pytest.importorskip("reasoning_gym")
 
-from strict_answers import Grader, Item
-from strict_answers.functions import RewardRow
-
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.reasoning import score_puzzle
 from pmdkit.errors import UsageError
+from strict_answers import Grader, Item
+from strict_answers.functions import RewardRow
 
 SUMS = {"kind": "reasoning-gym", "dataset": "chain_sum", "size": 60, "held_out": 10, "options": {"max_terms": 2}}
 

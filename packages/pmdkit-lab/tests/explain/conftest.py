@@ -5,9 +5,9 @@ from typing import ClassVar
 
 import pytest
 import torch
-from pmdkit_lab.explain import explain
 
 from pmdkit.objectives import OBJECTIVES, expect
+from pmdkit_lab.explain import explain
 
 
 @dataclass(frozen=True)

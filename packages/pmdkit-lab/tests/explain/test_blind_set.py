@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pmdkit_lab.explain import TabularPrompt, stationary_point
 
 from pmdkit.plugins import module_from_file, trust
+from pmdkit_lab.explain import TabularPrompt, stationary_point
 from tests.nightly import mostly_nightly
 
 BLIND = Path(__file__).parent / "blind"

@@ -8,13 +8,13 @@ from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 import numpy as np
 import pytest
 import torch
+
+from pmdkit.objectives import GRPO, OBJECTIVES, PMDMean, expect, traits
+from pmdkit.randomness import generator
 from pmdkit_lab.explain import TabularPrompt, explain, population_loss, stationary_point
 from pmdkit_lab.explain.report import certificate, facts, headline, solves
 from pmdkit_lab.explain.solver import normalised
 from pmdkit_lab.explain.tabular import GRADED_PROMPTS
-
-from pmdkit.objectives import GRPO, OBJECTIVES, PMDMean, expect, traits
-from pmdkit.randomness import generator
 
 BASE = GRADED_PROMPTS["graded rewards"]
 BETA = 0.05

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from pmdkit_lab.explain import TabularPrompt, exact_steps, population_loss, stationary_point
-from pmdkit_lab.explain.dynamics import apart
-from pmdkit_lab.explain.solver import normalised
-from pmdkit_lab.explain.tabular import GRADED_PROMPTS, binary_prompts
 from scipy.optimize import minimize, minimize_scalar
 
 from pmdkit import theory
 from pmdkit.objectives import DRO, REBEL, Chi2PO, PMDMean, PMDPart
+from pmdkit_lab.explain import TabularPrompt, exact_steps, population_loss, stationary_point
+from pmdkit_lab.explain.dynamics import apart
+from pmdkit_lab.explain.solver import normalised
+from pmdkit_lab.explain.tabular import GRADED_PROMPTS, binary_prompts
 
 P = np.array([1e-3, 0.01, 0.1, 0.5, 0.9, 0.99])
 

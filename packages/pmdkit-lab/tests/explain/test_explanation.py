@@ -4,15 +4,15 @@ import json
 
 import numpy as np
 import pytest
+
+from pmdkit.errors import UsageError
+from pmdkit.objectives import GRPO, PMDMean
 from pmdkit_lab.cli.explain import explain as command
 from pmdkit_lab.explain import explain, regulariser_curve, stationary_point
 from pmdkit_lab.explain.explanation import with_options
 from pmdkit_lab.explain.report import facts, headline
 from pmdkit_lab.explain.tabular import GRADED_PROMPTS
 from pmdkit_lab.figures.explained import draw
-
-from pmdkit.errors import UsageError
-from pmdkit.objectives import GRPO, PMDMean
 
 KINDS = {
     "pmd-mean": ("minimiser", "kl + chi2", False),

@@ -3,11 +3,11 @@
 import mpmath
 import numpy as np
 import pytest
-from pmdkit_lab.explain import RATIOS, TabularPrompt, explain, regulariser_curve, stationary_point
-from pmdkit_lab.explain.tabular import GRADED_PROMPTS, LONG, PROMPT_WITH_LENGTHS
 
 from pmdkit import theory
 from pmdkit.objectives import DRO, REBEL, TB, Chi2PO, Contraction, PMDMean, PMDPart
+from pmdkit_lab.explain import RATIOS, TabularPrompt, explain, regulariser_curve, stationary_point
+from pmdkit_lab.explain.tabular import GRADED_PROMPTS, LONG, PROMPT_WITH_LENGTHS
 
 BASE = GRADED_PROMPTS["graded rewards"]
 TAUS = (0.001, 0.05, 20.0)

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+
+from pmdkit.objectives import CISPO, DAPO, GRPO, GSPO, RLOO, DrGRPO, PMDMean
+from pmdkit.randomness import generator
 from pmdkit_lab.explain import exact_steps, population_loss, stationary_point
 from pmdkit_lab.explain.dynamics import SHOWN, first_step, force, push
 from pmdkit_lab.explain.solver import natural_gradient_flow, normalised
 from pmdkit_lab.explain.tabular import GRADED_PROMPTS, binary_prompts
-
-from pmdkit.objectives import CISPO, DAPO, GRPO, GSPO, RLOO, DrGRPO, PMDMean
-from pmdkit.randomness import generator
 
 BASE = GRADED_PROMPTS["graded rewards"]
 CLIPPED = [GRPO(), DrGRPO(), DAPO(), GSPO(), GRPO(clip_low=0.1, clip_high=0.5)]

@@ -8,10 +8,9 @@ makes the runs, a quarter of an hour; SWEEP/sweep.json is that record. Four digi
 import json
 from pathlib import Path
 
-from pmdkit_lab.figures.training_curves import STARTER_METHODS
-
 from pmdkit.sweeps import record
 from pmdkit.sweeps.record import by_setting
+from pmdkit_lab.figures.training_curves import STARTER_METHODS
 
 ROOT = Path(__file__).parents[4]
 OUT = ROOT / "pmdkit" / "figures" / "stored" / "starter.json"

@@ -11,10 +11,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pmdkit_lab.figures.training_curves import METHODS
-
 from pmdkit.sweeps import record
 from pmdkit.sweeps.record import by_setting
+from pmdkit_lab.figures.training_curves import METHODS
 
 ROOT = Path(__file__).parents[4]
 OUT = ROOT / "pmdkit" / "figures" / "stored" / "toy.json"

@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from pmdkit_lab.figures import FIGURES, TABLES
-from pmdkit_lab.figures.check import EXPECTED, check, compare, digest, numbers, tolerance, write
 
 from pmdkit import theory
 from pmdkit.cli import main
+from pmdkit_lab.figures import FIGURES, TABLES
+from pmdkit_lab.figures.check import EXPECTED, check, compare, digest, numbers, tolerance, write
 
 EVERYTHING = [*FIGURES, *TABLES]
 STORED = json.loads(EXPECTED.read_text(encoding="utf-8"))

@@ -4,10 +4,10 @@ import json
 import os
 
 import pytest
-from pmdkit_lab.figures import FIGURES, TABLES
-from pmdkit_lab.ledger import items
 
 from pmdkit.cli import main
+from pmdkit_lab.figures import FIGURES, TABLES
+from pmdkit_lab.ledger import items
 
 
 def call(*arguments: str) -> int:

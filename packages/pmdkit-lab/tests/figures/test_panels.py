@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from pmdkit_lab.figures.panels import as_array, band, interval_bar
 
 from pmdkit.stats import interval_text, mean_interval
+from pmdkit_lab.figures.panels import as_array, band, interval_bar
 
 SEEDS = np.random.default_rng(0).random((5, 7))
 

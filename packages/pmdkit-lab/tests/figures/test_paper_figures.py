@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from pmdkit_lab import figures
-from pmdkit_lab.figures import solutions, target_error
 from scipy.special import logsumexp
 from scipy.stats import binom
 
 from pmdkit import theory
 from pmdkit.figures.style import Drawing
 from pmdkit.stats import bootstrap
+from pmdkit_lab import figures
+from pmdkit_lab.figures import solutions, target_error
 
 METHODS = ("pmd-mean", "pmd-part")
 MENTIONED = {

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+
 from pmdkit_lab.figures import simplex
 
 

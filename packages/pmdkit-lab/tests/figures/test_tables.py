@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from pmdkit_lab.figures import TABLES, table
-from pmdkit_lab.figures.scores import BETWEEN, count, deviations, grpo, named, over_draws, over_problems
-from pmdkit_lab.figures.tables import EPOCHS, GAINS, GSPO, HYPERPARAMETERS, MILLISECONDS, SCORES, SPEEDUP, STEPS
 from scipy.stats import binomtest
 
 from pmdkit.config import find, read
+from pmdkit_lab.figures import TABLES, table
+from pmdkit_lab.figures.scores import BETWEEN, count, deviations, grpo, named, over_draws, over_problems
+from pmdkit_lab.figures.tables import EPOCHS, GAINS, GSPO, HYPERPARAMETERS, MILLISECONDS, SCORES, SPEEDUP, STEPS
 
 ROWS = (*SCORES, *GSPO)
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from pmdkit_lab import figures
-from pmdkit_lab.figures.training_curves import METHODS, setting, stored
 
 from pmdkit import theory
 from pmdkit.sweeps import record
 from pmdkit.sweeps.record import by_setting
+from pmdkit_lab import figures
+from pmdkit_lab.figures.training_curves import METHODS, setting, stored
 
 NAMES = [name for name, entry in figures.FIGURES.items() if entry.source in ("toy", "starter")]
 

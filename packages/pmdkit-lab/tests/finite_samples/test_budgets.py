@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from pmdkit_lab import finite_samples
 
 from pmdkit import loop, theory
 from pmdkit.bandit import BanditLearner
 from pmdkit.envs.bandit import Bandit, BanditTask
 from pmdkit.objectives import PMDMean, PMDPart
+from pmdkit_lab import finite_samples
 
 STUDY = Path(__file__).parents[4] / "benchmarks" / "results" / "budgets.json"
 STEP = {"solved": {}, "one step": {"lr": 4.0}, "two steps": {"lr": 4.0, "ministeps": 2, "groups": 2}}

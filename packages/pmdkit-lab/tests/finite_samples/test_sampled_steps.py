@@ -6,8 +6,6 @@ import mpmath as mp
 import numpy as np
 import pytest
 import torch
-from pmdkit_lab import finite_samples
-from pmdkit_lab.finite_samples.sampled_steps import fit_cells, take_steps
 from scipy.optimize import minimize
 
 from pmdkit import theory
@@ -15,6 +13,8 @@ from pmdkit.bandit import BanditLearner
 from pmdkit.loop import Rollouts
 from pmdkit.objectives import OBJECTIVES, Groups
 from pmdkit.objectives.batch import Batch
+from pmdkit_lab import finite_samples
+from pmdkit_lab.finite_samples.sampled_steps import fit_cells, take_steps
 
 METHODS = theory.METHODS
 

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from pmdkit_lab.planner.hardware import cluster
 from pmdkit_lab.planner.predict import Prediction
 from pmdkit_lab.planner.workload import Sizes, Workload, lengths

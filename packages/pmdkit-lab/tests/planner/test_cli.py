@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pmdkit_lab import finite_samples
 
 from pmdkit.cli import main
+from pmdkit_lab import finite_samples
 
 ROOT = Path(__file__).parents[4]
 

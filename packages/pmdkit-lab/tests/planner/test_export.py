@@ -5,13 +5,13 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from pmdkit.errors import UsageError
+from pmdkit.training import plan as resolve
 from pmdkit_lab.planner.export import FRAMEWORKS, batch_of, export, lines
 from pmdkit_lab.planner.hardware import cluster
 from pmdkit_lab.planner.predict import Prediction
 from pmdkit_lab.planner.workload import lengths, work_of
-
-from pmdkit.errors import UsageError
-from pmdkit.training import plan as resolve
 
 from .conftest import SEVEN
 

@@ -1,9 +1,9 @@
 """Accelerators: how they are asked for, and numbers of a data sheet that must agree with one another."""
 
 import pytest
-from pmdkit_lab.planner.hardware import GPUS, cluster
 
 from pmdkit.errors import UsageError
+from pmdkit_lab.planner.hardware import GPUS, cluster
 
 
 @pytest.mark.parametrize("text", ["32xH100", "32XH100", "32xh100", " 32 x H100 ", "32*H100"])

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
+
+from pmdkit.training import plan as resolve
 from pmdkit_lab.planner.hardware import GPUS, cluster
 from pmdkit_lab.planner.memory import GIB, process_memory
 from pmdkit_lab.planner.predict import Prediction
 from pmdkit_lab.planner.workload import lengths, sizes_of, work_of
-
-from pmdkit.training import plan as resolve
 
 from .conftest import SEVEN
 

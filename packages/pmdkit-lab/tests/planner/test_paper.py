@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+
 from pmdkit_lab.planner.simulate import durations
 from pmdkit_lab.planner.workload import lengths
 

@@ -2,9 +2,6 @@
 
 import pytest
 import torch
-from pmdkit_lab.planner.memory import trainer_state, update_parts
-from pmdkit_lab.planner.model_size import activations, count
-from pmdkit_lab.planner.workload import Sizes, Workload
 from torch.profiler import ProfilerActivity, profile
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
@@ -15,6 +12,9 @@ from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.model import prepare_model
 from pmdkit.loop import Rollouts
 from pmdkit.objectives import OBJECTIVES, Groups, credit
+from pmdkit_lab.planner.memory import trainer_state, update_parts
+from pmdkit_lab.planner.model_size import activations, count
+from pmdkit_lab.planner.workload import Sizes, Workload
 
 SHAPE = {
     "vocab_size": 2048,

@@ -4,9 +4,9 @@ import json
 import shlex
 
 import pytest
-from pmdkit_lab.planner.predict import advice
 
 from pmdkit.cli import main
+from pmdkit_lab.planner.predict import advice
 
 
 def ask(capsys, *arguments):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from generate.published import COUNTED, PAGE, ROWS, compare, counts, measured_peaks, sizes, with_tables
+
 from pmdkit_lab.planner.model_size import SHAPES, activations, count
 
 

@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from pmdkit_lab.figures.scaling import draw
-from pmdkit_lab.planner.scaling import DESIGNS, doublings, scale_report, scaling, stops
 
 from pmdkit.cli import main
 from pmdkit.errors import UsageError
+from pmdkit_lab.figures.scaling import draw
+from pmdkit_lab.planner.scaling import DESIGNS, doublings, scale_report, scaling, stops
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from pmdkit_lab.planner.hardware import Efficiency, cluster
 from pmdkit_lab.planner.predict import Prediction, best, divisions
 from pmdkit_lab.planner.simulate import (

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from pmdkit_lab.planner.hardware import GPUS, PRACTICE, Cluster, Efficiency, cluster
 from pmdkit_lab.planner.timing import (
     EngineSize,

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pmdkit_lab.planner.workload import QUANTILES, from_quantiles, lengths
 
 from pmdkit.errors import UsageError
+from pmdkit_lab.planner.workload import QUANTILES, from_quantiles, lengths
 
 
 @pytest.mark.parametrize("shape", sorted(QUANTILES))

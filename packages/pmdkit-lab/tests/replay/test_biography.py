@@ -4,13 +4,13 @@ import math
 
 import pytest
 import torch
-from pmdkit_lab.replay.biography import biography, loss_slope, regressed_on, resting_log_ratio
-from pmdkit_lab.replay.gradient import batch_of, gradient, point
-from pmdkit_lab.replay.replay import make_request
 
 from pmdkit.errors import UsageError
 from pmdkit.objectives import OBJECTIVES, load_objective
 from pmdkit.recording import RecordingText, open_step
+from pmdkit_lab.replay.biography import biography, loss_slope, regressed_on, resting_log_ratio
+from pmdkit_lab.replay.gradient import batch_of, gradient, point
+from pmdkit_lab.replay.replay import make_request
 
 
 def tell(run, row, objective=None, **options):

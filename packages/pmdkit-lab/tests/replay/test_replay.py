@@ -5,12 +5,12 @@ from typing import ClassVar
 
 import pytest
 import torch
-from pmdkit_lab.replay.gradient import NotRecorded, UpdateOrder, batch_of, gradient, point
-from pmdkit_lab.replay.replay import make_request, replay
 
 from pmdkit.errors import UsageError
 from pmdkit.objectives import OBJECTIVES, PMDMean, coefficient, cut, total
 from pmdkit.recording import Recording, open_step, spans
+from pmdkit_lab.replay.gradient import NotRecorded, UpdateOrder, batch_of, gradient, point
+from pmdkit_lab.replay.replay import make_request, replay
 
 
 @pytest.fixture
@@ -142,9 +142,8 @@ def without(step, prompt, k=None):
 
 
 def test_responses_without_a_verdict_count_for_nothing(step):
-    from pmdkit_lab.replay.biography import biography
-
     from pmdkit.recording import RecordingText
+    from pmdkit_lab.replay.biography import biography
 
     lone = without(step, 2, 3)
     found = replay(lone, make_request(lone))

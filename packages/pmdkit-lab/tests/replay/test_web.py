@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 import torch
-from pmdkit_lab.replay import web
-from pmdkit_lab.replay.gradient import POINTS, NotRecorded, batch_of, gradient, point
-from pmdkit_lab.replay.replay import make_request
 
 from pmdkit.objectives import OBJECTIVES
 from pmdkit.recording import RecordingText, open_step
+from pmdkit_lab.replay import web
+from pmdkit_lab.replay.gradient import POINTS, NotRecorded, batch_of, gradient, point
+from pmdkit_lab.replay.replay import make_request
 from tests.explore.by_torch import SHOWN
 from tests.explore.in_node import in_node
 

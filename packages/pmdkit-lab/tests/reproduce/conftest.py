@@ -5,12 +5,12 @@ from collections import Counter
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from pmdkit_lab.reproduce import Part, ProgressLog, reproduce
-from pmdkit_lab.reproduce.part import ClaimCheck, Paragraph, Sheet, keep
-from pmdkit_lab.reproduce.parts import ledger_claims
 
 from pmdkit.figures.style import Drawing, style
 from pmdkit.launchers import ONE
+from pmdkit_lab.reproduce import Part, ProgressLog, reproduce
+from pmdkit_lab.reproduce.part import ClaimCheck, Paragraph, Sheet, keep
+from pmdkit_lab.reproduce.parts import ledger_claims
 
 PLENTY = 3600.0  # seconds: no test waits for a deadline
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from pmdkit_lab.reproduce import Part, parts
 from pmdkit_lab.reproduce.part import ClaimCheck
 

@@ -1,13 +1,13 @@
 """Which parts a budget holds: in order of value, each with what it needs, and said before it begins."""
 
 import pytest
+
+from pmdkit.errors import UsageError
 from pmdkit_lab.figures import FIGURES
 from pmdkit_lab.reproduce import Part, budget_of, choose, clock, duration
 from pmdkit_lab.reproduce.part import RESERVED
 from pmdkit_lab.reproduce.parts import CHAPTERS, PARTS
 from pmdkit_lab.studies.experiments import EXPERIMENTS
-
-from pmdkit.errors import UsageError
 
 QUICK = {*FIGURES, "ledger", "checks", "objectives", "tables", "toy", "bandit"}
 

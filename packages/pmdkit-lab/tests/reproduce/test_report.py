@@ -5,6 +5,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+
 from pmdkit_lab.ledger import VERDICTS, claims
 from pmdkit_lab.reproduce import Part
 from pmdkit_lab.reproduce.part import Sheet

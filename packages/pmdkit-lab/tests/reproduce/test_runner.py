@@ -9,12 +9,12 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from pmdkit_lab.reproduce import Part, reproduce
-from pmdkit_lab.reproduce.part import RESERVED
-from pmdkit_lab.reproduce.parts import PARTS
 
 from pmdkit.errors import EnvironmentLacks, ResumeRefused, Stopped, UsageError
 from pmdkit.launchers import ONE
+from pmdkit_lab.reproduce import Part, reproduce
+from pmdkit_lab.reproduce.part import RESERVED
+from pmdkit_lab.reproduce.parts import PARTS
 
 PLENTY = 3600.0  # seconds: no deadline
 

@@ -7,18 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from pmdkit_lab.figures import draw
-from pmdkit_lab.figures.training_curves import METHODS, number_of_seeds, setting, stored
-from pmdkit_lab.reproduce import PartContext, parts, training_parts
-from pmdkit_lab.reproduce.checks import checks
-from pmdkit_lab.reproduce.training_parts import differences_to_baselines
-from pmdkit_lab.studies.experiments import EXPERIMENTS
 
 from pmdkit import theory
 from pmdkit.launchers import ONE
 from pmdkit.objectives import OBJECTIVES
 from pmdkit.observe.run_folder import read_json
 from pmdkit.sweeps.record import by_setting
+from pmdkit_lab.figures import draw
+from pmdkit_lab.figures.training_curves import METHODS, number_of_seeds, setting, stored
+from pmdkit_lab.reproduce import PartContext, parts, training_parts
+from pmdkit_lab.reproduce.checks import checks
+from pmdkit_lab.reproduce.training_parts import differences_to_baselines
+from pmdkit_lab.studies.experiments import EXPERIMENTS
 
 
 @pytest.fixture

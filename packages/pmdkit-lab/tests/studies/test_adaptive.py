@@ -12,6 +12,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy.stats import ttest_rel
+
+from pmdkit import train
+from pmdkit.errors import UsageError
+from pmdkit.launchers import LocalProcesses
+from pmdkit.objectives import Groups, make_tau
 from pmdkit_lab.studies.adaptive import (
     ARMS,
     CELLS,
@@ -27,12 +33,6 @@ from pmdkit_lab.studies.adaptive import (
     tables,
     tuning,
 )
-from scipy.stats import ttest_rel
-
-from pmdkit import train
-from pmdkit.errors import UsageError
-from pmdkit.launchers import LocalProcesses
-from pmdkit.objectives import Groups, make_tau
 
 SMALL = {"env.arms": 8, "env.contexts": 4, "env.dim": 4, "env.traps": 0, "schedule.steps": 3, "schedule.group": 4}
 RULE = ({"rule": "pass-rate", "scale": 0.1}, {"rule": "pass-rate", "scale": 1.0})

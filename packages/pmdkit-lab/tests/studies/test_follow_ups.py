@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from pmdkit_lab.studies import adaptive
 
 BENCHMARKS = Path(__file__).parents[4] / "benchmarks"

@@ -1,6 +1,7 @@
 """Which law a frozen batch is fitted to: Theorem 1 without a length rule, its length-weighted form with one."""
 
 import pytest
+
 from pmdkit_lab.studies import measurements
 from pmdkit_lab.studies.measurements import regimes
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pmdkit_lab.studies import adaptive, race
-from pmdkit_lab.studies.race import Method, RaceTask, read_protocol, run_job, tables, verdict, volumes
 
 from pmdkit import train
 from pmdkit.errors import Stopped, UsageError
 from pmdkit.training import plan
+from pmdkit_lab.studies import adaptive, race
+from pmdkit_lab.studies.race import Method, RaceTask, read_protocol, run_job, tables, verdict, volumes
 
 SMALL = {"env.arms": 8, "env.contexts": 4, "env.dim": 4, "env.traps": 0, "schedule.group": 4, "schedule.steps": 3}
 TASK = RaceTask(

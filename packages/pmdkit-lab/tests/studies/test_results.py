@@ -4,15 +4,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pmdkit_lab.studies.adaptive import CELLS, FIXED, gains, loses, recommended, tables
-from pmdkit_lab.studies.pictures import PICTURES, draw
-from pmdkit_lab.studies.race import verdict
 
 from pmdkit.observe import gauge
 from pmdkit.observe.run_folder import read_json
 from pmdkit.stats import mean_interval, paired_difference, paired_power, seeds_for_power
 from pmdkit.sweeps import record
 from pmdkit.sweeps.record import by_setting, curve_values, summary_values
+from pmdkit_lab.studies.adaptive import CELLS, FIXED, gains, loses, recommended, tables
+from pmdkit_lab.studies.pictures import PICTURES, draw
+from pmdkit_lab.studies.race import verdict
 
 RESULTS = Path(__file__).parents[4] / "benchmarks" / "results"
 

@@ -1,22 +1,28 @@
-"""The plan of a recipe: its arithmetic by hand, its sizes against models that are built."""
+"""Sizes of models by arithmetic, against models that are built."""
 
 import subprocess
 import sys
 from dataclasses import asdict
 
 import pytest
-from pmdkit_lab.planner.dry_run import plan_recipe as plan
-from pmdkit_lab.planner.model_size import SHAPES, ModelShape, count, known, shape_of
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 from pmdkit.envs.math import make_math
+from pmdkit.llm import dry_run
 from pmdkit.llm.starter import vocabulary
 from pmdkit.llm.starter.model import build as make_starter
 from pmdkit.llm.starter.model import train_tokenizer
 from pmdkit.llm.starter.vocabulary import PIECES, SAMPLE, SIZES, starter_shape
 from pmdkit.training import plan as resolve
+from pmdkit_lab.planner.memory import process_memory
+from pmdkit_lab.planner.model_size import SHAPES, ModelShape, count, known, shape_of
+from pmdkit_lab.planner.workload import sizes_of, work_of
+from tests.llm.conftest import KINDS, build
 
-from .conftest import KINDS, build
+
+def memory(spec):
+    return process_memory(spec, sizes_of(spec), work_of(spec))
+
 
 DRY_RUN = """
 import sys
@@ -32,7 +38,7 @@ except SystemExit as end:
 @pytest.mark.slow
 def test_batch_arithmetic():
     spec, _ = resolve("llm", "starter", {"prompts": 24, "group": 8, "ministeps": 3, "steps": 10, "passes": 2})
-    told = plan(spec).batch
+    told = dry_run.batch(spec)
     assert told["responses per step"] == 192
     assert told["responses per ministep"] == 64
     assert told["optimizer steps"] == 60
@@ -95,12 +101,12 @@ def test_a_dry_run_of_a_starter_imports_no_transformers():
 def test_weights_and_optimizer_are_three_float32_numbers_each():
     spec, _ = resolve("llm", "starter", {})
     weights, _ = count(shape_of(spec))
-    assert plan(spec).memory["weights and optimizer"] == pytest.approx(12 * weights / 2**30)
+    assert memory(spec)["weights and optimizer"] == pytest.approx(12 * weights / 2**30)
     half, _ = resolve("llm", "starter", {"model.dtype": "bfloat16"})
     cache = spec.rollout.cache_tokens * 2 * 2 * 32 * 4 / 2**30  # 2 layers, keys and values, one head of 32, float32
-    rollout = plan(spec).memory["rollout"] - plan(spec).memory["weights and optimizer"]
+    rollout = memory(spec)["rollout"] - memory(spec)["weights and optimizer"]
     assert rollout == pytest.approx(cache)
-    assert plan(half).memory["rollout"] < plan(spec).memory["rollout"]
+    assert memory(half)["rollout"] < memory(spec)["rollout"]
 
 
 @pytest.mark.parametrize(
