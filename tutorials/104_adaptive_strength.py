@@ -107,8 +107,8 @@ plt.show()
 #
 # ## Run
 #
-# The theory has an answer, but do not ask it first. `pmdkit_lab.explain` knows nothing of
-# Lambert-W. It takes any loss, searches for the policy where it comes to rest, and
+# The theory has an answer, but do not ask it first. `pmdkit_lab.explain` knows nothing
+# of Lambert-W. It takes any loss, searches for the policy where it comes to rest, and
 # reads off the price list with responses so rare that they move nothing else. Then it
 # looks for a mix of KL, $\chi^2$ and reverse KL with that price list.
 

@@ -333,7 +333,7 @@ plt.show()
 #   what a lone success is worth :: max(a for t, a in zip(taus,
 #   of_the_lone(target_cap=cap)) if t <= 0.1) < 1.95 -->
 #
-# `pmdkit figures target-error target-error-split` draws the paper's two figures with
+# `pmdkit figure target-error target-error-split` draws the paper's two figures with
 # all its pass rates.
 #
 # ## Exercise

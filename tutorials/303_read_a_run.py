@@ -186,7 +186,7 @@ plt.show()
 # 2024 it may be. And of the three temperatures of PMD-mean, one looks 5 points better
 # than another, with bars that hardly touch; whether that is `tau`, or another training
 # run, nobody can say from one run each. Here is the whole table in numbers, as
-# `pmdkit figures` prints it:
+# `pmdkit figure` prints it:
 
 # %%
 print(table("tab1-scores").sentence)

@@ -97,9 +97,7 @@ def paper_equations(
     names = [] if statement.get("ours") or claim["title"].startswith(OURS) else statement.get("shows", own)
     for name in names:
         if name not in displays:
-            raise SystemExit(
-                f"{TOLD.name} shows {name} under {claim['id']}, which packages/pmdkit-lab/pmdkit_lab/ledger/equations.toml has not"
-            )
+            raise SystemExit(f"{TOLD.name} shows {name} under {claim['id']}, which ledger/equations.toml has not")
         lines = " ".join(own_macros(displays[name]).split()).rstrip(" ,.")
         yield rf"\begin{{aligned}} {lines} \end{{aligned}}"
 

@@ -13,8 +13,8 @@ SOURCES = {
 }
 HEAD = """# Figures and tables
 
-Every figure and table of the paper, made again by `pmdkit figures`. Under each stands what it is made of and what to
-see. `pmdkit figures --check` computes the numbers again and compares them with stored ones.
+Every figure and table of the paper, made again by `pmdkit figure`. Under each stands what it is made of and what to
+see. `pmdkit figure --check` computes the numbers again and compares them with stored ones.
 
 """
 

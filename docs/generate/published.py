@@ -1,4 +1,4 @@
-"""Published runs against the planner: the tables of docs/use/plan.md, from packages/pmdkit-lab/tests/planner/published.jsonl.
+"""Published runs against the planner: the tables of docs/use/plan.md, from published.jsonl.
 
 `python docs/generate/published.py` rewrites them; a test fails if they differ. Each row names its source.
 """

@@ -64,12 +64,14 @@ def make_app() -> App:
         version=__version__,
         suppress_keyboard_interrupt=False,  # main reports it and exits with the documented code
     )
+    added = companions.verbs()
     for number, (title, names) in enumerate(GROUPS.items()):
         group = Group(title, sort_key=number)
         for name in names:
             place = f"pmdkit.cli.{MODULES.get(name, name)}:{name.replace('-', '_')}"
+            if name in added:  # a companion may do more under the same name: pmdkit figure fig2
+                place = added[name][1]
             app.command(place, name=name, help=VERBS[name], group=group, sort_key=names.index(name))
-    added = companions.verbs()
     extra = Group("From companions", sort_key=len(GROUPS))
     for number, (name, (text, place)) in enumerate(added.items()):
         if name not in VERBS:

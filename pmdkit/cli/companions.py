@@ -1,13 +1,10 @@
 """Verbs of companion packages, found through the entry points `pmdkit.verbs`; pmdkit imports none of them by name."""
 
-from collections.abc import Callable
-from importlib import import_module
 from importlib.metadata import entry_points
 
 from pmdkit.errors import EnvironmentLacks
 
 HOMES = {
-    "figure": "pmdkit-lab",  # with names of the paper's figures; the picture of a run is in pmdkit
     **dict.fromkeys(("explain", "replay", "plan", "ledger", "reproduce", "race"), "pmdkit-lab"),
     "learn": "pmdkit-course",
 }
@@ -20,12 +17,6 @@ def verbs() -> dict[str, tuple[str, str]]:
     for point in entry_points(group="pmdkit.verbs"):
         found |= point.load()
     return found
-
-
-def load(verb: str) -> Callable[..., None]:
-    """The function of a companion's verb."""
-    module, _, name = verbs()[verb][1].partition(":")
-    return getattr(import_module(module), name)
 
 
 def check_installed(verb: str) -> None:

@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
@@ -23,7 +22,7 @@ from pmdkit import plugins
 from pmdkit.cli import companions
 from pmdkit.cli.options import BanditName, Flag, RunOptions, RunPath, Texts, ToyName
 from pmdkit.cli.output import print_json, shown, simple_table
-from pmdkit.errors import Stopped
+from pmdkit.errors import Stopped, UsageError
 from pmdkit.observe.glossary import format_tau
 
 if TYPE_CHECKING:
@@ -88,24 +87,20 @@ def begin(tier: str, env: str, options: RunOptions, more: Mapping[str, Any] | No
     sys.stdout.flush()
 
 
-def figure(run: RunPath, /, *names: str, out: Path | None = None, trust: Texts = None, json: Flag = False) -> None:
+def figure(run: RunPath, /, *, trust: Texts = None, json: Flag = False) -> None:
     """Draw the picture of a run, figures/run.png and run.svg in its folder: does it learn, and how far does a step go?
 
-    With pmdkit-lab, also the paper's figures and tables: pmdkit figure fig2 tab1-scores.
-
     Args:
-        run: the run's folder, or the name of a figure or table of the paper.
-        names: more names of figures and tables.
-        out: folder for figures of the paper; by default figures-out.
+        run: the run's folder.
         trust: files such as my.py that the run names and whose code may run.
         json: print the path as one JSON value.
     """
-    if names or out is not None or not run.exists():
-        companions.check_installed("figure")
-        companions.load("figure")(str(run), *names, out=out or Path("figures-out"), json=json)
-        return
     from pmdkit.training import Run
 
+    if not run.exists() and "figure" not in companions.verbs():
+        raise UsageError(
+            f"{run} is not a folder; the paper's figures by name need pmdkit-lab: {companions.install('pmdkit-lab')}"
+        )
     path = save_picture(Run(run, trust=trust or ()))
     if json:
         print_json({"figure": path})

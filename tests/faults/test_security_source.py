@@ -218,9 +218,7 @@ RULES = (
     Rule(
         "parses mathematics",
         both(modules(ALGEBRA), ends("sympify", "parse_expr", "parse_latex", "lambdify")),
-        {
-            "packages/strict-answers/strict_answers/symbolic.py": "loaded by the verifier's processes only, see the test below"
-        },
+        {"packages/strict-answers/strict_answers/symbolic.py": "the verifier's processes only, see below"},
         everywhere=False,
     ),
     Rule("reads YAML", both(modules({"yaml", "ruamel"}), ends("unsafe_load", "full_load"))),

@@ -19,5 +19,5 @@ VERBS = {
         "All objectives, tuned with the same budget and compared by a fixed protocol.",
         "pmdkit_lab.cli.race:race",
     ),
-    "figure": ("The paper's figures and tables by name.", "pmdkit_lab.cli.figures:figures"),
+    "figure": ("The picture of a run; the paper's figures and tables by name.", "pmdkit_lab.cli.figures:figure"),
 }

@@ -1,27 +1,35 @@
-"""`pmdkit figures`: the paper's figures and tables, recomputed and saved, or compared with stored numbers."""
+"""`pmdkit figure NAME ...`: the paper's figures and tables, recomputed and saved, or compared with stored numbers."""
 
 import sys
 from pathlib import Path
 
 from rich.console import Console
 
-from pmdkit.cli.options import Flag
+from pmdkit.cli.options import Flag, Texts
 from pmdkit.cli.output import print_json
 from pmdkit.errors import CheckFailed, UsageError, unknown
 
 
-def figures(*names: str, out: Path = Path("figures-out"), check: Flag = False, json: Flag = False) -> None:
-    """Make the paper's figures as PNG and SVG, its tables as Markdown and CSV, and say what to see in each.
+def figure(
+    *names: str, out: Path = Path("figures-out"), check: Flag = False, trust: Texts = None, json: Flag = False
+) -> None:
+    """Draw the picture of a run, or make the paper's figures and tables by name and say what to see in each.
 
     Exact figures are computed. Training figures are drawn at toy scale, from stored runs. Tables are the paper's
     numbers with what follows from them: sums, ratios, intervals.
 
     Args:
-        names: names of figures; by default all of them.
-        out: folder for the files; a file of the same name is overwritten.
+        names: the folder of a run; or names of figures and tables of the paper, by default all of them.
+        out: folder for the paper's figures; a file of the same name is overwritten.
         check: compute the numbers, compare them with the stored ones, write nothing; exit 4 where one is off.
+        trust: files such as my.py that the run names and whose code may run.
         json: print one JSON value.
     """
+    if len(names) == 1 and Path(names[0]).is_dir():
+        from pmdkit.cli.train import figure as picture_of_a_run
+
+        picture_of_a_run(Path(names[0]), trust=trust, json=json)
+        return
     from pmdkit_lab.figures import FIGURES, TABLES
 
     everything = FIGURES | TABLES
@@ -65,14 +73,14 @@ def compared(chosen: list[str], json: bool) -> None:
     """Compare with the stored numbers; fail with the first sentence about a mismatch."""
     from pmdkit_lab.figures import FIGURES, TABLES, check
 
-    told = []
+    results = []
     for name in chosen:
-        told.append({"name": name, "paper": (FIGURES | TABLES)[name].label, "off": check.check(name)})
+        results.append({"name": name, "paper": (FIGURES | TABLES)[name].label, "off": check.check(name)})
         if not json:
-            print(f"{name}: {len(told[-1]['off'])} off" if told[-1]["off"] else f"{name}: as stored", flush=True)
+            print(f"{name}: {len(results[-1]['off'])} off" if results[-1]["off"] else f"{name}: as stored", flush=True)
     if json:
-        print_json(told)
-    wrong = [sentence for each in told for sentence in each["off"]]
+        print_json(results)
+    wrong = [sentence for each in results for sentence in each["off"]]
     if wrong:
         more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise CheckFailed(f"{wrong[0]}{more}")

@@ -1,8 +1,8 @@
 """A recorded run as one JSON file, `biography.json`, for the page *Biography of a prompt* in the browser.
 
 The file holds prompts with the responses of every recorded step that asked them: text, reward, length, log-ratios. It
-has no gradients: the page computes them for any objective, as `pmdkit_lab.replay.gradient` does here. Texts come from the
-run and are escaped as for a terminal; a page that shows them must not interpret them as HTML.
+has no gradients: the page computes them for any objective, as `pmdkit_lab.replay.gradient` does here. Texts come from
+the run and are escaped as for a terminal; a page that shows them must not interpret them as HTML.
 """
 
 import base64

@@ -62,13 +62,13 @@ def paper_tables(context: PartContext) -> list[Piece]:
 
 
 def stored(name: str, data: Mapping[str, Any]) -> ClaimCheck:
-    """The verdict of `pmdkit figures --check` on one figure or table whose numbers are already computed."""
+    """The verdict of `pmdkit figure --check` on one figure or table whose numbers are already computed."""
     expected = json.loads(EXPECTED.read_text(encoding="utf-8"))[name]
     off = compare(name, data, expected)
     return ClaimCheck(
         f"{name} as stored",
         f"{(FIGURES | TABLES)[name].label}: the numbers drawn are the stored ones",
-        f"{len(expected)} arrays, as in pmdkit figures --check",
+        f"{len(expected)} arrays, as in pmdkit figure --check",
         off[0] if off else "all within tolerance",
         "no array out of tolerance",
         not off,

@@ -1,4 +1,4 @@
-"""Makes packages/pmdkit-lab/pmdkit_lab/figures/stored/starter.json from benchmarks/results/starter.json. By hand, not by a test.
+"""Makes pmdkit_lab/figures/stored/starter.json from benchmarks/results/starter.json. By hand, not by a test.
 
     pmdkit sweep llm starter --over objective=pmd-mean,pmd-part,grpo --seeds 3 --out SWEEP
 

@@ -1,6 +1,6 @@
-"""Makes packages/pmdkit-lab/pmdkit_lab/figures/stored/toy.json from finished sweeps. By hand, not by a test; about 20 minutes for the sweeps.
+"""Makes pmdkit_lab/figures/stored/toy.json from finished sweeps. By hand, not by a test; about 20 minutes for the sweeps.
 
-    pmdkit sweep --experiment sequence --out SEQUENCE
+    python -m pmdkit_lab.studies sequence --out SEQUENCE
     python packages/pmdkit-lab/tests/figures/collect_toy_runs.py SEQUENCE
 
 The other curves come from benchmarks/results. Of a run it keeps what figures 4, 5 and 7 draw, four digits each.

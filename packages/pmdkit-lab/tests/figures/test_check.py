@@ -1,4 +1,4 @@
-"""`pmdkit figures --check`: what is stored is what comes out, and what is off is found and told."""
+"""`pmdkit figure --check`: what is stored is what comes out, and what is off is found and told."""
 
 import json
 
@@ -17,7 +17,7 @@ STORED = json.loads(EXPECTED.read_text(encoding="utf-8"))
 def call(*arguments: str) -> int:
     """Exit code of a command."""
     with pytest.raises(SystemExit) as left:
-        main(["figures", *arguments])
+        main(["figure", *arguments])
     return int(left.value.code or 0)
 
 

@@ -1,4 +1,4 @@
-"""`pmdkit figures`: files, sentences, JSON, exit codes."""
+"""`pmdkit figure`: files, sentences, JSON, exit codes."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from pmdkit_lab.ledger import items
 def call(*arguments: str) -> int:
     """Exit code of a command."""
     with pytest.raises(SystemExit) as left:
-        main(["figures", *arguments])
+        main(["figure", *arguments])
     return int(left.value.code or 0)
 
 

@@ -232,7 +232,7 @@ def test_the_command_counts_the_runs(capsys):
     from pmdkit.cli import main
 
     with pytest.raises(SystemExit):
-        main(["sweep", "--experiment", "race", "--short", "--dry-run"])
+        main(["race", "--short", "--dry-run"])
     told = json.loads(capsys.readouterr().out)
     assert told["short"] is True
     assert told["runs"]["bandit"]["comparison"] == 4 * len(read_protocol().methods)
