@@ -3,8 +3,8 @@
 A pool of prompts from hard to easy, each a table of 32 arms of which 8 are right, is trained for six steps of 16 draws.
 Seeds are contexts of one bandit: a table shares nothing between contexts, so one run of all seeds equals a run of
 each. Every arm of the comparison sees the same uniforms. "predicted" comes from `finite_samples.best_k`, with the
-cells right and wrong, and was fixed before any run; "predicted by arm", with a cell for each arm, was added after the first
-results.
+cells right and wrong, and was fixed before any run; "predicted by arm", with a cell for each arm, was added after the
+first results.
 """
 
 import json

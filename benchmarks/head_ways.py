@@ -13,7 +13,8 @@ from torch import Tensor
 
 from pmdkit.config import HEAD_TOKENS
 from pmdkit.llm.fused_loss import fused_linear_loss
-from pmdkit.llm.logprobs import head_logp, to_rows
+from pmdkit.llm.head import head_logp
+from pmdkit.llm.logprobs import to_rows
 from pmdkit.objectives import Batch, Groups, PMDMean, credit, total
 from pmdkit.randomness import generator
 

@@ -11,7 +11,7 @@ from harness.rows import Measured
 from step_side import Told, ask, in_turns
 from step_task import GROUP, tokens_of
 
-from pmdkit.llm.mismatch import SAMPLE
+from pmdkit.llm.old_logprobs import SAMPLE
 
 UPDATES = 16
 STALE = {"prompts": 2 * UPDATES, "ministeps": UPDATES, "steps": 1}

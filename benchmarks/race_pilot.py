@@ -1,8 +1,9 @@
 """The race's pilot: where each method's learning rates lie and what a run costs, before the protocol is fixed.
 
-`python benchmarks/race_pilot.py TASK...` runs every method of `pmdkit_lab/studies/race.toml` on the tasks, at the middle of
-its knob and learning rates over four decades, on a seed that the race does not use. `results/race-pilot/TASK.json` is
-written after each run; the same command continues where it stopped. Nothing here is a comparison: one seed, one knob.
+`python benchmarks/race_pilot.py TASK...` runs every method of `pmdkit_lab/studies/race.toml` on the tasks, at the
+middle of its knob and learning rates over four decades, on a seed that the race does not use. `results/race-
+pilot/TASK.json` is written after each run; the same command continues where it stopped. Nothing here is a comparison:
+one seed, one knob.
 """
 
 import json

@@ -81,8 +81,8 @@ def in_ranks(size: int, rounds: int, model: Path, out: Path) -> list[dict[str, A
 def one_rank(rounds: int, folder: Path, out: Path) -> None:
     """Load, then save again and again."""
     from pmdkit.llm import weights
-    from pmdkit.llm.distributed import AccelerateGroup
-    from pmdkit.llm.learner import ForwardRoot
+    from pmdkit.llm.collectives import AccelerateGroup
+    from pmdkit.llm.forward_root import ForwardRoot
     from pmdkit.llm.shard_loading import fill_model, make_empty_model
 
     torch.set_num_threads(1)

@@ -1,7 +1,7 @@
 """The old experiments at tuned learning rates: `python benchmarks/tuned.py`.
 
-The experiments of pmdkit_lab/studies/experiments.py give every method one learning rate, 1e-3. Here every setting has the
-same five to choose from, on two seeds of its own, by the mean pass rate over training, and then runs on ten fresh
+The experiments of pmdkit_lab/studies/experiments.py give every method one learning rate, 1e-3. Here every setting has
+the same five to choose from, on two seeds of its own, by the mean pass rate over training, and then runs on ten fresh
 seeds, paired across settings. Stated before the first run: a difference is one whose 95 % interval of the paired
 difference, at a level corrected by Bonferroni for the comparisons of its question, excludes 0; a setting whose best
 learning rate is the first or the last of the five was not tuned, and no verdict rests on it.

@@ -29,7 +29,7 @@ from pmdkit.llm.backend import (
     make_task,
     make_verifier,
 )
-from pmdkit.llm.distributed import make_process_group
+from pmdkit.llm.collectives import make_process_group
 from pmdkit.observe.console import make_display
 from pmdkit.observe.run_folder import RunFolder, new_folder
 from pmdkit.trainer import fit

@@ -93,7 +93,7 @@ def eval(  # the verb's name
             raise UsageError(unknown("data", str(data), DATA))
         small(run, k, problems, seed, json)
         return
-    from pmdkit.llm.recipe import check_requirements
+    from pmdkit.llm.recipe_checks import check_requirements
 
     source = checkpoint_source.find_source(run)
     check_requirements()

@@ -90,7 +90,7 @@ def llm(
         fit: first measure the largest token budget that fits on this machine, then run with it.
         field_test: check step by step that this machine can run the recipe; minutes.
     """
-    from pmdkit.llm.recipe import check_requirements
+    from pmdkit.llm.recipe_checks import check_requirements
 
     options = options or LLMOptions()
     if recipe is None:
@@ -276,7 +276,7 @@ def export_starter(out: Path, size: str, seed: int, json: bool) -> None:
     """Build the starter model and teach it sums told as stories, about half a minute on one core; no download."""
     import torch
 
-    from pmdkit.llm.recipe import check_requirements
+    from pmdkit.llm.recipe_checks import check_requirements
 
     check_requirements()
     torch.set_num_threads(1)
@@ -306,7 +306,7 @@ def be_rank(recipe: str, options: RunOptions, fit: bool) -> None:
             torchrun.check_restarts(options.resume, options.out is not None)
             work(recipe, options)
     except Exception as problem:
-        from pmdkit.llm.distributed import RankLost
+        from pmdkit.llm.collectives import RankLost
 
         if "--debug" in sys.argv:
             raise

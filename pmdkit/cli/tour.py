@@ -43,7 +43,7 @@ def tour(*, objective: str = "pmd-mean", tau: float = 0.05, out: Path | None = N
         raise UsageError(
             f"objective is '{objective}'; the tour takes pmd-mean or pmd-part: use pmdkit bandit for others"
         )
-    from pmdkit.llm.recipe import check_requirements
+    from pmdkit.llm.recipe_checks import check_requirements
 
     check_requirements()
     options = {"objective.tau": tau}

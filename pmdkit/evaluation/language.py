@@ -20,7 +20,7 @@ from pmdkit.envs.math.problem import MathProblems, Problem, leaks
 from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError, unknown
 from pmdkit.evaluation.checkpoint_source import CheckpointSource
 from pmdkit.evaluation.sampling import check_counts
-from pmdkit.llm import prompts, task
+from pmdkit.llm import grading, prompts
 from pmdkit.llm.engines.base import Engine, Sampling, Tokens
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.evaluate import Answered, Evaluation, evaluation_problems, graded_draws
@@ -141,7 +141,7 @@ def evaluate(
     name, problems = chosen or held_out(spec, train, lost, encoder, config.problems)
     reward = spec.reward if spec is not None and spec.reward is not None else RewardTable()
     rollout = spec.rollout if spec is not None and spec.rollout is not None else RolloutTable()
-    evaluation = make_evaluation(name, problems, encoder, tokenizer, task.make_grader(reward), config)
+    evaluation = make_evaluation(name, problems, encoder, tokenizer, grading.make_grader(reward), config)
     try:
         check_context(evaluation, model.config)
         description = describe_evaluation(source, config, table.dtype, reward, evaluation)
@@ -217,7 +217,7 @@ def make_evaluation(
         k=config.k,
         sampling=Sampling(config.width, config.temperature or 1.0, config.top_p, greedy),
         seed=derive(config.seed, "eval"),
-        rows=task.make_rows(encoder.messages) if grader.own else None,
+        rows=grading.make_rows(encoder.messages) if grader.own else None,
     )
 
 

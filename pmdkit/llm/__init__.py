@@ -15,7 +15,7 @@ no_telemetry()  # before anything here imports transformers
 
 def make_backend(spec: "Spec", objective: "Objective") -> "Backend":
     """Model, engine, learner, task and measurements of a run on a language model."""
-    from pmdkit.llm.recipe import check_requirements
+    from pmdkit.llm.recipe_checks import check_requirements
 
     check_requirements()
     with warnings.catch_warnings():  # of tqdm in notebooks without ipywidgets; no bar of its is drawn here
@@ -27,6 +27,6 @@ def make_backend(spec: "Spec", objective: "Objective") -> "Backend":
 
 def resolve_config(spec: "Spec", objective: "Objective") -> "Spec":
     """The spec with its defaults written out and impossible combinations refused."""
-    from pmdkit.llm.recipe import resolve_config
+    from pmdkit.llm.recipe_checks import resolve_config
 
     return resolve_config(spec, objective)

@@ -20,27 +20,35 @@ from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.errors import UsageError
 from pmdkit.llm import (
-    callbacks,
-    distributed,
+    collectives,
     evaluate,
+    head,
     lora,
     mismatch,
     offline,
-    packing,
-    recipe,
+    recipe_checks,
     rewards,
     rollouts,
     turns,
+    weight_sync_check,
 )
+from pmdkit.llm.callbacks.best_model import BestModelCallback
+from pmdkit.llm.callbacks.columns import llm_columns, step_extras
+from pmdkit.llm.callbacks.evaluation import EvaluationCallback
+from pmdkit.llm.callbacks.model_files import ModelFilesCallback
+from pmdkit.llm.callbacks.resources import ResourcesCallback
+from pmdkit.llm.callbacks.responses import ResponsesCallback
 from pmdkit.llm.dynamic_sampling import dynamic_sampling
+from pmdkit.llm.empty_weights import is_empty
 from pmdkit.llm.engines import CENTRAL, ENGINES, base
 from pmdkit.llm.engines.distributed import DistributedEngine
+from pmdkit.llm.grading import Rows, make_grader, make_rows
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.model import end_tokens, load_model, pick_device, prepare_model
 from pmdkit.llm.prompts import Encoder, decode_response, encode_numbers, encoder_of, limit_prompts
 from pmdkit.llm.shard_loading import fill_model
-from pmdkit.llm.task import SCALES, MathTask, Rows, SharedGrader, make_grader, make_rows
-from pmdkit.llm.weights import is_empty
+from pmdkit.llm.task import SCALES, MathTask
+from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.loop import Schedule, Stream, inline
 from pmdkit.objectives import Objective, traits
 from pmdkit.observe.inputs import digest
@@ -58,7 +66,7 @@ GAUGED = 128  # responses of each step that are rescored after it, at least two 
 def make_backend(spec: Spec, objective: Objective) -> Backend:
     """Everything that a run of a resolved recipe needs."""
     check_machine(spec)
-    process_group = distributed.make_process_group(spec)
+    process_group = collectives.make_process_group(spec)
     problems = load_problems(spec)
     model, tokenizer = make_model(spec, process_group)
     encoder, problems = make_encoder(spec, tokenizer, problems)
@@ -74,8 +82,8 @@ def make_backend(spec: Spec, objective: Objective) -> Backend:
 def check_machine(spec: Spec) -> None:
     """Raise if this machine lacks something the recipe asks for, before anything is loaded."""
     assert spec.rollout is not None
-    recipe.check_engine(spec.rollout.engine, elsewhere=spec.vllm is not None and bool(spec.vllm.urls))
-    recipe.check_lora(spec)
+    recipe_checks.check_engine(spec.rollout.engine, elsewhere=spec.vllm is not None and bool(spec.vllm.urls))
+    recipe_checks.check_lora(spec)
     if spec.rollout.log is not None and not Path(spec.rollout.log).exists():
         raise UsageError(f"the log {spec.rollout.log} does not exist; give the path of one, see docs/use/offline.md")
 
@@ -165,7 +173,7 @@ def make_engine(
         joined=rollout.engine == "vllm" and process_group.size > 1,
         silence=None if inside else rollout.silence,
         sync_check=make_sync_check(rollout, spec.model.dtype, encoder, problems) if compared else None,
-        response_check=base.ResponseCheck(ends, packing.head_weight(model).shape[0]),
+        response_check=base.ResponseCheck(ends, head.head_weight(model).shape[0]),
     )
 
 
@@ -181,14 +189,14 @@ def context_length(spec: Spec, model: PreTrainedModel) -> int:
 
 def make_sync_check(
     rollout: RolloutTable, dtype: str, encoder: Encoder, problems: MathProblems
-) -> mismatch.WeightSyncCheck:
+) -> weight_sync_check.WeightSyncCheck:
     """Fixed prompts and texts: the first problems, each with its own statement and answer as the response."""
     asked = [problems.problem(int(number)) for number in problems.train[: rollout.canary]]
     texts = [f"{problem.problem}\n\nAnswer: {problem.answer}" for problem in asked]
-    return mismatch.WeightSyncCheck(
+    return weight_sync_check.WeightSyncCheck(
         prompts=[encoder.encode(problem.problem) for problem in asked],
         responses=[encoder.data(text)[:TEXT_TOKENS] for text in texts],
-        tolerance=rollout.canary_tolerance or mismatch.TOLERANCE[dtype],
+        tolerance=rollout.canary_tolerance or weight_sync_check.TOLERANCE[dtype],
     )
 
 
@@ -207,7 +215,7 @@ def load_log(spec: Spec, model: PreTrainedModel, encoder: Encoder, problems: Mat
     assert spec.schedule.group is not None
     if spec.rollout.log is None:
         return None
-    ends, vocabulary = end_tokens(model, encoder.tokenizer), packing.head_weight(model).shape[0]
+    ends, vocabulary = end_tokens(model, encoder.tokenizer), head.head_weight(model).shape[0]
     path, size = Path(spec.rollout.log), spec.schedule.group
     return offline.read_log(path, problems, encoder, ends, size, spec.rollout.width, vocabulary)
 
@@ -352,18 +360,18 @@ def assemble(
         learner.queue.grade_ahead = task.grade_ahead
     passed = (task.low + task.high) / 2 * (1.0 if task.rewards is None else task.rewards.weight)
     sample = max(2, GAUGED // schedule.group)
-    metrics = StepMetrics(objective, passed, sample, lambda *step: callbacks.llm_columns(learner, task, *step))
-    evaluations = callbacks.EvaluationCallback(learner, task, evaluation, spec.evaluation.every)
-    others: list[TrainerCallback] = [callbacks.ResourcesCallback(learner, task, evaluation)]
+    metrics = StepMetrics(objective, passed, sample, lambda *step: llm_columns(learner, task, *step))
+    evaluations = EvaluationCallback(learner, task, evaluation, spec.evaluation.every)
+    others: list[TrainerCallback] = [ResourcesCallback(learner, task, evaluation)]
     if spec.run.record:
-        extras = partial(callbacks.step_extras, learner, task, passed, metrics)
+        extras = partial(step_extras, learner, task, passed, metrics)
         others.append(Recorder(spec.run.record, extras))
     if log is not None:
         others.append(offline.LogCallback(log))
     if rollout.record_every:
-        others.append(callbacks.ResponsesCallback(task, rollout.record_every))
-    model_files = callbacks.ModelFilesCallback(spec, evaluations)
-    best = [callbacks.BestModelCallback(evaluations, model_files)] if spec.evaluation.keep_best else []
+        others.append(ResponsesCallback(task, rollout.record_every))
+    model_files = ModelFilesCallback(spec, evaluations)
+    best = [BestModelCallback(evaluations, model_files)] if spec.evaluation.keep_best else []
     return Backend(
         learner=learner,
         task=task,
@@ -424,7 +432,7 @@ def digest_rows(problems: Iterable[Problem]) -> str:
 
 
 def make_warm_start(
-    spec: Spec, learner: CausalLearner, task: MathTask, evaluations: callbacks.EvaluationCallback
+    spec: Spec, learner: CausalLearner, task: MathTask, evaluations: EvaluationCallback
 ) -> Callable[[Callable[[str], None]], None] | None:
     """Phase 0: teach the starter until it passes the target share of the evaluation's problems.
 

@@ -14,7 +14,7 @@ from pmdkit.config import EvaluationTable
 from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems, Problem
 from pmdkit.errors import UsageError
-from pmdkit.llm import prompts, task
+from pmdkit.llm import grading, prompts, verdicts_over_ranks
 from pmdkit.llm.engines.base import Engine, Sampling, Tokens
 from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
 from pmdkit.llm.engines.transformers import TransformersEngine
@@ -63,13 +63,13 @@ class Evaluation:
     name: str
     problems: Sequence[Problem]
     encode: Callable[[str], Tokens]
-    read: task.Reader
-    grader: Grader | task.SharedGrader
+    read: grading.Reader
+    grader: Grader | verdicts_over_ranks.SharedGrader
     k: int
     sampling: Sampling
     seed: int
     most_unscored: float = 0.5  # a run has its own share, reward.most_unscored
-    rows: task.Rows | None = None
+    rows: grading.Rows | None = None
     turns: "Turns | None" = None
 
     def __call__(
@@ -130,7 +130,7 @@ class Evaluation:
                 for text, problem, end, row in zip(texts, asked, ended, rows, strict=True)
             ]
         )
-        task.stop_if_ungraded(verdicts, self.most_unscored, "they are not counted and were not saved")
+        grading.stop_if_ungraded(verdicts, self.most_unscored, "they are not counted and were not saved")
         return [
             Answered(problem.id, n % self.k, texts[n], ended[n], lengths[n], verdicts[n])
             for n, problem in enumerate(asked)
@@ -143,11 +143,11 @@ class Evaluation:
         drawn, episodes = self.turns.play(engine, problems, request)
         asked = [problem for problem in problems for _ in range(self.k)]
         items = [
-            task.episode_item(episode, problem, n // self.k, self.rows)
+            grading.episode_item(episode, problem, n // self.k, self.rows)
             for n, (episode, problem) in enumerate(zip(episodes, asked, strict=True))
         ]
-        verdicts = task.grade_episodes(self.grader, items, episodes)
-        task.stop_if_ungraded(verdicts, self.most_unscored, "they are not counted and were not saved")
+        verdicts = grading.grade_episodes(self.grader, items, episodes)
+        grading.stop_if_ungraded(verdicts, self.most_unscored, "they are not counted and were not saved")
         lengths = drawn.mask.sum(1).tolist()
         return [
             Answered(asked[n].id, n % self.k, item.response, not item.truncated, lengths[n], verdicts[n])
@@ -159,11 +159,11 @@ def fixed_evaluation(
     table: EvaluationTable,
     problems: MathProblems,
     encoder: prompts.Encoder,
-    grader: Grader | task.SharedGrader,
+    grader: Grader | verdicts_over_ranks.SharedGrader,
     width: int,
     seed: int,
     most_unscored: float = Evaluation.most_unscored,
-    rows: task.Rows | None = None,
+    rows: grading.Rows | None = None,
 ) -> Evaluation:
     """The evaluation of an [evaluation] table: the same problems and seeds at every call."""
     name, chosen = evaluation_problems(table.data, problems, table.problems, seed)

@@ -6,7 +6,7 @@ $$ \nabla_\theta L = \sum_n c_n \nabla_\theta \log \pi(y_n \mid x_n),
    \quad c_n = \frac{\partial L}{\partial \log \pi(y_n \mid x_n)} $$
 
 so a chunk of rows is scored, the objective gives $c_n$, and the gradient is formed while the logits are still in the
-buffer. A loss per token needs the logits twice, see `pmdkit.llm.logprobs.head_logp`.
+buffer. A loss per token needs the logits twice, see `pmdkit.llm.head.head_logp`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,15 +21,8 @@ from transformers import PreTrainedModel
 from pmdkit.config import HEAD_TOKENS
 from pmdkit.errors import UsageError
 from pmdkit.llm.engines.base import Tokens
-from pmdkit.llm.logprobs import (
-    ChunkedHead,
-    chunks,
-    hidden_at_targets,
-    matmul_operands,
-    scored_lengths,
-    scored_tokens,
-)
-from pmdkit.llm.packing import head_weight
+from pmdkit.llm.head import ChunkedHead, chunks, head_weight, matmul_operands
+from pmdkit.llm.logprobs import hidden_at_targets, scored_lengths, scored_tokens
 from pmdkit.objectives import Batch, Objective, coefficient, total, traits
 
 

@@ -3,8 +3,7 @@
 An engine writes the responses, packed forward passes score them, and an optimizer follows the gradient.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +17,24 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from pmdkit import foreign
 from pmdkit.config import ScheduleTable, UpdateTable
 from pmdkit.distributed import SINGLE, ProcessGroup
-from pmdkit.errors import ComponentDied, Diverged, EnvironmentLacks, ResumeRefused, UsageError
-from pmdkit.llm import dynamics, fused_loss, lora, mismatch, packing, precision, weights
+from pmdkit.errors import ComponentDied, Diverged, ResumeRefused, UsageError
+from pmdkit.llm import (
+    fused_loss,
+    lora,
+    lr_scheduler,
+    mismatch,
+    old_logprobs,
+    optimizer,
+    packing,
+    rows_over_ranks,
+    weight_sync_check,
+    weights,
+)
 from pmdkit.llm.engines.base import Engine, Responses, Sampling, Tokens
 from pmdkit.llm.engines.distributed import GenerateRequest, supervise
+from pmdkit.llm.forward_root import ForwardRoot
 from pmdkit.llm.logprobs import response_logp, scored_tokens, to_rows
+from pmdkit.llm.out_of_memory import explain_out_of_memory
 from pmdkit.loop import Episode, LogpHook, Rollouts
 from pmdkit.objectives import Batch, Objective, total, traits
 from pmdkit.objectives.credit import RoundingCheck
@@ -31,6 +43,7 @@ from pmdkit.randomness import derive
 if TYPE_CHECKING:
     from pmdkit.llm.rollouts import RolloutQueue
     from pmdkit.llm.turns import Turns
+
 
 Report = Callable[[str, float, float, int], None]
 "Takes the phase, how much of it is done, how much there is in all, and the tokens written so far."
@@ -49,7 +62,7 @@ class CausalLearner:
         update: token budget, clip, weight decay.
         bfloat16: forward and backward passes in bfloat16, see precision.py; weights and optimizer stay float32.
         reference: keep a reference policy: a copy of the model or, if it has adapters, the model without them.
-        old, correction, correction_cap: whose log-probabilities pi_old are, see `mismatch.resolve_old_logprobs`.
+        old, correction, correction_cap: whose log-probabilities pi_old are, see `old_logprobs.resolve_old_logprobs`.
         process_group: the processes that share the work. All of them call the same methods with the same arguments,
             and get the same results.
         monitor: judges the mismatch between engine and trainer in each step.
@@ -101,9 +114,9 @@ class CausalLearner:
         self.reference_root = self.root if reference else None
         if self.reference is not None:
             self.reference_root = self.forward_root(self.reference, bfloat16)
-        self.optimizer = weights.make_optimizer(model, schedule, update)
+        self.optimizer = optimizer.make_optimizer(model, schedule, update)
         plain = update.lr_scheduler_type == "constant" and update.warmup_steps == 0
-        self.lr_scheduler = None if plain else dynamics.LRScheduler(self.optimizer, schedule, update)
+        self.lr_scheduler = None if plain else lr_scheduler.LRScheduler(self.optimizer, schedule, update)
         self.report: Report = lambda what, done, total, tokens: None
         self.warn: Callable[[str], None] = lambda sentence: None
         self.on_logp: LogpHook | None = None
@@ -137,7 +150,7 @@ class CausalLearner:
         self.found = self.engine.found
         rollouts = replace(self.as_rollouts(prompts, seed, responses, self.version), episodes=episodes)
         self.logp_engine = rollouts.logp_old if self.old == "recompute" else None
-        rollouts, self.mismatch = mismatch.resolve_old_logprobs(
+        rollouts, self.mismatch = old_logprobs.resolve_old_logprobs(
             rollouts, self.logp, self.old, self.correction, self.correction_cap
         )
         return self.with_reference(rollouts)
@@ -199,7 +212,7 @@ class CausalLearner:
         """The weights as engines take them; each is gathered when it is accessed."""
         return weights.GatheredWeights(lora.engine_weights(self.model, self.engine))
 
-    def expected_logp(self) -> mismatch.ExpectedLogp | None:
+    def expected_logp(self) -> weight_sync_check.ExpectedLogp | None:
         """What the weight-sync check expects of an engine with the current weights."""
         check = self.engine.sync_check
         if check is None:
@@ -232,7 +245,9 @@ class CausalLearner:
     ) -> Tensor:
         """[N, width] log-probabilities of N responses, `size` to a prompt; 0 off the mask, if one is given."""
         group = SINGLE if torch.is_grad_enabled() else self.process_group
-        plans = packing.shard_by_tokens(group, prompts, responses, size, self.options.token_budget, whole_groups=False)
+        plans = rows_over_ranks.shard_by_tokens(
+            group, prompts, responses, size, self.options.token_budget, whole_groups=False
+        )
         mine = [self.logp_of_rows(root, prompts, responses, rows, width, mask) for rows in plans[group.rank]]
         logp = torch.zeros(len(responses), width, dtype=torch.float64)
         for plan, part in zip(plans, group.gather(torch.cat(mine)), strict=True):
@@ -285,7 +300,7 @@ class CausalLearner:
         prompts, responses = self.row_tokens(rollouts)
         counted = ((batch.weight != 0) & batch.mask.any(1)).tolist()
         size, whole_groups = rollouts.mass.shape[1], traits(objective).whole_groups
-        plan = packing.shard_by_tokens(
+        plan = rows_over_ranks.shard_by_tokens(
             self.process_group, prompts, responses, size, self.options.token_budget, whole_groups, counted
         )[self.process_group.rank]
         report: dict[str, float] = {}
@@ -385,7 +400,7 @@ class CausalLearner:
                     "the checkpoint has no reference policy, which this objective needs; start a new run"
                 )
             weights.load_weights(self.reference, state["reference"], self.process_group)
-        placed = weights.place_optimizer_state(state["optimizer"], self.optimizer, self.process_group)
+        placed = optimizer.place_optimizer_state(state["optimizer"], self.optimizer, self.process_group)
         self.optimizer.load_state_dict(placed)
         self.version = state["version"]
         if self.queue is not None:
@@ -412,57 +427,6 @@ class CausalLearner:
             lora.save_adapter(self.model, Path(path) / "adapter")
             self.model.save_pretrained(path, state_dict=state)
             self.tokenizer.save_pretrained(path)
-
-
-class ForwardRoot(nn.Module):
-    """The module whose call starts a forward pass: DDP and FSDP2 have their hooks there, and casting begins there.
-
-    Packed scoring calls the base model and reads the head's weight separately, so the hooks of the model's own call
-    would not run.
-
-    Args:
-        model: called only within `forward`, where its weights are whole.
-        dtype: what the forward pass computes in.
-        sharded: FSDP2 casts, by `precision.fsdp_policy`.
-
-    Attributes:
-        dtype: as given.
-    """
-
-    def __init__(self, model: PreTrainedModel, dtype: torch.dtype = torch.float32, sharded: bool = False) -> None:
-        super().__init__()
-        self.model = model
-        self.dtype = dtype
-        self.casts = dtype != torch.float32 and not sharded
-        if self.casts:
-            precision.cast_blocks(model)
-
-    def forward(self, work: Callable[[PreTrainedModel], Any]) -> Any:
-        """The result of `work` on the model. A closure, since DDP would traverse every token of plain arguments."""
-        if not self.casts:
-            return work(self.model)
-        with precision.cast_weights(precision.outside_blocks(self.model), self.dtype):
-            return work(self.model)
-
-
-@contextmanager
-def explain_out_of_memory(phase: str, key: str) -> Iterator[None]:
-    """Raise EnvironmentLacks with advice if the block runs out of memory.
-
-    Args:
-        phase: what is running, such as "update".
-        key: the setting to lower, such as "update.token_budget".
-    """
-    try:
-        yield
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as problem:
-        known = isinstance(problem, torch.OutOfMemoryError | MemoryError)
-        if not known and "can't allocate memory" not in str(problem):  # the message of the CPU's allocator
-            raise
-        raise EnvironmentLacks(
-            f"out of memory in the {phase}; the last checkpoint is intact: lower {key}, say by half with "
-            f"--set {key}=..., or let --fit measure it"
-        ) from problem
 
 
 def row_seeds(prompts: Tensor, group: int, seed: int) -> np.ndarray:

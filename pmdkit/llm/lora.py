@@ -19,7 +19,7 @@ from pmdkit.config import LoraTable
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import ResumeRefused, UsageError
 from pmdkit.llm import weights
-from pmdkit.llm.recipe import check_peft, uses_lora
+from pmdkit.llm.recipe_checks import check_peft, uses_lora
 from pmdkit.llm.sharded_checkpoint import local_rows, read_shard
 from pmdkit.observe.shards import StoredTensor
 from pmdkit.randomness import derive

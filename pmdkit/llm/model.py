@@ -15,7 +15,7 @@ from pmdkit import foreign
 from pmdkit.envs.math.readers import AFTER, BEFORE
 from pmdkit.errors import EnvironmentLacks, UsageError, first_line
 from pmdkit.hub import local_only
-from pmdkit.llm import chat_template, model_folder, shard_loading, weights
+from pmdkit.llm import chat_template, empty_weights, model_folder, shard_loading, weights
 from pmdkit.llm.packing import use_packing
 from pmdkit.observe import shards
 from pmdkit.observe.console import quietly
@@ -78,8 +78,8 @@ def load_model(
         ) from problem
     if empty:
         return prepare_model(model), tokenizer
-    if weights.is_empty(model):
-        weights.allocate(model, device)
+    if empty_weights.is_empty(model):
+        empty_weights.allocate(model, device)
         shard_loading.fill_model(model, weights.named_weights(model), folder)
     if missing:  # they have random values now
         raise UsageError(
@@ -108,7 +108,7 @@ def prepare_model(
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable({"use_reentrant": False, "preserve_rng_state": False})
     model.train(checkpointing)  # transformers recomputes only in training mode; packed attention refuses dropout
-    return model if weights.is_empty(model) else model.to(device)  # type: ignore[arg-type]
+    return model if empty_weights.is_empty(model) else model.to(device)  # type: ignore[arg-type]
 
 
 def pick_device(name: str) -> torch.device:

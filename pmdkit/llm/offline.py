@@ -18,9 +18,10 @@ from pmdkit import foreign, recording
 from pmdkit.envs.math.problem import MathProblems, normalise_spaces
 from pmdkit.errors import UsageError, short
 from pmdkit.llm.engines.base import Tokens
+from pmdkit.llm.epochs import epoch_sampler
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.prompts import Encoder
-from pmdkit.llm.task import MathTask, epoch_sampler
+from pmdkit.llm.task import MathTask
 from pmdkit.loop import Learner, Rollouts, Schedule, Stream, Task
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.randomness import derive

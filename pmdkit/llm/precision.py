@@ -12,15 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import MixedPrecisionPolicy
 from transformers import PreTrainedModel
-
-
-def fsdp_policy(dtype: torch.dtype) -> MixedPrecisionPolicy:
-    """FSDP2's policy: compute in `dtype`, and add gradients over processes in float32."""
-    if dtype == torch.float32:
-        return MixedPrecisionPolicy()
-    return MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
 
 
 def cast_model(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pmdkit.config import SHIPPED_REWARDS, RewardTable, RewardTerm, RolloutTable
 from pmdkit.distributed import SINGLE, ProcessGroup
-from pmdkit.llm import task
+from pmdkit.llm import grading, verdicts_over_ranks
 from strict_answers import Grader, Item, Verdict
 
 OVERLONG = SHIPPED_REWARDS[1]
@@ -39,8 +39,8 @@ class Term:
     """A reward in addition to the first: a function of the length, or a grader's verdicts."""
 
     table: RewardTerm
-    grader: "Grader | task.SharedGrader | None"
-    most_unscored: float = task.MOST
+    grader: "Grader | verdicts_over_ranks.SharedGrader | None"
+    most_unscored: float = grading.MOST
 
     def values(self, items: Sequence[Item], length: Tensor, width: int) -> Tensor:
         """[N] float64; NaN where there is no verdict."""
@@ -48,7 +48,9 @@ class Term:
             assert self.table.soft_punish_cache is not None
             return soft_overlong_punishment(length, width, self.table.soft_punish_cache)
         verdicts = self.grader.grade(items)
-        task.stop_if_ungraded(verdicts, self.most_unscored, f"no update was made without the reward {self.table.part}")
+        grading.stop_if_ungraded(
+            verdicts, self.most_unscored, f"no update was made without the reward {self.table.part}"
+        )
         return as_values(verdicts)
 
 
@@ -131,10 +133,10 @@ def make_reward_sum(
         return None
     terms = []
     for term in table.others:
-        grader: Grader | task.SharedGrader | None = None
+        grader: Grader | verdicts_over_ranks.SharedGrader | None = None
         if term.grade != OVERLONG:
             mine = process_group.is_main_process
-            grader = task.make_grader(term, score_cut_off=rollout.cut_off == "score") if mine else None
-            grader = grader if process_group.size == 1 else task.SharedGrader(grader, process_group)
+            grader = grading.make_grader(term, score_cut_off=rollout.cut_off == "score") if mine else None
+            grader = grader if process_group.size == 1 else verdicts_over_ranks.SharedGrader(grader, process_group)
         terms.append(Term(term, grader, table.most_unscored))
     return RewardSum(table, terms, mask)

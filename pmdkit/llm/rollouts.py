@@ -12,8 +12,9 @@ from torch import Tensor
 
 from pmdkit.llm.engines.base import NO_WEIGHTS, EngineLost, Finished, Responses
 from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest, WatchedCall
-from pmdkit.llm.learner import CausalLearner, explain_out_of_memory
-from pmdkit.llm.mismatch import SYNC_COLUMNS, ExpectedLogp
+from pmdkit.llm.learner import CausalLearner
+from pmdkit.llm.out_of_memory import explain_out_of_memory
+from pmdkit.llm.weight_sync_check import SYNC_COLUMNS, ExpectedLogp
 from pmdkit.loop import Learner, Rollouts, Schedule, Stream, Task
 from pmdkit.randomness import derive
 

@@ -20,7 +20,9 @@ from transformers import PreTrainedModel
 
 from pmdkit.config import Spec
 from pmdkit.errors import EnvironmentLacks, PmdkitError
-from pmdkit.llm import backend, callbacks, learner, logprobs, packing, task
+from pmdkit.llm import backend, forward_root, head, learner, logprobs, task
+from pmdkit.llm.callbacks.evaluation import EvaluationCallback
+from pmdkit.llm.callbacks.model_files import ModelFilesCallback
 from pmdkit.loop import graded
 from pmdkit.objectives import Objective, credit
 from pmdkit.observe import checkpoint
@@ -163,7 +165,11 @@ class SelfCheck:
         place.mkdir(parents=True, exist_ok=True)
         began = time.perf_counter()
         checkpoint.save_step(
-            place, 1, self.learner.state_dict(), keep=1, extra_files=self.callback(callbacks.ModelFilesCallback).files()
+            place,
+            1,
+            self.learner.state_dict(),
+            keep=1,
+            extra_files=self.callback(ModelFilesCallback).files(),
         )
         seconds = time.perf_counter() - began
         size = sum(path.stat().st_size for path in (place / "step-1").iterdir())
@@ -180,7 +186,7 @@ class SelfCheck:
 
     def evaluate(self) -> tuple[bool, str]:
         """Evaluate on some held-out problems, keeping every response."""
-        evaluations = self.callback(callbacks.EvaluationCallback)
+        evaluations = self.callback(EvaluationCallback)
         evaluation = evaluations.evaluation
         answers = evaluation(self.learner.engine, self.folder / "evaluation.jsonl")
         rate = evaluations.scores(answers)["pass_rate"]
@@ -255,13 +261,13 @@ def trial(model: PreTrainedModel, tokens: int, spec: Spec) -> int | None:
     assert spec.rollout is not None
     length = min(tokens, spec.rollout.width + TRIAL_PROMPT)
     rows = max(1, tokens // length)
-    vocabulary = packing.head_weight(model).shape[0]
+    vocabulary = head.head_weight(model).shape[0]
     chance = torch.Generator().manual_seed(0)
     text = torch.randint(vocabulary, (rows, length), generator=chance).tolist()
     cuda = next(model.parameters()).device.type == "cuda"
     if cuda:
         torch.cuda.reset_peak_memory_stats()
-    root = learner.ForwardRoot(model, getattr(torch, getattr(spec.model, "dtype", "float32")))
+    root = forward_root.ForwardRoot(model, getattr(torch, getattr(spec.model, "dtype", "float32")))
     prompts, responses = [row[:TRIAL_PROMPT] for row in text], [row[TRIAL_PROMPT:] for row in text]
     try:
         root(lambda model: logprobs.response_logp(model, prompts, responses)).logp.sum().backward()

@@ -1,4 +1,4 @@
-"""Model weights by their Hugging Face names, whole or sharded by FSDP2, and their optimizer.
+"""Model weights by their Hugging Face names, whole or sharded by FSDP2.
 
 Under FSDP2 every process holds a shard of each weight: `GatheredWeights` gathers them, one weight at a time.
 """
@@ -7,15 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_map_only
 from transformers import PreTrainedModel
 
-from pmdkit.config import ScheduleTable, UpdateTable
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import ResumeRefused
-from pmdkit.llm.precision import fsdp_policy
 from pmdkit.llm.sharded_checkpoint import read_shard
 from pmdkit.observe.shards import StoredTensor
 
@@ -110,88 +108,6 @@ def weight_like(weights: Mapping[str, Tensor], name: str) -> Tensor:
 def full_tensor(tensor: Tensor) -> Tensor:
     """The tensor gathered from its shards, in every process; all must call this."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
-def apply_fsdp(root: nn.Module, device: str, size: int, dtype: torch.dtype = torch.float32) -> nn.Module:
-    """Shard every weight below `root` over all processes: one block of the model at a time, the rest with the root.
-
-    Embeddings and head stay with the root, so that a tied weight stays one and the root's forward pass can read it.
-    """
-    from torch.distributed import device_mesh, fsdp
-
-    mesh = device_mesh.init_device_mesh(device, (size,))
-    blocks = {name for module in root.modules() for name in getattr(module, "_no_split_modules", None) or ()}
-    for module in list(root.modules()):
-        if type(module).__name__ in blocks:
-            fsdp.fully_shard(module, mesh=mesh, mp_policy=fsdp_policy(dtype))
-    fsdp.fully_shard(root, mesh=mesh, mp_policy=fsdp_policy(dtype))
-    for module in root.modules():
-        if isinstance(module, fsdp.FSDPModule):
-            module.set_gradient_divide_factor(1.0)  # sums, not means: the rows' weights already count all prompts
-            module.set_force_sum_reduction_for_comms(True)
-    allocate(root, torch.device(device, torch.cuda.current_device()) if device == "cuda" else torch.device(device))
-    return root
-
-
-def is_empty(model: nn.Module) -> bool:
-    """Whether the parameters of a model have no memory yet."""
-    return any(weight.is_meta for weight in model.parameters())
-
-
-def allocate(root: nn.Module, device: torch.device | str) -> None:
-    """Allocate memory on a device for parameters on the meta device, for this process's rows where they are sharded.
-
-    The memory is uninitialized until `shard_loading.fill_model`. Two names of one parameter stay one.
-    """
-    made: dict[int, tuple[nn.Parameter, nn.Parameter]] = {}  # keeps the old ones, or another would get their id
-    for module in root.modules():
-        for name, weight in list(module._parameters.items()):
-            if weight is None or not weight.is_meta:
-                continue
-            if id(weight) not in made:
-                new: Tensor
-                if isinstance(weight, DTensor):
-                    local = torch.empty_like(weight.to_local(), device=device)
-                    cut = weight.device_mesh, weight.placements
-                    new = DTensor.from_local(local, *cut, run_check=False, shape=weight.shape, stride=weight.stride())
-                else:
-                    new = torch.empty_like(weight, device=device)
-                made[id(weight)] = weight, nn.Parameter(new, requires_grad=weight.requires_grad)
-            module._parameters[name] = made[id(weight)][1]
-    if made:
-        root._apply(lambda tensor: tensor)  # FSDP2 looks at the parameters again
-
-
-def make_optimizer(model: PreTrainedModel, schedule: ScheduleTable, update: UpdateTable) -> torch.optim.Optimizer:
-    """The optimizer of [schedule] and [update], the same for all trained weights."""
-    trained = [weight for weight in model.parameters() if weight.requires_grad]
-    if schedule.optimizer == "sgd":
-        return torch.optim.SGD(trained, lr=schedule.lr)
-    kind = torch.optim.AdamW if schedule.optimizer == "adamw" else torch.optim.Adam
-    decay = update.weight_decay if schedule.optimizer == "adamw" else 0.0
-    return kind(trained, lr=schedule.lr, betas=update.betas, weight_decay=decay, fused=True)
-
-
-def place_optimizer_state(
-    state: dict[str, Any], optimizer: torch.optim.Optimizer, process_group: ProcessGroup
-) -> dict[str, Any]:
-    """The optimizer's state with its tensors in this process, sharded like the weights that they belong to.
-
-    With several processes, each reads its own shards from disk.
-    """
-    if process_group.size == 1:
-        return state
-    trained = [weight for group in optimizer.param_groups for weight in group["params"]]
-    found: dict[int, dict[str, Any]] = {}
-    for index, slots in sorted(state["state"].items()):
-        found[index] = dict(slots)
-        for name, value in slots.items():
-            if isinstance(value, StoredTensor):
-                like = trained[index].detach()
-                target = torch.zeros_like(like) if value.shape == like.shape else torch.zeros(value.shape)
-                read_shard(value, target)
-                found[index][name] = target
-    return {**state, "state": found}
 
 
 def full_state(state: dict[str, Any], main: bool) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from pmdkit import train
 from pmdkit.cli import explain_error, fail
 from pmdkit.errors import PmdkitError
 from pmdkit.llm import evaluate
-from pmdkit.llm.callbacks import EvaluationCallback
+from pmdkit.llm.callbacks.evaluation import EvaluationCallback
 from pmdkit.observe import checkpoint, files, metrics
 from pmdkit.observe.console import SilentDisplay
 from pmdkit.observe.run_folder import RunFolder, make_writable, new_folder

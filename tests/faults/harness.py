@@ -210,7 +210,7 @@ PLACES = {
     "evaluation": (
         "pmdkit.bandit:evaluate",  # by the name that the backend calls
         "pmdkit.toy.learner:HeldOutEvaluation.__call__",
-        "pmdkit.llm.callbacks:EvaluationCallback.evaluate",
+        "pmdkit.llm.callbacks.evaluation:EvaluationCallback.evaluate",
     ),
     "build": ("pmdkit.training:build",),
     "load": (
@@ -222,10 +222,10 @@ PLACES = {
     "rewind": ("pmdkit.observe.run_folder:RunFolder.begin", "pmdkit.observe.run_folder:RunFolder.rewind"),
     "phase 0": ("pmdkit.toy:warm_start", "pmdkit.llm.starter.warm_start:warm_start"),
     "draw": (
-        "pmdkit.llm.callbacks:EvaluationCallback.draw",
+        "pmdkit.llm.callbacks.evaluation:EvaluationCallback.draw",
     ),  # inside of an evaluation: responses are written, not read
     "metrics": ("pmdkit.observe.metrics:append",),
-    "record": ("pmdkit.recording:Recorder.record", "pmdkit.llm.callbacks:ResponsesCallback.record"),
+    "record": ("pmdkit.recording:Recorder.record", "pmdkit.llm.callbacks.responses:ResponsesCallback.record"),
 }
 
 

@@ -28,7 +28,8 @@ from pmdkit.bandit.learner import BanditLearner
 from pmdkit.envs import BanditTask
 from pmdkit.envs.tokens import TokenTask
 from pmdkit.errors import EnvironmentLacks
-from pmdkit.llm import callbacks, evaluate, rollouts
+from pmdkit.llm import evaluate, rollouts
+from pmdkit.llm.callbacks import evaluation
 from pmdkit.observe import checkpoint, files, metrics
 from pmdkit.observe.run_folder import RunFolder
 from pmdkit.toy.learner import ToyLearner
@@ -348,7 +349,7 @@ def recompute_old() -> None:
 
 def evaluate_again() -> None:
     """Whether an evaluation is done is not looked at."""
-    real = callbacks.EvaluationCallback.evaluate
+    real = evaluation.EvaluationCallback.evaluate
 
     def again(self: Any) -> Any:
         name = f"{self.evaluation.name}-step-{self.learner.version}"
@@ -356,7 +357,7 @@ def evaluate_again() -> None:
             (self.folder.evaluations / f"{name}{ending}").unlink(missing_ok=True)
         return real(self)
 
-    callbacks.EvaluationCallback.evaluate = again
+    evaluation.EvaluationCallback.evaluate = again
 
 
 def count_twice() -> None:

@@ -18,7 +18,7 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
-from pmdkit.llm.distributed import AccelerateGroup, RankLost
+from pmdkit.llm.collectives import AccelerateGroup, RankLost
 from pmdkit.llm.sharded_checkpoint import read_shard
 from pmdkit.observe import checkpoint, shards
 from tests.nightly import mostly_nightly

@@ -25,7 +25,8 @@ from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.model import prepare_model
 from pmdkit.llm.rollouts import RolloutQueue, async_rollouts
-from pmdkit.llm.task import MathTask, SharedGrader
+from pmdkit.llm.task import MathTask
+from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.llm.weights import GatheredWeights, full_tensor
 from pmdkit.loop import Schedule, inline, run
 from pmdkit.objectives import OBJECTIVES, Groups, credit, traits
@@ -268,7 +269,7 @@ def judged(process_group: ProcessGroup) -> list[bool | None]:
 
 def main(out: Path) -> None:
     """Every case as one of two processes; each writes what it found."""
-    from pmdkit.llm.distributed import AccelerateGroup
+    from pmdkit.llm.collectives import AccelerateGroup
 
     torch.set_num_threads(1)
     for strategy in STRATEGIES:

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pmdkit.llm import attention, packing
-from pmdkit.llm.attention import Attention, KeyBlock, merged_attention, part_scores
+import pmdkit.llm.merged_attention as merging
+from pmdkit.llm import packed_attention
 from pmdkit.llm.engines.transformers import RaggedKVCache
-from pmdkit.llm.packing import PackedLayout, choose_kernel
+from pmdkit.llm.merged_attention import Attention, KeyBlock, merged_attention, part_scores
+from pmdkit.llm.packed_attention import PackedLayout, choose_kernel
 
 LENGTHS, AFTER = (9, 14, 1, 7, 12, 5), (-1, 0, 0, 0, -1, -1)
 EXACT = {"atol": 1e-12, "rtol": 0}
@@ -66,8 +67,8 @@ def gradients(function, tensors, seed=1):
 @pytest.mark.parametrize("d_value", [8, 4])
 def test_values_and_gradients_are_those_of_one_dense_softmax(window, sinks, most, rows, d_value, monkeypatch):
     """Prompts with responses to them, sequences of their own, groups of heads; whatever is masked, cut or merged."""
-    monkeypatch.setattr(packing, "MASK", most)
-    monkeypatch.setattr(packing, "WINDOW_ROWS", rows)
+    monkeypatch.setattr(packed_attention, "MASK", most)
+    monkeypatch.setattr(packed_attention, "WINDOW_ROWS", rows)
     tensors = drawn(sinks=sinks, d_value=d_value)
     layout, how = PackedLayout(LENGTHS, AFTER), Attention(0.3, window, tensors[3] if sinks else None)
     ours = gradients(lambda: layout.attend(0, *tensors[:3], how), tensors)
@@ -95,7 +96,7 @@ def test_parts_are_merged_in_any_number_by_either_kernel(sinks, monkeypatch):
         parts = [KeyBlock(k[:, :, a:b], v[:, :, a:b]) for a, b in bounds]
         for blocks in (True, False):
             with monkeypatch.context() as patch:
-                patch.setattr(attention, "in_blocks", lambda q, v, blocks=blocks: blocks)
+                patch.setattr(merging, "in_blocks", lambda q, v, blocks=blocks: blocks)
                 ours = gradients(partial(merged_attention, q, parts, how), tensors)
             for one, other in zip(ours, exact, strict=True):
                 torch.testing.assert_close(one, other, **EXACT)
@@ -108,11 +109,11 @@ def test_half_precision_is_merged_in_float32():
     exact = layout.attend(0, q.double(), k.double(), v.double(), how)
     errors = []
     for most in (0, 2**30):
-        packing.MASK, before = most, packing.MASK
+        packed_attention.MASK, before = most, packed_attention.MASK
         try:
             errors.append(float((layout.attend(0, q, k, v, how).double() - exact).abs().mean()))
         finally:
-            packing.MASK = before
+            packed_attention.MASK = before
     assert errors[0] < 1.3 * errors[1]
 
 
@@ -163,7 +164,7 @@ def test_a_decoded_token_sees_what_it_sees_in_a_whole_sequence(window, sinks):
 @pytest.mark.parametrize(("window", "sinks"), CASES)
 def test_the_rule_of_flex_attention_gives_the_dense_softmax(window, sinks, monkeypatch):
     """Its rule and its sinks; on a CPU the kernel has no log-sum-exp."""
-    monkeypatch.setattr(packing.flex, "flex_attention", with_lse)
+    monkeypatch.setattr(packed_attention.flex, "flex_attention", with_lse)
     tensors = [x.detach() for x in drawn(sinks=sinks)]
     layout = PackedLayout(LENGTHS, AFTER)
     how = Attention(0.3, window, tensors[3] if sinks else None)
@@ -187,7 +188,7 @@ def with_lse(query, key, value, *, block_mask, scale, enable_gqa, return_aux):
     seen = block_mask.mask_mod(torch.tensor(0), torch.tensor(0), tokens[:, None], tokens[None])
     scores = part_scores(query, key, scale, False, None).masked_fill(~seen, -torch.inf)
     out = scores.softmax(-1) @ value.repeat_interleave(query.shape[1] // value.shape[1], 1)
-    return out if return_aux is None else (out, packing.flex.AuxOutput(lse=scores.logsumexp(-1).float()))
+    return out if return_aux is None else (out, packed_attention.flex.AuxOutput(lse=scores.logsumexp(-1).float()))
 
 
 @pytest.mark.parametrize("window", [None, 4])
@@ -208,7 +209,7 @@ def test_flash_attention_is_told_the_layout(window, monkeypatch):
             outs.append((share @ v[c:d].transpose(0, 1).repeat_interleave(2, 0))[0].transpose(0, 1))
         return torch.cat(outs)
 
-    monkeypatch.setattr(packing, "varlen_attn", contract)
+    monkeypatch.setattr(packed_attention, "varlen_attn", contract)
     tensors = drawn()
     layout, how = PackedLayout(LENGTHS, AFTER), Attention(0.3, window)
     ours = gradients(lambda: layout.attend_varlen(*tensors, how), tensors)
@@ -235,9 +236,9 @@ def test_flash_attention_is_told_the_layout(window, monkeypatch):
 def test_the_kernel_is_the_first_that_the_device_has(
     cuda, flash, triton, dtype, d, d_value, sinks, expected, monkeypatch
 ):
-    monkeypatch.setattr(packing, "capability", lambda device: cuda)
-    monkeypatch.setattr(packing, "has_flash", lambda: flash)
-    monkeypatch.setattr(packing, "has_triton", lambda: triton)
+    monkeypatch.setattr(packed_attention, "capability", lambda device: cuda)
+    monkeypatch.setattr(packed_attention, "has_flash", lambda: flash)
+    monkeypatch.setattr(packed_attention, "has_triton", lambda: triton)
     query, value = torch.empty(1, 4, 3, d, dtype=dtype), torch.empty(1, 2, 3, d_value, dtype=dtype)
     assert choose_kernel(query, value, sinks) == expected
 
@@ -261,7 +262,7 @@ def test_every_kernel_gives_the_dense_softmax_on_a_gpu(kernel, window, sinks, mo
     wide = [x.detach().double().cpu().requires_grad_() for x in tensors]
     window = None if window is None else 16 * window
     layout = PackedLayout(lengths, after)
-    monkeypatch.setattr(packing, "choose_kernel", lambda *args: kernel)
+    monkeypatch.setattr(packed_attention, "choose_kernel", lambda *args: kernel)
     how, exactly = (Attention(None, window, some[3] if sinks else None) for some in (tensors, wide))
     out = layout.attend(0, *tensors[:3], how)
     exact = dense(layout, *wide[:3], exactly)

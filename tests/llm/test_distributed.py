@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.llm.engines.base import Responses, Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine
-from pmdkit.llm.packing import shard_by_tokens, token_budget_batches
+from pmdkit.llm.micro_batches import token_budget_batches
+from pmdkit.llm.rows_over_ranks import shard_by_tokens
 
 COSTS = st.lists(st.floats(0, 100, allow_nan=False), max_size=40)
 

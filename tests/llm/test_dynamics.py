@@ -9,8 +9,8 @@ from pmdkit import train
 from pmdkit.config import ScheduleTable, UpdateTable
 from pmdkit.distributed import ProcessGroup
 from pmdkit.envs.math import make_math
-from pmdkit.llm.dynamics import LRScheduler
 from pmdkit.llm.learner import CausalLearner
+from pmdkit.llm.lr_scheduler import LRScheduler
 from pmdkit.llm.starter.model import build, train_tokenizer
 from pmdkit.objectives import OBJECTIVES, Groups, credit, traits
 from pmdkit.objectives.credit import RoundingCheck

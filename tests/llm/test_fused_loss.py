@@ -11,10 +11,11 @@ from torch.utils._pytree import tree_leaves
 
 from pmdkit.errors import UsageError
 from pmdkit.llm import fused_loss
+from pmdkit.llm.forward_root import ForwardRoot
 from pmdkit.llm.fused_loss import fused_linear_loss, fused_total
-from pmdkit.llm.learner import ForwardRoot
-from pmdkit.llm.logprobs import ChunkedHead, head_logp, response_logp, to_rows
-from pmdkit.llm.packing import head_weight, use_packing
+from pmdkit.llm.head import ChunkedHead, head_logp, head_weight
+from pmdkit.llm.logprobs import response_logp, to_rows
+from pmdkit.llm.packing import use_packing
 from pmdkit.objectives import OBJECTIVES, Groups, coefficient, credit, total, traits
 
 from .conftest import EOS, build

@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pmdkit.llm.logprobs import WideProduct, head_logp, logits, response_logp, to_rows
-from pmdkit.llm.packing import head_weight, pack, use_packing
+from pmdkit.llm.head import WideProduct, head_logp, head_weight, logits
+from pmdkit.llm.logprobs import response_logp, to_rows
+from pmdkit.llm.packing import pack, use_packing
 
 from .conftest import EOS, VOCABULARY, build
 

@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM
 from pmdkit import train
 from pmdkit.config import LoraTable, ScheduleTable, UpdateTable
 from pmdkit.errors import EnvironmentLacks, ResumeRefused, UsageError
-from pmdkit.llm import lora, recipe
+from pmdkit.llm import lora, recipe_checks
 from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.learner import CausalLearner
@@ -290,7 +290,7 @@ def test_targets_that_do_not_exist_are_named(kind, targets, told):
 
 
 def test_without_peft_there_is_a_line_that_installs_it(monkeypatch):
-    monkeypatch.setattr(recipe, "find_spec", lambda name: None)
+    monkeypatch.setattr(recipe_checks, "find_spec", lambda name: None)
     with pytest.raises(EnvironmentLacks, match=r"pip install .*\[lora\]"):
         lora.inject_adapters(build("qwen2"), CASES["qwen2"], seed=0)
 

@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from pmdkit.errors import ComponentDied
-from pmdkit.llm.mismatch import MismatchMonitor, importance_weights, mismatch_metrics, resolve_old_logprobs
+from pmdkit.llm.importance_weights import importance_weights
+from pmdkit.llm.mismatch import MismatchMonitor, mismatch_metrics
+from pmdkit.llm.old_logprobs import resolve_old_logprobs
 from pmdkit.loop import Schedule, run
 from pmdkit.objectives import OBJECTIVES, Groups, credit, total
 

@@ -7,15 +7,10 @@ from hypothesis import strategies as st
 from transformers import Gemma2Config, Gemma2ForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from pmdkit.errors import EnvironmentLacks, UsageError
-from pmdkit.llm.packing import (
-    ATTENTION,
-    PackedLayout,
-    check_packing,
-    forward_packed,
-    head_weight,
-    token_budget_batches,
-    use_packing,
-)
+from pmdkit.llm.head import head_weight
+from pmdkit.llm.micro_batches import token_budget_batches
+from pmdkit.llm.packed_attention import ATTENTION, PackedLayout
+from pmdkit.llm.packing import check_packing, forward_packed, use_packing
 
 from .conftest import KINDS, SIZES, VOCABULARY, build
 

@@ -22,10 +22,13 @@ from pmdkit.distributed import SINGLE
 from pmdkit.llm.engines.base import Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine
 from pmdkit.llm.engines.transformers import TransformersEngine
-from pmdkit.llm.learner import CausalLearner, ForwardRoot
+from pmdkit.llm.forward_root import ForwardRoot
+from pmdkit.llm.head import head_weight
+from pmdkit.llm.learner import CausalLearner
 from pmdkit.llm.logprobs import response_logp
 from pmdkit.llm.model import prepare_model
-from pmdkit.llm.packing import PackedLayout, forward_packed, head_weight, use_packing
+from pmdkit.llm.packed_attention import PackedLayout
+from pmdkit.llm.packing import forward_packed, use_packing
 from pmdkit.llm.precision import cast_model
 from pmdkit.randomness import derive
 
@@ -256,7 +259,7 @@ def test_two_processes_compute_what_one_does(tmp_path):
 
 def main(out: Path) -> None:
     """A traced step as one of two processes, first with weights that it casts itself."""
-    from pmdkit.llm.distributed import AccelerateGroup
+    from pmdkit.llm.collectives import AccelerateGroup
     from pmdkit.llm.weights import full_tensor
 
     torch.set_num_threads(1)

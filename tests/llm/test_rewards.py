@@ -9,9 +9,10 @@ import torch
 from pmdkit import plugins
 from pmdkit.config import RewardTable, RolloutTable, Spec
 from pmdkit.errors import ComponentDied, UsageError
-from pmdkit.llm.recipe import check_rewards
+from pmdkit.llm.grading import make_grader, make_rows
+from pmdkit.llm.recipe_checks import check_rewards
 from pmdkit.llm.rewards import make_reward_sum, soft_overlong_punishment
-from pmdkit.llm.task import MathTask, make_grader, make_rows
+from pmdkit.llm.task import MathTask
 from pmdkit.loop import graded
 from strict_answers import Grader, Item
 from strict_answers.functions import OwnReward, RewardRow, row_message

@@ -12,14 +12,14 @@ from pmdkit import train
 from pmdkit.config import ScheduleTable, UpdateTable
 from pmdkit.envs.math.synthetic import Arithmetic
 from pmdkit.errors import ComponentDied, UsageError
-from pmdkit.llm import callbacks
+from pmdkit.llm.callbacks import evaluation
 from pmdkit.llm.engines.base import EngineLost, Sampling
 from pmdkit.llm.engines.distributed import Abandoned, DistributedEngine
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.learner import CausalLearner, row_seeds
-from pmdkit.llm.mismatch import WeightSyncCheck
 from pmdkit.llm.rollouts import RolloutQueue, async_rollouts
 from pmdkit.llm.task import MathTask
+from pmdkit.llm.weight_sync_check import WeightSyncCheck
 from pmdkit.loop import Schedule, inline, run
 from pmdkit.objectives import OBJECTIVES
 from pmdkit.randomness import derive
@@ -309,17 +309,17 @@ def test_a_run_says_its_staleness_and_is_resumed_to_the_same_bits(tmp_path, monk
     class Killed(BaseException):
         pass
 
-    observe = callbacks.EvaluationCallback.on_step_end
+    observe = evaluation.EvaluationCallback.on_step_end
 
     def killed(self, run, result):
         if result.step == 3:
             raise Killed
         observe(self, run, result)
 
-    monkeypatch.setattr(callbacks.EvaluationCallback, "on_step_end", killed)
+    monkeypatch.setattr(evaluation.EvaluationCallback, "on_step_end", killed)
     with pytest.raises(Killed):
         start("broken")
-    monkeypatch.setattr(callbacks.EvaluationCallback, "on_step_end", observe)
+    monkeypatch.setattr(evaluation.EvaluationCallback, "on_step_end", observe)
     again = start("broken", resume=True)
     clocks = ("seconds_rollout", "seconds_update")
     for one, other in zip(whole.metrics, again.metrics, strict=True):

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, MixtralConfig, MixtralForCausalLM
 
 from pmdkit.cli import main
 from pmdkit.errors import UsageError
-from pmdkit.llm import export, weights
+from pmdkit.llm import empty_weights, export, weights
 from pmdkit.llm.shard_loading import fill_model, find_sources, make_empty_model
 from pmdkit.observe import checkpoint, shards
 
@@ -39,7 +39,7 @@ def test_what_is_read_by_rows_is_what_transformers_loads(folder):
     model = make_empty_model(folder)
     assert all(weight.is_meta for weight in model.parameters())
     assert not any(buffer.is_meta for buffer in model.buffers())
-    weights.allocate(model, "cpu")
+    empty_weights.allocate(model, "cpu")
     fill_model(model, weights.named_weights(model), folder)
     found, stock = model.state_dict(), wanted.state_dict()
     assert found.keys() == stock.keys()
@@ -75,7 +75,7 @@ def test_a_folder_that_lacks_a_weight_or_has_another_shape_is_refused(tmp_path):
         model.config.save_pretrained(tmp_path / name)
         shards.write_tensors(tmp_path / name / "model.safetensors", held)
         empty = make_empty_model(tmp_path / name)
-        weights.allocate(empty, "cpu")
+        empty_weights.allocate(empty, "cpu")
         with pytest.raises(UsageError, match=sentence):
             fill_model(empty, weights.named_weights(empty), tmp_path / name)
 

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from pmdkit.distributed import ProcessGroup
 from pmdkit.envs.math.synthetic import Arithmetic
 from pmdkit.errors import ComponentDied, UsageError
-from pmdkit.llm.task import MathTask, SharedGrader, epoch_order, epoch_sampler
+from pmdkit.llm.epochs import epoch_order, epoch_sampler
+from pmdkit.llm.task import MathTask
+from pmdkit.llm.verdicts_over_ranks import SharedGrader
 from pmdkit.loop import Rollouts, graded, without_equal_groups
 from pmdkit.objectives import OBJECTIVES, credit, total
 from pmdkit.testing import check_task

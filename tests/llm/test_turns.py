@@ -15,17 +15,18 @@ from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.envs.calculator import calculate, calculator
 from pmdkit.envs.math import make_math
 from pmdkit.errors import ResumeRefused, UsageError
-from pmdkit.llm import logprobs, recipe
+from pmdkit.llm import logprobs, recipe_checks
 from pmdkit.llm.engines.base import EngineLost, Sampling
 from pmdkit.llm.engines.distributed import DistributedEngine, GenerateRequest
 from pmdkit.llm.engines.transformers import TransformersEngine
+from pmdkit.llm.grading import make_rows
 from pmdkit.llm.learner import CausalLearner, row_seeds
 from pmdkit.llm.model import prepare_model
 from pmdkit.llm.prompts import PLACE, Encoder
 from pmdkit.llm.rewards import RewardSum
 from pmdkit.llm.starter.model import build, train_tokenizer
 from pmdkit.llm.starter.vocabulary import CallingTeacher
-from pmdkit.llm.task import MathTask, make_rows
+from pmdkit.llm.task import MathTask
 from pmdkit.llm.turns import ReplyEncoder, Turns, make_environment
 from pmdkit.llm.weights import named_weights
 from pmdkit.loop import graded
@@ -427,7 +428,7 @@ def test_the_teacher_is_right_as_often_as_it_says(encoder):
 )
 def test_recipes_that_cannot_work(options, told):
     with pytest.raises(UsageError, match=told):
-        recipe.check_environment(RolloutTable(**options))
+        recipe_checks.check_environment(RolloutTable(**options))
 
 
 def test_a_file_that_nobody_named_does_not_run(tmp_path):

@@ -1,7 +1,7 @@
 """The glossary names every column that a run writes, and no column that none does."""
 
 from pmdkit import train
-from pmdkit.llm.mismatch import SYNC_COLUMNS
+from pmdkit.llm.weight_sync_check import SYNC_COLUMNS
 from pmdkit.observe.glossary import EVERY_TIER, GLOSSARY, LANGUAGE_MODELS
 from pmdkit.observe.metrics import KEYS
 

@@ -7,8 +7,8 @@ import torch
 from pmdkit.errors import Diverged, EnvironmentLacks, UsageError
 from pmdkit.llm.engines.base import EngineLost, Sampling
 from pmdkit.llm.engines.vllm.colocate import ColocatedEngine, make
-from pmdkit.llm.logprobs import hidden_at_targets, logits, response_logp
-from pmdkit.llm.packing import head_weight
+from pmdkit.llm.head import head_weight, logits
+from pmdkit.llm.logprobs import hidden_at_targets, response_logp
 from pmdkit.randomness import generator
 from pmdkit.testing import check_engine
 

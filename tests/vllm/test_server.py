@@ -18,7 +18,7 @@ from pmdkit.llm.engines.vllm import server as server_module
 from pmdkit.llm.engines.vllm.http import Server
 from pmdkit.llm.engines.vllm.server import answers, make
 from pmdkit.llm.logprobs import response_logp
-from pmdkit.llm.mismatch import TOLERANCE, WeightSyncCheck
+from pmdkit.llm.weight_sync_check import TOLERANCE, WeightSyncCheck
 from pmdkit.processes import session_members
 from pmdkit.randomness import generator
 from pmdkit.testing import check_engine

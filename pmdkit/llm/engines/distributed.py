@@ -20,7 +20,7 @@ from pmdkit.errors import ComponentDied
 from pmdkit.llm.engines import base
 from pmdkit.llm.engines.base import NO_WEIGHTS, Engine, EngineLost, Phase, Progress, Responses, Sampling, Tokens
 from pmdkit.llm.engines.transformers import TransformersEngine
-from pmdkit.llm.mismatch import ExpectedLogp, WeightSyncCheck
+from pmdkit.llm.weight_sync_check import ExpectedLogp, WeightSyncCheck
 from pmdkit.llm.weights import LazyWeights
 
 TRIES = 3

@@ -18,14 +18,17 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from pmdkit.errors import Diverged, UsageError
-from pmdkit.llm.attention import Attention
+from pmdkit.llm.empty_weights import is_empty
 from pmdkit.llm.engines import base
 from pmdkit.llm.engines.base import Phase, Progress, Responses, Sampling, Tokens
-from pmdkit.llm.logprobs import head_operand, logits, response_logp
+from pmdkit.llm.head import head_operand, head_weight, logits
+from pmdkit.llm.logprobs import response_logp
+from pmdkit.llm.merged_attention import Attention
 from pmdkit.llm.model import load_model
-from pmdkit.llm.packing import KeysValues, PackedLayout, check_packing, forward_packed, head_weight
+from pmdkit.llm.packed_attention import KeysValues, PackedLayout
+from pmdkit.llm.packing import check_packing, forward_packed
 from pmdkit.llm.precision import cast_model
-from pmdkit.llm.weights import is_empty, weight_like
+from pmdkit.llm.weights import weight_like
 from pmdkit.randomness import uniforms
 
 CHUNK = 32  # tokens that all slots grow by at a time

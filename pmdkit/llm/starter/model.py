@@ -19,7 +19,7 @@ from pmdkit.envs.math import make_math
 from pmdkit.envs.math.problem import MathProblems
 from pmdkit.envs.math.readers import AFTER, BEFORE
 from pmdkit.errors import UsageError
-from pmdkit.llm import evaluate, prompts, task
+from pmdkit.llm import evaluate, grading, prompts
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.model import end_tokens, pick_device, prepare_model
 from pmdkit.llm.starter.vocabulary import END, PAD, START, check_pass_rate, check_size, starter_shape, train_vocabulary
@@ -128,7 +128,7 @@ def make(folder: Path, size: str, seed: int, pass_rate: float, note: Callable[[s
     model = prepare_model(build(size, tokenizer, seed), pick_device("auto"))
     encoder = prompts.Encoder(tokenizer)
     engine = TransformersEngine(model, end_tokens(model, tokenizer))
-    grader = task.make_grader(RewardTable())
+    grader = grading.make_grader(RewardTable())
     table = EvaluationTable(problems=PROBLEMS)
     evaluation = evaluate.fixed_evaluation(table, problems, encoder, grader, WIDTH, seed)
 

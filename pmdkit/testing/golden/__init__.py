@@ -215,7 +215,8 @@ def through_head(case: Case, in_one: bool) -> Result | None:
     for response-level objectives only; otherwise logits are computed again in the backward pass.
     """
     from pmdkit.llm.fused_loss import fused_linear_loss
-    from pmdkit.llm.logprobs import head_logp, to_rows
+    from pmdkit.llm.head import head_logp
+    from pmdkit.llm.logprobs import to_rows
 
     objective, batches = objective_of(case), ministeps_of(case)
     if has_holes(case) or (in_one and traits(objective).level == "token"):

@@ -13,10 +13,10 @@ from pmdkit.config import EvaluationTable, RewardTable
 from pmdkit.envs.math import make_math
 from pmdkit.llm.engines.transformers import TransformersEngine
 from pmdkit.llm.evaluate import fixed_evaluation
+from pmdkit.llm.grading import make_grader
 from pmdkit.llm.model import end_tokens
 from pmdkit.llm.prompts import Encoder
 from pmdkit.llm.starter.model import make
-from pmdkit.llm.task import make_grader
 
 PAGE = Path(__file__).parents[3] / "docs" / "use" / "trl.md"
 PROBLEMS = 512  # a standard error of 0.02

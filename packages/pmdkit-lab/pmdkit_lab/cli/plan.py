@@ -69,7 +69,7 @@ def plan(
         set: any other key of the recipe.
         json: print one JSON value.
     """
-    from pmdkit.llm.recipe import check_requirements
+    from pmdkit.llm.recipe_checks import check_requirements
     from pmdkit_lab.planner import hardware, workload
 
     if gpus is not None:

@@ -1,4 +1,4 @@
-"""Compare the numbers of figures and tables with stored ones. `python -m pmdkit_lab.figures.check` writes the stored file.
+"""Compare the numbers of figures and tables with stored ones; `python -m pmdkit_lab.figures.check` stores them.
 
 For every array, stored/expected.json keeps the shape and up to nine entries from first to last. This guards the
 arithmetic against change; whether the arithmetic is right is for the tests to say.

@@ -2,7 +2,7 @@
 
 stored/toy.json has five seeds per setting, from the records in benchmarks/results and, for entropy and majority votes,
 from a repetition of the same runs; stored/starter.json has three. They were written by
-packages/pmdkit-lab/tests/figures/collect_toy_runs.py and collect_starter_runs.py. Every figure can be drawn from other runs in this form.
+collect_toy_runs.py and collect_starter_runs.py in the tests. Every figure can be drawn from other runs in this form.
 """
 
 import json

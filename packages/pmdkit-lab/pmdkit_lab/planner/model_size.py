@@ -14,7 +14,7 @@ from pmdkit.config import Spec
 from pmdkit.errors import EnvironmentLacks, UsageError, first_line
 from pmdkit.hub import local_only
 from pmdkit.llm import model_folder
-from pmdkit.llm.recipe import uses_lora
+from pmdkit.llm.recipe_checks import uses_lora
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel

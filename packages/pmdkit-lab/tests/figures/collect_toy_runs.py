@@ -1,4 +1,4 @@
-"""Makes pmdkit_lab/figures/stored/toy.json from finished sweeps. By hand, not by a test; about 20 minutes for the sweeps.
+"""Makes pmdkit_lab/figures/stored/toy.json from finished sweeps. By hand, not by a test; the sweeps take 20 minutes.
 
     python -m pmdkit_lab.studies sequence --out SEQUENCE
     python packages/pmdkit-lab/tests/figures/collect_toy_runs.py SEQUENCE

@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from pmdkit.config import ParallelTable, Spec
 from pmdkit.distributed import SINGLE, ProcessGroup
 from pmdkit.errors import ComponentDied, EnvironmentLacks, PmdkitError, UsageError, first_line
-from pmdkit.llm import launcher, torchrun, weights
+from pmdkit.llm import fsdp, launcher, torchrun
 from pmdkit.llm.sharded_checkpoint import SaveLost, ShardedCheckpoints
 from pmdkit.observe.checkpoint import Checkpoints
 
@@ -134,7 +134,7 @@ class AccelerateGroup(ProcessGroup):
         and its group of norm and head waits for a call of the head, whose weight is read without one here.
         """
         if self.strategy == "fsdp2":
-            return weights.apply_fsdp(root, self.device.type, self.size, getattr(root, "dtype", torch.float32))
+            return fsdp.apply_fsdp(root, self.device.type, self.size, getattr(root, "dtype", torch.float32))
         if not any(weight.requires_grad for weight in root.parameters()):  # a reference policy
             return root
         wrapped: nn.Module = self.accelerator.prepare(root)

@@ -1,0 +1,154 @@
+"""The callback that evaluates during a run, and does not repeat what an interruption finds finished."""
+
+from pathlib import Path
+from typing import Any
+
+from pmdkit import foreign
+from pmdkit.distributed import SINGLE
+from pmdkit.errors import EnvironmentLacks
+from pmdkit.llm.callbacks.progress import ProgressClock
+from pmdkit.llm.evaluate import Answered, Evaluation, append
+from pmdkit.llm.learner import CausalLearner
+from pmdkit.llm.task import MathTask
+from pmdkit.observe import files, run_folder
+from pmdkit.trainer import Display, RunContext, StepResult, TrainerCallback
+from strict_answers import Item, audit
+
+AUDITED = 200  # answers
+
+
+class EvaluationCallback(TrainerCallback):
+    """Evaluates during a run, each step once: a finished evaluation is read from disk, not drawn again.
+
+    Args:
+        learner, task: of the run.
+        evaluation: the fixed evaluation.
+        every: steps between evaluations; 0 for the first and last only.
+    """
+
+    def __init__(self, learner: CausalLearner, task: MathTask, evaluation: Evaluation, every: int = 0) -> None:
+        self.learner = learner
+        self.task = task
+        self.evaluation = evaluation
+        self.every = every
+        self.process_group = SINGLE
+        self.folder: run_folder.RunFolder | None = None  # in the main process, once the run has begun
+        self.display: Display | None = None
+
+    def on_init_end(self, run: RunContext) -> None:
+        """All processes evaluate together; only the main one uses the run's folder."""
+        self.process_group, self.display = run.backend.process_group, run.display
+        self.folder = run.folder if self.process_group.is_main_process else None
+
+    def on_step_end(self, run: RunContext, result: StepResult) -> None:
+        """Evaluate every k-th step and the last one, before the checkpoint is saved, whose card shows the result."""
+        last = run.backend.schedule.steps
+        if result.step == last or (self.every and result.step % self.every == 0):
+            self.evaluate()
+
+    def evaluate(self) -> dict[str, float | None]:
+        """`pass_rate` and `reward` of the current policy. A finished evaluation is read, not drawn again."""
+        step = self.learner.version
+        marker = None if self.folder is None else self.folder.evaluations / f"{self.evaluation.name}-step-{step}.json"
+        done = read_scores(marker)["scores"] if marker is not None and marker.exists() else None
+        found: dict[str, float | None] | None = self.process_group.broadcast_object(done)
+        if found is not None:
+            return found
+        answers = self.draw(None if marker is None else marker.with_suffix(".jsonl"))
+        if step == 0:
+            self.audit(answers[:AUDITED])
+            self.report_routing()
+        scores = self.scores(answers)
+        if marker is not None:
+            counts = {
+                "responses": len(answers),
+                "right": sum(answer.verdict.correct is True for answer in answers),
+                "unscored": sum(not answer.verdict.scored for answer in answers),
+                "cut_off": sum(not answer.ended for answer in answers),
+                "tokens": sum(answer.tokens for answer in answers),
+            }
+            files.replace(marker, files.encode({"step": step, "scores": scores, "counts": counts}))
+        return scores
+
+    def draw(self, record: Path | None) -> list[Answered]:
+        """All responses of the evaluation, with progress. With several processes, only a complete record is written."""
+        self.learner.sync_weights()
+        self.learner.engine.enter("rollout")
+        clock = ProgressClock(self.display)
+        answers = self.evaluation(
+            self.learner.engine,
+            record if self.process_group.size == 1 else None,  # every process would have to know a partial one
+            lambda done, total, tokens: clock.progress("evaluation", done, total, tokens),
+        )
+        if record is not None and self.process_group.size > 1:
+            record.unlink(missing_ok=True)
+            append(record, answers)
+        return answers
+
+    def scores(self, answers: list[Answered]) -> dict[str, float | None]:
+        """Pass rate and mean reward; a response without a verdict counts in neither."""
+        verdicts = [answer.verdict for answer in answers if answer.verdict.scored]
+        if not verdicts:
+            return {"pass_rate": None, "reward": None}
+        values = [verdict.value for verdict in verdicts if verdict.value is not None]
+        low, high = self.task.low, self.task.high
+        return {
+            "pass_rate": sum(verdict.correct is True for verdict in verdicts) / len(verdicts),
+            "reward": low + (high - low) * sum(values) / len(values),
+        }
+
+    def audit(self, answers: list[Answered]) -> None:
+        """Show what the verifier decides, for a person to check before a long run."""
+        if self.folder is None or self.display is None:
+            return
+        golds = {problem.id: problem.answer for problem in self.evaluation.problems}
+        items = [Item(answer.response, golds[answer.id], not answer.ended) for answer in answers]
+        rows = audit(items, [answer.verdict for answer in answers])
+        files.replace(self.folder.path / "audit.json", files.encode(rows))
+        self.display.note(f"what the verifier decided on the first {len(items)} answers (audit.json):")
+        for row in rows:
+            example = row["examples"][0]
+            decided = f"{row['count']:4d} {row['outcome']:8s} by {row['path']}"
+            self.display.note(f"  {decided}: said {example['said']!r} for {example['gold']!r}, {example['reason']}")
+
+    def report_routing(self) -> None:
+        """Report, for a mixture of experts, how often the engine sends a token to other experts than the trainer."""
+        check, config = self.learner.engine.sync_check, self.learner.model.config.get_text_config()
+        if check is None or self.display is None or not getattr(config, "num_experts_per_tok", None):
+            return
+        from pmdkit.llm.engines.vllm.colocate import ColocatedEngine
+        from pmdkit.llm.engines.vllm.outputs import routing_mismatch
+
+        about = "the share of tokens that the engine sends to other experts than the trainer is"
+        engine = getattr(self.learner.engine, "engine", None)  # this process's own
+        if self.process_group.size > 1 or not isinstance(engine, ColocatedEngine):
+            self.display.note(f"{about} measured in one process only")
+            return
+        try:
+            share = routing_mismatch(engine, self.learner.model, check.prompts, check.responses)
+        except EnvironmentLacks as reason:
+            self.display.note(f"{about} not measured: {reason}")
+            return
+        self.display.note(
+            f"the engine sends {share:.2%} of fixed tokens to other experts than the trainer, over all layers"
+        )
+
+    def finished(self) -> list[tuple[int, float]]:
+        """Step and pass rate of the evaluations on disk, oldest first."""
+        if self.folder is None:
+            return []
+        paths = self.folder.evaluations.glob(f"{self.evaluation.name}-*.json")
+        found = [read_scores(path) for path in paths]
+        done = [(entry["step"], entry["scores"]["pass_rate"]) for entry in found]
+        return sorted((step, rate) for step, rate in done if step <= self.learner.version and rate is not None)
+
+
+def read_scores(path: Path) -> dict[str, Any]:
+    """Step and scores of a finished evaluation."""
+    advice = "delete the file, and the evaluation is repeated"
+    found = foreign.check_fields(
+        foreign.read_json(path, advice=advice), {"step": foreign.is_count, "scores": foreign.is_table}, path, advice
+    )
+    rates = dict.fromkeys(("pass_rate", "reward"), foreign.none_or(foreign.is_number))
+    foreign.check_fields(found["scores"], rates, path, advice)
+    return found

@@ -1,0 +1,84 @@
+"""Prompts in shuffled epochs: which problems a step asks, as a function of seed and step alone."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pmdkit.errors import UsageError
+from pmdkit.randomness import generator
+
+Numbers = np.ndarray
+
+
+def apportion(shares: Sequence[float], count: int) -> list[int]:
+    """How many of `count` prompts each share gets, by largest remainders; the same in every step.
+
+    Raises:
+        UsageError: a share is less than one prompt.
+    """
+    exact = [share * count for share in shares]
+    counts = [int(value) for value in exact]
+    by_remainder = sorted(range(len(shares)), key=lambda n: counts[n] - exact[n])
+    for n in by_remainder[: count - sum(counts)]:
+        counts[n] += 1
+    if not all(counts):
+        raise UsageError(
+            f"the shares of env.sources give {counts} of {count} prompts; expected at least one each: raise --prompts"
+        )
+    return counts
+
+
+def epoch_sampler(numbers: Numbers, step: int, count: int, seed: int) -> Numbers:
+    """[count] numbers that a step asks: from place (step - 1) count on in an endless sequence of shuffled epochs.
+
+    Every epoch has every number once. A step that straddles two epochs has no number twice, unless count is larger
+    than n.
+
+    Args:
+        numbers: [n] distinct numbers of problems.
+        step: from 1.
+        count: problems per step, >= 1.
+        seed: of the shuffles; epoch e is drawn from (seed, "order", e).
+
+    Raises:
+        ValueError: no numbers, or a step or count below 1.
+    """
+    if numbers.ndim != 1 or len(numbers) == 0:
+        raise ValueError(f"numbers has shape {list(numbers.shape)}; expected [n] with n >= 1, one per problem")
+    if step < 1:
+        raise ValueError(f"step is {step}; expected an integer >= 1, steps count from 1")
+    if count < 1:
+        raise ValueError(f"count is {count}; expected an integer >= 1, problems per step")
+    size = len(numbers)
+    first, end = (step - 1) * count, step * count
+    epochs = range(first // size, (end - 1) // size + 1)
+    row = np.concatenate([epoch_order(size, epoch, count, seed) for epoch in epochs])
+    start = first - epochs.start * size
+    return numbers[row[start : start + count]]
+
+
+def epoch_order(size: int, epoch: int, count: int, seed: int) -> Numbers:
+    """[size] places in the order of an epoch: a shuffle whose head repeats no problem of a step across its start."""
+    if count > size:
+        return shuffle(size, epoch, seed)
+    begin = epoch
+    # A new head moves nothing beyond place `count`, so the tail of a long epoch is a plain shuffle. Short epochs are
+    # traced back to the last one that begins with a step; there are at most `count` of them.
+    while begin * size % count and (size < 2 * count or begin == epoch):
+        begin -= 1
+    order = shuffle(size, begin, seed)
+    for number in range(begin + 1, epoch + 1):
+        before = number * size % count  # problems of the straddling step that the previous epoch gave
+        order = with_fresh_head(shuffle(size, number, seed), order[size - before :], (count - before) % count)
+    return order
+
+
+def shuffle(size: int, epoch: int, seed: int) -> Numbers:
+    """[size] the shuffle of an epoch."""
+    return generator(seed, "order", epoch).permutation(size)
+
+
+def with_fresh_head(order: Numbers, taken: Numbers, head: int) -> Numbers:
+    """The order with `taken` kept out of its first `head` places, otherwise unchanged."""
+    free = np.flatnonzero(~np.isin(order, taken))[:head]
+    return np.concatenate([order[free], np.delete(order, free)])

@@ -1,0 +1,35 @@
+"""FSDP2 wrapping: every weight sharded over all processes, one block of the model at a time."""
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy
+
+from pmdkit.llm.empty_weights import allocate
+
+
+def apply_fsdp(root: nn.Module, device: str, size: int, dtype: torch.dtype = torch.float32) -> nn.Module:
+    """Shard every weight below `root` over all processes: one block of the model at a time, the rest with the root.
+
+    Embeddings and head stay with the root, so that a tied weight stays one and the root's forward pass can read it.
+    """
+    from torch.distributed import device_mesh, fsdp
+
+    mesh = device_mesh.init_device_mesh(device, (size,))
+    blocks = {name for module in root.modules() for name in getattr(module, "_no_split_modules", None) or ()}
+    for module in list(root.modules()):
+        if type(module).__name__ in blocks:
+            fsdp.fully_shard(module, mesh=mesh, mp_policy=fsdp_policy(dtype))
+    fsdp.fully_shard(root, mesh=mesh, mp_policy=fsdp_policy(dtype))
+    for module in root.modules():
+        if isinstance(module, fsdp.FSDPModule):
+            module.set_gradient_divide_factor(1.0)  # sums, not means: the rows' weights already count all prompts
+            module.set_force_sum_reduction_for_comms(True)
+    allocate(root, torch.device(device, torch.cuda.current_device()) if device == "cuda" else torch.device(device))
+    return root
+
+
+def fsdp_policy(dtype: torch.dtype) -> MixedPrecisionPolicy:
+    """FSDP2's policy: compute in `dtype`, and add gradients over processes in float32."""
+    if dtype == torch.float32:
+        return MixedPrecisionPolicy()
+    return MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)

@@ -1,0 +1,189 @@
+"""The head over the vocabulary: from hidden states [M, d] to log-probabilities, a chunk of rows at a time.
+
+`head_logp` recomputes the logits in the backward pass; it and the fused loss are built on `ChunkedHead`.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from transformers import PreTrainedModel
+
+from pmdkit.config import HEAD_TOKENS
+from pmdkit.errors import EnvironmentLacks
+
+
+def head_weight(model: PreTrainedModel) -> Tensor:
+    """[V, d] the weight of the model's head."""
+    layer: Any = model.get_output_embeddings()
+    if not isinstance(layer, nn.Linear) or layer.bias is not None:
+        raise EnvironmentLacks(f"the head of {type(model).__name__} is {layer}; expected a linear layer without a bias")
+    return layer.weight
+
+
+# The head: from hidden states [M, d] and the head's weight [V, d] to log-probabilities, never holding all logits.
+#
+# `head_logp` recomputes the logits in the backward pass; it and the fused loss are built on `ChunkedHead`.
+
+
+def head_logp(states: Tensor, weight: Tensor, targets: Tensor, head_tokens: int = HEAD_TOKENS) -> Tensor:
+    """[M] log-probability of each target, from states [M, d] and the head's weight [V, d], in chunks of rows.
+
+    Four matrix products. A loss per response needs only three: `pmdkit.llm.fused_loss`.
+    """
+    with torch.no_grad():
+        states_cast, weight_cast = matmul_operands(states, weight)
+    logp: Tensor = HeadLogp.apply(states, weight, states_cast, weight_cast, targets, head_tokens)
+    return logp
+
+
+class ChunkedHead:
+    r"""Forward and backward pass of the head for one chunk of rows at a time, with one buffer of logits.
+
+    With states $x$, weight $W$, logits $z = x W^\top$ and targets $y$:
+
+    $$ \log p(y) = z_y - \max z - \log s, \quad s = \textstyle\sum_v e_v, \quad e = \exp(z - \max z) $$
+
+    $$ \frac{\partial}{\partial z} \sum_i c_i \log p_i(y_i) = c\,(1_y - e / s) = -\frac{c}{s}\,(e - s\,1_y) $$
+
+    Args:
+        states: [M, d].
+        weight: [V, d] in the precision of the states.
+        targets: [M].
+        chunk: rows of logits that are held at once.
+        gradients: allocate them; without this `backward` cannot be called.
+
+    Attributes:
+        grad_states: [M, d]; `backward` writes the rows of its chunk.
+        grad_weight: [V, d], in float32 if states are in half precision, since it sums thousands of rows.
+    """
+
+    def __init__(self, states: Tensor, weight: Tensor, targets: Tensor, chunk: int, gradients: bool = True) -> None:
+        self.states, self.weight, self.targets = states, weight, targets
+        self.half = states.dtype in (torch.bfloat16, torch.float16)
+        self.wide = torch.float32 if self.half else states.dtype
+        self.buffer = torch.empty(min(chunk, len(states)), len(weight), dtype=self.wide, device=states.device)
+        if gradients:
+            self.grad_states = torch.zeros_like(states)
+            self.grad_weight = self.zeros_like_weight()
+        self.narrow = torch.empty_like(self.buffer, dtype=states.dtype) if self.half else None
+        self.sums = self.buffer[:, 0]
+
+    def zeros_like_weight(self) -> Tensor:
+        """[V, d] zeros to add a gradient to."""
+        return torch.zeros_like(self.weight, dtype=self.wide)
+
+    def forward(self, rows: slice) -> Tensor:
+        """[m] log-probabilities of the targets of some rows. The buffer keeps e, and `sums` keeps s."""
+        x, y = self.states[rows], self.targets[rows]
+        # z = x W^T
+        z = self.buffer[: len(x)]
+        if self.half:
+            torch.mm(x, self.weight.T, out_dtype=self.wide, out=z)
+        else:
+            torch.mm(x, self.weight.T, out=z)
+        # log p(y) = z_y - max z - log s, and z becomes e = exp(z - max z) in place
+        z_y = z.gather(1, y[:, None])[:, 0]
+        largest = z.amax(1)
+        self.sums = z.sub_(largest[:, None]).exp_().sum(1)
+        return z_y - largest - self.sums.log()
+
+    def backward(self, rows: slice, coefficient: Tensor, grad_weight: Tensor) -> None:
+        """The gradient of sum(coefficient * logp) over the m rows that `forward` saw last. It uses up the buffer.
+
+        Args:
+            rows: these rows.
+            coefficient: [m].
+            grad_weight: [V, d] that the weight's part is added to; that of the states goes to `grad_states`.
+        """
+        x, y = self.states[rows], self.targets[rows]
+        # e - s 1_y, in place
+        e = self.buffer[: len(x)]
+        e.scatter_add_(1, y[:, None], -self.sums[:, None])
+        scale = (-coefficient.to(self.wide) / self.sums)[:, None]
+        # dz = -(c / s) (e - s 1_y),  dx = dz W,  dW = dz^T x
+        if self.narrow is not None:
+            dz = torch.mul(e, scale, out=self.narrow[: len(x)])
+            torch.mm(dz, self.weight, out=self.grad_states[rows])
+            torch.addmm(grad_weight, dz.T, x, out_dtype=self.wide, out=grad_weight)
+        else:  # a row's factor is applied to its d numbers instead of its V logits
+            torch.mm(e, self.weight, out=self.grad_states[rows])
+            self.grad_states[rows].mul_(scale)
+            grad_weight.addmm_(e.T, x * scale)
+
+
+class HeadLogp(torch.autograd.Function):
+    """[M] log-probability of each target; the backward pass recomputes the logits of each chunk.
+
+    Arguments: states [M, d] and weight [V, d], the same two cast for the product, targets [M], and the rows of a
+    chunk. Gradients come back in the precision of the first two, not of the product.
+    """
+
+    @staticmethod
+    def forward(  # noqa: D102
+        ctx: Any, given: Tensor, head: Tensor, states: Tensor, weight: Tensor, targets: Tensor, head_tokens: int
+    ) -> Tensor:
+        ctx.save_for_backward(states, weight, targets)
+        ctx.head_tokens, ctx.dtypes = head_tokens, (given.dtype, head.dtype)
+        chunked = ChunkedHead(states, weight, targets, head_tokens, gradients=False)
+        return torch.cat([chunked.forward(rows) for rows in chunks(slice(0, len(states)), head_tokens)])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: D102
+        states, weight, targets = ctx.saved_tensors
+        chunked = ChunkedHead(states, weight, targets, ctx.head_tokens)
+        for rows in chunks(slice(0, len(states)), ctx.head_tokens):
+            chunked.forward(rows)
+            chunked.backward(rows, grad[rows], chunked.grad_weight)
+        of_states, of_weight = ctx.dtypes
+        return chunked.grad_states.to(of_states), chunked.grad_weight.to(of_weight), None, None, None, None
+
+
+def chunks(rows: slice, size: int) -> list[slice]:
+    """Runs of at most `size` rows."""
+    return [slice(start, min(start + size, rows.stop)) for start in range(rows.start, rows.stop, size)]
+
+
+def logits(states: Tensor, weight: Tensor) -> Tensor:
+    """[m, V] logits, at least in float32: if rounded to bfloat16, a response is off by tenths of a nat.
+
+    Args:
+        states: [m, d].
+        weight: [V, d] as `head_operand` gives it.
+    """
+    if states.is_cuda and states.dtype == weight.dtype and states.dtype in (torch.bfloat16, torch.float16):
+        out: Tensor = WideProduct.apply(states, weight)
+        return out
+    wide = torch.float64 if states.dtype == torch.float64 else torch.float32
+    return F.linear(states.to(wide), weight.to(wide))
+
+
+def matmul_operands(states: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The operands of the product: in the states' precision, but at least float32 on a CPU, to be exact."""
+    weight = weight.to(states.dtype)
+    if states.is_cuda or states.dtype == torch.float64:
+        return states, weight
+    return states.float(), weight.float()
+
+
+def head_operand(weight: Tensor) -> Tensor:
+    """The head's weight as `logits` takes it: on a CPU already in float32 or wider, so that it is converted once."""
+    return weight if weight.is_cuda or weight.dtype == torch.float64 else weight.float()
+
+
+class WideProduct(torch.autograd.Function):
+    """states [m, d] times weight [V, d] transposed: float32 results from half precision at its speed. CUDA only."""
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, weight: Tensor) -> Tensor:  # noqa: D102
+        ctx.save_for_backward(states, weight)
+        return torch.mm(states, weight.T, out_dtype=torch.float32)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+        states, weight = ctx.saved_tensors
+        narrow = grad.to(states.dtype)
+        return narrow @ weight, narrow.T @ states

@@ -1,0 +1,24 @@
+"""Importance weights pi_trainer / pi_engine, truncated or masked, of tokens or of whole responses."""
+
+import torch
+from torch import Tensor
+
+
+def importance_weights(difference: Tensor, mask: Tensor, correction: str, cap: float) -> Tensor:
+    """Importance weights of the responses, data without gradient.
+
+    Args:
+        difference: [N, T] log pi_trainer / pi_engine, 0 off the mask.
+        mask: [N, T].
+        correction, cap: as in `resolve_old_logprobs`.
+
+    Returns:
+        [N, T] for the token kinds, [N] for the sequence kinds.
+    """
+    level, rule = correction.split("-")
+    # w = pi_trainer / pi_engine, of a token or of the whole response
+    log_weight = difference.double() if level == "token" else difference.double().sum(1)
+    if rule == "truncate":
+        return log_weight.exp().clamp_max(cap)
+    inside = log_weight.abs() <= torch.log(torch.tensor(cap, dtype=torch.float64))
+    return torch.where(inside, log_weight.exp(), 0.0)

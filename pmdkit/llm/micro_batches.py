@@ -1,0 +1,49 @@
+"""Micro-batches: which rows share a forward pass, by a budget of tokens."""
+
+from collections.abc import Iterator, Sequence
+
+from pmdkit.llm.engines.base import Tokens
+
+
+def token_budget_batches(
+    prompts: Sequence[Tokens],
+    responses: Sequence[Tokens],
+    size: int,
+    budget: int,
+    whole_groups: bool,
+    counted: Sequence[bool] | None = None,
+) -> Iterator[list[int]]:
+    """Lists of row numbers, each within the budget unless a single row or group already exceeds it.
+
+    Args:
+        prompts, responses: N each, prompt-major, `size` rows per prompt.
+        size: G.
+        budget: tokens per forward pass.
+        whole_groups: never split a group, for losses that compare its rows.
+        counted: rows that matter; the others are left out. With `whole_groups`, a group with any such row stays whole.
+    """
+    part: list[int] = []
+    used = 0
+    for unit in units(len(prompts), size, whole_groups, counted):
+        fresh = sum(len(responses[row]) for row in unit) + len(prompts[unit[0]])
+        # a prompt that is already in the batch is not fed again
+        shares = bool(part) and part[-1] // size == unit[0] // size
+        cost = fresh - len(prompts[unit[0]]) * shares
+        if part and used + cost > budget:
+            yield part
+            part, used, cost = [], 0, fresh
+        part = part + unit
+        used += cost
+    if part:
+        yield part
+
+
+def units(rows: int, size: int, whole_groups: bool, counted: Sequence[bool] | None) -> Iterator[list[int]]:
+    """The units that are never split: single rows, or whole groups."""
+    if not whole_groups:
+        yield from ([row] for row in range(rows) if counted is None or counted[row])
+        return
+    for start in range(0, rows, size):
+        group = list(range(start, start + size))
+        if counted is None or any(counted[row] for row in group):
+            yield group
