@@ -2,7 +2,7 @@
 
 stored/toy.json has five seeds per setting, from the records in benchmarks/results and, for entropy and majority votes,
 from a repetition of the same runs; stored/starter.json has three. They were written by
-collect_toy_runs.py and collect_starter_runs.py in the tests. Every figure can be drawn from other runs in this form.
+benchmarks/figures_toy.py and figures_starter.py. Every figure can be drawn from other runs in this form.
 """
 
 import json

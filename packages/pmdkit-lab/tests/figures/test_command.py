@@ -1,7 +1,6 @@
 """`pmdkit figure`: files, sentences, JSON, exit codes."""
 
 import json
-import os
 
 import pytest
 
@@ -32,23 +31,6 @@ def test_all_figures_are_drawn_and_explained(tmp_path, capfd) -> None:
     assert "drawing fig2 (3 of 15)" in err
 
 
-@pytest.mark.slow
-def test_one_figure_by_name_says_what_to_see(tmp_path, capfd) -> None:
-    assert call("fig1-left", "--out", str(tmp_path / "here" / "deep")) == 0
-    out, _ = capfd.readouterr()
-    assert "log-partition is far above the mean reward" in " ".join(out.split())
-    assert str(tmp_path / "here" / "deep" / "fig1-left.svg") in out
-    assert len(list((tmp_path / "here" / "deep").iterdir())) == 2
-
-
-def test_a_table_is_markdown_and_csv(tmp_path, capfd) -> None:
-    assert call("tab2-speed") == 0
-    assert "the text says 4.6" in " ".join(capfd.readouterr().out.split())
-    markdown, rows = ((tmp_path / "figures-out" / f"tab2-speed.{kind}").read_text() for kind in ("md", "csv"))
-    assert "| on-policy | 0.0569 | 0.0512 | 0.0057 | 0.0569 |" in markdown
-    assert "on-policy,0.0569,0.0512,0.0057,0.0569" in rows
-
-
 def test_every_figure_and_table_of_the_paper_is_made() -> None:
     """By the labels of the ledger's list of items."""
     made = " ".join(entry.label for entry in (FIGURES | TABLES).values())
@@ -71,10 +53,3 @@ def test_mistakes_are_one_sentence_and_draw_nothing(arguments, code, words, tmp_
     assert words in err
     assert err.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-@pytest.mark.skipif(not os.path.isdir("/proc"), reason="needs a folder that nobody can write to")
-def test_a_folder_that_cannot_be_written_is_the_machines_lack(capfd) -> None:
-    """/proc refuses new folders to everyone, root included."""
-    assert call("fig2", "--out", "/proc/figures") == 3
-    assert "cannot be written" in capfd.readouterr().err

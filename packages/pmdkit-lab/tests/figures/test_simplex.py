@@ -1,7 +1,6 @@
 """The triangle keeps the geometry of the simplex."""
 
 import numpy as np
-import pytest
 from matplotlib.figure import Figure
 
 from pmdkit_lab.figures import simplex
@@ -46,10 +45,3 @@ def test_a_path_goes_through_its_policies_and_its_arrow_points_forward() -> None
     np.testing.assert_allclose(ax.lines[0].get_xydata(), simplex.to_xy(policies))
     (arrow,) = ax.texts
     assert arrow.xyann[0] < 0.5 < arrow.xy[0]
-
-
-def test_what_is_no_policy_over_three_actions_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"probs has shape \[2, 4\]; expected \[..., 3\]"):
-        simplex.to_xy(np.ones((2, 4)) / 4)
-    with pytest.raises(ValueError, match="labels has 2 entries; expected 3"):
-        simplex.triangle(Figure().subplots(), ["a", "b"])

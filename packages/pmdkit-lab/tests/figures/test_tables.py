@@ -6,7 +6,7 @@ from scipy.stats import binomtest
 
 from pmdkit.config import find, read
 from pmdkit_lab.figures import TABLES, table
-from pmdkit_lab.figures.scores import BETWEEN, count, deviations, grpo, named, over_draws, over_problems
+from pmdkit_lab.figures.scores import BETWEEN, count, grpo, named, over_draws, over_problems
 from pmdkit_lab.figures.tables import EPOCHS, GAINS, GSPO, HYPERPARAMETERS, MILLISECONDS, SCORES, SPEEDUP, STEPS
 
 ROWS = (*SCORES, *GSPO)
@@ -75,11 +75,6 @@ def test_the_interval_over_draws_is_the_widest_that_luck_can_make():
     for _ in range(200):
         p = rng.beta(*rng.uniform(0.1, 3, 2), 30)
         assert (p * (1 - p)).sum() / 32 / 30**2 <= p.mean() * (1 - p.mean()) / 960 + 1e-15
-
-
-def test_deviations_of_equal_scores_are_none():
-    assert deviations(20.0, 20.0) == 0
-    assert deviations(17.08, 19.69) == -deviations(19.69, 17.08) > 0
 
 
 def test_speedup():

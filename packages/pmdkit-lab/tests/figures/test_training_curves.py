@@ -45,16 +45,6 @@ def test_votes_are_of_the_same_runs():
         assert np.array(of["entropy"]).shape == np.array(of["pass_rate"]).shape
 
 
-@pytest.mark.slow
-def test_every_training_figure_says_that_it_is_a_toy(drawings):
-    for name, drawing in drawings.items():
-        assert figures.FIGURES[name].source in drawing.figure.get_suptitle(), name
-        seeds = {"toy": "5 seeds", "starter": "3 seeds"}[figures.FIGURES[name].source]
-        assert seeds in drawing.figure.get_suptitle(), name
-        assert drawing.figure.get_label() == drawing.alt
-        assert drawing.sentence.endswith((".", ")"))
-
-
 def test_fig4_pmd_part_stays_at_chance_at_small_temperatures_only(drawings):
     data = drawings["fig4-toy"].data
     after = {

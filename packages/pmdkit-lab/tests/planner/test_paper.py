@@ -43,25 +43,6 @@ def test_what_the_speedup_owes_to_the_lengths(paper, shape, mean, speedup):
     assert replace(paper, lengths=lengths(shape, 8192, mean)).speedup == pytest.approx(speedup, abs=0.1)
 
 
-@pytest.mark.parametrize(
-    ("constant", "value", "speedup"),
-    [
-        ("bandwidth", 0.65, 5.0),
-        ("bandwidth", 0.9, 4.7),
-        ("training", 0.6, 4.3),
-        ("training", 1.2, 5.1),
-        ("products", 0.45, 4.8),
-        ("step_seconds", 1e-3, 4.5),
-        ("step_seconds", 4e-3, 5.6),
-        ("row_seconds", 20e-6, 5.1),
-        ("row_seconds", 80e-6, 4.5),
-    ],
-)
-def test_what_the_speedup_owes_to_constants(paper, constant, value, speedup):
-    other = replace(paper, efficiency=replace(paper.efficiency, **{constant: value}))
-    assert other.speedup == pytest.approx(speedup, abs=0.1)
-
-
 def test_speedup_grows_with_ministeps_and_staleness(paper):
     found = [replace(paper, work=replace(paper.work, ministeps=m)).speedup for m in (1, 2, 4, 8, 16, 32)]
     assert found == sorted(found)

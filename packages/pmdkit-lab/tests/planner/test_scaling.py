@@ -1,11 +1,7 @@
 """Scaling: what must hold of any design, where it stops, and the verb that shows it."""
 
-import json
-
 import pytest
 
-from pmdkit.cli import main
-from pmdkit.errors import UsageError
 from pmdkit_lab.figures.scaling import draw
 from pmdkit_lab.planner.scaling import DESIGNS, doublings, scale_report, scaling, stops
 
@@ -70,14 +66,6 @@ def test_counts():
     assert doublings(1) == [1, 2, 4, 8, 16]
 
 
-def test_a_count_that_engines_do_not_divide_is_refused(paper):
-    from dataclasses import replace
-
-    pair = replace(paper, cluster=replace(paper.cluster, tensor=2))
-    with pytest.raises(UsageError, match="3 accelerators do not divide"):
-        scaling(pair, [3])
-
-
 @pytest.mark.slow
 def test_the_figure_draws_the_report(paper, points):
     told = scale_report("paper", paper, points)
@@ -87,53 +75,3 @@ def test_the_figure_draws_the_report(paper, points):
     assert all(design.name in drawing.alt for design in DESIGNS)
     nothing = draw(told | {"points": []})
     assert nothing.data["gpus in turns"].size == 0
-
-
-def run(capsys, *arguments):
-    with pytest.raises(SystemExit) as leave:
-        main(["plan", *arguments])
-    told = capsys.readouterr()
-    return leave.value.code, told.out, told.err
-
-
-@pytest.mark.slow
-def test_the_verb_prints_a_table_and_draws(capsys, tmp_path):
-    code, out, _ = run(capsys, "starter", "--gpus", "4xL4", "--scale", "--out", str(tmp_path))
-    assert code == 0
-    assert "in turns" in out
-    assert (tmp_path / "scaling-starter.png").stat().st_size > 10_000
-    told = json.loads(run(capsys, "starter", "--gpus", "4xL4", "--scale", "--json")[1])
-    assert {"points", "stops_scaling_at", "recipe"} <= told.keys()
-    assert all(0 <= point["share_generating"] <= 1 for point in told["points"])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--out", "x"), "give both"),
-        (("--scale", "--as", "trl"), "give one of them"),
-        (("--scale", "--out", __file__), "is a file"),
-        (("--serve", "32"), "leaves some to train"),
-        (("--serve", "3", "--tp", "2"), "multiple of 2"),
-        (("--set", "rollout.engine=vllm-server", "vllm.servers=40"), "40 of 32"),
-        (("--set", "rollout.lag=1"), "recompute"),
-    ],
-)
-def test_errors_say_what_to_do(capsys, arguments, words):
-    code, out, err = run(capsys, "qwen2.5-7b", "--gpus", "32xH100", *arguments)
-    assert (code, out) == (2, "")
-    assert words in err
-    assert err.count("\n") == 1
-
-
-def test_lag_and_division_are_told(capsys):
-    asked = ("--serve", "8", "--set", "rollout.engine=vllm-server", "rollout.old=rollout", "rollout.lag=1")
-    told = json.loads(run(capsys, "qwen2.5-7b", "--gpus", "32xH100", *asked, "--json")[1])
-    assert told["staleness"] == 31
-    assert told["division"]["generate"] == 8
-    assert told["division"]["overlap"]
-    assert told["seconds_step"] == max(told["seconds_generation"], told["seconds_update"])
-    text = run(capsys, "qwen2.5-7b", "--gpus", "32xH100", *asked)[1]
-    assert "8 generate, 24 train" in text
-    same = run(capsys, "qwen2.5-7b", "--gpus", "32xH100", "--set", "rollout.old=rollout", "rollout.lag=1")[1]
-    assert "gains nothing" in same

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pmdkit.errors import UsageError
 from pmdkit_lab.planner.workload import QUANTILES, from_quantiles, lengths
 
 
@@ -54,11 +53,3 @@ def test_what_is_longer_than_the_width_is_cut_off():
     found = from_quantiles(np.array([50.0, 150.0]), 100)
     assert found.alive[-1] == pytest.approx(0.51)  # half of them, and those of 99 to 100 tokens
     assert found.longest(100) == pytest.approx(100, abs=0.01)
-
-
-@pytest.mark.parametrize(
-    ("shape", "mean", "word"), [("dirct", None, "direct"), ("direct", 0.0, "expected 1 to"), ("direct", 99.0, "95")]
-)
-def test_what_cannot_be_is_refused(shape, mean, word):
-    with pytest.raises(UsageError, match=word):
-        lengths(shape, 100, mean)

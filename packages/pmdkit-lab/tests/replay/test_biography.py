@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from pmdkit.errors import UsageError
 from pmdkit.objectives import OBJECTIVES, load_objective
 from pmdkit.recording import RecordingText, open_step
 from pmdkit_lab.replay.biography import biography, loss_slope, regressed_on, resting_log_ratio
@@ -72,13 +71,6 @@ def test_texts(bandit, drawn, toy, llm):
     assert language["text_note"] is None
 
 
-def test_without_a_tokenizer_numbers_are_shown(llm):
-    recording = open_step(llm.path)
-    story = biography(recording, make_request(recording), 7, RecordingText(recording, None))
-    assert story["response_text"] == " ".join(str(t["token"]) for t in story["tokens"])
-    assert "no checkpoint with a tokenizer" in story["text_note"]
-
-
 def test_what_a_loss_is_a_regression_on(toy):
     """PMD and DRO regress on the log-ratio, REBEL and TB less the group's mean, the others on nothing."""
     recording = open_step(toy.path)
@@ -110,9 +102,3 @@ def test_where_a_pull_ends(toy):
     chi2, batch = row("chi2-po", tau=0.05)
     at = torch.tensor([resting_log_ratio(chi2, batch)], dtype=torch.float64)
     assert abs(float(loss_slope(chi2, batch, at))) < 1e-4
-
-
-@pytest.mark.parametrize("row", [-1, 128])
-def test_there_is_no_such_row(toy, row):
-    with pytest.raises(UsageError, match="expected 0 to 127: the step has 16 prompts of 8 responses"):
-        tell(toy, row)

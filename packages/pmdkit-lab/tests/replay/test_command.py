@@ -13,15 +13,6 @@ def run(tmp_path, toy):
     return tmp_path / "run"
 
 
-def test_record_is_a_flag_of_every_tier(call, tmp_path, capsys):
-    arguments = ("--steps", 1, "--record", "--json", "--out", tmp_path / "out")
-    assert call("bandit", "needle", *arguments) == 0
-    capsys.readouterr()
-    assert call("replay", tmp_path / "out", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["recorded"]["replayed"] == found["recorded"]["losses"]
-
-
 def test_the_tables(call, toy, capsys):
     assert call("replay", toy.path, "--objective", "pmd-part", "--tau", 0.4, "--set", "norm=none") == 0
     said = capsys.readouterr().out
@@ -30,14 +21,6 @@ def test_the_tables(call, toy, capsys):
     for words in ("that drew the rows", "before each update", "after the step", "prompts that drive the step"):
         assert words in said
     assert "…" not in said
-
-
-def test_the_tables_fit_a_narrow_terminal(call, llm, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    assert call("replay", llm.path) == 0
-    tables = [line for line in capsys.readouterr().out.splitlines() if line.startswith(" ")]
-    assert max(map(len, tables)) <= 80
-    assert not any("…" in line and "arithmetic" not in line for line in tables)
 
 
 def test_the_story(call, toy, capsys):
@@ -75,26 +58,6 @@ def test_mistakes(call, run, capsys, what):
     assert re.search(sentence, said.err)
 
 
-def test_nothing_recorded(call, run, capsys):
-    shutil.rmtree(run / "rollouts")
-    assert call("replay", run) == 2
-    assert "has no recorded step; run it with --record" in capsys.readouterr().err
-
-
-def test_a_truncated_file(call, run, capsys):
-    path = run / "rollouts" / "step-3.safetensors"
-    path.write_bytes(path.read_bytes()[:-10])
-    assert call("replay", run) == 2
-    assert "step-3.safetensors is truncated" in capsys.readouterr().err
-    assert call("replay", run, "--step", 2) == 0
-
-
-def test_a_renamed_file(call, run, capsys):
-    shutil.copy(run / "rollouts" / "step-1.safetensors", run / "rollouts" / "step-7.safetensors")
-    assert call("replay", run, "--step", 7) == 2
-    assert "is a recording of step 1" in capsys.readouterr().err
-
-
 def test_an_objective_that_is_gone(call, tmp_path, capsys):
     """A loss of one's own whose file is no longer there: told, and others can be asked."""
     own = tmp_path / "my.py"
@@ -111,8 +74,3 @@ def test_an_objective_that_is_gone(call, tmp_path, capsys):
     assert "cannot be loaded again" in capsys.readouterr().err
     assert call("replay", out, "--objective", "rloo") == 0
     assert "the recorded objective cannot be loaded again" in capsys.readouterr().out
-
-
-def test_a_negative_stride_is_refused(call, tmp_path, capsys):
-    assert call("bandit", "needle", "--set", "run.record=-1", "--out", tmp_path / "out") == 2
-    assert "run.record is -1" in capsys.readouterr().err

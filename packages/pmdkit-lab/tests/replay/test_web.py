@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from pmdkit.objectives import OBJECTIVES
 from pmdkit.recording import RecordingText, open_step
 from pmdkit_lab.replay import web
 from pmdkit_lab.replay.gradient import POINTS, NotRecorded, batch_of, gradient, point
@@ -120,11 +119,6 @@ def test_a_limit_on_bytes_drops_prompts_and_refuses_what_cannot_fit(toy):
         web.run_as_json(toy.path, most=500)
 
 
-def test_texts_lose_their_control_characters_and_their_end():
-    assert web.readable("a\x1b[31mb") == "a\\x1b[31mb"
-    assert len(web.readable("x" * 10**6)) < 5000
-
-
 def test_tokens_are_exact_in_base64(node):
     values = torch.tensor([[1e-7, -3.25, 0.1], [2.5, 0.0, 0.0]])
     mask = torch.tensor([[True, True, True], [True, False, False]])
@@ -155,16 +149,3 @@ def test_a_file_that_anybody_wrote_is_judged_before_it_is_shown(kind, node, toy)
     else:
         data["prompts"][0]["groups"][0][what][0] = 7 if what == "text" else "AAAA"
     assert words in in_node(node, code, data)
-
-
-def test_the_command_writes_the_file_and_refuses_half_of_it(call, toy, tmp_path, capsys):
-    assert call("replay", "--web", toy.path, tmp_path / "web") == 0
-    assert "Biography of a prompt" in capsys.readouterr().out
-    assert (tmp_path / "web" / web.NAME).stat().st_size < web.MOST_BYTES
-    assert call("replay", "--web", toy.path, "--json") == 2
-    assert call("replay", toy.path, tmp_path / "web", "--json") == 2
-    assert call("replay", "--web", toy.path, tmp_path / "web", "--row", 3, "--json") == 2
-
-
-def test_the_page_knows_objectives_of_the_package():
-    assert set(SHOWN) <= set(OBJECTIVES)

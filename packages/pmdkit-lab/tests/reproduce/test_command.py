@@ -32,27 +32,6 @@ def listed(tiny, monkeypatch):
     return own
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ([], "got no budget"),
-        (["--budget", "20"], "expected a duration such as 2m"),
-        (["--budget", "2m", "--jobs", "0"], "--jobs is 0"),
-        (["--resume"], "got no reproduction"),
-        (["--resume", "--out", "nothing"], "got no budget"),
-        (["--budget", "2m", "--out", "file"], "is a file"),
-    ],
-)
-def test_wrong_usage_is_one_line_and_exit_2(call, arguments, words, tmp_path):
-    (tmp_path / "file").write_text("mine")
-    code, out, err = call(*arguments)
-    assert code == 2
-    assert not out
-    assert words in err
-    assert err.splitlines()[-1].startswith("pmdkit: error: ")
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
 def test_the_plan_is_printed_and_nothing_starts(call, tmp_path):
     code, out, err = call("--budget", "2m", "--jobs", "2", "--dry-run", "--out", tmp_path / "out")
     plan = json.loads(out)
@@ -110,9 +89,3 @@ def test_a_stop_is_exit_75(call, listed, tmp_path):
     assert not out
     assert "stopped with 1 of 5 parts done" in err
     assert (tmp_path / "out" / "report.html").exists()
-
-
-@pytest.mark.slow
-def test_without_out_it_takes_the_next_number(call, listed, tmp_path):
-    assert call("--budget", "1h")[0] == 0
-    assert (tmp_path / "runs" / "reproduce-001" / "report.html").exists()

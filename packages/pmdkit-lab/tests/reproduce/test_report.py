@@ -8,8 +8,6 @@ import pytest
 
 from pmdkit_lab.ledger import VERDICTS, claims
 from pmdkit_lab.reproduce import Part
-from pmdkit_lab.reproduce.part import Sheet
-from pmdkit_lab.reproduce.report import prose
 
 VOID = {"meta", "img", "br", "mspace", "link", "input"}
 
@@ -90,17 +88,6 @@ def test_the_ledger_in_it_is_the_ledger(report, capsys):
 
 
 @pytest.mark.slow
-def test_pieces_say_what_their_numbers_are(report):
-    text, _ = report
-    assert '<span class="badge toy">toy scale, runs of this report</span> <span class="about">2 seeds</span>' in text
-    assert '<span class="badge exact">exact</span> <code>line</code>' in text
-    assert "It rises &lt;always&gt;." in text
-    assert "<code>code</code> and nats² at ±1." in text
-    assert '<td class="short">0.5 ≤ 1</td>' in text
-    assert '<th scope="row"><em>derived</em></th>' in text
-
-
-@pytest.mark.slow
 def test_a_check_that_says_no_stands_at_the_top(tiny, go, tmp_path):
     from pmdkit_lab.reproduce.part import ClaimCheck
 
@@ -115,25 +102,3 @@ def test_a_check_that_says_no_stands_at_the_top(tiny, go, tmp_path):
     assert "The check <b>two</b> says no: 2; expected: 3" in text
     assert text.index("says no") < text.index("<nav")
     assert "<b>1 of 2</b> checks held" in text
-
-
-def test_of_two_pieces_with_one_name_the_later_is_shown(go, tmp_path):
-    def sheet(seeds):
-        def make(context):
-            return [Sheet("runs", "Runs", "toy", f"{seeds} seeds", ["a"], [[str(seeds)]], "See.")]
-
-        return make
-
-    parts = [Part(f"runs-{seeds}", "Runs", "toy", "", 1.0, sheet(seeds)) for seeds in (3, 5)]
-    go(parts[:1], tmp_path / "out")
-    assert "3 seeds" in (tmp_path / "out" / "report.html").read_text()
-    go(parts, tmp_path / "out", resume=True)
-    text = (tmp_path / "out" / "report.html").read_text()
-    assert "5 seeds" in text
-    assert "3 seeds" not in text
-
-
-def test_prose_escapes_before_it_adds():
-    assert prose("<b> & `a<b` 2 * 3 * 4, *so* e^2, e^(2), x >= 1") == (
-        "&lt;b&gt; &amp; <code>a&lt;b</code> 2 * 3 * 4, <em>so</em> e², e^(2), x ≥ 1"
-    )

@@ -12,7 +12,6 @@ from pmdkit import theory
 from pmdkit.launchers import ONE
 from pmdkit.objectives import OBJECTIVES
 from pmdkit.observe.run_folder import read_json
-from pmdkit.sweeps.record import by_setting
 from pmdkit_lab.figures import draw
 from pmdkit_lab.figures.training_curves import METHODS, number_of_seeds, setting, stored
 from pmdkit_lab.reproduce import PartContext, parts, training_parts
@@ -136,62 +135,6 @@ def test_training_figures_are_drawn_from_the_runs_of_the_report(context, request
     grpo = np.array(runs["training-curves"]["settings"]["grpo"]["last"])
     np.testing.assert_allclose(drawing.data["after grpo"][0], grpo.mean())
     assert "5 seeds" in draw("fig8-toy").figure.get_suptitle()
-
-
-def test_runs_with_other_numbers_of_seeds_are_refused():
-    runs = {"tau": {"settings": {"a": {"seeds": [0, 1]}, "b": {"seeds": [0]}}}}
-    with pytest.raises(ValueError, match=r"the runs have \[1, 2\] seeds"):
-        number_of_seeds(runs)
-
-
-def test_the_starter_is_drawn_and_tabulated_by_seed():
-    """Two seeds of made-up runs in the form of a sweep's record: means, and differences paired by seed."""
-    last = {"pmd-mean": (0.6, 0.8), "pmd-part": (0.5, 0.4), "grpo": (0.7, 0.8)}
-    runs = [
-        {
-            "state": "finished",
-            "seed": seed,
-            "options": training_parts.STARTER_OPTIONS | options,
-            "summary": {
-                "pass_rate_first": 0.3,
-                "pass_rate_last": last[name][seed],
-                "pass_rate_mean": 0.5,
-                "log_ratio_min": -1.0 - seed,
-            },
-            "curve": {"step": [1, 2], "pass_rate": [0.3, last[name][seed]], "response_length": [18.0, 20.0 + seed]},
-        }
-        for name, options in training_parts.STARTER_METHODS.items()
-        for seed in (1, 0)
-    ]
-    settings = by_setting({"settings": training_parts.STARTER_METHODS, "runs": runs})
-    drawing = training_parts.starter_figure(settings)
-    assert drawing.figure.get_suptitle().startswith("starter scale")
-    assert "2 seeds" in drawing.figure.get_suptitle()
-    np.testing.assert_allclose(drawing.data["pass_rate pmd-part"][1], [0.3, 0.45])
-    assert "PMD-part 0.450" in drawing.sentence
-    mean, part, grpo = training_parts.starter_table(settings, "2 seeds").rows
-    assert mean[4] == "-"
-    assert part[4].startswith("-0.250 [")
-    assert part[4].endswith("larger on 0 of 2 seeds")
-    assert grpo[4].endswith("larger on 1 of 2 seeds")
-    assert grpo[5] == "-1.5"
-
-
-def test_a_tier_of_the_adaptive_study_becomes_tables(context, monkeypatch):
-    """One sheet for each setting; the fixed tau has no difference to itself."""
-    end = {"mean": 0.5, "low": 0.4, "high": 0.6}
-    fixed = {"arm": "fixed", "seeds": 3, "p": None, **dict.fromkeys(("auc", "final", "drop", "dead"), end)}
-    rule = fixed | {"arm": "contraction", "p": 0.03, "auc_gain": end | {"low": None}}
-
-    def study(tier, out, **more):
-        assert (tier, out, more["resume"]) == ("toy", context.out / "adaptive" / "toy", True)
-        return {"tables": {"sort, pmd-mean": [fixed, rule]}}
-
-    monkeypatch.setattr("pmdkit_lab.studies.adaptive.study", study)
-    (sheet,) = training_parts.adaptive_study("toy")(context)
-    assert sheet.name == "adaptive-toy-sort-pmd-mean"
-    assert sheet.rows[0][-2:] == ["-", "-"]
-    assert sheet.rows[1] == ["contraction", *["0.500 [0.400, 0.600]"] * 4, "0.500", "0.03"]
 
 
 # Real runs behind the training figures: a sweep of an experiment, its votes, and an experiment that is no grid.

@@ -15,7 +15,6 @@ import torch
 from scipy.stats import ttest_rel
 
 from pmdkit import train
-from pmdkit.errors import UsageError
 from pmdkit.launchers import LocalProcesses
 from pmdkit.objectives import Groups, make_tau
 from pmdkit_lab.studies.adaptive import (
@@ -153,13 +152,6 @@ def test_the_best_value_is_used_on_fresh_seeds_and_processes_change_nothing(tmp_
         assert means[json.dumps(tau)] == max(means.values())
     assert {run["seed"] for run in alone["runs"]} == {0, 1}
     assert study("bandit", tmp_path / "many", cells={"c": CELL}, launcher=LocalProcesses(2)) == alone
-
-
-def test_a_folder_with_something_in_it_needs_resume(tmp_path):
-    (tmp_path / "mine.txt").write_text("keep")
-    with pytest.raises(UsageError, match="use --resume or another --out"):
-        study("bandit", tmp_path, cells={"c": CELL})
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
 @pytest.mark.slow

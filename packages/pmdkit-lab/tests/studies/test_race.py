@@ -226,16 +226,3 @@ def test_a_run_that_diverges_counts_as_failed_from_there(tmp_path):
     assert found["finished"] is False
     assert found["final"] == 0.0
     assert found["curve"][1:] == [0.0, 0.0, 0.0]
-
-
-def test_the_command_counts_the_runs(capsys):
-    from pmdkit.cli import main
-
-    with pytest.raises(SystemExit):
-        main(["race", "--short", "--dry-run"])
-    told = json.loads(capsys.readouterr().out)
-    assert told["short"] is True
-    assert told["runs"]["bandit"]["comparison"] == 4 * len(read_protocol().methods)
-    with pytest.raises(SystemExit) as stopped:
-        main(["sweep", "toy", "copy", "--short"])
-    assert stopped.value.code == 2

@@ -12,8 +12,8 @@ from pmdkit.sweeps import record
 from pmdkit.sweeps.record import by_setting
 from pmdkit_lab.figures.training_curves import STARTER_METHODS
 
-ROOT = Path(__file__).parents[4]
-OUT = ROOT / "pmdkit" / "figures" / "stored" / "starter.json"
+ROOT = Path(__file__).parents[1]
+OUT = ROOT / "packages" / "pmdkit-lab" / "pmdkit_lab" / "figures" / "stored" / "starter.json"
 KEYS = ("pass_rate", "response_length")
 
 

@@ -1,7 +1,7 @@
 """Makes pmdkit_lab/figures/stored/toy.json from finished sweeps. By hand, not by a test; the sweeps take 20 minutes.
 
     python -m pmdkit_lab.studies sequence --out SEQUENCE
-    python packages/pmdkit-lab/tests/figures/collect_toy_runs.py SEQUENCE
+    python benchmarks/figures_toy.py SEQUENCE
 
 The other curves come from benchmarks/results. Of a run it keeps what figures 4, 5 and 7 draw, four digits each.
 """
@@ -15,8 +15,8 @@ from pmdkit.sweeps import record
 from pmdkit.sweeps.record import by_setting
 from pmdkit_lab.figures.training_curves import METHODS
 
-ROOT = Path(__file__).parents[4]
-OUT = ROOT / "pmdkit" / "figures" / "stored" / "toy.json"
+ROOT = Path(__file__).parents[1]
+OUT = ROOT / "packages" / "pmdkit-lab" / "pmdkit_lab" / "figures" / "stored" / "toy.json"
 KEYS = ("pass_rate", "log_ratio_min", "response_length")
 MEASURES = ("avg_at_k", "pass_at_k", "maj_at_k")
 
